@@ -12,8 +12,8 @@
 #define RUNAHEAD_CONCAT(a, b) RUNAHEAD_CONCAT_INNER(a, b)
 
 // Returns from the enclosing function when `expr` (an absl::Status) is not OK.
-#define RUNAHEAD_RETURN_IF_ERROR(expr)                     \
-  do {                                                     \
+#define RUNAHEAD_RETURN_IF_ERROR(expr)                                                           \
+  do {                                                                                           \
     if (absl::Status runahead_status_ = (expr); !runahead_status_.ok()) return runahead_status_; \
   } while (false)
 
@@ -26,10 +26,10 @@
   lhs = *std::move(tmp)
 
 // For our own bugs only, never for input: prints the condition and aborts.
-#define RUNAHEAD_CHECK(condition)                                                               \
-  do {                                                                                          \
-    if (!(condition)) {                                                                         \
-      std::fprintf(stderr, "%s:%d: check failed: %s\n", __FILE__, __LINE__, #condition);        \
-      std::abort();                                                                             \
-    }                                                                                           \
+#define RUNAHEAD_CHECK(condition)                                                        \
+  do {                                                                                   \
+    if (!(condition)) {                                                                  \
+      std::fprintf(stderr, "%s:%d: check failed: %s\n", __FILE__, __LINE__, #condition); \
+      std::abort();                                                                      \
+    }                                                                                    \
   } while (false)

@@ -1,0 +1,122 @@
+// The device: memory, streams, events and the ops of the forward pass. The CPU and CUDA honour the same contract.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "absl/types/span.h"
+#include "kernels/base/buffer.h"
+#include "kernels/base/dtype.h"
+#include "kernels/base/event.h"
+#include "kernels/base/tensor.h"
+#include "kernels/base/weights.h"
+
+namespace runahead {
+
+// A queue of operations that run one after the other; streams run beside each other. Used by one thread at a time.
+// Destroying a stream waits for what was enqueued.
+class Stream {
+ public:
+  virtual ~Stream() = default;
+};
+
+// Where memory lives. On the CPU device all kinds are host memory; only copies between kDevice and kHost are paced.
+enum class MemoryKind { kDevice, kHost };
+
+// Which forms of a weight matrix LoadWeights prepares; a bit set.
+enum WeightUse : unsigned {
+  kUsePrefill = 1,  // Linear on many rows: packed for GEMM in the compute dtype
+  kUseDecode = 2,   // batch-invariant Linear and Embed: kept as stored (quantised)
+};
+
+struct LinearOptions {
+  bool accumulate = false;  // out += x * w^T instead of out = x * w^T (the residual connection)
+  bool batch_invariant =
+      false;  // the result of a row is bitwise the same whatever rows are beside it, and on any number of threads
+};
+
+// Consecutive KV rows of one layer: [tokens][K|V][kv_heads*head_dim] in the KV dtype, K after RoPE.
+struct KvSpan {
+  BufferRef rows;
+  int64_t tokens = 0;
+};
+
+struct AttentionShape {
+  int64_t heads = 0;
+  int64_t kv_heads = 0;  // divides heads
+  int64_t head_dim = 0;
+  DType kv_dtype = DType::kF32;
+  float scale = 1.0f;  // usually 1/sqrt(head_dim)
+  int64_t kv_row_bytes() const { return 2 * kv_heads * head_dim * static_cast<int64_t>(DTypeSize(kv_dtype)); }
+};
+
+// One sequence in a ragged batch: `queries` rows of q from `query_row`, which are the last `queries` of `length`
+// positions; KV rows 0..length-1 are the concatenation of `kv` (which may hold more tokens than length).
+struct AttentionSequence {
+  int64_t query_row = 0;
+  int64_t queries = 0;
+  int64_t length = 0;
+  std::vector<KvSpan> kv;
+};
+
+// Operations enqueue on `stream` and return argument errors only; what happens later is in events' statuses.
+// Buffers are held until the operation has run. Shapes in comments are [rows, cols].
+class Device {
+ public:
+  virtual ~Device() = default;
+
+  virtual std::string_view name() const = 0;  // "cpu", "cuda:0"
+  // What GEMMs multiply in and activations are kept in between ops: f32, bf16 (or f16).
+  virtual DType compute_dtype() const = 0;
+  // The dtype that Linear reads under `batch_invariant`; without it Linear reads compute_dtype().
+  virtual DType invariant_dtype() const = 0;
+
+  // RESOURCE_EXHAUSTED with both sizes when the device's budget does not allow it. 64-byte aligned or better.
+  virtual absl::StatusOr<std::shared_ptr<Buffer>> Allocate(size_t bytes, MemoryKind kind) = 0;
+  virtual std::unique_ptr<Stream> NewStream(std::string_view name) = 0;
+
+  // Prepares a weight matrix for `uses` (WeightUse bits). Blocks; may be called from several threads at once.
+  virtual absl::StatusOr<std::shared_ptr<const Weights>> LoadWeights(const WeightSource& source, unsigned uses) = 0;
+
+  virtual Event Record(Stream& stream) = 0;  // fires exactly once, when all before it has run
+  virtual void WaitFor(
+      Stream& stream,
+      const Event& event) = 0;  // on the device, not on the thread; any status of the event lets the stream go on
+  virtual void Call(Stream& stream, std::function<void()> function) = 0;  // a short host function, in stream order
+  virtual absl::Status Copy(Stream& stream, const ConstBufferRef& from, const BufferRef& to) = 0;  // sizes agree
+
+  // out[t] = row ids[t] of `table`, out: f32 [ids.size(), dim]; ids in [0, table rows).
+  virtual absl::Status Embed(Stream& stream, const Weights& table, std::vector<int32_t> ids, const MutTensor& out) = 0;
+  // out[t,d] = x[t,d] * weight[d] / sqrt(mean_d(x[t,d]^2) + eps).  x: f32 [t, dim]; weight: f32 [1, dim]; out: [t,
+  // dim], any dtype.
+  virtual absl::Status RmsNorm(Stream& stream, const ConstTensor& x, const ConstTensor& weight, float eps,
+                               const MutTensor& out) = 0;
+  // out[t,n] (+)= sum_k x[t,k] * w[n,k].  x: [t, k] in compute_dtype() or invariant_dtype(); w: rows n, cols k; out:
+  // f32 or (not accumulating) bf16 [t, n].
+  virtual absl::Status Linear(Stream& stream, const ConstTensor& x, std::shared_ptr<const Weights> w,
+                              const LinearOptions& options, const MutTensor& out) = 0;
+  // Splits qkv [t, (heads + 2*kv_heads)*head_dim] (f32), rotates Q and K (rotate-half: pairs d, d+head_dim/2) at the
+  // absolute `positions` [t] with `rotation` f32 [max positions, head_dim] = (cos[head_dim/2] | sin[head_dim/2]),
+  // writes Q to q [t, heads*head_dim] and (K|V) of row t to row t of the concatenation of `kv`.
+  virtual absl::Status RopeStore(Stream& stream, const ConstTensor& qkv, const AttentionShape& shape,
+                                 const ConstTensor& rotation, std::vector<int32_t> positions, const MutTensor& q,
+                                 std::vector<KvSpan> kv) = 0;
+  // Causal softmax attention: query i of a sequence (its position is length - queries + i) sees KV rows 0..position.
+  // q, out: [t, heads*head_dim]. Sequences with one query take the batch-invariant path.
+  virtual absl::Status Attention(Stream& stream, const ConstTensor& q, const AttentionShape& shape,
+                                 std::vector<AttentionSequence> sequences, const MutTensor& out) = 0;
+  // out[t,f] = silu(gate_up[t,f]) * gate_up[t,F+f].  gate_up: [t, 2F]; out: [t, F].
+  virtual absl::Status SwiGlu(Stream& stream, const ConstTensor& gate_up, const MutTensor& out) = 0;
+  // Per row of logits f32 [t, vocab] the k largest, in falling order, ties to the smaller id; k <= 128.
+  // ids: int32 [t, k] in a f32-sized tensor; values: f32 [t, k]; log_sum: f32 [t, 1] = log(sum_v exp(logits[t,v])).
+  virtual absl::Status TopK(Stream& stream, const ConstTensor& logits, int64_t k, const MutTensor& ids,
+                            const MutTensor& values, const MutTensor& log_sum) = 0;
+};
+
+}  // namespace runahead

@@ -1,0 +1,39 @@
+// Hand-off: a prefill worker pushes its own slice of each layer to the decode worker's store while it computes on.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+
+#include "kernels/base/buffer.h"
+#include "kernels/base/dtype.h"
+#include "kernels/base/event.h"
+#include "worker/kv/store.h"
+#include "worker/link/edge.h"
+
+namespace runahead {
+
+enum class SliceKind { kKv, kX };
+
+// Tokens [begin, end) of the prompt in one layer; the bytes are dense rows.
+struct Slice {
+  LeaseId lease;
+  int32_t layer = 0;
+  int64_t begin = 0;
+  int64_t end = 0;
+  SliceKind kind = SliceKind::kKv;
+  DType dtype = DType::kF32;
+};
+
+// Thread-safe. Implementations: UCX, gRPC, in-process.
+class HandoffSender {
+ public:
+  virtual ~HandoffSender() = default;
+  // Sends `bytes` to the store of `decode` once `after` has fired (with an error: nothing is sent, the event carries
+  // it). Fires OK when the receiver has ACCEPTED the slice: `bytes` may be reused. Errors: DATA_LOSS after three
+  // CORRUPT answers, NOT_FOUND (no lease), OUT_OF_RANGE (bad range), UNAVAILABLE (peer gone), CANCELLED.
+  virtual Event Push(const PeerId& decode, const Slice& slice, ConstBufferRef bytes, const Event& after) = 0;
+  // Slices of `lease` not yet on the wire fire CANCELLED; those under way are awaited by their events.
+  virtual void Cancel(const LeaseId& lease) = 0;
+};
+
+}  // namespace runahead

@@ -1,0 +1,78 @@
+// One edge of the prefill line: KV frames between two neighbours. Frames are matched by what they are, not by when they
+// come. Implementations: UCX (processes), loopback (tests), and a pacing decorator; NCCL comes with the GPU plugin.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <string>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "kernels/base/buffer.h"
+#include "kernels/base/event.h"
+
+namespace runahead {
+
+using JobId = uint64_t;
+
+// A peer process: where it listens (opaque to all but the link layer) and which of its lives is meant. A restart at the
+// same address is another peer.
+struct PeerId {
+  std::string address;
+  uint64_t incarnation = 0;
+  friend bool operator==(const PeerId&, const PeerId&) = default;
+};
+
+// Piece p of a job is the KV of its part p; `layer` counts from 0.
+struct FrameId {
+  JobId job = 0;
+  int32_t layer = 0;
+  int32_t piece = 0;
+  friend bool operator==(const FrameId&, const FrameId&) = default;
+  template <typename H>
+  friend H AbslHashValue(H h, const FrameId& id) {
+    return H::combine(std::move(h), id.job, id.layer, id.piece);
+  }
+};
+
+// Thread-safe. Both neighbours hold an Edge to each other; frames may flow both ways.
+class Edge {
+ public:
+  virtual ~Edge() = default;
+
+  // Sends `bytes` to the peer once `after` has fired; when `after` fires with an error nothing is sent and the event
+  // fires with it. Fires when `bytes` may be reused: OK, CANCELLED (dropped), or UNAVAILABLE (the edge is dead). An
+  // announced frame is always sent whole. Delivery is what Finish reports.
+  virtual Event Send(FrameId id, ConstBufferRef bytes, const Event& after) = 0;
+
+  // Receives frame `id` into `into`, whose size must be the frame's (INVALID_ARGUMENT else). Before it is posted the
+  // frame waits at its sender (or, small, in a bounded buffer here). Fires OK, CANCELLED or UNAVAILABLE.
+  virtual Event Recv(FrameId id, BufferRef into) = 0;
+
+  // This side sends no more frames of `job`. Fires OK when the peer has received all of them, UNAVAILABLE when the edge
+  // died before, CANCELLED when either side dropped the job.
+  virtual Event Finish(JobId job) = 0;
+
+  // This side wants no more of `job`: its unmatched receives fire CANCELLED, sends not yet announced fire CANCELLED,
+  // and its incoming frames are discarded until the peer's Finish. Idempotent; also before any frame of the job was
+  // seen.
+  virtual void Drop(JobId job) = 0;
+
+  // OK while the peer can be reached.
+  virtual absl::Status Health() const = 0;
+};
+
+// Opens edges of one process. Thread-safe.
+class EdgeFactory {
+ public:
+  virtual ~EdgeFactory() = default;
+  // What peers open edges to.
+  virtual PeerId self() const = 0;
+  // An edge to `peer`. Both sides open theirs; frames sent before the other side has opened wait. A new edge to the
+  // same peer id is the same edge; UNAVAILABLE when it is dead.
+  virtual absl::StatusOr<std::shared_ptr<Edge>> Open(const PeerId& peer) = 0;
+  // Kills the edge to `peer`: everything pending fires UNAVAILABLE. Buffers may be freed when this returns.
+  virtual void Close(const PeerId& peer) = 0;
+};
+
+}  // namespace runahead
