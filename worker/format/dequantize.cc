@@ -1,0 +1,102 @@
+#include "worker/format/dequantize.h"
+
+#include <cstring>
+
+namespace runahead {
+namespace {
+
+constexpr int kBlock = 32;  // elements of every quantised block
+
+template <typename T>
+T Load(const std::byte* from) {
+  T value;
+  std::memcpy(&value, from, sizeof(T));
+  return value;
+}
+
+// The 4-bit value of element j: the low nibbles hold elements 0..15, the high ones 16..31.
+int Nibble(const std::byte* nibbles, int j) {
+  const int pair = std::to_integer<int>(nibbles[j % 16]);
+  return j < 16 ? pair & 15 : pair >> 4;
+}
+
+// The same with the fifth bit, which is bit j of `high`.
+int FiveBits(const std::byte* nibbles, uint32_t high, int j) {
+  return Nibble(nibbles, j) | static_cast<int>(high >> j & 1) << 4;
+}
+
+void DequantizeBlock(GgufType type, const std::byte* block, float* out) {
+  const float scale = Float16ToFloat(Load<uint16_t>(block));
+  switch (type) {
+    case GgufType::kQ4_0:
+      for (int j = 0; j < kBlock; ++j) out[j] = static_cast<float>(Nibble(block + 2, j) - 8) * scale;
+      return;
+    case GgufType::kQ4_1: {
+      const float minimum = Float16ToFloat(Load<uint16_t>(block + 2));
+      for (int j = 0; j < kBlock; ++j) out[j] = static_cast<float>(Nibble(block + 4, j)) * scale + minimum;
+      return;
+    }
+    case GgufType::kQ5_0: {
+      const uint32_t high = Load<uint32_t>(block + 2);
+      for (int j = 0; j < kBlock; ++j) out[j] = static_cast<float>(FiveBits(block + 6, high, j) - 16) * scale;
+      return;
+    }
+    case GgufType::kQ5_1: {
+      const float minimum = Float16ToFloat(Load<uint16_t>(block + 2));
+      const uint32_t high = Load<uint32_t>(block + 4);
+      for (int j = 0; j < kBlock; ++j) out[j] = static_cast<float>(FiveBits(block + 8, high, j)) * scale + minimum;
+      return;
+    }
+    case GgufType::kQ8_0:
+      for (int j = 0; j < kBlock; ++j) out[j] = static_cast<float>(Load<int8_t>(block + 2 + j)) * scale;
+      return;
+    case GgufType::kF32:
+    case GgufType::kF16:
+    case GgufType::kBF16:
+      return;  // not in blocks
+  }
+}
+
+}  // namespace
+
+float Float16ToFloat(uint16_t half) {
+  const uint32_t sign = static_cast<uint32_t>(half & 0x8000) << 16;
+  const uint32_t exponent = half >> 10 & 31;
+  const uint32_t mantissa = half & 0x3ff;
+  if (exponent == 0) {  // zero and subnormals: mantissa * 2^-24
+    const float magnitude = static_cast<float>(mantissa) * 0x1p-24f;
+    return sign != 0 ? -magnitude : magnitude;
+  }
+  const uint32_t wide = exponent == 31 ? 255 : exponent + (127 - 15);
+  const uint32_t bits = sign | wide << 23 | mantissa << 13;
+  float value;
+  std::memcpy(&value, &bits, sizeof(value));
+  return value;
+}
+
+float BFloat16ToFloat(uint16_t value) {
+  const uint32_t bits = static_cast<uint32_t>(value) << 16;
+  float wide;
+  std::memcpy(&wide, &bits, sizeof(wide));
+  return wide;
+}
+
+void DequantizeRow(GgufType type, const std::byte* row, int64_t n, float* out) {
+  switch (type) {
+    case GgufType::kF32:
+      std::memcpy(out, row, static_cast<size_t>(n) * sizeof(float));
+      return;
+    case GgufType::kF16:
+      for (int64_t i = 0; i < n; ++i) out[i] = Float16ToFloat(Load<uint16_t>(row + 2 * i));
+      return;
+    case GgufType::kBF16:
+      for (int64_t i = 0; i < n; ++i) out[i] = BFloat16ToFloat(Load<uint16_t>(row + 2 * i));
+      return;
+    default:
+      break;
+  }
+  const GgufBlock block = BlockOf(type);
+  for (int64_t i = 0; i < n; i += block.elements, row += block.bytes) DequantizeBlock(type, row, out + i);
+}
+
+}  // namespace runahead

@@ -1,0 +1,174 @@
+#include "worker/format/gguf.h"
+
+#include <cmath>
+#include <limits>
+#include <optional>
+
+#include "absl/strings/str_cat.h"
+#include "worker/format/gguf_cursor.h"
+
+namespace runahead {
+namespace {
+
+using Type = GgufValue::Type;
+
+absl::string_view TypeName(Type type) {
+  constexpr absl::string_view kNames[] = {"an 8-bit unsigned integer",
+                                          "an 8-bit integer",
+                                          "a 16-bit unsigned integer",
+                                          "a 16-bit integer",
+                                          "a 32-bit unsigned integer",
+                                          "a 32-bit integer",
+                                          "a 32-bit float",
+                                          "a boolean",
+                                          "a string",
+                                          "an array",
+                                          "a 64-bit unsigned integer",
+                                          "a 64-bit integer",
+                                          "a 64-bit float"};
+  return kNames[static_cast<size_t>(type)];
+}
+
+// A 64-bit unsigned value above the largest signed one has no int64_t and counts as out of range.
+struct Integer {
+  int64_t value = 0;
+  bool in_range = true;
+};
+
+// The next integer of type `type`, or nothing when `type` is no integer type.
+std::optional<Integer> ReadInteger(Type type, GgufCursor& cursor) {
+  switch (type) {
+    case Type::kUint8:
+      return Integer{*cursor.Number<uint8_t>()};
+    case Type::kInt8:
+      return Integer{*cursor.Number<int8_t>()};
+    case Type::kUint16:
+      return Integer{*cursor.Number<uint16_t>()};
+    case Type::kInt16:
+      return Integer{*cursor.Number<int16_t>()};
+    case Type::kUint32:
+      return Integer{*cursor.Number<uint32_t>()};
+    case Type::kInt32:
+      return Integer{*cursor.Number<int32_t>()};
+    case Type::kInt64:
+      return Integer{*cursor.Number<int64_t>()};
+    case Type::kUint64: {
+      const uint64_t value = *cursor.Number<uint64_t>();
+      if (value > static_cast<uint64_t>(std::numeric_limits<int64_t>::max())) return Integer{0, false};
+      return Integer{static_cast<int64_t>(value)};
+    }
+    default:
+      return std::nullopt;
+  }
+}
+
+}  // namespace
+
+int64_t GgufTensor::rows() const {
+  int64_t rows = 1;
+  for (size_t i = 1; i < dims.size(); ++i) rows *= dims[i];
+  return rows;
+}
+
+absl::StatusOr<const GgufValue*> GgufFile::Find(absl::string_view key) const {
+  const auto found = metadata_.find(key);
+  if (found == metadata_.end()) {
+    return absl::NotFoundError(absl::StrCat(path_, ": metadata key '", key, "' is missing"));
+  }
+  return &found->second;
+}
+
+absl::Status GgufFile::WrongType(absl::string_view key, const GgufValue& value, absl::string_view wanted) const {
+  const std::string found = value.type == Type::kArray
+                                ? absl::StrCat("an array whose elements are each ", TypeName(value.element))
+                                : std::string(TypeName(value.type));
+  return absl::InvalidArgumentError(
+      absl::StrCat(path_, ": metadata key '", key, "' is ", found, "; it must be ", wanted));
+}
+
+absl::StatusOr<std::string> GgufFile::GetString(absl::string_view key) const {
+  const absl::StatusOr<const GgufValue*> value = Find(key);
+  if (!value.ok()) return value.status();
+  if ((*value)->type != Type::kString) return WrongType(key, **value, "a string");
+  return std::string(*GgufCursor((*value)->bytes).String());
+}
+
+absl::StatusOr<uint64_t> GgufFile::GetUint(absl::string_view key) const {
+  const absl::StatusOr<const GgufValue*> value = Find(key);
+  if (!value.ok()) return value.status();
+  GgufCursor cursor((*value)->bytes);
+  if ((*value)->type == Type::kUint64) return *cursor.Number<uint64_t>();
+  const std::optional<Integer> integer = ReadInteger((*value)->type, cursor);
+  if (!integer) return WrongType(key, **value, "an integer");
+  if (integer->value < 0) {
+    return absl::InvalidArgumentError(
+        absl::StrCat(path_, ": metadata key '", key, "' is ", integer->value, "; it must not be negative"));
+  }
+  return static_cast<uint64_t>(integer->value);
+}
+
+absl::StatusOr<double> GgufFile::GetFloat(absl::string_view key) const {
+  const absl::StatusOr<const GgufValue*> value = Find(key);
+  if (!value.ok()) return value.status();
+  GgufCursor cursor((*value)->bytes);
+  double number = 0;
+  if ((*value)->type == Type::kFloat32) {
+    number = *cursor.Number<float>();
+  } else if ((*value)->type == Type::kFloat64) {
+    number = *cursor.Number<double>();
+  } else {
+    return WrongType(key, **value, "a float");
+  }
+  if (!std::isfinite(number)) {
+    return absl::InvalidArgumentError(absl::StrCat(path_, ": metadata key '", key, "' is not a finite number"));
+  }
+  return number;
+}
+
+absl::StatusOr<bool> GgufFile::GetBool(absl::string_view key) const {
+  const absl::StatusOr<const GgufValue*> value = Find(key);
+  if (!value.ok()) return value.status();
+  if ((*value)->type != Type::kBool) return WrongType(key, **value, "a boolean");
+  return *GgufCursor((*value)->bytes).Number<uint8_t>() != 0;
+}
+
+absl::StatusOr<std::vector<absl::string_view>> GgufFile::GetStrings(absl::string_view key) const {
+  const absl::StatusOr<const GgufValue*> value = Find(key);
+  if (!value.ok()) return value.status();
+  if ((*value)->type != Type::kArray || (*value)->element != Type::kString) {
+    return WrongType(key, **value, "an array of strings");
+  }
+  GgufCursor cursor((*value)->bytes);
+  std::vector<absl::string_view> strings;
+  strings.reserve((*value)->count);
+  for (uint64_t i = 0; i < (*value)->count; ++i) strings.push_back(*cursor.String());
+  return strings;
+}
+
+absl::StatusOr<std::vector<int64_t>> GgufFile::GetInts(absl::string_view key) const {
+  const absl::StatusOr<const GgufValue*> value = Find(key);
+  if (!value.ok()) return value.status();
+  if ((*value)->type != Type::kArray) return WrongType(key, **value, "an array of integers");
+  GgufCursor cursor((*value)->bytes);
+  std::vector<int64_t> integers;
+  for (uint64_t i = 0; i < (*value)->count; ++i) {
+    const std::optional<Integer> integer = ReadInteger((*value)->element, cursor);
+    if (!integer) return WrongType(key, **value, "an array of integers");
+    if (!integer->in_range) {
+      return absl::InvalidArgumentError(
+          absl::StrCat(path_, ": element ", i, " of metadata key '", key, "' is larger than a signed 64-bit integer"));
+    }
+    integers.push_back(integer->value);
+  }
+  return integers;
+}
+
+absl::StatusOr<const GgufTensor*> GgufFile::FindTensor(absl::string_view name) const {
+  const auto found = tensor_index_.find(name);
+  if (found == tensor_index_.end()) {
+    return absl::NotFoundError(absl::StrCat(path_, ": tensor '", name, "' is missing"));
+  }
+  return &tensors_[found->second];
+}
+
+}  // namespace runahead
