@@ -1,0 +1,56 @@
+#include "kernels/base/thread_pool.h"
+
+#include <gtest/gtest.h>
+
+#include <atomic>
+#include <numeric>
+#include <thread>
+#include <vector>
+
+namespace runahead {
+namespace {
+
+class ThreadPoolTest : public testing::TestWithParam<int> {};
+
+TEST_P(ThreadPoolTest, RunsEveryItemOnce) {
+  ThreadPool pool(GetParam());
+  EXPECT_EQ(pool.threads(), GetParam());
+  for (int64_t count : {0, 1, 2, 3, 7, 64, 1000}) {
+    std::vector<int> seen(count, 0);  // not atomic: each item has one thread, and the return orders them before us
+    pool.ParallelFor(count, [&](int64_t i) { ++seen[i]; });
+    EXPECT_EQ(seen, std::vector<int>(count, 1));
+  }
+}
+
+TEST_P(ThreadPoolTest, ManyShortLoopsInARow) {
+  ThreadPool pool(GetParam());
+  std::vector<int64_t> sums(5, 0);
+  for (int loop = 0; loop < 20000; ++loop) {
+    pool.ParallelFor(5, [&](int64_t i) { sums[i] += loop; });
+  }
+  EXPECT_EQ(sums, std::vector<int64_t>(5, 19999 * 10000));
+}
+
+TEST_P(ThreadPoolTest, LoopsOfSeveralCallersDoNotMix) {
+  ThreadPool pool(GetParam());
+  std::vector<std::thread> callers;
+  std::atomic<int> wrong{0};
+  for (int c = 0; c < 3; ++c) {
+    callers.emplace_back([&pool, &wrong, c] {
+      for (int loop = 0; loop < 500; ++loop) {
+        std::vector<int> out(17 + c, -1);
+        pool.ParallelFor(out.size(), [&](int64_t i) { out[i] = c * 1000 + static_cast<int>(i); });
+        std::vector<int> expected(out.size());
+        std::iota(expected.begin(), expected.end(), c * 1000);
+        if (out != expected) ++wrong;
+      }
+    });
+  }
+  for (std::thread& caller : callers) caller.join();
+  EXPECT_EQ(wrong, 0);
+}
+
+INSTANTIATE_TEST_SUITE_P(Threads, ThreadPoolTest, testing::Values(1, 2, 3, 8));
+
+}  // namespace
+}  // namespace runahead
