@@ -1,0 +1,60 @@
+// Lists: of strings (their limits) and of maps.
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
+#include "kernels/base/status_macros.h"
+#include "server/base/config.h"
+
+namespace runahead::config_internal {
+namespace {
+
+// "role (one of prefill, decode), address (host:port)"
+std::string DescribeItem(const ConfigSchema& item) {
+  return absl::StrJoin(item.keys(), ", ", [](std::string* out, const ConfigKey& key) {
+    absl::StrAppend(out, key.name, " (", key.allowed, key.required ? "" : "; may be left out", ")");
+  });
+}
+
+}  // namespace
+
+absl::Status CheckItems(size_t items, const ListLimits& limits) {
+  if (items >= limits.min_items && items <= limits.max_items) return absl::OkStatus();
+  const char* const problem = items < limits.min_items ? "too few" : "too many";
+  return absl::InvalidArgumentError(absl::StrCat("has ", items, items == 1 ? " item, " : " items, ", problem));
+}
+
+std::string DescribeCount(const ListLimits& limits) {
+  if (limits.min_items > 0) return absl::StrCat(limits.min_items, " to ", limits.max_items);
+  return absl::StrCat("up to ", limits.max_items);
+}
+
+ConfigKey MapsKey(std::string name, ListLimits limits, std::string doc, const ConfigSchema& example,
+                  std::function<void()> clear, std::function<void(ConfigSchema&)> add) {
+  const std::string allowed =
+      absl::StrCat("a list of ", DescribeCount(limits), " maps, each with ", DescribeItem(example));
+  auto set = [name, limits, allowed, clear = std::move(clear), add = std::move(add)](const ConfigValue& given) {
+    absl::Status problem = given.kind == ConfigValue::Kind::kList ? CheckItems(given.list.size(), limits)
+                                                                  : absl::InvalidArgumentError("is not a list");
+    if (!problem.ok()) {
+      return absl::InvalidArgumentError(
+          absl::StrCat(given.where, ": ", name, ": ", problem.message(), "; allowed: ", allowed));
+    }
+    clear();
+    for (size_t i = 0; i < given.list.size(); ++i) {
+      ConfigSchema item;
+      item.SetKeyPrefix(absl::StrCat(name, "[", i, "]."));
+      add(item);
+      RUNAHEAD_RETURN_IF_ERROR(item.Apply(given.list[i]));
+      RUNAHEAD_RETURN_IF_ERROR(item.Finish(given.list[i].where));
+    }
+    return absl::OkStatus();
+  };
+  return {.name = std::move(name),
+          .doc = std::move(doc),
+          .allowed = allowed,
+          .required = limits.required,
+          .is_list = true,
+          .is_maps = true,
+          .set = std::move(set)};
+}
+
+}  // namespace runahead::config_internal

@@ -1,0 +1,104 @@
+// The YAML side of ConfigSchema: the only file that knows yaml-cpp.
+#include <yaml-cpp/yaml.h>
+
+#include <cerrno>
+#include <fstream>
+
+#include "absl/strings/str_cat.h"
+#include "kernels/base/status_macros.h"
+#include "server/base/config.h"
+
+namespace runahead {
+namespace {
+
+// Far above any real file. Aliases multiply: ten lines of them can stand for billions of values.
+constexpr int kMaxValues = 100'000;
+constexpr int kMaxDepth = 32;
+constexpr int64_t kMaxFileBytes = int64_t{16} << 20;
+
+class Converter {
+ public:
+  explicit Converter(const std::string& name) : name_(name) {}
+
+  absl::StatusOr<ConfigValue> Convert(const YAML::Node& node, int depth) {
+    ConfigValue value;
+    value.where = Where(node);
+    if (++values_ > kMaxValues || depth > kMaxDepth) {
+      return absl::InvalidArgumentError(absl::StrCat(name_, ": too large; allowed: ", kMaxValues,
+                                                     " values with aliases expanded, nested ", kMaxDepth, " deep"));
+    }
+    switch (node.Type()) {
+      case YAML::NodeType::Undefined:
+      case YAML::NodeType::Null:
+        break;
+      case YAML::NodeType::Scalar:
+        value.kind = ConfigValue::Kind::kScalar;
+        value.scalar = node.Scalar();
+        value.quoted = node.Tag() == "!";  // yaml-cpp's mark of quoted and block scalars
+        break;
+      case YAML::NodeType::Sequence:
+        value.kind = ConfigValue::Kind::kList;
+        for (const YAML::Node& item : node) {
+          RUNAHEAD_ASSIGN_OR_RETURN(value.list.emplace_back(), Convert(item, depth + 1));
+        }
+        break;
+      case YAML::NodeType::Map:
+        value.kind = ConfigValue::Kind::kMap;
+        for (const auto& entry : node) {
+          if (!entry.first.IsScalar()) {
+            return absl::InvalidArgumentError(absl::StrCat(Where(entry.first), ": a key is not a plain word"));
+          }
+          RUNAHEAD_ASSIGN_OR_RETURN(ConfigValue item, Convert(entry.second, depth + 1));
+          item.where = Where(entry.first);  // the line of the key: where an editor should go
+          value.map.emplace_back(entry.first.Scalar(), std::move(item));
+        }
+        break;
+    }
+    return value;
+  }
+
+ private:
+  std::string Where(const YAML::Node& node) const { return absl::StrCat(name_, ":", node.Mark().line + 1); }
+
+  const std::string& name_;
+  int values_ = 0;
+};
+
+absl::Status SyntaxError(const std::string& name, const YAML::Exception& error) {
+  return absl::InvalidArgumentError(absl::StrCat(name, ":", error.mark.line + 1, ": not valid YAML: ", error.msg));
+}
+
+}  // namespace
+
+absl::Status ReadConfigText(const std::string& text, const std::string& name, ConfigSchema& schema) {
+  absl::StatusOr<ConfigValue> root;
+  try {
+    const std::vector<YAML::Node> documents = YAML::LoadAll(text);
+    if (documents.size() > 1) {
+      return absl::InvalidArgumentError(
+          absl::StrCat(name, ": holds ", documents.size(), " YAML documents; allowed: one (no line of ---)"));
+    }
+    if (documents.empty()) return absl::OkStatus();
+    root = Converter(name).Convert(documents[0], 0);
+  } catch (const YAML::Exception& error) {
+    return SyntaxError(name, error);
+  }
+  RUNAHEAD_RETURN_IF_ERROR(root.status());
+  return schema.Apply(*root);
+}
+
+absl::Status ReadConfigFile(const std::string& path, ConfigSchema& schema) {
+  std::ifstream file(path, std::ios::binary);
+  if (!file) return absl::ErrnoToStatus(errno, absl::StrCat("cannot read config file ", path));
+  std::string text(static_cast<size_t>(kMaxFileBytes) + 1, '\0');
+  file.read(text.data(), static_cast<std::streamsize>(text.size()));
+  if (file.bad()) return absl::ErrnoToStatus(errno, absl::StrCat("cannot read config file ", path));
+  text.resize(static_cast<size_t>(file.gcount()));
+  if (static_cast<int64_t>(text.size()) > kMaxFileBytes) {
+    return absl::InvalidArgumentError(
+        absl::StrCat(path, ": larger than ", kMaxFileBytes, " bytes; is it a config file?"));
+  }
+  return ReadConfigText(text, path, schema);
+}
+
+}  // namespace runahead

@@ -1,0 +1,65 @@
+#include "server/base/clock.h"
+
+#include <thread>
+
+#include "absl/time/clock.h"
+#include "gtest/gtest.h"
+#include "tests/testing/fake_clock.h"
+
+namespace runahead {
+namespace {
+
+TEST(RealClock, NeverGoesBackAndIsNearTheTimeOfDay) {
+  const absl::Time first = RealClock().Now();
+  EXPECT_LE(first, RealClock().Now());
+  EXPECT_LT(absl::AbsDuration(absl::Now() - first), absl::Hours(1));
+}
+
+TEST(RealClock, WaitUntilReturnsAtTheMoment) {
+  Mutex mu;
+  CondVar changed;
+  const absl::Time until = RealClock().Now() + absl::Milliseconds(5);
+  MutexLock lock(mu);
+  while (RealClock().Now() < until) RealClock().WaitUntil(mu, changed, until);
+  RealClock().WaitUntil(mu, changed, absl::InfinitePast());  // does not wait at all
+}
+
+TEST(FakeClock, WakesAWaiterOnlyWhenItsMomentCame) {
+  testing::FakeClock clock;
+  Mutex mu;
+  CondVar changed;
+  absl::Time woke;
+  std::thread waiter([&] {
+    const absl::Time until = clock.Now() + absl::Seconds(30);
+    MutexLock lock(mu);
+    while (clock.Now() < until) clock.WaitUntil(mu, changed, until);
+    woke = clock.Now();
+  });
+  clock.AwaitWaiters(1);
+  clock.Advance(absl::Seconds(29));
+  clock.AwaitWaiters(1);
+  clock.Advance(absl::Seconds(2));
+  waiter.join();
+  EXPECT_EQ(woke, absl::UnixEpoch() + absl::Seconds(31));
+}
+
+TEST(FakeClock, ANotificationEndsAWaitWithoutLimit) {
+  testing::FakeClock clock;
+  Mutex mu;
+  CondVar changed;
+  bool stop = false;
+  std::thread waiter([&] {
+    MutexLock lock(mu);
+    while (!stop) clock.WaitUntil(mu, changed, absl::InfiniteFuture());
+  });
+  clock.AwaitWaiters(1);
+  {
+    MutexLock lock(mu);
+    stop = true;
+  }
+  changed.NotifyAll();
+  waiter.join();
+}
+
+}  // namespace
+}  // namespace runahead

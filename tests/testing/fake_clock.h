@@ -1,0 +1,68 @@
+// A clock that moves only when the test says so.
+#pragma once
+
+#include <algorithm>
+#include <vector>
+
+#include "absl/time/time.h"
+#include "kernels/base/mutex.h"
+#include "server/base/clock.h"
+
+namespace runahead::testing {
+
+// Thread-safe. What waits on it must outlive a running Advance().
+class FakeClock final : public Clock {
+ public:
+  explicit FakeClock(absl::Time start = absl::UnixEpoch()) : now_(start) {}
+
+  absl::Time Now() const override {
+    MutexLock lock(mu_);
+    return now_;
+  }
+
+  void WaitUntil(Mutex& mu, CondVar& changed, absl::Time until) override RUNAHEAD_REQUIRES(mu) {
+    {
+      MutexLock lock(mu_);
+      if (now_ >= until) return;
+      waiters_.push_back({&mu, &changed});
+      waiters_changed_.NotifyAll();
+    }
+    changed.Wait(mu);
+    MutexLock lock(mu_);
+    const auto is_this = [&](const Waiter& w) { return w.mu == &mu && w.changed == &changed; };
+    waiters_.erase(std::find_if(waiters_.begin(), waiters_.end(), is_this));
+  }
+
+  // Moves the time on and wakes everything that waits, so that it looks at the new time.
+  void Advance(absl::Duration by) RUNAHEAD_EXCLUDES(mu_) {
+    std::vector<Waiter> waiters;
+    {
+      MutexLock lock(mu_);
+      now_ += by;
+      waiters = waiters_;
+    }
+    for (const Waiter& waiter : waiters) {
+      MutexLock lock(*waiter.mu);  // not before it really waits, or the notification would be lost
+      waiter.changed->NotifyAll();
+    }
+  }
+
+  // Returns when at least `count` threads wait on this clock: what a test calls in place of a sleep before Advance().
+  void AwaitWaiters(int count) RUNAHEAD_EXCLUDES(mu_) {
+    MutexLock lock(mu_);
+    while (static_cast<int>(waiters_.size()) < count) waiters_changed_.Wait(mu_);
+  }
+
+ private:
+  struct Waiter {
+    Mutex* mu;
+    CondVar* changed;
+  };
+
+  mutable Mutex mu_;
+  CondVar waiters_changed_;
+  absl::Time now_ RUNAHEAD_GUARDED_BY(mu_);
+  std::vector<Waiter> waiters_ RUNAHEAD_GUARDED_BY(mu_);
+};
+
+}  // namespace runahead::testing
