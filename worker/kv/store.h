@@ -2,7 +2,6 @@
 #pragma once
 
 #include <cstdint>
-#include <functional>
 #include <memory>
 #include <string>
 #include <vector>
@@ -15,6 +14,7 @@
 #include "kernels/base/event.h"
 #include "kernels/base/mutex.h"
 #include "server/base/clock.h"
+#include "worker/kv/interval_set.h"
 
 namespace runahead {
 
@@ -34,41 +34,46 @@ struct LeaseId {
 
 struct KvStoreOptions {
   int64_t layers = 0;
-  int64_t row_bytes = 0;        // K and V of one token in one layer
+  int64_t row_bytes = 0;        // K and V of one token in one layer: AttentionShape::kv_row_bytes()
   int64_t capacity_tokens = 0;  // rounded down to whole blocks
   uint64_t incarnation = 0;
   absl::Duration lease_life = kLeaseLife;
 };
 
 // Thread-safe. A lease lives `lease_life` past the last of reserve, accepted slice and renewal; an open decode holds
-// it; memory returns when the lease is dead (released or expired) and nothing pins it.
+// it; memory returns when the lease is dead (released or expired) and nothing pins it. Writes and Sequences end before
+// the store does; the memory itself lives as long as anyone holds a reference to it. Events fire outside the lock, so
+// what waits for them may call the store.
 class KvStore {
  public:
-  // Rows of one layer pinned for writing: the lease's memory cannot be given away while this lives. Movable.
+  // Rows of one layer pinned for writing: the lease's memory cannot be given away while this lives. Used by one thread
+  // at a time.
   class Write {
    public:
     Write(Write&&) noexcept;
     Write& operator=(Write&&) noexcept;
     ~Write();  // without Commit the rows stay uncovered
-    // Destination of the slice's bytes in order, cut at block borders.
+    // Where the slice's bytes go, in order, cut where blocks do not follow each other in memory. Empty when
+    // already_covered(), because a decode may be reading those rows.
     const std::vector<BufferRef>& destination() const { return destination_; }
     // Everything was covered before: the bytes need not be written (or sent) again.
     bool already_covered() const { return already_covered_; }
-    // The bytes are in: marks [begin, end) of the layer covered and renews the lease. NOT_FOUND when the lease died
-    // meanwhile.
+    // The bytes are in: marks [begin, end) of the layer covered, renews the lease and ends the pin. NOT_FOUND when the
+    // lease died meanwhile. Called at most once.
     absl::Status Commit();
 
    private:
     friend class KvStore;
     Write() = default;
-    KvStore* store_ = nullptr;
-    LeaseId lease_;
-    int64_t layer_ = 0, begin_ = 0, end_ = 0;
+    KvStore* store_ = nullptr;  // null: moved from, or committed
+    uint64_t lease_ = 0;
+    uint64_t write_ = 0;
     bool already_covered_ = false;
     std::vector<BufferRef> destination_;
   };
 
-  // A lease held open by decode: it does not expire, and its rows may be read and appended. Released on destruction.
+  // A lease held open by decode: it does not expire, and its rows may be read and appended. Destruction releases the
+  // lease and gives the memory back, so whoever enqueued work on the rows keeps the Sequence until that work is done.
   class Sequence {
    public:
     Sequence(Sequence&&) noexcept;
@@ -84,36 +89,96 @@ class KvStore {
    private:
     friend class KvStore;
     Sequence() = default;
-    KvStore* store_ = nullptr;
-    LeaseId lease_;
+    KvStore* store_ = nullptr;  // null: moved from
+    uint64_t lease_ = 0;
     int64_t prompt_tokens_ = 0, total_tokens_ = 0;
+    std::vector<int64_t> blocks_;
     std::vector<std::vector<KvSpan>> spans_;
   };
 
-  // Allocates the arena from `device` (host memory). `clock` outlives the store.
+  // Allocates the arena from `device` (host memory). `clock` outlives the store. INVALID_ARGUMENT when not even one
+  // block fits.
   static absl::StatusOr<std::unique_ptr<KvStore>> Create(const KvStoreOptions& options, Device& device, Clock& clock);
   ~KvStore();
 
-  // Memory for prompt + output tokens, all at once. RESOURCE_EXHAUSTED: full now; OUT_OF_RANGE, naming both sizes: no
-  // empty store could hold it.
+  // Memory for `total_tokens` (prompt + output), all at once. INVALID_ARGUMENT: prompt < 1 or total < prompt.
+  // RESOURCE_EXHAUSTED: full now; OUT_OF_RANGE, naming both sizes: no empty store could hold it.
   absl::StatusOr<LeaseId> Reserve(int64_t prompt_tokens, int64_t total_tokens) RUNAHEAD_EXCLUDES(mu_);
+  // NOT_FOUND when the lease is unknown, released or expired.
   absl::Status Renew(const LeaseId& lease) RUNAHEAD_EXCLUDES(mu_);
-  // Ends the lease; idempotent. An incomplete lease's Complete event fires CANCELLED.
+  // Ends the lease; idempotent. An incomplete lease's Complete event fires CANCELLED. Open sequences and writes keep
+  // the memory until they end.
   void Release(const LeaseId& lease) RUNAHEAD_EXCLUDES(mu_);
-  // Frees what has expired and unpinned; called by a timer (see LeaseReaper). Returns how many leases expired.
+  // Ends the leases whose time is over (those not open); called by a timer (see LeaseReaper), and by Reserve when it
+  // finds no room. Returns how many expired.
   int ReapExpired() RUNAHEAD_EXCLUDES(mu_);
 
   // NOT_FOUND: no such lease (or dead). OUT_OF_RANGE: layer or tokens do not fit the prompt. ABORTED: overlapping
-  // write under way.
+  // write under way; try again when it has ended.
   absl::StatusOr<Write> BeginWrite(const LeaseId& lease, int64_t layer, int64_t begin, int64_t end)
       RUNAHEAD_EXCLUDES(mu_);
-  // Fires OK when every layer covers the prompt, CANCELLED when the lease ends before. NOT_FOUND at once when unknown.
+  // Fires OK when every layer covers the prompt, CANCELLED when the lease ends before, saying why. NOT_FOUND at once
+  // when unknown or dead.
   Event Complete(const LeaseId& lease) RUNAHEAD_EXCLUDES(mu_);
-  // FAILED_PRECONDITION while incomplete, or when opened already.
+  // NOT_FOUND when unknown or dead, FAILED_PRECONDITION while incomplete, or when opened already.
   absl::StatusOr<Sequence> Open(const LeaseId& lease) RUNAHEAD_EXCLUDES(mu_);
 
   struct Stats {
-    int64_t capacity_bytes = 0, used_bytes = 0, leases = 0, expired = 0;
+    int64_t capacity_bytes = 0;
+    int64_t used_bytes = 0;  // of living leases, and of dead ones that are still pinned
+    int64_t leases = 0;      // living ones
+    int64_t expired = 0;     // since the start
   };
   Stats stats() const RUNAHEAD_EXCLUDES(mu_);
   const KvStoreOptions& options() const { return options_; }
+  // The whole store's memory, for registration with a transport.
+  const std::shared_ptr<Buffer>& arena() const { return arena_; }
+
+ private:
+  struct PendingWrite {
+    uint64_t id = 0;
+    int64_t layer = 0, begin = 0, end = 0;
+  };
+  // A dead lease stays here, without its coverage mattering to anyone, until its last pin goes.
+  struct Lease {
+    int64_t prompt_tokens = 0, total_tokens = 0;
+    std::vector<int64_t> blocks;
+    absl::Time expires;
+    bool dead = false, open = false, complete = false;
+    int64_t layers_covered = 0;
+    std::vector<IntervalSet> covered;   // a layer each
+    std::vector<PendingWrite> writing;  // each pins the lease
+    EventSource completed;
+  };
+
+  KvStore(const KvStoreOptions& options, std::shared_ptr<Buffer> arena, int64_t blocks, Clock& clock);
+  KvStore(const KvStore&) = delete;
+  KvStore& operator=(const KvStore&) = delete;
+
+  // The living lease, or NOT_FOUND.
+  absl::StatusOr<Lease*> Find(const LeaseId& id) RUNAHEAD_REQUIRES(mu_);
+  absl::StatusOr<std::vector<int64_t>> TakeBlocks(int64_t count) RUNAHEAD_REQUIRES(mu_);
+  // Marks the lease dead and returns its memory if nothing pins it (`number` may then be gone). The event to fire once
+  // the lock is released.
+  EventSource Kill(uint64_t number) RUNAHEAD_REQUIRES(mu_);
+  void FreeIfUnpinned(uint64_t number) RUNAHEAD_REQUIRES(mu_);
+  absl::Status EndWrite(uint64_t number, uint64_t write, bool commit) RUNAHEAD_EXCLUDES(mu_);
+  void CloseSequence(uint64_t number) RUNAHEAD_EXCLUDES(mu_);
+  // Tokens [begin, end) of a layer as ranges of the arena, joined where they touch.
+  std::vector<KvSpan> SpansOf(const std::vector<int64_t>& blocks, int64_t layer, int64_t begin, int64_t end) const;
+
+  const KvStoreOptions options_;
+  const std::shared_ptr<Buffer> arena_;  // [layers][blocks][kKvBlockTokens][row_bytes]
+  const int64_t block_count_;
+  Clock& clock_;
+  mutable Mutex mu_;
+  std::vector<bool> block_used_ RUNAHEAD_GUARDED_BY(mu_);
+  int64_t blocks_free_ RUNAHEAD_GUARDED_BY(mu_);
+  int64_t living_ RUNAHEAD_GUARDED_BY(mu_) = 0;
+  int64_t expired_ RUNAHEAD_GUARDED_BY(mu_) = 0;
+  uint64_t next_lease_ RUNAHEAD_GUARDED_BY(mu_) = 1;
+  uint64_t next_write_ RUNAHEAD_GUARDED_BY(mu_) = 1;
+  absl::flat_hash_map<uint64_t, std::unique_ptr<Lease>> leases_ RUNAHEAD_GUARDED_BY(mu_);
+};
+
+}  // namespace runahead

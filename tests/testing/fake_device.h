@@ -1,0 +1,144 @@
+// A device without arithmetic: real memory, real asynchronous streams (a thread each), no ops but TopK. For tests of
+// what moves bytes and waits for events.
+#pragma once
+
+#include <algorithm>
+#include <cmath>
+#include <cstdlib>
+#include <cstring>
+#include <deque>
+#include <functional>
+#include <memory>
+#include <numeric>
+#include <string>
+#include <string_view>
+#include <thread>
+#include <utility>
+#include <vector>
+
+#include "kernels/base/device.h"
+#include "kernels/base/mutex.h"
+
+namespace runahead::testing {
+
+// Thread-safe, as the contract of Device asks. Buffers start filled with 0xA5.
+class FakeDevice final : public Device {
+ public:
+  std::string_view name() const override { return "fake"; }
+  DType compute_dtype() const override { return DType::kF32; }
+  DType invariant_dtype() const override { return DType::kF32; }
+
+  absl::StatusOr<std::shared_ptr<Buffer>> Allocate(size_t bytes, MemoryKind) override {
+    return std::shared_ptr<Buffer>(std::make_shared<HostBuffer>(bytes));
+  }
+  std::unique_ptr<Stream> NewStream(std::string_view) override { return std::make_unique<ThreadStream>(); }
+  absl::StatusOr<std::shared_ptr<const Weights>> LoadWeights(const WeightSource&, unsigned) override {
+    return Missing("LoadWeights");
+  }
+
+  Event Record(Stream& stream) override {
+    EventSource source;
+    static_cast<ThreadStream&>(stream).Enqueue([source] { source.Fire(absl::OkStatus()); });
+    return source.event();
+  }
+  void WaitFor(Stream& stream, const Event& event) override {
+    static_cast<ThreadStream&>(stream).Enqueue([event] { event.Wait().IgnoreError(); });
+  }
+  void Call(Stream& stream, std::function<void()> function) override {
+    static_cast<ThreadStream&>(stream).Enqueue(std::move(function));
+  }
+  absl::Status Copy(Stream& stream, const ConstBufferRef& from, const BufferRef& to) override {
+    if (from.size != to.size) return absl::InvalidArgumentError("Copy: the sizes differ");
+    Call(stream, [from, to] { std::memmove(to.data(), from.data(), to.size); });
+    return absl::OkStatus();
+  }
+  absl::Status TopK(Stream& stream, const ConstTensor& logits, int64_t k, const MutTensor& ids, const MutTensor& values,
+                    const MutTensor& log_sum) override {
+    Call(stream, [=] {
+      for (int64_t row = 0; row < logits.rows; ++row) {
+        const float* x = logits.row<float>(row);
+        std::vector<int32_t> order(logits.cols);
+        std::iota(order.begin(), order.end(), 0);
+        std::stable_sort(order.begin(), order.end(), [x](int32_t a, int32_t b) { return x[a] > x[b]; });
+        double sum = 0;
+        for (int64_t v = 0; v < logits.cols; ++v) sum += std::exp(static_cast<double>(x[v]) - x[order[0]]);
+        for (int64_t i = 0; i < k; ++i) {
+          ids.row<int32_t>(row)[i] = order[i];
+          values.row<float>(row)[i] = x[order[i]];
+        }
+        log_sum.row<float>(row)[0] = static_cast<float>(x[order[0]] + std::log(sum));
+      }
+    });
+    return absl::OkStatus();
+  }
+
+  absl::Status Embed(Stream&, const Weights&, std::vector<int32_t>, const MutTensor&) override {
+    return Missing("Embed");
+  }
+  absl::Status RmsNorm(Stream&, const ConstTensor&, const ConstTensor&, float, const MutTensor&) override {
+    return Missing("RmsNorm");
+  }
+  absl::Status Linear(Stream&, const ConstTensor&, std::shared_ptr<const Weights>, const LinearOptions&,
+                      const MutTensor&) override {
+    return Missing("Linear");
+  }
+  absl::Status RopeStore(Stream&, const ConstTensor&, const AttentionShape&, const ConstTensor&, std::vector<int32_t>,
+                         const MutTensor&, std::vector<KvSpan>) override {
+    return Missing("RopeStore");
+  }
+  absl::Status Attention(Stream&, const ConstTensor&, const AttentionShape&, std::vector<AttentionSequence>,
+                         const MutTensor&) override {
+    return Missing("Attention");
+  }
+  absl::Status SwiGlu(Stream&, const ConstTensor&, const MutTensor&) override { return Missing("SwiGlu"); }
+
+ private:
+  class HostBuffer final : public Buffer {
+   public:
+    explicit HostBuffer(size_t bytes)
+        : Buffer(static_cast<std::byte*>(std::aligned_alloc(64, (bytes + 127) / 64 * 64)), bytes) {
+      std::memset(data_, 0xA5, bytes);
+    }
+    ~HostBuffer() override { std::free(data_); }
+  };
+
+  class ThreadStream final : public Stream {
+   public:
+    ThreadStream() : thread_([this] { Run(); }) {}
+    ~ThreadStream() override {
+      Enqueue(nullptr);
+      thread_.join();
+    }
+    void Enqueue(std::function<void()> work) {
+      MutexLock lock(mu_);
+      work_.push_back(std::move(work));
+      changed_.NotifyAll();
+    }
+
+   private:
+    void Run() {
+      while (true) {
+        std::function<void()> next;
+        {
+          MutexLock lock(mu_);
+          while (work_.empty()) changed_.Wait(mu_);
+          next = std::move(work_.front());
+          work_.pop_front();
+        }
+        if (next == nullptr) return;
+        next();
+      }
+    }
+
+    Mutex mu_;
+    CondVar changed_;
+    std::deque<std::function<void()>> work_ RUNAHEAD_GUARDED_BY(mu_);
+    std::thread thread_;
+  };
+
+  static absl::Status Missing(std::string_view op) {
+    return absl::UnimplementedError(std::string("the fake device has no ") + std::string(op));
+  }
+};
+
+}  // namespace runahead::testing

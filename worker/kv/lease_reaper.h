@@ -1,0 +1,39 @@
+// The timer that ends leases nobody uses.
+#pragma once
+
+#include <functional>
+#include <thread>
+
+#include "absl/time/time.h"
+#include "kernels/base/mutex.h"
+#include "server/base/clock.h"
+#include "worker/kv/store.h"
+
+namespace runahead {
+
+inline constexpr absl::Duration kLeaseReapPeriod = absl::Seconds(1);
+
+// Calls store.ReapExpired() once a period on its own thread, until it is destroyed. `store` and `clock` outlive it.
+class LeaseReaper {
+ public:
+  // `reaped`, where given, is told on that thread how many leases expired, whenever some did.
+  LeaseReaper(KvStore& store, Clock& clock, std::function<void(int)> reaped = nullptr,
+              absl::Duration period = kLeaseReapPeriod);
+  ~LeaseReaper();
+  LeaseReaper(const LeaseReaper&) = delete;
+  LeaseReaper& operator=(const LeaseReaper&) = delete;
+
+ private:
+  void Run() RUNAHEAD_EXCLUDES(mu_);
+
+  KvStore& store_;
+  Clock& clock_;
+  const std::function<void(int)> reaped_;
+  const absl::Duration period_;
+  Mutex mu_;
+  CondVar stop_changed_;
+  bool stop_ RUNAHEAD_GUARDED_BY(mu_) = false;
+  std::thread thread_;
+};
+
+}  // namespace runahead
