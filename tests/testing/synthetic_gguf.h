@@ -1,0 +1,59 @@
+// Synthetic llama checkpoints of any shape, with seeded random weights and a small vocabulary on which the whole
+// service runs: byte-level BPE, special tokens and a ChatML template.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "worker/format/gguf_types.h"
+
+namespace runahead {
+
+// What to write. heads == kv_heads is MHA, 1 < kv_heads < heads is GQA, kv_heads == 1 is MQA.
+struct SyntheticModel {
+  std::string name = "synthetic";
+  int64_t layers = 2;
+  int64_t hidden = 64;
+  int64_t heads = 4;
+  int64_t kv_heads = 2;
+  int64_t head_dim = 0;  // 0: hidden / heads
+  int64_t ffn = 160;
+  int64_t vocab = 320;  // at least 259: every byte and three special tokens
+  int64_t context_length = 4096;
+  float rope_base = 10000;
+  float norm_eps = 1e-5f;
+  bool tied = true;  // the head is the embedding; otherwise it is a tensor of its own
+  GgufType embedding_type = GgufType::kF32;
+  GgufType attention_type = GgufType::kF32;
+  GgufType ffn_type = GgufType::kF32;
+  GgufType output_type = GgufType::kF32;  // where not tied
+  uint64_t seed = 1;
+
+  // All matrices in one type.
+  void SetWeightType(GgufType type) { embedding_type = attention_type = ffn_type = output_type = type; }
+};
+
+// Ids of the special tokens in every synthetic vocabulary; bos is <|im_start|> and eos <|im_end|>, as in SmolLM2.
+constexpr int32_t kSyntheticEndOfText = 0;
+constexpr int32_t kSyntheticImStart = 1;
+constexpr int32_t kSyntheticImEnd = 2;
+
+// Writes the checkpoint: the same options give the same bytes on every machine. Matrices are about N(0, 1/fan_in), so
+// activations stay of order one; norm weights are near 1 and always F32. INVALID_ARGUMENT names an option that cannot
+// be (rows that do not divide into blocks, heads no multiple of kv_heads, ...).
+absl::Status WriteSyntheticGguf(const SyntheticModel& model, const std::string& path);
+
+// The vocabulary alone: tokens in the byte-level alphabet and the merges that build them, in order of rank.
+struct SyntheticVocabulary {
+  std::vector<std::string> tokens;
+  std::vector<int32_t> types;  // 1 normal, 3 control
+  std::vector<std::string> merges;
+};
+SyntheticVocabulary MakeSyntheticVocabulary(int64_t size);
+
+// The ChatML template with a default system message, as SmolLM2's has one.
+std::string SyntheticChatTemplate();
+
+}  // namespace runahead
