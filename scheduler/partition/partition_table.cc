@@ -1,0 +1,122 @@
+#include "scheduler/partition/partition_table.h"
+
+#include <algorithm>
+#include <cmath>
+#include <cstddef>
+#include <iterator>
+#include <numeric>
+
+#include "absl/strings/str_cat.h"
+#include "kernels/base/status_macros.h"
+
+namespace runahead {
+namespace {
+
+// Fractions in a table are printed with three decimals or more: a chain of a few workers stays within this.
+constexpr double kSumTolerance = 1e-3;
+
+absl::Status CheckWidth(int64_t tokens, int width) {
+  if (width < 1) return absl::InvalidArgumentError(absl::StrCat("width: ", width, " is not at least 1"));
+  if (tokens < width) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("width: ", width, " workers need at least as many tokens; the prompt has ", tokens));
+  }
+  return absl::OkStatus();
+}
+
+// "entries[i]" stands before the error where the entry is known.
+absl::Status CheckEntry(const PartitionEntry& entry) {
+  RUNAHEAD_RETURN_IF_ERROR(CheckWidth(entry.tokens, entry.width));
+  if (entry.fractions.size() != static_cast<size_t>(entry.width)) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("fractions: ", entry.fractions.size(), " given, width ", entry.width, " needs as many"));
+  }
+  double sum = 0;
+  for (double fraction : entry.fractions) {
+    if (!(fraction > 0) || !std::isfinite(fraction)) {
+      return absl::InvalidArgumentError(absl::StrCat("fractions: ", fraction, " is not above 0"));
+    }
+    sum += fraction;
+  }
+  if (std::abs(sum - 1) > kSumTolerance) {
+    return absl::InvalidArgumentError(absl::StrCat("fractions: they add up to ", sum, ", not to 1"));
+  }
+  return absl::OkStatus();
+}
+
+}  // namespace
+
+absl::StatusOr<PartitionTable> PartitionTable::Create(std::vector<PartitionEntry> entries) {
+  PartitionTable table;
+  for (size_t i = 0; i < entries.size(); ++i) {
+    PartitionEntry& entry = entries[i];
+    if (absl::Status status = CheckEntry(entry); !status.ok()) {
+      return absl::InvalidArgumentError(absl::StrCat("entries[", i, "]: ", status.message()));
+    }
+    const double sum = std::accumulate(entry.fractions.begin(), entry.fractions.end(), 0.0);
+    for (double& fraction : entry.fractions) fraction /= sum;
+    if (!table.by_width_[entry.width].emplace(entry.tokens, std::move(entry.fractions)).second) {
+      return absl::InvalidArgumentError(
+          absl::StrCat("entries[", i, "]: a second entry for width ", entry.width, " and tokens ", entry.tokens));
+    }
+  }
+  return table;
+}
+
+std::pair<std::vector<double>, PartitionSource> PartitionTable::Fractions(int64_t tokens, int width) const {
+  const auto found = by_width_.find(width);
+  if (found == by_width_.end()) return {std::vector<double>(width, 1.0 / width), PartitionSource::kEven};
+  const std::map<int64_t, std::vector<double>>& nodes = found->second;
+  const auto above = nodes.lower_bound(tokens);
+  if (above == nodes.end()) return {std::prev(above)->second, PartitionSource::kClamped};
+  if (above->first == tokens) return {above->second, PartitionSource::kSearched};
+  if (above == nodes.begin()) return {above->second, PartitionSource::kClamped};
+  const auto below = std::prev(above);
+  const double weight = static_cast<double>(tokens - below->first) / static_cast<double>(above->first - below->first);
+  std::vector<double> fractions(width);
+  for (int i = 0; i < width; ++i) fractions[i] = (1 - weight) * below->second[i] + weight * above->second[i];
+  return {std::move(fractions), PartitionSource::kInterpolated};
+}
+
+absl::StatusOr<Partition> PartitionTable::Lookup(int64_t tokens, int width) const {
+  RUNAHEAD_RETURN_IF_ERROR(CheckWidth(tokens, width));
+  auto [fractions, source] = Fractions(tokens, width);
+  if (source == PartitionSource::kEven) {
+    RUNAHEAD_ASSIGN_OR_RETURN(std::vector<int64_t> parts, EvenParts(tokens, width));
+    return Partition{std::move(parts), source};
+  }
+  return Partition{RoundParts(tokens, fractions), source};
+}
+
+absl::StatusOr<std::vector<int64_t>> EvenParts(int64_t tokens, int width) {
+  RUNAHEAD_RETURN_IF_ERROR(CheckWidth(tokens, width));
+  std::vector<int64_t> parts(width, tokens / width);
+  for (int i = 0; i < tokens % width; ++i) ++parts[i];
+  return parts;
+}
+
+std::vector<int64_t> RoundParts(int64_t tokens, absl::Span<const double> fractions) {
+  const size_t width = fractions.size();
+  std::vector<int64_t> parts(width);
+  std::vector<double> remainders(width);
+  int64_t left = tokens;
+  for (size_t i = 0; i < width; ++i) {
+    const double exact = fractions[i] * static_cast<double>(tokens);
+    // Never more than is left: rounding errors of the fractions must not push the sum above the prompt.
+    parts[i] = std::min(static_cast<int64_t>(std::floor(exact)), left);
+    remainders[i] = exact - static_cast<double>(parts[i]);
+    left -= parts[i];
+  }
+  std::vector<size_t> order(width);
+  std::iota(order.begin(), order.end(), size_t{0});
+  std::stable_sort(order.begin(), order.end(), [&](size_t a, size_t b) { return remainders[a] > remainders[b]; });
+  for (size_t i = 0; left > 0; i = (i + 1) % width, --left) ++parts[order[i]];
+  for (int64_t& part : parts) {
+    if (part > 0) continue;
+    --*std::max_element(parts.begin(), parts.end());
+    part = 1;
+  }
+  return parts;
+}
+
+}  // namespace runahead

@@ -1,0 +1,66 @@
+// How a prompt is cut among the workers of a chain: a lookup table by context length, searched off line, with linear
+// interpolation between its lengths. Pure data: immutable, hence safe for any number of threads.
+#pragma once
+
+#include <cstdint>
+#include <map>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "absl/types/span.h"
+
+namespace runahead {
+
+// What the search found for one length and one width.
+struct PartitionEntry {
+  int width = 0;                  // workers of the chain
+  int64_t tokens = 0;             // context length that was searched
+  std::vector<double> fractions;  // [width], head first, each > 0, adding up to 1
+};
+
+// How a partition came about.
+enum class PartitionSource {
+  kSearched,      // the table holds this very length
+  kInterpolated,  // between the two nearest lengths
+  kClamped,       // beyond the table's ends: the nearest length's fractions
+  kEven,          // the table has nothing for this width
+};
+
+struct Partition {
+  std::vector<int64_t> parts;  // [width] tokens, each >= 1, adding up exactly
+  PartitionSource source = PartitionSource::kEven;
+};
+
+class PartitionTable {
+ public:
+  // The empty table: even parts everywhere.
+  PartitionTable() = default;
+
+  // INVALID_ARGUMENT names the entry ("entries[3]") and what is wrong with it: width < 1, tokens < width, a number of
+  // fractions other than width, one that is not above 0, a sum off 1 by more than 0.001, or a second entry for the
+  // same width and length. Entries may come in any order; small errors of the sum are spread evenly.
+  static absl::StatusOr<PartitionTable> Create(std::vector<PartitionEntry> entries);
+
+  // Fractions for `tokens` on `width` workers, before rounding to whole tokens. Width >= 1.
+  std::pair<std::vector<double>, PartitionSource> Fractions(int64_t tokens, int width) const;
+
+  // The same in whole tokens. INVALID_ARGUMENT unless 1 <= width <= tokens.
+  absl::StatusOr<Partition> Lookup(int64_t tokens, int width) const;
+
+  bool empty() const { return by_width_.empty(); }
+
+ private:
+  std::map<int, std::map<int64_t, std::vector<double>>> by_width_;  // width -> tokens -> fractions
+};
+
+// Parts that differ by at most one token, the longer ones first. INVALID_ARGUMENT unless 1 <= width <= tokens.
+absl::StatusOr<std::vector<int64_t>> EvenParts(int64_t tokens, int width);
+
+// Whole tokens nearest to `fractions` (each > 0, adding up to 1), by largest remainder, then at least 1 each, taken
+// from the largest part. Needs tokens >= fractions.size() >= 1.
+std::vector<int64_t> RoundParts(int64_t tokens, absl::Span<const double> fractions);
+
+}  // namespace runahead
