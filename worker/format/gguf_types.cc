@@ -55,7 +55,7 @@ std::optional<GgufType> GgufTypeFromNumber(uint32_t number) {
 
 std::string GgufTypeName(uint32_t number) {
   if (number < kNames.size() && !kNames[number].empty()) return std::string(kNames[number]);
-  return absl::StrCat("type ", number);
+  return absl::StrCat("number ", number);
 }
 
 std::string GgufTypeName(GgufType type) {

@@ -31,7 +31,7 @@ GgufBlock BlockOf(GgufType type);
 // The type with the file's number `number`, or nothing when Runahead does not read it.
 std::optional<GgufType> GgufTypeFromNumber(uint32_t number);
 
-// "Q4_1" and the like; also for types that Runahead does not read ("Q4_K"); "type 99" for numbers nobody has defined.
+// "Q4_1" and the like; also for types that Runahead does not read ("Q4_K"); "number 99" for numbers nobody has defined.
 std::string GgufTypeName(uint32_t number);
 std::string GgufTypeName(GgufType type);
 

@@ -1,0 +1,128 @@
+#include "worker/format/dequantize.h"
+
+#include <cmath>
+#include <cstring>
+#include <limits>
+#include <string>
+#include <vector>
+
+#include "gtest/gtest.h"
+#include "tests/testing/quantize.h"
+
+namespace runahead {
+namespace {
+
+const std::byte* BytesOf(const std::string& text) {
+  return reinterpret_cast<const std::byte*>(text.data());
+}
+
+std::vector<float> Dequantized(GgufType type, const std::string& bytes, int64_t n) {
+  EXPECT_EQ(static_cast<int64_t>(bytes.size()), RowBytes(type, n));
+  std::vector<float> out(static_cast<size_t>(n), 99);
+  DequantizeRow(type, BytesOf(bytes), n, out.data());
+  return out;
+}
+
+TEST(Float16, EveryHalfSurvivesTheWayThroughFloat) {
+  for (uint32_t half = 0; half < 0x10000; ++half) {
+    const float value = Float16ToFloat(static_cast<uint16_t>(half));
+    if ((half & 0x7c00) == 0x7c00 && (half & 0x3ff) != 0) {
+      EXPECT_TRUE(std::isnan(value)) << half;
+    } else {
+      EXPECT_EQ(FloatToFloat16(value), half);
+    }
+  }
+}
+
+TEST(Float16, KnownValues) {
+  EXPECT_EQ(Float16ToFloat(0x3c00), 1.0f);
+  EXPECT_EQ(Float16ToFloat(0xc000), -2.0f);
+  EXPECT_EQ(Float16ToFloat(0x7bff), 65504.0f);
+  EXPECT_EQ(Float16ToFloat(0x0001), 0x1p-24f);
+  EXPECT_EQ(Float16ToFloat(0x0400), 0x1p-14f);
+  EXPECT_EQ(Float16ToFloat(0xfc00), -std::numeric_limits<float>::infinity());
+  EXPECT_TRUE(std::signbit(Float16ToFloat(0x8000)));
+}
+
+TEST(BFloat16, KnownValues) {
+  EXPECT_EQ(BFloat16ToFloat(0x3f80), 1.0f);
+  EXPECT_EQ(BFloat16ToFloat(0xc040), -3.0f);
+  EXPECT_EQ(FloatToBFloat16(1.00390625f), 0x3f80);  // a tie goes to even
+  EXPECT_EQ(FloatToBFloat16(1.01171875f), 0x3f82);
+}
+
+// One block of every type, written out by hand from the format's description.
+TEST(DequantizeRow, BlocksByHand) {
+  const std::string two = {'\x00', '\x40'};    // 2.0
+  const std::string minus = {'\x00', '\xbc'};  // -1.0
+  std::string nibbles(16, '\x00');
+  nibbles[0] = '\xf1';                                         // element 0: 1, element 16: 15
+  nibbles[15] = '\x2c';                                        // element 15: 12, element 31: 2
+  const std::string fifth = {'\x01', '\x00', '\x00', '\x80'};  // elements 0 and 31
+
+  std::vector<float> out = Dequantized(GgufType::kQ4_0, two + nibbles, 32);
+  EXPECT_EQ(out[0], -14);
+  EXPECT_EQ(out[16], 14);
+  EXPECT_EQ(out[15], 8);
+  EXPECT_EQ(out[31], -12);
+  EXPECT_EQ(out[1], -16);
+
+  out = Dequantized(GgufType::kQ4_1, two + minus + nibbles, 32);
+  EXPECT_EQ(out[0], 1);
+  EXPECT_EQ(out[16], 29);
+  EXPECT_EQ(out[31], 3);
+  EXPECT_EQ(out[1], -1);
+
+  out = Dequantized(GgufType::kQ5_0, two + fifth + nibbles, 32);
+  EXPECT_EQ(out[0], 2);
+  EXPECT_EQ(out[16], -2);
+  EXPECT_EQ(out[31], 4);
+  EXPECT_EQ(out[1], -32);
+
+  out = Dequantized(GgufType::kQ5_1, two + minus + fifth + nibbles, 32);
+  EXPECT_EQ(out[0], 33);
+  EXPECT_EQ(out[16], 29);
+  EXPECT_EQ(out[31], 35);
+  EXPECT_EQ(out[1], -1);
+
+  std::string bytes(32, '\x00');
+  bytes[0] = '\x80';  // -128
+  bytes[31] = '\x7f';
+  out = Dequantized(GgufType::kQ8_0, two + bytes, 32);
+  EXPECT_EQ(out[0], -256);
+  EXPECT_EQ(out[31], 254);
+  EXPECT_EQ(out[1], 0);
+}
+
+class RoundTrip : public testing::TestWithParam<std::pair<GgufType, float>> {};
+
+TEST_P(RoundTrip, StaysWithinHalfAStep) {
+  const auto [type, tolerance] = GetParam();
+  std::vector<float> values;
+  for (int i = 0; i < 96; ++i) values.push_back(std::sin(static_cast<float>(i) * 0.7f));  // three blocks within [-1, 1]
+  // One byte in front: rows need no alignment.
+  std::string bytes(1, 'x');
+  bytes += Quantize(type, values);
+  std::vector<float> out(values.size());
+  DequantizeRow(type, BytesOf(bytes) + 1, 96, out.data());
+  for (size_t i = 0; i < values.size(); ++i) EXPECT_NEAR(out[i], values[i], tolerance) << i;
+}
+
+// Half of the range over the number of steps, and a little for the half precision of the scale; the signed types have
+// one step less on the side opposite to the largest value.
+INSTANTIATE_TEST_SUITE_P(AllTypes, RoundTrip,
+                         testing::Values(std::pair(GgufType::kF32, 0.0f), std::pair(GgufType::kF16, 0.0003f),
+                                         std::pair(GgufType::kBF16, 0.002f), std::pair(GgufType::kQ4_0, 0.127f),
+                                         std::pair(GgufType::kQ4_1, 0.068f), std::pair(GgufType::kQ5_0, 0.064f),
+                                         std::pair(GgufType::kQ5_1, 0.034f), std::pair(GgufType::kQ8_0, 0.0042f)),
+                         [](const auto& info) { return GgufTypeName(info.param.first); });
+
+TEST(Quantize, AllZerosStayZero) {
+  const std::vector<float> zeros(32, 0.0f);
+  for (GgufType type : {GgufType::kQ4_0, GgufType::kQ4_1, GgufType::kQ5_0, GgufType::kQ5_1, GgufType::kQ8_0}) {
+    for (float value : Dequantized(type, Quantize(type, zeros), 32)) EXPECT_EQ(value, 0) << GgufTypeName(type);
+  }
+}
+
+}  // namespace
+}  // namespace runahead
