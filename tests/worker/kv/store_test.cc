@@ -312,6 +312,16 @@ class RandomisedStore : public KvStoreTest {
   }
   int64_t Pick(int64_t below) { return static_cast<int64_t>(random_() % below); }
 
+  // Mostly one that lives or is pinned; now and then any.
+  std::map<uint64_t, ModelLease>::iterator PickLease() {
+    const bool any = Pick(10) == 0;
+    std::vector<std::map<uint64_t, ModelLease>::iterator> candidates;
+    for (auto it = leases_.begin(); it != leases_.end(); ++it) {
+      if (any || Alive(it->second) || !it->second.writes.empty()) candidates.push_back(it);
+    }
+    return candidates.empty() ? leases_.begin() : candidates[Pick(candidates.size())];
+  }
+
   void ReserveOne() {
     const int64_t prompt = 1 + Pick(600), total = prompt + Pick(300);
     const int64_t free = kBlocks - BlocksInUse();
@@ -332,7 +342,7 @@ class RandomisedStore : public KvStoreTest {
   }
 
   void StartWrite(uint64_t number, ModelLease& lease) {
-    const int64_t layer = Pick(kLayers), begin = Pick(2) ? 0 : Pick(lease.prompt);
+    const int64_t layer = Pick(kLayers), begin = Pick(4) ? 0 : Pick(lease.prompt);
     const int64_t end = Pick(3) ? lease.prompt : begin + 1 + Pick(lease.prompt - begin);
     absl::StatusOr<KvStore::Write> write = store_->BeginWrite({99, number}, layer, begin, end);
     bool covered = true, overlaps = false;
@@ -379,6 +389,7 @@ class RandomisedStore : public KvStoreTest {
     } else {
       ASSERT_TRUE(sequence.ok());
       lease.open = *std::move(sequence);
+      ++opened_;
     }
   }
 
@@ -406,15 +417,16 @@ class RandomisedStore : public KvStoreTest {
 
   std::mt19937 random_{42};
   std::map<uint64_t, ModelLease> leases_;
+  int opened_ = 0;
 };
 
 TEST_F(RandomisedStore, AgreesWithASimpleModelAndReturnsEverything) {
-  for (int step = 0; step < 4000; ++step) {
+  for (int step = 0; step < 20000; ++step) {
     const int64_t action = Pick(20);
     if (action < 3) {
       ReserveOne();
     } else if (action == 3) {
-      clock_.Advance(absl::Seconds(Pick(12)));
+      clock_.Advance(absl::Seconds(Pick(3)));
     } else if (action == 4) {
       int over = 0;
       for (auto& [number, lease] : leases_) {
@@ -422,9 +434,9 @@ TEST_F(RandomisedStore, AgreesWithASimpleModelAndReturnsEverything) {
       }
       ASSERT_EQ(store_->ReapExpired(), over);
     } else if (!leases_.empty()) {
-      // Mostly the young ones: the old ones are dead.
-      auto it = std::prev(leases_.end(), 1 + Pick(std::min<int64_t>(leases_.size(), 8)));
+      auto it = PickLease();
       if (action == 5) {
+        if (Pick(6) != 0) continue;
         store_->Release({99, it->first});
         it->second.dead = true;
       } else if (action < 12) {
@@ -438,6 +450,7 @@ TEST_F(RandomisedStore, AgreesWithASimpleModelAndReturnsEverything) {
     CheckMemory();
     if (HasFatalFailure()) return;
   }
+  EXPECT_GT(opened_, 30);  // or the walk does not get far enough to mean something
   for (auto& [number, lease] : leases_) {
     lease.writes.clear();
     lease.open.reset();
