@@ -1,0 +1,57 @@
+// The Llama family: RMSNorm, rotary GQA attention, SwiGLU.
+#pragma once
+
+#include <functional>
+#include <memory>
+#include <vector>
+
+#include "worker/model/model.h"
+
+namespace runahead {
+
+struct LlamaLayer {
+  Tensor attention_norm;                   // f32 [1, hidden]
+  std::shared_ptr<const Weights> qkv;      // [(heads + 2*kv_heads)*head_dim, hidden]: Q over K over V
+  std::shared_ptr<const Weights> output;   // [hidden, heads*head_dim]
+  Tensor ffn_norm;                         // f32 [1, hidden]
+  std::shared_ptr<const Weights> gate_up;  // [2*ffn, hidden]: gate over up
+  std::shared_ptr<const Weights> down;     // [hidden, ffn]
+};
+
+struct LlamaWeights {
+  std::shared_ptr<const Weights> embedding;  // [vocab, hidden]
+  std::vector<LlamaLayer> layers;
+  Tensor output_norm;                   // f32 [1, hidden]
+  std::shared_ptr<const Weights> head;  // [vocab, hidden]; the embedding itself where tied
+  Tensor rotation;                      // f32 [context_length, head_dim]
+};
+
+// Loads every tensor, in parallel; errors name the tensor. GGUF keeps Q and K rows permuted for interleaved rotation:
+// they are put back for the rotate-half form.
+absl::StatusOr<LlamaWeights> LoadLlamaWeights(std::shared_ptr<const GgufFile> file, const ModelConfig& config,
+                                              Device& device, unsigned uses,
+                                              const std::function<void(int, int)>& progress);
+
+class LlamaModel : public Model {
+ public:
+  LlamaModel(ModelConfig config, std::shared_ptr<Device> device, LlamaWeights weights);
+  const ModelConfig& config() const override { return config_; }
+  const AttentionShape& attention_shape() const override { return shape_; }
+  absl::StatusOr<Tensor> Forward(Stream& stream, ForwardScratch& scratch, const ForwardBatch& batch,
+                                 KvPort& port) const override;
+
+ private:
+  struct Pass;
+  absl::Status Check(const ForwardBatch& batch) const;
+  absl::Status ProjectQkv(const LlamaLayer& layer, const Pass& pass, int64_t begin, int64_t count,
+                          const std::vector<KvSpan>& own) const;
+  absl::StatusOr<Tensor> Logits(const Pass& pass, ForwardScratch& scratch) const;
+  absl::Status Mlp(const LlamaLayer& layer, const Pass& pass, int64_t begin, int64_t count) const;
+
+  const ModelConfig config_;
+  const std::shared_ptr<Device> device_;
+  const LlamaWeights weights_;
+  AttentionShape shape_;
+};
+
+}  // namespace runahead

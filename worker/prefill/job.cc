@@ -1,0 +1,31 @@
+#include "worker/prefill/job.h"
+
+#include "absl/strings/str_cat.h"
+
+namespace runahead {
+
+absl::Status CheckJob(const PrefillJob& job, int64_t context_length, int64_t vocab) {
+  auto refuse = [&](auto... what) { return absl::InvalidArgumentError(absl::StrCat("job ", job.id, ": ", what...)); };
+  if (job.bounds.size() < 2 || job.part < 0 || job.part >= job.parts()) {
+    return refuse("part ", job.part, " is not one of ", static_cast<int64_t>(job.bounds.size()) - 1, " parts");
+  }
+  for (size_t i = 1; i < job.bounds.size(); ++i) {
+    if (job.bounds[i] <= job.bounds[i - 1]) return refuse("bounds: part ", i - 1, " has no token");
+  }
+  if (job.bounds.front() < 0 || job.bounds.back() > context_length) {
+    return refuse("bounds: ", job.bounds.back(), " tokens do not fit a context of ", context_length);
+  }
+  const int64_t expected = job.tail() ? job.end() : job.tokens();
+  if (static_cast<int64_t>(job.ids.size()) != expected) {
+    return refuse("ids: ", job.ids.size(), " where the part needs ", expected);
+  }
+  for (int32_t id : job.ids) {
+    if (id < 0 || id >= vocab) return refuse("ids: token ", id, " is not in [0, ", vocab, ")");
+  }
+  if ((job.part > 0) != (job.predecessor != nullptr)) return refuse("part ", job.part, " and its predecessor disagree");
+  if (job.tail() != (job.successor == nullptr)) return refuse("part ", job.part, " and its successor disagree");
+  if ((job.part == 0 && job.bounds[0] > 0) != (job.prefix != nullptr)) return refuse("bounds and prefix disagree");
+  return absl::OkStatus();
+}
+
+}  // namespace runahead

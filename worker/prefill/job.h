@@ -1,0 +1,52 @@
+// One worker's part of one prefill.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "absl/time/time.h"
+#include "kernels/base/event.h"
+#include "worker/handoff/handoff.h"
+#include "worker/kv/store.h"
+#include "worker/link/edge.h"
+#include "worker/model/sampler.h"
+
+namespace runahead {
+
+// KV of the tokens before a chain's first part, from elsewhere than a worker (a prefix store). Thread-safe.
+class PrefixSource {
+ public:
+  virtual ~PrefixSource() = default;
+  // Fills `into` with the layer's rows of tokens [0, bounds[0]); fires when they are there, or with an error.
+  virtual Event Load(int64_t layer, BufferRef into) = 0;
+};
+
+// Part `part` owns prompt tokens [bounds[part], bounds[part+1]). The part before the last one is not the tail.
+struct PrefillJob {
+  JobId id = 0;
+  std::string request_id;
+  std::vector<int64_t> bounds;  // parts + 1 rising values; the first is 0 unless there is a prefix
+  int part = 0;
+  std::vector<int32_t> ids;              // own tokens; for the tail all tokens of the prompt
+  std::shared_ptr<Edge> predecessor;     // absent for part 0
+  std::shared_ptr<Edge> successor;       // absent for the tail
+  std::shared_ptr<PrefixSource> prefix;  // for part 0 where bounds[0] > 0
+  std::optional<LeaseId> lease;          // absent: no hand-off
+  PeerId decode;                         // with lease
+  absl::Time deadline = absl::InfiniteFuture();
+  SamplingOptions sampling;  // tail
+
+  int parts() const { return static_cast<int>(bounds.size()) - 1; }
+  bool tail() const { return part + 1 == parts(); }
+  int64_t begin() const { return bounds[part]; }
+  int64_t end() const { return bounds[part + 1]; }
+  int64_t tokens() const { return end() - begin(); }
+};
+
+// INVALID_ARGUMENT naming what does not fit: bounds, part, ids, neighbours.
+absl::Status CheckJob(const PrefillJob& job, int64_t context_length, int64_t vocab);
+
+}  // namespace runahead

@@ -1,0 +1,215 @@
+#include "worker/prefill/stage.h"
+
+#include <algorithm>
+#include <cstring>
+#include <optional>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "absl/time/clock.h"
+#include "kernels/base/status_macros.h"
+
+namespace runahead {
+
+// A job from Start to Done.
+struct PrefillStage::Running {
+  explicit Running(PrefillJob started) : job(std::move(started)) {}
+  const PrefillJob job;
+  const absl::Time started = absl::Now();
+  const EventSource stop;  // fires when the job must end early
+  int half = -1;           // of the stage's memory, once it runs
+  std::optional<ChainPort> port;
+  JobTimes times;
+};
+
+absl::StatusOr<std::unique_ptr<PrefillStage>> PrefillStage::Create(const PrefillStageOptions& options, Device& device,
+                                                                   std::shared_ptr<const Model> model,
+                                                                   HandoffSender& handoff, PrefillObserver& observer) {
+  RUNAHEAD_ASSIGN_OR_RETURN(std::shared_ptr<Buffer> memory, device.Allocate(options.memory_bytes, MemoryKind::kDevice));
+  return std::unique_ptr<PrefillStage>(
+      new PrefillStage(options, device, std::move(model), handoff, observer, std::move(memory)));
+}
+
+PrefillStage::PrefillStage(const PrefillStageOptions& options, Device& device, std::shared_ptr<const Model> model,
+                           HandoffSender& handoff, PrefillObserver& observer, std::shared_ptr<Buffer> memory)
+    : options_(options),
+      device_(device),
+      model_(std::move(model)),
+      handoff_(handoff),
+      observer_(observer),
+      memory_(std::move(memory)),
+      compute_(device.NewStream("prefill")),
+      scratch_(device),
+      thread_([this] { Loop(); }) {}
+
+PrefillStage::~PrefillStage() {
+  CancelAll(absl::UnavailableError("the worker is stopping"));
+  {
+    MutexLock lock(mu_);
+    stopping_ = true;
+    changed_.NotifyAll();
+    while (!jobs_.empty()) changed_.Wait(mu_);
+  }
+  thread_.join();
+}
+
+int64_t PrefillStage::max_prefix_tokens() const {
+  return MaxPrefixTokens(options_.memory_bytes / 2, model_->attention_shape().kv_row_bytes());
+}
+
+int64_t PrefillStage::unfinished_jobs() const {
+  MutexLock lock(mu_);
+  return static_cast<int64_t>(jobs_.size());
+}
+
+void PrefillStage::Start(PrefillJob job) {
+  absl::Status checked = CheckJob(job, model_->config().context_length, model_->config().vocab);
+  if (checked.ok() && job.end() > max_prefix_tokens()) {
+    checked =
+        absl::ResourceExhaustedError(absl::StrCat("a prefix of ", job.end(), " tokens does not fit the ",
+                                                  max_prefix_tokens(), " that this worker's prefill_memory holds"));
+  }
+  const auto running = std::make_shared<Running>(std::move(job));
+  {
+    MutexLock lock(mu_);
+    if (checked.ok() && stopping_) checked = absl::UnavailableError("the worker is stopping");
+    if (checked.ok() && !jobs_.emplace(running->job.id, running).second) {
+      checked = absl::InvalidArgumentError(absl::StrCat("job ", running->job.id, " was started already"));
+    }
+    if (checked.ok()) {
+      queue_.push_back(running);
+      changed_.NotifyAll();
+      return;
+    }
+  }
+  DropEdges(running->job, handoff_);
+  observer_.OnDone(running->job, checked, {});
+}
+
+void PrefillStage::Cancel(JobId job, const absl::Status& why) {
+  std::shared_ptr<Running> running;
+  {
+    MutexLock lock(mu_);
+    const auto found = jobs_.find(job);
+    if (found == jobs_.end()) return;
+    running = found->second;
+  }
+  running->stop.Fire(why);
+  DropEdges(running->job, handoff_);
+}
+
+void PrefillStage::CancelAll(const absl::Status& why) {
+  std::vector<JobId> jobs;
+  {
+    MutexLock lock(mu_);
+    for (const auto& [id, running] : jobs_) jobs.push_back(id);
+  }
+  for (JobId job : jobs) Cancel(job, why);
+}
+
+void PrefillStage::Loop() {
+  for (;;) {
+    std::shared_ptr<Running> running;
+    {
+      MutexLock lock(mu_);
+      while (queue_.empty() && !stopping_) changed_.Wait(mu_);
+      if (queue_.empty()) return;
+      running = queue_.front();
+      queue_.pop_front();
+    }
+    Run(running);
+  }
+}
+
+// The next job waits here until one of the two halves is free: memory is granted in the order of Starts, and what it
+// waits for are jobs that started before.
+int PrefillStage::TakeMemory() {
+  MutexLock lock(mu_);
+  while (half_taken_[0] && half_taken_[1]) changed_.Wait(mu_);
+  const int half = half_taken_[0] ? 1 : 0;
+  half_taken_[half] = true;
+  return half;
+}
+
+void PrefillStage::Run(const std::shared_ptr<Running>& running) {
+  running->half = TakeMemory();
+  const absl::Time begin = absl::Now();
+  const absl::Status computed = Compute(*running);
+  if (running->port.has_value()) running->times = running->port->times();
+  running->times.compute_s = absl::ToDoubleSeconds(absl::Now() - begin) - running->times.wait_s;
+  Settle(running, computed);
+}
+
+absl::Status PrefillStage::Compute(Running& running) {
+  const PrefillJob& job = running.job;
+  const absl::Time begin = absl::Now();
+  if (const auto stopped = running.stop.event().status(); stopped.has_value()) return *stopped;
+  const BufferRef half =
+      BufferRef::Whole(memory_).Slice(running.half * (options_.memory_bytes / 2), options_.memory_bytes / 2);
+  RUNAHEAD_ASSIGN_OR_RETURN(LayerRing ring, LayerRing::Create(half, model_->config().layers, job.end(),
+                                                              model_->attention_shape().kv_row_bytes()));
+  running.port.emplace(job, model_->attention_shape(), std::move(ring), device_, *compute_, handoff_, running.stop,
+                       options_.trace);
+
+  ForwardBatch batch;
+  batch.ids.assign(job.ids.end() - job.tokens(), job.ids.end());
+  for (int64_t position = job.begin(); position < job.end(); ++position) {
+    batch.positions.push_back(static_cast<int32_t>(position));
+  }
+  if (job.tail()) batch.logit_rows = {job.tokens() - 1};
+  RUNAHEAD_ASSIGN_OR_RETURN(const Tensor logits, model_->Forward(*compute_, scratch_, batch, *running.port));
+  RUNAHEAD_RETURN_IF_ERROR(running.port->FinishPass());
+  if (!job.tail()) return absl::OkStatus();
+  RUNAHEAD_ASSIGN_OR_RETURN(const Sampled token, SampleFirst(job, logits));
+  if (options_.trace != nullptr) options_.trace->Add(job.id, model_->config().layers, TracePoint::kFirstToken);
+  observer_.OnFirstToken(job, token, absl::ToDoubleSeconds(begin - running.started),
+                         absl::ToDoubleSeconds(absl::Now() - begin));
+  return absl::OkStatus();
+}
+
+absl::StatusOr<Sampled> PrefillStage::SampleFirst(const PrefillJob& job, const Tensor& logits) {
+  RUNAHEAD_ASSIGN_OR_RETURN(std::shared_ptr<Buffer> host, device_.Allocate(logits.ref.size, MemoryKind::kHost));
+  RUNAHEAD_RETURN_IF_ERROR(device_.Copy(*compute_, logits.ref, BufferRef::Whole(host)));
+  RUNAHEAD_RETURN_IF_ERROR(device_.Record(*compute_).Wait());
+  const absl::Span<const float> row(reinterpret_cast<const float*>(host->data()), logits.cols);
+  return SampleToken(row, job.sampling, job.ids, job.ids.size(), static_cast<int64_t>(job.ids.size()));
+}
+
+// The pass is over, well or not: what the job still has on links and hand-off is awaited beside the next job.
+void PrefillStage::Settle(const std::shared_ptr<Running>& running, const absl::Status& computed) {
+  if (!computed.ok()) {
+    running->stop.Fire(computed);
+    DropEdges(running->job, handoff_);
+    // The stream may still read the ring, and its closures the port.
+    device_.Record(*compute_).Wait().IgnoreError();
+  }
+  std::vector<Event> pending;
+  if (running->port.has_value()) pending = running->port->pending();
+  if (computed.ok() && running->job.successor != nullptr) {
+    pending.push_back(running->job.successor->Finish(running->job.id));
+  }
+  WhenAll(pending).OnFire(
+      [this, running, computed](const absl::Status& settled) { Done(running, computed.ok() ? settled : computed); });
+}
+
+void PrefillStage::Done(const std::shared_ptr<Running>& running, const absl::Status& status) {
+  absl::Status result = status;
+  // A transfer that was cancelled because the job was: say why the job was.
+  if (const auto stopped = running->stop.event().status(); !result.ok() && stopped.has_value()) result = *stopped;
+  observer_.OnDone(running->job, result, running->times);
+  MutexLock lock(mu_);
+  half_taken_[running->half] = false;
+  jobs_.erase(running->job.id);
+  changed_.NotifyAll();
+}
+
+void PrefillStage::DropEdges(const PrefillJob& job, HandoffSender& handoff) {
+  if (job.predecessor != nullptr) job.predecessor->Drop(job.id);
+  if (job.successor != nullptr) {
+    job.successor->Drop(job.id);
+    job.successor->Finish(job.id);
+  }
+  if (job.lease.has_value()) handoff.Cancel(*job.lease);
+}
+
+}  // namespace runahead

@@ -1,0 +1,85 @@
+// One worker's place in the prefill chain: runs jobs one after the other, in the order of their Starts.
+#pragma once
+
+#include <cstdint>
+#include <deque>
+#include <memory>
+#include <thread>
+
+#include "absl/container/flat_hash_map.h"
+#include "absl/status/status.h"
+#include "kernels/base/device.h"
+#include "kernels/base/mutex.h"
+#include "worker/model/model.h"
+#include "worker/prefill/chain_port.h"
+#include "worker/prefill/job.h"
+#include "worker/prefill/trace.h"
+
+namespace runahead {
+
+// Called from the stage's threads; must not block.
+class PrefillObserver {
+ public:
+  virtual ~PrefillObserver() = default;
+  // Tail only, before the job is done: queue_s from Start to the job's beginning, prefill_s from there to the token.
+  virtual void OnFirstToken(const PrefillJob& job, const Sampled& token, double queue_s, double prefill_s) = 0;
+  // Once for each Start. OK: successor and decode worker have acknowledged everything. Memory is free again.
+  virtual void OnDone(const PrefillJob& job, const absl::Status& status, const JobTimes& times) = 0;
+};
+
+struct PrefillStageOptions {
+  size_t memory_bytes = 0;     // layer buffers of two jobs: one computes while the other's last transfers end
+  TraceSink* trace = nullptr;  // outlives the stage
+};
+
+// Thread-safe. One thread runs the passes; a job whose pass is over waits for its acknowledgements beside the next job.
+class PrefillStage {
+ public:
+  // All references outlive the stage. Allocates the layer buffers' memory.
+  static absl::StatusOr<std::unique_ptr<PrefillStage>> Create(const PrefillStageOptions& options, Device& device,
+                                                              std::shared_ptr<const Model> model,
+                                                              HandoffSender& handoff, PrefillObserver& observer);
+  // Cancels everything and waits for it.
+  ~PrefillStage();
+
+  // Queues the job. A job that does not fit is done at once with INVALID_ARGUMENT or RESOURCE_EXHAUSTED.
+  void Start(PrefillJob job) RUNAHEAD_EXCLUDES(mu_);
+  // Ends the job with `why` (not OK); nothing when it is done already or unknown.
+  void Cancel(JobId job, const absl::Status& why) RUNAHEAD_EXCLUDES(mu_);
+  void CancelAll(const absl::Status& why) RUNAHEAD_EXCLUDES(mu_);
+
+  int64_t max_prefix_tokens() const;
+  int64_t unfinished_jobs() const RUNAHEAD_EXCLUDES(mu_);
+
+ private:
+  struct Running;
+  PrefillStage(const PrefillStageOptions& options, Device& device, std::shared_ptr<const Model> model,
+               HandoffSender& handoff, PrefillObserver& observer, std::shared_ptr<Buffer> memory);
+  void Loop();
+  void Run(const std::shared_ptr<Running>& running);
+  absl::Status Compute(Running& running);
+  absl::StatusOr<Sampled> SampleFirst(const PrefillJob& job, const Tensor& logits);
+  void Settle(const std::shared_ptr<Running>& running, const absl::Status& computed);
+  void Done(const std::shared_ptr<Running>& running, const absl::Status& status) RUNAHEAD_EXCLUDES(mu_);
+  int TakeMemory() RUNAHEAD_EXCLUDES(mu_);
+  static void DropEdges(const PrefillJob& job, HandoffSender& handoff);
+
+  const PrefillStageOptions options_;
+  Device& device_;
+  const std::shared_ptr<const Model> model_;
+  HandoffSender& handoff_;
+  PrefillObserver& observer_;
+  const std::shared_ptr<Buffer> memory_;  // two halves
+  const std::unique_ptr<Stream> compute_;
+  ForwardScratch scratch_;  // of the stage's thread
+
+  mutable Mutex mu_;
+  CondVar changed_;
+  std::deque<std::shared_ptr<Running>> queue_ RUNAHEAD_GUARDED_BY(mu_);
+  absl::flat_hash_map<JobId, std::shared_ptr<Running>> jobs_ RUNAHEAD_GUARDED_BY(mu_);  // not yet done
+  bool half_taken_[2] RUNAHEAD_GUARDED_BY(mu_) = {false, false};
+  bool stopping_ RUNAHEAD_GUARDED_BY(mu_) = false;
+  std::thread thread_;
+};
+
+}  // namespace runahead

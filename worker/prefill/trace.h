@@ -1,0 +1,31 @@
+// What happens inside a stage, in order: for tests that prove overlap, and for timing.
+#pragma once
+
+#include <cstdint>
+
+#include "worker/link/edge.h"
+
+namespace runahead {
+
+enum class TracePoint {
+  kReceivePosted,   // receives of the layer are posted
+  kReceived,        // a piece of the layer is whole
+  kForwarded,       // a received piece went on to the successor
+  kQkvBegin,        // on the compute stream: QKV of the own part starts
+  kQkvEnd,          // on the compute stream
+  kSendPosted,      // the own slice goes to the successor
+  kSent,            // the successor took it: its buffer may be reused
+  kAttentionBegin,  // on the compute stream: all KV of the layer is there
+  kLayerEnd,        // on the compute stream: attention and MLP are done
+  kHandedOff,       // the decode worker has the own slice of the layer
+  kFirstToken,      // the tail has sampled
+};
+
+// Called from any thread, in the order in which things happen; must be short.
+class TraceSink {
+ public:
+  virtual ~TraceSink() = default;
+  virtual void Add(JobId job, int64_t layer, TracePoint point) = 0;
+};
+
+}  // namespace runahead
