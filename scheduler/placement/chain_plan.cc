@@ -1,0 +1,148 @@
+#include "scheduler/placement/chain_plan.h"
+
+#include <algorithm>
+#include <string>
+
+#include "absl/status/status.h"
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
+#include "kernels/base/status_macros.h"
+
+namespace runahead {
+namespace {
+
+// What stands in the way of a segment, the mildest first.
+enum class Obstacle { kNone, kBusy, kMemory, kNotReady };
+
+Obstacle Examine(absl::Span<const WorkerView> segment, absl::Span<const int64_t> parts) {
+  Obstacle worst = Obstacle::kNone;
+  int64_t end = 0;
+  for (size_t i = 0; i < segment.size(); ++i) {
+    end += parts[i];
+    Obstacle here = Obstacle::kNone;
+    if (!segment[i].ready) {
+      here = Obstacle::kNotReady;
+    } else if (end > segment[i].max_prefix_tokens) {
+      here = Obstacle::kMemory;
+    } else if (segment[i].unfinished_jobs >= kMaxUnfinishedJobs) {
+      here = Obstacle::kBusy;
+    }
+    worst = std::max(worst, here);
+  }
+  return worst;
+}
+
+int Load(absl::Span<const WorkerView> segment) {
+  int jobs = 0;
+  for (const WorkerView& worker : segment) jobs += worker.unfinished_jobs;
+  return jobs;
+}
+
+absl::StatusOr<Partition> Cut(const ChainRequest& request, int width, const PartitionTable& table) {
+  if (!request.parts.empty()) return Partition{request.parts, PartitionSource::kEven};
+  if (request.schedule == ChainSchedule::kKvr && width > 1) return table.Lookup(request.tokens, width);
+  RUNAHEAD_ASSIGN_OR_RETURN(std::vector<int64_t> parts, EvenParts(request.tokens, width));
+  return Partition{std::move(parts), PartitionSource::kEven};
+}
+
+int AskedWidth(const ChainRequest& request) {
+  if (!request.parts.empty()) return static_cast<int>(request.parts.size());
+  if (request.schedule == ChainSchedule::kSingle) return 1;
+  return request.width;
+}
+
+int64_t LongestPrefix(absl::Span<const WorkerView> line) {
+  int64_t longest = 0;
+  for (const WorkerView& worker : line) {
+    if (worker.ready) longest = std::max(longest, worker.max_prefix_tokens);
+  }
+  return longest;
+}
+
+absl::Status NothingFound(const ChainRequest& request, Obstacle mildest, absl::Span<const WorkerView> line) {
+  if (mildest == Obstacle::kBusy) return absl::ResourceExhaustedError("every prefill worker is busy");
+  if (mildest == Obstacle::kMemory) {
+    return absl::OutOfRangeError(absl::StrCat("prompt: ", request.tokens,
+                                              " tokens; the memory of the prefill workers holds at most ",
+                                              LongestPrefix(line), " of one prompt"));
+  }
+  if (AskedWidth(request) > 1) {
+    return absl::UnavailableError(
+        absl::StrCat("no ", AskedWidth(request), " prefill workers that stand side by side on the line are ready"));
+  }
+  return absl::UnavailableError("no prefill worker is ready");
+}
+
+}  // namespace
+
+std::string_view ChainScheduleName(ChainSchedule schedule) {
+  switch (schedule) {
+    case ChainSchedule::kKvr:
+      return "kvr";
+    case ChainSchedule::kKvrEven:
+      return "kvr-even";
+    case ChainSchedule::kSingle:
+      return "single";
+  }
+  return "";
+}
+
+std::optional<ChainSchedule> ParseChainSchedule(std::string_view name) {
+  for (ChainSchedule schedule : {ChainSchedule::kKvr, ChainSchedule::kKvrEven, ChainSchedule::kSingle}) {
+    if (name == ChainScheduleName(schedule)) return schedule;
+  }
+  return std::nullopt;
+}
+
+absl::Status CheckChainRequest(const ChainRequest& request, size_t line_size) {
+  const auto refuse = [&](auto... text) { return absl::InvalidArgumentError(absl::StrCat(text...)); };
+  const std::string prompt = absl::StrCat("the prompt has ", request.tokens, " tokens");
+  if (!request.parts.empty()) {
+    int64_t sum = 0;
+    for (int64_t part : request.parts) {
+      if (part < 1) return refuse("experiment.parts: ", part, " is not at least 1; ", prompt);
+      sum += part;
+    }
+    if (sum != request.tokens) {
+      return refuse("experiment.parts: ", absl::StrJoin(request.parts, ","), " add up to ", sum, "; ", prompt);
+    }
+    if (request.width != 0 && static_cast<size_t>(request.width) != request.parts.size()) {
+      return refuse("experiment.width: ", request.width, ", but experiment.parts has ", request.parts.size());
+    }
+  }
+  const int64_t width = std::max<int64_t>(request.width, request.parts.size());
+  if (request.schedule == ChainSchedule::kSingle && width > 1) {
+    return refuse("experiment.width: ", width, ", but schedule single takes one worker");
+  }
+  if (width > request.tokens) return refuse("experiment.width: ", width, " is more than one worker a token; ", prompt);
+  if (width > static_cast<int64_t>(line_size)) {
+    return refuse("experiment.width: ", width, " is more than the ", line_size, " prefill workers of the line");
+  }
+  return absl::OkStatus();
+}
+
+absl::StatusOr<ChainPlan> PlanChain(const ChainRequest& request, const PartitionTable& table,
+                                    absl::Span<const WorkerView> line) {
+  RUNAHEAD_RETURN_IF_ERROR(CheckChainRequest(request, line.size()));
+  const int asked = AskedWidth(request);
+  const int64_t wanted = std::clamp<int64_t>(request.tokens / kTokensPerWorker, 1, std::max<size_t>(line.size(), 1));
+  Obstacle mildest = Obstacle::kNotReady;
+  for (int width = asked > 0 ? asked : static_cast<int>(wanted); width >= (asked > 0 ? asked : 1); --width) {
+    RUNAHEAD_ASSIGN_OR_RETURN(Partition partition, Cut(request, width, table));
+    std::optional<size_t> best;
+    for (size_t first = 0; first + width <= line.size(); ++first) {
+      const absl::Span<const WorkerView> segment = line.subspan(first, width);
+      const Obstacle obstacle = Examine(segment, partition.parts);
+      mildest = std::min(mildest, obstacle);
+      if (obstacle != Obstacle::kNone) continue;
+      if (!best || Load(segment) < Load(line.subspan(*best, width))) best = first;
+    }
+    if (!best) continue;
+    ChainPlan plan{*best, std::move(partition.parts), request.schedule, std::nullopt};
+    if (request.schedule == ChainSchedule::kKvr && request.parts.empty() && width > 1) plan.source = partition.source;
+    return plan;
+  }
+  return NothingFound(request, mildest, line);
+}
+
+}  // namespace runahead

@@ -1,0 +1,68 @@
+// Which workers prefill a prompt, and which tokens each of them takes. Pure: load is an argument.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <optional>
+#include <string_view>
+#include <vector>
+
+#include "absl/status/statusor.h"
+#include "absl/types/span.h"
+#include "scheduler/partition/partition_table.h"
+
+namespace runahead {
+
+// Jobs that a worker may have unfinished: the one it computes and the one whose KV already flows in.
+inline constexpr int kMaxUnfinishedJobs = 2;
+
+// One more worker of the chain for every so many tokens of the prompt. Below about this length a part's matrix products
+// no longer fill the GEMM's row blocks (256), so that another worker adds hops and takes little work away.
+inline constexpr int64_t kTokensPerWorker = 256;
+
+enum class ChainSchedule {
+  kKvr,      // KV-Runahead, parts from the table
+  kKvrEven,  // KV-Runahead, even parts
+  kSingle,   // one worker
+};
+
+// "kvr", "kvr-even" or "single".
+std::string_view ChainScheduleName(ChainSchedule schedule);
+std::optional<ChainSchedule> ParseChainSchedule(std::string_view name);
+
+// A prefill worker as the planner sees it, in line order.
+struct WorkerView {
+  bool ready = false;  // false: dead, absent or not agreed with; it splits the line
+  int unfinished_jobs = 0;
+  int64_t max_prefix_tokens = 0;  // longest prefix [0, end of part) that its buffers can hold
+};
+
+struct ChainRequest {
+  int64_t tokens = 0;  // of the prompt
+  ChainSchedule schedule = ChainSchedule::kKvr;
+  int width = 0;               // asked for; 0: the planner's choice
+  std::vector<int64_t> parts;  // asked for, in tokens; empty: the schedule's
+};
+
+struct ChainPlan {
+  size_t first = 0;            // index of the chain's head in the line; the chain is [first, first + parts.size())
+  std::vector<int64_t> parts;  // tokens, each >= 1, adding up to the prompt
+  ChainSchedule schedule = ChainSchedule::kKvr;
+  std::optional<PartitionSource> source;  // absent where the table was not asked
+};
+
+// What is wrong with the request itself, whatever the line does: INVALID_ARGUMENT naming experiment.width or
+// experiment.parts, and the prompt's number of tokens. `line_size` counts workers that are not ready too.
+absl::Status CheckChainRequest(const ChainRequest& request, size_t line_size);
+
+// Takes a contiguous segment of ready workers with less than kMaxUnfinishedJobs each. Width, unless asked for: one
+// worker for every kTokensPerWorker tokens, or as many fewer as are free beside each other now; of the segments of that
+// width the one with the fewest unfinished jobs, then the one nearest to the head of the line.
+// Errors, beside CheckChainRequest's:
+//   RESOURCE_EXHAUSTED  all are busy: ask again when a job ends
+//   UNAVAILABLE         no worker is ready, or not as many side by side as were asked for
+//   OUT_OF_RANGE        no ready segment's memory could ever hold the prompt; names both sizes
+absl::StatusOr<ChainPlan> PlanChain(const ChainRequest& request, const PartitionTable& table,
+                                    absl::Span<const WorkerView> line);
+
+}  // namespace runahead

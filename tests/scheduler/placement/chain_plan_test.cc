@@ -1,0 +1,113 @@
+#include "scheduler/placement/chain_plan.h"
+
+#include "gmock/gmock.h"
+#include "gtest/gtest.h"
+
+namespace runahead {
+namespace {
+
+using ::testing::ElementsAre;
+using ::testing::HasSubstr;
+
+constexpr int64_t kRoomy = 1 << 20;
+
+// One digit a worker: its unfinished jobs; 'x' is one that is not ready.
+std::vector<WorkerView> Line(const std::string& text) {
+  std::vector<WorkerView> line;
+  for (char c : text) line.push_back({c != 'x', c == 'x' ? 0 : c - '0', kRoomy});
+  return line;
+}
+
+ChainRequest Prompt(int64_t tokens) {
+  return {.tokens = tokens, .parts = {}};
+}
+
+TEST(PlanChain, GivesShortPromptsToOneWorkerAndLongOnesToMany) {
+  const std::vector<WorkerView> line = Line("0000");
+  EXPECT_THAT(PlanChain(Prompt(1), PartitionTable(), line)->parts, ElementsAre(1));
+  EXPECT_THAT(PlanChain(Prompt(511), PartitionTable(), line)->parts, ElementsAre(511));
+  EXPECT_THAT(PlanChain(Prompt(512), PartitionTable(), line)->parts, ElementsAre(256, 256));
+  EXPECT_THAT(PlanChain(Prompt(100001), PartitionTable(), line)->parts, ElementsAre(25001, 25000, 25000, 25000));
+}
+
+TEST(PlanChain, TakesTheLeastLoadedSegmentAndThenTheFirst) {
+  EXPECT_EQ(PlanChain(Prompt(100), PartitionTable(), Line("1101"))->first, 2u);
+  EXPECT_EQ(PlanChain(Prompt(512), PartitionTable(), Line("1100"))->first, 2u);
+  EXPECT_EQ(PlanChain(Prompt(512), PartitionTable(), Line("0000"))->first, 0u);
+}
+
+TEST(PlanChain, NeverCrossesAWorkerThatIsDeadOrFull) {
+  const ChainPlan split = PlanChain(Prompt(2048), PartitionTable(), Line("00x000")).value();
+  EXPECT_EQ(split.first, 3u);
+  EXPECT_EQ(split.parts.size(), 3u);
+  const ChainPlan full = PlanChain(Prompt(2048), PartitionTable(), Line("02000")).value();
+  EXPECT_EQ(full.first, 2u);
+  EXPECT_EQ(full.parts.size(), 3u);
+}
+
+TEST(PlanChain, WaitsOnlyWhenAllAreBusy) {
+  EXPECT_EQ(PlanChain(Prompt(2048), PartitionTable(), Line("2212"))->first, 2u);
+  EXPECT_EQ(PlanChain(Prompt(2048), PartitionTable(), Line("22x2")).status().code(),
+            absl::StatusCode::kResourceExhausted);
+  EXPECT_EQ(PlanChain(Prompt(5), PartitionTable(), Line("xx")).status().code(), absl::StatusCode::kUnavailable);
+  EXPECT_EQ(PlanChain(Prompt(5), PartitionTable(), Line("")).status().code(), absl::StatusCode::kUnavailable);
+}
+
+TEST(PlanChain, AsksTheTableAndSaysSo) {
+  const PartitionTable table = PartitionTable::Create({{2, 1000, {0.7, 0.3}}, {3, 1000, {0.5, 0.3, 0.2}}}).value();
+  const ChainPlan searched = PlanChain(Prompt(1000), table, Line("000")).value();
+  EXPECT_THAT(searched.parts, ElementsAre(500, 300, 200));
+  EXPECT_EQ(searched.source, PartitionSource::kSearched);
+  ChainRequest even = Prompt(1000);
+  even.schedule = ChainSchedule::kKvrEven;
+  const ChainPlan not_asked = PlanChain(even, table, Line("000")).value();
+  EXPECT_THAT(not_asked.parts, ElementsAre(334, 333, 333));
+  EXPECT_EQ(not_asked.source, std::nullopt);
+}
+
+TEST(PlanChain, TakesWhatAnExperimentAsksForOrWaitsForIt) {
+  ChainRequest request = Prompt(10);
+  request.width = 3;
+  EXPECT_THAT(PlanChain(request, PartitionTable(), Line("0000"))->parts, ElementsAre(4, 3, 3));
+  EXPECT_EQ(PlanChain(request, PartitionTable(), Line("0020")).status().code(), absl::StatusCode::kResourceExhausted);
+  EXPECT_THAT(PlanChain(request, PartitionTable(), Line("00x0")).status().message(), HasSubstr("no 3 prefill workers"));
+  request = {.tokens = 1024, .parts = {1, 1022, 1}};
+  const ChainPlan plan = PlanChain(request, PartitionTable(), Line("1000")).value();
+  EXPECT_THAT(plan.parts, ElementsAre(1, 1022, 1));
+  EXPECT_EQ(plan.first, 1u);
+  request = {.tokens = 4096, .schedule = ChainSchedule::kSingle, .parts = {}};
+  EXPECT_THAT(PlanChain(request, PartitionTable(), Line("0000"))->parts, ElementsAre(4096));
+}
+
+TEST(PlanChain, RefusesAPromptThatNoTailCanHold) {
+  std::vector<WorkerView> line = Line("00");
+  line[0].max_prefix_tokens = 1000;
+  line[1].max_prefix_tokens = 3000;
+  EXPECT_THAT(PlanChain(Prompt(2000), PartitionTable(), line)->parts, ElementsAre(1000, 1000));
+  EXPECT_EQ(PlanChain(Prompt(2001), PartitionTable(), line)->first, 1u);  // half of it is too long for the first one
+  const absl::Status status = PlanChain(Prompt(3001), PartitionTable(), line).status();
+  EXPECT_EQ(status.code(), absl::StatusCode::kOutOfRange);
+  EXPECT_THAT(status.message(), HasSubstr("3001 tokens"));
+  EXPECT_THAT(status.message(), HasSubstr("at most 3000"));
+}
+
+TEST(CheckChainRequest, NamesFieldAndNumberOfTokens) {
+  const auto message = [](ChainRequest request) { return std::string(CheckChainRequest(request, 4).message()); };
+  EXPECT_EQ(message({.tokens = 9, .parts = {4, 3}}), "experiment.parts: 4,3 add up to 7; the prompt has 9 tokens");
+  EXPECT_EQ(message({.tokens = 9, .parts = {9, 0}}), "experiment.parts: 0 is not at least 1; the prompt has 9 tokens");
+  EXPECT_THAT(message({.tokens = 9, .width = 3, .parts = {4, 5}}), HasSubstr("experiment.width: 3, but"));
+  EXPECT_THAT(message({.tokens = 2, .width = 3, .parts = {}}), HasSubstr("the prompt has 2 tokens"));
+  EXPECT_THAT(message({.tokens = 9, .width = 5, .parts = {}}), HasSubstr("more than the 4 prefill workers"));
+  EXPECT_THAT(message({.tokens = 9, .schedule = ChainSchedule::kSingle, .width = 2, .parts = {}}),
+              HasSubstr("schedule single takes one worker"));
+  EXPECT_EQ(message({.tokens = 9, .width = 4, .parts = {}}), "");
+}
+
+TEST(ChainSchedule, NamesAreReadBack) {
+  EXPECT_EQ(ParseChainSchedule("kvr-even"), ChainSchedule::kKvrEven);
+  EXPECT_EQ(ParseChainSchedule("tsp"), std::nullopt);
+  EXPECT_EQ(ChainScheduleName(ChainSchedule::kSingle), "single");
+}
+
+}  // namespace
+}  // namespace runahead
