@@ -172,5 +172,17 @@ PROMPTS = [
     },
 ]
 
-# Flags of make_synthetic_gguf (--out is added), and the lengths of the prompts to continue.
-TINY = []
+# Flags of make_synthetic_gguf, and the lengths of the prompts to continue.
+TINY = [
+    ("--heads 4 --kv-heads 4 --seed 11".split(), [1, 5, 33, 129]),  # MHA
+    ("--heads 4 --kv-heads 2 --untied --seed 12".split(), [1, 5, 33, 129]),  # GQA
+    ("--heads 4 --kv-heads 1 --head-dim 24 --ffn 96 --seed 13".split(), [1, 5, 33, 129]),  # MQA, an odd head size
+    ("--heads 9 --kv-heads 3 --hidden 288 --layers 3 --rope-base 100000 --seed 14".split(), [7, 700]),  # as SmolLM2
+    ("--type f16 --seed 15".split(), [17]),
+    ("--type bf16 --seed 16".split(), [17]),
+    ("--type q8_0 --seed 17".split(), [17]),
+    ("--type q4_0 --seed 18".split(), [17]),
+    ("--type q4_1 --seed 19".split(), [17]),
+    ("--type q5_0 --seed 20".split(), [17]),
+    ("--type q5_1 --seed 21".split(), [17]),
+]
