@@ -1,0 +1,23 @@
+#include "worker/prefill/service/job_from_proto.h"
+
+#include "worker/service/proto_convert.h"
+
+namespace runahead {
+
+PrefillJob JobFromProto(const v1::StartJob& start, absl::Time now) {
+  PrefillJob job;
+  job.id = start.job();
+  job.request_id = start.request_id();
+  job.bounds.assign(start.bounds().begin(), start.bounds().end());
+  job.part = start.part();
+  job.ids.assign(start.ids().begin(), start.ids().end());
+  if (start.has_lease()) {
+    job.lease = LeaseFromProto(start.lease());
+    job.decode = {start.decode().link_address(), start.decode().incarnation()};
+  }
+  if (start.deadline_ms() > 0) job.deadline = now + absl::Milliseconds(start.deadline_ms());
+  job.sampling = SamplingFromProto(start.sampling());
+  return job;
+}
+
+}  // namespace runahead

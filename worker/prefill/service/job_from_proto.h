@@ -1,0 +1,13 @@
+// StartJob as a PrefillJob.
+#pragma once
+
+#include "absl/time/time.h"
+#include "runahead/v1/worker.pb.h"
+#include "worker/prefill/job.h"
+
+namespace runahead {
+
+// Edges are left for the caller. What does not fit together is found by CheckJob; no value crashes here.
+PrefillJob JobFromProto(const v1::StartJob& start, absl::Time now);
+
+}  // namespace runahead

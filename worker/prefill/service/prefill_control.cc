@@ -1,0 +1,101 @@
+#include "worker/prefill/service/prefill_control.h"
+
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "absl/time/clock.h"
+#include "server/base/logging.h"
+#include "worker/prefill/service/job_from_proto.h"
+#include "worker/service/proto_convert.h"
+
+namespace runahead {
+
+void PrefillControl::Bind(PrefillStage* stage, std::function<void(v1::ControlReport)> report) {
+  stage_ = stage;
+  report_ = std::move(report);
+}
+
+void PrefillControl::OnFormLine(const v1::FormLine& line) {
+  Meet(predecessor_, line.has_predecessor(), line.predecessor(), "predecessor");
+  Meet(successor_, line.has_successor(), line.successor(), "successor");
+}
+
+// A neighbour that changed is another peer: the old edge is closed, which ends what it carried.
+void PrefillControl::Meet(std::optional<Neighbour>& neighbour, bool present, const v1::PeerAddress& address,
+                          const char* what) {
+  const PeerId peer{address.link_address(), address.incarnation()};
+  const bool same = neighbour.has_value() && present && neighbour->peer == peer;
+  if (same && neighbour->edge != nullptr && neighbour->edge->Health().ok()) return;
+  if (neighbour.has_value()) edges_.Close(neighbour->peer);
+  neighbour.reset();
+  if (!present) return;
+  auto edge = edges_.Open(peer);
+  if (edge.ok()) {
+    LogInfo("line", what, " is ", address.name());
+  } else {
+    LogWarning("line", "no edge to ", what, " ", address.name(), ": ", edge.status().ToString());
+  }
+  neighbour = Neighbour{peer, edge.ok() ? *edge : nullptr};
+}
+
+void PrefillControl::OnStart(const v1::StartJob& start) {
+  PrefillJob job = JobFromProto(start, absl::Now());
+  if (job.part > 0 && predecessor_.has_value()) job.predecessor = predecessor_->edge;
+  if (!job.tail() && successor_.has_value()) job.successor = successor_->edge;
+  const bool lacks_predecessor = job.part > 0 && job.predecessor == nullptr;
+  const bool lacks_successor = job.part >= 0 && !job.tail() && job.successor == nullptr;
+  if (lacks_predecessor || lacks_successor) {
+    const absl::Status status = absl::UnavailableError(
+        absl::StrCat("this worker has no edge to its ", lacks_predecessor ? "predecessor" : "successor"));
+    if (job.predecessor != nullptr) job.predecessor->Drop(job.id);
+    return ReportDone(report_, job.id, status, {});
+  }
+  stage_->Start(std::move(job));
+}
+
+void PrefillControl::OnCancel(uint64_t job) {
+  stage_->Cancel(job, absl::CancelledError("the router cancelled the job"));
+}
+
+void PrefillControl::OnRelease(const v1::LeaseId&) {}
+
+void PrefillControl::OnRouterGone() {
+  LogWarning("control", "the router is gone; its jobs end");
+  stage_->CancelAll(absl::UnavailableError("the router is gone"));
+}
+
+void PrefillControl::OnFirstToken(const PrefillJob& job, const Sampled& token, double queue_s, double prefill_s) {
+  v1::ControlReport report;
+  v1::FirstToken& first = *report.mutable_first_token();
+  first.set_job(job.id);
+  *first.mutable_token() = SampledToProto(token);
+  first.set_queue_s(queue_s);
+  first.set_prefill_s(prefill_s);
+  report_(std::move(report));
+}
+
+void PrefillControl::OnDone(const PrefillJob& job, const absl::Status& status, const JobTimes& times) {
+  if (status.ok()) {
+    metrics_.ObserveCompute(job.part, absl::Seconds(times.compute_s));
+    metrics_.ObserveWait(job.part, absl::Seconds(times.wait_s));
+    metrics_.ObserveRingStall(absl::Seconds(times.ring_stall_s));
+    metrics_.CountTokens(job.tokens());
+  } else if (!absl::IsCancelled(status)) {
+    LogWarning("prefill", "request ", job.request_id, " (job ", job.id, "): ", status.ToString());
+  }
+  ReportDone(report_, job.id, status, times);
+}
+
+void PrefillControl::ReportDone(const std::function<void(v1::ControlReport)>& report, JobId job,
+                                const absl::Status& status, const JobTimes& times) {
+  v1::ControlReport message;
+  v1::JobDone& done = *message.mutable_done();
+  done.set_job(job);
+  done.set_code(static_cast<int>(status.code()));
+  done.set_message(std::string(status.message()));
+  done.set_compute_s(times.compute_s);
+  done.set_wait_s(times.wait_s);
+  report(std::move(message));
+}
+
+}  // namespace runahead

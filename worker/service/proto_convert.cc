@@ -1,0 +1,41 @@
+#include "worker/service/proto_convert.h"
+
+namespace runahead {
+
+LeaseId LeaseFromProto(const v1::LeaseId& lease) {
+  return {lease.incarnation(), lease.number()};
+}
+
+v1::LeaseId LeaseToProto(const LeaseId& lease) {
+  v1::LeaseId message;
+  message.set_incarnation(lease.incarnation);
+  message.set_number(lease.number);
+  return message;
+}
+
+SamplingOptions SamplingFromProto(const v1::SamplingParams& sampling) {
+  SamplingOptions options;
+  if (sampling.has_temperature()) options.temperature = sampling.temperature();
+  if (sampling.has_top_k()) options.top_k = sampling.top_k();
+  if (sampling.has_top_p()) options.top_p = sampling.top_p();
+  if (sampling.has_min_p()) options.min_p = sampling.min_p();
+  if (sampling.has_repetition_penalty()) options.repetition_penalty = sampling.repetition_penalty();
+  if (sampling.has_presence_penalty()) options.presence_penalty = sampling.presence_penalty();
+  if (sampling.has_frequency_penalty()) options.frequency_penalty = sampling.frequency_penalty();
+  if (sampling.has_seed()) options.seed = sampling.seed();
+  if (sampling.has_logprobs()) options.logprobs = sampling.logprobs();
+  return options;
+}
+
+v1::SampledToken SampledToProto(const Sampled& token) {
+  v1::SampledToken message;
+  message.set_id(token.id);
+  for (const TokenLogprobPair& pair : token.logprobs) {
+    v1::TokenLogprob& top = *message.mutable_logprobs()->add_top();
+    top.set_id(pair.id);
+    top.set_logprob(pair.logprob);
+  }
+  return message;
+}
+
+}  // namespace runahead

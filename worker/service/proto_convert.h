@@ -1,0 +1,18 @@
+// Messages that prefill and decode share, to and from what the worker computes with.
+#pragma once
+
+#include "runahead/v1/worker.pb.h"
+#include "worker/kv/store.h"
+#include "worker/model/sampler.h"
+
+namespace runahead {
+
+LeaseId LeaseFromProto(const v1::LeaseId& lease);
+v1::LeaseId LeaseToProto(const LeaseId& lease);
+
+// Absent fields take the defaults that inference.proto names. Ranges are the router's business.
+SamplingOptions SamplingFromProto(const v1::SamplingParams& sampling);
+
+v1::SampledToken SampledToProto(const Sampled& token);
+
+}  // namespace runahead
