@@ -32,10 +32,16 @@ struct Sampled {
   std::vector<TokenLogprobPair> logprobs;  // the chosen one first, then the likeliest others; empty where not asked for
 };
 
-// logits: [vocab], all finite (INTERNAL else). ids: prompt and output so far; output starts at index `output_begin`.
-// `position` is the absolute position of the token that is drawn (= ids.size()). Logprobs are those of the logits
-// before penalties and temperature. Ties go to the smaller id.
+// In this order: repetition penalty (prompt and output), presence and frequency penalties (output), temperature, top-k,
+// top-p over what top-k left, min-p, draw. With temperature 0 the filters change nothing: the likeliest after
+// penalties. logits: [vocab], all finite (INTERNAL else). ids: prompt and output so far; output starts at index
+// `output_begin`. `position` is the absolute position of the token that is drawn (= ids.size()). Logprobs are those of
+// the logits before penalties and temperature. Ties go to the smaller id. Ids outside the vocabulary are not penalised.
+// Thread-safe; linear in the vocabulary.
 absl::StatusOr<Sampled> SampleToken(absl::Span<const float> logits, const SamplingOptions& options,
                                     absl::Span<const int32_t> ids, size_t output_begin, int64_t position);
+
+// The draw behind SampleToken: uniform in [0, 1), the same for the same (seed, position) on every machine.
+double SamplingUniform(uint64_t seed, int64_t position);
 
 }  // namespace runahead
