@@ -1,0 +1,32 @@
+// What a worker counts about one neighbour in the chain. Names and labels: docs/metrics.md.
+#pragma once
+
+#include <string>
+
+#include "absl/time/time.h"
+#include "server/base/metrics.h"
+
+namespace runahead {
+
+// Thread-safe; lives no longer than the registry. Made when the line forms, which is when a peer becomes known; making
+// it again for the same peer goes on with the same series.
+class LinkMetrics {
+ public:
+  LinkMetrics(MetricRegistry& registry, const std::string& peer);
+
+  // One frame, from its being enqueued to its event.
+  void ObserveSend(int64_t bytes, absl::Duration took);
+  void ObserveReceive(int64_t bytes, absl::Duration took);
+
+ private:
+  struct Direction {
+    Histogram& seconds;
+    Counter& bytes;
+  };
+  static Direction Add(MetricRegistry& registry, const std::string& peer, const std::string& direction);
+
+  Direction send_;
+  Direction receive_;
+};
+
+}  // namespace runahead

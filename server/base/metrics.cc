@@ -1,0 +1,80 @@
+#include "server/base/metrics.h"
+
+#include <prometheus/collectable.h>
+#include <prometheus/metric_family.h>
+#include <prometheus/registry.h>
+#include <prometheus/text_serializer.h>
+
+#include <sstream>
+
+#include "server/base/process_collector.h"
+#include "server/base/version.h"
+
+namespace runahead {
+namespace {
+
+struct PromptClassBound {
+  int64_t tokens;
+  absl::string_view name;
+};
+constexpr PromptClassBound kPromptClassBounds[kPromptClasses] = {
+    {256, "le256"}, {1024, "le1k"}, {4096, "le4k"}, {16384, "le16k"}, {65536, "le64k"}, {INT64_MAX, "more"},
+};
+
+}  // namespace
+
+MetricRegistry::MetricRegistry(absl::string_view device)
+    : registry_(std::make_unique<prometheus::Registry>()), process_(MakeProcessCollector()) {
+  AddGauge("runahead_build_info", "1, with what runs here in its labels",
+           {{"version", std::string(Version())}, {"device", std::string(device)}})
+      .Set(1);
+}
+
+MetricRegistry::~MetricRegistry() = default;
+
+Counter& MetricRegistry::AddCounter(const std::string& name, const std::string& help, const MetricLabels& labels) {
+  return prometheus::BuildCounter().Name(name).Help(help).Register(*registry_).Add(labels);
+}
+
+Gauge& MetricRegistry::AddGauge(const std::string& name, const std::string& help, const MetricLabels& labels) {
+  return prometheus::BuildGauge().Name(name).Help(help).Register(*registry_).Add(labels);
+}
+
+Histogram& MetricRegistry::AddHistogram(const std::string& name, const std::string& help,
+                                        const std::vector<double>& buckets, const MetricLabels& labels) {
+  return prometheus::BuildHistogram().Name(name).Help(help).Register(*registry_).Add(labels, buckets);
+}
+
+std::string MetricRegistry::Serialize() const {
+  std::vector<prometheus::MetricFamily> families = registry_->Collect();
+  for (prometheus::MetricFamily& family : process_->Collect()) families.push_back(std::move(family));
+  std::ostringstream out;
+  prometheus::TextSerializer().Serialize(out, families);
+  return out.str();
+}
+
+std::vector<double> TtftBuckets() {
+  return {.001, .0025, .005, .01, .025, .05, .1, .25, .5, 1, 2.5, 5, 10, 20, 30, 60};
+}
+
+std::vector<double> TokenBuckets() {
+  return {.0005, .001, .0025, .005, .01, .025, .05, .1, .25, .5, 1, 2.5, 5, 10};
+}
+
+std::vector<double> PowerOfTwoBuckets(int last) {
+  std::vector<double> buckets;
+  for (int bound = 1; bound <= last; bound *= 2) buckets.push_back(bound);
+  return buckets;
+}
+
+int PromptClassIndex(int64_t tokens) {
+  int index = 0;
+  while (tokens > kPromptClassBounds[index].tokens) ++index;
+  return index;
+}
+
+absl::string_view PromptClass(int64_t tokens) {
+  return kPromptClassBounds[PromptClassIndex(tokens)].name;
+}
+
+}  // namespace runahead

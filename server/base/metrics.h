@@ -1,0 +1,69 @@
+// The metrics of a process. What a process counts is declared at start in one of *_metrics.h, with all label values, so
+// that no query is ever empty; names, types and labels are a contract (docs/metrics.md).
+#pragma once
+
+#include <prometheus/counter.h>
+#include <prometheus/gauge.h>
+#include <prometheus/histogram.h>
+
+#include <cstdint>
+#include <map>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "absl/strings/string_view.h"
+
+namespace prometheus {
+class Registry;
+class Collectable;
+}  // namespace prometheus
+
+namespace runahead {
+
+using Counter = prometheus::Counter;
+using Gauge = prometheus::Gauge;
+using Histogram = prometheus::Histogram;
+using MetricLabels = std::map<std::string, std::string>;
+
+// Thread-safe. The metrics it returns are thread-safe, live as long as it does, and cost an atomic (counter, gauge) or
+// a short lock (histogram) to change.
+class MetricRegistry {
+ public:
+  // Every registry has the process metrics (CPU seconds, resident memory, open files, start time) and
+  // runahead_build_info{version,device}. `device` is what computes here: "cpu", "cuda", or "none" in a router.
+  explicit MetricRegistry(absl::string_view device);
+  ~MetricRegistry();
+  MetricRegistry(const MetricRegistry&) = delete;
+  MetricRegistry& operator=(const MetricRegistry&) = delete;
+
+  // Asking again with the same name and labels gives the same metric; all of a name have the same help and label names.
+  Counter& AddCounter(const std::string& name, const std::string& help, const MetricLabels& labels = {});
+  Gauge& AddGauge(const std::string& name, const std::string& help, const MetricLabels& labels = {});
+  Histogram& AddHistogram(const std::string& name, const std::string& help, const std::vector<double>& buckets,
+                          const MetricLabels& labels = {});
+
+  // All of it in Prometheus' text format 0.0.4.
+  std::string Serialize() const;
+
+ private:
+  std::unique_ptr<prometheus::Registry> registry_;
+  std::unique_ptr<prometheus::Collectable> process_;
+};
+
+// Upper bounds in seconds.
+std::vector<double> TtftBuckets();   // .001 to 60: time to first token and its stages
+std::vector<double> TokenBuckets();  // .0005 to 10: one token, one layer's transfer
+// 1, 2, 4, ... up to `last`.
+std::vector<double> PowerOfTwoBuckets(int last);
+
+// A label's values in the order of the enum or index they stand for.
+inline constexpr int kPromptClasses = 6;
+inline constexpr int kMaxChainWidth = 16;  // wider chains count as 16
+
+// 0 for up to 256 prompt tokens, then up to 1,024, 4,096, 16,384, 65,536, and 5 for more.
+int PromptClassIndex(int64_t tokens);
+// "le256", "le1k", "le4k", "le16k", "le64k", "more".
+absl::string_view PromptClass(int64_t tokens);
+
+}  // namespace runahead

@@ -1,0 +1,49 @@
+// What a prefill worker counts; its edges: link_metrics.h. Names and labels: docs/metrics.md.
+#pragma once
+
+#include <array>
+
+#include "absl/time/time.h"
+#include "server/base/metrics.h"
+
+namespace runahead {
+
+enum class HandoffKind { kKv, kX };
+inline constexpr int kHandoffKinds = 2;
+
+// Why a slice was sent again: the receiver's checksum differed, or the path broke.
+enum class HandoffRetry { kCorrupt, kTransport };
+inline constexpr int kHandoffRetries = 2;
+
+// Thread-safe; lives no longer than the registry.
+class PrefillMetrics {
+ public:
+  explicit PrefillMetrics(MetricRegistry& registry);
+
+  // Of one job on this worker. `position` counts from 0 at the chain's head.
+  void ObserveCompute(int position, absl::Duration computing);
+  void ObserveWait(int position, absl::Duration waiting);  // for the predecessor's KV: the chain's bubble
+  void ObserveRingStall(absl::Duration stalled);           // no layer buffer was free
+  void ObserveHandoff(absl::Duration ready_to_acknowledged);
+
+  void CountTokens(int64_t tokens);
+  void CountHandoffBytes(HandoffKind kind, int64_t bytes);
+  void CountHandoffRetry(HandoffRetry cause);
+
+  // Longest over mean compute time of the last chain that this worker was the tail of; 1 is balanced.
+  void SetImbalance(double ratio);
+  void SetBufferBytes(int64_t bytes);
+
+ private:
+  std::array<Histogram*, kMaxChainWidth> compute_;
+  std::array<Histogram*, kMaxChainWidth> wait_;
+  Histogram& ring_stall_;
+  Histogram& handoff_;
+  Counter& tokens_;
+  std::array<Counter*, kHandoffKinds> handoff_bytes_;
+  std::array<Counter*, kHandoffRetries> handoff_retries_;
+  Gauge& imbalance_;
+  Gauge& buffer_bytes_;
+};
+
+}  // namespace runahead

@@ -1,0 +1,73 @@
+#include "server/base/process.h"
+
+#include <signal.h>
+#include <sys/prctl.h>
+#include <unistd.h>
+
+#include <cerrno>
+
+#include "absl/strings/str_cat.h"
+#include "kernels/base/status_macros.h"
+
+namespace runahead {
+namespace {
+
+// Addresses hold no control characters (ParseHostPort), so quotes and backslashes are all there is to escape.
+std::string JsonString(const std::string& text) {
+  std::string out = "\"";
+  for (const char c : text) {
+    if (c == '"' || c == '\\') out += '\\';
+    out += c;
+  }
+  return out + '"';
+}
+
+}  // namespace
+
+LogLevel ProcessOptions::level() const {
+  const absl::StatusOr<LogLevel> level = ParseLogLevel(log_level);
+  RUNAHEAD_CHECK(level.ok());
+  return *level;
+}
+
+void DeclareProcessOptions(ConfigSchema& schema, ProcessOptions& options) {
+  schema.Address("listen", &options.listen, {.any_port = true}, "Where the gRPC services listen");
+  schema.Address("metrics_listen", &options.metrics_listen, {.any_port = true}, "Where /metrics and /healthz listen");
+  schema.String("log_level", &options.log_level, {.one_of = {"debug", "info", "warning", "error"}},
+                "What is logged, with all that is graver");
+  schema.Duration("drain_timeout", &options.drain_timeout, {.max = absl::Hours(1)},
+                  "How long requests may go on after SIGTERM before they are cancelled");
+  schema.Int("ready_fd", &options.ready_fd, {.min = -1},
+             "File descriptor that gets one line of JSON with the addresses when the process serves; -1 for none");
+  schema.FlagOnly();
+  schema.Int("parent_pid", &options.parent_pid, {.min = 0},
+             "The process that starts this one; when it ends, this one stops too; 0 for none");
+  schema.FlagOnly();
+}
+
+absl::Status WriteReadyLine(int fd, const std::string& address, const std::string& metrics_address) {
+  if (fd < 0) return absl::OkStatus();
+  const std::string line =
+      absl::StrCat("{\"address\":", JsonString(address), ",\"metrics\":", JsonString(metrics_address), "}\n");
+  size_t done = 0;
+  while (done < line.size()) {
+    const ssize_t wrote = write(fd, line.data() + done, line.size() - done);
+    if (wrote < 0 && errno == EINTR) continue;
+    if (wrote < 0) return absl::ErrnoToStatus(errno, absl::StrCat("ready_fd ", fd, ": cannot write the ready line"));
+    done += static_cast<size_t>(wrote);
+  }
+  close(fd);
+  return absl::OkStatus();
+}
+
+absl::Status DieWithParent(int parent_pid) {
+  if (parent_pid == 0) return absl::OkStatus();
+  if (prctl(PR_SET_PDEATHSIG, SIGTERM) != 0) return absl::ErrnoToStatus(errno, "prctl(PR_SET_PDEATHSIG)");
+  // The parent may have ended before the call above: then the signal will never come.
+  if (getppid() != parent_pid) {
+    return absl::FailedPreconditionError(absl::StrCat("process ", parent_pid, ", which started this one, has ended"));
+  }
+  return absl::OkStatus();
+}
+
+}  // namespace runahead

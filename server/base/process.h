@@ -1,0 +1,36 @@
+// What every process of ours does around its work: options they share, the word that it serves, the end of its parent.
+#pragma once
+
+#include <string>
+
+#include "absl/status/status.h"
+#include "absl/time/time.h"
+#include "server/base/config.h"
+#include "server/base/logging.h"
+
+namespace runahead {
+
+struct ProcessOptions {
+  std::string listen = "127.0.0.1:0";
+  std::string metrics_listen = "127.0.0.1:0";
+  std::string log_level = "info";
+  absl::Duration drain_timeout = absl::Seconds(30);
+  int ready_fd = -1;
+  int parent_pid = 0;
+
+  LogLevel level() const;  // of log_level, which the schema has checked
+};
+
+// Declares listen, metrics_listen, log_level, drain_timeout, and as flags only ready_fd and parent_pid.
+void DeclareProcessOptions(ConfigSchema& schema, ProcessOptions& options);
+
+// Writes {"address":"127.0.0.1:1234","metrics":"127.0.0.1:1235"} and a newline to `fd`, then closes it: what `runahead
+// up` waits for from a child. Does nothing when `fd` is negative. INVALID_ARGUMENT when `fd` is not open for writing.
+absl::Status WriteReadyLine(int fd, const std::string& address, const std::string& metrics_address);
+
+// From now on SIGTERM comes when the thread that started this process ends (the kernel watches the thread, not the
+// process). Does nothing when `parent_pid` is 0. FAILED_PRECONDITION when it is not, or no longer, the parent: then
+// nobody would ever send the signal, and the caller should leave.
+absl::Status DieWithParent(int parent_pid);
+
+}  // namespace runahead

@@ -1,0 +1,44 @@
+// How a process is asked to stop.
+#pragma once
+
+#include <csignal>
+#include <thread>
+
+#include "absl/time/time.h"
+#include "kernels/base/mutex.h"
+
+namespace runahead {
+
+// Waits for SIGINT and SIGTERM on a thread of its own, so that no handler runs in the middle of anything. Make it
+// first in main: it blocks both signals in its thread and in all that are started later. A second signal ends the
+// process at once with the usual code (128 + signal). SIGPIPE is ignored from then on: a peer that went away is an
+// error of the write. Thread-safe. One per process.
+class StopSignal {
+ public:
+  StopSignal();
+  ~StopSignal();
+  StopSignal(const StopSignal&) = delete;
+  StopSignal& operator=(const StopSignal&) = delete;
+
+  // True once a signal came or Trigger() was called; false when `timeout` ran out before.
+  bool Wait(absl::Duration timeout = absl::InfiniteDuration()) RUNAHEAD_EXCLUDES(mu_);
+
+  // The same as a signal, from within: something failed that the process cannot live without.
+  void Trigger() RUNAHEAD_EXCLUDES(mu_);
+
+  // For a child between fork and exec: gives all of these signals their usual effect again. Async-signal-safe.
+  static void UnblockInChild();
+
+ private:
+  void Run();
+
+  sigset_t before_;
+  int signal_fd_;
+  int end_fd_;
+  Mutex mu_;
+  CondVar changed_;
+  bool stopped_ RUNAHEAD_GUARDED_BY(mu_) = false;
+  std::thread thread_;
+};
+
+}  // namespace runahead

@@ -1,0 +1,61 @@
+#include "server/base/signals.h"
+
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include "gtest/gtest.h"
+
+namespace runahead {
+namespace {
+
+TEST(StopSignal, EitherSignalEndsTheWait) {
+  for (const int signal : {SIGTERM, SIGINT}) {
+    StopSignal stop;
+    EXPECT_FALSE(stop.Wait(absl::ZeroDuration()));
+    kill(getpid(), signal);
+    EXPECT_TRUE(stop.Wait());
+    EXPECT_TRUE(stop.Wait());
+  }
+}
+
+TEST(StopSignal, TriggerEndsTheWait) {
+  StopSignal stop;
+  std::thread other([&] { stop.Trigger(); });
+  EXPECT_TRUE(stop.Wait());
+  other.join();
+}
+
+TEST(StopSignal, WaitKeepsItsTimeout) {
+  StopSignal stop;
+  EXPECT_FALSE(stop.Wait(absl::Milliseconds(1)));
+}
+
+TEST(StopSignalDeathTest, ASecondSignalEndsTheProcess) {
+  ::testing::FLAGS_gtest_death_test_style = "threadsafe";
+  EXPECT_EXIT(
+      {
+        StopSignal stop;
+        kill(getpid(), SIGINT);
+        stop.Wait();
+        kill(getpid(), SIGINT);
+        pause();
+      },
+      ::testing::ExitedWithCode(128 + SIGINT), "");
+}
+
+TEST(StopSignal, AChildCanGetTheUsualSignalsBack) {
+  StopSignal stop;
+  const pid_t child = fork();
+  if (child == 0) {
+    StopSignal::UnblockInChild();
+    raise(SIGTERM);
+    _exit(7);
+  }
+  int status = 0;
+  ASSERT_EQ(waitpid(child, &status, 0), child);
+  EXPECT_TRUE(WIFSIGNALED(status));
+  EXPECT_EQ(WTERMSIG(status), SIGTERM);
+}
+
+}  // namespace
+}  // namespace runahead
