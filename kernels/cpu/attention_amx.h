@@ -1,0 +1,270 @@
+// Flash attention of a block of queries in bf16 tiles, scores and sums in f32. `Tiles` is the machine's tile unit, or
+// an emulation of it in tests.
+//
+// A key block is packed as tiles of 1 KiB, ready to be right-hand operands (16 rows of 16 pairs along the summed axis):
+//   K: [kKeys/16][dim/32], tile row r, column n = (K[n][2r], K[n][2r+1])
+//   V: [dim/16][kKeys/32], tile row r, column n = (V[2r][n], V[2r+1][n])
+// A strip of 32 queries takes a block in three steps: scores = Q K^T (2x2 tiles of f32, to memory), softmax in AVX-512
+// (probabilities in bf16 over the scores they come from), out += P V (2x2 tiles of f32, from and to memory).
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+
+#include "kernels/cpu/attention_kernels.h"
+#include "kernels/cpu/attention_prefill_f32.h"
+#include "kernels/cpu/attention_vec512.h"
+
+namespace runahead {
+
+// Vec512 for files that are compiled with more than AVX-512's flags: templates over it are theirs alone.
+struct Vec512Amx : Vec512 {};
+
+template <class Tiles>
+struct PrefillAmx {
+  using V = Vec512Amx;
+  using T = V::T;
+  static constexpr int kKeys = 128;
+  static constexpr int kRows = 32;
+  static constexpr int kMaxQueries = 128;
+  static constexpr int kTileBytes = 1024;
+  static constexpr int kScoreStride = kKeys * sizeof(float);  // bytes; probabilities use the front half of their row
+  static constexpr float kInfinity = __builtin_huge_valf();
+  static constexpr float kLowest = -3.402823466e38f;
+  static constexpr float kLog2E = 1.44269504088896f;
+
+  static int Padded(int head_dim) { return (head_dim + 31) / 32 * 32; }
+  static size_t PackedBytes(int head_dim) { return size_t{2} * kKeys * Padded(head_dim) * sizeof(uint16_t); }
+  static size_t ScratchBytes(int head_dim) {
+    return kRows * kScoreStride + size_t{kMaxQueries} * (Padded(head_dim) * (sizeof(float) + sizeof(uint16_t))) +
+           2 * kMaxQueries * sizeof(float);
+  }
+
+  static void Transpose16(const __m512i (&in)[16], __m512i* out) {
+    __m512i pairs[16], quads[16];
+    for (int i = 0; i < 16; i += 2) {
+      pairs[i] = _mm512_unpacklo_epi32(in[i], in[i + 1]);
+      pairs[i + 1] = _mm512_unpackhi_epi32(in[i], in[i + 1]);
+    }
+    for (int i = 0; i < 16; i += 4) {
+      quads[i] = _mm512_unpacklo_epi64(pairs[i], pairs[i + 2]);
+      quads[i + 1] = _mm512_unpackhi_epi64(pairs[i], pairs[i + 2]);
+      quads[i + 2] = _mm512_unpacklo_epi64(pairs[i + 1], pairs[i + 3]);
+      quads[i + 3] = _mm512_unpackhi_epi64(pairs[i + 1], pairs[i + 3]);
+    }
+    for (int i = 0; i < 4; ++i) {
+      const __m512i a = _mm512_shuffle_i32x4(quads[i], quads[4 + i], 0x44);
+      const __m512i b = _mm512_shuffle_i32x4(quads[i], quads[4 + i], 0xee);
+      const __m512i c = _mm512_shuffle_i32x4(quads[8 + i], quads[12 + i], 0x44);
+      const __m512i d = _mm512_shuffle_i32x4(quads[8 + i], quads[12 + i], 0xee);
+      _mm512_store_si512(out + i, _mm512_shuffle_i32x4(a, c, 0x88));
+      _mm512_store_si512(out + 4 + i, _mm512_shuffle_i32x4(a, c, 0xdd));
+      _mm512_store_si512(out + 8 + i, _mm512_shuffle_i32x4(b, d, 0x88));
+      _mm512_store_si512(out + 12 + i, _mm512_shuffle_i32x4(b, d, 0xdd));
+    }
+  }
+
+  // The first `left` (at most 16 or 32) elements, then zeros.
+  static __m256i Load16(const std::byte* p, int left) {
+    return _mm256_maskz_loadu_epi16(static_cast<__mmask16>(left >= 16 ? 0xffffu : (1u << left) - 1), p);
+  }
+  static __m512i Load32(const std::byte* p, int left) {
+    return _mm512_maskz_loadu_epi16(static_cast<__mmask32>(left >= 32 ? 0xffffffffu : (1u << left) - 1), p);
+  }
+
+  static void PackK(const PackBlock& block) {
+    std::byte* out = block.packed;
+    for (int key = 0; key < kKeys; key += 16) {
+      for (int d = 0; d < Padded(block.head_dim); d += 32, out += kTileBytes) {
+        __m512i rows[16];
+        for (int i = 0; i < 16; ++i) {
+          const std::byte* row = block.k_rows[key + i];
+          rows[i] = row == nullptr ? _mm512_setzero_si512() : Load32(row + 2 * d, block.head_dim - d);
+        }
+        Transpose16(rows, reinterpret_cast<__m512i*>(out));
+      }
+    }
+  }
+
+  static __m256i LoadV(const PackBlock& block, int key, int d, int* first_bad) {
+    const std::byte* row = block.k_rows[key];
+    if (row == nullptr || d >= block.head_dim) return _mm256_setzero_si256();
+    const __m256i x = Load16(row + block.v_offset + 2 * d, block.head_dim - d);
+    const __m256i exponent = _mm256_set1_epi16(0x7f80);
+    const __mmask16 bad = _mm256_cmpeq_epi16_mask(_mm256_and_si256(x, exponent), exponent);
+    if (bad != 0 && key < *first_bad) *first_bad = key;
+    return _mm256_mask_mov_epi16(x, bad, _mm256_setzero_si256());
+  }
+
+  static int Pack(const PackBlock& block) {
+    PackK(block);
+    int first_bad = kKeys;
+    std::byte* out = block.packed + PackedBytes(block.head_dim) / 2;
+    for (int d = 0; d < Padded(block.head_dim); d += 16) {
+      for (int key = 0; key < kKeys; key += 2, out += 64) {
+        const __m512i even = _mm512_cvtepu16_epi32(LoadV(block, key, d, &first_bad));
+        const __m512i odd = _mm512_cvtepu16_epi32(LoadV(block, key + 1, d, &first_bad));
+        _mm512_store_si512(out, _mm512_or_si512(even, _mm512_slli_epi32(odd, 16)));
+      }
+    }
+    return first_bad;
+  }
+
+  // Tiles 0..3 += rows of `a` (two tiles below each other) times two columns of tiles of `b`, over `depth` tiles.
+  static void MultiplyTiles(const std::byte* a, int64_t a_stride, const std::byte* b, int64_t b_column, int depth) {
+    for (int k = 0; k < depth; ++k) {
+      Tiles::template Load<4>(a + 64 * k, a_stride);
+      Tiles::template Load<6>(b + kTileBytes * k, 64);
+      Tiles::template Load<7>(b + b_column + kTileBytes * k, 64);
+      Tiles::template Load<5>(a + 16 * a_stride + 64 * k, a_stride);
+      Tiles::template Dot<0, 4, 6>();
+      Tiles::template Dot<1, 4, 7>();
+      Tiles::template Dot<2, 5, 6>();
+      Tiles::template Dot<3, 5, 7>();
+    }
+  }
+  static void StoreTiles(std::byte* out, int64_t stride) {
+    Tiles::template Store<0>(out, stride);
+    Tiles::template Store<1>(out + 64, stride);
+    Tiles::template Store<2>(out + 16 * stride, stride);
+    Tiles::template Store<3>(out + 16 * stride + 64, stride);
+  }
+
+  // scores[32][steps * 32] = q K^T
+  static void Scores(const std::byte* q, int padded, const std::byte* k, int steps, std::byte* scores) {
+    const int64_t column = int64_t{padded} / 32 * kTileBytes;
+    for (int n = 0; n < steps; ++n) {
+      Tiles::template Zero<0>();
+      Tiles::template Zero<1>();
+      Tiles::template Zero<2>();
+      Tiles::template Zero<3>();
+      MultiplyTiles(q, padded * 2, k + 2 * n * column, column, padded / 32);
+      StoreTiles(scores + 128 * n, kScoreStride);
+    }
+  }
+
+  // out[32][padded] += p[32][steps * 32] V
+  static void Accumulate(const std::byte* p, const std::byte* v, int steps, int padded, std::byte* out) {
+    const int64_t column = kKeys / 32 * kTileBytes;
+    const int64_t stride = padded * 4;
+    for (int n = 0; n < padded / 32; ++n) {
+      std::byte* to = out + 128 * n;
+      Tiles::template Load<0>(to, stride);
+      Tiles::template Load<1>(to + 64, stride);
+      Tiles::template Load<2>(to + 16 * stride, stride);
+      Tiles::template Load<3>(to + 16 * stride + 64, stride);
+      MultiplyTiles(p, kScoreStride, v + 2 * n * column, column, steps);
+      StoreTiles(to, stride);
+    }
+  }
+
+  // Sixteen rows of scores become probabilities in bf16, in place. Row r sees the first first_visible + r of `keys`
+  // keys (kWhole: all of kKeys); what it does not see becomes 0, up to a multiple of 32 keys. Updates max and sum,
+  // which are in units of scores and of 2^(score * unit); returns what earlier sums and outputs are to be scaled by.
+  template <bool kWhole>
+  static T Softmax(float* scores, int keys, int64_t first_visible, float unit, float* max, float* sum) {
+    const int columns = kWhole ? kKeys : (keys + 31) / 32 * 32;
+    const auto load = [&](int r, int j) __attribute__((always_inline)) {
+      const T x = V::Load(scores + r * kKeys + j);
+      if (kWhole) return x;
+      const int64_t seen = first_visible + r < keys ? first_visible + r : keys;
+      return V::FillFrom(x, static_cast<int>(seen < 0 ? 0 : seen) - j, -kInfinity);
+    };
+    T rows[16];
+    for (int r = 0; r < 16; ++r) {
+      T top = load(r, 0);
+      for (int j = 16; j < columns; j += 16) top = V::Max(top, load(r, j));
+      rows[r] = top;
+    }
+    const T old = V::Load(max);
+    // All scores -inf: probabilities 0, not NaN.
+    const T top = V::Max(V::Set1(kLowest), V::Max(old, V::ReduceRows<true>(rows)));
+    const T alpha = V::Exp2ForBf16(V::Mul(V::Sub(old, top), V::Set1(unit)));
+    V::Store(max, top);
+    for (int r = 0; r < 16; ++r) {
+      const T m = V::Set1(max[r]);
+      T total = V::Zero();
+      for (int j = 0; j < columns; j += 32) {
+        const T low = V::Exp2ForBf16(V::Mul(V::Sub(load(r, j), m), V::Set1(unit)));
+        const T high = V::Exp2ForBf16(V::Mul(V::Sub(load(r, j + 16), m), V::Set1(unit)));
+        total = V::Add(total, V::Add(low, high));
+        const __m512bh both = _mm512_cvtne2ps_pbh(high, low);
+        __builtin_memcpy(reinterpret_cast<std::byte*>(scores + r * kKeys) + 2 * j, &both, sizeof(both));
+      }
+      rows[r] = total;
+    }
+    V::Store(sum, V::Fma(V::Load(sum), alpha, V::ReduceRows<false>(rows)));
+    return alpha;
+  }
+
+  // Multiplies row r of out[16][padded] by alpha[r], where it is not 1.
+  static void Rescale(T alpha, int padded, float* out) {
+    uint32_t rows = _mm512_cmp_ps_mask(alpha, V::Set1(1.0f), _CMP_NEQ_UQ);
+    if (rows == 0) return;
+    alignas(64) float factors[16];
+    V::Store(factors, alpha);
+    for (; rows != 0; rows &= rows - 1) {
+      const int r = __builtin_ctz(rows);
+      const T factor = V::Set1(factors[r]);
+      for (int d = 0; d < padded; d += 16)
+        V::Store(out + r * padded + d, V::Mul(V::Load(out + r * padded + d), factor));
+    }
+  }
+
+  static void LoadQueries(const AttendBlock& block, int rows, int padded, std::byte* q) {
+    for (int i = 0; i < rows; ++i) {
+      for (int d = 0; d < padded; d += 32) {
+        const __m512i x = i < block.queries ? Load32(block.q + i * block.q_stride + 2 * d, block.head_dim - d)
+                                            : _mm512_setzero_si512();
+        _mm512_store_si512(q + (static_cast<size_t>(i) * padded + d) * 2, x);
+      }
+    }
+  }
+
+  static void Attend(const AttendBlock& block) {
+    const int padded = Padded(block.head_dim);
+    const int rows = (block.queries + kRows - 1) / kRows * kRows;
+    std::byte* const scores = block.scratch;
+    float* const acc = reinterpret_cast<float*>(scores + kRows * kScoreStride);
+    std::byte* const q = reinterpret_cast<std::byte*>(acc + static_cast<size_t>(kMaxQueries) * padded);
+    float* const max = reinterpret_cast<float*>(q + static_cast<size_t>(kMaxQueries) * padded * 2);
+    float* const sum = max + kMaxQueries;
+    LoadQueries(block, rows, padded, q);
+    for (int i = 0; i < rows; i += 16) {
+      V::Store(max + i, V::Set1(-kInfinity));
+      V::Store(sum + i, V::Zero());
+    }
+    for (int i = 0; i < rows * padded; i += 16) V::Store(acc + i, V::Zero());
+
+    Tiles::Configure();
+    const float unit = block.scale * kLog2E;
+    const int64_t end = block.position + block.queries;
+    const std::byte* packed = block.packed;
+    for (int64_t key = 0; key < end; key += kKeys, packed += PackedBytes(block.head_dim)) {
+      for (int i = 0; i < rows; i += kRows) {
+        const int64_t last = block.position + i + kRows < end ? block.position + i + kRows : end;
+        if (last <= key) continue;  // causality hides this block from the whole strip
+        const int keys = static_cast<int>(last - key < kKeys ? last - key : kKeys);
+        const int steps = (keys + 31) / 32;
+        Scores(q + static_cast<size_t>(i) * padded * 2, padded, packed, steps, scores);
+        const int64_t visible = block.position + i + 1 - key;
+        for (int half = 0; half < kRows; half += 16) {
+          float* const rows_scores = reinterpret_cast<float*>(scores) + half * kKeys;
+          const T alpha = visible >= kKeys
+                              ? Softmax<true>(rows_scores, keys, 0, unit, max + i + half, sum + i + half)
+                              : Softmax<false>(rows_scores, keys, visible + half, unit, max + i + half, sum + i + half);
+          Rescale(alpha, padded, acc + static_cast<size_t>(i + half) * padded);
+        }
+        Accumulate(scores, packed + PackedBytes(block.head_dim) / 2, steps, padded,
+                   reinterpret_cast<std::byte*>(acc + static_cast<size_t>(i) * padded));
+      }
+    }
+    Tiles::Release();
+    block.out_bf16 ? PrefillF32<V>::template StoreOut<uint16_t>(block, padded, acc, sum)
+                   : PrefillF32<V>::template StoreOut<float>(block, padded, acc, sum);
+  }
+
+  static constexpr PrefillKernels kKernels = {kKeys, kRows, kMaxQueries, PackedBytes, ScratchBytes, Pack, Attend};
+};
+
+}  // namespace runahead

@@ -1,0 +1,84 @@
+// What the attention drivers (attention_prefill, attention_decode) ask of the code of one ISA.
+// Plain structs and function pointers: the files that implement them are compiled with flags of their ISA, so they
+// must not instantiate inline functions of std or absl that the linker could pick for the whole binary.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+
+namespace runahead {
+
+// Positions per split of a decode step. Splits are aligned to absolute positions, so that the order of a reduction
+// depends on a sequence's own length only.
+inline constexpr int kDecodeSplit = 256;
+
+// Upper bound of PrefillKernels::key_block.
+inline constexpr int kMaxKeyBlock = 128;
+
+// One kv head of up to kDecodeSplit positions, seen by the q heads of its group.
+struct DecodeSplit {
+  const float* q = nullptr;                  // [group][padded_dim], times scale * log2(e), zero in the padding
+  const std::byte* const* k_rows = nullptr;  // [count]: this head's K, head_dim elements each
+  int64_t v_offset = 0;                      // bytes from a K row to the V row of the same position and head
+  int count = 0;
+  int group = 0;
+  int head_dim = 0;
+  int padded_dim = 0;       // head_dim rounded up to DecodeKernels::lanes
+  float* scores = nullptr;  // scratch [group][kDecodeSplit], 64-byte aligned
+  float* max = nullptr;     // out [group]: largest score, in units of log2
+  float* sum = nullptr;     // out [group]: sum of 2^(score - max)
+  float* acc = nullptr;     // out [group][padded_dim]: sum of 2^(score - max) * V
+};
+
+// One key block of one kv head, to be brought into the layout that `attend` reads.
+struct PackBlock {
+  const std::byte* const* k_rows = nullptr;  // [key_block]; null for keys past the end, packed as zeros
+  int64_t v_offset = 0;
+  bool bf16 = false;  // KV element type
+  int head_dim = 0;
+  std::byte* packed = nullptr;  // out, packed_bytes(head_dim), 64-byte aligned
+};
+
+// Consecutive queries of one q head over the packed key blocks of its kv head.
+struct AttendBlock {
+  const std::byte* q = nullptr;  // first query, this head's head_dim elements; rows q_stride bytes apart
+  bool q_bf16 = false;
+  int64_t q_stride = 0;
+  std::byte* out = nullptr;
+  bool out_bf16 = false;
+  int64_t out_stride = 0;
+  int64_t position = 0;  // of the first query; query i sees keys 0..position + i
+  int queries = 0;       // at most PrefillKernels::max_queries
+  int head_dim = 0;
+  float scale = 1.0f;                 // > 0
+  const std::byte* packed = nullptr;  // key block b at b * packed_bytes(head_dim)
+  std::byte* scratch = nullptr;       // scratch_bytes(head_dim), 64-byte aligned
+};
+
+// Flash attention of a block of queries. Non-finite elements of V are packed as zeros and reported.
+struct PrefillKernels {
+  int key_block = 0;
+  int query_step = 0;   // queries are worked on in strips of so many
+  int max_queries = 0;  // a multiple of query_step
+  size_t (*packed_bytes)(int head_dim) = nullptr;
+  size_t (*scratch_bytes)(int head_dim) = nullptr;
+  int (*pack)(const PackBlock& block) = nullptr;  // the first key whose V is not finite, or key_block
+  void (*attend)(const AttendBlock& block) = nullptr;
+};
+
+struct DecodeKernels {
+  int lanes = 0;  // what head_dim is padded to
+  void (*split_f32)(const DecodeSplit& split) = nullptr;
+  void (*split_bf16)(const DecodeSplit& split) = nullptr;
+};
+
+// f32 arithmetic on f32 or bf16 storage.
+const PrefillKernels& Avx2PrefillKernels();
+const PrefillKernels& Avx512PrefillKernels();
+// bf16 tiles; q and KV in bf16.
+const PrefillKernels& AmxPrefillKernels();
+
+const DecodeKernels& Avx2DecodeKernels();
+const DecodeKernels& Avx512DecodeKernels();
+
+}  // namespace runahead
