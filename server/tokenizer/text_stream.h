@@ -1,0 +1,35 @@
+// Token ids to text, one at a time.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <string>
+
+#include "server/tokenizer/tokenizer.h"
+#include "server/tokenizer/utf8.h"
+
+namespace runahead {
+
+// The text of one answer while it is generated: deltas never split a character, and joined they are Tokenizer::Decode
+// of all ids. For one thread at a time.
+class TextStream {
+ public:
+  TextStream(std::shared_ptr<const Tokenizer> tokenizer, bool skip_special)
+      : tokenizer_(std::move(tokenizer)), skip_special_(skip_special) {}
+
+  // The text that is complete with this token; often more or less than the token's own.
+  std::string Feed(int32_t id) {
+    if (skip_special_ && tokenizer_->IsSpecial(id)) return std::string();
+    return bytes_.Feed(tokenizer_->TokenBytes(id));
+  }
+
+  // What is left at the end of the answer: U+FFFD for a character that was never completed.
+  std::string Finish() { return bytes_.Finish(); }
+
+ private:
+  std::shared_ptr<const Tokenizer> tokenizer_;
+  const bool skip_special_;
+  Utf8Stream bytes_;
+};
+
+}  // namespace runahead

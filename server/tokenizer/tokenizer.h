@@ -1,0 +1,86 @@
+// Text to token ids and back, by the vocabulary that the model's file carries.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "absl/container/flat_hash_map.h"
+#include "absl/status/statusor.h"
+#include "absl/strings/string_view.h"
+#include "absl/types/span.h"
+#include "server/tokenizer/bpe.h"
+#include "server/tokenizer/pre_tokenizer.h"
+#include "server/tokenizer/special_tokens.h"
+#include "worker/format/gguf.h"
+
+namespace runahead {
+
+struct EncodeOptions {
+  // The names of control tokens in the text (<|im_end|>) stand for these tokens; otherwise they are text like any
+  // other.
+  bool parse_special = false;
+  // Begin with BOS where the file says that sequences do. (Off for chats: their template says it all.)
+  bool add_bos = true;
+};
+
+// A part of a text, with its own word on control tokens: what users write must not pass for a template's tokens.
+struct TextPart {
+  std::string text;
+  bool parse_special = false;
+};
+
+// Byte-level BPE. Immutable, hence safe for any number of threads.
+class Tokenizer {
+ public:
+  // INVALID_ARGUMENT or NOT_FOUND names the file and what is missing, wrong or not supported.
+  static absl::StatusOr<std::shared_ptr<const Tokenizer>> FromGguf(const GgufFile& file);
+
+  // Any bytes are accepted: what is no UTF-8 is encoded byte by byte. Bytes for which the vocabulary has no token are
+  // left out, as transformers does (SmolLM2 lacks 21 that hardly occur in valid UTF-8). Time is close to linear in the
+  // text. INVALID_ARGUMENT above 1 GiB.
+  absl::StatusOr<std::vector<int32_t>> Encode(std::string_view text, const EncodeOptions& options = {}) const;
+
+  // The same for a text in parts; words may span parts, special tokens may not. No BOS is added.
+  absl::StatusOr<std::vector<int32_t>> EncodeParts(absl::Span<const TextPart> parts) const;
+
+  // The text of `ids`; U+FFFD where their bytes are no UTF-8. `skip_special` leaves control tokens out.
+  std::string Decode(absl::Span<const int32_t> ids, bool skip_special) const;
+
+  // The bytes that a token stands for, maybe only a part of a character; nothing for an id outside the vocabulary.
+  // Lives as long as *this.
+  std::string_view TokenBytes(int32_t id) const;
+
+  int64_t vocab_size() const { return static_cast<int64_t>(bytes_.size()); }
+  // A control token: it steers the model and is no text.
+  bool IsSpecial(int32_t id) const;
+  std::optional<int32_t> bos_id() const { return bos_id_; }
+  std::optional<int32_t> eos_id() const { return eos_id_; }
+  bool adds_bos() const { return adds_bos_; }
+  // Tokens that end an answer, rising: EOS, and the ends of turn and text that the vocabulary has.
+  absl::Span<const int32_t> end_ids() const { return end_ids_; }
+
+ private:
+  explicit Tokenizer(PreTokenizer pre_tokenizer, BpeMerges merges)
+      : pre_tokenizer_(std::move(pre_tokenizer)), merges_(std::move(merges)) {}
+
+  absl::Status LoadTokens(const GgufFile& file, absl::Span<const std::string_view> tokens);
+  absl::Status LoadIds(const GgufFile& file);
+  absl::Status AppendWords(std::string_view text, std::vector<int32_t>& ids) const;
+
+  PreTokenizer pre_tokenizer_;
+  BpeMerges merges_;
+  SpecialTokens special_tokens_;
+  std::vector<std::string> bytes_;                               // by id
+  std::vector<bool> special_;                                    // by id
+  absl::flat_hash_map<absl::string_view, int32_t> whole_words_;  // views into bytes_; filled only where asked for
+  std::optional<int32_t> bos_id_;
+  std::optional<int32_t> eos_id_;
+  std::vector<int32_t> end_ids_;
+  bool adds_bos_ = false;
+};
+
+}  // namespace runahead
