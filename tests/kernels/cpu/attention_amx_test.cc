@@ -1,0 +1,74 @@
+// The AMX kernel on emulated tiles; attention_test runs it on real ones where the machine has them.
+#include "kernels/cpu/attention_internal.h"
+#include "tests/kernels/cpu/attention_amx_emulation.h"
+#include "tests/kernels/cpu/attention_case.h"
+
+namespace runahead {
+namespace {
+
+constexpr DType kBF16 = DType::kBF16;
+
+class AttentionAmxTest : public testing::Test {
+ protected:
+  ThreadPool pool_{2};
+
+  void SetUp() override {
+    if (DetectCpuIsa() < CpuIsa::kAvx512Bf16) GTEST_SKIP() << "the emulation needs AVX512_BF16";
+  }
+  std::vector<float> Run(const AttentionCase& problem) {
+    return problem.Compute([&](const CpuAttentionArgs& args) {
+      for (const AttentionSequence& sequence : args.sequences) {
+        RunPrefillAttention(pool_, EmulatedAmxPrefillKernels(), args, sequence);
+      }
+    });
+  }
+  void ExpectMatches(const AttentionCase& problem, int64_t last = std::numeric_limits<int64_t>::max()) {
+    problem.ExpectMatches(Run(problem), 4e-3, problem.out_dtype == kBF16 ? 1.0 / 256 : 1e-6, 0, last);
+  }
+};
+
+TEST_F(AttentionAmxTest, OddLengthsAndOffsets) {
+  for (const int64_t queries : {1, 2, 16, 33, 130}) {
+    for (const int64_t before : {0, 1, 31, 127, 128, 300}) {
+      SCOPED_TRACE(testing::Message() << queries << " after " << before);
+      ExpectMatches(AttentionCase(2, 1, 64, kBF16, kBF16, kBF16, {{queries, before + queries, {7, 130, 64}}}));
+    }
+  }
+}
+
+TEST_F(AttentionAmxTest, EveryHeadLayoutAndHeadSize) {
+  for (const auto& [heads, kv_heads] : {std::pair(9, 3), std::pair(4, 1), std::pair(8, 8)}) {
+    for (const int64_t dim : {8, 24, 40, 64, 80, 96, 128, 256}) {
+      SCOPED_TRACE(testing::Message() << heads << "/" << kv_heads << " of " << dim);
+      ExpectMatches(AttentionCase(heads, kv_heads, dim, kBF16, kBF16, DType::kF32, {{37, 150, {50, 1, 33}}}));
+    }
+  }
+}
+
+TEST_F(AttentionAmxTest, LongPrompt) {
+  ExpectMatches(AttentionCase(2, 1, 64, kBF16, kBF16, kBF16, {{1000, 1000, {}}}));
+}
+
+TEST_F(AttentionAmxTest, PoisonInTheFutureDoesNotReachEarlierQueries) {
+  AttentionCase problem(4, 2, 40, kBF16, kBF16, kBF16, {{300, 300, {}}});
+  for (int64_t head = 0; head < 2; ++head) {
+    for (int64_t d = 0; d < 40; ++d) problem.K(0, 222, head)[d] = problem.V(0, 222, head)[d] = AttentionCase::kNan;
+  }
+  ExpectMatches(problem, 222);
+  const std::vector<float> out = Run(problem);
+  for (int64_t i = 222; i < 300; ++i) EXPECT_TRUE(std::isnan(out[i * problem.stride()])) << i;
+}
+
+TEST_F(AttentionAmxTest, GrowingScoresRescaleWhatWasSummed) {
+  AttentionCase problem(2, 1, 64, kBF16, kBF16, DType::kF32, {{64, 640, {}}});
+  for (int64_t k = 0; k < 640; ++k) {
+    for (int64_t d = 0; d < 64; ++d) {
+      float& x = problem.K(0, k, 0)[d];
+      x = ToFloat(ToBFloat16(x * (1.0f + 0.01f * static_cast<float>(k))));
+    }
+  }
+  ExpectMatches(problem);
+}
+
+}  // namespace
+}  // namespace runahead

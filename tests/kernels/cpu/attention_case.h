@@ -1,0 +1,218 @@
+// Random attention problems, their answer in double precision, and the comparison.
+#pragma once
+
+#include <algorithm>
+#include <cmath>
+#include <cstddef>
+#include <cstdint>
+#include <cstring>
+#include <limits>
+#include <memory>
+#include <random>
+#include <vector>
+
+#include "gtest/gtest.h"
+#include "kernels/base/device.h"
+#include "kernels/base/dtype.h"
+#include "kernels/cpu/attention.h"
+
+namespace runahead {
+
+class HeapBuffer : public Buffer {
+ public:
+  explicit HeapBuffer(size_t bytes) : Buffer(nullptr, bytes), memory_(bytes) { data_ = memory_.data(); }
+
+ private:
+  std::vector<std::byte> memory_;
+};
+
+inline std::vector<std::byte> Encode(const std::vector<float>& values, DType dtype) {
+  std::vector<std::byte> bytes(values.size() * DTypeSize(dtype));
+  for (size_t i = 0; i < values.size(); ++i) {
+    if (dtype == DType::kF32) {
+      std::memcpy(bytes.data() + 4 * i, &values[i], 4);
+    } else {
+      const BFloat16 value = ToBFloat16(values[i]);
+      std::memcpy(bytes.data() + 2 * i, &value, 2);
+    }
+  }
+  return bytes;
+}
+
+inline float Decode(const std::byte* bytes, size_t i, DType dtype) {
+  if (dtype == DType::kF32) {
+    float value;
+    std::memcpy(&value, bytes + 4 * i, 4);
+    return value;
+  }
+  BFloat16 value;
+  std::memcpy(&value, bytes + 2 * i, 2);
+  return ToFloat(value);
+}
+
+struct SequenceSpec {
+  int64_t queries = 1;
+  int64_t length = 1;
+  std::vector<int64_t> cuts;  // span sizes, repeated; empty: one span
+};
+
+struct AttentionCase {
+  static constexpr float kNan = std::numeric_limits<float>::quiet_NaN();
+  static constexpr int64_t kSpareTokens = 3;    // NaN rows at or after `length`
+  static constexpr int64_t kSpareColumns = 24;  // of q and out rows
+
+  AttentionShape shape;
+  DType q_dtype = DType::kF32;
+  DType out_dtype = DType::kF32;
+  std::vector<SequenceSpec> specs;
+  std::vector<float> q;                // [rows][stride], as the dtype holds it
+  std::vector<std::vector<float>> kv;  // per sequence [length + spare][2 * kv_heads * head_dim]
+
+  AttentionCase(int64_t heads, int64_t kv_heads, int64_t head_dim, DType q_dtype, DType kv_dtype, DType out_dtype,
+                std::vector<SequenceSpec> sequences, unsigned seed = 1)
+      : q_dtype(q_dtype), out_dtype(out_dtype), specs(std::move(sequences)) {
+    shape = {heads, kv_heads, head_dim, kv_dtype, 1.0f / std::sqrt(static_cast<float>(head_dim))};
+    for (size_t s = 0; s < specs.size(); ++s) {
+      // Each sequence has a generator of its own, so that it is the same sequence in any batch with its seed.
+      std::mt19937 generator(seed + 1000 * static_cast<unsigned>(specs[s].length));
+      std::normal_distribution<float> normal;
+      const auto draw = [&](DType dtype) {
+        const float value = normal(generator);
+        return dtype == DType::kF32 ? value : ToFloat(ToBFloat16(value));
+      };
+      for (int64_t i = 0; i < specs[s].queries; ++i) {
+        for (int64_t c = 0; c < heads * head_dim; ++c) q.push_back(draw(q_dtype));
+        q.insert(q.end(), kSpareColumns, kNan);
+      }
+      std::vector<float>& rows = kv.emplace_back();
+      for (int64_t i = 0; i < specs[s].length * row_elements(); ++i) rows.push_back(draw(kv_dtype));
+      rows.insert(rows.end(), kSpareTokens * row_elements(), kNan);
+    }
+  }
+
+  int64_t row_elements() const { return 2 * shape.kv_heads * shape.head_dim; }
+  int64_t columns() const { return shape.heads * shape.head_dim; }
+  int64_t stride() const { return columns() + kSpareColumns; }
+  float* K(size_t sequence, int64_t position, int64_t kv_head) {
+    return kv[sequence].data() + position * row_elements() + kv_head * shape.head_dim;
+  }
+  float* V(size_t sequence, int64_t position, int64_t kv_head) {
+    return K(sequence, position, kv_head) + shape.kv_heads * shape.head_dim;
+  }
+
+  // Calls run(args) and returns out [rows][stride] as floats; the spare columns must come back untouched.
+  template <typename Run>
+  std::vector<float> Compute(const Run& run) const {
+    std::vector<AttentionSequence> sequences;
+    int64_t row = 0;
+    for (size_t s = 0; s < specs.size(); ++s) {
+      AttentionSequence& sequence = sequences.emplace_back();
+      sequence.query_row = row;
+      sequence.queries = specs[s].queries;
+      sequence.length = specs[s].length;
+      sequence.kv = Spans(s);
+      row += specs[s].queries;
+    }
+    const std::vector<std::byte> q_bytes = Encode(q, q_dtype);
+    std::vector<std::byte> out = Encode(std::vector<float>(row * stride(), kNan), out_dtype);
+    const std::vector<std::byte> poison = out;
+    CpuAttentionArgs args;
+    args.q = q_bytes.data();
+    args.q_dtype = q_dtype;
+    args.q_stride = stride();
+    args.shape = shape;
+    args.sequences = sequences;
+    args.out = out.data();
+    args.out_dtype = out_dtype;
+    args.out_stride = stride();
+    run(args);
+    std::vector<float> values(row * stride());
+    const size_t size = DTypeSize(out_dtype);
+    for (size_t i = 0; i < values.size(); ++i) values[i] = Decode(out.data(), i, out_dtype);
+    for (int64_t r = 0; r < row; ++r) {
+      const size_t at = (r * stride() + columns()) * size;
+      EXPECT_EQ(0, std::memcmp(out.data() + at, poison.data() + at, kSpareColumns * size)) << "row " << r;
+    }
+    return values;
+  }
+
+  std::vector<float> Run(ThreadPool& pool, CpuIsa isa) const {
+    return Compute([&](const CpuAttentionArgs& args) { RunCpuAttention(pool, isa, args); });
+  }
+
+  // Out of one query and head in double precision.
+  std::vector<double> Reference(size_t sequence, int64_t query, int64_t head) const {
+    const SequenceSpec& spec = specs[sequence];
+    const int64_t dim = shape.head_dim, kv_head = head / (shape.heads / shape.kv_heads);
+    int64_t row = query;
+    for (size_t s = 0; s < sequence; ++s) row += specs[s].queries;
+    const float* x = q.data() + row * stride() + head * dim;
+    const int64_t visible = spec.length - spec.queries + query + 1;
+    AttentionCase& self = const_cast<AttentionCase&>(*this);
+    std::vector<double> scores(visible);
+    for (int64_t k = 0; k < visible; ++k) {
+      const float* key = self.K(sequence, k, kv_head);
+      for (int64_t d = 0; d < dim; ++d) scores[k] += static_cast<double>(x[d]) * key[d];
+      scores[k] *= shape.scale;
+    }
+    const double top = *std::max_element(scores.begin(), scores.end());
+    std::vector<double> out(dim);
+    double sum = 0;
+    for (int64_t k = 0; k < visible; ++k) {
+      const double p = std::exp(scores[k] - top);
+      const float* value = self.V(sequence, k, kv_head);
+      sum += p;
+      for (int64_t d = 0; d < dim; ++d) out[d] += p * value[d];
+    }
+    for (double& value : out) value /= sum;
+    return out;
+  }
+
+  // Every query and head of `out`, up to absolute + relative * |reference|; queries from `first` to `last` only.
+  void ExpectMatches(const std::vector<float>& out, double absolute, double relative, int64_t first = 0,
+                     int64_t last = std::numeric_limits<int64_t>::max()) const {
+    int64_t row = 0;
+    for (size_t s = 0; s < specs.size(); row += specs[s++].queries) {
+      for (int64_t i = first; i < std::min(last, specs[s].queries); ++i) {
+        for (int64_t head = 0; head < shape.heads; ++head) {
+          const std::vector<double> want = Reference(s, i, head);
+          for (int64_t d = 0; d < shape.head_dim; ++d) {
+            const double got = out[(row + i) * stride() + head * shape.head_dim + d];
+            const double bound = absolute + relative * std::fabs(want[d]);
+            ASSERT_LE(std::fabs(got - want[d]), bound) << "sequence " << s << " query " << i << " head " << head
+                                                       << " d " << d << ": got " << got << ", want " << want[d];
+          }
+        }
+      }
+    }
+  }
+
+ private:
+  std::vector<KvSpan> Spans(size_t s) const {
+    std::vector<KvSpan> spans;
+    const int64_t tokens = specs[s].length + kSpareTokens;
+    const std::vector<std::byte> bytes = Encode(kv[s], shape.kv_dtype);
+    int64_t first = 0;
+    for (size_t i = 0; first < tokens; ++i) {
+      const int64_t cut = specs[s].cuts.empty() ? tokens : specs[s].cuts[i % specs[s].cuts.size()];
+      const int64_t count = std::min(cut, tokens - first);
+      const size_t size = count * shape.kv_row_bytes();
+      auto buffer = std::make_shared<HeapBuffer>(size);
+      std::memcpy(buffer->data(), bytes.data() + first * shape.kv_row_bytes(), size);
+      spans.push_back({BufferRef::Whole(std::move(buffer)), count});
+      first += count;
+    }
+    return spans;
+  }
+};
+
+// What this machine can run.
+inline std::vector<CpuIsa> IsasOfThisMachine() {
+  std::vector<CpuIsa> isas;
+  for (const CpuIsa isa : {CpuIsa::kAvx2, CpuIsa::kAvx512, CpuIsa::kAvx512Bf16, CpuIsa::kAmx}) {
+    if (isa <= DetectCpuIsa()) isas.push_back(isa);
+  }
+  return isas;
+}
+
+}  // namespace runahead

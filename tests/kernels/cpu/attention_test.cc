@@ -1,0 +1,152 @@
+#include "kernels/cpu/attention.h"
+
+#include <tuple>
+
+#include "tests/kernels/cpu/attention_case.h"
+
+namespace runahead {
+namespace {
+
+constexpr DType kF32 = DType::kF32;
+constexpr DType kBF16 = DType::kBF16;
+
+class AttentionTest : public testing::TestWithParam<CpuIsa> {
+ protected:
+  ThreadPool pool_{2};
+
+  // Tolerances by kind: tiles round probabilities to bf16 (2^-9 of values around 1, averaged); f32 arithmetic does not.
+  void ExpectMatches(const AttentionCase& problem, int64_t first = 0,
+                     int64_t last = std::numeric_limits<int64_t>::max()) {
+    const bool tiles = GetParam() >= CpuIsa::kAmx && problem.q_dtype == kBF16 && problem.shape.kv_dtype == kBF16;
+    problem.ExpectMatches(problem.Run(pool_, GetParam()), tiles ? 4e-3 : 5e-6,
+                          problem.out_dtype == kBF16 ? 1.0 / 256 : 1e-6, first, last);
+  }
+};
+
+TEST_P(AttentionTest, WholePromptsOfOddLengths) {
+  for (const int64_t length : {1, 2, 31, 63, 64, 65, 129, 257}) {
+    SCOPED_TRACE(length);
+    ExpectMatches(AttentionCase(3, 1, 64, kF32, kF32, kF32, {{length, length, {}}}));
+    ExpectMatches(AttentionCase(3, 1, 64, kBF16, kBF16, kBF16, {{length, length, {}}}));
+  }
+}
+
+TEST_P(AttentionTest, EveryHeadLayoutAndHeadSize) {
+  for (const auto& [heads, kv_heads] : {std::pair(9, 3), std::pair(4, 1), std::pair(8, 8)}) {
+    for (const int64_t dim : {8, 24, 40, 64, 80, 96, 128, 256}) {
+      SCOPED_TRACE(testing::Message() << heads << "/" << kv_heads << " of " << dim);
+      ExpectMatches(AttentionCase(heads, kv_heads, dim, kF32, kF32, kF32, {{37, 150, {50, 1, 33}}}));
+      ExpectMatches(AttentionCase(heads, kv_heads, dim, kBF16, kBF16, kBF16, {{37, 150, {50, 1, 33}}}));
+    }
+  }
+}
+
+TEST_P(AttentionTest, QueriesAtAnOffsetOverKvInPieces) {
+  for (const int64_t queries : {2, 5, 64, 95, 130}) {
+    for (const int64_t before : {0, 1, 63, 64, 100, 400}) {
+      SCOPED_TRACE(testing::Message() << queries << " after " << before);
+      ExpectMatches(AttentionCase(2, 1, 40, kF32, kF32, kF32, {{queries, before + queries, {7, 130, 64}}}));
+      ExpectMatches(AttentionCase(2, 1, 64, kBF16, kBF16, kF32, {{queries, before + queries, {7, 130, 64}}}));
+    }
+  }
+}
+
+TEST_P(AttentionTest, EveryMixtureOfTypes) {
+  for (const DType q : {kF32, kBF16}) {
+    for (const DType kv : {kF32, kBF16}) {
+      for (const DType out : {kF32, kBF16}) {
+        SCOPED_TRACE(testing::Message() << DTypeName(q) << " " << DTypeName(kv) << " " << DTypeName(out));
+        ExpectMatches(AttentionCase(4, 2, 40, q, kv, out, {{70, 99, {11}}, {1, 300, {256}}}));
+      }
+    }
+  }
+}
+
+TEST_P(AttentionTest, LongPromptSplitsOverThreads) {
+  const AttentionCase f32(2, 1, 64, kF32, kF32, kF32, {{1000, 1000, {}}});
+  const AttentionCase bf16(2, 1, 64, kBF16, kBF16, kBF16, {{1000, 1000, {}}});
+  ExpectMatches(f32);
+  ExpectMatches(bf16);
+  ThreadPool one(1), three(3);
+  EXPECT_EQ(0, std::memcmp(f32.Run(one, GetParam()).data(), f32.Run(one, GetParam()).data(), 1000 * f32.stride() * 4));
+  f32.ExpectMatches(f32.Run(three, GetParam()), 5e-6, 1e-6);
+}
+
+TEST_P(AttentionTest, PromptsAndDecodesInOneBatch) {
+  ExpectMatches(AttentionCase(6, 2, 64, kF32, kF32, kF32,
+                              {{1, 77, {}}, {40, 90, {32}}, {1, 600, {256}}, {2, 2, {}}, {1, 1, {}}}));
+}
+
+// Two ways to part the same prompt give the same rows within the f32 rule of the product.
+TEST_P(AttentionTest, PartsOfAPromptEqualTheWhole) {
+  AttentionCase whole(9, 3, 64, kF32, kF32, kF32, {{500, 500, {}}});
+  const std::vector<float> want = whole.Run(pool_, GetParam());
+  float largest = 0;
+  for (int64_t i = 0; i < 500 * whole.stride(); ++i) {
+    if (!std::isnan(want[i])) largest = std::max(largest, std::fabs(want[i]));
+  }
+  for (const int64_t part : {1, 77, 250}) {
+    AttentionCase tail = whole;
+    tail.specs[0].queries = part;
+    tail.q.erase(tail.q.begin(), tail.q.end() - part * tail.stride());
+    const std::vector<float> got = tail.Run(pool_, GetParam());
+    for (int64_t r = 0; r < part; ++r) {
+      for (int64_t c = 0; c < tail.columns(); ++c) {
+        ASSERT_NEAR(got[r * tail.stride() + c], want[(500 - part + r) * tail.stride() + c], 2e-6 * largest);
+      }
+    }
+  }
+}
+
+TEST_P(AttentionTest, PoisonInTheFutureDoesNotReachEarlierQueries) {
+  const int64_t length = 300, poisoned = 222;
+  for (const DType dtype : {kF32, kBF16}) {
+    for (const float poison : {AttentionCase::kNan, std::numeric_limits<float>::infinity()}) {
+      AttentionCase problem(4, 2, 40, dtype, dtype, dtype, {{length, length, {}}});
+      for (int64_t head = 0; head < 2; ++head) {
+        for (int64_t d = 0; d < 40; ++d) problem.K(0, poisoned, head)[d] = problem.V(0, poisoned, head)[d] = poison;
+      }
+      ExpectMatches(problem, 0, poisoned);
+      const std::vector<float> out = problem.Run(pool_, GetParam());
+      for (int64_t i = poisoned; i < length; ++i) EXPECT_TRUE(std::isnan(out[i * problem.stride()])) << i;
+    }
+  }
+}
+
+TEST_P(AttentionTest, ExtremeScoresStayFinite) {
+  for (const DType dtype : {kF32, kBF16}) {
+    for (const float factor : {1e3f, 1e15f, -1e15f, -1e18f}) {
+      AttentionCase problem(4, 2, 64, dtype, dtype, dtype, {{100, 200, {}}, {1, 300, {256}}});
+      for (std::vector<float>& rows : problem.kv) {
+        for (int64_t i = 0; i < static_cast<int64_t>(rows.size()); ++i) {
+          const bool key = i % problem.row_elements() < problem.row_elements() / 2;
+          if (key) rows[i] = ToFloat(ToBFloat16(std::fabs(rows[i]) * factor));
+        }
+      }
+      for (float& x : problem.q) x = std::fabs(x);
+      const std::vector<float> out = problem.Run(pool_, GetParam());
+      for (int64_t r = 0; r < 101; ++r) {
+        for (int64_t c = 0; c < problem.columns(); ++c) ASSERT_TRUE(std::isfinite(out[r * problem.stride() + c]));
+      }
+    }
+  }
+}
+
+// Scores that overflow to -inf everywhere have no softmax; the row is zero, not NaN.
+TEST_P(AttentionTest, AllScoresMinusInfinityGiveZero) {
+  for (const int64_t queries : {1, 8}) {
+    AttentionCase problem(2, 1, 64, kF32, kF32, kF32, {{queries, 20, {}}});
+    for (int64_t k = 0; k < 20; ++k) std::fill(problem.K(0, k, 0), problem.K(0, k, 0) + 64, -1e30f);
+    for (float& x : problem.q) x = std::isnan(x) ? x : 1e30f;
+    const std::vector<float> out = problem.Run(pool_, GetParam());
+    for (int64_t r = 0; r < queries; ++r) {
+      for (int64_t c = 0; c < problem.columns(); ++c) ASSERT_EQ(0.0f, out[r * problem.stride() + c]);
+    }
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(Isas, AttentionTest, testing::ValuesIn(IsasOfThisMachine()),
+                         [](const auto& info) { return std::string(CpuIsaName(info.param)); });
+
+}  // namespace
+}  // namespace runahead
