@@ -1,0 +1,27 @@
+// Client side of our gRPC connections.
+#pragma once
+
+#include <grpcpp/channel.h>
+#include <grpcpp/client_context.h>
+
+#include <memory>
+#include <string>
+
+#include "absl/status/status.h"
+#include "absl/time/time.h"
+#include "server/rpc/transport_options.h"
+
+namespace runahead {
+
+// A channel with a connection of its own (two channels to one address share nothing, so bulk data cannot delay tokens),
+// keep-alive, reconnection within a second, no retries behind our back, and no proxy from the environment. Connects
+// lazily; any thread.
+std::shared_ptr<grpc::Channel> MakeChannel(const std::string& address, int max_message_bytes = kMaxMessageBytes);
+
+// Connects. UNAVAILABLE names the address when it takes longer than `timeout`. Blocks; never call it in a reactor.
+absl::Status WaitReady(grpc::Channel& channel, const std::string& address, absl::Duration timeout);
+
+// Limits a call; an infinite `timeout` sets no limit.
+void SetTimeout(grpc::ClientContext& context, absl::Duration timeout);
+
+}  // namespace runahead

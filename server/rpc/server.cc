@@ -1,0 +1,89 @@
+#include "server/rpc/server.h"
+
+#include <grpcpp/ext/channelz_service_plugin.h>
+#include <grpcpp/ext/proto_server_reflection_plugin.h>
+#include <grpcpp/health_check_service_interface.h>
+#include <grpcpp/server_builder.h>
+
+#include <chrono>
+#include <mutex>
+
+#include "absl/strings/str_cat.h"
+#include "kernels/base/status_macros.h"
+#include "server/base/address.h"
+#include "server/rpc/credentials.h"
+
+namespace runahead {
+namespace {
+
+// For statuses that are on their way when the last pass was given back.
+constexpr std::chrono::milliseconds kShutdownGrace{250};
+
+// gRPC registers these for all servers of the process that are built later.
+void RegisterPlugins() {
+  static std::once_flag once;
+  std::call_once(once, [] {
+    grpc::EnableDefaultHealthCheckService(true);
+    grpc::reflection::InitProtoReflectionServerBuilderPlugin();
+    grpc::channelz::experimental::InitChannelzService();
+  });
+}
+
+void SetArguments(grpc::ServerBuilder& builder, const RpcServerOptions& options) {
+  // With SO_REUSEPORT a second server on a taken port would get half of its connections and no error.
+  builder.AddChannelArgument(GRPC_ARG_ALLOW_REUSEPORT, 0);
+  builder.AddChannelArgument(GRPC_ARG_KEEPALIVE_TIME_MS, static_cast<int>(absl::ToInt64Milliseconds(kKeepaliveTime)));
+  builder.AddChannelArgument(GRPC_ARG_KEEPALIVE_TIMEOUT_MS,
+                             static_cast<int>(absl::ToInt64Milliseconds(kKeepaliveTimeout)));
+  builder.AddChannelArgument(GRPC_ARG_KEEPALIVE_PERMIT_WITHOUT_CALLS, 1);
+  // Our clients ping once a second; pings that bunch up on a busy machine are no reason to hang up.
+  builder.AddChannelArgument(GRPC_ARG_HTTP2_MIN_RECV_PING_INTERVAL_WITHOUT_DATA_MS, 500);
+  builder.AddChannelArgument(GRPC_ARG_HTTP2_MAX_PING_STRIKES, 0);
+  builder.SetMaxReceiveMessageSize(options.max_message_bytes);
+  builder.SetMaxSendMessageSize(options.max_message_bytes);
+}
+
+}  // namespace
+
+absl::StatusOr<std::unique_ptr<RpcServer>> RpcServer::Start(const RpcServerOptions& options) {
+  RUNAHEAD_ASSIGN_OR_RETURN(HostPort address, ParseHostPort(options.listen));
+  RegisterPlugins();
+  std::unique_ptr<RpcServer> server(new RpcServer);
+  server->health_names_ = options.health_names;
+  grpc::ServerBuilder builder;
+  SetArguments(builder, options);
+  int port = 0;
+  builder.AddListeningPort(options.listen, MakeServerCredentials(), &port);
+  for (grpc::Service* service : options.services) builder.RegisterService(service);
+  server->server_ = builder.BuildAndStart();
+  if (server->server_ == nullptr || port == 0) {
+    return absl::UnavailableError(
+        absl::StrCat("cannot listen on ", options.listen, "; is the port taken, or the host not this machine?"));
+  }
+  server->SetServing(false);  // gRPC's health service begins with SERVING for the empty name
+  address.port = port;
+  server->address_ = FormatHostPort(address);
+  return server;
+}
+
+RpcServer::~RpcServer() {
+  if (server_ == nullptr) return;
+  server_->Shutdown(std::chrono::system_clock::now());
+  server_->Wait();
+}
+
+void RpcServer::SetServing(bool serving) {
+  grpc::HealthCheckServiceInterface* const health = server_->GetHealthCheckService();
+  health->SetServingStatus("", serving);
+  for (const std::string& name : health_names_) health->SetServingStatus(name, serving);
+}
+
+bool RpcServer::Drain(absl::Duration timeout) {
+  server_->GetHealthCheckService()->Shutdown();
+  gate_.Close();
+  const bool all_ended = gate_.WaitEmpty(timeout);
+  server_->Shutdown(std::chrono::system_clock::now() + kShutdownGrace);
+  return all_ended;
+}
+
+}  // namespace runahead

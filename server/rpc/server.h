@@ -1,0 +1,57 @@
+// Server side of our gRPC connections: one listening port with health, reflection and channelz beside our services.
+#pragma once
+
+#include <grpcpp/server.h>
+
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "absl/status/statusor.h"
+#include "absl/time/time.h"
+#include "server/base/drain_gate.h"
+#include "server/rpc/transport_options.h"
+
+namespace runahead {
+
+struct RpcServerOptions {
+  std::string listen;                     // host:port, port 0 takes a free one
+  std::vector<grpc::Service*> services;   // callback services; they must outlive the server
+  std::vector<std::string> health_names;  // what grpc.health.v1 knows by name, such as "runahead.v1.Inference"
+  int max_message_bytes = kMaxMessageBytes;
+};
+
+// Thread-safe. Starts with health NOT_SERVING: call SetServing(true) when requests can really be answered.
+class RpcServer {
+ public:
+  // INVALID_ARGUMENT or UNAVAILABLE name the address.
+  static absl::StatusOr<std::unique_ptr<RpcServer>> Start(const RpcServerOptions& options);
+
+  // Cancels what still runs and waits for its reactors to be done.
+  ~RpcServer();
+
+  // host:port that was really bound.
+  const std::string& address() const { return address_; }
+
+  // All named services, and the server as a whole (the empty name).
+  void SetServing(bool serving);
+
+  // Where a service's calls get a pass, so that Drain() waits for them. Hold it until the reactor's OnDone: a call that
+  // gave it back earlier may be cut off before its status is sent. Calls that live as long as the peer (control
+  // streams) take none.
+  DrainGate& gate() { return gate_; }
+
+  // Health says NOT_SERVING for good, the gate closes, calls with a pass may go on for `timeout`, then everything is
+  // cancelled and the port closed. True when all calls with a pass had ended by themselves. Blocks; once.
+  bool Drain(absl::Duration timeout);
+
+ private:
+  RpcServer() = default;
+
+  DrainGate gate_;
+  std::vector<std::string> health_names_;
+  std::string address_;
+  std::unique_ptr<grpc::Server> server_;
+};
+
+}  // namespace runahead

@@ -1,0 +1,76 @@
+#include "server/rpc/channel.h"
+
+#include <cstdlib>
+
+#include "gmock/gmock.h"
+#include "gtest/gtest.h"
+#include "tests/server/rpc/loopback.h"
+
+namespace runahead {
+namespace {
+
+using ::testing::HasSubstr;
+
+void FinishAtOnce(grpc::CallbackServerContext*, grpc::ServerUnaryReactor* reactor) {
+  reactor->Finish(grpc::Status::OK);
+}
+
+TEST(Channel, WaitReadyNamesTheAddressThatDoesNotAnswer) {
+  const std::string nobody = "127.0.0.1:1";  // a port that only root could serve
+  const auto channel = MakeChannel(nobody);
+  const absl::Status status = WaitReady(*channel, nobody, absl::Milliseconds(20));
+  EXPECT_EQ(status.code(), absl::StatusCode::kUnavailable);
+  EXPECT_THAT(std::string(status.message()), HasSubstr(nobody));
+}
+
+TEST(Channel, SurvivesARestartOnTheSamePort) {
+  testing::FakeInference service(FinishAtOnce);
+  auto server = testing::StartServer(service);
+  const std::string address = server->address();
+  const auto channel = MakeChannel(address);
+  ASSERT_TRUE(testing::CallListModels(channel).ok());
+  server.reset();
+  EXPECT_FALSE(testing::CallListModels(channel).ok());
+  auto again = RpcServer::Start({.listen = address, .services = {&service}, .health_names = {}});
+  ASSERT_TRUE(again.ok()) << again.status();
+  ASSERT_TRUE(WaitReady(*channel, address, absl::Seconds(30)).ok());
+  EXPECT_TRUE(testing::CallListModels(channel).ok());
+}
+
+TEST(Channel, IgnoresAProxyFromTheEnvironment) {
+  setenv("http_proxy", "http://127.0.0.1:1", 1);
+  testing::FakeInference service(FinishAtOnce);
+  const auto server = testing::StartServer(service);
+  EXPECT_TRUE(testing::CallListModels(MakeChannel(server->address())).ok());
+  unsetenv("http_proxy");
+}
+
+TEST(Channel, TimeoutsEndACall) {
+  struct Reactor final : grpc::ServerUnaryReactor {
+    void OnCancel() override { Finish(grpc::Status::CANCELLED); }
+    void OnDone() override { delete this; }
+  };
+  class Service final : public v1::Inference::CallbackService {
+    grpc::ServerUnaryReactor* ListModels(grpc::CallbackServerContext*, const v1::ListModelsRequest*,
+                                         v1::ListModelsResponse*) override {
+      return new Reactor;  // never answers by itself
+    }
+  } service;
+  const auto server = testing::StartServer(service);
+  const auto stub = v1::Inference::NewStub(MakeChannel(server->address()));
+  for (const absl::Duration timeout : {absl::Milliseconds(5), absl::ZeroDuration(), absl::Seconds(-1)}) {
+    grpc::ClientContext context;
+    SetTimeout(context, timeout);
+    v1::ListModelsResponse response;
+    EXPECT_EQ(stub->ListModels(&context, {}, &response).error_code(), grpc::StatusCode::DEADLINE_EXCEEDED);
+  }
+  grpc::ClientContext unlimited;
+  SetTimeout(unlimited, absl::InfiniteDuration());
+  EXPECT_EQ(unlimited.deadline(), std::chrono::system_clock::time_point::max());
+  grpc::ClientContext long_one;
+  SetTimeout(long_one, absl::Hours(1e9));
+  EXPECT_GT(long_one.deadline(), std::chrono::system_clock::now());
+}
+
+}  // namespace
+}  // namespace runahead

@@ -1,0 +1,193 @@
+#include "server/rpc/server.h"
+
+#include <grpcpp/generic/generic_stub.h>
+
+#include <thread>
+
+#include "absl/strings/str_cat.h"
+#include "gmock/gmock.h"
+#include "gtest/gtest.h"
+#include "kernels/base/mutex.h"
+#include "tests/server/rpc/loopback.h"
+
+namespace runahead {
+namespace {
+
+using ::testing::HasSubstr;
+
+// A unary call without generated code: Debian's gRPC has the health and reflection services, but not their stubs.
+grpc::Status CallRaw(const std::shared_ptr<grpc::Channel>& channel, const std::string& method,
+                     const std::string& request, std::string* response) {
+  grpc::ClientContext context;
+  SetTimeout(context, absl::Seconds(30));
+  const grpc::Slice slice(request);
+  const grpc::ByteBuffer out(&slice, 1);
+  grpc::ByteBuffer in;
+  Mutex mu;
+  CondVar changed;
+  std::optional<grpc::Status> status;
+  grpc::GenericStub(channel).UnaryCall(&context, method, {}, &out, &in, [&](grpc::Status s) {
+    MutexLock lock(mu);
+    status = std::move(s);
+    changed.NotifyAll();
+  });
+  MutexLock lock(mu);
+  while (!status.has_value()) changed.Wait(mu);
+  grpc::Slice bytes;
+  if (status->ok() && in.DumpToSingleSlice(&bytes).ok()) response->assign(bytes.begin(), bytes.end());
+  return *status;
+}
+
+// The HealthCheckResponse on the wire: field 1, varint; 1 is SERVING, 2 is NOT_SERVING.
+std::string Health(const std::shared_ptr<grpc::Channel>& channel, const std::string& name) {
+  const std::string length(1, static_cast<char>(name.size()));
+  const std::string request = name.empty() ? "" : absl::StrCat("\x0a", length, name);
+  std::string response;
+  const grpc::Status status = CallRaw(channel, "/grpc.health.v1.Health/Check", request, &response);
+  if (status.error_code() == grpc::StatusCode::NOT_FOUND) return "unknown";
+  EXPECT_TRUE(status.ok()) << status.error_message();
+  if (response == "\x08\x01") return "serving";
+  return response == "\x08\x02" ? "not serving" : "odd";
+}
+
+void FinishAtOnce(grpc::CallbackServerContext*, grpc::ServerUnaryReactor* reactor) {
+  reactor->Finish(grpc::Status::OK);
+}
+
+TEST(RpcServer, ServesOnAPortOfItsOwnChoice) {
+  testing::FakeInference service(FinishAtOnce);
+  const auto server = testing::StartServer(service);
+  EXPECT_THAT(server->address(), HasSubstr("127.0.0.1:"));
+  const auto channel = MakeChannel(server->address());
+  EXPECT_TRUE(WaitReady(*channel, server->address(), absl::Seconds(30)).ok());
+  EXPECT_TRUE(testing::CallListModels(channel).ok());
+}
+
+TEST(RpcServer, HealthServesOnlyWhenTold) {
+  testing::FakeInference service(FinishAtOnce);
+  const auto server = testing::StartServer(service);
+  const auto channel = MakeChannel(server->address());
+  EXPECT_EQ(Health(channel, ""), "not serving");
+  EXPECT_EQ(Health(channel, "runahead.test"), "not serving");
+  EXPECT_EQ(Health(channel, "nobody"), "unknown");
+  server->SetServing(true);
+  EXPECT_EQ(Health(channel, ""), "serving");
+  EXPECT_EQ(Health(channel, "runahead.test"), "serving");
+  server->SetServing(false);
+  EXPECT_EQ(Health(channel, ""), "not serving");
+}
+
+TEST(RpcServer, HasReflectionAndChannelz) {
+  testing::FakeInference service(FinishAtOnce);
+  const auto server = testing::StartServer(service);
+  const auto channel = MakeChannel(server->address());
+  std::string response;
+  EXPECT_TRUE(CallRaw(channel, "/grpc.channelz.v1.Channelz/GetServers", "", &response).ok());
+  // Reflection only has a streaming method; a unary call of it is answered by the service, not by "unimplemented".
+  EXPECT_NE(CallRaw(channel, "/grpc.reflection.v1alpha.ServerReflection/ServerReflectionInfo",
+                    std::string("\x3a\x00", 2), &response)
+                .error_code(),
+            grpc::StatusCode::UNIMPLEMENTED);
+  EXPECT_THAT(response, HasSubstr("runahead.v1.Inference"));
+}
+
+TEST(RpcServer, RefusesATakenPortAndABadAddress) {
+  testing::FakeInference service(FinishAtOnce);
+  const auto first = testing::StartServer(service);
+  const auto second = RpcServer::Start({.listen = first->address(), .services = {&service}, .health_names = {}});
+  EXPECT_EQ(second.status().code(), absl::StatusCode::kUnavailable);
+  EXPECT_THAT(std::string(second.status().message()), HasSubstr(first->address()));
+  EXPECT_EQ(RpcServer::Start({.listen = "nonsense", .services = {}, .health_names = {}}).status().code(),
+            absl::StatusCode::kInvalidArgument);
+}
+
+// A call that a test lets end when it likes.
+class HeldCall {
+ public:
+  void Hold(grpc::ServerUnaryReactor* reactor) {
+    MutexLock lock(mu_);
+    reactor_ = reactor;
+    changed_.NotifyAll();
+  }
+  grpc::ServerUnaryReactor* Await() {
+    MutexLock lock(mu_);
+    while (reactor_ == nullptr) changed_.Wait(mu_);
+    return reactor_;
+  }
+
+ private:
+  Mutex mu_;
+  CondVar changed_;
+  grpc::ServerUnaryReactor* reactor_ RUNAHEAD_GUARDED_BY(mu_) = nullptr;
+};
+
+TEST(RpcServer, DrainLetsACallEndAndRefusesNewOnes) {
+  HeldCall held;
+  testing::FakeInference service([&](grpc::CallbackServerContext*, grpc::ServerUnaryReactor* r) { held.Hold(r); });
+  const auto server = testing::StartServer(service);
+  server->SetServing(true);
+  const auto channel = MakeChannel(server->address());
+
+  auto pass = server->gate().Enter();
+  ASSERT_TRUE(pass.ok());
+  absl::Status answer = absl::UnknownError("none yet");
+  std::thread client([&] { answer = testing::CallListModels(channel); });
+  grpc::ServerUnaryReactor* const reactor = held.Await();
+
+  bool all_ended = false;
+  std::thread drain([&] { all_ended = server->Drain(absl::InfiniteDuration()); });
+  while (!server->gate().closed()) std::this_thread::yield();
+  EXPECT_EQ(server->gate().Enter().status().code(), absl::StatusCode::kUnavailable);
+  EXPECT_EQ(Health(channel, ""), "not serving");
+  server->SetServing(true);  // too late: draining is for good
+  EXPECT_EQ(Health(channel, ""), "not serving");
+
+  reactor->Finish(grpc::Status::OK);
+  *pass = DrainGate::Pass();
+  drain.join();
+  client.join();
+  EXPECT_TRUE(all_ended);
+  EXPECT_TRUE(answer.ok()) << answer;
+}
+
+TEST(RpcServer, DrainCancelsWhatDoesNotEndInTime) {
+  Mutex mu;
+  grpc::ServerUnaryReactor* held = nullptr;
+  CondVar changed;
+  // Ends when it is cancelled, as all our calls do.
+  struct Reactor final : grpc::ServerUnaryReactor {
+    void OnCancel() override { Finish(grpc::Status::CANCELLED); }
+    void OnDone() override { delete this; }
+  };
+  class Service final : public v1::Inference::CallbackService {
+   public:
+    explicit Service(std::function<void(grpc::ServerUnaryReactor*)> started) : started_(std::move(started)) {}
+    grpc::ServerUnaryReactor* ListModels(grpc::CallbackServerContext*, const v1::ListModelsRequest*,
+                                         v1::ListModelsResponse*) override {
+      auto* const reactor = new Reactor;
+      started_(reactor);
+      return reactor;
+    }
+
+   private:
+    std::function<void(grpc::ServerUnaryReactor*)> started_;
+  } service([&](grpc::ServerUnaryReactor* reactor) {
+    MutexLock lock(mu);
+    held = reactor;
+    changed.NotifyAll();
+  });
+  const auto server = testing::StartServer(service);
+  auto pass = server->gate().Enter();
+  absl::Status answer;
+  std::thread client([&] { answer = testing::CallListModels(MakeChannel(server->address())); });
+  {
+    MutexLock lock(mu);
+    while (held == nullptr) changed.Wait(mu);
+  }
+  EXPECT_FALSE(server->Drain(absl::ZeroDuration()));
+  client.join();
+  EXPECT_FALSE(answer.ok());
+}
+
+}  // namespace
+}  // namespace runahead
