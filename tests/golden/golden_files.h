@@ -1,0 +1,41 @@
+// The golden files of data/, read.
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "tests/testing/model_fixture.h"
+
+namespace runahead {
+
+struct GoldenPrompt {
+  std::vector<int32_t> ids;
+  std::vector<std::pair<int32_t, float>> top10;  // after the prompt, falling
+  std::vector<int32_t> greedy;
+  std::vector<float> margins;  // first minus second logit at each step
+};
+
+struct GoldenCheckpoint {
+  std::vector<std::string> flags;  // of make_synthetic_gguf
+  std::vector<GoldenPrompt> prompts;
+};
+
+std::vector<GoldenPrompt> ReadGoldenPrompts();          // data/generate.json: the quick-start model
+std::vector<GoldenCheckpoint> ReadGoldenCheckpoints();  // data/tiny.json
+// Path of the quick-start model, "" where the tests run without it.
+std::string QuickStartModelPath();
+
+// Logits of the ten within `tolerance`, in the same order where they differ by more than that.
+void ExpectTop10(const std::vector<float>& logits, const GoldenPrompt& prompt, float tolerance);
+// Own greedy continuation, prefill then decode steps: every token is the golden one.
+void ExpectGreedy(const LoadedModel& loaded, const GoldenPrompt& prompt, float logit_tolerance);
+
+// Teacher-forced on the golden tokens (design: bf16 and f16): counts steps that differ, and fails where one with a
+// margin of at least 0.5 does.
+struct ForcedSteps {
+  int steps = 0;
+  int different = 0;
+};
+ForcedSteps RunForced(const LoadedModel& loaded, const GoldenPrompt& prompt);
+
+}  // namespace runahead

@@ -1,0 +1,26 @@
+// Tiny random checkpoints of each attention form and weight type against transformers.
+#include <gtest/gtest.h>
+
+#include <cstdlib>
+
+#include "absl/strings/str_join.h"
+#include "tests/golden/golden_files.h"
+
+namespace runahead {
+namespace {
+
+TEST(TinyGolden, F32MatchesTransformers) {
+  int index = 0;
+  for (const GoldenCheckpoint& checkpoint : ReadGoldenCheckpoints()) {
+    const std::string flags = absl::StrJoin(checkpoint.flags, " ");
+    SCOPED_TRACE(flags);
+    const std::string path = testing::TempDir() + "tiny-" + std::to_string(index++) + ".gguf";
+    ASSERT_EQ(std::system((std::string(MAKE_SYNTHETIC_GGUF) + " " + flags + " " + path).c_str()), 0);
+    const LoadedModel loaded = LoadForTest(path, DType::kF32, 2);
+    for (const GoldenPrompt& prompt : checkpoint.prompts) ExpectGreedy(loaded, prompt, 1e-3f);
+  }
+  EXPECT_GE(index, 8);
+}
+
+}  // namespace
+}  // namespace runahead

@@ -1,0 +1,197 @@
+#include "tests/testing/chain_fixture.h"
+
+#include <gtest/gtest.h>
+
+#include <utility>
+
+namespace runahead {
+
+Event KeepingHandoff::Push(const PeerId&, const Slice& slice, ConstBufferRef bytes, const Event& after) {
+  EventSource source;
+  after.OnFire([this, slice, bytes, source](const absl::Status& status) {
+    if (!status.ok()) {
+      source.Fire(status);
+      return;
+    }
+    {
+      MutexLock lock(mu_);
+      slices_[{slice.lease.number, slice.layer}][slice.begin] =
+          std::string(reinterpret_cast<const char*>(bytes.data()), bytes.size);
+      if (blocked_) {
+        held_.push_back({slice.lease, source});
+        return;
+      }
+    }
+    source.Fire(absl::OkStatus());
+  });
+  return source.event();
+}
+
+void KeepingHandoff::Cancel(const LeaseId& lease) {
+  std::vector<Held> cancelled;
+  {
+    MutexLock lock(mu_);
+    std::vector<Held> kept;
+    for (Held& held : held_) (held.lease == lease ? cancelled : kept).push_back(held);
+    held_.swap(kept);
+  }
+  for (const Held& held : cancelled) held.source.Fire(absl::CancelledError("hand-off cancelled"));
+}
+
+void KeepingHandoff::Block() {
+  MutexLock lock(mu_);
+  blocked_ = true;
+}
+
+void KeepingHandoff::Unblock() {
+  std::vector<Held> held;
+  {
+    MutexLock lock(mu_);
+    blocked_ = false;
+    held.swap(held_);
+  }
+  for (const Held& one : held) one.source.Fire(absl::OkStatus());
+}
+
+std::string KeepingHandoff::Layer(const LeaseId& lease, int64_t layer, int64_t tokens, int64_t row_bytes) const {
+  MutexLock lock(mu_);
+  std::string whole;
+  const auto found = slices_.find({lease.number, layer});
+  if (found == slices_.end()) {
+    ADD_FAILURE() << "no slice of layer " << layer;
+    return whole;
+  }
+  for (const auto& [begin, bytes] : found->second) {
+    EXPECT_EQ(static_cast<int64_t>(whole.size()), begin * row_bytes) << "layer " << layer;
+    whole += bytes;
+  }
+  EXPECT_EQ(static_cast<int64_t>(whole.size()), tokens * row_bytes) << "layer " << layer;
+  return whole;
+}
+
+void NewsBoard::OnFirstToken(const PrefillJob& job, const Sampled& token, double, double) {
+  MutexLock lock(mu_);
+  EXPECT_FALSE(news_[job.id].first_token.has_value());
+  EXPECT_FALSE(news_[job.id].done.has_value());
+  news_[job.id].first_token = token;
+  changed_.NotifyAll();
+}
+
+void NewsBoard::OnDone(const PrefillJob& job, const absl::Status& status, const JobTimes& times) {
+  MutexLock lock(mu_);
+  EXPECT_FALSE(news_[job.id].done.has_value());
+  news_[job.id].done = status;
+  news_[job.id].times = times;
+  changed_.NotifyAll();
+}
+
+Sampled NewsBoard::AwaitFirstToken(JobId job) {
+  MutexLock lock(mu_);
+  while (!news_[job].first_token.has_value() && !news_[job].done.has_value()) changed_.Wait(mu_);
+  if (!news_[job].first_token.has_value()) {
+    ADD_FAILURE() << "job " << job << " ended without a token: " << *news_[job].done;
+    return {};
+  }
+  return *news_[job].first_token;
+}
+
+absl::Status NewsBoard::AwaitDone(JobId job) {
+  MutexLock lock(mu_);
+  while (!news_[job].done.has_value()) changed_.Wait(mu_);
+  return *news_[job].done;
+}
+
+bool NewsBoard::done(JobId job) const {
+  MutexLock lock(mu_);
+  const auto found = news_.find(job);
+  return found != news_.end() && found->second.done.has_value();
+}
+
+void KeepingTrace::Add(JobId job, int64_t layer, TracePoint point) {
+  MutexLock lock(mu_);
+  entries_.push_back({job, layer, point});
+  changed_.NotifyAll();
+}
+
+size_t KeepingTrace::Await(JobId job, int64_t layer, TracePoint point) {
+  MutexLock lock(mu_);
+  for (size_t index = 0;; ++index) {
+    while (index == entries_.size()) changed_.Wait(mu_);
+    const TraceEntry& entry = entries_[index];
+    if (entry.job == job && entry.layer == layer && entry.point == point) return index;
+  }
+}
+
+bool KeepingTrace::Has(JobId job, int64_t layer, TracePoint point) const {
+  MutexLock lock(mu_);
+  for (const TraceEntry& entry : entries_) {
+    if (entry.job == job && entry.layer == layer && entry.point == point) return true;
+  }
+  return false;
+}
+
+TestChain::TestChain(const LoadedModel& loaded, int width, int64_t max_tokens, int64_t slots,
+                     LoopbackNetwork::Delivery delivery)
+    : network_(LoopbackNetwork::Create(delivery)) {
+  const int64_t row_bytes = loaded.model->attention_shape().kv_row_bytes();
+  if (slots == 0) slots = std::max(loaded.model->config().layers, kMinLayerSlots);
+  for (int i = 0; i < width; ++i) {
+    members_.push_back(std::make_unique<ChainMember>());
+    members_[i]->edges = network_->Join(Peer(i));
+  }
+  for (int i = 0; i < width; ++i) {
+    ChainMember& member = *members_[i];
+    if (i > 0) member.predecessor = *member.edges->Open(Peer(i - 1));
+    if (i + 1 < width) member.successor = *member.edges->Open(Peer(i + 1));
+    PrefillStageOptions options;
+    options.memory_bytes = static_cast<size_t>(2 * slots * max_tokens * row_bytes);
+    options.trace = &member.trace;
+    auto stage = PrefillStage::Create(options, *loaded.device, loaded.model, handoff_, member.news);
+    RUNAHEAD_CHECK(stage.ok());
+    member.stage = *std::move(stage);
+  }
+}
+
+TestChain::~TestChain() {
+  // Stages wait for what their jobs have under way: let it all arrive or fail first.
+  for (int i = 0; i < width(); ++i) members_[i]->stage->CancelAll(absl::CancelledError("the test is over"));
+  handoff_.Unblock();
+  network_->DeliverAll();
+  for (int i = 0; i < width(); ++i) network_->Kill(Peer(i));
+  for (auto& member : members_) member->stage.reset();
+}
+
+PrefillJob TestChain::JobOf(JobId id, int first, int part, const std::vector<int64_t>& bounds,
+                            const std::vector<int32_t>& ids, const SamplingOptions& sampling, bool with_lease,
+                            absl::Time deadline) {
+  PrefillJob job;
+  job.id = id;
+  job.bounds = bounds;
+  job.part = part;
+  if (part > 0) job.predecessor = members_[first + part]->predecessor;
+  if (!job.tail()) job.successor = members_[first + part]->successor;
+  job.ids.assign(ids.begin() + (job.tail() ? 0 : job.begin()), ids.begin() + job.end());
+  if (with_lease) job.lease = Lease(id);
+  job.decode = {"decode", 7};
+  job.sampling = sampling;
+  job.deadline = deadline;
+  return job;
+}
+
+void TestChain::Start(JobId id, int first, const std::vector<int64_t>& bounds, const std::vector<int32_t>& ids,
+                      const SamplingOptions& sampling, bool with_lease, absl::Time deadline) {
+  const int parts = static_cast<int>(bounds.size()) - 1;
+  for (int part = 0; part < parts; ++part) {
+    members_[first + part]->stage->Start(JobOf(id, first, part, bounds, ids, sampling, with_lease, deadline));
+  }
+}
+
+size_t TestChain::live_edge_jobs() const {
+  size_t live = 0;
+  for (int i = 0; i + 1 < width(); ++i) {
+    live += network_->live_jobs(Peer(i), Peer(i + 1)) + network_->live_jobs(Peer(i + 1), Peer(i));
+  }
+  return live;
+}
+
+}  // namespace runahead

@@ -1,0 +1,117 @@
+// A prefill chain in one process: stages over loopback edges that share one model, and a hand-off that keeps what it
+// gets.
+#pragma once
+
+#include <map>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "kernels/base/mutex.h"
+#include "tests/testing/model_fixture.h"
+#include "worker/link/loopback.h"
+#include "worker/prefill/stage.h"
+
+namespace runahead {
+
+// Accepts every slice, at once or (blocked) not before Unblock.
+class KeepingHandoff : public HandoffSender {
+ public:
+  Event Push(const PeerId& decode, const Slice& slice, ConstBufferRef bytes, const Event& after) override;
+  void Cancel(const LeaseId& lease) override;
+  void Block();
+  void Unblock();
+  // Bytes of tokens [0, tokens) of a layer; fails the test where slices do not cover them exactly once.
+  std::string Layer(const LeaseId& lease, int64_t layer, int64_t tokens, int64_t row_bytes) const;
+
+ private:
+  struct Held {
+    LeaseId lease;
+    EventSource source;
+  };
+  mutable Mutex mu_;
+  bool blocked_ RUNAHEAD_GUARDED_BY(mu_) = false;
+  std::vector<Held> held_ RUNAHEAD_GUARDED_BY(mu_);
+  // (lease number, layer) -> begin -> bytes
+  std::map<std::pair<uint64_t, int64_t>, std::map<int64_t, std::string>> slices_ RUNAHEAD_GUARDED_BY(mu_);
+};
+
+// What a job reported.
+struct JobNews {
+  std::optional<Sampled> first_token;
+  std::optional<absl::Status> done;
+  JobTimes times;
+};
+
+// Keeps and awaits the news of all jobs on one stage.
+class NewsBoard : public PrefillObserver {
+ public:
+  void OnFirstToken(const PrefillJob& job, const Sampled& token, double, double) override;
+  void OnDone(const PrefillJob& job, const absl::Status& status, const JobTimes& times) override;
+  Sampled AwaitFirstToken(JobId job);
+  absl::Status AwaitDone(JobId job);
+  bool done(JobId job) const;
+
+ private:
+  mutable Mutex mu_;
+  CondVar changed_;
+  std::map<JobId, JobNews> news_ RUNAHEAD_GUARDED_BY(mu_);
+};
+
+struct TraceEntry {
+  JobId job;
+  int64_t layer;
+  TracePoint point;
+};
+
+class KeepingTrace : public TraceSink {
+ public:
+  void Add(JobId job, int64_t layer, TracePoint point) override;
+  // Waits until the entry is there, and returns its index in the order of things.
+  size_t Await(JobId job, int64_t layer, TracePoint point);
+  bool Has(JobId job, int64_t layer, TracePoint point) const;
+
+ private:
+  mutable Mutex mu_;
+  CondVar changed_;
+  std::vector<TraceEntry> entries_ RUNAHEAD_GUARDED_BY(mu_);
+};
+
+struct ChainMember {
+  std::unique_ptr<EdgeFactory> edges;
+  std::shared_ptr<Edge> predecessor, successor;
+  NewsBoard news;
+  KeepingTrace trace;
+  std::unique_ptr<PrefillStage> stage;
+};
+
+class TestChain {
+ public:
+  // `slots`: layer buffers a job gets for the longest prompt; 0: all layers.
+  TestChain(const LoadedModel& loaded, int width, int64_t max_tokens, int64_t slots = 0,
+            LoopbackNetwork::Delivery delivery = LoopbackNetwork::Delivery::kImmediate);
+  ~TestChain();
+
+  // Starts a job on members [first, first + parts): `bounds` as in PrefillJob, ids of the whole prompt.
+  void Start(JobId job, int first, const std::vector<int64_t>& bounds, const std::vector<int32_t>& ids,
+             const SamplingOptions& sampling = {}, bool with_lease = true,
+             absl::Time deadline = absl::InfiniteFuture());
+  PrefillJob JobOf(JobId job, int first, int part, const std::vector<int64_t>& bounds, const std::vector<int32_t>& ids,
+                   const SamplingOptions& sampling, bool with_lease, absl::Time deadline);
+
+  static PeerId Peer(int index) { return {"member-" + std::to_string(index), static_cast<uint64_t>(index) + 1}; }
+  static LeaseId Lease(JobId job) { return {99, job}; }
+  ChainMember& member(int index) { return *members_[index]; }
+  int width() const { return static_cast<int>(members_.size()); }
+  KeepingHandoff& handoff() { return handoff_; }
+  LoopbackNetwork& network() { return *network_; }
+  // Jobs that left state on any edge.
+  size_t live_edge_jobs() const;
+
+ private:
+  const std::shared_ptr<LoopbackNetwork> network_;
+  KeepingHandoff handoff_;
+  std::vector<std::unique_ptr<ChainMember>> members_;
+};
+
+}  // namespace runahead

@@ -1,0 +1,95 @@
+#include "tests/testing/model_fixture.h"
+
+#include <gtest/gtest.h>
+
+#include <cstring>
+
+#include "kernels/cpu/cpu_device.h"
+
+namespace runahead {
+
+LoadedModel LoadForTest(const std::string& path, DType dtype, int threads) {
+  LoadedModel loaded;
+  auto file = GgufFile::Open(path);
+  if (!file.ok()) ADD_FAILURE() << file.status();
+  RUNAHEAD_CHECK(file.ok());
+  loaded.file = *file;
+  CpuDeviceOptions options;
+  options.threads = threads;
+  options.compute_dtype = dtype;
+  auto device = NewCpuDevice(options);
+  if (!device.ok()) ADD_FAILURE() << device.status();
+  RUNAHEAD_CHECK(device.ok());
+  loaded.device = *device;
+  auto model = LoadModel(loaded.file, loaded.device, kUsePrefill | kUseDecode, [](int, int) {});
+  if (!model.ok()) ADD_FAILURE() << model.status();
+  RUNAHEAD_CHECK(model.ok());
+  loaded.model = *model;
+  return loaded;
+}
+
+std::string WriteSynthetic(const SyntheticModel& options, const std::string& name) {
+  const std::string path = testing::TempDir() + name + ".gguf";
+  const absl::Status written = WriteSyntheticGguf(options, path);
+  if (!written.ok()) ADD_FAILURE() << written;
+  return path;
+}
+
+SequenceRunner::SequenceRunner(const LoadedModel& loaded, int64_t capacity)
+    : loaded_(loaded),
+      stream_(loaded.device->NewStream("test")),
+      scratch_(*loaded.device),
+      port_(*loaded.device, loaded.model->attention_shape(), loaded.model->config().layers, capacity) {}
+
+std::vector<std::vector<float>> SequenceRunner::Append(const std::vector<int32_t>& ids, bool batch_invariant,
+                                                       bool all_logits) {
+  ForwardBatch batch;
+  batch.ids = ids;
+  batch.batch_invariant = batch_invariant;
+  for (size_t i = 0; i < ids.size(); ++i) {
+    batch.positions.push_back(static_cast<int32_t>(port_.length() + i));
+    if (all_logits || i + 1 == ids.size()) batch.logit_rows.push_back(static_cast<int64_t>(i));
+  }
+  port_.Next(static_cast<int64_t>(ids.size()));
+  auto logits = loaded_.model->Forward(*stream_, scratch_, batch, port_);
+  if (!logits.ok()) ADD_FAILURE() << logits.status();
+  RUNAHEAD_CHECK(logits.ok());
+  RUNAHEAD_CHECK(loaded_.device->Record(*stream_).Wait().ok());
+  port_.Append();
+  std::vector<std::vector<float>> rows;
+  for (int64_t row = 0; row < logits->rows; ++row) {
+    rows.emplace_back(logits->row<float>(row), logits->row<float>(row) + logits->cols);
+  }
+  return rows;
+}
+
+std::vector<float> SequenceRunner::Kv(int64_t layer) const {
+  const AttentionShape& shape = loaded_.model->attention_shape();
+  const int64_t values = port_.length() * 2 * shape.kv_heads * shape.head_dim;
+  std::vector<float> kv(values);
+  const std::byte* data = port_.layer(layer).data();
+  for (int64_t i = 0; i < values; ++i) {
+    if (shape.kv_dtype == DType::kF32) {
+      std::memcpy(&kv[i], data + 4 * i, 4);
+    } else {
+      BFloat16 value;
+      std::memcpy(&value, data + 2 * i, 2);
+      kv[i] = ToFloat(value);
+    }
+  }
+  return kv;
+}
+
+Top TopOf(const std::vector<float>& logits) {
+  size_t best = 0;
+  for (size_t i = 1; i < logits.size(); ++i) {
+    if (logits[i] > logits[best]) best = i;
+  }
+  float second = -INFINITY;
+  for (size_t i = 0; i < logits.size(); ++i) {
+    if (i != best) second = std::max(second, logits[i]);
+  }
+  return {static_cast<int32_t>(best), logits[best] - second};
+}
+
+}  // namespace runahead

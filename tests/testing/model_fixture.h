@@ -1,0 +1,49 @@
+// Runs a model on the CPU device without any service: prefill and step-by-step decode of one sequence.
+#pragma once
+
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "kernels/base/device.h"
+#include "tests/testing/dense_port.h"
+#include "tests/testing/synthetic_gguf.h"
+#include "worker/model/model.h"
+
+namespace runahead {
+
+// A model on a CPU device of its own. Dies with a message when it cannot be loaded.
+struct LoadedModel {
+  std::shared_ptr<const GgufFile> file;
+  std::shared_ptr<Device> device;
+  std::shared_ptr<const Model> model;
+};
+LoadedModel LoadForTest(const std::string& path, DType dtype, int threads);
+
+// Writes a synthetic checkpoint into the test's temporary directory and returns its path.
+std::string WriteSynthetic(const SyntheticModel& options, const std::string& name);
+
+// One sequence. Each call returns the logits of the wanted rows, [rows][vocab].
+class SequenceRunner {
+ public:
+  SequenceRunner(const LoadedModel& loaded, int64_t capacity);
+  // Appends `ids` in one pass; logits of every row, or of the last one only.
+  std::vector<std::vector<float>> Append(const std::vector<int32_t>& ids, bool batch_invariant, bool all_logits);
+  // KV rows of a layer as f32: [tokens * 2 * kv_dim].
+  std::vector<float> Kv(int64_t layer) const;
+
+ private:
+  const LoadedModel& loaded_;
+  std::unique_ptr<Stream> stream_;
+  ForwardScratch scratch_;
+  DensePort port_;
+};
+
+// first - second logit, and the argmax (ties to the smaller id).
+struct Top {
+  int32_t id;
+  float margin;
+};
+Top TopOf(const std::vector<float>& logits);
+
+}  // namespace runahead

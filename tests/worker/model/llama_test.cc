@@ -1,0 +1,138 @@
+#include "worker/model/llama.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <random>
+
+#include "kernels/cpu/cpu_device.h"
+#include "tests/testing/model_fixture.h"
+#include "tests/testing/reference_llama.h"
+
+namespace runahead {
+namespace {
+
+std::vector<int32_t> RandomIds(int64_t count, int64_t vocab, uint64_t seed) {
+  std::mt19937_64 random(seed);
+  std::vector<int32_t> ids(count);
+  for (int32_t& id : ids) id = static_cast<int32_t>(random() % vocab);
+  return ids;
+}
+
+// Logits agree within 1e-4 of the row's largest magnitude.
+template <typename Expected>
+void ExpectRowNear(const std::vector<float>& actual, const std::vector<Expected>& expected, double share = 1e-4) {
+  ASSERT_EQ(actual.size(), expected.size());
+  double largest = 0;
+  for (Expected value : expected) largest = std::max(largest, std::abs(static_cast<double>(value)));
+  for (size_t i = 0; i < actual.size(); ++i) ASSERT_NEAR(actual[i], expected[i], share * largest) << "column " << i;
+}
+
+struct Case {
+  const char* name;
+  SyntheticModel model;
+};
+
+SyntheticModel Make(int64_t heads, int64_t kv_heads, int64_t head_dim, GgufType type, bool tied) {
+  SyntheticModel model;
+  model.heads = heads;
+  model.kv_heads = kv_heads;
+  model.head_dim = head_dim;
+  model.layers = 3;
+  model.tied = tied;
+  model.SetWeightType(type);
+  return model;
+}
+
+class LlamaTest : public testing::TestWithParam<Case> {};
+
+TEST_P(LlamaTest, PrefillMatchesTheScalarReference) {
+  const LoadedModel loaded = LoadForTest(WriteSynthetic(GetParam().model, GetParam().name), DType::kF32, 2);
+  const std::vector<int32_t> ids = RandomIds(37, loaded.model->config().vocab, 5);
+  const ReferenceOutput reference = RunReferenceLlama(*loaded.file, ids);
+  SequenceRunner runner(loaded, 64);
+  const auto logits = runner.Append(ids, /*batch_invariant=*/false, /*all_logits=*/true);
+  for (size_t t = 0; t < ids.size(); ++t) ExpectRowNear(logits[t], reference.logits[t]);
+  for (int64_t layer = 0; layer < loaded.model->config().layers; ++layer) {
+    ExpectRowNear(runner.Kv(layer), reference.kv[layer]);
+  }
+}
+
+TEST_P(LlamaTest, DecodeStepsMatchTheScalarReference) {
+  const LoadedModel loaded = LoadForTest(WriteSynthetic(GetParam().model, GetParam().name), DType::kF32, 2);
+  const std::vector<int32_t> ids = RandomIds(21, loaded.model->config().vocab, 6);
+  const ReferenceOutput reference = RunReferenceLlama(*loaded.file, ids);
+  SequenceRunner runner(loaded, 64);
+  runner.Append({ids.begin(), ids.begin() + 9}, false, false);
+  for (size_t t = 9; t < ids.size(); ++t) {
+    ExpectRowNear(runner.Append({ids[t]}, /*batch_invariant=*/true, true)[0], reference.logits[t]);
+  }
+}
+
+TEST_P(LlamaTest, LastRowAloneMatchesThePassOverAllRows) {
+  const LoadedModel loaded = LoadForTest(WriteSynthetic(GetParam().model, GetParam().name), DType::kF32, 2);
+  // More than one chunk of rows, and a chunk that is not full.
+  const std::vector<int32_t> ids = RandomIds(1100, loaded.model->config().vocab, 7);
+  SequenceRunner all(loaded, 1100), last(loaded, 1100);
+  const auto expected = all.Append(ids, false, true);
+  const auto actual = last.Append(ids, false, false);
+  ASSERT_EQ(actual.size(), 1u);
+  ExpectRowNear(actual[0], expected.back());
+}
+
+TEST_P(LlamaTest, Bf16StaysNearF32) {
+  const LoadedModel f32 = LoadForTest(WriteSynthetic(GetParam().model, GetParam().name), DType::kF32, 2);
+  CpuDeviceOptions options;
+  options.compute_dtype = DType::kBF16;
+  if (!NewCpuDevice(options).ok()) GTEST_SKIP() << "no bf16 on this CPU";
+  const LoadedModel bf16 = LoadForTest(WriteSynthetic(GetParam().model, GetParam().name), DType::kBF16, 2);
+  const std::vector<int32_t> ids = RandomIds(150, f32.model->config().vocab, 8);
+  SequenceRunner a(f32, 150), b(bf16, 150);
+  const auto expected = a.Append(ids, false, true);
+  const auto actual = b.Append(ids, false, true);
+  int differ = 0;
+  for (size_t t = 0; t < ids.size(); ++t) {
+    const Top reference = TopOf(expected[t]);
+    const bool same = TopOf(actual[t]).id == reference.id;
+    if (reference.margin >= 0.5f) EXPECT_TRUE(same) << "row " << t;
+    differ += same ? 0 : 1;
+    ExpectRowNear(actual[t], expected[t], 0.1);
+  }
+  EXPECT_LE(differ, 15);  // random weights have small margins: a tenth of the rows
+}
+
+INSTANTIATE_TEST_SUITE_P(Shapes, LlamaTest,
+                         testing::Values(Case{"mha", Make(4, 4, 16, GgufType::kF32, true)},
+                                         Case{"gqa", Make(6, 2, 32, GgufType::kQ4_1, false)},
+                                         Case{"mqa", Make(5, 1, 24, GgufType::kQ8_0, true)},
+                                         Case{"f16", Make(4, 2, 16, GgufType::kF16, false)}),
+                         [](const auto& info) { return std::string(info.param.name); });
+
+TEST(LlamaConfig, RefusesWhatThePassCannotRun) {
+  SyntheticModel model;
+  const auto file = GgufFile::Open(WriteSynthetic(model, "config"));
+  ASSERT_TRUE(file.ok());
+  const auto config = ReadModelConfig(**file);
+  ASSERT_TRUE(config.ok()) << config.status();
+  EXPECT_EQ(config->kv_heads, model.kv_heads);
+  EXPECT_EQ(config->context_length, model.context_length);
+}
+
+TEST(LlamaForward, RefusesRowsOutsideVocabularyAndContext) {
+  const LoadedModel loaded = LoadForTest(WriteSynthetic({}, "bounds"), DType::kF32, 1);
+  const std::unique_ptr<Stream> stream = loaded.device->NewStream("test");
+  ForwardScratch scratch(*loaded.device);
+  DensePort port(*loaded.device, loaded.model->attention_shape(), loaded.model->config().layers, 4);
+  port.Next(1);
+  const int32_t vocab = static_cast<int32_t>(loaded.model->config().vocab);
+  const int32_t context = static_cast<int32_t>(loaded.model->config().context_length);
+  for (const auto& [id, position] :
+       std::vector<std::pair<int32_t, int32_t>>{{vocab, 0}, {-1, 0}, {0, context}, {0, -1}}) {
+    const auto result = loaded.model->Forward(*stream, scratch, {{id}, {position}, {0}, false}, port);
+    EXPECT_EQ(result.status().code(), absl::StatusCode::kOutOfRange) << id << " at " << position;
+  }
+}
+
+}  // namespace
+}  // namespace runahead

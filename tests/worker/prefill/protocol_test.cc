@@ -1,0 +1,123 @@
+// Random arrivals, cancels and deaths on overlapping segments: every job ends at every member, nothing is left behind,
+// and what ends well is right. docs/architecture.md says why no wait can close a circle.
+#include <gtest/gtest.h>
+
+#include <random>
+
+#include "tests/testing/chain_fixture.h"
+
+namespace runahead {
+namespace {
+
+struct Planned {
+  JobId job;
+  int first;
+  std::vector<int64_t> bounds;
+};
+
+class ProtocolTest : public testing::TestWithParam<int> {};
+
+TEST_P(ProtocolTest, EveryJobEndsAndNothingIsLeft) {
+  constexpr int kWidth = 4;
+  constexpr int64_t kTokens = 12;
+  std::mt19937 random(GetParam());
+  const auto draw = [&](int n) { return static_cast<int>(random() % n); };
+  SyntheticModel options;
+  options.layers = 3;
+  options.hidden = 32;
+  options.heads = 2;
+  options.kv_heads = 1;
+  options.ffn = 32;
+  static const LoadedModel& loaded = *new LoadedModel(LoadForTest(WriteSynthetic(options, "protocol"), DType::kF32, 1));
+  std::vector<int32_t> ids;
+  for (int i = 0; i < kTokens; ++i) ids.push_back(i * 7 % 320);
+
+  const bool kill = draw(3) == 0;
+  TestChain chain(loaded, kWidth, kTokens, kMinLayerSlots, LoopbackNetwork::Delivery::kManual);
+  std::vector<Planned> jobs;
+  for (JobId job = 1; job <= 8; ++job) {
+    const int parts = 1 + draw(kWidth);
+    Planned planned{job, draw(kWidth - parts + 1), {0}};
+    for (int part = 1; part < parts; ++part) {
+      const int64_t room = kTokens - (parts - part) - planned.bounds.back();
+      planned.bounds.push_back(planned.bounds.back() + 1 + draw(static_cast<int>(room)));
+    }
+    planned.bounds.push_back(kTokens);
+    jobs.push_back(planned);
+  }
+
+  // Each member gets its Starts in the same order, but when is up to chance; cancels come to all members at any time.
+  std::vector<size_t> started(kWidth, 0);
+  std::vector<bool> cancelled(jobs.size(), false);
+  int dead = -1;
+  const auto member_done = [&](const Planned& job, int part) {
+    return chain.member(job.first + part).news.done(job.job);
+  };
+  const auto all_done = [&] {
+    for (const Planned& job : jobs) {
+      for (int part = 0; part + 1 < static_cast<int>(job.bounds.size()); ++part) {
+        if (!member_done(job, part)) return false;
+      }
+    }
+    return true;
+  };
+  const auto cancel = [&](const Planned& job) {
+    for (int part = 0; part + 1 < static_cast<int>(job.bounds.size()); ++part) {
+      chain.member(job.first + part).stage->Cancel(job.job, absl::CancelledError("cancelled"));
+    }
+  };
+  while (!all_done()) {
+    const int what = draw(20);
+    if (what < 4) {
+      const int at = draw(kWidth);
+      if (started[at] < jobs.size()) {
+        const Planned& job = jobs[started[at]++];
+        const int part = at - job.first;
+        if (part >= 0 && part + 1 < static_cast<int>(job.bounds.size())) {
+          chain.member(at).stage->Start(
+              chain.JobOf(job.job, job.first, part, job.bounds, ids, {}, true, absl::InfiniteFuture()));
+        }
+      }
+    } else if (what == 4) {
+      // As in the router, a cancel follows the job's Starts on every stream.
+      const size_t index = static_cast<size_t>(draw(static_cast<int>(jobs.size())));
+      bool everywhere = true;
+      for (size_t at : started) everywhere = everywhere && at > index;
+      if (everywhere && draw(4) == 0) {
+        cancelled[index] = true;
+        cancel(jobs[index]);
+      }
+    } else if (what == 5 && kill && dead < 0 && draw(10) == 0) {
+      dead = draw(kWidth);
+      chain.network().Kill(TestChain::Peer(dead));
+    } else {
+      const size_t pending = chain.network().pending();
+      if (pending > 0) chain.network().Deliver(static_cast<size_t>(draw(static_cast<int>(pending))));
+    }
+    // The router cancels at all members what failed at one.
+    for (size_t index = 0; index < jobs.size(); ++index) {
+      const Planned& job = jobs[index];
+      for (int part = 0; part + 1 < static_cast<int>(job.bounds.size()); ++part) {
+        if (member_done(job, part) && !chain.member(job.first + part).news.AwaitDone(job.job).ok()) cancel(job);
+      }
+    }
+  }
+
+  for (size_t index = 0; index < jobs.size(); ++index) {
+    const Planned& job = jobs[index];
+    const int parts = static_cast<int>(job.bounds.size()) - 1;
+    const bool hit = dead >= job.first && dead < job.first + parts;
+    for (int part = 0; part < parts; ++part) {
+      const absl::Status done = chain.member(job.first + part).news.AwaitDone(job.job);
+      if (!cancelled[index] && !hit) EXPECT_TRUE(done.ok()) << "job " << job.job << " part " << part << ": " << done;
+    }
+  }
+  chain.network().DeliverAll();
+  for (int i = 0; i < kWidth; ++i) EXPECT_EQ(chain.member(i).stage->unfinished_jobs(), 0);
+  if (dead < 0) EXPECT_EQ(chain.live_edge_jobs(), 0u);
+}
+
+INSTANTIATE_TEST_SUITE_P(Seeds, ProtocolTest, testing::Range(0, 150));
+
+}  // namespace
+}  // namespace runahead

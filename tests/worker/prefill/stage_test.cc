@@ -1,0 +1,297 @@
+#include "worker/prefill/stage.h"
+
+#include <gtest/gtest.h>
+
+#include <cstring>
+#include <random>
+
+#include "tests/testing/chain_fixture.h"
+
+namespace runahead {
+namespace {
+
+std::vector<int32_t> RandomIds(int64_t count, uint64_t seed) {
+  std::mt19937_64 random(seed);
+  std::vector<int32_t> ids(count);
+  for (int32_t& id : ids) id = static_cast<int32_t>(random() % 320);
+  return ids;
+}
+
+// All logprobs of the vocabulary, so that comparing them is comparing logits.
+SamplingOptions EveryLogprob() {
+  SamplingOptions sampling;
+  sampling.logprobs = 320;
+  return sampling;
+}
+
+SyntheticModel Small() {
+  SyntheticModel model;
+  model.layers = 4;
+  model.heads = 6;
+  model.kv_heads = 2;
+  model.head_dim = 16;
+  model.hidden = 96;
+  return model;
+}
+
+class StageTest : public testing::Test {
+ protected:
+  StageTest() : loaded_(LoadForTest(WriteSynthetic(Small(), "stage"), DType::kF32, 2)) {}
+
+  int64_t row_bytes() const { return loaded_.model->attention_shape().kv_row_bytes(); }
+  int64_t layers() const { return loaded_.model->config().layers; }
+
+  // What one worker alone makes of the prompt.
+  struct Whole {
+    Sampled token;
+    std::vector<std::string> kv;
+  };
+  Whole Alone(const std::vector<int32_t>& ids) {
+    TestChain chain(loaded_, 1, static_cast<int64_t>(ids.size()));
+    return RunOn(chain, 1, {0, static_cast<int64_t>(ids.size())}, ids);
+  }
+  Whole RunOn(TestChain& chain, JobId job, const std::vector<int64_t>& bounds, const std::vector<int32_t>& ids) {
+    const int parts = static_cast<int>(bounds.size()) - 1;
+    chain.Start(job, 0, bounds, ids, EveryLogprob());
+    Whole whole;
+    whole.token = chain.member(parts - 1).news.AwaitFirstToken(job);
+    for (int part = 0; part < parts; ++part) {
+      const absl::Status done = chain.member(part).news.AwaitDone(job);
+      EXPECT_TRUE(done.ok()) << "part " << part << ": " << done;
+    }
+    for (int64_t layer = 0; layer < layers(); ++layer) {
+      whole.kv.push_back(chain.handoff().Layer(TestChain::Lease(job), layer, ids.size(), row_bytes()));
+    }
+    return whole;
+  }
+  // The f32 rule: logits within 1e-4 of the largest magnitude, the token where its margin is 1e-3.
+  void ExpectSame(const Whole& actual, const Whole& expected) {
+    std::map<int32_t, float> logprobs;
+    float largest = 0;
+    for (const TokenLogprobPair& pair : expected.token.logprobs) {
+      logprobs[pair.id] = pair.logprob;
+      largest = std::max(largest, std::abs(pair.logprob));
+    }
+    ASSERT_EQ(logprobs.size(), 320u);
+    ASSERT_EQ(actual.token.logprobs.size(), expected.token.logprobs.size());
+    for (const TokenLogprobPair& pair : actual.token.logprobs) {
+      ASSERT_NEAR(pair.logprob, logprobs[pair.id], 1e-4 * largest) << "token " << pair.id;
+    }
+    const float margin = expected.token.logprobs[0].logprob - expected.token.logprobs[1].logprob;
+    if (margin >= 1e-3f) EXPECT_EQ(actual.token.id, expected.token.id);
+    for (size_t layer = 0; layer < expected.kv.size(); ++layer) {
+      ASSERT_EQ(actual.kv[layer].size(), expected.kv[layer].size());
+      const size_t values = expected.kv[layer].size() / sizeof(float);
+      std::vector<float> a(values), b(values);
+      std::memcpy(a.data(), actual.kv[layer].data(), values * sizeof(float));
+      std::memcpy(b.data(), expected.kv[layer].data(), values * sizeof(float));
+      float scale = 0;
+      for (float value : b) scale = std::max(scale, std::abs(value));
+      for (size_t i = 0; i < values; ++i) ASSERT_NEAR(a[i], b[i], 1e-4 * scale) << "layer " << layer << " value " << i;
+    }
+  }
+
+  const LoadedModel loaded_;
+};
+
+TEST_F(StageTest, AnyPartitionGivesTheLogitsAndKvOfOneWorker) {
+  const std::vector<std::vector<int64_t>> partitions = {
+      {0, 1, 2},          {0, 1, 300},        {0, 299, 300},          {0, 150, 300},     {0, 1, 299, 300},
+      {0, 100, 200, 300}, {0, 130, 131, 300}, {0, 75, 150, 225, 300}, {0, 1, 2, 3, 300}, {0, 297, 298, 299, 300},
+      {0, 1, 2, 3, 4},
+  };
+  for (const std::vector<int64_t>& bounds : partitions) {
+    SCOPED_TRACE(testing::PrintToString(bounds));
+    const std::vector<int32_t> ids = RandomIds(bounds.back(), 11);
+    TestChain chain(loaded_, static_cast<int>(bounds.size()) - 1, bounds.back());
+    ExpectSame(RunOn(chain, 1, bounds, ids), Alone(ids));
+    EXPECT_EQ(chain.live_edge_jobs(), 0u);
+  }
+}
+
+TEST_F(StageTest, LongPromptsOnAbsurdPartitions) {
+  const std::vector<int32_t> ids = RandomIds(3000, 12);
+  const Whole alone = Alone(ids);
+  for (const std::vector<int64_t>& bounds :
+       std::vector<std::vector<int64_t>>{{0, 1, 3000}, {0, 2999, 3000}, {0, 1700, 3000}, {0, 1, 1500, 2999, 3000}}) {
+    SCOPED_TRACE(testing::PrintToString(bounds));
+    TestChain chain(loaded_, static_cast<int>(bounds.size()) - 1, 3000);
+    ExpectSame(RunOn(chain, 1, bounds, ids), alone);
+  }
+}
+
+TEST_F(StageTest, ARingOfThreeBuffersGivesTheSame) {
+  const std::vector<int32_t> ids = RandomIds(200, 13);
+  TestChain chain(loaded_, 3, 200, kMinLayerSlots);
+  ExpectSame(RunOn(chain, 1, {0, 90, 150, 200}, ids), Alone(ids));
+}
+
+TEST_F(StageTest, OneTokenPrompt) {
+  const std::vector<int32_t> ids = {17};
+  TestChain chain(loaded_, 1, 1);
+  const Whole whole = RunOn(chain, 1, {0, 1}, ids);
+  EXPECT_EQ(whole.token.logprobs.size(), 320u);
+}
+
+// A prefix whose KV comes from elsewhere than a worker: its bytes are those of an earlier run.
+class BytesPrefix : public PrefixSource {
+ public:
+  explicit BytesPrefix(std::vector<std::string> layers) : layers_(std::move(layers)) {}
+  Event Load(int64_t layer, BufferRef into) override {
+    std::memcpy(into.data(), layers_[layer].data(), into.size);
+    return Event();
+  }
+
+ private:
+  const std::vector<std::string> layers_;
+};
+
+TEST_F(StageTest, APrefixFromElsewhereGivesTheSame) {
+  const std::vector<int32_t> ids = RandomIds(160, 14);
+  const Whole alone = Alone(ids);
+  TestChain chain(loaded_, 2, 160);
+  const std::vector<int64_t> bounds = {50, 110, 160};
+  auto head = chain.JobOf(1, 0, 0, bounds, ids, EveryLogprob(), false, absl::InfiniteFuture());
+  head.prefix = std::make_shared<BytesPrefix>(alone.kv);
+  chain.member(0).stage->Start(head);
+  chain.member(1).stage->Start(chain.JobOf(1, 0, 1, bounds, ids, EveryLogprob(), false, absl::InfiniteFuture()));
+  Whole actual = alone;
+  actual.token = chain.member(1).news.AwaitFirstToken(1);
+  ExpectSame(actual, alone);
+}
+
+TEST_F(StageTest, FirstTokenDoesNotWaitForHandOff) {
+  const std::vector<int32_t> ids = RandomIds(60, 15);
+  TestChain chain(loaded_, 2, 60);
+  chain.handoff().Block();
+  chain.Start(1, 0, {0, 40, 60}, ids);
+  chain.member(1).news.AwaitFirstToken(1);
+  EXPECT_FALSE(chain.member(0).news.done(1));
+  EXPECT_FALSE(chain.member(1).news.done(1));
+  chain.handoff().Unblock();
+  EXPECT_TRUE(chain.member(0).news.AwaitDone(1).ok());
+  EXPECT_TRUE(chain.member(1).news.AwaitDone(1).ok());
+}
+
+TEST_F(StageTest, ReceiveOverlapsQkvAndSendOverlapsAttention) {
+  const std::vector<int32_t> ids = RandomIds(60, 16);
+  TestChain chain(loaded_, 2, 60, 0, LoopbackNetwork::Delivery::kManual);
+  chain.Start(1, 0, {0, 40, 60}, ids);
+  // Nothing crosses the network yet. The head goes on: attention of layer 0 ends though its send has not.
+  chain.member(0).trace.Await(1, 0, TracePoint::kLayerEnd);
+  EXPECT_TRUE(chain.member(0).trace.Has(1, 0, TracePoint::kSendPosted));
+  EXPECT_FALSE(chain.member(0).trace.Has(1, 0, TracePoint::kSent));
+  // The tail's QKV of layer 0 ends though what it receives is not there; attention has not begun.
+  const size_t posted = chain.member(1).trace.Await(1, 0, TracePoint::kReceivePosted);
+  const size_t projected = chain.member(1).trace.Await(1, 0, TracePoint::kQkvEnd);
+  EXPECT_LT(posted, projected);
+  EXPECT_FALSE(chain.member(1).trace.Has(1, 0, TracePoint::kReceived));
+  EXPECT_FALSE(chain.member(1).trace.Has(1, 0, TracePoint::kAttentionBegin));
+  while (!chain.member(0).news.done(1) || !chain.member(1).news.done(1)) chain.network().DeliverAll();
+  EXPECT_TRUE(chain.member(1).news.AwaitDone(1).ok());
+  EXPECT_GT(chain.member(1).trace.Await(1, 0, TracePoint::kAttentionBegin),
+            chain.member(1).trace.Await(1, 0, TracePoint::kReceived));
+}
+
+TEST_F(StageTest, OverlappingSegmentsRunBesideEachOther) {
+  TestChain chain(loaded_, 4, 120);
+  struct Segment {
+    JobId job;
+    int first;
+    std::vector<int64_t> bounds;
+  };
+  std::vector<Segment> segments;
+  for (JobId job = 1; job <= 12; ++job) {
+    const int first = static_cast<int>(job % 3);
+    const int parts = 1 + static_cast<int>(job % 2);
+    std::vector<int64_t> bounds = {0};
+    for (int part = 1; part <= parts; ++part) bounds.push_back(120 * part / parts);
+    segments.push_back({job, first, bounds});
+    chain.Start(job, first, bounds, RandomIds(120, job), EveryLogprob());
+  }
+  for (const Segment& segment : segments) {
+    SCOPED_TRACE(segment.job);
+    const int parts = static_cast<int>(segment.bounds.size()) - 1;
+    Whole actual;
+    actual.token = chain.member(segment.first + parts - 1).news.AwaitFirstToken(segment.job);
+    for (int part = 0; part < parts; ++part) {
+      EXPECT_TRUE(chain.member(segment.first + part).news.AwaitDone(segment.job).ok());
+    }
+    for (int64_t layer = 0; layer < layers(); ++layer) {
+      actual.kv.push_back(chain.handoff().Layer(TestChain::Lease(segment.job), layer, 120, row_bytes()));
+    }
+    ExpectSame(actual, Alone(RandomIds(120, segment.job)));
+  }
+  EXPECT_EQ(chain.live_edge_jobs(), 0u);
+}
+
+TEST_F(StageTest, CancelEndsTheJobEverywhereAndTheNextOneRuns) {
+  const std::vector<int32_t> ids = RandomIds(60, 17);
+  TestChain chain(loaded_, 2, 60, 0, LoopbackNetwork::Delivery::kManual);
+  chain.Start(1, 0, {0, 40, 60}, ids);
+  chain.member(1).trace.Await(1, 0, TracePoint::kQkvEnd);
+  for (int i = 0; i < 2; ++i) chain.member(i).stage->Cancel(1, absl::CancelledError("the client went away"));
+  while (!chain.member(0).news.done(1) || !chain.member(1).news.done(1)) chain.network().DeliverAll();
+  for (int i = 0; i < 2; ++i) {
+    EXPECT_EQ(chain.member(i).news.AwaitDone(1), absl::CancelledError("the client went away"));
+    EXPECT_EQ(chain.member(i).stage->unfinished_jobs(), 0);
+  }
+  chain.network().DeliverAll();
+  EXPECT_EQ(chain.live_edge_jobs(), 0u);
+  chain.Start(2, 0, {0, 40, 60}, ids);
+  while (!chain.member(0).news.done(2) || !chain.member(1).news.done(2)) chain.network().DeliverAll();
+  EXPECT_TRUE(chain.member(1).news.AwaitDone(2).ok());
+}
+
+TEST_F(StageTest, ADeadlinePassedInMidPrefillEndsTheJob) {
+  const std::vector<int32_t> ids = RandomIds(60, 18);
+  TestChain chain(loaded_, 2, 60, 0, LoopbackNetwork::Delivery::kManual);
+  // The head never starts: the tail waits for KV that does not come.
+  chain.member(1).stage->Start(chain.JobOf(1, 0, 1, {0, 40, 60}, ids, {}, true, absl::Now() + absl::Milliseconds(50)));
+  EXPECT_EQ(chain.member(1).news.AwaitDone(1).code(), absl::StatusCode::kDeadlineExceeded);
+}
+
+TEST_F(StageTest, ADeadNeighbourFailsTheJobAndLeavesOthersAlone) {
+  TestChain chain(loaded_, 3, 60, 0, LoopbackNetwork::Delivery::kManual);
+  chain.Start(1, 0, {0, 40, 60}, RandomIds(60, 19));
+  chain.member(1).trace.Await(1, 0, TracePoint::kQkvEnd);
+  chain.network().Kill(TestChain::Peer(0));
+  EXPECT_EQ(chain.member(1).news.AwaitDone(1).code(), absl::StatusCode::kUnavailable);
+  EXPECT_EQ(chain.member(0).news.AwaitDone(1).code(), absl::StatusCode::kUnavailable);
+  chain.Start(2, 1, {0, 30, 60}, RandomIds(60, 20));
+  while (!chain.member(1).news.done(2) || !chain.member(2).news.done(2)) chain.network().DeliverAll();
+  EXPECT_TRUE(chain.member(2).news.AwaitDone(2).ok());
+}
+
+TEST_F(StageTest, RefusesWhatCannotBe) {
+  TestChain chain(loaded_, 2, 30, kMinLayerSlots);
+  const std::vector<int32_t> ids = RandomIds(400, 21);
+  const auto refused = [&](PrefillJob job) {
+    const JobId id = job.id;
+    chain.member(0).stage->Start(std::move(job));
+    return chain.member(0).news.AwaitDone(id).code();
+  };
+  const auto job = [&](JobId id, const std::vector<int64_t>& bounds) {
+    return chain.JobOf(id, 0, 0, bounds, ids, {}, false, absl::InfiniteFuture());
+  };
+  PrefillJob no_tokens = job(1, {0, 10});
+  no_tokens.bounds = {0, 0};
+  EXPECT_EQ(refused(no_tokens), absl::StatusCode::kInvalidArgument);
+  PrefillJob bad_id = job(2, {0, 10});
+  bad_id.ids[3] = 320;
+  EXPECT_EQ(refused(bad_id), absl::StatusCode::kInvalidArgument);
+  PrefillJob few_ids = job(3, {0, 10});
+  few_ids.ids.pop_back();
+  EXPECT_EQ(refused(few_ids), absl::StatusCode::kInvalidArgument);
+  PrefillJob no_part = job(4, {0, 10});
+  no_part.part = 1;
+  EXPECT_EQ(refused(no_part), absl::StatusCode::kInvalidArgument);
+  PrefillJob lonely = job(5, {0, 10, 20});
+  lonely.successor = nullptr;
+  EXPECT_EQ(refused(lonely), absl::StatusCode::kInvalidArgument);
+  EXPECT_EQ(refused(job(6, {0, 31})), absl::StatusCode::kResourceExhausted);
+  EXPECT_EQ(chain.member(0).stage->max_prefix_tokens(), 30);
+}
+
+}  // namespace
+}  // namespace runahead

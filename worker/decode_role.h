@@ -1,0 +1,41 @@
+// The decode role of a worker process: store, reaper, hand-off receiver, engine and service, wired.
+#pragma once
+
+#include <memory>
+
+#include "absl/status/statusor.h"
+#include "server/base/decode_metrics.h"
+#include "worker/decode/engine.h"
+#include "worker/decode/service/decode_service.h"
+#include "worker/handoff/ucx_handoff.h"
+#include "worker/kv/lease_reaper.h"
+#include "worker/kv/store.h"
+#include "worker/link/ucx_engine.h"
+#include "worker/options.h"
+#include "worker/service/control_service.h"
+
+namespace runahead {
+class DecodeRole {
+ public:
+  // All references outlive the role.
+  static absl::StatusOr<std::unique_ptr<DecodeRole>> Create(const WorkerOptions& options, Device& device,
+                                                            std::shared_ptr<const Model> model, UcxEngine& engine,
+                                                            MetricRegistry& registry);
+  ~DecodeRole();
+
+  ControlHandler& control() { return *control_; }
+  DecodeService& service() { return *service_; }
+  int64_t capacity_tokens() const;
+
+ private:
+  DecodeRole() = default;
+  std::unique_ptr<DecodeMetrics> metrics_;
+  std::unique_ptr<KvStore> store_;
+  std::unique_ptr<LeaseReaper> reaper_;
+  std::unique_ptr<UcxHandoffReceiver> receiver_;
+  std::unique_ptr<DecodeEngine> engine_;
+  std::unique_ptr<DecodeService> service_;
+  std::unique_ptr<ControlHandler> control_;
+};
+
+}  // namespace runahead

@@ -1,0 +1,12 @@
+// Runs a model once before it serves, so that the first request does not pay for what is made on first use.
+#pragma once
+
+#include "absl/status/status.h"
+#include "worker/model/model.h"
+
+namespace runahead {
+
+// One prefill pass and one batch-invariant pass, as `uses` (WeightUse bits) says. Blocks.
+absl::Status WarmUp(const Model& model, Device& device, unsigned uses);
+
+}  // namespace runahead

@@ -1,0 +1,24 @@
+#include "worker/options.h"
+
+namespace runahead {
+
+void DeclareWorkerOptions(ConfigSchema& schema, WorkerOptions& options) {
+  schema.String("role", &options.role, {.one_of = {"prefill", "decode", "both"}, .required = true},
+                "What this worker does");
+  schema.String("name", &options.name, {}, "Name in logs and plans; the role where empty");
+  schema.String("model", &options.model, {.allow_empty = false, .required = true}, "GGUF file of the model");
+  schema.String("dtype", &options.dtype, {.one_of = {"auto", "f32", "bf16"}},
+                "Compute and KV dtype; auto takes what is fastest on this CPU");
+  schema.Int("threads", &options.threads, {.min = 0, .max = 1024}, "Compute threads; 0 takes one a core");
+  schema.Double("chain_link_gbps", &options.chain_link_gbps, {.min = 0, .max = 1e6},
+                "Paces the edges of the chain to this many gigabits per second; 0 does not");
+  schema.Double("emulated_link_gbps", &options.emulated_link_gbps, {.min = 0, .max = 1e6},
+                "Paces copies between host and device to this many gigabits per second; 0 does not");
+  schema.Bytes("prefill_memory", &options.prefill_memory, {.min = 0},
+               "Layer buffers of prefill; 0 takes two prompts of the model's context, at most 4GiB");
+  schema.Bytes("kv_memory", &options.kv_memory, {.min = 1 << 20}, "The KV store of decode");
+  schema.Int("max_batch", &options.max_batch, {.min = 1, .max = 4096}, "Sequences in one decode step");
+  DeclareProcessOptions(schema, options.process);
+}
+
+}  // namespace runahead

@@ -1,0 +1,30 @@
+// What a worker process is told, in its YAML file or by flags.
+#pragma once
+
+#include <string>
+
+#include "server/base/config.h"
+#include "server/base/process.h"
+
+namespace runahead {
+
+struct WorkerOptions {
+  ProcessOptions process;
+  std::string role;
+  std::string name;   // empty: the role
+  std::string model;  // path
+  std::string dtype = "auto";
+  int64_t threads = 0;  // 0: all cores
+  double chain_link_gbps = 0;
+  double emulated_link_gbps = 0;
+  int64_t prefill_memory = 0;  // bytes; 0: two prompts of the model's context, at most 4 GiB
+  int64_t kv_memory = int64_t{2} << 30;
+  int64_t max_batch = 32;
+
+  bool prefill() const { return role != "decode"; }
+  bool decode() const { return role != "prefill"; }
+};
+
+void DeclareWorkerOptions(ConfigSchema& schema, WorkerOptions& options);
+
+}  // namespace runahead

@@ -1,0 +1,40 @@
+// The prefill role of a worker process: edges, hand-off, stage and control, wired.
+#pragma once
+
+#include <functional>
+#include <memory>
+
+#include "absl/status/statusor.h"
+#include "server/base/prefill_metrics.h"
+#include "worker/handoff/handoff.h"
+#include "worker/link/ucx_engine.h"
+#include "worker/options.h"
+#include "worker/prefill/service/prefill_control.h"
+#include "worker/prefill/stage.h"
+
+namespace runahead {
+
+class PrefillRole {
+ public:
+  // All references outlive the role.
+  static absl::StatusOr<std::unique_ptr<PrefillRole>> Create(const WorkerOptions& options, Device& device,
+                                                             std::shared_ptr<const Model> model, UcxEngine& engine,
+                                                             MetricRegistry& registry);
+  ~PrefillRole();
+
+  ControlHandler& control() { return *control_; }
+  // Where the stage's reports go; set before the first command comes.
+  void BindReports(std::function<void(v1::ControlReport)> report);
+  int64_t max_prefix_tokens() const { return stage_->max_prefix_tokens(); }
+
+ private:
+  PrefillRole() = default;
+  std::unique_ptr<PrefillMetrics> metrics_;
+  std::unique_ptr<EdgeFactory> links_;  // over UCX
+  std::unique_ptr<EdgeFactory> edges_;  // paced, metered
+  std::unique_ptr<HandoffSender> handoff_;
+  std::unique_ptr<PrefillControl> control_;
+  std::unique_ptr<PrefillStage> stage_;
+};
+
+}  // namespace runahead

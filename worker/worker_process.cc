@@ -1,0 +1,195 @@
+#include "worker/worker_process.h"
+
+#include <unistd.h>
+
+#include <algorithm>
+#include <functional>
+#include <thread>
+#include <utility>
+#include <vector>
+
+#include "absl/strings/str_cat.h"
+#include "kernels/base/status_macros.h"
+#include "kernels/cpu/cpu_device.h"
+#include "server/base/logging.h"
+#include "server/base/metrics_server.h"
+#include "server/base/random.h"
+#include "server/rpc/server.h"
+#include "worker/decode_role.h"
+#include "worker/format/gguf.h"
+#include "worker/handoff/ucx_handoff.h"
+#include "worker/link/paced_edge.h"
+#include "worker/link/ucx_edge.h"
+#include "worker/model/warm_up.h"
+#include "worker/prefill_role.h"
+#include "worker/service/control_service.h"
+
+namespace runahead {
+namespace {
+
+constexpr int kProtocolVersion = 1;
+
+std::string HostName() {
+  char name[256] = "";
+  if (gethostname(name, sizeof name - 1) != 0) return "localhost";
+  return name;
+}
+
+absl::StatusOr<std::shared_ptr<Device>> OpenDevice(const WorkerOptions& options) {
+  CpuDeviceOptions device;
+  device.threads = options.threads > 0 ? static_cast<int>(options.threads)
+                                       : std::max(1, static_cast<int>(std::thread::hardware_concurrency()));
+  device.compute_dtype = options.dtype == "auto" ? FastestDType()
+                         : options.dtype == "bf16" ? DType::kBF16
+                                                   : DType::kF32;
+  device.emulated_link_gbps = options.emulated_link_gbps;
+  RUNAHEAD_ASSIGN_OR_RETURN(std::shared_ptr<Device> opened, NewCpuDevice(device));
+  LogInfo("device", opened->name(), ", ", device.threads, " threads, ", DTypeName(opened->compute_dtype()),
+          options.dtype == "auto" ? " (the fastest on this CPU)" : "");
+  return opened;
+}
+
+// Every role gets every command and takes what is its own.
+class AllRoles : public ControlHandler {
+ public:
+  void Add(ControlHandler* role) { roles_.push_back(role); }
+  void OnFormLine(const v1::FormLine& line) override {
+    for (ControlHandler* role : roles_) role->OnFormLine(line);
+  }
+  void OnStart(const v1::StartJob& start) override {
+    for (ControlHandler* role : roles_) role->OnStart(start);
+  }
+  void OnCancel(uint64_t job) override {
+    for (ControlHandler* role : roles_) role->OnCancel(job);
+  }
+  void OnRelease(const v1::LeaseId& lease) override {
+    for (ControlHandler* role : roles_) role->OnRelease(lease);
+  }
+  void OnRouterGone() override {
+    for (ControlHandler* role : roles_) role->OnRouterGone();
+  }
+
+ private:
+  std::vector<ControlHandler*> roles_;
+};
+
+}  // namespace
+
+// In the order of construction; destroyed in reverse, services before what they serve.
+struct WorkerProcess::Parts {
+  std::shared_ptr<Device> device;
+  std::shared_ptr<const Model> model;
+  std::unique_ptr<MetricRegistry> metrics;
+  std::unique_ptr<UcxEngine> engine;
+  std::unique_ptr<DecodeRole> decode;
+  std::unique_ptr<PrefillRole> prefill;
+  AllRoles roles;
+  std::unique_ptr<ControlService> control;
+  std::unique_ptr<RpcServer> server;
+  std::unique_ptr<MetricsServer> metrics_server;
+
+  absl::Status LoadModelFor(const WorkerOptions& options);
+  absl::Status StartRoles(const WorkerOptions& options);
+  absl::Status Serve(const WorkerOptions& options);
+  v1::Capabilities CapabilitiesOf(const WorkerOptions& options) const;
+};
+
+absl::Status WorkerProcess::Parts::LoadModelFor(const WorkerOptions& options) {
+  RUNAHEAD_ASSIGN_OR_RETURN(device, OpenDevice(options));
+  RUNAHEAD_ASSIGN_OR_RETURN(std::shared_ptr<const GgufFile> file, GgufFile::Open(options.model));
+  const unsigned uses = (options.prefill() ? kUsePrefill : 0u) | (options.decode() ? kUseDecode : 0u);
+  int tenths_logged = 0;
+  const auto progress = [&](int done, int total) {
+    if (done * 10 / total == tenths_logged) return;
+    tenths_logged = done * 10 / total;
+    LogInfo("model", "loading ", options.model, ": ", 10 * tenths_logged, "%");
+  };
+  RUNAHEAD_ASSIGN_OR_RETURN(model, LoadModel(std::move(file), device, uses, progress));
+  RUNAHEAD_RETURN_IF_ERROR(WarmUp(*model, *device, uses));
+  const ModelConfig& config = model->config();
+  LogInfo("model", config.name, ": ", config.layers, " layers, ", config.hidden, " hidden, ", config.heads, "/",
+          config.kv_heads, " heads, context ", config.context_length);
+  return absl::OkStatus();
+}
+
+absl::Status WorkerProcess::Parts::StartRoles(const WorkerOptions& options) {
+  metrics = std::make_unique<MetricRegistry>("cpu");
+  RUNAHEAD_ASSIGN_OR_RETURN(engine, UcxEngine::Start({.incarnation = RandomBits64()}));
+  if (options.decode()) {
+    RUNAHEAD_ASSIGN_OR_RETURN(decode, DecodeRole::Create(options, *device, model, *engine, *metrics));
+    roles.Add(&decode->control());
+  }
+  if (options.prefill()) {
+    RUNAHEAD_ASSIGN_OR_RETURN(prefill, PrefillRole::Create(options, *device, model, *engine, *metrics));
+    roles.Add(&prefill->control());
+  }
+  return absl::OkStatus();
+}
+
+v1::Capabilities WorkerProcess::Parts::CapabilitiesOf(const WorkerOptions& options) const {
+  const ModelConfig& config = model->config();
+  v1::Capabilities capabilities;
+  capabilities.set_protocol_version(kProtocolVersion);
+  capabilities.set_incarnation(engine->self().incarnation);
+  if (prefill != nullptr) capabilities.add_roles(v1::WORKER_ROLE_PREFILL);
+  if (decode != nullptr) capabilities.add_roles(v1::WORKER_ROLE_DECODE);
+  capabilities.set_name(options.name);
+  capabilities.set_host(HostName());
+  capabilities.set_device(std::string(device->name()));
+  capabilities.set_model_name(config.name);
+  capabilities.set_model_fingerprint(config.fingerprint);
+  capabilities.set_compute_dtype(std::string(DTypeName(device->compute_dtype())));
+  capabilities.set_kv_dtype(std::string(DTypeName(model->attention_shape().kv_dtype)));
+  capabilities.set_context_length(static_cast<int32_t>(config.context_length));
+  capabilities.set_layers(static_cast<int32_t>(config.layers));
+  capabilities.set_kv_row_bytes(static_cast<int32_t>(model->attention_shape().kv_row_bytes()));
+  capabilities.set_link_address(engine->self().address);
+  if (decode != nullptr) capabilities.set_kv_capacity_tokens(decode->capacity_tokens());
+  if (prefill != nullptr) capabilities.set_max_part_tokens(prefill->max_prefix_tokens());
+  return capabilities;
+}
+
+absl::Status WorkerProcess::Parts::Serve(const WorkerOptions& options) {
+  control = std::make_unique<ControlService>(CapabilitiesOf(options), roles);
+  if (prefill != nullptr) {
+    prefill->BindReports([this](v1::ControlReport report) { control->Report(std::move(report)); });
+  }
+  RpcServerOptions rpc;
+  rpc.listen = options.process.listen;
+  rpc.services.push_back(control.get());
+  rpc.health_names.push_back("runahead.v1.Worker");
+  if (decode != nullptr) {
+    rpc.services.push_back(&decode->service());
+    rpc.health_names.push_back("runahead.v1.Decode");
+  }
+  RUNAHEAD_ASSIGN_OR_RETURN(server, RpcServer::Start(rpc));
+  if (decode != nullptr) decode->BindGate(&server->gate());
+  RUNAHEAD_ASSIGN_OR_RETURN(metrics_server, MetricsServer::Start(options.process.metrics_listen, *metrics));
+  server->SetServing(true);
+  LogInfo("main", "serving on ", server->address(), ", metrics on ", metrics_server->address());
+  return absl::OkStatus();
+}
+
+WorkerProcess::WorkerProcess(std::unique_ptr<Parts> parts) : parts_(std::move(parts)) {}
+
+// The control stream ends first: its jobs are cancelled while links still work.
+WorkerProcess::~WorkerProcess() {
+  parts_->metrics_server.reset();
+  parts_->server.reset();
+  parts_->control.reset();
+}
+
+absl::StatusOr<std::unique_ptr<WorkerProcess>> WorkerProcess::Start(const WorkerOptions& options) {
+  auto parts = std::make_unique<Parts>();
+  RUNAHEAD_RETURN_IF_ERROR(parts->LoadModelFor(options));
+  RUNAHEAD_RETURN_IF_ERROR(parts->StartRoles(options));
+  RUNAHEAD_RETURN_IF_ERROR(parts->Serve(options));
+  return std::unique_ptr<WorkerProcess>(new WorkerProcess(std::move(parts)));
+}
+
+const std::string& WorkerProcess::address() const { return parts_->server->address(); }
+const std::string& WorkerProcess::metrics_address() const { return parts_->metrics_server->address(); }
+
+void WorkerProcess::Drain(absl::Duration timeout) { parts_->server->Drain(timeout); }
+
+}  // namespace runahead

@@ -1,0 +1,33 @@
+// A whole worker: model on a device, links, and the roles with their services.
+#pragma once
+
+#include <memory>
+#include <string>
+
+#include "absl/status/statusor.h"
+#include "absl/time/time.h"
+#include "worker/options.h"
+
+namespace runahead {
+
+// Owns everything; made and destroyed by main's thread.
+class WorkerProcess {
+ public:
+  // Loads, warms up, and serves: when this returns, health says SERVING. Errors say what to do.
+  static absl::StatusOr<std::unique_ptr<WorkerProcess>> Start(const WorkerOptions& options);
+  ~WorkerProcess();
+
+  // host:port that were really bound.
+  const std::string& address() const;
+  const std::string& metrics_address() const;
+
+  // Stops taking work and waits for running decodes, at most `timeout`.
+  void Drain(absl::Duration timeout);
+
+ private:
+  struct Parts;
+  explicit WorkerProcess(std::unique_ptr<Parts> parts);
+  const std::unique_ptr<Parts> parts_;
+};
+
+}  // namespace runahead
