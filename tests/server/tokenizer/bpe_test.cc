@@ -1,0 +1,120 @@
+#include "server/tokenizer/bpe.h"
+
+#include <random>
+#include <string>
+
+#include "gmock/gmock.h"
+#include "gtest/gtest.h"
+#include "server/tokenizer/byte_alphabet.h"
+#include "tests/testing/synthetic_gguf.h"
+
+namespace runahead {
+namespace {
+
+using testing::ElementsAre;
+using testing::HasSubstr;
+
+absl::StatusOr<BpeMerges> Build(const std::vector<std::string>& tokens, const std::vector<std::string>& merges) {
+  return BpeMerges::Build(std::vector<std::string_view>(tokens.begin(), tokens.end()),
+                          std::vector<std::string_view>(merges.begin(), merges.end()));
+}
+
+std::vector<int32_t> Encode(const BpeMerges& bpe, std::string_view word) {
+  std::vector<int32_t> ids;
+  bpe.Encode(word, ids);
+  return ids;
+}
+
+TEST(ByteAlphabet, EveryByteComesBack) {
+  std::string all;
+  for (int byte = 0; byte < 256; ++byte) {
+    const std::string one = ByteToAlphabet(static_cast<unsigned char>(byte));
+    EXPECT_EQ(AlphabetToBytes(one), std::string(1, static_cast<char>(byte)));
+    all += one;
+  }
+  EXPECT_EQ(AlphabetToBytes(all).size(), 256u);
+  EXPECT_EQ(ByteToAlphabet(' '), "\u0120");
+  EXPECT_EQ(ByteToAlphabet('\n'), "\u010a");
+  EXPECT_EQ(ByteToAlphabet(0xad), "\u0143");
+}
+
+TEST(ByteAlphabet, WhatIsOutsideStandsForItself) {
+  for (const std::string token : {"你好", "a b", "\u0144", "\xc4", "a\xff"}) EXPECT_EQ(AlphabetToBytes(token), token);
+}
+
+TEST(Bpe, LowestRankFirstThenLeftmost) {
+  const auto bpe = Build({"a", "b", "c", "bc", "ab", "aa"}, {"b c", "a b", "a a"});
+  ASSERT_TRUE(bpe.ok());
+  EXPECT_THAT(Encode(*bpe, "abc"), ElementsAre(0, 3));  // not ab c
+  EXPECT_THAT(Encode(*bpe, "aaa"), ElementsAre(5, 0));
+  EXPECT_THAT(Encode(*bpe, "aaaa"), ElementsAre(5, 5));
+  EXPECT_THAT(Encode(*bpe, ""), ElementsAre());
+}
+
+TEST(Bpe, BytesWithoutTokenAreLeftOutBeforeMerging) {
+  const auto bpe = Build({"a", "b", "ab"}, {"a b"});
+  EXPECT_THAT(Encode(*bpe, "aXb"), ElementsAre(2));
+  EXPECT_THAT(Encode(*bpe, "X"), ElementsAre());
+}
+
+TEST(Bpe, MergesOutsideTheVocabularyAreNamed) {
+  EXPECT_THAT(std::string(Build({"a", "b"}, {"a b"}).status().message()), HasSubstr("merge 0 'a b'"));
+  EXPECT_THAT(std::string(Build({"a", "ab"}, {"a b"}).status().message()), HasSubstr("not in the vocabulary"));
+  EXPECT_THAT(std::string(Build({"a"}, {"a"}).status().message()), HasSubstr("is not a pair"));
+  EXPECT_THAT(std::string(Build({"a"}, {""}).status().message()), HasSubstr("is not a pair"));
+}
+
+// The definition, at leisure: scan for the best pair until there is none.
+std::vector<int32_t> Reference(const SyntheticVocabulary& vocabulary, const std::string& word) {
+  std::vector<std::string> symbols;
+  for (char byte : word) symbols.push_back(ByteToAlphabet(static_cast<unsigned char>(byte)));
+  while (true) {
+    size_t best_rank = vocabulary.merges.size();
+    size_t best = 0;
+    for (size_t i = 0; i + 1 < symbols.size(); ++i) {
+      for (size_t rank = 0; rank < best_rank; ++rank) {
+        if (vocabulary.merges[rank] == symbols[i] + " " + symbols[i + 1]) {
+          best_rank = rank;
+          best = i;
+        }
+      }
+    }
+    if (best_rank == vocabulary.merges.size()) break;
+    symbols[best] += symbols[best + 1];
+    symbols.erase(symbols.begin() + static_cast<int64_t>(best) + 1);
+  }
+  std::vector<int32_t> ids;
+  for (const std::string& symbol : symbols) {
+    for (size_t id = 0; id < vocabulary.tokens.size(); ++id) {
+      if (vocabulary.tokens[id] == symbol) ids.push_back(static_cast<int32_t>(id));
+    }
+  }
+  return ids;
+}
+
+TEST(Bpe, AgreesWithTheDefinitionOnRandomWords) {
+  const SyntheticVocabulary vocabulary = MakeSyntheticVocabulary(450);
+  const auto bpe = Build(vocabulary.tokens, vocabulary.merges);
+  ASSERT_TRUE(bpe.ok()) << bpe.status();
+  std::mt19937 random(5);
+  for (int round = 0; round < 300; ++round) {
+    std::string word;
+    for (size_t n = random() % 16; n > 0; --n) word += " theinaorgf"[random() % 11];
+    EXPECT_EQ(Encode(*bpe, word), Reference(vocabulary, word)) << word;
+  }
+}
+
+// Quadratic merging would take minutes here and run into the test's time limit.
+TEST(Bpe, AMegabyteInOneWord) {
+  const SyntheticVocabulary vocabulary = MakeSyntheticVocabulary(2000);
+  const auto bpe = Build(vocabulary.tokens, vocabulary.merges);
+  std::string word;
+  while (word.size() < (1 << 20)) word += "aatheb";
+  const std::vector<int32_t> ids = Encode(*bpe, word);
+  std::string back;
+  for (int32_t id : ids) back += AlphabetToBytes(vocabulary.tokens[static_cast<size_t>(id)]);
+  EXPECT_EQ(back, word);
+}
+
+}  // namespace
+}  // namespace runahead

@@ -1,0 +1,92 @@
+#include "server/tokenizer/pre_tokenizer.h"
+
+#include <random>
+
+#include "gmock/gmock.h"
+#include "gtest/gtest.h"
+
+namespace runahead {
+namespace {
+
+using testing::ElementsAre;
+using testing::HasSubstr;
+
+std::vector<std::string> Words(std::string_view rule, std::string_view text) {
+  const auto words = PreTokenizer::Create(rule)->Split(text);
+  EXPECT_TRUE(words.ok()) << words.status();
+  return std::vector<std::string>(words->begin(), words->end());
+}
+
+TEST(PreTokenizer, UnknownRuleNamesItselfAndTheKnown) {
+  const absl::Status status = PreTokenizer::Create("tekken").status();
+  EXPECT_EQ(status.code(), absl::StatusCode::kInvalidArgument);
+  EXPECT_THAT(std::string(status.message()), HasSubstr("'tekken'"));
+  EXPECT_THAT(std::string(status.message()), HasSubstr("smollm, starcoder, gpt-2, default, llama-bpe, qwen2"));
+}
+
+TEST(PreTokenizer, Gpt2) {
+  EXPECT_THAT(Words("gpt-2", "I'm here, it's 2024!"), ElementsAre("I", "'m", " here", ",", " it", "'s", " 2024", "!"));
+  EXPECT_THAT(Words("gpt-2", "a  b \n\n c  "), ElementsAre("a", " ", " b", " \n\n", " c", "  "));
+  EXPECT_THAT(Words("gpt-2", "DON'T"), ElementsAre("DON", "'", "T"));  // contractions in small letters only
+  EXPECT_EQ(Words("default", "x 12"), Words("gpt-2", "x 12"));
+}
+
+TEST(PreTokenizer, SmolLmCutsDigitsFirst) {
+  EXPECT_THAT(Words("smollm", "in 2024"), ElementsAre("in", " ", "2", "0", "2", "4"));
+  EXPECT_THAT(Words("smollm", "a   1"), ElementsAre("a", "   ", "1"));  // look-ahead ends at the digit
+  EXPECT_THAT(Words("smollm", "x²٣Ⅷ"), ElementsAre("x", "²", "٣", "Ⅷ"));
+}
+
+TEST(PreTokenizer, LlamaThree) {
+  EXPECT_THAT(Words("llama-bpe", "DON'T 12345 (x)\n\n y"),
+              ElementsAre("DON", "'T", " ", "123", "45", " (", "x", ")\n\n", " y"));
+  EXPECT_THAT(Words("llama-bpe", "a \n b"), ElementsAre("a", " \n", " b"));
+}
+
+TEST(PreTokenizer, Qwen2CutsEveryDigit) {
+  EXPECT_THAT(Words("qwen2", "v12.5"), ElementsAre("v", "1", "2", ".", "5"));
+}
+
+TEST(PreTokenizer, UnicodeSpacesAndLetters) {
+  EXPECT_THAT(Words("gpt-2", "a\u00a0b\u3000c"), ElementsAre("a", "\u00a0", "b", "\u3000", "c"));
+  EXPECT_THAT(Words("gpt-2", "xin chào 你好"), ElementsAre("xin", " chào", " 你好"));
+  EXPECT_THAT(Words("gpt-2", "a\u180eb"), ElementsAre("a", "\u180e", "b"));  // no space since Unicode 6.3 ...
+  EXPECT_THAT(Words("gpt-2", "!\u180e!"), ElementsAre("!\u180e!"));          // ... but like punctuation
+}
+
+TEST(PreTokenizer, InvalidBytesAreWordsOfTheirOwn) {
+  EXPECT_THAT(Words("smollm",
+                    "ab\xff\xfe"
+                    "cd\xc3"),
+              ElementsAre("ab", "\xff\xfe", "cd", "\xc3"));
+}
+
+TEST(PreTokenizer, WordsJoinedAreTheText) {
+  std::mt19937 random(3);
+  const std::string likely[] = {"a", "'s", " ", "\n", "\r\n", "1", "!", "é", "你", "😀", "\u00a0", "\xff", "\xc3", "\t"};
+  for (const char* rule : {"smollm", "starcoder", "gpt-2", "default", "llama-bpe", "qwen2"}) {
+    for (int round = 0; round < 500; ++round) {
+      std::string text;
+      for (int i = 0; i < 15; ++i) text += likely[random() % std::size(likely)];
+      std::string joined;
+      for (const std::string& word : Words(rule, text)) {
+        EXPECT_FALSE(word.empty());
+        joined += word;
+      }
+      EXPECT_EQ(joined, text) << rule;
+    }
+  }
+}
+
+TEST(PreTokenizer, MegabytesOfOneKind) {
+  for (const char* rule : {"smollm", "llama-bpe"}) {
+    for (const char c : {'a', ' ', '\n', '!', '1', '\xff'}) {
+      size_t bytes = 0;
+      for (const std::string& word : Words(rule, std::string(1 << 20, c) + "x")) bytes += word.size();
+      EXPECT_EQ(bytes, (1u << 20) + 1) << rule << " " << static_cast<int>(c);
+    }
+  }
+}
+
+}  // namespace
+}  // namespace runahead
