@@ -13,7 +13,7 @@ class MonotonicClock final : public Clock {
     return start_ + absl::FromChrono(std::chrono::steady_clock::now() - start_monotonic_);
   }
 
-  void WaitUntil(Mutex& mu, CondVar& changed, absl::Time until) override {
+  void WaitUntil(Mutex& mu, CondVar& changed, absl::Time until) override RUNAHEAD_REQUIRES(mu) {
     const absl::Duration left = until == absl::InfiniteFuture() ? absl::InfiniteDuration() : until - Now();
     if (left > absl::ZeroDuration()) changed.WaitFor(mu, left);
   }

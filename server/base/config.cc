@@ -264,9 +264,9 @@ void ConfigSchema::Strings(std::string key, std::vector<std::string>* values, Li
        .is_list = true,
        .set = [values, limits](const ConfigValue& given) -> absl::Status {
          if (given.kind != ConfigValue::Kind::kList) return Refuse("is not a list");
-         RUNAHEAD_RETURN_IF_ERROR(config_internal::CheckItems(given.list.size(), limits));
+         RUNAHEAD_RETURN_IF_ERROR(config_internal::CheckItems(given.items.size(), limits));
          std::vector<std::string> texts;
-         for (ConfigValue item : given.list) {
+         for (ConfigValue item : given.items) {
            item.quoted = false;
            RUNAHEAD_ASSIGN_OR_RETURN(texts.emplace_back(), Plain(item));
          }
@@ -301,7 +301,8 @@ absl::Status ConfigSchema::Apply(const ConfigValue& map) {
     return Refuse(absl::StrCat(map.where, ": not a map; allowed: lines of 'key: value'"));
   }
   absl::flat_hash_set<std::string> seen;
-  for (const auto& [name, value] : map.map) {
+  for (const ConfigValue& value : map.items) {
+    const std::string& name = value.key;
     const ConfigKey* key = Find(name);
     if (key == nullptr) return Refuse(absl::StrCat(value.where, ": ", prefix_, Shorten(name), ": ", UnknownKey(name)));
     if (key->flag_only)

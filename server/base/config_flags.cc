@@ -31,7 +31,8 @@ absl::StatusOr<ConfigValue> ParseMap(const std::string& where, const std::string
       return absl::InvalidArgumentError(
           absl::StrCat(where, ": '", pair, "' is not key=value; allowed: key=value,key=value"));
     }
-    value.map.emplace_back(parts.first, Scalar(where, parts.second));
+    value.items.push_back(Scalar(where, parts.second));
+    value.items.back().key = parts.first;
   }
   return value;
 }
@@ -48,9 +49,9 @@ absl::StatusOr<ConfigValue> FlagValue(const ConfigKey& key, const std::vector<st
   value.where = where;
   for (const std::string& text : texts) {
     if (key.is_maps) {
-      RUNAHEAD_ASSIGN_OR_RETURN(value.list.emplace_back(), ParseMap(where, text));
+      RUNAHEAD_ASSIGN_OR_RETURN(value.items.emplace_back(), ParseMap(where, text));
     } else {
-      value.list.push_back(Scalar(where, text));
+      value.items.push_back(Scalar(where, text));
     }
   }
   return value;

@@ -32,19 +32,19 @@ ConfigKey MapsKey(std::string name, ListLimits limits, std::string doc, const Co
   const std::string allowed =
       absl::StrCat("a list of ", DescribeCount(limits), " maps, each with ", DescribeItem(example));
   auto set = [name, limits, allowed, clear = std::move(clear), add = std::move(add)](const ConfigValue& given) {
-    absl::Status problem = given.kind == ConfigValue::Kind::kList ? CheckItems(given.list.size(), limits)
+    absl::Status problem = given.kind == ConfigValue::Kind::kList ? CheckItems(given.items.size(), limits)
                                                                   : absl::InvalidArgumentError("is not a list");
     if (!problem.ok()) {
       return absl::InvalidArgumentError(
           absl::StrCat(given.where, ": ", name, ": ", problem.message(), "; allowed: ", allowed));
     }
     clear();
-    for (size_t i = 0; i < given.list.size(); ++i) {
+    for (size_t i = 0; i < given.items.size(); ++i) {
       ConfigSchema item;
       item.SetKeyPrefix(absl::StrCat(name, "[", i, "]."));
       add(item);
-      RUNAHEAD_RETURN_IF_ERROR(item.Apply(given.list[i]));
-      RUNAHEAD_RETURN_IF_ERROR(item.Finish(given.list[i].where));
+      RUNAHEAD_RETURN_IF_ERROR(item.Apply(given.items[i]));
+      RUNAHEAD_RETURN_IF_ERROR(item.Finish(given.items[i].where));
     }
     return absl::OkStatus();
   };

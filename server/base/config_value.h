@@ -3,7 +3,6 @@
 #pragma once
 
 #include <string>
-#include <utility>
 #include <vector>
 
 namespace runahead {
@@ -12,11 +11,11 @@ struct ConfigValue {
   enum class Kind { kNull, kScalar, kList, kMap };
 
   Kind kind = Kind::kNull;
-  std::string where;    // "router.yaml:12" or "--max-queue"; stands before every complaint about it
-  std::string scalar;   // kScalar
-  bool quoted = false;  // kScalar: a string even if it looks like a number
-  std::vector<ConfigValue> list;
-  std::vector<std::pair<std::string, ConfigValue>> map;  // in the order written; keys may repeat
+  std::string where;               // "router.yaml:12" or "--max-queue"; stands before every complaint about it
+  std::string key;                 // where it is an item of a map
+  std::string scalar;              // kScalar
+  bool quoted = false;             // kScalar: a string even if it looks like a number
+  std::vector<ConfigValue> items;  // kList, kMap: in the order written; a map's keys may repeat
 };
 
 }  // namespace runahead

@@ -39,7 +39,7 @@ class Converter {
       case YAML::NodeType::Sequence:
         value.kind = ConfigValue::Kind::kList;
         for (const YAML::Node& item : node) {
-          RUNAHEAD_ASSIGN_OR_RETURN(value.list.emplace_back(), Convert(item, depth + 1));
+          RUNAHEAD_ASSIGN_OR_RETURN(value.items.emplace_back(), Convert(item, depth + 1));
         }
         break;
       case YAML::NodeType::Map:
@@ -50,7 +50,8 @@ class Converter {
           }
           RUNAHEAD_ASSIGN_OR_RETURN(ConfigValue item, Convert(entry.second, depth + 1));
           item.where = Where(entry.first);  // the line of the key: where an editor should go
-          value.map.emplace_back(entry.first.Scalar(), std::move(item));
+          item.key = entry.first.Scalar();
+          value.items.push_back(std::move(item));
         }
         break;
     }
