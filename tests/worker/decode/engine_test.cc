@@ -1,0 +1,464 @@
+#include "worker/decode/engine.h"
+
+#include <algorithm>
+#include <atomic>
+#include <memory>
+#include <optional>
+#include <random>
+#include <thread>
+#include <utility>
+#include <vector>
+
+#include "absl/strings/str_cat.h"
+#include "gmock/gmock.h"
+#include "gtest/gtest.h"
+#include "tests/testing/fake_clock.h"
+#include "tests/testing/fake_device.h"
+#include "tests/worker/decode/hash_model.h"
+
+namespace runahead {
+namespace {
+
+using ::testing::ElementsAre;
+using testing::FakeClock;
+using testing::FakeDevice;
+using testing::HashModel;
+using ::testing::HasSubstr;
+using ::testing::IsEmpty;
+
+class CollectingSink final : public DecodeSink {
+ public:
+  void OnToken(Sampled token) override {
+    MutexLock lock(mu_);
+    EXPECT_FALSE(end_.has_value());
+    tokens_.push_back(std::move(token));
+    changed_.NotifyAll();
+  }
+  void OnEnd(absl::Status status) override {
+    MutexLock lock(mu_);
+    EXPECT_FALSE(end_.has_value());
+    end_ = std::move(status);
+    changed_.NotifyAll();
+  }
+  absl::Status AwaitEnd() {
+    MutexLock lock(mu_);
+    while (!end_.has_value()) changed_.Wait(mu_);
+    return *end_;
+  }
+  void AwaitTokens(size_t count) {
+    MutexLock lock(mu_);
+    while (tokens_.size() < count && !end_.has_value()) changed_.Wait(mu_);
+  }
+  std::vector<int32_t> ids() {
+    MutexLock lock(mu_);
+    std::vector<int32_t> ids;
+    for (const Sampled& token : tokens_) ids.push_back(token.id);
+    return ids;
+  }
+  std::vector<Sampled> tokens() {
+    MutexLock lock(mu_);
+    return tokens_;
+  }
+
+ private:
+  Mutex mu_;
+  CondVar changed_;
+  std::vector<Sampled> tokens_ RUNAHEAD_GUARDED_BY(mu_);
+  std::optional<absl::Status> end_ RUNAHEAD_GUARDED_BY(mu_);
+};
+
+// A door that starts open; while it is shut, whoever comes waits until it is let through.
+class Door {
+ public:
+  void Shut() { Set(0); }
+  void LetPass(int count) { Set(count); }
+  void Open() { Set(kAll); }
+  void Pass() {
+    MutexLock lock(mu_);
+    ++came_;
+    changed_.NotifyAll();
+    while (let_ == 0) changed_.Wait(mu_);
+    if (let_ != kAll) --let_;
+  }
+  // Until somebody has come to the door `count` times in all.
+  void AwaitComing(int count) {
+    MutexLock lock(mu_);
+    while (came_ < count) changed_.Wait(mu_);
+  }
+
+ private:
+  static constexpr int kAll = -1;
+  void Set(int let) {
+    MutexLock lock(mu_);
+    let_ = let;
+    changed_.NotifyAll();
+  }
+  Mutex mu_;
+  CondVar changed_;
+  int let_ RUNAHEAD_GUARDED_BY(mu_) = kAll;
+  int came_ RUNAHEAD_GUARDED_BY(mu_) = 0;
+};
+
+// What a sequence must emit, from its ids alone.
+std::vector<int32_t> Expected(const DecodeSequence& sequence) {
+  std::vector<int32_t> ids = sequence.prompt_ids, output;
+  ids.push_back(sequence.first_token);
+  const auto stop = [&](int32_t id) { return std::count(sequence.stop_ids.begin(), sequence.stop_ids.end(), id) > 0; };
+  while (!stop(ids.back()) && static_cast<int64_t>(ids.size() - sequence.prompt_ids.size()) < sequence.max_tokens) {
+    const absl::StatusOr<Sampled> sampled =
+        SampleToken(HashModel::Expected(ids), sequence.sampling, ids, sequence.prompt_ids.size(), ids.size());
+    RUNAHEAD_CHECK(sampled.ok());
+    ids.push_back(sampled->id);
+    output.push_back(sampled->id);
+  }
+  return output;
+}
+
+class DecodeEngineTest : public ::testing::Test {
+ protected:
+  DecodeEngineTest() {
+    model_ = std::make_shared<HashModel>(device_);
+    model_->on_forward = [this](const ForwardBatch&) { door_.Pass(); };
+    model_->fail = [this] { return fail_ ? absl::InvalidArgumentError("the fake has had enough") : absl::OkStatus(); };
+    absl::StatusOr<std::unique_ptr<KvStore>> store =
+        KvStore::Create({HashModel::kLayers, 16, 64 * kKvBlockTokens, 5}, device_, clock_);
+    RUNAHEAD_CHECK(store.ok());
+    store_ = *std::move(store);
+    MakeEngine(16);
+  }
+
+  void MakeEngine(int64_t max_batch) {
+    engine_ = nullptr;
+    DecodeEngineOptions options;
+    options.max_batch = max_batch;
+    options.on_step = [this](const DecodeStep& step) {
+      largest_step_ = std::max<int64_t>(largest_step_, step.batch_size);
+    };
+    absl::StatusOr<std::unique_ptr<DecodeEngine>> engine =
+        DecodeEngine::Create(device_, model_, *store_, std::move(options), clock_);
+    RUNAHEAD_CHECK(engine.ok());
+    engine_ = *std::move(engine);
+  }
+
+  DecodeSequence MakeSequence(int seed, int64_t prompt, int64_t max_tokens) {
+    std::mt19937 random(seed);
+    DecodeSequence sequence;
+    for (int64_t i = 0; i < prompt; ++i) sequence.prompt_ids.push_back(random() % (HashModel::kVocab - 1));
+    sequence.first_token = random() % (HashModel::kVocab - 1);
+    sequence.max_tokens = max_tokens;
+    const absl::StatusOr<LeaseId> lease = store_->Reserve(prompt, prompt + max_tokens);
+    RUNAHEAD_CHECK(lease.ok());
+    sequence.lease = *lease;
+    return sequence;
+  }
+
+  // What the hand-off brings.
+  void FillLayer(const DecodeSequence& sequence, int64_t layer) {
+    const int64_t prompt = static_cast<int64_t>(sequence.prompt_ids.size());
+    absl::StatusOr<KvStore::Write> write = store_->BeginWrite(sequence.lease, layer, 0, prompt);
+    if (!write.ok()) return;  // the lease was given back already
+    int64_t position = 0;
+    for (const BufferRef& ref : write->destination()) {
+      for (size_t offset = 0; offset < ref.size; offset += 16, ++position) {
+        HashModel::WriteRow(ref.data() + offset, layer, position, sequence.prompt_ids[position]);
+      }
+    }
+    write->Commit().IgnoreError();
+  }
+  void Fill(const DecodeSequence& sequence) {
+    for (int64_t layer = 0; layer < HashModel::kLayers; ++layer) FillLayer(sequence, layer);
+  }
+
+  std::shared_ptr<CollectingSink> Add(const DecodeSequence& sequence) {
+    auto sink = std::make_shared<CollectingSink>();
+    const absl::StatusOr<SequenceNumber> number = engine_->Add(sequence, sink);
+    EXPECT_TRUE(number.ok()) << number.status();
+    last_added_ = number.value_or(0);
+    return sink;
+  }
+
+  void ExpectNothingHeld() {
+    EXPECT_EQ(store_->stats().leases, 0);
+    EXPECT_EQ(store_->stats().used_bytes, 0);
+  }
+
+  FakeDevice device_;
+  FakeClock clock_;
+  Door door_;
+  std::atomic<bool> fail_{false};
+  std::atomic<int64_t> largest_step_{0};
+  SequenceNumber last_added_ = 0;
+  std::shared_ptr<HashModel> model_;
+  std::unique_ptr<KvStore> store_;
+  std::unique_ptr<DecodeEngine> engine_;
+};
+
+TEST_F(DecodeEngineTest, EmitsTheTokensAfterTheFirstOne) {
+  const DecodeSequence sequence = MakeSequence(1, 300, 20);
+  Fill(sequence);
+  const auto sink = Add(sequence);
+  EXPECT_EQ(sink->AwaitEnd(), absl::OkStatus());
+  EXPECT_EQ(sink->ids(), Expected(sequence));
+  EXPECT_EQ(sink->ids().size(), 19u);
+  ExpectNothingHeld();
+}
+
+TEST_F(DecodeEngineTest, WaitsForKvWithoutHoldingUpOthers) {
+  const DecodeSequence late = MakeSequence(2, 40, 5), ready = MakeSequence(3, 30, 5);
+  const auto late_sink = Add(late);
+  FillLayer(late, 0);
+  Fill(ready);
+  EXPECT_EQ(Add(ready)->AwaitEnd(), absl::OkStatus());
+  EXPECT_THAT(late_sink->ids(), IsEmpty());
+  Fill(late);
+  EXPECT_EQ(late_sink->AwaitEnd(), absl::OkStatus());
+  EXPECT_EQ(late_sink->ids(), Expected(late));
+  ExpectNothingHeld();
+}
+
+TEST_F(DecodeEngineTest, SixteenTogetherGiveWhatEachGivesAlone) {
+  std::vector<DecodeSequence> sequences;
+  for (int i = 0; i < 16; ++i) {
+    sequences.push_back(MakeSequence(100 + i, 1 + 53 * i, 4 + 7 * (i % 5)));
+    SamplingOptions& sampling = sequences.back().sampling;
+    if (i % 3 == 1) sampling.temperature = 0.7f, sampling.top_p = 0.9f, sampling.seed = i;
+    if (i % 3 == 2) sampling.repetition_penalty = 1.2f, sampling.frequency_penalty = 0.3f;
+    if (i % 4 == 3) sampling.logprobs = 2;
+  }
+  const auto run = [&](const DecodeSequence& sequence) {
+    Fill(sequence);
+    return Add(sequence);
+  };
+  // The first step is held until all are there, so that they really run together.
+  door_.Shut();
+  std::vector<std::shared_ptr<CollectingSink>> sinks;
+  for (const DecodeSequence& sequence : sequences) sinks.push_back(run(sequence));
+  door_.Open();
+  for (int i = 0; i < 16; ++i) {
+    EXPECT_EQ(sinks[i]->AwaitEnd(), absl::OkStatus());
+    EXPECT_EQ(sinks[i]->ids(), Expected(sequences[i])) << i;
+    for (const Sampled& token : sinks[i]->tokens()) {
+      ASSERT_EQ(token.logprobs.size(), i % 4 == 3 ? 3u : 0u);
+      EXPECT_TRUE(token.logprobs.empty() || token.logprobs[0].id == token.id);
+    }
+  }
+  EXPECT_GE(largest_step_, 15);
+  ExpectNothingHeld();
+}
+
+TEST_F(DecodeEngineTest, AStepIsNeverLargerThanMaxBatchAndTheRestWaits) {
+  MakeEngine(3);
+  std::vector<std::shared_ptr<CollectingSink>> sinks;
+  std::vector<DecodeSequence> sequences;
+  for (int i = 0; i < 10; ++i) {
+    sequences.push_back(MakeSequence(i, 20, 6));
+    Fill(sequences.back());
+    sinks.push_back(Add(sequences.back()));
+  }
+  for (int i = 0; i < 10; ++i) {
+    EXPECT_EQ(sinks[i]->AwaitEnd(), absl::OkStatus());
+    EXPECT_EQ(sinks[i]->ids(), Expected(sequences[i]));
+  }
+  EXPECT_EQ(largest_step_, 3);
+  ExpectNothingHeld();
+}
+
+TEST_F(DecodeEngineTest, AStopIdIsTheLastToken) {
+  DecodeSequence sequence = MakeSequence(4, 10, 30);
+  const std::vector<int32_t> all = Expected(sequence);
+  sequence.stop_ids = {59, all[5]};
+  const std::vector<int32_t> expected = Expected(sequence);
+  ASSERT_LT(expected.size(), all.size());
+  Fill(sequence);
+  const auto sink = Add(sequence);
+  EXPECT_EQ(sink->AwaitEnd(), absl::OkStatus());
+  EXPECT_EQ(sink->ids(), expected);
+  EXPECT_EQ(sink->ids().back(), all[5]);
+}
+
+TEST_F(DecodeEngineTest, EndsAtOnceWhenTheFirstTokenWasTheLast) {
+  const DecodeSequence one = MakeSequence(5, 10, 1);
+  DecodeSequence stopped = MakeSequence(6, 10, 9);
+  stopped.stop_ids = {stopped.first_token};
+  for (const DecodeSequence& sequence : {one, stopped}) {
+    const auto sink = Add(sequence);  // no KV has come, and none is needed
+    EXPECT_EQ(sink->AwaitEnd(), absl::OkStatus());
+    EXPECT_THAT(sink->ids(), IsEmpty());
+  }
+  ExpectNothingHeld();
+}
+
+TEST_F(DecodeEngineTest, CancelEndsASequenceWhileItRunsOrWaits) {
+  const DecodeSequence running = MakeSequence(7, 10, 1500), waiting = MakeSequence(8, 10, 20);
+  Fill(running);
+  const auto waiting_sink = Add(waiting);
+  engine_->Cancel(last_added_);
+  EXPECT_EQ(waiting_sink->AwaitEnd().code(), absl::StatusCode::kCancelled);
+  door_.LetPass(3);
+  const auto sink = Add(running);
+  door_.AwaitComing(4);
+  engine_->Cancel(last_added_);
+  door_.Open();
+  EXPECT_EQ(sink->AwaitEnd().code(), absl::StatusCode::kCancelled);
+  engine_->Cancel(last_added_);
+  engine_->Cancel(12345);
+  const std::vector<int32_t> ids = sink->ids(), expected = Expected(running);
+  EXPECT_TRUE(std::equal(ids.begin(), ids.end(), expected.begin()));
+  EXPECT_EQ(ids.size(), 4u) << "the step under way, and no other";
+  ExpectNothingHeld();
+}
+
+TEST_F(DecodeEngineTest, LogitsThatAreNotFiniteEndOnlyTheirSequence) {
+  DecodeSequence greedy = MakeSequence(9, 10, 5), drawn = MakeSequence(10, 10, 5);
+  const DecodeSequence healthy = MakeSequence(11, 10, 5);
+  greedy.first_token = drawn.first_token = HashModel::kPoison;
+  drawn.sampling.temperature = 1;
+  door_.Shut();
+  std::vector<std::shared_ptr<CollectingSink>> sinks;
+  for (const DecodeSequence& sequence : {healthy, greedy, drawn}) {
+    Fill(sequence);
+    sinks.push_back(Add(sequence));
+  }
+  door_.Open();
+  EXPECT_EQ(sinks[0]->AwaitEnd(), absl::OkStatus());
+  EXPECT_EQ(sinks[0]->ids(), Expected(healthy));
+  for (const int i : {1, 2}) {
+    EXPECT_EQ(sinks[i]->AwaitEnd().code(), absl::StatusCode::kInternal);
+    EXPECT_THAT(sinks[i]->ids(), IsEmpty());
+  }
+  ExpectNothingHeld();
+}
+
+TEST_F(DecodeEngineTest, AFailedStepEndsItsSequencesAndTheNextOnesRun) {
+  const DecodeSequence first = MakeSequence(12, 10, 5), second = MakeSequence(13, 10, 5);
+  Fill(first);
+  fail_ = true;
+  const absl::Status end = Add(first)->AwaitEnd();
+  EXPECT_EQ(end.code(), absl::StatusCode::kInternal);
+  EXPECT_THAT(end.ToString(), HasSubstr("the fake has had enough"));
+  fail_ = false;
+  Fill(second);
+  EXPECT_EQ(Add(second)->AwaitEnd(), absl::OkStatus());
+  ExpectNothingHeld();
+}
+
+TEST_F(DecodeEngineTest, ExpiryTakesAWaitingLeaseButNeverAnOpenOne) {
+  MakeEngine(1);
+  const DecodeSequence running = MakeSequence(14, 10, 100), queued = MakeSequence(15, 10, 5),
+                       incomplete = MakeSequence(16, 10, 5);
+  Fill(running);
+  Fill(queued);
+  door_.Shut();
+  const auto running_sink = Add(running);
+  door_.AwaitComing(1);
+  const auto incomplete_sink = Add(incomplete), queued_sink = Add(queued);
+  door_.LetPass(1);
+  door_.AwaitComing(2);  // the loop has read of the two, and the queued one is open
+  clock_.Advance(absl::Minutes(5));
+  EXPECT_EQ(store_->ReapExpired(), 1);
+  door_.Open();
+  EXPECT_THAT(incomplete_sink->AwaitEnd().ToString(), HasSubstr("expired"));
+  EXPECT_EQ(running_sink->AwaitEnd(), absl::OkStatus());
+  EXPECT_EQ(queued_sink->AwaitEnd(), absl::OkStatus());
+  EXPECT_EQ(queued_sink->ids(), Expected(queued));
+  ExpectNothingHeld();
+}
+
+TEST_F(DecodeEngineTest, RefusesWhatCannotBeAndGivesTheLeaseBack) {
+  const auto refused = [&](const std::function<void(DecodeSequence&)>& spoil, absl::StatusCode code) {
+    DecodeSequence sequence = MakeSequence(17, 10, 5);
+    spoil(sequence);
+    const absl::StatusOr<SequenceNumber> number = engine_->Add(sequence, std::make_shared<CollectingSink>());
+    EXPECT_EQ(number.status().code(), code);
+    ExpectNothingHeld();
+    return number.status().ToString();
+  };
+  const auto invalid = absl::StatusCode::kInvalidArgument;
+  EXPECT_THAT(refused([](DecodeSequence& s) { s.prompt_ids[3] = 61; }, invalid), HasSubstr("prompt_ids[3]"));
+  EXPECT_THAT(refused([](DecodeSequence& s) { s.first_token = -1; }, invalid), HasSubstr("first_token"));
+  EXPECT_THAT(refused([](DecodeSequence& s) { s.prompt_ids.clear(); }, invalid), HasSubstr("prompt_ids"));
+  EXPECT_THAT(refused([](DecodeSequence& s) { s.max_tokens = 0; }, invalid), HasSubstr("max_tokens"));
+  EXPECT_THAT(refused([](DecodeSequence& s) { s.max_tokens = 1991; }, absl::StatusCode::kOutOfRange),
+              HasSubstr("context is 2000"));
+}
+
+TEST_F(DecodeEngineTest, RefusesWhatTheLeaseWasNotReservedFor) {
+  DecodeSequence longer = MakeSequence(18, 10, 5), other = MakeSequence(19, 10, 5), unknown = MakeSequence(20, 10, 5);
+  longer.max_tokens = 6;
+  other.prompt_ids.pop_back();
+  for (const DecodeSequence& sequence : {longer, other}) {
+    for (int64_t layer = 0; layer < HashModel::kLayers; ++layer) {
+      absl::StatusOr<KvStore::Write> write = store_->BeginWrite(sequence.lease, layer, 0, 10);
+      ASSERT_TRUE(write->Commit().ok());
+    }
+    EXPECT_EQ(Add(sequence)->AwaitEnd().code(), absl::StatusCode::kInvalidArgument);
+  }
+  store_->Release(unknown.lease);
+  EXPECT_EQ(Add(unknown)->AwaitEnd().code(), absl::StatusCode::kNotFound);
+  ExpectNothingHeld();
+}
+
+TEST_F(DecodeEngineTest, ALeaseIsDecodedOnce) {
+  const DecodeSequence sequence = MakeSequence(21, 10, 5);
+  const auto sink = Add(sequence);
+  EXPECT_EQ(engine_->Add(sequence, std::make_shared<CollectingSink>()).status().code(),
+            absl::StatusCode::kFailedPrecondition);
+  Fill(sequence);
+  EXPECT_EQ(sink->AwaitEnd(), absl::OkStatus());
+  EXPECT_EQ(sink->ids(), Expected(sequence));
+}
+
+TEST_F(DecodeEngineTest, DestructionEndsWhatIsLeft) {
+  const DecodeSequence running = MakeSequence(22, 10, 1500), waiting = MakeSequence(23, 10, 5);
+  Fill(running);
+  const auto running_sink = Add(running), waiting_sink = Add(waiting);
+  running_sink->AwaitTokens(2);
+  engine_ = nullptr;
+  EXPECT_EQ(running_sink->AwaitEnd().code(), absl::StatusCode::kUnavailable);
+  EXPECT_EQ(waiting_sink->AwaitEnd().code(), absl::StatusCode::kUnavailable);
+  ExpectNothingHeld();
+}
+
+TEST_F(DecodeEngineTest, RefusesAStoreThatDoesNotFitTheModel) {
+  absl::StatusOr<std::unique_ptr<KvStore>> other = KvStore::Create({2, 16, 512, 5}, device_, clock_);
+  ASSERT_TRUE(other.ok());
+  EXPECT_EQ(DecodeEngine::Create(device_, model_, **other, {}).status().code(), absl::StatusCode::kInvalidArgument);
+  EXPECT_EQ(DecodeEngine::Create(device_, model_, *store_, {0, {}}).status().code(),
+            absl::StatusCode::kInvalidArgument);
+}
+
+// Several clients add, cancel, abandon and fill at random; whoever ends well has its own tokens.
+TEST_F(DecodeEngineTest, RandomJoinsAndLeavesMixNothingUp) {
+  MakeEngine(5);
+  std::vector<std::thread> clients;
+  for (int client = 0; client < 4; ++client) {
+    clients.emplace_back([this, client] {
+      std::mt19937 random(client);
+      for (int round = 0; round < 25; ++round) {
+        DecodeSequence sequence = MakeSequence(1000 * client + round, 1 + random() % 600, 1 + random() % 25);
+        if (random() % 2) sequence.sampling.temperature = 1, sequence.sampling.seed = random();
+        const int fate = random() % 6;
+        if (fate % 2) Fill(sequence);
+        auto sink = std::make_shared<CollectingSink>();
+        const absl::StatusOr<SequenceNumber> number = engine_->Add(sequence, sink);
+        ASSERT_TRUE(number.ok());
+        if (fate == 0) store_->Release(sequence.lease);
+        if (fate == 1) sink->AwaitTokens(random() % 5);
+        if (fate == 1 || fate == 2) engine_->Cancel(*number);
+        if (fate % 2 == 0) Fill(sequence);
+        const absl::Status end = sink->AwaitEnd();
+        const std::vector<int32_t> ids = sink->ids(), expected = Expected(sequence);
+        ASSERT_LE(ids.size(), expected.size());
+        EXPECT_TRUE(std::equal(ids.begin(), ids.end(), expected.begin()));
+        EXPECT_TRUE(!end.ok() || ids.size() == expected.size());
+        EXPECT_TRUE(fate <= 2 || end.ok()) << end;
+      }
+    });
+  }
+  for (std::thread& client : clients) client.join();
+  EXPECT_LE(largest_step_, 5);
+  ExpectNothingHeld();
+}
+
+}  // namespace
+}  // namespace runahead

@@ -1,0 +1,275 @@
+#include "worker/decode/engine.h"
+
+#include <algorithm>
+#include <optional>
+#include <utility>
+
+#include "absl/container/flat_hash_set.h"
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_format.h"
+#include "kernels/base/mutex.h"
+#include "kernels/base/status_macros.h"
+#include "worker/decode/store_port.h"
+
+namespace runahead {
+
+struct DecodeEngine::Active {
+  DecodeSequence request;
+  std::shared_ptr<DecodeSink> sink;
+  std::vector<int32_t> ids;  // prompt and output so far; KV of all but the last is in the store
+  std::optional<KvStore::Sequence> kv;
+
+  bool Finished() const {
+    const int64_t output = static_cast<int64_t>(ids.size() - request.prompt_ids.size());
+    const std::vector<int32_t>& stops = request.stop_ids;
+    return output >= request.max_tokens || std::find(stops.begin(), stops.end(), ids.back()) != stops.end();
+  }
+};
+
+// What other threads have to say to the loop.
+struct DecodeEngine::Inbox {
+  struct Completed {
+    SequenceNumber number = 0;
+    absl::Status status;
+  };
+  struct Letters {
+    std::vector<std::pair<SequenceNumber, std::unique_ptr<Active>>> added;
+    std::vector<Completed> completed;  // of sequences added earlier, or by the same letters
+    std::vector<SequenceNumber> cancelled;
+    bool stop = false;
+    bool empty() const { return added.empty() && completed.empty() && cancelled.empty() && !stop; }
+  };
+
+  Mutex mu;
+  CondVar changed;
+  Letters letters RUNAHEAD_GUARDED_BY(mu);
+  SequenceNumber next RUNAHEAD_GUARDED_BY(mu) = 1;
+  absl::flat_hash_set<LeaseId> leases RUNAHEAD_GUARDED_BY(mu);  // of all sequences that have not ended
+
+  void Complete(SequenceNumber number, const absl::Status& status) RUNAHEAD_EXCLUDES(mu) {
+    MutexLock lock(mu);
+    letters.completed.push_back({number, status});
+    changed.NotifyAll();
+  }
+  Letters Take(bool wait) RUNAHEAD_EXCLUDES(mu) {
+    MutexLock lock(mu);
+    while (wait && letters.empty()) changed.Wait(mu);
+    return std::exchange(letters, {});
+  }
+};
+
+absl::StatusOr<std::unique_ptr<DecodeEngine>> DecodeEngine::Create(Device& device, std::shared_ptr<const Model> model,
+                                                                   KvStore& store, DecodeEngineOptions options,
+                                                                   Clock& clock) {
+  const int64_t row_bytes = model->attention_shape().kv_row_bytes(), layers = model->config().layers;
+  if (store.options().row_bytes != row_bytes || store.options().layers != layers) {
+    return absl::InvalidArgumentError(
+        absl::StrFormat("the KV store has %d layers of %d bytes a token, the model needs %d layers of %d bytes",
+                        store.options().layers, store.options().row_bytes, layers, row_bytes));
+  }
+  if (options.max_batch < 1) return absl::InvalidArgumentError("max_batch is the size of a step: at least 1");
+  RUNAHEAD_ASSIGN_OR_RETURN(std::unique_ptr<StepSampler> sampler,
+                            StepSampler::Create(device, options.max_batch, model->config().vocab));
+  return std::unique_ptr<DecodeEngine>(
+      new DecodeEngine(device, std::move(model), store, std::move(options), clock, std::move(sampler)));
+}
+
+DecodeEngine::DecodeEngine(Device& device, std::shared_ptr<const Model> model, KvStore& store,
+                           DecodeEngineOptions options, Clock& clock, std::unique_ptr<StepSampler> sampler)
+    : device_(device),
+      model_(std::move(model)),
+      store_(store),
+      options_(std::move(options)),
+      clock_(clock),
+      sampler_(std::move(sampler)),
+      inbox_(std::make_shared<Inbox>()),
+      stream_(device.NewStream("decode")),
+      scratch_(device),
+      thread_([this] { Run(); }) {}
+
+DecodeEngine::~DecodeEngine() {
+  {
+    MutexLock lock(inbox_->mu);
+    inbox_->letters.stop = true;
+    inbox_->changed.NotifyAll();
+  }
+  thread_.join();
+}
+
+absl::Status DecodeEngine::Check(const DecodeSequence& sequence) const {
+  const int64_t vocab = model_->config().vocab;
+  const auto check_id = [vocab](int32_t id, const char* what, size_t index) {
+    if (id >= 0 && id < vocab) return absl::OkStatus();
+    return absl::InvalidArgumentError(
+        absl::StrFormat("%s[%d] is %d: token ids of this model are 0 to %d", what, index, id, vocab - 1));
+  };
+  for (size_t i = 0; i < sequence.prompt_ids.size(); ++i) {
+    RUNAHEAD_RETURN_IF_ERROR(check_id(sequence.prompt_ids[i], "prompt_ids", i));
+  }
+  RUNAHEAD_RETURN_IF_ERROR(check_id(sequence.first_token, "first_token", 0));
+  if (sequence.prompt_ids.empty()) return absl::InvalidArgumentError("prompt_ids is empty: it takes the whole prompt");
+  if (sequence.max_tokens < 1) {
+    return absl::InvalidArgumentError(
+        absl::StrFormat("max_tokens is %d: at least 1, for it counts the first token", sequence.max_tokens));
+  }
+  const int64_t prompt = static_cast<int64_t>(sequence.prompt_ids.size()), context = model_->config().context_length;
+  if (prompt + sequence.max_tokens > context) {
+    return absl::OutOfRangeError(
+        absl::StrFormat("max_tokens is %d after a prompt of %d tokens, and the model's context is %d tokens",
+                        sequence.max_tokens, prompt, context));
+  }
+  return absl::OkStatus();
+}
+
+absl::StatusOr<SequenceNumber> DecodeEngine::Add(DecodeSequence sequence, std::shared_ptr<DecodeSink> sink) {
+  const LeaseId lease = sequence.lease;
+  const absl::Status valid = Check(sequence);
+  auto active = std::make_unique<Active>();
+  active->request = std::move(sequence);
+  active->sink = std::move(sink);
+  active->ids = active->request.prompt_ids;
+  active->ids.push_back(active->request.first_token);
+  const bool finished = valid.ok() && active->Finished();
+  SequenceNumber number = 0;
+  {
+    MutexLock lock(inbox_->mu);
+    if (inbox_->leases.contains(lease)) {
+      return absl::FailedPreconditionError(absl::StrFormat("lease %d is decoded already", lease.number));
+    }
+    if (valid.ok()) {
+      inbox_->leases.insert(lease);
+      number = inbox_->next++;
+      inbox_->letters.added.emplace_back(number, std::move(active));
+      inbox_->changed.NotifyAll();
+    }
+  }
+  if (!valid.ok()) {
+    store_.Release(lease);
+    return valid;
+  }
+  // Nothing to decode: no reason to wait for KV.
+  const Event complete = finished ? Event() : store_.Complete(lease);
+  complete.OnFire([inbox = inbox_, number](const absl::Status& status) { inbox->Complete(number, status); });
+  return number;
+}
+
+void DecodeEngine::Cancel(SequenceNumber number) {
+  MutexLock lock(inbox_->mu);
+  inbox_->letters.cancelled.push_back(number);
+  inbox_->changed.NotifyAll();
+}
+
+void DecodeEngine::Run() {
+  while (true) {
+    Inbox::Letters letters = inbox_->Take(/*wait=*/running_.empty() && waiting_.empty());
+    for (auto& [number, active] : letters.added) sequences_.emplace(number, std::move(active));
+    for (const auto& [number, status] : letters.completed) Admit(number, status);
+    for (const SequenceNumber number : letters.cancelled) End(number, absl::CancelledError("decode was cancelled"));
+    if (letters.stop) break;
+    Join();
+    if (!running_.empty()) Step();
+  }
+  while (!sequences_.empty()) {
+    End(sequences_.begin()->first, absl::UnavailableError("the decode worker is stopping"));
+  }
+}
+
+// The lease is opened at once, not at the join: from here on it cannot expire, however long the queue is.
+void DecodeEngine::Admit(SequenceNumber number, const absl::Status& kv_complete) {
+  const auto it = sequences_.find(number);
+  if (it == sequences_.end()) return;
+  if (!kv_complete.ok()) return End(number, kv_complete);
+  Active& active = *it->second;
+  if (active.Finished()) return End(number, absl::OkStatus());
+  absl::StatusOr<KvStore::Sequence> kv = store_.Open(active.request.lease);
+  if (!kv.ok()) return End(number, kv.status());
+  active.kv = *std::move(kv);
+  const int64_t prompt = static_cast<int64_t>(active.request.prompt_ids.size());
+  if (prompt != active.kv->prompt_tokens()) {
+    return End(number, absl::InvalidArgumentError(absl::StrFormat(
+                           "prompt_ids has %d ids, and the lease was reserved for a prompt of %d tokens", prompt,
+                           active.kv->prompt_tokens())));
+  }
+  if (prompt + active.request.max_tokens > active.kv->total_tokens()) {
+    return End(number, absl::InvalidArgumentError(absl::StrFormat(
+                           "max_tokens is %d after a prompt of %d tokens, and the lease was reserved for %d in all",
+                           active.request.max_tokens, prompt, active.kv->total_tokens())));
+  }
+  waiting_.push_back(number);
+}
+
+void DecodeEngine::Join() {
+  const std::vector<SequenceNumber> waiting(waiting_.begin(), waiting_.end());
+  StepPlan plan = PlanStep(running_, waiting, {options_.max_batch});
+  running_ = std::move(plan.rows);
+  waiting_.erase(waiting_.begin(), waiting_.begin() + plan.joined);
+}
+
+void DecodeEngine::Step() {
+  const absl::Time begin = clock_.Now();
+  const absl::Status status = Forward();
+  const std::vector<SequenceNumber> rows = running_;
+  std::vector<absl::StatusOr<Sampled>> tokens;
+  for (size_t row = 0; row < rows.size(); ++row) {
+    const Active& active = *sequences_.at(rows[row]);
+    if (!status.ok()) {
+      tokens.push_back(status);
+    } else {
+      tokens.push_back(sampler_->Sample(row, active.ids, active.request.prompt_ids.size(), active.ids.size()));
+    }
+  }
+  if (options_.on_step) options_.on_step({static_cast<int64_t>(rows.size()), clock_.Now() - begin});
+  for (size_t row = 0; row < rows.size(); ++row) Emit(rows[row], std::move(tokens[row]));
+}
+
+// One pass for all running sequences, each with its last token; returns when the device is done with it, also on
+// failure, for the sequences' memory must not be given back before.
+absl::Status DecodeEngine::Forward() {
+  ForwardBatch batch;
+  batch.batch_invariant = true;
+  std::vector<StoreRow> rows;
+  std::vector<const SamplingOptions*> sampling;
+  for (const SequenceNumber number : running_) {
+    const Active& active = *sequences_.at(number);
+    const int64_t position = static_cast<int64_t>(active.ids.size()) - 1;
+    batch.logit_rows.push_back(static_cast<int64_t>(rows.size()));
+    batch.ids.push_back(active.ids.back());
+    batch.positions.push_back(static_cast<int32_t>(position));
+    rows.push_back({&*active.kv, position});
+    sampling.push_back(&active.request.sampling);
+  }
+  StoreKvPort port(std::move(rows));
+  const absl::StatusOr<Tensor> logits = model_->Forward(*stream_, scratch_, batch, port);
+  absl::Status status = logits.status();
+  if (status.ok()) status = sampler_->Enqueue(*stream_, *logits, std::move(sampling));
+  const absl::Status done = device_.Record(*stream_).Wait();
+  if (status.ok()) status = done;
+  if (status.ok()) return status;
+  return absl::InternalError(absl::StrCat("a decode step failed: ", status.ToString()));
+}
+
+void DecodeEngine::Emit(SequenceNumber number, absl::StatusOr<Sampled> sampled) {
+  if (!sampled.ok()) return End(number, sampled.status());
+  Active& active = *sequences_.at(number);
+  active.ids.push_back(sampled->id);
+  active.sink->OnToken(*std::move(sampled));
+  if (active.Finished()) End(number, absl::OkStatus());
+}
+
+void DecodeEngine::End(SequenceNumber number, absl::Status status) {
+  const auto it = sequences_.find(number);
+  if (it == sequences_.end()) return;
+  const std::unique_ptr<Active> active = std::move(it->second);
+  sequences_.erase(it);
+  running_.erase(std::remove(running_.begin(), running_.end(), number), running_.end());
+  waiting_.erase(std::remove(waiting_.begin(), waiting_.end(), number), waiting_.end());
+  active->kv.reset();
+  store_.Release(active->request.lease);
+  {
+    MutexLock lock(inbox_->mu);
+    inbox_->leases.erase(active->request.lease);
+  }
+  active->sink->OnEnd(std::move(status));
+}
+
+}  // namespace runahead

@@ -1,0 +1,88 @@
+// Continuous batching: a loop in which sequences join and leave at step boundaries, one forward pass a step.
+#pragma once
+
+#include <cstdint>
+#include <deque>
+#include <functional>
+#include <map>
+#include <memory>
+#include <thread>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "absl/time/time.h"
+#include "kernels/base/device.h"
+#include "scheduler/batching/step_plan.h"
+#include "server/base/clock.h"
+#include "worker/decode/sequence.h"
+#include "worker/decode/step_sampler.h"
+#include "worker/kv/store.h"
+#include "worker/model/model.h"
+
+namespace runahead {
+
+struct DecodeStep {
+  int64_t batch_size = 0;
+  absl::Duration took;  // forward pass and sampling
+};
+
+struct DecodeEngineOptions {
+  int64_t max_batch = 32;                               // sequences in one step
+  std::function<void(const DecodeStep&)> on_step = {};  // on the engine's thread, before the step's tokens go out
+};
+
+// Thread-safe. Device, store and clock outlive the engine. Destruction ends every sequence with UNAVAILABLE.
+class DecodeEngine {
+ public:
+  // INVALID_ARGUMENT when model and store do not agree, or the options make no sense; RESOURCE_EXHAUSTED when the
+  // device has no memory for a step.
+  static absl::StatusOr<std::unique_ptr<DecodeEngine>> Create(Device& device, std::shared_ptr<const Model> model,
+                                                              KvStore& store, DecodeEngineOptions options,
+                                                              Clock& clock = RealClock());
+  ~DecodeEngine();
+
+  // Takes the lease over: it is given back when the sequence ends, whatever the reason. The sequence waits for the
+  // lease's KV without holding up others, then joins at a step boundary. All further outcomes go to `sink`, also from
+  // before Add returns. Errors here, after which the sink is not called: FAILED_PRECONDITION when the lease is decoded
+  // already (its owner keeps it), INVALID_ARGUMENT or OUT_OF_RANGE for ids or max_tokens that cannot be (the lease is
+  // given back).
+  absl::StatusOr<SequenceNumber> Add(DecodeSequence sequence, std::shared_ptr<DecodeSink> sink);
+
+  // Ends a sequence with CANCELLED at the next step boundary; nothing happens when it has ended already.
+  void Cancel(SequenceNumber number);
+
+ private:
+  struct Active;
+  struct Inbox;
+
+  DecodeEngine(Device& device, std::shared_ptr<const Model> model, KvStore& store, DecodeEngineOptions options,
+               Clock& clock, std::unique_ptr<StepSampler> sampler);
+  absl::Status Check(const DecodeSequence& sequence) const;
+
+  // The rest runs on the loop's thread.
+  void Run();
+  void Admit(SequenceNumber number, const absl::Status& kv_complete);
+  void Join();
+  void Step();
+  absl::Status Forward();
+  void Emit(SequenceNumber number, absl::StatusOr<Sampled> sampled);
+  void End(SequenceNumber number, absl::Status status);
+
+  Device& device_;
+  const std::shared_ptr<const Model> model_;
+  KvStore& store_;
+  const DecodeEngineOptions options_;
+  Clock& clock_;
+  const std::unique_ptr<StepSampler> sampler_;
+  const std::shared_ptr<Inbox> inbox_;  // shared with events that may fire after the engine is gone
+
+  const std::unique_ptr<Stream> stream_;
+  ForwardScratch scratch_;
+  std::map<SequenceNumber, std::unique_ptr<Active>> sequences_;  // all that have not ended
+  std::deque<SequenceNumber> waiting_;                           // their KV is complete
+  std::vector<SequenceNumber> running_;
+  std::thread thread_;
+};
+
+}  // namespace runahead
