@@ -257,7 +257,9 @@ TEST_P(EdgeContract, AKilledPeerFailsEverythingPending) {
   const Event wanted = a->Recv({1, 3, 0}, Room(kLarge));
   const Event finished = a->Finish(1);
   world_->Kill(1);
-  for (const Event& event : {announced, held, wanted, finished}) {
+  // One that closes in order may still have discarded what was announced.
+  EXPECT_NE(Code(announced), absl::StatusCode::kDeadlineExceeded);
+  for (const Event& event : {held, wanted, finished}) {
     EXPECT_EQ(Code(event), absl::StatusCode::kUnavailable);
   }
   EXPECT_EQ(a->Health().code(), absl::StatusCode::kUnavailable);

@@ -1,0 +1,51 @@
+// The other process of ucx_process_test: ucx_peer TRANSPORTS MODE BYTES PARENT. Prints its peer id, then what happens.
+//   receive  takes frame (1, 0, 0), printing "moving" at its first bytes
+//   send     sends frame (1, 0, 0)
+#include <unistd.h>
+
+#include <cstdio>
+#include <string>
+
+#include "server/base/random.h"
+#include "tests/worker/link/host_buffer.h"
+#include "tests/worker/link/peer_process.h"
+#include "worker/link/ucx_edge.h"
+#include "worker/link/ucx_environment.h"
+
+namespace runahead::testing {
+namespace {
+
+void Say(const std::string& line) {
+  std::printf("%s\n", line.c_str());
+  std::fflush(stdout);
+}
+
+int Main(char** argv) {
+  const std::string mode = argv[2];
+  const size_t bytes = std::stoull(argv[3]);
+  auto engine = UcxEngine::Start({RandomBits64(), argv[1]});
+  RUNAHEAD_CHECK(engine.ok());
+  UcxEdgeFactory factory(**engine);
+  Say(ToArgument(factory.self()));
+  const auto edge = *factory.Open(FromArgument(argv[4]));
+  if (mode == "receive") {
+    const BufferRef into = Room(bytes);
+    const Event got = edge->Recv({1, 0, 0}, into);
+    const volatile std::byte* first = into.data();
+    while (*first == std::byte{0} && !got.fired()) {
+    }
+    Say("moving");
+    Say(got.Wait().ok() ? "whole" : "failed");
+  } else {
+    edge->Send({1, 0, 0}, Pattern(bytes, 1), Event());
+  }
+  for (;;) pause();
+}
+
+}  // namespace
+}  // namespace runahead::testing
+
+int main(int, char** argv) {
+  runahead::EnsureUcxEnvironment(argv);
+  return runahead::testing::Main(argv);
+}

@@ -1,0 +1,36 @@
+// Edges over UCX: the edge core with the engine's messages as its wire.
+#pragma once
+
+#include <deque>
+#include <functional>
+#include <memory>
+#include <string>
+
+#include "absl/container/flat_hash_map.h"
+#include "kernels/base/mutex.h"
+#include "worker/link/edge.h"
+#include "worker/link/edge_core.h"
+#include "worker/link/ucx_engine.h"
+
+namespace runahead {
+
+// Thread-safe. The engine outlives the factory; edges may outlive both (they are dead then). One factory per engine.
+class UcxEdgeFactory final : public EdgeFactory {
+ public:
+  explicit UcxEdgeFactory(UcxEngine& engine);
+  ~UcxEdgeFactory() override;  // closes all edges
+
+  PeerId self() const override;
+  absl::StatusOr<std::shared_ptr<Edge>> Open(const PeerId& peer) override;
+  void Close(const PeerId& peer) override;
+
+  // Job halves with state on the edge to `peer`; 0 when there is no such edge.
+  size_t live_jobs(const PeerId& peer) const;
+
+ private:
+  class State;
+  UcxEngine& engine_;
+  const std::shared_ptr<State> state_;
+};
+
+}  // namespace runahead

@@ -1,0 +1,425 @@
+#include "worker/link/ucx_engine.h"
+
+#include <poll.h>
+
+#include <cstring>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "absl/time/clock.h"
+#include "server/base/logging.h"
+#include "worker/link/ucx_engine_impl.h"
+
+namespace runahead {
+namespace {
+
+// In front of every header. Little-endian, as all hosts that we build for are.
+struct WirePrefix {
+  uint32_t magic = 0x52415558;  // says: ours, of this version
+  uint16_t kind = 0;
+  uint16_t reserved = 0;
+  uint64_t from = 0;  // incarnations
+  uint64_t to = 0;
+};
+
+// UCX wakes the thread for all that it knows; this is the longest that anything else is left alone.
+constexpr int kIdleMillis = 500;
+constexpr int kDyingMillis = 5;
+// A goodbye that cannot leave in this time would not be read either.
+constexpr absl::Duration kFarewell = absl::Milliseconds(50);
+// After a close by force UCX completes everything at its next progress; this is for the case that it has a bug.
+constexpr absl::Duration kGiveUp = absl::Milliseconds(700);
+
+}  // namespace
+
+// Something that UCX works on. Deleted by Complete.
+struct UcxEngine::Impl::Op {
+  Impl* engine = nullptr;
+  std::shared_ptr<Peer> peer;  // null: a receive from a peer without a connection
+  std::string header;          // with its prefix; read by UCX until the end
+  std::vector<BufferRef> buffers;
+  std::vector<ucp_dt_iov_t> pieces;
+  Done done;
+};
+
+class UcxEngine::Impl::EagerPayload final : public UcxPayload {
+ public:
+  EagerPayload(const void* data, size_t size) : bytes_(static_cast<const char*>(data), size) {}
+  size_t size() const override { return bytes_.size(); }
+  void Accept(std::vector<BufferRef> into, std::function<void(absl::Status)> done) override {
+    size_t from = 0;
+    for (const BufferRef& piece : into) {
+      if (piece.size == 0) continue;
+      std::memcpy(piece.data(), bytes_.data() + from, piece.size);
+      from += piece.size;
+    }
+    done(absl::OkStatus());
+  }
+
+ private:
+  const std::string bytes_;
+};
+
+class UcxEngine::Impl::RendezvousPayload final : public UcxPayload {
+ public:
+  RendezvousPayload(Impl* engine, void* descriptor, uint64_t from, size_t size)
+      : engine_(engine), commands_(engine->commands_), descriptor_(descriptor), from_(from), size_(size) {}
+  ~RendezvousPayload() override {
+    if (descriptor_ == nullptr) return;
+    commands_->Post([engine = engine_, descriptor = descriptor_] { engine->Discard(descriptor); });
+  }
+  size_t size() const override { return size_; }
+  void Accept(std::vector<BufferRef> into, std::function<void(absl::Status)> done) override {
+    void* descriptor = std::exchange(descriptor_, nullptr);
+    const auto receive = [engine = engine_, descriptor, from = from_, into = std::move(into), done] {
+      engine->Receive(descriptor, from, into, done);
+    };
+    if (!commands_->Post(receive)) done(absl::UnavailableError("the link has stopped"));
+  }
+
+ private:
+  Impl* const engine_;  // used by commands only, which run while it lives
+  const std::shared_ptr<CommandQueue> commands_;
+  void* descriptor_;
+  const uint64_t from_;
+  const size_t size_;
+};
+
+UcxEngine::Impl::Impl(std::unique_ptr<UcxContext> context, uint64_t incarnation)
+    : context_(std::move(context)), self_{context_->address(), incarnation} {
+  ucp_am_handler_param_t param{};
+  param.field_mask = UCP_AM_HANDLER_PARAM_FIELD_ID | UCP_AM_HANDLER_PARAM_FIELD_FLAGS | UCP_AM_HANDLER_PARAM_FIELD_CB |
+                     UCP_AM_HANDLER_PARAM_FIELD_ARG;
+  param.id = 0;
+  param.flags = UCP_AM_FLAG_WHOLE_MSG;
+  param.cb = &Impl::OnMessage;
+  param.arg = this;
+  RUNAHEAD_CHECK(ucp_worker_set_am_recv_handler(context_->worker(), &param) == UCS_OK);
+  thread_ = std::thread([this] { Loop(); });
+}
+
+UcxEngine::Impl::~Impl() {
+  Post([this] {
+    stopping_ = true;
+    for (void* descriptor : std::vector<void*>(descriptors_.begin(), descriptors_.end())) Discard(descriptor);
+    std::vector<std::shared_ptr<Peer>> alive;
+    for (const auto& [incarnation, peer] : peers_) alive.push_back(peer);
+    for (const auto& peer : alive) Kill(peer, absl::UnavailableError("the link was closed here"), /*say_goodbye=*/true);
+  });
+  thread_.join();
+  context_.reset();
+  for (const auto& peer : abandoned_) {
+    for (Op* op : peer->ops) delete op;
+  }
+}
+
+void UcxEngine::Impl::PostAndWait(std::function<void()> command) {
+  RUNAHEAD_CHECK(std::this_thread::get_id() != thread_.get_id());
+  EventSource ran;
+  const bool posted = Post([&command, ran] {
+    command();
+    ran.Fire(absl::OkStatus());
+  });
+  if (posted) ran.event().Wait().IgnoreError();
+}
+
+void UcxEngine::Impl::Loop() {
+  for (;;) {
+    RunCommands();
+    AdvanceDying();
+    if (stopping_ && dying_.empty()) break;
+    if (ucp_worker_progress(context_->worker()) > 0) continue;
+    Sleep();
+  }
+  commands_->Close();
+  RunCommands();
+  for (Op* op : std::vector<Op*>(unbound_ops_.begin(), unbound_ops_.end())) {
+    std::exchange(op->done, nullptr)(absl::UnavailableError("the link has stopped"));
+  }
+}
+
+void UcxEngine::Impl::RunCommands() {
+  for (const auto& command : commands_->TakeAll()) command();
+}
+
+void UcxEngine::Impl::Sleep() {
+  if (ucp_worker_arm(context_->worker()) != UCS_OK) return;  // something came in between
+  pollfd descriptors[] = {{context_->event_fd(), POLLIN, 0}, {commands_->fd(), POLLIN, 0}};
+  poll(descriptors, 2, dying_.empty() ? kIdleMillis : kDyingMillis);
+}
+
+absl::StatusOr<std::shared_ptr<UcxEngine::Impl::Peer>> UcxEngine::Impl::Reach(const PeerId& id) {
+  if (stopping_) return absl::UnavailableError("the link has stopped");
+  if (const auto found = peers_.find(id.incarnation); found != peers_.end()) {
+    if (found->second->id.address == id.address) return found->second;
+    return absl::InvalidArgumentError(
+        absl::StrCat("incarnation ", id.incarnation, " is known at another link address"));
+  }
+  auto peer = std::make_shared<Peer>();
+  peer->engine = this;
+  peer->id = id;
+  RUNAHEAD_ASSIGN_OR_RETURN(peer->endpoint, context_->Connect(id.address, &Impl::OnEndpointError, peer.get()));
+  peers_.emplace(id.incarnation, peer);
+  return peer;
+}
+
+void UcxEngine::Impl::Connect(const PeerId& id, Done on_death) {
+  absl::StatusOr<std::shared_ptr<Peer>> peer = Reach(id);
+  if (!peer.ok()) return on_death(peer.status());
+  (*peer)->on_death.push_back(std::move(on_death));
+}
+
+void UcxEngine::Impl::Send(const PeerId& id, UcxKind kind, const std::string& header, ConstBufferRef bytes, Done done) {
+  absl::StatusOr<std::shared_ptr<Peer>> peer = Reach(id);
+  if (!peer.ok()) return done(peer.status());
+  SendTo(*peer, kind, header, std::move(bytes), std::move(done));
+}
+
+void UcxEngine::Impl::SendTo(const std::shared_ptr<Peer>& peer, UcxKind kind, const std::string& header,
+                             ConstBufferRef bytes, Done done) {
+  RUNAHEAD_CHECK(header.size() <= kUcxMaxHeader);
+  WirePrefix prefix;
+  prefix.kind = static_cast<uint16_t>(kind);
+  prefix.from = self_.incarnation;
+  prefix.to = peer->id.incarnation;
+  auto* op = new Op{this, peer, {}, {}, {}, std::move(done)};
+  op->header.assign(reinterpret_cast<const char*>(&prefix), sizeof(prefix));
+  op->header += header;
+  const size_t size = bytes.size;
+  const void* data = size == 0 ? nullptr : bytes.data();
+  op->buffers.push_back(std::move(bytes));
+  peer->ops.insert(op);
+
+  ucp_request_param_t param{};
+  param.op_attr_mask = UCP_OP_ATTR_FIELD_CALLBACK | UCP_OP_ATTR_FIELD_USER_DATA | UCP_OP_ATTR_FIELD_FLAGS;
+  param.flags = size > kUcxEagerBytes ? UCP_AM_SEND_FLAG_RNDV : UCP_AM_SEND_FLAG_EAGER;
+  param.cb.send = &Impl::OnSent;
+  param.user_data = op;
+  Started(op, ucp_am_send_nbx(peer->endpoint, 0, op->header.data(), op->header.size(), data, size, &param));
+}
+
+void UcxEngine::Impl::Receive(void* descriptor, uint64_t from, std::vector<BufferRef> into, Done done) {
+  if (descriptors_.erase(descriptor) == 0) return done(absl::UnavailableError("the link has stopped"));
+  auto* op = new Op{this, nullptr, {}, std::move(into), {}, std::move(done)};
+  if (const auto found = peers_.find(from); found != peers_.end()) {
+    op->peer = found->second;
+    op->peer->ops.insert(op);
+  } else {
+    unbound_ops_.insert(op);
+  }
+  for (const BufferRef& buffer : op->buffers) op->pieces.push_back({buffer.data(), buffer.size});
+
+  ucp_request_param_t param{};
+  param.op_attr_mask = UCP_OP_ATTR_FIELD_CALLBACK | UCP_OP_ATTR_FIELD_USER_DATA;
+  param.cb.recv_am = &Impl::OnReceived;
+  param.user_data = op;
+  void* buffer = op->pieces.front().buffer;
+  size_t count = op->pieces.front().length;
+  if (op->pieces.size() > 1) {
+    param.op_attr_mask |= UCP_OP_ATTR_FIELD_DATATYPE;
+    param.datatype = ucp_dt_make_iov();
+    buffer = op->pieces.data();
+    count = op->pieces.size();
+  }
+  Started(op, ucp_am_recv_data_nbx(context_->worker(), descriptor, buffer, count, &param));
+}
+
+void UcxEngine::Impl::Discard(void* descriptor) {
+  if (descriptors_.erase(descriptor) > 0) ucp_am_data_release(context_->worker(), descriptor);
+}
+
+void UcxEngine::Impl::Started(Op* op, ucs_status_ptr_t request) {
+  if (UCS_PTR_IS_PTR(request)) return;  // the callback completes it
+  Complete(op, UCS_PTR_STATUS(request));
+}
+
+void UcxEngine::Impl::OnSent(void* request, ucs_status_t status, void* op) {
+  ucp_request_free(request);
+  static_cast<Op*>(op)->engine->Complete(static_cast<Op*>(op), status);
+}
+
+void UcxEngine::Impl::OnReceived(void* request, ucs_status_t status, size_t, void* op) {
+  ucp_request_free(request);
+  static_cast<Op*>(op)->engine->Complete(static_cast<Op*>(op), status);
+}
+
+void UcxEngine::Impl::Complete(Op* op, ucs_status_t status) {
+  // A transfer that fails on a living connection is the first sign of its death: those who care hear of that before.
+  if (status != UCS_OK && op->peer != nullptr && !op->peer->dying) {
+    Kill(std::shared_ptr<Peer>(op->peer), UcxStatus(status, "the peer is gone"), /*say_goodbye=*/false);
+  }
+  (op->peer != nullptr ? op->peer->ops : unbound_ops_).erase(op);
+  if (op->done) op->done(UcxStatus(status, "the transfer failed"));
+  delete op;
+}
+
+ucs_status_t UcxEngine::Impl::OnMessage(void* arg, const void* header, size_t header_length, void* data, size_t length,
+                                        const ucp_am_recv_param_t* param) {
+  return static_cast<Impl*>(arg)->HandleMessage({static_cast<const char*>(header), header_length}, data, length,
+                                                (param->recv_attr & UCP_AM_RECV_ATTR_FLAG_RNDV) != 0);
+}
+
+ucs_status_t UcxEngine::Impl::HandleMessage(std::string_view header, void* data, size_t length, bool rendezvous) {
+  WirePrefix prefix;
+  const uint32_t magic = prefix.magic;
+  if (stopping_ || header.size() < sizeof(prefix)) return UCS_OK;
+  std::memcpy(&prefix, header.data(), sizeof(prefix));
+  // Not ours, or meant for a process that was here before, or of a newer version: discarded.
+  if (prefix.magic != magic || prefix.to != self_.incarnation || prefix.kind >= kUcxKinds) return UCS_OK;
+  const auto peer = peers_.find(prefix.from);
+  if (peer != peers_.end()) LogTransport(*peer->second);
+  if (static_cast<UcxKind>(prefix.kind) == UcxKind::kGoodbye) {
+    if (peer != peers_.end())
+      Post([this, dead = peer->second] {
+        Kill(dead, absl::UnavailableError("the peer closed the connection"), /*say_goodbye=*/false);
+      });
+    return UCS_OK;
+  }
+  const Handler& handler = handlers_[prefix.kind];
+  if (!handler) return UCS_OK;
+  UcxMessage message{prefix.from, header.substr(sizeof(prefix)), nullptr};
+  if (!rendezvous) {
+    message.payload = std::make_shared<EagerPayload>(data, length);
+    handler(message);
+    return UCS_OK;
+  }
+  descriptors_.insert(data);
+  message.payload = std::make_shared<RendezvousPayload>(this, data, prefix.from, length);
+  handler(message);
+  return UCS_INPROGRESS;  // kept until accepted or discarded
+}
+
+void UcxEngine::Impl::OnEndpointError(void* arg, ucp_ep_h, ucs_status_t status) {
+  auto* peer = static_cast<Peer*>(arg);
+  Impl* engine = peer->engine;
+  const auto found = engine->peers_.find(peer->id.incarnation);
+  if (found == engine->peers_.end() || found->second.get() != peer) return;  // dying already
+  engine->Post([engine, dead = found->second, status] {
+    engine->Kill(dead, UcxStatus(status, "the peer is gone"), /*say_goodbye=*/false);
+  });
+}
+
+void UcxEngine::Impl::Kill(const std::shared_ptr<Peer>& peer, const absl::Status& why, bool say_goodbye) {
+  if (std::exchange(peer->dying, true)) return;
+  LogInfo("link", "connection to incarnation ", peer->id.incarnation, " ends: ", why.message());
+  peers_.erase(peer->id.incarnation);
+  dying_.push_back(peer);
+  for (const Done& on_death : std::exchange(peer->on_death, {})) on_death(why);
+  peer->give_up_at = absl::Now() + kGiveUp;
+  if (!say_goodbye) return;
+  peer->farewell = true;
+  peer->farewell_until = absl::Now() + kFarewell;
+  SendTo(peer, UcxKind::kGoodbye, "", ConstBufferRef(),
+         [raw = peer.get()](const absl::Status&) { raw->farewell = false; });
+}
+
+void UcxEngine::Impl::AdvanceDying() {
+  for (size_t i = 0; i < dying_.size();) {
+    const std::shared_ptr<Peer> peer = dying_[i];
+    if (!Settle(peer)) {
+      ++i;
+      continue;
+    }
+    dying_.erase(dying_.begin() + static_cast<std::ptrdiff_t>(i));
+    for (const EventSource& closed : peer->closed) closed.Fire(absl::OkStatus());
+  }
+}
+
+bool UcxEngine::Impl::Settle(const std::shared_ptr<Peer>& peer) {
+  const absl::Time now = absl::Now();
+  if (!peer->close_started) {
+    if (peer->farewell && now < peer->farewell_until) return false;
+    ucp_request_param_t param{};
+    param.op_attr_mask = UCP_OP_ATTR_FIELD_FLAGS;
+    param.flags = UCP_EP_CLOSE_FLAG_FORCE;
+    peer->close_started = true;
+    const ucs_status_ptr_t request = ucp_ep_close_nbx(peer->endpoint, &param);
+    if (UCS_PTR_IS_PTR(request)) peer->close_request = request;
+  }
+  if (peer->close_request != nullptr && ucp_request_check_status(peer->close_request) != UCS_INPROGRESS) {
+    ucp_request_free(peer->close_request);
+    peer->close_request = nullptr;
+  }
+  if (peer->close_request == nullptr && peer->ops.empty()) return true;
+  if (now < peer->give_up_at) return false;
+  // UCX broke its promise to complete everything: tell those who wait, and keep the buffers for good.
+  LogError("link", "UCX did not give back ", peer->ops.size(), " buffers of a closed connection; they stay allocated");
+  abandoned_.push_back(peer);
+  for (Op* op : peer->ops) {
+    if (op->done) std::exchange(op->done, nullptr)(absl::UnavailableError("the peer is gone"));
+  }
+  return true;
+}
+
+void UcxEngine::Impl::Close(const PeerId& id, const EventSource& closed) {
+  for (const auto& peer : dying_) {
+    if (peer->id == id) {
+      peer->closed.push_back(closed);
+      return;
+    }
+  }
+  const auto found = peers_.find(id.incarnation);
+  if (found == peers_.end()) {
+    closed.Fire(absl::OkStatus());
+    return;
+  }
+  const std::shared_ptr<Peer> peer = found->second;
+  peer->closed.push_back(closed);
+  Kill(peer, absl::UnavailableError("the connection was closed here"), /*say_goodbye=*/true);
+}
+
+std::string UcxEngine::Impl::Transport(const PeerId& id) const {
+  const auto found = peers_.find(id.incarnation);
+  return found == peers_.end() ? "" : DescribeEndpoint(found->second->endpoint);
+}
+
+void UcxEngine::Impl::LogTransport(Peer& peer) {
+  if (std::exchange(peer.transport_logged, true)) return;
+  Post([this, id = peer.id] {
+    if (const std::string transport = Transport(id); !transport.empty()) {
+      LogInfo("link", "connected to incarnation ", id.incarnation, " over ", transport);
+    }
+  });
+}
+
+UcxEngine::UcxEngine(std::unique_ptr<Impl> impl) : impl_(std::move(impl)) {}
+UcxEngine::~UcxEngine() = default;
+
+absl::StatusOr<std::unique_ptr<UcxEngine>> UcxEngine::Start(const UcxOptions& options) {
+  RUNAHEAD_ASSIGN_OR_RETURN(std::unique_ptr<UcxContext> context, UcxContext::Create(options.transports));
+  return std::unique_ptr<UcxEngine>(new UcxEngine(std::make_unique<Impl>(std::move(context), options.incarnation)));
+}
+
+const PeerId& UcxEngine::self() const {
+  return impl_->self();
+}
+
+void UcxEngine::SetHandler(UcxKind kind, Handler handler) {
+  RUNAHEAD_CHECK(kind != UcxKind::kGoodbye);
+  impl_->PostAndWait([&] { impl_->SetHandler(kind, std::move(handler)); });
+}
+
+void UcxEngine::Connect(const PeerId& peer, Done on_death) {
+  impl_->Post([impl = impl_.get(), peer, on_death] { impl->Connect(peer, on_death); });
+}
+
+void UcxEngine::Send(const PeerId& peer, UcxKind kind, std::string header, ConstBufferRef bytes, Done done) {
+  const auto send = [impl = impl_.get(), peer, kind, header = std::move(header), bytes = std::move(bytes), done] {
+    impl->Send(peer, kind, header, bytes, done);
+  };
+  if (!impl_->Post(send)) done(absl::UnavailableError("the link has stopped"));
+}
+
+void UcxEngine::Close(const PeerId& peer) {
+  EventSource closed;
+  impl_->PostAndWait([&] { impl_->Close(peer, closed); });
+  closed.event().Wait().IgnoreError();
+}
+
+std::string UcxEngine::Transport(const PeerId& peer) {
+  std::string transport;
+  impl_->PostAndWait([&] { transport = impl_->Transport(peer); });
+  return transport;
+}
+
+}  // namespace runahead

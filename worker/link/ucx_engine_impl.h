@@ -1,0 +1,98 @@
+// The engine behind UcxEngine: all of it lives on the progress thread, but for the command queue.
+#pragma once
+
+#include <array>
+#include <atomic>
+#include <memory>
+#include <string>
+#include <thread>
+#include <unordered_set>
+#include <vector>
+
+#include "absl/container/flat_hash_map.h"
+#include "absl/time/time.h"
+#include "kernels/base/event.h"
+#include "worker/link/command_queue.h"
+#include "worker/link/ucx_context.h"
+#include "worker/link/ucx_engine.h"
+
+namespace runahead {
+
+class UcxEngine::Impl {
+ public:
+  Impl(std::unique_ptr<UcxContext> context, uint64_t incarnation);
+  ~Impl();
+
+  const PeerId& self() const { return self_; }
+  // Runs `command` on the progress thread. False when the engine has stopped.
+  bool Post(std::function<void()> command) { return commands_->Post(std::move(command)); }
+  // The same, and waits for it.
+  void PostAndWait(std::function<void()> command);
+
+  // On the progress thread:
+  void SetHandler(UcxKind kind, Handler handler) { handlers_[static_cast<size_t>(kind)] = std::move(handler); }
+  void Connect(const PeerId& id, Done on_death);
+  void Send(const PeerId& id, UcxKind kind, const std::string& header, ConstBufferRef bytes, Done done);
+  // `closed` fires when UCX holds nothing of the peer.
+  void Close(const PeerId& id, const EventSource& closed);
+  std::string Transport(const PeerId& id) const;
+
+ private:
+  struct Op;
+  class EagerPayload;
+  class RendezvousPayload;
+
+  // One connection, from ep_create until UCX gave back all that it held.
+  struct Peer {
+    Impl* engine = nullptr;
+    PeerId id;
+    ucp_ep_h endpoint = nullptr;
+    std::unordered_set<Op*> ops;  // under way in UCX
+    std::vector<Done> on_death;
+    bool transport_logged = false;
+    // Set by Kill:
+    bool dying = false;
+    bool farewell = false;  // the goodbye is under way
+    bool close_started = false;
+    ucs_status_ptr_t close_request = nullptr;
+    absl::Time farewell_until, give_up_at;
+    std::vector<EventSource> closed;
+  };
+
+  void Loop();
+  void RunCommands();
+  void Sleep();
+  absl::StatusOr<std::shared_ptr<Peer>> Reach(const PeerId& id);
+  void SendTo(const std::shared_ptr<Peer>& peer, UcxKind kind, const std::string& header, ConstBufferRef bytes,
+              Done done);
+  void Receive(void* descriptor, uint64_t from, std::vector<BufferRef> into, Done done);
+  void Discard(void* descriptor);
+  void Started(Op* op, ucs_status_ptr_t request);
+  void Complete(Op* op, ucs_status_t status);
+  void Kill(const std::shared_ptr<Peer>& peer, const absl::Status& why, bool say_goodbye);
+  void AdvanceDying();
+  // True when UCX holds nothing of the peer any more, or will never give it back.
+  bool Settle(const std::shared_ptr<Peer>& peer);
+  void LogTransport(Peer& peer);
+  ucs_status_t HandleMessage(std::string_view header, void* data, size_t length, bool rendezvous);
+
+  static ucs_status_t OnMessage(void* arg, const void* header, size_t header_length, void* data, size_t length,
+                                const ucp_am_recv_param_t* param);
+  static void OnEndpointError(void* arg, ucp_ep_h endpoint, ucs_status_t status);
+  static void OnSent(void* request, ucs_status_t status, void* op);
+  static void OnReceived(void* request, ucs_status_t status, size_t length, void* op);
+
+  std::unique_ptr<UcxContext> context_;
+  const PeerId self_;
+  const std::shared_ptr<CommandQueue> commands_ = std::make_shared<CommandQueue>();  // payloads may outlive the engine
+  std::array<Handler, kUcxKinds> handlers_;
+  absl::flat_hash_map<uint64_t, std::shared_ptr<Peer>> peers_;  // alive, by incarnation
+  std::vector<std::shared_ptr<Peer>> dying_;
+  std::vector<std::shared_ptr<Peer>> abandoned_;  // UCX never gave back what it held: kept, so that it stays valid
+  std::unordered_set<void*> descriptors_;         // rendezvous offers neither accepted nor discarded
+  std::unordered_set<Op*> unbound_ops_;           // receives from peers without a connection
+  bool stopping_ = false;
+  std::thread thread_;
+};
+
+}  // namespace runahead

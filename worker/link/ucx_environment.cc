@@ -1,0 +1,52 @@
+#include "worker/link/ucx_environment.h"
+
+#include <unistd.h>
+
+#include <cerrno>
+#include <cstdio>
+#include <cstdlib>
+#include <cstring>
+
+namespace runahead {
+namespace {
+
+#if defined(__SANITIZE_THREAD__)
+#define RUNAHEAD_TSAN 1
+#elif defined(__has_feature)
+#if __has_feature(thread_sanitizer)
+#define RUNAHEAD_TSAN 1
+#endif
+#endif
+
+struct Setting {
+  const char* name;
+  const char* value;
+};
+
+constexpr Setting kSettings[] = {
+    {"UCX_ERROR_SIGNALS", ""},         {"UCX_LOG_FILE", "stderr"},
+    {"UCX_WARN_UNUSED_ENV_VARS", "n"}, {"OMP_WAIT_POLICY", "passive"},
+#if defined(RUNAHEAD_TSAN)
+    {"UCX_MEM_EVENTS", "n"},
+#endif
+};
+
+}  // namespace
+
+void EnsureUcxEnvironment(char** argv) {
+  bool changed = false;
+  for (const Setting& setting : kSettings) {
+    if (std::getenv(setting.name) != nullptr) continue;
+    if (setenv(setting.name, setting.value, /*overwrite=*/0) != 0) {
+      std::fprintf(stderr, "cannot set %s (%s); going on without it\n", setting.name, std::strerror(errno));
+      return;  // else the next start would try again, for ever
+    }
+    changed = true;
+  }
+  if (!changed) return;
+  std::fflush(nullptr);
+  execv("/proc/self/exe", argv);
+  std::fprintf(stderr, "cannot restart with UCX's environment (%s); going on without it\n", std::strerror(errno));
+}
+
+}  // namespace runahead

@@ -1,0 +1,16 @@
+// UCX and OpenMP read part of their settings when their libraries are loaded, before main.
+#pragma once
+
+namespace runahead {
+
+// To be called first in main. Sets what UCX and OpenMP read at load time and the user has not set, and starts the
+// process again in place, once, so that it counts. Returns when everything is set; when the restart fails it says so on
+// stderr and goes on. Single-threaded.
+//   UCX_ERROR_SIGNALS (empty)       crashes are ours to report
+//   UCX_LOG_FILE (stderr)           stdout is for what a program says to its parent
+//   UCX_WARN_UNUSED_ENV_VARS (n)    our own variables are not UCX's business
+//   UCX_MEM_EVENTS (n, tsan only)   its hooks on malloc do not go with the sanitizer's
+//   OMP_WAIT_POLICY (passive)       waiting threads do not eat the cores
+void EnsureUcxEnvironment(char** argv);
+
+}  // namespace runahead
