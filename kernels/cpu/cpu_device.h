@@ -1,0 +1,26 @@
+// The CPU device: streams are threads, loops run on one pool, host-device copies may be paced like a real link.
+#pragma once
+
+#include <cstddef>
+#include <memory>
+
+#include "absl/status/statusor.h"
+#include "kernels/base/device.h"
+#include "kernels/base/dtype.h"
+#include "kernels/cpu/cpu_isa.h"
+
+namespace runahead {
+
+struct CpuDeviceOptions {
+  int threads = 1;                    // that run an op, the stream's own among them
+  DType compute_dtype = DType::kF32;  // f32, or bf16 where SupportsBf16
+  // Gigabits per second in each direction between kDevice and kHost memory; 0: as fast as memory copies go.
+  double emulated_link_gbps = 0;
+  size_t memory_budget = 0;  // bytes of kDevice memory, weights included; 0: no limit
+};
+
+// INVALID_ARGUMENT for options that no machine allows; UNIMPLEMENTED, naming what is missing, for what this one cannot.
+// Streams, buffers and weights must not outlive the device. A failure of the device itself ends the process.
+absl::StatusOr<std::shared_ptr<Device>> NewCpuDevice(const CpuDeviceOptions& options);
+
+}  // namespace runahead

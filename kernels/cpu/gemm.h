@@ -1,0 +1,47 @@
+// Linear for many rows: oneDNN's matrix product on weights packed once, one thread a call, spread over our own pool.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <memory>
+
+#include "absl/status/statusor.h"
+#include "kernels/base/dtype.h"
+#include "kernels/base/thread_pool.h"
+#include "kernels/cpu/memory.h"
+
+namespace runahead {
+
+// A weight matrix [n, k] (out features, in features) in the layout that oneDNN asks for. Immutable.
+class PackedMatrix {
+ public:
+  virtual ~PackedMatrix() = default;
+};
+
+// out[m, n] (+)= x[m, k] * w[n, k]^T.
+struct GemmArgs {
+  const void* x = nullptr;  // in the dtype of the Gemm
+  int64_t x_stride = 0;     // elements
+  int64_t m = 0;
+  void* out = nullptr;
+  DType out_dtype = DType::kF32;  // f32; bf16 without accumulate
+  int64_t out_stride = 0;         // elements
+  bool accumulate = false;
+};
+
+// Keeps the primitives of the shapes it has met. Thread-safe.
+class Gemm {
+ public:
+  // UNIMPLEMENTED where oneDNN cannot multiply in `dtype` (f32 or bf16) on this machine.
+  static absl::StatusOr<std::unique_ptr<Gemm>> Make(DType dtype, ThreadPool& pool);
+  virtual ~Gemm() = default;
+
+  // read_row(r, out) writes the k floats of row r; it is called from several threads at once.
+  virtual absl::StatusOr<std::unique_ptr<const PackedMatrix>> Pack(int64_t n, int64_t k,
+                                                                   const std::function<void(int64_t, float*)>& read_row,
+                                                                   Arena& arena) = 0;
+  // Blocks until `out` is written. Runs on the calling thread and the pool.
+  virtual void Run(const PackedMatrix& w, const GemmArgs& args) = 0;
+};
+
+}  // namespace runahead

@@ -1,0 +1,34 @@
+#include "kernels/cpu/pacer.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "absl/time/clock.h"
+
+namespace runahead {
+namespace {
+
+// A sleep may end late by so much without the link losing speed for good.
+constexpr absl::Duration kCredit = absl::Milliseconds(1);
+
+}  // namespace
+
+Pacer::Clock Pacer::SystemClock() {
+  return {[] { return absl::Now(); }, [](absl::Time until) { absl::SleepFor(until - absl::Now()); }};
+}
+
+Pacer::Pacer(double gbps, Clock clock) : bytes_per_second_(gbps * 1e9 / 8), clock_(std::move(clock)) {}
+
+void Pacer::Carry(int64_t bytes) {
+  if (unlimited()) return;
+  absl::Time until;
+  {
+    MutexLock lock(mu_);
+    free_at_ =
+        std::max(free_at_, clock_.now() - kCredit) + absl::Seconds(static_cast<double>(bytes) / bytes_per_second_);
+    until = free_at_;
+  }
+  if (until > clock_.now()) clock_.sleep_until(until);
+}
+
+}  // namespace runahead

@@ -1,0 +1,184 @@
+#include "kernels/cpu/stored_weights.h"
+
+#include <algorithm>
+#include <cstring>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "kernels/base/status_macros.h"
+
+namespace runahead {
+namespace {
+
+// Bytes of weights in one task of a loop: several per thread even for the small matrices of a 100M model, each long
+// against the microsecond that claiming one costs.
+constexpr int64_t kTaskBytes = 16 << 10;
+
+struct TypeLayout {
+  size_t scale_bytes;    // of one block, in front of its elements in the file
+  size_t element_bytes;  // of one block of 32 columns
+};
+
+TypeLayout LayoutOf(WeightType type) {
+  switch (type) {
+    case WeightType::kF32:
+      return {0, 128};
+    case WeightType::kF16:
+    case WeightType::kBF16:
+      return {0, 64};
+    case WeightType::kQ8_0:
+      return {2, 32};
+    case WeightType::kQ4_0:
+      return {2, 16};
+    case WeightType::kQ4_1:
+      return {4, 16};
+    case WeightType::kQ5_0:
+      return {2, 20};
+    case WeightType::kQ5_1:
+      return {4, 20};
+  }
+  RUNAHEAD_CHECK(false);
+}
+
+size_t Pad(size_t bytes) {
+  return (bytes + 63) / 64 * 64;
+}
+
+StoredView MakeView(WeightType type, int64_t rows, int64_t cols) {
+  const TypeLayout layout = LayoutOf(type);
+  StoredView view;
+  view.type = type;
+  view.rows = rows;
+  view.cols = cols;
+  view.blocks = (cols + kBlockCols - 1) / kBlockCols;
+  view.scale_bytes = Pad(kGroupRows * view.blocks * layout.scale_bytes);
+  view.block_bytes = layout.element_bytes;
+  view.group_bytes = view.scale_bytes + Pad(kGroupRows * view.blocks * layout.element_bytes);
+  return view;
+}
+
+int64_t Groups(const StoredView& view) {
+  return (view.rows + kGroupRows - 1) / kGroupRows;
+}
+
+// Takes one row of a file apart into its scales and its elements. The group was zeroed before.
+void CopyRow(const StoredView& view, const std::byte* from, int64_t in_group, std::byte* group) {
+  const TypeLayout layout = LayoutOf(view.type);
+  std::byte* scales = group + in_group * view.blocks * layout.scale_bytes;
+  std::byte* elements = group + view.scale_bytes + in_group * view.blocks * layout.element_bytes;
+  if (layout.scale_bytes == 0) {
+    std::memcpy(elements, from, WeightRowBytes(view.type, view.cols));
+    return;
+  }
+  for (int64_t b = 0; b < view.blocks; ++b) {
+    std::memcpy(scales, from, layout.scale_bytes);
+    std::memcpy(elements, from + layout.scale_bytes, layout.element_bytes);
+    scales += layout.scale_bytes;
+    elements += layout.element_bytes;
+    from += layout.scale_bytes + layout.element_bytes;
+  }
+}
+
+// Where each row of the source is.
+std::vector<const std::byte*> RowPointers(const WeightSource& source) {
+  std::vector<const std::byte*> rows;
+  rows.reserve(source.rows());
+  for (const WeightRows& run : source.runs) {
+    const size_t bytes = WeightRowBytes(run.type, source.cols);
+    for (int64_t r = 0; r < run.rows; ++r) rows.push_back(run.data + r * bytes);
+  }
+  return rows;
+}
+
+}  // namespace
+
+absl::Status CheckWeightSource(const WeightSource& source) {
+  if (source.cols < 1) return absl::InvalidArgumentError(absl::StrCat("weights of ", source.cols, " columns"));
+  for (size_t i = 0; i < source.runs.size(); ++i) {
+    const WeightRows& run = source.runs[i];
+    if (run.rows < 1 || run.data == nullptr) {
+      return absl::InvalidArgumentError(
+          absl::StrCat("weight run ", i, " has ", run.rows, " rows", run.data == nullptr ? " and no data" : ""));
+    }
+    if (LayoutOf(run.type).scale_bytes != 0 && source.cols % kBlockCols != 0) {
+      return absl::InvalidArgumentError(
+          absl::StrCat("weight run ", i, " is stored in blocks of 32, and has ", source.cols, " columns"));
+    }
+  }
+  if (source.rows() < 1) return absl::InvalidArgumentError("weights without rows");
+  return absl::OkStatus();
+}
+
+absl::StatusOr<StoredWeights> StoredWeights::Make(const WeightSource& source, Arena& arena, ThreadPool& pool) {
+  RUNAHEAD_RETURN_IF_ERROR(CheckWeightSource(source));
+  StoredWeights weights;
+  int64_t row = 0;
+  for (const WeightRows& run : source.runs) {
+    if (weights.segments_.empty() || weights.segments_.back().view.type != run.type) {
+      weights.segments_.push_back({row, MakeView(run.type, 0, source.cols)});
+    }
+    weights.segments_.back().view.rows += run.rows;
+    row += run.rows;
+  }
+  size_t bytes = 0;
+  for (const Segment& segment : weights.segments_) bytes += Groups(segment.view) * segment.view.group_bytes;
+  RUNAHEAD_ASSIGN_OR_RETURN(weights.memory_, arena.Allocate(bytes));
+  std::byte* at = weights.memory_.data();
+  for (Segment& segment : weights.segments_) {
+    segment.view.groups = at;
+    at += Groups(segment.view) * segment.view.group_bytes;
+  }
+  weights.MakeTasks();
+  const std::vector<const std::byte*> rows = RowPointers(source);
+  std::byte* const base = weights.memory_.data();
+  pool.ParallelFor(weights.tasks_.size(), [&](int64_t t) {
+    const Task& task = weights.tasks_[t];
+    const Segment& segment = weights.segments_[task.segment];
+    const StoredView& view = segment.view;
+    std::byte* groups = base + (view.groups - base);
+    for (int64_t g = task.begin; g < task.end; ++g) {
+      std::byte* group = groups + g * view.group_bytes;
+      std::memset(group, 0, view.group_bytes);
+      for (int64_t r = g * kGroupRows; r < std::min(view.rows, (g + 1) * kGroupRows); ++r) {
+        CopyRow(view, rows[segment.first_row + r], r % kGroupRows, group);
+      }
+    }
+  });
+  return weights;
+}
+
+void StoredWeights::MakeTasks() {
+  for (size_t s = 0; s < segments_.size(); ++s) {
+    const StoredView& view = segments_[s].view;
+    const int64_t groups = Groups(view);
+    const int64_t step = std::max<int64_t>(1, kTaskBytes / static_cast<int64_t>(view.group_bytes));
+    for (int64_t g = 0; g < groups; g += step) tasks_.push_back({s, g, std::min(groups, g + step)});
+  }
+}
+
+void StoredWeights::DequantizeRow(const CpuKernels& kernels, int64_t row, float* out) const {
+  size_t s = segments_.size() - 1;
+  while (segments_[s].first_row > row) --s;
+  kernels.dequantize_row(segments_[s].view, row - segments_[s].first_row, out);
+}
+
+void StoredWeights::Matvec(const CpuKernels& kernels, ThreadPool& pool, MatvecArgs args) const {
+  const int64_t cols = segments_[0].view.cols;
+  const int64_t padded = segments_[0].view.blocks * kBlockCols;
+  std::vector<float> copy;
+  if (padded != cols) {
+    copy.assign(args.m * padded, 0.0f);
+    for (int64_t m = 0; m < args.m; ++m) std::copy_n(args.x + m * args.x_stride, cols, copy.data() + m * padded);
+    args.x = copy.data();
+    args.x_stride = padded;
+  }
+  pool.ParallelFor(tasks_.size(), [&](int64_t t) {
+    const Task& task = tasks_[t];
+    MatvecArgs part = args;
+    const Segment& segment = segments_[task.segment];
+    part.out = static_cast<std::byte*>(args.out) + segment.first_row * DTypeSize(args.out_dtype);
+    kernels.matvec(segment.view, part, task.begin, task.end);
+  });
+}
+
+}  // namespace runahead

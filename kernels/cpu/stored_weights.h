@@ -1,0 +1,48 @@
+// Weights that stay as stored: what Embed and the batch-invariant Linear read.
+#pragma once
+
+#include <cstdint>
+#include <vector>
+
+#include "absl/status/statusor.h"
+#include "kernels/base/thread_pool.h"
+#include "kernels/base/weights.h"
+#include "kernels/cpu/memory.h"
+#include "kernels/cpu/simd/kernels.h"
+
+namespace runahead {
+
+// INVALID_ARGUMENT, naming the run, when a source has no rows or columns, a null run, or columns that its type cannot
+// store.
+absl::Status CheckWeightSource(const WeightSource& source);
+
+// A copy of all rows in the kernels' layout. Immutable.
+class StoredWeights {
+ public:
+  static absl::StatusOr<StoredWeights> Make(const WeightSource& source, Arena& arena, ThreadPool& pool);
+
+  // Consecutive rows of one type, top to bottom.
+  struct Segment {
+    int64_t first_row = 0;
+    StoredView view;
+  };
+  const std::vector<Segment>& segments() const { return segments_; }
+  void DequantizeRow(const CpuKernels& kernels, int64_t row, float* out) const;
+
+  // out[m, n] (+)= sum_k x[m, k] * w[n, k]: args as for CpuKernels::matvec, with n over all rows, but columns past
+  // cols need not be readable. An element is bitwise the same whatever m and the number of threads.
+  void Matvec(const CpuKernels& kernels, ThreadPool& pool, MatvecArgs args) const;
+
+ private:
+  struct Task {
+    size_t segment;
+    int64_t begin, end;  // groups
+  };
+  void MakeTasks();
+
+  std::vector<Segment> segments_;
+  std::vector<Task> tasks_;
+  BufferRef memory_;
+};
+
+}  // namespace runahead

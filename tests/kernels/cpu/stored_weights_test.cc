@@ -1,0 +1,170 @@
+#include "kernels/cpu/stored_weights.h"
+
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <optional>
+
+#include "kernels/cpu/cpu_isa.h"
+#include "tests/kernels/cpu/random_weights.h"
+
+namespace runahead {
+namespace {
+
+// Every ISA that this machine has.
+std::vector<bool> Avx512Choices() {
+  if (DetectCpuIsa() >= CpuIsa::kAvx512) return {false, true};
+  return {false};
+}
+
+struct Loaded {
+  explicit Loaded(const WeightSource& source, int threads = 1) : pool(threads), arena(nullptr) {
+    weights = *StoredWeights::Make(source, arena, pool);
+  }
+  ThreadPool pool;
+  Arena arena;
+  std::optional<StoredWeights> weights;
+};
+
+class StoredWeightsTest : public testing::TestWithParam<WeightType> {
+ protected:
+  int64_t OddCols() const { return RandomWeights(GetParam(), 1, 32, 0).BlockBytes() <= 4 ? 129 : 96; }
+};
+
+TEST_P(StoredWeightsTest, RowsComeBackAsTheNearestFloat) {
+  for (int64_t cols : {int64_t{32}, OddCols(), int64_t{2080}}) {
+    const RandomWeights source(GetParam(), 7, cols, 1);
+    Loaded loaded(source.Source());
+    for (bool avx512 : Avx512Choices()) {
+      for (int64_t row = 0; row < 7; ++row) {
+        std::vector<float> out(cols + 1, 42.0f);
+        loaded.weights->DequantizeRow(KernelsFor(avx512), row, out.data());
+        for (int64_t c = 0; c < cols; ++c)
+          ASSERT_EQ(out[c], static_cast<float>(source.Value(row, c))) << row << " " << c;
+        EXPECT_EQ(out[cols], 42.0f);  // nothing beyond the row is written
+      }
+    }
+  }
+}
+
+TEST_P(StoredWeightsTest, ProductsAgreeWithDouble) {
+  for (int64_t cols : {int64_t{32}, OddCols(), int64_t{2080}}) {
+    for (int64_t rows : {1, 2, 4, 6, 129}) {
+      const RandomWeights source(GetParam(), rows, cols, 2);
+      Loaded loaded(source.Source(), 2);
+      const int64_t m = 5;
+      const std::vector<float> x = RandomFloats(m * cols, 3);
+      for (bool avx512 : Avx512Choices()) {
+        std::vector<float> out(m * rows);
+        loaded.weights->Matvec(KernelsFor(avx512), loaded.pool,
+                               {.x = x.data(), .x_stride = cols, .m = m, .out = out.data(), .out_stride = rows});
+        for (int64_t i = 0; i < m; ++i) {
+          for (int64_t n = 0; n < rows; ++n) {
+            double sum = 0, size = 0;
+            for (int64_t k = 0; k < cols; ++k) {
+              sum += x[i * cols + k] * source.Value(n, k);
+              size += std::abs(x[i * cols + k] * source.Value(n, k));
+            }
+            ASSERT_NEAR(out[i * rows + n], sum, 1e-6 * size) << i << " " << n << " avx512 " << avx512;
+          }
+        }
+      }
+    }
+  }
+}
+
+TEST_P(StoredWeightsTest, ARowIsBitwiseTheSameInAnyBatchOnAnyIsaAndThreads) {
+  const int64_t cols = OddCols() == 129 ? 321 : 320;
+  const int64_t rows = 203;
+  const int64_t most = 19;
+  const RandomWeights source(GetParam(), rows, cols, 4);
+  const std::vector<float> x = RandomFloats(most * cols, 5);
+  std::vector<float> alone(most * rows);
+  {
+    Loaded loaded(source.Source());
+    for (int64_t i = 0; i < most; ++i) {
+      loaded.weights->Matvec(
+          KernelsFor(false), loaded.pool,
+          {.x = x.data() + i * cols, .x_stride = cols, .m = 1, .out = alone.data() + i * rows, .out_stride = rows});
+    }
+  }
+  for (int threads : {1, 2, 3}) {
+    Loaded loaded(source.Source(), threads);
+    for (bool avx512 : Avx512Choices()) {
+      for (int64_t m = 1; m <= most; ++m) {
+        std::vector<float> out(m * rows);
+        loaded.weights->Matvec(KernelsFor(avx512), loaded.pool,
+                               {.x = x.data(), .x_stride = cols, .m = m, .out = out.data(), .out_stride = rows});
+        ASSERT_EQ(out, std::vector<float>(alone.begin(), alone.begin() + m * rows)) << m << " threads " << threads;
+      }
+    }
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(AllTypes, StoredWeightsTest, testing::ValuesIn(kAllWeightTypes));
+
+TEST(StoredWeights, StacksRunsOfSeveralTypesAndPermutesRows) {
+  const int64_t cols = 64;
+  const RandomWeights a(WeightType::kQ4_1, 6, cols, 6), b(WeightType::kQ8_0, 3, cols, 7);
+  const size_t row_bytes = WeightRowBytes(WeightType::kQ4_1, cols);
+  WeightSource source{nullptr, cols, {}};
+  const int order[] = {5, 0, 3, 1, 4, 2};
+  for (int row : order) source.runs.push_back({a.type, a.bytes.data() + row * row_bytes, 1});
+  source.runs.push_back(b.Rows());
+  Loaded loaded(source);
+  EXPECT_EQ(loaded.weights->segments().size(), 2u);
+  std::vector<float> x(cols, 0.0f), out(9);
+  x[40] = 1.0f;
+  loaded.weights->Matvec(KernelsFor(false), loaded.pool,
+                         {.x = x.data(), .x_stride = cols, .m = 1, .out = out.data(), .out_stride = 9});
+  for (int n = 0; n < 9; ++n) {
+    const double value = n < 6 ? a.Value(order[n], 40) : b.Value(n - 6, 40);
+    EXPECT_EQ(out[n], static_cast<float>(value)) << n;
+    std::vector<float> row(cols);
+    loaded.weights->DequantizeRow(KernelsFor(false), n, row.data());
+    EXPECT_EQ(row[40], static_cast<float>(value)) << n;
+  }
+}
+
+TEST(StoredWeights, AccumulatesStridesAndRounds) {
+  const RandomWeights source(WeightType::kQ4_1, 5, 96, 8);
+  const std::vector<float> x = RandomFloats(2 * 100, 9);
+  Loaded loaded(source.Source());
+  for (bool avx512 : Avx512Choices()) {
+    const CpuKernels& kernels = KernelsFor(avx512);
+    std::vector<float> plain(2 * 5), sum(2 * 8, 0.5f);
+    std::vector<uint16_t> rounded(2 * 5);
+    MatvecArgs args{.x = x.data(), .x_stride = 100, .m = 2, .out = plain.data(), .out_stride = 5};
+    loaded.weights->Matvec(kernels, loaded.pool, args);
+    args.out = rounded.data();
+    args.out_dtype = DType::kBF16;
+    loaded.weights->Matvec(kernels, loaded.pool, args);
+    args.out = sum.data();
+    args.out_dtype = DType::kF32;
+    args.out_stride = 8;
+    args.accumulate = true;
+    loaded.weights->Matvec(kernels, loaded.pool, args);
+    for (int m = 0; m < 2; ++m) {
+      for (int n = 0; n < 8; ++n) {
+        EXPECT_EQ(sum[m * 8 + n], n < 5 ? 0.5f + plain[m * 5 + n] : 0.5f);
+      }
+      for (int n = 0; n < 5; ++n) EXPECT_EQ(rounded[m * 5 + n], ToBFloat16(plain[m * 5 + n]).bits);
+    }
+  }
+}
+
+TEST(StoredWeights, RefusesWhatCannotBe) {
+  const RandomWeights source(WeightType::kQ4_1, 2, 64, 10);
+  EXPECT_TRUE(CheckWeightSource(source.Source()).ok());
+  WeightSource bad = source.Source();
+  bad.cols = 63;
+  EXPECT_EQ(CheckWeightSource(bad).code(), absl::StatusCode::kInvalidArgument);
+  bad = source.Source();
+  bad.runs[0].data = nullptr;
+  EXPECT_EQ(CheckWeightSource(bad).code(), absl::StatusCode::kInvalidArgument);
+  bad.runs.clear();
+  EXPECT_EQ(CheckWeightSource(bad).code(), absl::StatusCode::kInvalidArgument);
+}
+
+}  // namespace
+}  // namespace runahead
