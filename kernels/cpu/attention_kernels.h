@@ -75,7 +75,8 @@ struct DecodeKernels {
 // f32 arithmetic on f32 or bf16 storage.
 const PrefillKernels& Avx2PrefillKernels();
 const PrefillKernels& Avx512PrefillKernels();
-// bf16 tiles; q and KV in bf16.
+// Products of bf16, sums in f32; q and KV in bf16.
+const PrefillKernels& Avx512Bf16PrefillKernels();
 const PrefillKernels& AmxPrefillKernels();
 
 const DecodeKernels& Avx2DecodeKernels();

@@ -1,4 +1,7 @@
-// The AMX kernel on emulated tiles; attention_test runs it on real ones where the machine has them.
+// The kernels that multiply in bf16: that of AMX on emulated tiles (attention_test runs it on real ones where the
+// machine has them), and that of AVX512_BF16, which RunCpuAttention takes on AMD only.
+#include <string>
+
 #include "kernels/cpu/attention_internal.h"
 #include "tests/kernels/cpu/attention_amx_emulation.h"
 #include "tests/kernels/cpu/attention_case.h"
@@ -8,17 +11,19 @@ namespace {
 
 constexpr DType kBF16 = DType::kBF16;
 
-class AttentionAmxTest : public testing::Test {
+using Kernels = const PrefillKernels& (*)();
+
+class AttentionBf16Test : public testing::TestWithParam<std::pair<const char*, Kernels>> {
  protected:
   ThreadPool pool_{2};
 
   void SetUp() override {
-    if (DetectCpuIsa() < CpuIsa::kAvx512Bf16) GTEST_SKIP() << "the emulation needs AVX512_BF16";
+    if (DetectCpuIsa() < CpuIsa::kAvx512Bf16) GTEST_SKIP() << "needs AVX512_BF16";
   }
   std::vector<float> Run(const AttentionCase& problem) {
     return problem.Compute([&](const CpuAttentionArgs& args) {
       for (const AttentionSequence& sequence : args.sequences) {
-        RunPrefillAttention(pool_, EmulatedAmxPrefillKernels(), args, sequence);
+        RunPrefillAttention(pool_, GetParam().second(), args, sequence);
       }
     });
   }
@@ -27,7 +32,7 @@ class AttentionAmxTest : public testing::Test {
   }
 };
 
-TEST_F(AttentionAmxTest, OddLengthsAndOffsets) {
+TEST_P(AttentionBf16Test, OddLengthsAndOffsets) {
   for (const int64_t queries : {1, 2, 16, 33, 130}) {
     for (const int64_t before : {0, 1, 31, 127, 128, 300}) {
       SCOPED_TRACE(testing::Message() << queries << " after " << before);
@@ -36,7 +41,7 @@ TEST_F(AttentionAmxTest, OddLengthsAndOffsets) {
   }
 }
 
-TEST_F(AttentionAmxTest, EveryHeadLayoutAndHeadSize) {
+TEST_P(AttentionBf16Test, EveryHeadLayoutAndHeadSize) {
   for (const auto& [heads, kv_heads] : {std::pair(9, 3), std::pair(4, 1), std::pair(8, 8)}) {
     for (const int64_t dim : {8, 24, 40, 64, 80, 96, 128, 256}) {
       SCOPED_TRACE(testing::Message() << heads << "/" << kv_heads << " of " << dim);
@@ -45,11 +50,11 @@ TEST_F(AttentionAmxTest, EveryHeadLayoutAndHeadSize) {
   }
 }
 
-TEST_F(AttentionAmxTest, LongPrompt) {
+TEST_P(AttentionBf16Test, LongPrompt) {
   ExpectMatches(AttentionCase(2, 1, 64, kBF16, kBF16, kBF16, {{1000, 1000, {}}}));
 }
 
-TEST_F(AttentionAmxTest, PoisonInTheFutureDoesNotReachEarlierQueries) {
+TEST_P(AttentionBf16Test, PoisonInTheFutureDoesNotReachEarlierQueries) {
   AttentionCase problem(4, 2, 40, kBF16, kBF16, kBF16, {{300, 300, {}}});
   for (int64_t head = 0; head < 2; ++head) {
     for (int64_t d = 0; d < 40; ++d) problem.K(0, 222, head)[d] = problem.V(0, 222, head)[d] = AttentionCase::kNan;
@@ -59,7 +64,7 @@ TEST_F(AttentionAmxTest, PoisonInTheFutureDoesNotReachEarlierQueries) {
   for (int64_t i = 222; i < 300; ++i) EXPECT_TRUE(std::isnan(out[i * problem.stride()])) << i;
 }
 
-TEST_F(AttentionAmxTest, GrowingScoresRescaleWhatWasSummed) {
+TEST_P(AttentionBf16Test, GrowingScoresRescaleWhatWasSummed) {
   AttentionCase problem(2, 1, 64, kBF16, kBF16, DType::kF32, {{64, 640, {}}});
   for (int64_t k = 0; k < 640; ++k) {
     for (int64_t d = 0; d < 64; ++d) {
@@ -69,6 +74,11 @@ TEST_F(AttentionAmxTest, GrowingScoresRescaleWhatWasSummed) {
   }
   ExpectMatches(problem);
 }
+
+INSTANTIATE_TEST_SUITE_P(Kernels, AttentionBf16Test,
+                         testing::Values(std::pair("EmulatedAmx", &EmulatedAmxPrefillKernels),
+                                         std::pair("Avx512Bf16", &Avx512Bf16PrefillKernels)),
+                         [](const auto& info) { return std::string(info.param.first); });
 
 }  // namespace
 }  // namespace runahead

@@ -1,0 +1,146 @@
+// Flash attention of a block of queries with AVX512_BF16: the strips of attention_prefill_f32.h, multiplied in pairs of
+// bf16. A lane of 32 bits is a pair along the summed axis, so a key block is packed as
+//   K: [head_dim/2][kKeys], lane (K[n][2r], K[n][2r+1])        V: [kKeys/2][padded head_dim], lane (V[2r][n],
+//   V[2r+1][n])
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+
+#include "kernels/cpu/attention_kernels.h"
+#include "kernels/cpu/attention_prefill_f32.h"
+#include "kernels/cpu/attention_vec512.h"
+
+namespace runahead {
+
+// Vec512 whose products are of pairs of bf16.
+struct Vec512Pairs : Vec512 {
+  RUNAHEAD_INLINE T Fma(T a, T b, T c) {
+    return _mm512_dpbf16_ps(c, reinterpret_cast<__m512bh>(a), reinterpret_cast<__m512bh>(b));
+  }
+};
+// Vec512 for files that are compiled with more than AVX-512's flags: templates over it are theirs alone.
+struct Vec512Bf16 : Vec512 {};
+
+struct PrefillBf16 {
+  using V = Vec512Bf16;
+  using T = V::T;
+  using Strips = PrefillF32<V>;
+  using Pairs = PrefillF32<Vec512Pairs>;
+  static constexpr int kKeys = Strips::kKeys;
+  static constexpr int kRows = Strips::kRows;
+  static constexpr int kMaxQueries = Strips::kMaxQueries;
+
+  static size_t PackedBytes(int head_dim) { return Strips::PackedBytes(head_dim) / 2; }
+
+  static __m256i Row16(const std::byte* row, int left) {  // the first `left` elements, then zeros
+    const __mmask16 mask = static_cast<__mmask16>(left >= 16 ? 0xffffu : (1u << left) - 1);
+    return row == nullptr ? _mm256_setzero_si256() : _mm256_maskz_loadu_epi16(mask, row);
+  }
+  static __m256i FiniteRow16(const std::byte* row, int64_t offset, int left, bool* bad) {
+    const __m256i x = Row16(row == nullptr ? nullptr : row + offset, left);
+    const __m256i exponent = _mm256_set1_epi16(0x7f80);
+    const __mmask16 odd = _mm256_cmpeq_epi16_mask(_mm256_and_si256(x, exponent), exponent);
+    *bad |= odd != 0;
+    return _mm256_mask_mov_epi16(x, odd, _mm256_setzero_si256());
+  }
+
+  static int Pack(const PackBlock& block) {
+    const int dim = block.head_dim, padded = Strips::Padded(dim);
+    uint32_t* const k_out = reinterpret_cast<uint32_t*>(block.packed);
+    uint32_t* const v_out = k_out + static_cast<size_t>(kKeys) * dim / 2;
+    int first_bad = kKeys;
+    for (int key = 0; key < kKeys; key += 2) {
+      const std::byte* const rows[2] = {block.k_rows[key], block.k_rows[key + 1]};
+      bool bad[2] = {false, false};
+      for (int d = 0; d < dim; d += 16) {
+        for (int i = 0; i < 2; ++i) {
+          alignas(32) uint32_t pairs[8];
+          _mm256_store_si256(reinterpret_cast<__m256i*>(pairs),
+                             Row16(rows[i] == nullptr ? nullptr : rows[i] + 2 * d, dim - d));
+          const int count = dim - d < 16 ? (dim - d) / 2 : 8;
+          for (int j = 0; j < count; ++j) k_out[(d / 2 + j) * kKeys + key + i] = pairs[j];
+        }
+        const __m512i even = _mm512_cvtepu16_epi32(FiniteRow16(rows[0], block.v_offset + 2 * d, dim - d, &bad[0]));
+        const __m512i odd = _mm512_cvtepu16_epi32(FiniteRow16(rows[1], block.v_offset + 2 * d, dim - d, &bad[1]));
+        _mm512_storeu_si512(v_out + static_cast<size_t>(key) / 2 * padded + d,
+                            _mm512_or_si512(even, _mm512_slli_epi32(odd, 16)));
+      }
+      if (first_bad == kKeys && (bad[0] || bad[1])) first_bad = bad[0] ? key : key + 1;
+    }
+    return first_bad;
+  }
+
+  static void LoadQueries(const AttendBlock& block, int rows, std::byte* q) {
+    const size_t bytes = static_cast<size_t>(block.head_dim) * 2;
+    for (int i = 0; i < rows; ++i) {
+      if (i < block.queries) {
+        __builtin_memcpy(q + i * bytes, block.q + i * block.q_stride, bytes);
+      } else {
+        __builtin_memset(q + i * bytes, 0, bytes);
+      }
+    }
+  }
+
+  // Scores to units of log2, in f32.
+  static void Scale(float* scores, int keys, T factor) {
+    for (int r = 0; r < kRows; ++r) {
+      for (int j = 0; j < keys; j += 16) {
+        float* at = scores + r * kKeys + j;
+        V::Store(at, V::Mul(V::Load(at), factor));
+      }
+    }
+  }
+  // Probabilities to pairs of bf16 in the front half of their row. Lanes past `keys` are zero or not used.
+  static void ToPairs(float* p, int keys) {
+    for (int r = 0; r < kRows; ++r) {
+      float* row = p + r * kKeys;
+      for (int j = 0; j < keys; j += 32) {
+        const __m512bh pairs = _mm512_cvtne2ps_pbh(V::Load(row + j + 16), V::Load(row + j));
+        __builtin_memcpy(row + j / 2, &pairs, sizeof(pairs));
+      }
+    }
+  }
+
+  static void Attend(const AttendBlock& block) {
+    const int dim = block.head_dim, padded = Strips::Padded(dim);
+    const int rows = (block.queries + kRows - 1) / kRows * kRows;
+    float* const scores = reinterpret_cast<float*>(block.scratch);
+    float* const acc = scores + kRows * kKeys;
+    float* const q = acc + static_cast<size_t>(kMaxQueries) * padded;
+    float* const max = q + static_cast<size_t>(kMaxQueries) * dim;
+    float* const sum = max + kMaxQueries;
+    LoadQueries(block, rows, reinterpret_cast<std::byte*>(q));
+    for (int i = 0; i < rows; ++i) {
+      max[i] = -Strips::kInfinity;
+      sum[i] = 0.0f;
+    }
+    for (int i = 0; i < rows * padded; i += V::kLanes) V::Store(acc + i, V::Zero());
+
+    const T unit = V::Set1(block.scale * Strips::kLog2E);
+    const int64_t end = block.position + block.queries;
+    const float* packed = reinterpret_cast<const float*>(block.packed);
+    for (int64_t key = 0; key < end; key += kKeys, packed += PackedBytes(dim) / sizeof(float)) {
+      for (int i = 0; i < rows; i += kRows) {
+        const int64_t last = block.position + i + kRows < end ? block.position + i + kRows : end;
+        if (last <= key) continue;  // causality hides this block from the whole strip
+        const int keys = static_cast<int>(last - key < kKeys ? last - key : kKeys);
+        Pairs::Product<V::kStripVecs, false>(q + static_cast<size_t>(i) * dim / 2, dim / 2, packed, kKeys, dim / 2,
+                                             nullptr, scores, kKeys);
+        Scale(scores, keys, unit);
+        float alpha[kRows];
+        Strips::Softmax(scores, keys, block.position + i + 1 - key, max + i, sum + i, alpha);
+        ToPairs(scores, keys);
+        Pairs::Accumulate(scores, (keys + 1) / 2, packed + static_cast<size_t>(kKeys) * dim / 2, padded, alpha,
+                          acc + static_cast<size_t>(i) * padded);
+      }
+    }
+    block.out_bf16 ? Strips::StoreOut<uint16_t>(block, padded, acc, sum)
+                   : Strips::StoreOut<float>(block, padded, acc, sum);
+  }
+
+  static constexpr PrefillKernels kKernels = {kKeys, kRows, kMaxQueries, PackedBytes, Strips::ScratchBytes,
+                                              Pack,  Attend};
+};
+
+}  // namespace runahead
