@@ -95,7 +95,7 @@ TEST_P(LlamaTest, Bf16StaysNearF32) {
   for (size_t t = 0; t < ids.size(); ++t) {
     const Top reference = TopOf(expected[t]);
     const bool same = TopOf(actual[t]).id == reference.id;
-    if (reference.margin >= 0.5f) EXPECT_TRUE(same) << "row " << t;
+    EXPECT_TRUE(same || reference.margin < 0.5f) << "row " << t;
     differ += same ? 0 : 1;
     ExpectRowNear(actual[t], expected[t], 0.1);
   }
@@ -105,7 +105,7 @@ TEST_P(LlamaTest, Bf16StaysNearF32) {
 INSTANTIATE_TEST_SUITE_P(Shapes, LlamaTest,
                          testing::Values(Case{"mha", Make(4, 4, 16, GgufType::kF32, true)},
                                          Case{"gqa", Make(6, 2, 32, GgufType::kQ4_1, false)},
-                                         Case{"mqa", Make(5, 1, 24, GgufType::kQ8_0, true)},
+                                         Case{"mqa", Make(4, 1, 24, GgufType::kQ8_0, true)},
                                          Case{"f16", Make(4, 2, 16, GgufType::kF16, false)}),
                          [](const auto& info) { return std::string(info.param.name); });
 

@@ -109,12 +109,12 @@ TEST_P(ProtocolTest, EveryJobEndsAndNothingIsLeft) {
     const bool hit = dead >= job.first && dead < job.first + parts;
     for (int part = 0; part < parts; ++part) {
       const absl::Status done = chain.member(job.first + part).news.AwaitDone(job.job);
-      if (!cancelled[index] && !hit) EXPECT_TRUE(done.ok()) << "job " << job.job << " part " << part << ": " << done;
+      EXPECT_TRUE(done.ok() || cancelled[index] || hit) << "job " << job.job << " part " << part << ": " << done;
     }
   }
   chain.network().DeliverAll();
   for (int i = 0; i < kWidth; ++i) EXPECT_EQ(chain.member(i).stage->unfinished_jobs(), 0);
-  if (dead < 0) EXPECT_EQ(chain.live_edge_jobs(), 0u);
+  EXPECT_TRUE(dead >= 0 || chain.live_edge_jobs() == 0);
 }
 
 INSTANTIATE_TEST_SUITE_P(Seeds, ProtocolTest, testing::Range(0, 150));
