@@ -9,7 +9,6 @@ namespace {
 
 constexpr const char* kStageNames[kTtftStages] = {"queue",        "tokenize", "plan",       "reserve",
                                                   "worker_queue", "prefill",  "first_token"};
-constexpr const char* kPromptClassNames[kPromptClasses] = {"le256", "le1k", "le4k", "le16k", "le64k", "more"};
 constexpr const char* kLookupNames[kPartitionLookups] = {"searched", "interpolated", "clamped", "even", "given"};
 constexpr const char* kRejectionNames[kAdmissionRejections] = {"queue_full", "never_fits", "no_workers", "draining"};
 constexpr const char* kRoleNames[kWorkerRoles] = {"prefill", "decode"};
@@ -68,7 +67,7 @@ RouterMetrics::RouterMetrics(MetricRegistry& registry, const std::string& model)
     for (int i = 0; i < kPromptClasses; ++i) {
       time_to_first_token_[i][width - 1] = &registry.AddHistogram(
           "runahead_time_to_first_token_seconds", "From a request's arrival to its first token", TtftBuckets(),
-          {{"model", model}, {"prompt_class", kPromptClassNames[i]}, {"chain_width", absl::StrCat(width)}});
+          {{"model", model}, {"prompt_class", std::string(PromptClassName(i))}, {"chain_width", absl::StrCat(width)}});
     }
     for (int i = 0; i < kTtftStages; ++i) {
       ttft_stage_[i][width - 1] = &registry.AddHistogram(

@@ -1,5 +1,6 @@
 #include "server/base/metrics.h"
 
+#include <fstream>
 #include <limits>
 #include <set>
 #include <thread>
@@ -219,6 +220,29 @@ TEST(DecodeMetrics, EveryMethodMovesItsSeries) {
   EXPECT_EQ(Value(registry, "runahead_kv_leases"), 3);
   EXPECT_EQ(Value(registry, "runahead_kv_leases_expired_total"), 4);
   EXPECT_EQ(Value(registry, "runahead_handoff_checksum_failures_total"), 1);
+}
+
+// The first cell of every row of docs/metrics.md that names a metric.
+std::set<std::string> DocumentedNames() {
+  std::ifstream file("docs/metrics.md");
+  std::set<std::string> names;
+  for (std::string line; std::getline(file, line);) {
+    if (absl::StartsWith(line, "| `runahead_") || absl::StartsWith(line, "| `process_")) {
+      names.insert(line.substr(3, line.find('`', 3) - 3));
+    }
+  }
+  return names;
+}
+
+TEST(Documentation, ListsWhatIsCountedAndNothingElse) {
+  MetricRegistry registry("cpu");
+  RouterMetrics router(registry, "m");
+  PrefillMetrics prefill(registry);
+  LinkMetrics link(registry, "p");
+  DecodeMetrics decode(registry);
+  std::set<std::string> counted;
+  for (const std::string& type : Types(registry)) counted.insert(type.substr(0, type.find(' ')));
+  EXPECT_EQ(DocumentedNames(), counted);
 }
 
 }  // namespace

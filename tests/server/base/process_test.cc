@@ -4,6 +4,9 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <fstream>
+#include <iterator>
+
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 
@@ -21,6 +24,33 @@ TEST(ProcessOptions, AreReadLikeAllOthers) {
   EXPECT_EQ(options.level(), LogLevel::kWarning);
   EXPECT_EQ(options.drain_timeout, absl::Seconds(5));
   EXPECT_THAT(std::string(ReadConfigText("ready_fd: 1", "p.yaml", schema).message()), HasSubstr("--ready-fd"));
+}
+
+TEST(Documentation, ListsEveryOptionWithItsDefault) {
+  std::ifstream file("docs/configuration.md");
+  const std::string text{std::istreambuf_iterator<char>(file), {}};
+  ProcessOptions options;
+  ConfigSchema schema;
+  DeclareProcessOptions(schema, options);
+  for (const ConfigKey& key : schema.keys()) {
+    const std::string row = key.flag_only ? "| `" + FlagOfKey(key.name) + " N` | none |"
+                                          : "| `" + key.name + "` | `" + key.default_text + "` |";
+    EXPECT_THAT(text, HasSubstr(row));
+  }
+}
+
+TEST(Documentation, ShowsRefusalsAsTheyAre) {
+  std::ifstream file("docs/configuration.md");
+  const std::string text{std::istreambuf_iterator<char>(file), {}};
+  ProcessOptions options;
+  ConfigSchema schema;
+  DeclareProcessOptions(schema, options);
+  EXPECT_THAT(text, HasSubstr(std::string(ReadConfigText("\nlog_levl: info", "router.yaml", schema).message())));
+  ConfigValue value;
+  value.kind = ConfigValue::Kind::kScalar;
+  value.where = "--drain-timeout";
+  value.scalar = "30";
+  EXPECT_THAT(text, HasSubstr(std::string(schema.ApplyFlag("drain_timeout", value).message())));
 }
 
 TEST(WriteReadyLine, WritesOneLineOfJsonAndCloses) {
