@@ -73,8 +73,12 @@ int PromptClassIndex(int64_t tokens) {
   return index;
 }
 
-absl::string_view PromptClassName(int index) { return kPromptClassBounds[index].name; }
+absl::string_view PromptClassName(int index) {
+  return kPromptClassBounds[index].name;
+}
 
-absl::string_view PromptClass(int64_t tokens) { return PromptClassName(PromptClassIndex(tokens)); }
+absl::string_view PromptClass(int64_t tokens) {
+  return PromptClassName(PromptClassIndex(tokens));
+}
 
 }  // namespace runahead
