@@ -1,0 +1,229 @@
+#include "kernels/cpu/cpu_device.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <cstring>
+#include <limits>
+#include <thread>
+
+#include "tests/kernels/cpu/random_weights.h"
+
+namespace runahead {
+namespace {
+
+std::shared_ptr<Device> MakeDevice(int threads, DType dtype = DType::kF32) {
+  return *NewCpuDevice({.threads = threads, .compute_dtype = dtype});
+}
+
+BufferRef Bytes(Device& device, size_t bytes, MemoryKind kind = MemoryKind::kDevice) {
+  return BufferRef::Whole(*device.Allocate(bytes, kind));
+}
+
+Tensor Filled(Device& device, const std::vector<float>& values, int64_t rows) {
+  const BufferRef ref = Bytes(device, values.size() * 4);
+  std::memcpy(ref.data(), values.data(), values.size() * 4);
+  return MakeTensor(ref, DType::kF32, rows, values.size() / rows);
+}
+
+Tensor Empty(Device& device, DType dtype, int64_t rows, int64_t cols) {
+  return MakeTensor(Bytes(device, rows * cols * DTypeSize(dtype)), dtype, rows, cols);
+}
+
+std::vector<float> Floats(const Tensor& tensor) {
+  std::vector<float> values;
+  for (int64_t r = 0; r < tensor.rows; ++r) {
+    values.insert(values.end(), tensor.row<float>(r), tensor.row<float>(r) + tensor.cols);
+  }
+  return values;
+}
+
+TEST(CpuDevice, RefusesImpossibleOptions) {
+  EXPECT_EQ(NewCpuDevice({.threads = 0}).status().code(), absl::StatusCode::kInvalidArgument);
+  EXPECT_EQ(NewCpuDevice({.emulated_link_gbps = -1}).status().code(), absl::StatusCode::kInvalidArgument);
+  EXPECT_EQ(NewCpuDevice({.emulated_link_gbps = std::nan("")}).status().code(), absl::StatusCode::kInvalidArgument);
+  EXPECT_EQ(NewCpuDevice({.compute_dtype = DType::kF16}).status().code(), absl::StatusCode::kUnimplemented);
+  EXPECT_EQ(NewCpuDevice({.compute_dtype = DType::kBF16}).ok(), SupportsBf16(DetectCpuIsa()));
+}
+
+TEST(CpuDevice, TheBudgetCountsDeviceMemoryAndWeightsButNotHostMemory) {
+  auto device = *NewCpuDevice({.memory_budget = 1 << 20});
+  EXPECT_TRUE(device->Allocate(2 << 20, MemoryKind::kHost).ok());
+  auto half = device->Allocate(600 << 10, MemoryKind::kDevice);
+  ASSERT_TRUE(half.ok());
+  EXPECT_EQ(device->Allocate(600 << 10, MemoryKind::kDevice).status().code(), absl::StatusCode::kResourceExhausted);
+  const RandomWeights weights(WeightType::kF32, 400, 400, 1);
+  EXPECT_EQ(device->LoadWeights(weights.Source(), kUseDecode).status().code(), absl::StatusCode::kResourceExhausted);
+  half->reset();
+  EXPECT_TRUE(device->LoadWeights(weights.Source(), kUseDecode).ok());
+}
+
+class LinearTest : public testing::TestWithParam<int> {};  // threads
+
+TEST_P(LinearTest, BothFormsAgreeWithDouble) {
+  auto device = MakeDevice(GetParam());
+  auto stream = device->NewStream("linear");
+  const int64_t m = 37, n = 129, k = 96;
+  for (WeightType type : kAllWeightTypes) {
+    const RandomWeights source(type, n, k, 1);
+    auto weights = *device->LoadWeights(source.Source(), kUsePrefill | kUseDecode);
+    const std::vector<float> x = RandomFloats(m * k, 2);
+    const Tensor in = Filled(*device, x, m);
+    for (bool invariant : {false, true}) {
+      const Tensor out = Filled(*device, std::vector<float>(m * n, 0.5f), m);
+      ASSERT_TRUE(device->Linear(*stream, in, weights, {.accumulate = true, .batch_invariant = invariant}, out).ok());
+      ASSERT_TRUE(device->Record(*stream).Wait().ok());
+      for (int64_t i = 0; i < m; ++i) {
+        for (int64_t j = 0; j < n; ++j) {
+          double sum = 0.5, size = 0.5;
+          for (int64_t c = 0; c < k; ++c) {
+            sum += x[i * k + c] * source.Value(j, c);
+            size += std::abs(x[i * k + c] * source.Value(j, c));
+          }
+          ASSERT_NEAR(out.row<float>(i)[j], sum, 1e-6 * size) << invariant;
+        }
+      }
+    }
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(Threads, LinearTest, testing::Values(1, 2));
+
+TEST(CpuDevice, LinearRefusesWrongArguments) {
+  auto device = MakeDevice(1);
+  auto stream = device->NewStream("linear");
+  const RandomWeights source(WeightType::kF32, 8, 4, 1);
+  auto decode_only = *device->LoadWeights(source.Source(), kUseDecode);
+  const Tensor x = Empty(*device, DType::kF32, 2, 4), out = Empty(*device, DType::kF32, 2, 8);
+  EXPECT_EQ(device->Linear(*stream, x, decode_only, {}, out).code(), absl::StatusCode::kFailedPrecondition);
+  const LinearOptions invariant{.batch_invariant = true};
+  EXPECT_TRUE(device->Linear(*stream, x, decode_only, invariant, out).ok());
+  EXPECT_EQ(device->Linear(*stream, out, decode_only, invariant, out).code(), absl::StatusCode::kInvalidArgument);
+  EXPECT_EQ(device->Linear(*stream, Empty(*device, DType::kBF16, 2, 4), decode_only, invariant, out).code(),
+            absl::StatusCode::kInvalidArgument);
+  Tensor beyond = x;
+  beyond.stride = 100;
+  EXPECT_THAT(std::string(device->Linear(*stream, beyond, decode_only, invariant, out).message()),
+              testing::HasSubstr("buffer"));
+  EXPECT_EQ(device->LoadWeights(source.Source(), 0).status().code(), absl::StatusCode::kInvalidArgument);
+}
+
+TEST(CpuDevice, EmbedReadsRowsAndRefusesIdsOutOfRange) {
+  auto device = MakeDevice(2);
+  auto stream = device->NewStream("embed");
+  const RandomWeights source(WeightType::kQ8_0, 50, 64, 1);
+  auto table = *device->LoadWeights(source.Source(), kUseDecode);
+  const Tensor out = Empty(*device, DType::kF32, 3, 64);
+  ASSERT_TRUE(device->Embed(*stream, *table, {49, 0, 17}, out).ok());
+  ASSERT_TRUE(device->Record(*stream).Wait().ok());
+  for (int64_t c = 0; c < 64; ++c) {
+    EXPECT_EQ(out.row<float>(0)[c], static_cast<float>(source.Value(49, c)));
+    EXPECT_EQ(out.row<float>(2)[c], static_cast<float>(source.Value(17, c)));
+  }
+  EXPECT_EQ(device->Embed(*stream, *table, {1, 2, 50}, out).code(), absl::StatusCode::kInvalidArgument);
+  EXPECT_EQ(device->Embed(*stream, *table, {1, 2, -1}, out).code(), absl::StatusCode::kInvalidArgument);
+}
+
+TEST(CpuDevice, RopeStoreSplitsRotatesAndFillsSpans) {
+  auto device = MakeDevice(2);
+  auto stream = device->NewStream("rope");
+  const AttentionShape shape{.heads = 4, .kv_heads = 2, .head_dim = 6};
+  const int64_t tokens = 5, cols = (4 + 2 * 2) * 6;
+  const std::vector<float> values = RandomFloats(tokens * cols, 1), rotation = RandomFloats(20 * 6, 2);
+  const std::vector<int32_t> positions = {7, 8, 9, 19, 0};
+  const Tensor q = Empty(*device, DType::kF32, tokens, 24);
+  std::vector<KvSpan> kv = {{Bytes(*device, 2 * shape.kv_row_bytes()), 2},
+                            {Bytes(*device, 9 * shape.kv_row_bytes()), 9}};
+  ASSERT_TRUE(
+      device
+          ->RopeStore(*stream, Filled(*device, values, tokens), shape, Filled(*device, rotation, 20), positions, q, kv)
+          .ok());
+  ASSERT_TRUE(device->Record(*stream).Wait().ok());
+  for (int64_t t = 0; t < tokens; ++t) {
+    const float* row = &values[t * cols];
+    const float* cos_sin = &rotation[positions[t] * 6];
+    const auto* stored = reinterpret_cast<const float*>((t < 2 ? kv[0].rows.data() : kv[1].rows.data()) +
+                                                        (t < 2 ? t : t - 2) * shape.kv_row_bytes());
+    for (int64_t h = 0; h < 6; ++h) {
+      const float* got = h < 4 ? q.row<float>(t) + h * 6 : stored + (h - 4) * 6;
+      for (int64_t d = 0; d < 3; ++d) {
+        const float a = row[h * 6 + d], b = row[h * 6 + 3 + d];
+        EXPECT_NEAR(got[d], a * cos_sin[d] - b * cos_sin[3 + d], 1e-6);
+        EXPECT_NEAR(got[3 + d], b * cos_sin[d] + a * cos_sin[3 + d], 1e-6);
+      }
+    }
+    for (int64_t d = 0; d < 12; ++d) EXPECT_EQ(stored[12 + d], row[36 + d]);
+  }
+  EXPECT_EQ(device
+                ->RopeStore(*stream, Filled(*device, values, tokens), shape, Filled(*device, rotation, 20),
+                            {0, 1, 2, 3, 20}, q, kv)
+                .code(),
+            absl::StatusCode::kInvalidArgument);
+  kv.pop_back();
+  EXPECT_EQ(
+      device
+          ->RopeStore(*stream, Filled(*device, values, tokens), shape, Filled(*device, rotation, 20), positions, q, kv)
+          .code(),
+      absl::StatusCode::kInvalidArgument);
+}
+
+// Row ops give the same bits for a row alone and among many, on any number of threads.
+TEST(CpuDevice, RowOpsDoNotDependOnTheirNeighbours) {
+  const int64_t rows = 300, dim = 129;
+  const std::vector<float> x = RandomFloats(rows * 2 * dim, 1), weight = RandomFloats(2 * dim, 2);
+  std::vector<std::vector<float>> norms, gates, tops;
+  for (int threads : {1, 2, 3}) {
+    auto device = MakeDevice(threads);
+    auto stream = device->NewStream("rows");
+    const Tensor in = Filled(*device, x, rows), w = Filled(*device, weight, 1);
+    const Tensor norm = Empty(*device, DType::kF32, rows, 2 * dim), gate = Empty(*device, DType::kF32, rows, dim);
+    const Tensor ids = Empty(*device, DType::kF32, rows, 5), top = Empty(*device, DType::kF32, rows, 5);
+    const Tensor sum = Empty(*device, DType::kF32, rows, 1);
+    for (int64_t first = 0; first < rows; first += threads == 1 ? 1 : rows) {
+      const int64_t n = threads == 1 ? 1 : rows;
+      const Tensor part = in.Rows(first, n);
+      ASSERT_TRUE(device->RmsNorm(*stream, part, w, 1e-5f, norm.Rows(first, n)).ok());
+      ASSERT_TRUE(device->SwiGlu(*stream, part, gate.Rows(first, n)).ok());
+      ASSERT_TRUE(device->TopK(*stream, part, 5, ids.Rows(first, n), top.Rows(first, n), sum.Rows(first, n)).ok());
+    }
+    ASSERT_TRUE(device->Record(*stream).Wait().ok());
+    norms.push_back(Floats(norm));
+    gates.push_back(Floats(gate));
+    tops.push_back(Floats(top));
+    EXPECT_EQ(norms.back(), norms.front());
+    EXPECT_EQ(gates.back(), gates.front());
+    EXPECT_EQ(tops.back(), tops.front());
+  }
+}
+
+TEST(CpuDevice, TopKRefusesTooMany) {
+  auto device = MakeDevice(1);
+  auto stream = device->NewStream("top");
+  const Tensor logits = Empty(*device, DType::kF32, 1, 200), out = Empty(*device, DType::kF32, 1, 129);
+  const Tensor sum = Empty(*device, DType::kF32, 1, 1);
+  EXPECT_EQ(device->TopK(*stream, logits, 129, out, out, sum).code(), absl::StatusCode::kInvalidArgument);
+  EXPECT_EQ(device->TopK(*stream, logits, 0, out, out, sum).code(), absl::StatusCode::kInvalidArgument);
+}
+
+TEST(CpuDevice, AttentionChecksWhatItIsGiven) {
+  auto device = MakeDevice(1);
+  auto stream = device->NewStream("attention");
+  const AttentionShape shape{.heads = 2, .kv_heads = 1, .head_dim = 8};
+  const Tensor q = Filled(*device, RandomFloats(2 * 16, 1), 2), out = Empty(*device, DType::kF32, 2, 16);
+  const BufferRef rows = Bytes(*device, 3 * shape.kv_row_bytes());
+  std::memset(rows.data(), 0, rows.size);
+  AttentionSequence sequence{.query_row = 0, .queries = 2, .length = 3, .kv = {{rows, 3}}};
+  EXPECT_TRUE(device->Attention(*stream, q, shape, {sequence}, out).ok());
+  ASSERT_TRUE(device->Record(*stream).Wait().ok());
+  EXPECT_EQ(out.row<float>(1)[15], 0.0f);  // values are all zero
+  sequence.length = 4;
+  EXPECT_EQ(device->Attention(*stream, q, shape, {sequence}, out).code(), absl::StatusCode::kInvalidArgument);
+  sequence.length = 1;
+  EXPECT_EQ(device->Attention(*stream, q, shape, {sequence}, out).code(), absl::StatusCode::kInvalidArgument);
+  sequence = {.query_row = 1, .queries = 2, .length = 3, .kv = {{rows, 3}}};
+  EXPECT_EQ(device->Attention(*stream, q, shape, {sequence}, out).code(), absl::StatusCode::kInvalidArgument);
+}
+
+}  // namespace
+}  // namespace runahead
