@@ -1,0 +1,28 @@
+// Which workers may work together. Pure.
+#pragma once
+
+#include <cstdint>
+#include <string>
+
+#include "absl/status/status.h"
+#include "runahead/v1/worker.pb.h"
+#include "server/router/fleet.h"
+
+namespace runahead {
+
+inline constexpr int kProtocolVersion = 1;
+
+// What a model file says of itself, as far as the router needs it.
+struct ModelInfo {
+  std::string name;
+  std::string fingerprint;  // 16 hexadecimal digits
+  int context_length = 0;   // tokens
+  int vocabulary_size = 0;
+};
+
+// FAILED_PRECONDITION names everything that does not agree: protocol version, role, model, and, where there is a `pool`
+// to agree with (the capabilities of any member), compute and KV dtype, layers and the size of a KV row.
+absl::Status CheckAgreement(const WorkerSpec& spec, const v1::Capabilities& worker, const ModelInfo& model,
+                            const v1::Capabilities* pool);
+
+}  // namespace runahead

@@ -1,0 +1,49 @@
+// From sampled tokens to what the client reads: text, stop strings, the reason of the end.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "absl/container/flat_hash_set.h"
+#include "runahead/v1/inference.pb.h"
+#include "runahead/v1/worker.pb.h"
+#include "server/tokenizer/stop_matcher.h"
+#include "server/tokenizer/text_stream.h"
+#include "server/tokenizer/tokenizer.h"
+
+namespace runahead {
+
+// For one thread at a time.
+class Answer {
+ public:
+  // `stop_ids` has the model's end tokens where they count.
+  Answer(std::shared_ptr<const Tokenizer> tokenizer, std::vector<std::string> stops,
+         const std::vector<int32_t>& stop_ids, int32_t max_tokens);
+
+  // Adds one token to `message`; does nothing once the answer has ended. The token that ends it is among the ids, but a
+  // stop id is no text.
+  void Feed(const v1::SampledToken& token, v1::Tokens& message);
+
+  // Why it ended, if it did.
+  std::optional<v1::FinishReason> reason() const { return reason_; }
+  // Whether a stop string ended it: the decode worker does not know of those.
+  bool stopped_by_text() const { return stopped_by_text_; }
+  int32_t tokens() const { return tokens_; }
+
+  // The text held back until now, once the answer has ended.
+  std::string Finish();
+
+ private:
+  const absl::flat_hash_set<int32_t> stop_ids_;
+  const int32_t max_tokens_;
+  TextStream text_;
+  StopMatcher stops_;
+  int32_t tokens_ = 0;
+  bool stopped_by_text_ = false;
+  std::optional<v1::FinishReason> reason_;
+};
+
+}  // namespace runahead

@@ -1,0 +1,53 @@
+// KV memory for one request on one decode worker.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <string>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "absl/time/time.h"
+#include "runahead/v1/worker.pb.h"
+#include "server/router/cancel_token.h"
+#include "server/router/fleet.h"
+#include "server/router/sequencer.h"
+
+namespace runahead {
+
+// Gives the memory back when destroyed. For one thread at a time; blocks.
+class DecodeLease {
+ public:
+  struct Need {
+    std::string request_id;
+    int32_t prompt_tokens = 0;
+    int32_t total_tokens = 0;  // prompt + max_tokens
+  };
+
+  // Asks one decode worker after the other, the one with most free memory first. RESOURCE_EXHAUSTED when all that are
+  // ready are full now; OUT_OF_RANGE when no empty store could hold it; UNAVAILABLE when there is none; `cancel`'s
+  // status. `fleet` and `sequencer` must outlive the lease.
+  static absl::StatusOr<std::unique_ptr<DecodeLease>> Reserve(const Need& need, Fleet& fleet, Sequencer& sequencer,
+                                                              CancelToken& cancel);
+  ~DecodeLease();
+  DecodeLease(const DecodeLease&) = delete;
+  DecodeLease& operator=(const DecodeLease&) = delete;
+
+  // Keeps it for another 30 s. UNAVAILABLE when it is gone.
+  absl::Status Renew(CancelToken& cancel);
+
+  const LiveWorker& worker() const { return *worker_; }
+  const v1::LeaseId& id() const { return id_; }
+
+ private:
+  DecodeLease(Fleet& fleet, Sequencer& sequencer, std::shared_ptr<const LiveWorker> worker, v1::LeaseId id,
+              int32_t tokens);
+
+  Fleet& fleet_;
+  Sequencer& sequencer_;
+  const std::shared_ptr<const LiveWorker> worker_;
+  const v1::LeaseId id_;
+  const int32_t tokens_;
+};
+
+}  // namespace runahead

@@ -1,0 +1,263 @@
+#include "server/router/fleet.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "kernels/base/status_macros.h"
+#include "scheduler/placement/admission.h"
+#include "server/base/address.h"
+
+namespace runahead {
+namespace {
+
+std::string HostOf(const WorkerSpec& worker) {
+  const absl::StatusOr<HostPort> address = ParseHostPort(worker.address);
+  return address.ok() ? address->host : worker.address;
+}
+
+std::vector<int> LineOf(const std::vector<WorkerSpec>& workers) {
+  std::vector<int> line;
+  for (size_t i = 0; i < workers.size(); ++i) {
+    if (workers[i].prefills()) line.push_back(static_cast<int>(i));
+  }
+  std::stable_sort(line.begin(), line.end(), [&](int a, int b) { return HostOf(workers[a]) < HostOf(workers[b]); });
+  return line;
+}
+
+}  // namespace
+
+Fleet::Ticket::Ticket(Fleet& fleet) : fleet_(fleet), number_(fleet.NewTicket()) {}
+Fleet::Ticket::~Ticket() {
+  fleet_.Leave(number_);
+}
+
+Fleet::Fleet(std::vector<WorkerSpec> workers, int queue_size, RouterMetrics& metrics, Clock& clock)
+    : workers_(std::move(workers)),
+      line_(LineOf(workers_)),
+      queue_size_(queue_size),
+      metrics_(metrics),
+      clock_(clock),
+      states_(workers_.size()) {
+  MutexLock lock(mu_);
+  Changed();
+}
+
+int64_t Fleet::NewTicket() {
+  MutexLock lock(mu_);
+  return next_ticket_++;
+}
+
+void Fleet::SetReady(std::shared_ptr<const LiveWorker> worker) {
+  MutexLock lock(mu_);
+  State& state = states_[worker->index];
+  state = State{};
+  state.live = std::move(worker);
+  state.state = WorkerState::kReady;
+  state.note = "ready";
+  ++memory_epoch_;
+  Changed();
+}
+
+void Fleet::SetNotReady(int index, WorkerState state, std::string note) {
+  MutexLock lock(mu_);
+  states_[index] = State{};
+  states_[index].state = state;
+  states_[index].note = std::move(note);
+  Changed();
+}
+
+void Fleet::Changed() {
+  int counts[kWorkerRoles][kWorkerStates] = {};
+  for (size_t i = 0; i < states_.size(); ++i) {
+    const int state = static_cast<int>(states_[i].state);
+    if (workers_[i].prefills()) ++counts[static_cast<int>(WorkerRole::kPrefill)][state];
+    if (workers_[i].decodes()) ++counts[static_cast<int>(WorkerRole::kDecode)][state];
+  }
+  for (int role = 0; role < kWorkerRoles; ++role) {
+    for (int state = 0; state < kWorkerStates; ++state) {
+      metrics_.SetWorkers(static_cast<WorkerRole>(role), static_cast<WorkerState>(state), counts[role][state]);
+    }
+  }
+  metrics_.SetQueueDepth(Waiting());
+  changed_.NotifyAll();
+}
+
+int Fleet::ready_prefill() const {
+  MutexLock lock(mu_);
+  int ready = 0;
+  for (int index : line_) ready += states_[index].live != nullptr;
+  return ready;
+}
+
+int Fleet::ready_decode() const {
+  MutexLock lock(mu_);
+  int ready = 0;
+  for (size_t i = 0; i < states_.size(); ++i) ready += workers_[i].decodes() && states_[i].live != nullptr;
+  return ready;
+}
+
+std::string Fleet::compute_dtype() const {
+  MutexLock lock(mu_);
+  for (const State& state : states_) {
+    if (state.live != nullptr) return state.live->capabilities.compute_dtype();
+  }
+  return "";
+}
+
+int Fleet::Waiting() const {
+  return static_cast<int>(waiting_.size()) + waiting_elsewhere_;
+}
+
+absl::Status Fleet::EnterQueue() {
+  MutexLock lock(mu_);
+  RUNAHEAD_RETURN_IF_ERROR(AdmitToQueue(Waiting(), queue_size_));
+  ++waiting_elsewhere_;
+  Changed();
+  return absl::OkStatus();
+}
+
+void Fleet::LeaveQueue() {
+  MutexLock lock(mu_);
+  --waiting_elsewhere_;
+  Changed();
+}
+
+void Fleet::Leave(int64_t ticket) {
+  MutexLock lock(mu_);
+  if (waiting_.erase(ticket) > 0) Changed();
+}
+
+bool Fleet::MayTry(const Ticket& ticket, const std::optional<AfterFull>& after_full, absl::Time now) const {
+  if (!waiting_.empty() && *waiting_.begin() < ticket.number_) return false;
+  return !after_full || memory_epoch_ != after_full->epoch || now >= after_full->retry_at;
+}
+
+absl::StatusOr<Placement> Fleet::Acquire(const Ticket& ticket, const ChainRequest& request, const PartitionTable& table,
+                                         CancelToken& cancel, absl::Time deadline,
+                                         std::optional<AfterFull> after_full) {
+  const CancelToken::Subscription wake = cancel.OnCancel([this] {
+    MutexLock lock(mu_);
+    changed_.NotifyAll();
+  });
+  MutexLock lock(mu_);
+  absl::StatusOr<Placement> placement = AwaitPlace(ticket, request, table, cancel, deadline, after_full);
+  if (waiting_.erase(ticket.number_) > 0) Changed();
+  return placement;
+}
+
+absl::StatusOr<Placement> Fleet::AwaitPlace(const Ticket& ticket, const ChainRequest& request,
+                                            const PartitionTable& table, const CancelToken& cancel, absl::Time deadline,
+                                            const std::optional<AfterFull>& after_full) {
+  while (true) {
+    RUNAHEAD_RETURN_IF_ERROR(cancel.status());
+    const absl::Time now = clock_.Now();
+    if (MayTry(ticket, after_full, now)) {
+      absl::StatusOr<Placement> placement = TryPlan(request, table);
+      if (!absl::IsResourceExhausted(placement.status())) return placement;
+    }
+    if (now >= deadline) return absl::DeadlineExceededError("the deadline passed while the request waited for workers");
+    if (waiting_.contains(ticket.number_)) {
+      const bool retry_later = after_full && now < after_full->retry_at;
+      clock_.WaitUntil(mu_, changed_, retry_later ? std::min(deadline, after_full->retry_at) : deadline);
+      continue;
+    }
+    // One that had its turn and came back because decode memory was full keeps its place whatever the queue holds.
+    if (!after_full) RUNAHEAD_RETURN_IF_ERROR(AdmitToQueue(Waiting(), queue_size_));
+    waiting_.insert(ticket.number_);
+    Changed();
+  }
+}
+
+absl::StatusOr<Placement> Fleet::TryPlan(const ChainRequest& request, const PartitionTable& table) {
+  std::vector<WorkerView> line;
+  for (int index : line_) {
+    const State& state = states_[index];
+    WorkerView view;
+    view.ready = state.live != nullptr;
+    view.unfinished_jobs = state.unfinished_jobs;
+    if (view.ready) view.max_prefix_tokens = state.live->capabilities.max_part_tokens();
+    line.push_back(view);
+  }
+  absl::StatusOr<ChainPlan> plan = PlanChain(request, table, line);
+  if (absl::IsUnavailable(plan.status())) {
+    return absl::UnavailableError(absl::StrCat(plan.status().message(), ": ", Notes(true)));
+  }
+  RUNAHEAD_RETURN_IF_ERROR(plan.status());
+  Placement placement;
+  placement.plan = *std::move(plan);
+  for (size_t i = 0; i < placement.plan.parts.size(); ++i) {
+    State& state = states_[line_[placement.plan.first + i]];
+    ++state.unfinished_jobs;
+    placement.chain.push_back(state.live);
+  }
+  return placement;
+}
+
+std::string Fleet::Notes(bool prefill) const {
+  std::string notes;
+  for (size_t i = 0; i < workers_.size(); ++i) {
+    if (prefill ? !workers_[i].prefills() : !workers_[i].decodes()) continue;
+    absl::StrAppend(&notes, notes.empty() ? "" : "; ", workers_[i].address, ": ", states_[i].note);
+  }
+  return notes.empty() ? "the worker list has none" : notes;
+}
+
+// Null when that incarnation is gone: what it held went with it.
+Fleet::State* Fleet::Find(const LiveWorker& worker) {
+  State& state = states_[worker.index];
+  return state.live.get() == &worker ? &state : nullptr;
+}
+
+void Fleet::ReleaseSlot(const LiveWorker& worker) {
+  MutexLock lock(mu_);
+  if (State* state = Find(worker)) --state->unfinished_jobs;
+  Changed();
+}
+
+absl::StatusOr<std::vector<std::shared_ptr<const LiveWorker>>> Fleet::RankDecode(int64_t tokens) const {
+  MutexLock lock(mu_);
+  std::vector<DecodeView> views;
+  for (size_t i = 0; i < states_.size(); ++i) {
+    const State& state = states_[i];
+    DecodeView view;
+    view.ready = workers_[i].decodes() && state.live != nullptr;
+    if (view.ready) view.capacity_tokens = state.live->capabilities.kv_capacity_tokens();
+    view.reserved_tokens = state.reserved_tokens;
+    view.leases = state.leases;
+    views.push_back(view);
+  }
+  const absl::StatusOr<std::vector<size_t>> ranked = RankDecodeWorkers(tokens, views);
+  if (absl::IsUnavailable(ranked.status())) {
+    return absl::UnavailableError(absl::StrCat(ranked.status().message(), ": ", Notes(false)));
+  }
+  RUNAHEAD_RETURN_IF_ERROR(ranked.status());
+  std::vector<std::shared_ptr<const LiveWorker>> workers;
+  for (size_t i : *ranked) workers.push_back(states_[i].live);
+  return workers;
+}
+
+void Fleet::LeaseTaken(const LiveWorker& worker, int64_t tokens) {
+  MutexLock lock(mu_);
+  if (State* state = Find(worker)) {
+    state->reserved_tokens += tokens;
+    ++state->leases;
+  }
+}
+
+void Fleet::LeaseReturned(const LiveWorker& worker, int64_t tokens) {
+  MutexLock lock(mu_);
+  ++memory_epoch_;
+  if (State* state = Find(worker)) {
+    state->reserved_tokens -= tokens;
+    --state->leases;
+  }
+  Changed();
+}
+
+uint64_t Fleet::memory_epoch() const {
+  MutexLock lock(mu_);
+  return memory_epoch_;
+}
+
+}  // namespace runahead

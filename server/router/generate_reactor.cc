@@ -1,0 +1,115 @@
+#include "server/router/generate_reactor.h"
+
+#include <chrono>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "server/rpc/status.h"
+
+namespace runahead {
+namespace {
+
+// Workers come back and queues move within about this time.
+constexpr absl::Duration kRetryAfter = absl::Seconds(1);
+
+absl::Time DeadlineOf(const grpc::CallbackServerContext& context, const Clock& clock) {
+  const auto deadline = context.deadline();
+  if (deadline == std::chrono::system_clock::time_point::max()) return absl::InfiniteFuture();
+  return clock.Now() + (absl::FromChrono(deadline) - absl::Now());
+}
+
+}  // namespace
+
+grpc::Status ClientStatus(const absl::Status& status) {
+  const bool retry = absl::IsUnavailable(status) || absl::IsResourceExhausted(status);
+  return ToGrpcStatus(retry && !RetryAfter(status) ? WithRetryAfter(status, kRetryAfter) : status);
+}
+
+std::shared_ptr<GenerateReactor> GenerateReactor::Create(grpc::CallbackServerContext* context, DrainGate::Pass pass,
+                                                         absl::Duration stall_timeout, Clock& clock) {
+  std::shared_ptr<GenerateReactor> reactor(new GenerateReactor(context, std::move(pass), stall_timeout, clock));
+  MutexLock lock(reactor->mu_);
+  reactor->itself_ = reactor;
+  return reactor;
+}
+
+GenerateReactor::GenerateReactor(grpc::CallbackServerContext* context, DrainGate::Pass pass,
+                                 absl::Duration stall_timeout, Clock& clock)
+    : context_(context),
+      stall_timeout_(stall_timeout),
+      clock_(clock),
+      deadline_(DeadlineOf(*context, clock)),
+      pass_(std::move(pass)) {}
+
+void GenerateReactor::Send(v1::GenerateResponse response) {
+  bool stalled = false;
+  {
+    MutexLock lock(mu_);
+    queue_.Push(std::move(response));
+    Next();
+    stalled = Stalled();
+  }
+  if (!stalled) return;
+  cancel_.Cancel(
+      absl::CancelledError(absl::StrCat("the client has taken nothing for ", absl::FormatDuration(stall_timeout_))));
+}
+
+void GenerateReactor::End(const absl::Status& status) {
+  MutexLock lock(mu_);
+  end_ = ClientStatus(status);
+  Next();
+}
+
+void GenerateReactor::AwaitEnd() {
+  MutexLock lock(mu_);
+  while (!ended_) {
+    if (Stalled()) {
+      context_->TryCancel();
+      ended_changed_.Wait(mu_);
+    } else {
+      clock_.WaitUntil(mu_, ended_changed_, clock_.Now() + stall_timeout_);
+    }
+  }
+}
+
+bool GenerateReactor::Stalled() const {
+  return write_began_ && clock_.Now() - *write_began_ >= stall_timeout_;
+}
+
+void GenerateReactor::Next() {
+  if (write_began_) return;
+  if (!queue_.empty()) {
+    writing_ = queue_.Pop();
+    write_began_ = clock_.Now();
+    StartWrite(&writing_);
+  } else if (end_ && !finish_called_) {
+    finish_called_ = true;
+    grpc::ServerWriteReactor<v1::GenerateResponse>::Finish(*end_);
+  }
+}
+
+void GenerateReactor::OnWriteDone(bool ok) {
+  if (!ok) cancel_.Cancel(absl::CancelledError("the client went away"));
+  MutexLock lock(mu_);
+  write_began_.reset();
+  Next();
+}
+
+void GenerateReactor::OnCancel() {
+  if (clock_.Now() >= deadline_) {
+    cancel_.Cancel(absl::DeadlineExceededError("the deadline passed"));
+  } else {
+    cancel_.Cancel(absl::CancelledError("the client went away"));
+  }
+}
+
+void GenerateReactor::OnDone() {
+  std::shared_ptr<GenerateReactor> last;  // the end of it, after the lock is given back
+  MutexLock lock(mu_);
+  last = std::move(itself_);
+  pass_ = DrainGate::Pass();
+  ended_ = true;
+  ended_changed_.NotifyAll();
+}
+
+}  // namespace runahead

@@ -1,0 +1,98 @@
+#include "server/router/inference_service.h"
+
+#include <utility>
+
+#include "kernels/base/status_macros.h"
+#include "server/base/logging.h"
+#include "server/router/validation.h"
+
+namespace runahead {
+
+InferenceService::InferenceService(const RouterParts& parts, const ServiceLimits& limits)
+    : parts_(parts), limits_(limits), pool_(limits.max_sessions) {}
+
+absl::StatusOr<DrainGate::Pass> InferenceService::Enter() {
+  DrainGate* const gate = gate_;
+  if (gate == nullptr) return absl::UnavailableError("the router is starting");
+  return gate->Enter();
+}
+
+absl::Status InferenceService::Submit(std::function<void()> work) {
+  if (!pool_.busy()) {
+    pool_.Submit(std::move(work));
+    return absl::OkStatus();
+  }
+  RUNAHEAD_RETURN_IF_ERROR(parts_.fleet.EnterQueue());
+  pool_.Submit([this, work = std::move(work)] {
+    parts_.fleet.LeaveQueue();
+    work();
+  });
+  return absl::OkStatus();
+}
+
+grpc::ServerWriteReactor<v1::GenerateResponse>* InferenceService::Generate(grpc::CallbackServerContext* context,
+                                                                           const v1::GenerateRequest* request) {
+  const absl::Time arrival = parts_.clock.Now();
+  parts_.metrics.RequestStarted();
+  absl::StatusOr<DrainGate::Pass> pass = Enter();
+  absl::Status status = pass.status();
+  if (!status.ok()) parts_.metrics.CountAdmissionRejection(AdmissionRejection::kDraining);
+  const std::shared_ptr<GenerateReactor> reactor = GenerateReactor::Create(
+      context, pass.ok() ? *std::move(pass) : DrainGate::Pass(), limits_.stall_timeout, parts_.clock);
+  if (status.ok()) {
+    status = Submit(
+        [this, reactor, request = *request, arrival]() mutable { RunSession(*reactor, std::move(request), arrival); });
+    if (!status.ok()) parts_.metrics.CountAdmissionRejection(AdmissionRejection::kQueueFull);
+  }
+  if (!status.ok()) {
+    parts_.metrics.RequestFinished(status.code(), parts_.clock.Now() - arrival);
+    LogInfo("session", "request refused: ", status.message());
+    reactor->End(status);
+  }
+  return reactor.get();
+}
+
+void InferenceService::RunSession(GenerateReactor& reactor, v1::GenerateRequest request, absl::Time arrival) {
+  Session session(parts_, std::move(request), arrival, reactor.deadline(), reactor.cancel(), reactor);
+  const absl::Status status = session.Run();
+  parts_.metrics.RequestFinished(status.code(), parts_.clock.Now() - arrival);
+  LogInfo("session", session.Summary(status));
+  reactor.End(status);
+  reactor.AwaitEnd();
+}
+
+grpc::ServerUnaryReactor* InferenceService::Tokenize(grpc::CallbackServerContext* context,
+                                                     const v1::TokenizeRequest* request,
+                                                     v1::TokenizeResponse* response) {
+  grpc::ServerUnaryReactor* const reactor = context->DefaultReactor();
+  const auto tokenize = [this, request, response]() -> absl::Status {
+    RUNAHEAD_RETURN_IF_ERROR(ValidateModel(request->model(), parts_.model));
+    const EncodeOptions options{.parse_special = request->special(), .add_bos = false};
+    RUNAHEAD_ASSIGN_OR_RETURN(const std::vector<int32_t> ids, parts_.tokenizer->Encode(request->text(), options));
+    response->mutable_ids()->Add(ids.begin(), ids.end());
+    return absl::OkStatus();
+  };
+  const absl::StatusOr<DrainGate::Pass> pass = Enter();
+  absl::Status status = pass.status();
+  if (status.ok()) status = Submit([reactor, tokenize] { reactor->Finish(ClientStatus(tokenize())); });
+  if (!status.ok()) reactor->Finish(ClientStatus(status));
+  return reactor;
+}
+
+grpc::ServerUnaryReactor* InferenceService::ListModels(grpc::CallbackServerContext* context,
+                                                       const v1::ListModelsRequest* /*request*/,
+                                                       v1::ListModelsResponse* response) {
+  v1::Model& model = *response->add_models();
+  model.set_name(parts_.model.name);
+  model.set_context_length(parts_.model.context_length);
+  model.set_vocabulary_size(parts_.model.vocabulary_size);
+  model.set_dtype(parts_.fleet.compute_dtype());
+  model.set_fingerprint(parts_.model.fingerprint);
+  model.set_prefill_workers(parts_.fleet.ready_prefill());
+  model.set_decode_workers(parts_.fleet.ready_decode());
+  grpc::ServerUnaryReactor* const reactor = context->DefaultReactor();
+  reactor->Finish(grpc::Status::OK);
+  return reactor;
+}
+
+}  // namespace runahead

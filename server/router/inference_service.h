@@ -1,0 +1,54 @@
+// The public service.
+#pragma once
+
+#include <grpcpp/grpcpp.h>
+
+#include <atomic>
+#include <functional>
+#include <memory>
+
+#include "absl/status/status.h"
+#include "absl/time/time.h"
+#include "runahead/v1/inference.grpc.pb.h"
+#include "server/base/drain_gate.h"
+#include "server/router/generate_reactor.h"
+#include "server/router/session.h"
+#include "server/router/session_pool.h"
+
+namespace runahead {
+
+struct ServiceLimits {
+  int max_sessions = 128;  // requests that run at once
+  absl::Duration stall_timeout = absl::Seconds(30);
+};
+
+// Thread-safe. Reactors hand the work to session threads and never block themselves.
+class InferenceService final : public v1::Inference::CallbackService {
+ public:
+  // `parts` must outlive the service; destroy the gRPC server before it.
+  InferenceService(const RouterParts& parts, const ServiceLimits& limits);
+
+  // Where calls get their pass: the server's gate, which exists only once the server runs. Calls that come before are
+  // UNAVAILABLE. `gate` must outlive all calls.
+  void SetGate(DrainGate* gate) { gate_ = gate; }
+
+  grpc::ServerWriteReactor<v1::GenerateResponse>* Generate(grpc::CallbackServerContext* context,
+                                                           const v1::GenerateRequest* request) override;
+  grpc::ServerUnaryReactor* Tokenize(grpc::CallbackServerContext* context, const v1::TokenizeRequest* request,
+                                     v1::TokenizeResponse* response) override;
+  grpc::ServerUnaryReactor* ListModels(grpc::CallbackServerContext* context, const v1::ListModelsRequest* request,
+                                       v1::ListModelsResponse* response) override;
+
+ private:
+  absl::StatusOr<DrainGate::Pass> Enter();
+  // Runs `work` on a session thread; RESOURCE_EXHAUSTED when all are busy and the queue is full.
+  absl::Status Submit(std::function<void()> work);
+  void RunSession(GenerateReactor& reactor, v1::GenerateRequest request, absl::Time arrival);
+
+  const RouterParts& parts_;
+  const ServiceLimits limits_;
+  std::atomic<DrainGate*> gate_ = nullptr;
+  SessionPool pool_;
+};
+
+}  // namespace runahead

@@ -1,0 +1,115 @@
+#include "server/router/prefill_run.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "kernels/base/status_macros.h"
+
+namespace runahead {
+
+std::vector<v1::StartJob> StartJobs(const PrefillOrder& order, absl::Span<const int64_t> parts) {
+  v1::StartJob common;
+  common.set_request_id(order.request_id);
+  int64_t end = 0;
+  common.add_bounds(0);
+  for (int64_t part : parts) common.add_bounds(static_cast<int32_t>(end += part));
+  if (order.lease != nullptr) {
+    const v1::Capabilities& decode = order.lease->worker().capabilities;
+    *common.mutable_lease() = order.lease->id();
+    common.mutable_decode()->set_name(decode.name());
+    common.mutable_decode()->set_link_address(decode.link_address());
+    common.mutable_decode()->set_incarnation(decode.incarnation());
+  }
+  if (order.time_left != absl::InfiniteDuration()) {
+    common.set_deadline_ms(std::max<int64_t>(1, absl::ToInt64Milliseconds(order.time_left)));
+  }
+  std::vector<v1::StartJob> jobs(parts.size(), common);
+  for (size_t i = 0; i < parts.size(); ++i) {
+    const bool tail = i + 1 == parts.size();
+    const absl::Span<const int32_t> ids = tail ? order.ids : order.ids.subspan(common.bounds(i), parts[i]);
+    jobs[i].set_part(static_cast<int32_t>(i));
+    jobs[i].mutable_ids()->Add(ids.begin(), ids.end());
+    if (tail) *jobs[i].mutable_sampling() = order.sampling;
+  }
+  return jobs;
+}
+
+PrefillRun::PrefillRun(Placement placement, Fleet& fleet, Sequencer& sequencer, RouterMetrics& metrics, Clock& clock)
+    : placement_(std::move(placement)),
+      fleet_(fleet),
+      sequencer_(sequencer),
+      metrics_(metrics),
+      clock_(clock),
+      unfinished_(placement_.chain.size()) {}
+
+PrefillRun::~PrefillRun() {
+  MutexLock lock(mu_);
+  if (started_) return;
+  for (const auto& worker : placement_.chain) fleet_.ReleaseSlot(*worker);
+}
+
+absl::Status PrefillRun::Start(const PrefillOrder& order) {
+  std::vector<v1::StartJob> jobs = StartJobs(order, placement_.plan.parts);
+  std::vector<std::pair<int, v1::StartJob>> parts;
+  for (size_t i = 0; i < jobs.size(); ++i) parts.emplace_back(placement_.chain[i]->index, std::move(jobs[i]));
+  JobEvents events;
+  events.first_token = [self = shared_from_this()](const v1::FirstToken& token) {
+    MutexLock lock(self->mu_);
+    self->first_token_ = token;
+    self->changed_.NotifyAll();
+  };
+  events.ended = [self = shared_from_this()](absl::Status status) {
+    if (status.ok()) return;
+    self->failed_.Cancel(std::move(status));
+    MutexLock lock(self->mu_);
+    self->changed_.NotifyAll();
+  };
+  events.member_free = [self = shared_from_this()](int worker) { self->MemberFree(worker); };
+  {
+    // Before the workers can answer: an answer counts its member down.
+    MutexLock lock(mu_);
+    started_ = true;
+  }
+  const absl::StatusOr<uint64_t> job = sequencer_.Start(std::move(parts), std::move(events));
+  MutexLock lock(mu_);
+  started_ = job.ok();
+  RUNAHEAD_RETURN_IF_ERROR(job.status());
+  job_ = *job;
+  return absl::OkStatus();
+}
+
+absl::StatusOr<std::optional<v1::FirstToken>> PrefillRun::AwaitFirstToken(absl::Time until, CancelToken& cancel) {
+  const CancelToken::Subscription wake = cancel.OnCancel([this] {
+    MutexLock lock(mu_);
+    changed_.NotifyAll();
+  });
+  MutexLock lock(mu_);
+  while (true) {
+    RUNAHEAD_RETURN_IF_ERROR(cancel.status());
+    RUNAHEAD_RETURN_IF_ERROR(failed_.status());
+    if (first_token_ || clock_.Now() >= until) return first_token_;
+    clock_.WaitUntil(mu_, changed_, until);
+  }
+}
+
+void PrefillRun::Cancel() {
+  uint64_t job = 0;
+  {
+    MutexLock lock(mu_);
+    if (!started_ || unfinished_ == 0 || cancelled_at_) return;
+    cancelled_at_ = clock_.Now();
+    job = job_;
+  }
+  sequencer_.Cancel(job);
+}
+
+void PrefillRun::MemberFree(int worker) {
+  const auto member = std::find_if(placement_.chain.begin(), placement_.chain.end(),
+                                   [&](const auto& live) { return live->index == worker; });
+  fleet_.ReleaseSlot(**member);
+  MutexLock lock(mu_);
+  if (--unfinished_ > 0 || !cancelled_at_) return;
+  metrics_.ObserveCancelToFree(clock_.Now() - *cancelled_at_);
+}
+
+}  // namespace runahead

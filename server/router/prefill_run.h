@@ -1,0 +1,78 @@
+// One prompt on its chain: from the places taken in the workers' queues to the last of them being free again.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "absl/time/time.h"
+#include "absl/types/span.h"
+#include "kernels/base/mutex.h"
+#include "server/base/clock.h"
+#include "server/base/router_metrics.h"
+#include "server/router/cancel_token.h"
+#include "server/router/decode_lease.h"
+#include "server/router/fleet.h"
+#include "server/router/sequencer.h"
+
+namespace runahead {
+
+// What the chain's workers are told of the request.
+struct PrefillOrder {
+  std::string request_id;
+  absl::Span<const int32_t> ids;       // the whole prompt
+  const DecodeLease* lease = nullptr;  // null: no hand-off
+  v1::SamplingParams sampling;         // seed set
+  absl::Duration time_left = absl::InfiniteDuration();
+};
+
+// The StartJob of every member, head first.
+std::vector<v1::StartJob> StartJobs(const PrefillOrder& order, absl::Span<const int64_t> parts);
+
+// Thread-safe. Held by its session and, once started, by the sequencer until every member is done.
+class PrefillRun : public std::enable_shared_from_this<PrefillRun> {
+ public:
+  // Owns the slots of `placement`. What is given must outlive the run.
+  PrefillRun(Placement placement, Fleet& fleet, Sequencer& sequencer, RouterMetrics& metrics, Clock& clock);
+  ~PrefillRun();  // gives slots back that were not started
+  PrefillRun(const PrefillRun&) = delete;
+  PrefillRun& operator=(const PrefillRun&) = delete;
+
+  const Placement& placement() const { return placement_; }
+
+  // Sends the work out; once.
+  absl::Status Start(const PrefillOrder& order) RUNAHEAD_EXCLUDES(mu_);
+
+  // Blocks for the tail's token until `until`; nothing when that has come first. The status of failed(), or `cancel`'s.
+  absl::StatusOr<std::optional<v1::FirstToken>> AwaitFirstToken(absl::Time until, CancelToken& cancel)
+      RUNAHEAD_EXCLUDES(mu_);
+
+  // Cancelled with the reason when a member fails or dies before all are done.
+  CancelToken& failed() { return failed_; }
+
+  // Cancels what is not done.
+  void Cancel() RUNAHEAD_EXCLUDES(mu_);
+
+ private:
+  void MemberFree(int worker) RUNAHEAD_EXCLUDES(mu_);
+
+  const Placement placement_;
+  Fleet& fleet_;
+  Sequencer& sequencer_;
+  RouterMetrics& metrics_;
+  Clock& clock_;
+  CancelToken failed_;
+  Mutex mu_;
+  CondVar changed_;
+  bool started_ RUNAHEAD_GUARDED_BY(mu_) = false;
+  uint64_t job_ RUNAHEAD_GUARDED_BY(mu_) = 0;
+  size_t unfinished_ RUNAHEAD_GUARDED_BY(mu_);
+  std::optional<v1::FirstToken> first_token_ RUNAHEAD_GUARDED_BY(mu_);
+  std::optional<absl::Time> cancelled_at_ RUNAHEAD_GUARDED_BY(mu_);
+};
+
+}  // namespace runahead

@@ -1,0 +1,148 @@
+#include "server/router/sequencer.h"
+
+#include <algorithm>
+
+#include "absl/strings/str_cat.h"
+#include "server/base/logging.h"
+#include "server/base/random.h"
+#include "server/router/worker_failure.h"
+
+namespace runahead {
+
+// Job numbers of an earlier router may still be known to edges between workers: start where it hardly was.
+Sequencer::Sequencer() : next_job_((RandomBits64() & ~uint64_t{0xffffffff}) | 1) {}
+
+void Sequencer::Attach(int worker, std::string name, std::shared_ptr<CommandSink> sink) {
+  MutexLock lock(mu_);
+  workers_[worker] = {std::move(name), std::move(sink)};
+}
+
+void Sequencer::Detach(int worker, const absl::Status& why) {
+  Calls calls;
+  {
+    MutexLock lock(mu_);
+    const auto found = workers_.find(worker);
+    if (found == workers_.end()) return;
+    const absl::Status failure =
+        absl::UnavailableError(absl::StrCat("prefill worker ", found->second.name, " was lost: ", why.message()));
+    workers_.erase(found);
+    std::vector<uint64_t> touched;
+    for (const auto& [id, job] : jobs_) {
+      for (const Member& member : job.members) {
+        if (member.worker == worker && !member.done) touched.push_back(id);
+      }
+    }
+    for (uint64_t id : touched) MemberDone(id, worker, failure, calls);
+  }
+  for (const auto& call : calls) call();
+}
+
+void Sequencer::Send(std::vector<std::pair<int, v1::ControlCommand>> commands) {
+  MutexLock lock(mu_);
+  for (auto& [worker, command] : commands) {
+    const auto found = workers_.find(worker);
+    if (found != workers_.end()) found->second.sink->Write(std::move(command));
+  }
+}
+
+absl::StatusOr<uint64_t> Sequencer::Start(std::vector<std::pair<int, v1::StartJob>> parts, JobEvents events) {
+  MutexLock lock(mu_);
+  for (const auto& [worker, part] : parts) {
+    if (!workers_.contains(worker)) {
+      return absl::UnavailableError("a prefill worker of the planned chain was lost before the prompt was sent to it");
+    }
+  }
+  const uint64_t id = next_job_++;
+  Job& job = jobs_[id];
+  job.events = std::move(events);
+  for (auto& [worker, part] : parts) {
+    job.members.push_back({worker});
+    v1::ControlCommand command;
+    *command.mutable_start() = std::move(part);
+    command.mutable_start()->set_job(id);
+    workers_[worker].sink->Write(std::move(command));
+  }
+  return id;
+}
+
+void Sequencer::Cancel(uint64_t id) {
+  Calls calls;
+  {
+    MutexLock lock(mu_);
+    const auto found = jobs_.find(id);
+    if (found == jobs_.end()) return;
+    EndJob(id, found->second, absl::CancelledError("the prefill was cancelled"), calls);
+  }
+  for (const auto& call : calls) call();
+}
+
+void Sequencer::Release(int worker, const v1::LeaseId& lease) {
+  v1::ControlCommand command;
+  *command.mutable_release()->mutable_lease() = lease;
+  Send({{worker, std::move(command)}});
+}
+
+void Sequencer::OnReport(int worker, const v1::ControlReport& report) {
+  for (const auto& call : Dispatch(worker, report)) call();
+}
+
+Sequencer::Calls Sequencer::Dispatch(int worker, const v1::ControlReport& report) {
+  Calls calls;
+  MutexLock lock(mu_);
+  if (report.has_first_token()) {
+    const auto found = jobs_.find(report.first_token().job());
+    // A token of a job that has ended meanwhile crossed the cancel on its way.
+    if (found == jobs_.end() || found->second.ended) return calls;
+    calls.push_back([event = found->second.events.first_token, token = report.first_token()] { event(token); });
+  } else if (report.has_done()) {
+    const auto found = jobs_.find(report.done().job());
+    if (found == jobs_.end()) {
+      LogWarning("sequencer", "worker ", worker, " reports the end of job ", report.done().job(), ", which is unknown");
+      return calls;
+    }
+    MemberDone(report.done().job(), worker, StatusOf(worker, report.done()), calls);
+  }
+  return calls;
+}
+
+absl::Status Sequencer::StatusOf(int worker, const v1::JobDone& done) const {
+  if (done.code() == 0) return absl::OkStatus();
+  const auto found = workers_.find(worker);
+  const std::string name = found == workers_.end() ? absl::StrCat(worker) : found->second.name;
+  return OfWorker(absl::StrCat("prefill worker ", name),
+                  absl::Status(static_cast<absl::StatusCode>(done.code()), done.message()));
+}
+
+void Sequencer::MemberDone(uint64_t id, int worker, absl::Status status, Calls& calls) {
+  const auto found = jobs_.find(id);
+  Job& job = found->second;
+  const auto member = std::find_if(job.members.begin(), job.members.end(),
+                                   [&](const Member& m) { return m.worker == worker && !m.done; });
+  if (member == job.members.end()) return;
+  member->done = true;
+  calls.push_back([event = job.events.member_free, worker] { event(worker); });
+  const bool all = std::all_of(job.members.begin(), job.members.end(), [](const Member& m) { return m.done; });
+  if (!status.ok() || all) EndJob(id, job, std::move(status), calls);
+  if (all) jobs_.erase(found);
+}
+
+void Sequencer::EndJob(uint64_t id, Job& job, absl::Status status, Calls& calls) {
+  if (!status.ok()) SendCancels(id, job);
+  if (job.ended) return;
+  job.ended = true;
+  calls.push_back([event = job.events.ended, status = std::move(status)] { event(status); });
+}
+
+void Sequencer::SendCancels(uint64_t id, Job& job) {
+  if (job.cancel_sent) return;
+  job.cancel_sent = true;
+  for (const Member& member : job.members) {
+    const auto found = workers_.find(member.worker);
+    if (member.done || found == workers_.end()) continue;
+    v1::ControlCommand command;
+    command.mutable_cancel()->set_job(id);
+    found->second.sink->Write(std::move(command));
+  }
+}
+
+}  // namespace runahead

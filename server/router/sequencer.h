@@ -1,0 +1,94 @@
+// The one place where prefill work gets its order. Start, Cancel and Release are appended to the control streams of all
+// members under one lock, so that any two jobs stand in the same order on every worker that both of them touch: what
+// keeps waits between workers acyclic.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "absl/container/flat_hash_map.h"
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "kernels/base/mutex.h"
+#include "runahead/v1/worker.pb.h"
+
+namespace runahead {
+
+// The way to one worker.
+class CommandSink {
+ public:
+  virtual ~CommandSink() = default;
+  // Appends; never blocks. What cannot be sent any more is dropped: whoever owns the sink detaches it then.
+  virtual void Write(v1::ControlCommand command) = 0;
+};
+
+// What a job's owner hears. Called without locks on the threads that read the control streams; must not block. Calls of
+// different members may overlap.
+struct JobEvents {
+  std::function<void(const v1::FirstToken&)> first_token;  // at most once; before ended(OK)
+  std::function<void(absl::Status)> ended;                 // once: OK when every member is done, else the first failure
+  std::function<void(int worker)> member_free;  // once a member: the job has nothing unfinished there any more
+};
+
+// Thread-safe. Workers are numbers that the registry gives out.
+class Sequencer {
+ public:
+  Sequencer();
+
+  // `worker` can be sent to from now on. Detach is called once for each Attach, when the stream is broken: every job
+  // on the worker that is not done there fails with UNAVAILABLE naming worker and `why`, and is cancelled elsewhere.
+  void Attach(int worker, std::string name, std::shared_ptr<CommandSink> sink) RUNAHEAD_EXCLUDES(mu_);
+  void Detach(int worker, const absl::Status& why) RUNAHEAD_EXCLUDES(mu_);
+
+  // Appends commands that belong to no job (FormLine, Ping), in one go; workers that are not attached are left out.
+  void Send(std::vector<std::pair<int, v1::ControlCommand>> commands) RUNAHEAD_EXCLUDES(mu_);
+
+  // Gives the job its number and its place in the order, and sends every member its part, head first. The number is
+  // filled in here. UNAVAILABLE when a member is not attached: then nothing was sent, and no event will come.
+  absl::StatusOr<uint64_t> Start(std::vector<std::pair<int, v1::StartJob>> parts, JobEvents events)
+      RUNAHEAD_EXCLUDES(mu_);
+
+  // Cancels what is not done of the job at every member; ended(CANCELLED) is called unless it has ended. Nothing
+  // happens when the job is unknown or done.
+  void Cancel(uint64_t job) RUNAHEAD_EXCLUDES(mu_);
+
+  // Gives a lease back.
+  void Release(int worker, const v1::LeaseId& lease) RUNAHEAD_EXCLUDES(mu_);
+
+  // A report that came by the worker's stream, in the order received. Pongs are ignored.
+  void OnReport(int worker, const v1::ControlReport& report) RUNAHEAD_EXCLUDES(mu_);
+
+ private:
+  struct Member {
+    int worker;
+    bool done = false;
+  };
+  struct Job {
+    std::vector<Member> members;
+    JobEvents events;
+    bool cancel_sent = false;
+    bool ended = false;
+  };
+  struct Worker {
+    std::string name;
+    std::shared_ptr<CommandSink> sink;
+  };
+  using Calls = std::vector<std::function<void()>>;  // events to call once the lock is given back
+
+  void MemberDone(uint64_t id, int worker, absl::Status status, Calls& calls) RUNAHEAD_REQUIRES(mu_);
+  void EndJob(uint64_t id, Job& job, absl::Status status, Calls& calls) RUNAHEAD_REQUIRES(mu_);
+  void SendCancels(uint64_t id, Job& job) RUNAHEAD_REQUIRES(mu_);
+  absl::Status StatusOf(int worker, const v1::JobDone& done) const RUNAHEAD_REQUIRES(mu_);
+  Calls Dispatch(int worker, const v1::ControlReport& report) RUNAHEAD_EXCLUDES(mu_);
+
+  Mutex mu_;
+  absl::flat_hash_map<int, Worker> workers_ RUNAHEAD_GUARDED_BY(mu_);
+  absl::flat_hash_map<uint64_t, Job> jobs_ RUNAHEAD_GUARDED_BY(mu_);
+  uint64_t next_job_ RUNAHEAD_GUARDED_BY(mu_);
+};
+
+}  // namespace runahead

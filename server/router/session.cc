@@ -1,0 +1,296 @@
+#include "server/router/session.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_format.h"
+#include "absl/strings/str_join.h"
+#include "kernels/base/status_macros.h"
+#include "server/base/random.h"
+#include "server/router/validation.h"
+#include "server/router/worker_failure.h"
+#include "server/rpc/channel.h"
+#include "server/rpc/status.h"
+
+namespace runahead {
+namespace {
+
+// How often a lease is renewed while the prompt is computed: a third of its life.
+constexpr absl::Duration kRenewPeriod = absl::Seconds(10);
+// Leases also end without the router's doing (they expire): look again after so long.
+constexpr absl::Duration kRetryWhenFull = absl::Milliseconds(250);
+
+PartitionLookup LookupOf(PartitionSource source) {
+  switch (source) {
+    case PartitionSource::kSearched:
+      return PartitionLookup::kSearched;
+    case PartitionSource::kInterpolated:
+      return PartitionLookup::kInterpolated;
+    case PartitionSource::kClamped:
+      return PartitionLookup::kClamped;
+    case PartitionSource::kEven:
+      break;
+  }
+  return PartitionLookup::kEven;
+}
+
+void CountRejection(RouterMetrics& metrics, const absl::Status& status) {
+  if (absl::IsResourceExhausted(status)) metrics.CountAdmissionRejection(AdmissionRejection::kQueueFull);
+  if (absl::IsOutOfRange(status)) metrics.CountAdmissionRejection(AdmissionRejection::kNeverFits);
+  if (absl::IsUnavailable(status)) metrics.CountAdmissionRejection(AdmissionRejection::kNoWorkers);
+}
+
+}  // namespace
+
+Session::Session(const RouterParts& router, v1::GenerateRequest request, absl::Time arrival, absl::Time deadline,
+                 CancelToken& cancel, ResponseSink& sink)
+    : router_(router),
+      request_(std::move(request)),
+      deadline_(deadline),
+      cancel_(cancel),
+      sink_(sink),
+      stages_(arrival) {
+  if (request_.request_id().empty()) request_.set_request_id(absl::StrFormat("%016x", RandomBits64()));
+  sampling_ = request_.sampling();
+  if (!sampling_.has_seed()) sampling_.set_seed(RandomBits64());
+}
+
+absl::Status Session::Run() {
+  Lap(TtftStage::kQueue);
+  absl::Status status = cancel_.status();  // the client may be gone since it asked
+  if (status.ok()) status = Prepare();
+  if (status.ok()) {
+    status = Place();
+    CountRejection(router_.metrics, status);
+  }
+  if (status.ok()) status = Prefill();
+  if (status.ok() && !answer_->reason()) status = Decode();
+  if (status.ok()) Finish();
+  if (run_ != nullptr && prefill_needed_) run_->Cancel();
+  run_.reset();
+  lease_.reset();
+  return status;
+}
+
+absl::Status Session::Prepare() {
+  RUNAHEAD_RETURN_IF_ERROR(ValidateRequest(request_, router_.model, router_.experiments));
+  RUNAHEAD_ASSIGN_OR_RETURN(prompt_, Tokenize());
+  const int64_t tokens = static_cast<int64_t>(prompt_.size());
+  RUNAHEAD_ASSIGN_OR_RETURN(max_tokens_, ResolveMaxTokens(request_, tokens, router_.model));
+  chain_ = ResolveChain(request_, tokens, router_.schedule);
+  RUNAHEAD_RETURN_IF_ERROR(CheckChain(chain_, router_.fleet.line().size()));
+  stop_ids_.assign(request_.stop().stop_ids().begin(), request_.stop().stop_ids().end());
+  if (!request_.stop().ignore_eos()) {
+    const absl::Span<const int32_t> ends = router_.tokenizer->end_ids();
+    stop_ids_.insert(stop_ids_.end(), ends.begin(), ends.end());
+  }
+  answer_.emplace(router_.tokenizer,
+                  std::vector<std::string>(request_.stop().stop().begin(), request_.stop().stop().end()), stop_ids_,
+                  max_tokens_);
+  Lap(TtftStage::kTokenize);
+  return absl::OkStatus();
+}
+
+absl::StatusOr<std::vector<int32_t>> Session::Tokenize() const {
+  switch (request_.input_case()) {
+    case v1::GenerateRequest::kPrompt:
+      return router_.tokenizer->Encode(request_.prompt());
+    case v1::GenerateRequest::kChat: {
+      RUNAHEAD_RETURN_IF_ERROR(router_.chat_template.status());
+      std::vector<ChatMessage> messages;
+      for (const v1::ChatMessage& message : request_.chat().messages()) {
+        messages.push_back({message.role(), message.content()});
+      }
+      return router_.chat_template->Encode(*router_.tokenizer, messages);
+    }
+    default:
+      return std::vector<int32_t>(request_.token_ids().ids().begin(), request_.token_ids().ids().end());
+  }
+}
+
+absl::Status Session::Place() {
+  const Fleet::Ticket ticket(router_.fleet);
+  std::optional<Fleet::AfterFull> after_full;
+  while (true) {
+    const uint64_t epoch = router_.fleet.memory_epoch();
+    absl::StatusOr<Placement> placement =
+        router_.fleet.Acquire(ticket, chain_, router_.table, cancel_, deadline_, after_full);
+    Lap(TtftStage::kQueue);
+    RUNAHEAD_RETURN_IF_ERROR(placement.status());
+    run_ = std::make_shared<PrefillRun>(*std::move(placement), router_.fleet, router_.sequencer, router_.metrics,
+                                        router_.clock);
+    if (max_tokens_ == 1) return absl::OkStatus();  // the tail's token is all: nothing to hand off
+    const int32_t prompt_tokens = static_cast<int32_t>(prompt_.size());
+    absl::StatusOr<std::unique_ptr<DecodeLease>> lease = DecodeLease::Reserve(
+        {request_.request_id(), prompt_tokens, prompt_tokens + max_tokens_}, router_.fleet, router_.sequencer, cancel_);
+    Lap(TtftStage::kReserve);
+    if (lease.ok()) {
+      lease_ = *std::move(lease);
+      return absl::OkStatus();
+    }
+    run_.reset();  // others may use the chain while this one waits for memory
+    if (!absl::IsResourceExhausted(lease.status())) return lease.status();
+    after_full = Fleet::AfterFull{epoch, router_.clock.Now() + kRetryWhenFull};
+  }
+}
+
+absl::Status Session::Prefill() {
+  const ChainPlan& plan = run_->placement().plan;
+  if (!chain_.parts.empty()) {
+    router_.metrics.CountPartitionLookup(PartitionLookup::kGiven);
+  } else if (plan.source) {
+    router_.metrics.CountPartitionLookup(LookupOf(*plan.source));
+  }
+  router_.metrics.CountPromptTokens(static_cast<int64_t>(prompt_.size()));
+  PrefillOrder order{request_.request_id(), prompt_, lease_.get(), sampling_};
+  if (deadline_ != absl::InfiniteFuture()) order.time_left = deadline_ - router_.clock.Now();
+  RUNAHEAD_RETURN_IF_ERROR(run_->Start(order));
+  SendStarted();
+  Lap(TtftStage::kPlan);
+  RUNAHEAD_ASSIGN_OR_RETURN(const v1::FirstToken first, AwaitFirstToken());
+  stages_.LapPrefill(absl::Seconds(first.queue_s()), absl::Seconds(first.prefill_s()), router_.clock.Now());
+  first_token_ = first.token().id();
+  google::protobuf::RepeatedPtrField<v1::SampledToken> tokens;
+  *tokens.Add() = first.token();
+  SendTokens(tokens);
+  Lap(TtftStage::kFirstToken);
+  ObserveFirstToken();
+  prefill_needed_ = lease_ != nullptr;
+  return absl::OkStatus();
+}
+
+absl::StatusOr<v1::FirstToken> Session::AwaitFirstToken() {
+  while (true) {
+    const absl::Time until = std::min(deadline_, router_.clock.Now() + kRenewPeriod);
+    absl::StatusOr<std::optional<v1::FirstToken>> first = run_->AwaitFirstToken(until, cancel_);
+    RUNAHEAD_RETURN_IF_ERROR(first.status());
+    if (*first) return **first;
+    if (router_.clock.Now() >= deadline_) {
+      return absl::DeadlineExceededError("the deadline passed while the prompt was computed");
+    }
+    if (lease_ != nullptr) RUNAHEAD_RETURN_IF_ERROR(lease_->Renew(cancel_));
+  }
+}
+
+absl::Status Session::Decode() {
+  const LiveWorker& worker = lease_->worker();
+  grpc::ClientContext context;
+  if (deadline_ != absl::InfiniteFuture()) SetTimeout(context, deadline_ - router_.clock.Now());
+  const auto stop_call = [&context] { context.TryCancel(); };
+  const CancelToken::Subscription on_cancel = cancel_.OnCancel(stop_call);
+  const CancelToken::Subscription on_lost = worker.lost->OnCancel(stop_call);
+  const auto reader = worker.decode->Generate(&context, MakeDecodeRequest());
+  v1::DecodeReply reply;
+  {
+    // Tokens come once the whole prompt's KV is in: what happens to the chain after that is of no matter.
+    const CancelToken::Subscription on_failed = run_->failed().OnCancel(stop_call);
+    prefill_needed_ = !reader->Read(&reply);
+  }
+  if (!prefill_needed_) {
+    SendTokens(reply.tokens());
+    while (!answer_->reason() && reader->Read(&reply)) SendTokens(reply.tokens());
+  }
+  // The decode worker ends by itself what it knows to be the end; a stop string it does not know.
+  if (answer_->stopped_by_text()) context.TryCancel();
+  while (reader->Read(&reply)) {
+  }
+  return EndOfDecode(FromGrpcStatus(reader->Finish()));
+}
+
+absl::Status Session::EndOfDecode(const absl::Status& status) const {
+  if (answer_->reason()) return absl::OkStatus();
+  RUNAHEAD_RETURN_IF_ERROR(cancel_.status());
+  RUNAHEAD_RETURN_IF_ERROR(lease_->worker().lost->status());
+  if (prefill_needed_) RUNAHEAD_RETURN_IF_ERROR(run_->failed().status());
+  if (router_.clock.Now() >= deadline_) {
+    return absl::DeadlineExceededError("the deadline passed while tokens were generated");
+  }
+  const std::string who = absl::StrCat("decode worker ", lease_->worker().capabilities.name());
+  if (!status.ok()) return OfWorker(who, status);
+  return absl::InternalError(absl::StrCat(who, " ended after ", answer_->tokens(), " of ", max_tokens_, " tokens"));
+}
+
+v1::DecodeRequest Session::MakeDecodeRequest() const {
+  v1::DecodeRequest request;
+  *request.mutable_lease() = lease_->id();
+  request.set_request_id(request_.request_id());
+  request.mutable_prompt_ids()->Add(prompt_.begin(), prompt_.end());
+  request.set_first_token(first_token_);
+  request.set_max_tokens(max_tokens_);
+  *request.mutable_sampling() = sampling_;
+  request.mutable_stop_ids()->Add(stop_ids_.begin(), stop_ids_.end());
+  return request;
+}
+
+void Session::SendStarted() {
+  const Placement& placement = run_->placement();
+  v1::GenerateResponse response;
+  v1::Started& started = *response.mutable_started();
+  started.set_request_id(request_.request_id());
+  started.set_seed(sampling_.seed());
+  started.set_prompt_tokens(static_cast<int32_t>(prompt_.size()));
+  v1::Plan& plan = *started.mutable_plan();
+  plan.set_schedule(std::string(ChainScheduleName(placement.plan.schedule)));
+  for (const auto& worker : placement.chain) plan.add_workers(worker->capabilities.name());
+  for (int64_t part : placement.plan.parts) plan.add_parts(static_cast<int32_t>(part));
+  if (lease_ != nullptr) plan.set_decode_worker(lease_->worker().capabilities.name());
+  sink_.Send(std::move(response));
+}
+
+void Session::SendTokens(const google::protobuf::RepeatedPtrField<v1::SampledToken>& tokens) {
+  v1::GenerateResponse response;
+  for (const v1::SampledToken& token : tokens) answer_->Feed(token, *response.mutable_tokens());
+  const int fresh = response.tokens().ids_size();
+  if (fresh == 0) return;
+  const absl::Time now = router_.clock.Now();
+  if (answer_->tokens() == fresh) {
+    first_token_at_ = now;
+  } else {
+    for (int i = 0; i < fresh; ++i) router_.metrics.ObserveInterTokenLatency((now - last_token_at_) / fresh);
+  }
+  last_token_at_ = now;
+  router_.metrics.CountGeneratedTokens(fresh);
+  sink_.Send(std::move(response));
+}
+
+void Session::ObserveFirstToken() {
+  for (int stage = 0; stage < kTtftStages; ++stage) {
+    const auto which = static_cast<TtftStage>(stage);
+    router_.metrics.ObserveTtftStage(which, width(), stages_.spent(which));
+  }
+  router_.metrics.ObserveTimeToFirstToken(static_cast<int64_t>(prompt_.size()), width(), stages_.total());
+}
+
+void Session::Finish() {
+  v1::GenerateResponse response;
+  v1::Finished& finished = *response.mutable_finished();
+  finished.set_text(answer_->Finish());  // may find a stop string, so before the reason
+  finished.set_reason(*answer_->reason());
+  finished.mutable_usage()->set_prompt_tokens(static_cast<int32_t>(prompt_.size()));
+  finished.mutable_usage()->set_completion_tokens(answer_->tokens());
+  v1::Timing& timing = *finished.mutable_timing();
+  timing.set_ttft_s(absl::ToDoubleSeconds(stages_.total()));
+  if (answer_->tokens() > 1) {
+    const absl::Duration per_token = (last_token_at_ - first_token_at_) / (answer_->tokens() - 1);
+    timing.set_tpot_s(absl::ToDoubleSeconds(per_token));
+    router_.metrics.ObserveTimePerOutputToken(per_token);
+  }
+  for (int stage = 0; stage < kTtftStages; ++stage) {
+    const auto which = static_cast<TtftStage>(stage);
+    (*timing.mutable_stages())[std::string(TtftStageName(which))] = absl::ToDoubleSeconds(stages_.spent(which));
+  }
+  sink_.Send(std::move(response));
+}
+
+std::string Session::Summary(const absl::Status& status) const {
+  const int32_t generated = answer_ ? answer_->tokens() : 0;
+  std::string line = absl::StrCat("request ", request_.request_id(), " ", absl::StatusCodeToString(status.code()),
+                                  " prompt=", prompt_.size(), " generated=", generated);
+  if (generated > 0) absl::StrAppend(&line, " ttft=", absl::FormatDuration(stages_.total()));
+  absl::StrAppend(&line, " total=", absl::FormatDuration(router_.clock.Now() - stages_.start()));
+  if (!status.ok()) absl::StrAppend(&line, " : ", status.message());
+  return line;
+}
+
+}  // namespace runahead

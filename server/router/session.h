@@ -1,0 +1,103 @@
+// The way of one request, from the message to the last token.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "absl/time/time.h"
+#include "runahead/v1/inference.pb.h"
+#include "scheduler/partition/partition_table.h"
+#include "scheduler/placement/chain_plan.h"
+#include "server/base/clock.h"
+#include "server/base/router_metrics.h"
+#include "server/router/agreement.h"
+#include "server/router/answer.h"
+#include "server/router/cancel_token.h"
+#include "server/router/decode_lease.h"
+#include "server/router/fleet.h"
+#include "server/router/prefill_run.h"
+#include "server/router/sequencer.h"
+#include "server/router/stage_clock.h"
+#include "server/tokenizer/chat_template.h"
+#include "server/tokenizer/tokenizer.h"
+
+namespace runahead {
+
+// What all sessions of a router share. Immutable, or thread-safe by itself; outlives them.
+struct RouterParts {
+  Fleet& fleet;
+  Sequencer& sequencer;
+  RouterMetrics& metrics;
+  Clock& clock;
+  ModelInfo model;
+  std::shared_ptr<const Tokenizer> tokenizer;
+  absl::StatusOr<ChatTemplate> chat_template;  // not OK: chats are refused with it
+  PartitionTable table;
+  ChainSchedule schedule = ChainSchedule::kKvr;  // where a request does not name one
+  bool experiments = false;
+};
+
+// Where responses go.
+class ResponseSink {
+ public:
+  virtual ~ResponseSink() = default;
+  virtual void Send(v1::GenerateResponse response) = 0;  // never blocks
+};
+
+// For one thread. Blocks in Run(), which returns soon after `cancel` is cancelled.
+class Session {
+ public:
+  // `arrival` and `deadline` are on the router's clock; what is given by reference must outlive the session.
+  Session(const RouterParts& router, v1::GenerateRequest request, absl::Time arrival, absl::Time deadline,
+          CancelToken& cancel, ResponseSink& sink);
+
+  // Answers the request. Whatever the end, no work, lease or place of it is left in the pool.
+  absl::Status Run();
+
+  // One line for the log, once Run() has returned.
+  std::string Summary(const absl::Status& status) const;
+
+ private:
+  absl::Status Prepare();  // checks and tokenizes
+  absl::Status Place();    // waits for workers and memory
+  absl::Status Prefill();  // until the first token is out
+  absl::Status Decode();   // the other tokens
+  void Finish();
+
+  absl::StatusOr<std::vector<int32_t>> Tokenize() const;
+  absl::StatusOr<v1::FirstToken> AwaitFirstToken();
+  void SendStarted();
+  void SendTokens(const google::protobuf::RepeatedPtrField<v1::SampledToken>& tokens);
+  void ObserveFirstToken();
+  v1::DecodeRequest MakeDecodeRequest() const;
+  absl::Status EndOfDecode(const absl::Status& status) const;
+  void Lap(TtftStage stage) { stages_.Lap(stage, router_.clock.Now()); }
+  int width() const { return static_cast<int>(run_->placement().chain.size()); }
+
+  const RouterParts& router_;
+  v1::GenerateRequest request_;
+  const absl::Time deadline_;
+  CancelToken& cancel_;
+  ResponseSink& sink_;
+  StageClock stages_;
+  v1::SamplingParams sampling_;  // seed set
+  std::vector<int32_t> prompt_;
+  std::vector<int32_t> stop_ids_;
+  int32_t max_tokens_ = 0;
+  ChainRequest chain_;
+  std::optional<Answer> answer_;
+  // The run goes before the lease: first nothing is written to it any more, then it is given back.
+  std::unique_ptr<DecodeLease> lease_;
+  std::shared_ptr<PrefillRun> run_;
+  bool prefill_needed_ = true;  // until nothing depends on what is left of the run
+  int32_t first_token_ = 0;
+  absl::Time first_token_at_;
+  absl::Time last_token_at_;
+};
+
+}  // namespace runahead

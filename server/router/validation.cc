@@ -1,0 +1,197 @@
+#include "server/router/validation.h"
+
+#include <algorithm>
+#include <string>
+#include <utility>
+
+#include "absl/strings/ascii.h"
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_split.h"
+#include "kernels/base/status_macros.h"
+#include "server/rpc/status.h"
+
+namespace runahead {
+namespace {
+
+constexpr int kMaxStopStrings = 16;
+constexpr int kMaxStopBytes = 256;
+constexpr int kMaxStopIds = 64;
+constexpr size_t kMaxRequestIdBytes = 128;
+
+template <typename... Args>
+absl::Status Invalid(const std::string& field, const Args&... description) {
+  return InvalidField(field, absl::StrCat(description...));
+}
+
+template <typename... Args>
+absl::Status OutOfRange(const std::string& field, const Args&... description) {
+  return FieldError(absl::StatusCode::kOutOfRange, field, absl::StrCat(description...));
+}
+
+absl::Status CheckId(const std::string& field, int32_t id, const ModelInfo& model) {
+  if (id >= 0 && id < model.vocabulary_size) return absl::OkStatus();
+  return OutOfRange(field, id, " is not in [0, ", model.vocabulary_size, ")");
+}
+
+absl::Status CheckChat(const v1::ChatMessages& chat) {
+  if (chat.messages().empty()) return Invalid("chat.messages", "at least one is needed");
+  for (int i = 0; i < chat.messages_size(); ++i) {
+    const std::string& role = chat.messages(i).role();
+    if (role == "system" || role == "user" || role == "assistant") continue;
+    return Invalid(absl::StrCat("chat.messages[", i, "].role"), "\"", role, "\" is not system, user or assistant");
+  }
+  return absl::OkStatus();
+}
+
+absl::Status CheckInput(const v1::GenerateRequest& request, const ModelInfo& model) {
+  switch (request.input_case()) {
+    case v1::GenerateRequest::kPrompt:
+      return request.prompt().empty() ? Invalid("prompt", "it is empty") : absl::OkStatus();
+    case v1::GenerateRequest::kChat:
+      return CheckChat(request.chat());
+    case v1::GenerateRequest::kTokenIds:
+      if (request.token_ids().ids().empty()) return Invalid("token_ids.ids", "at least one is needed");
+      for (int i = 0; i < request.token_ids().ids_size(); ++i) {
+        RUNAHEAD_RETURN_IF_ERROR(CheckId(absl::StrCat("token_ids.ids[", i, "]"), request.token_ids().ids(i), model));
+      }
+      return absl::OkStatus();
+    case v1::GenerateRequest::INPUT_NOT_SET:
+      break;
+  }
+  return Invalid("prompt", "one of prompt, chat and token_ids must be given");
+}
+
+absl::Status CheckSampling(const v1::SamplingParams& s) {
+  // Written so that a NaN fails every one of them.
+  if (s.has_temperature() && !(s.temperature() >= 0 && s.temperature() <= 100)) {
+    return Invalid("sampling.temperature", s.temperature(), " is not in [0, 100]");
+  }
+  if (s.has_top_k() && s.top_k() < 0) return Invalid("sampling.top_k", s.top_k(), " is not at least 0");
+  if (s.has_top_p() && !(s.top_p() > 0 && s.top_p() <= 1)) {
+    return Invalid("sampling.top_p", s.top_p(), " is not in (0, 1]");
+  }
+  if (s.has_min_p() && !(s.min_p() >= 0 && s.min_p() < 1)) {
+    return Invalid("sampling.min_p", s.min_p(), " is not in [0, 1)");
+  }
+  if (s.has_repetition_penalty() && !(s.repetition_penalty() > 0 && s.repetition_penalty() <= 10)) {
+    return Invalid("sampling.repetition_penalty", s.repetition_penalty(), " is not in (0, 10]");
+  }
+  if (s.has_presence_penalty() && !(s.presence_penalty() >= -2 && s.presence_penalty() <= 2)) {
+    return Invalid("sampling.presence_penalty", s.presence_penalty(), " is not in [-2, 2]");
+  }
+  if (s.has_frequency_penalty() && !(s.frequency_penalty() >= -2 && s.frequency_penalty() <= 2)) {
+    return Invalid("sampling.frequency_penalty", s.frequency_penalty(), " is not in [-2, 2]");
+  }
+  if (s.has_logprobs() && (s.logprobs() < 0 || s.logprobs() > 20)) {
+    return Invalid("sampling.logprobs", s.logprobs(), " is not in [0, 20]");
+  }
+  return absl::OkStatus();
+}
+
+absl::Status CheckStop(const v1::StopConditions& stop, const ModelInfo& model) {
+  if (stop.has_max_tokens() && stop.max_tokens() < 1) {
+    return Invalid("stop.max_tokens", stop.max_tokens(), " is not at least 1");
+  }
+  if (stop.stop_size() > kMaxStopStrings) {
+    return Invalid("stop.stop", stop.stop_size(), " strings are more than ", kMaxStopStrings);
+  }
+  for (int i = 0; i < stop.stop_size(); ++i) {
+    const size_t bytes = stop.stop(i).size();
+    if (bytes < 1 || bytes > kMaxStopBytes) {
+      return Invalid(absl::StrCat("stop.stop[", i, "]"), bytes, " bytes are not in [1, ", kMaxStopBytes, "]");
+    }
+  }
+  if (stop.stop_ids_size() > kMaxStopIds) {
+    return Invalid("stop.stop_ids", stop.stop_ids_size(), " ids are more than ", kMaxStopIds);
+  }
+  for (int i = 0; i < stop.stop_ids_size(); ++i) {
+    RUNAHEAD_RETURN_IF_ERROR(CheckId(absl::StrCat("stop.stop_ids[", i, "]"), stop.stop_ids(i), model));
+  }
+  return absl::OkStatus();
+}
+
+absl::Status CheckExperiment(const v1::Experiment& experiment) {
+  if (experiment.has_width() && experiment.width() < 1) {
+    return Invalid("experiment.width", experiment.width(), " is not at least 1");
+  }
+  if (!v1::Schedule_IsValid(experiment.schedule())) {
+    return Invalid("experiment.schedule", static_cast<int>(experiment.schedule()), " is not a schedule known here");
+  }
+  return absl::OkStatus();
+}
+
+absl::Status CheckRequestId(const std::string& id) {
+  if (id.size() > kMaxRequestIdBytes) {
+    return Invalid("request_id", id.size(), " characters are more than ", kMaxRequestIdBytes);
+  }
+  if (std::all_of(id.begin(), id.end(), absl::ascii_isprint)) return absl::OkStatus();
+  return Invalid("request_id", "only printable ASCII characters are allowed");
+}
+
+}  // namespace
+
+absl::Status ValidateModel(const std::string& name, const ModelInfo& model) {
+  if (name.empty() || name == model.name) return absl::OkStatus();
+  return FieldError(absl::StatusCode::kNotFound, "model",
+                    absl::StrCat("\"", name, "\" is not served here; this router serves \"", model.name, "\""));
+}
+
+absl::Status ValidateRequest(const v1::GenerateRequest& request, const ModelInfo& model, bool experiments) {
+  RUNAHEAD_RETURN_IF_ERROR(CheckRequestId(request.request_id()));
+  RUNAHEAD_RETURN_IF_ERROR(ValidateModel(request.model(), model));
+  RUNAHEAD_RETURN_IF_ERROR(CheckInput(request, model));
+  RUNAHEAD_RETURN_IF_ERROR(CheckSampling(request.sampling()));
+  RUNAHEAD_RETURN_IF_ERROR(CheckStop(request.stop(), model));
+  if (request.has_experiment() && !experiments) {
+    return Invalid("experiment", "this router runs without --experiments");
+  }
+  return CheckExperiment(request.experiment());
+}
+
+absl::StatusOr<int32_t> ResolveMaxTokens(const v1::GenerateRequest& request, int64_t prompt_tokens,
+                                         const ModelInfo& model) {
+  if (prompt_tokens < 1) return Invalid("prompt", "it has no tokens");
+  if (prompt_tokens >= model.context_length) {
+    return OutOfRange("prompt", prompt_tokens, " tokens, and at least 1 of output, are more than the context of ",
+                      model.context_length, " tokens");
+  }
+  const int64_t room = model.context_length - prompt_tokens;
+  if (!request.stop().has_max_tokens()) return static_cast<int32_t>(std::min<int64_t>(kDefaultMaxTokens, room));
+  if (request.stop().max_tokens() > room) {
+    return OutOfRange("stop.max_tokens", request.stop().max_tokens(), " and the prompt's ", prompt_tokens,
+                      " tokens are more than the context of ", model.context_length, " tokens; at most ", room,
+                      " are left");
+  }
+  return request.stop().max_tokens();
+}
+
+ChainRequest ResolveChain(const v1::GenerateRequest& request, int64_t prompt_tokens, ChainSchedule schedule) {
+  ChainRequest chain;
+  chain.tokens = prompt_tokens;
+  chain.width = request.experiment().width();
+  chain.parts.assign(request.experiment().parts().begin(), request.experiment().parts().end());
+  switch (request.experiment().schedule()) {
+    case v1::SCHEDULE_KVR:
+      chain.schedule = ChainSchedule::kKvr;
+      break;
+    case v1::SCHEDULE_KVR_EVEN:
+      chain.schedule = ChainSchedule::kKvrEven;
+      break;
+    case v1::SCHEDULE_SINGLE:
+      chain.schedule = ChainSchedule::kSingle;
+      break;
+    default:
+      // What is asked for in width or parts is a chain, whatever the router's own choice is.
+      chain.schedule = chain.width > 1 || chain.parts.size() > 1 ? ChainSchedule::kKvr : schedule;
+  }
+  return chain;
+}
+
+absl::Status CheckChain(const ChainRequest& chain, size_t line_size) {
+  const absl::Status status = CheckChainRequest(chain, line_size);
+  if (status.ok()) return status;
+  const std::pair<std::string, std::string> parts = absl::StrSplit(status.message(), absl::MaxSplits(": ", 1));
+  return FieldError(status.code(), parts.first, parts.second);
+}
+
+}  // namespace runahead

@@ -1,0 +1,35 @@
+// What a request may ask for. Messages begin with the field as inference.proto names it, then say what was given and
+// what is allowed. Pure.
+#pragma once
+
+#include <cstdint>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "runahead/v1/inference.pb.h"
+#include "scheduler/placement/chain_plan.h"
+#include "server/router/agreement.h"
+
+namespace runahead {
+
+// Output tokens where the request does not say, if the context leaves as many.
+inline constexpr int32_t kDefaultMaxTokens = 1024;
+
+// All that can be said before the prompt is tokenized. INVALID_ARGUMENT, OUT_OF_RANGE (token ids) or NOT_FOUND (model).
+absl::Status ValidateRequest(const v1::GenerateRequest& request, const ModelInfo& model, bool experiments);
+
+// NOT_FOUND names the model that is served, unless `name` is that or empty.
+absl::Status ValidateModel(const std::string& name, const ModelInfo& model);
+
+// The tokens that the request may generate. INVALID_ARGUMENT for a prompt without tokens; OUT_OF_RANGE for one that,
+// with its output, is longer than the context.
+absl::StatusOr<int32_t> ResolveMaxTokens(const v1::GenerateRequest& request, int64_t prompt_tokens,
+                                         const ModelInfo& model);
+
+// What to plan. `schedule` is the router's, for requests that do not name one.
+ChainRequest ResolveChain(const v1::GenerateRequest& request, int64_t prompt_tokens, ChainSchedule schedule);
+
+// CheckChainRequest, with the field named for programs too.
+absl::Status CheckChain(const ChainRequest& chain, size_t line_size);
+
+}  // namespace runahead

@@ -1,0 +1,165 @@
+#include "server/router/worker_link.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "kernels/base/status_macros.h"
+#include "server/rpc/channel.h"
+#include "server/rpc/status.h"
+
+namespace runahead {
+namespace {
+
+// Between attempts to reach a worker: short at first, for most are being restarted, and never above a second, so that
+// the service answers soon after a worker is back.
+constexpr absl::Duration kFirstPause = absl::Milliseconds(50);
+constexpr absl::Duration kLongestPause = absl::Seconds(1);
+
+}  // namespace
+
+WorkerLink::WorkerLink(int index, WorkerSpec spec, uint64_t router_incarnation, Owner& owner, Clock& clock)
+    : index_(index),
+      spec_(std::move(spec)),
+      router_incarnation_(router_incarnation),
+      owner_(owner),
+      clock_(clock),
+      thread_([this] { Run(); }) {}
+
+WorkerLink::~WorkerLink() {
+  stop_.Cancel(absl::CancelledError("the router stops"));
+  {
+    MutexLock lock(mu_);
+    changed_.NotifyAll();
+  }
+  thread_.join();
+}
+
+void WorkerLink::Run() {
+  absl::Duration pause = kFirstPause;
+  while (!stop_.cancelled()) {
+    joined_ = false;
+    const absl::Status why = Serve();
+    pause = joined_ ? kFirstPause : std::min(2 * pause, kLongestPause);
+    Pause(pause);
+  }
+}
+
+absl::Status WorkerLink::Serve() {
+  // A channel of its own for every attempt: an old one may be waiting for its next try to connect.
+  const std::shared_ptr<grpc::Channel> channel = MakeChannel(spec_.address);
+  const std::unique_ptr<v1::Worker::Stub> stub = v1::Worker::NewStub(channel);
+  const absl::StatusOr<v1::Capabilities> capabilities = AskCapabilities(*stub);
+  absl::Status why = capabilities.status();
+  if (why.ok()) why = owner_.Admit(index_, *capabilities);
+  if (why.ok()) {
+    const auto worker = std::make_shared<LiveWorker>();
+    worker->index = index_;
+    worker->capabilities = *capabilities;
+    if (spec_.decodes()) worker->decode = v1::Decode::NewStub(channel);
+    return Attend(worker, *stub);
+  }
+  const WorkerState unreached = ever_joined_ ? WorkerState::kLost : WorkerState::kConnecting;
+  owner_.Left(index_, absl::IsFailedPrecondition(why) ? WorkerState::kRefused : unreached, why);
+  return why;
+}
+
+absl::Status WorkerLink::Attend(std::shared_ptr<const LiveWorker> worker, v1::Worker::StubInterface& stub) {
+  const std::shared_ptr<ControlStream> stream = OpenStream(stub, worker->capabilities.incarnation());
+  absl::Status why = AwaitFirstReport();
+  if (why.ok()) {
+    ever_joined_ = joined_ = true;
+    owner_.Joined(worker, stream);
+    why = KeepAlive(*stream);
+  }
+  const WorkerState unreached = ever_joined_ ? WorkerState::kLost : WorkerState::kConnecting;
+  owner_.Left(index_, absl::IsFailedPrecondition(why) ? WorkerState::kRefused : unreached, why);
+  stream->Close();
+  MutexLock lock(mu_);
+  while (!broken_) changed_.Wait(mu_);  // its callbacks use this object
+  return why;
+}
+
+absl::StatusOr<v1::Capabilities> WorkerLink::AskCapabilities(v1::Worker::StubInterface& stub) {
+  grpc::ClientContext context;
+  SetTimeout(context, kSilence);
+  const CancelToken::Subscription stopping = stop_.OnCancel([&context] { context.TryCancel(); });
+  v1::Capabilities capabilities;
+  RUNAHEAD_RETURN_IF_ERROR(FromGrpcStatus(stub.GetCapabilities(&context, v1::GetCapabilitiesRequest(), &capabilities)));
+  return capabilities;
+}
+
+std::shared_ptr<ControlStream> WorkerLink::OpenStream(v1::Worker::StubInterface& stub, uint64_t incarnation) {
+  {
+    MutexLock lock(mu_);
+    heard_ = false;
+    last_heard_ = clock_.Now();
+    broken_.reset();
+  }
+  ControlStream::Callbacks callbacks;
+  callbacks.report = [this](const v1::ControlReport& report) {
+    {
+      MutexLock lock(mu_);
+      heard_ = true;
+      last_heard_ = clock_.Now();
+      changed_.NotifyAll();
+    }
+    if (!report.has_pong()) owner_.Report(index_, report);
+  };
+  callbacks.broken = [this](absl::Status why) {
+    MutexLock lock(mu_);
+    broken_ = std::move(why);
+    changed_.NotifyAll();
+  };
+  std::shared_ptr<ControlStream> stream = ControlStream::Open(stub, std::move(callbacks));
+  v1::ControlCommand command;
+  command.mutable_hello()->set_router_incarnation(router_incarnation_);
+  command.mutable_hello()->set_worker_incarnation(incarnation);
+  stream->Write(command);
+  command.mutable_ping();  // its answer says that the greeting was accepted
+  stream->Write(std::move(command));
+  return stream;
+}
+
+absl::Status WorkerLink::Health() const {
+  if (broken_) return *broken_;
+  RUNAHEAD_RETURN_IF_ERROR(stop_.status());
+  if (clock_.Now() >= last_heard_ + kSilence) {
+    return absl::UnavailableError(absl::StrCat("no sign of life for ", absl::FormatDuration(kSilence)));
+  }
+  return absl::OkStatus();
+}
+
+absl::Status WorkerLink::AwaitFirstReport() {
+  MutexLock lock(mu_);
+  while (true) {
+    RUNAHEAD_RETURN_IF_ERROR(Health());
+    if (heard_) return absl::OkStatus();
+    clock_.WaitUntil(mu_, changed_, last_heard_ + kSilence);
+  }
+}
+
+absl::Status WorkerLink::KeepAlive(ControlStream& stream) {
+  uint64_t pings = 1;
+  MutexLock lock(mu_);
+  absl::Time next_ping = clock_.Now() + kPingPeriod;
+  while (true) {
+    RUNAHEAD_RETURN_IF_ERROR(Health());
+    if (clock_.Now() >= next_ping) {
+      v1::ControlCommand command;
+      command.mutable_ping()->set_number(pings++);
+      stream.Write(std::move(command));
+      next_ping += kPingPeriod;
+      continue;
+    }
+    clock_.WaitUntil(mu_, changed_, std::min(next_ping, last_heard_ + kSilence));
+  }
+}
+
+void WorkerLink::Pause(absl::Duration duration) {
+  MutexLock lock(mu_);
+  const absl::Time until = clock_.Now() + duration;
+  while (!stop_.cancelled() && clock_.Now() < until) clock_.WaitUntil(mu_, changed_, until);
+}
+
+}  // namespace runahead

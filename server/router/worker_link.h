@@ -1,0 +1,73 @@
+// The router's connection to one worker, from the first attempt to the last: a thread that connects, asks what the
+// worker can do, opens the control stream, pings, and begins again when the worker is lost.
+#pragma once
+
+#include <memory>
+#include <optional>
+#include <string>
+#include <thread>
+
+#include "absl/status/status.h"
+#include "absl/time/time.h"
+#include "kernels/base/mutex.h"
+#include "runahead/v1/worker.grpc.pb.h"
+#include "server/base/clock.h"
+#include "server/router/cancel_token.h"
+#include "server/router/control_stream.h"
+#include "server/router/fleet.h"
+
+namespace runahead {
+
+inline constexpr absl::Duration kPingPeriod = absl::Milliseconds(500);
+// A worker that says nothing for so long is dead. A busy one answers pings all the same.
+inline constexpr absl::Duration kSilence = absl::Seconds(3);
+
+class WorkerLink {
+ public:
+  // What a link asks and tells its owner, on the link's thread.
+  class Owner {
+   public:
+    virtual ~Owner() = default;
+    // Whether the worker may join; it counts as a member until Left.
+    virtual absl::Status Admit(int index, const v1::Capabilities& capabilities) = 0;
+    // The control stream is up and answered.
+    virtual void Joined(std::shared_ptr<const LiveWorker> worker, std::shared_ptr<CommandSink> stream) = 0;
+    virtual void Report(int index, const v1::ControlReport& report) = 0;  // on gRPC's threads; must not block
+    // An attempt or a membership ended; called after every attempt, whether it was admitted or not.
+    virtual void Left(int index, WorkerState state, const absl::Status& why) = 0;
+  };
+
+  // Starts at once. `owner` and `clock` must outlive the link.
+  WorkerLink(int index, WorkerSpec spec, uint64_t router_incarnation, Owner& owner, Clock& clock);
+  ~WorkerLink();  // ends the stream and waits for it
+  WorkerLink(const WorkerLink&) = delete;
+  WorkerLink& operator=(const WorkerLink&) = delete;
+
+ private:
+  void Run();
+  absl::Status Serve() RUNAHEAD_EXCLUDES(mu_);
+  absl::Status Attend(std::shared_ptr<const LiveWorker> worker, v1::Worker::StubInterface& stub) RUNAHEAD_EXCLUDES(mu_);
+  absl::StatusOr<v1::Capabilities> AskCapabilities(v1::Worker::StubInterface& stub);
+  absl::Status AwaitFirstReport() RUNAHEAD_EXCLUDES(mu_);
+  absl::Status KeepAlive(ControlStream& stream) RUNAHEAD_EXCLUDES(mu_);
+  absl::Status Health() const RUNAHEAD_REQUIRES(mu_);
+  void Pause(absl::Duration duration) RUNAHEAD_EXCLUDES(mu_);
+  std::shared_ptr<ControlStream> OpenStream(v1::Worker::StubInterface& stub, uint64_t incarnation);
+
+  const int index_;
+  const WorkerSpec spec_;
+  const uint64_t router_incarnation_;
+  Owner& owner_;
+  Clock& clock_;
+  CancelToken stop_;
+  bool ever_joined_ = false;  // of the link's thread
+  bool joined_ = false;       // in the current attempt; of the link's thread
+  mutable Mutex mu_;
+  CondVar changed_;
+  bool heard_ RUNAHEAD_GUARDED_BY(mu_) = false;  // on the current stream
+  absl::Time last_heard_ RUNAHEAD_GUARDED_BY(mu_);
+  std::optional<absl::Status> broken_ RUNAHEAD_GUARDED_BY(mu_);  // the current stream's end
+  std::thread thread_;
+};
+
+}  // namespace runahead

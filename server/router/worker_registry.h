@@ -1,0 +1,50 @@
+// All workers of the list: keeps a link to each, joins those that agree, and forms the line of prefill workers.
+#pragma once
+
+#include <map>
+#include <memory>
+#include <optional>
+#include <vector>
+
+#include "kernels/base/mutex.h"
+#include "server/base/clock.h"
+#include "server/router/agreement.h"
+#include "server/router/fleet.h"
+#include "server/router/sequencer.h"
+#include "server/router/worker_link.h"
+
+namespace runahead {
+
+// Thread-safe. Works until destroyed.
+class WorkerRegistry final : private WorkerLink::Owner {
+ public:
+  // Links to all workers of `fleet`'s list, at once and in the background. Everything given must outlive the registry.
+  WorkerRegistry(Fleet& fleet, Sequencer& sequencer, const ModelInfo& model, Clock& clock);
+  ~WorkerRegistry() override;
+
+ private:
+  struct Member {
+    v1::Capabilities capabilities;
+    std::shared_ptr<const LiveWorker> live;  // null until it has joined
+    v1::FormLine neighbours;                 // as it was told last
+  };
+
+  absl::Status Admit(int index, const v1::Capabilities& capabilities) override RUNAHEAD_EXCLUDES(mu_);
+  void Joined(std::shared_ptr<const LiveWorker> worker, std::shared_ptr<CommandSink> stream) override
+      RUNAHEAD_EXCLUDES(mu_);
+  void Report(int index, const v1::ControlReport& report) override { sequencer_.OnReport(index, report); }
+  void Left(int index, WorkerState state, const absl::Status& why) override RUNAHEAD_EXCLUDES(mu_);
+  // Tells every member of the line whose neighbours have changed.
+  void FormLine(std::optional<int> newcomer) RUNAHEAD_REQUIRES(mu_);
+  void LogOnce(int index, bool warn, std::string message) RUNAHEAD_REQUIRES(mu_);
+
+  Fleet& fleet_;
+  Sequencer& sequencer_;
+  const ModelInfo model_;
+  Mutex mu_;
+  std::map<int, Member> members_ RUNAHEAD_GUARDED_BY(mu_);  // by worker index
+  std::vector<std::string> last_logged_ RUNAHEAD_GUARDED_BY(mu_);
+  std::vector<std::unique_ptr<WorkerLink>> links_;
+};
+
+}  // namespace runahead
