@@ -15,7 +15,8 @@ int main(int argc, char** argv) {
   runahead::ConfigSchema schema;
   runahead::DeclareWorkerOptions(schema, options);
   if (const auto exit_code = runahead::ParseCommandLine(
-          argc, argv, "A worker of Runahead: runs its part of prefills, or decodes. Started by `runahead up` or a deployment.",
+          argc, argv,
+          "A worker of Runahead: runs its part of prefills, or decodes. Started by `runahead up` or a deployment.",
           schema)) {
     return *exit_code;
   }
@@ -35,8 +36,8 @@ int main(int argc, char** argv) {
     runahead::LogError("main", worker.status().message());
     return 1;
   }
-  const absl::Status ready = runahead::WriteReadyLine(options.process.ready_fd, (*worker)->address(),
-                                                      (*worker)->metrics_address());
+  const absl::Status ready =
+      runahead::WriteReadyLine(options.process.ready_fd, (*worker)->address(), (*worker)->metrics_address());
   if (!ready.ok()) {
     runahead::LogError("main", ready.message());
     return 1;

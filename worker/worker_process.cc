@@ -39,7 +39,7 @@ absl::StatusOr<std::shared_ptr<Device>> OpenDevice(const WorkerOptions& options)
   CpuDeviceOptions device;
   device.threads = options.threads > 0 ? static_cast<int>(options.threads)
                                        : std::max(1, static_cast<int>(std::thread::hardware_concurrency()));
-  device.compute_dtype = options.dtype == "auto" ? FastestDType()
+  device.compute_dtype = options.dtype == "auto"   ? FastestDType()
                          : options.dtype == "bf16" ? DType::kBF16
                                                    : DType::kF32;
   device.emulated_link_gbps = options.emulated_link_gbps;
@@ -187,9 +187,15 @@ absl::StatusOr<std::unique_ptr<WorkerProcess>> WorkerProcess::Start(const Worker
   return std::unique_ptr<WorkerProcess>(new WorkerProcess(std::move(parts)));
 }
 
-const std::string& WorkerProcess::address() const { return parts_->server->address(); }
-const std::string& WorkerProcess::metrics_address() const { return parts_->metrics_server->address(); }
+const std::string& WorkerProcess::address() const {
+  return parts_->server->address();
+}
+const std::string& WorkerProcess::metrics_address() const {
+  return parts_->metrics_server->address();
+}
 
-void WorkerProcess::Drain(absl::Duration timeout) { parts_->server->Drain(timeout); }
+void WorkerProcess::Drain(absl::Duration timeout) {
+  parts_->server->Drain(timeout);
+}
 
 }  // namespace runahead

@@ -4,7 +4,9 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/time/clock.h"
+#include "server/base/link_metrics.h"
 #include "server/base/logging.h"
+#include "worker/link/metered_edge.h"
 #include "worker/prefill/service/job_from_proto.h"
 #include "worker/service/proto_convert.h"
 
@@ -35,7 +37,8 @@ void PrefillControl::Meet(std::optional<Neighbour>& neighbour, bool present, con
   } else {
     LogWarning("line", "no edge to ", what, " ", address.name(), ": ", edge.status().ToString());
   }
-  neighbour = Neighbour{peer, edge.ok() ? *edge : nullptr};
+  neighbour = Neighbour{peer, nullptr};
+  if (edge.ok()) neighbour->edge = MeterEdge(*edge, std::make_shared<LinkMetrics>(registry_, address.name()));
 }
 
 void PrefillControl::OnStart(const v1::StartJob& start) {

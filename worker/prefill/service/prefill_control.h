@@ -15,8 +15,9 @@ namespace runahead {
 // Commands come from the control thread, the stage's news from its threads.
 class PrefillControl : public ControlHandler, public PrefillObserver {
  public:
-  // `edges` and `metrics` outlive the control. Bind must follow before any command comes.
-  PrefillControl(EdgeFactory& edges, PrefillMetrics& metrics) : edges_(edges), metrics_(metrics) {}
+  // All references outlive the control. Bind must follow before any command comes.
+  PrefillControl(EdgeFactory& edges, PrefillMetrics& metrics, MetricRegistry& registry)
+      : edges_(edges), metrics_(metrics), registry_(registry) {}
   void Bind(PrefillStage* stage, std::function<void(v1::ControlReport)> report);
 
   void OnFormLine(const v1::FormLine& line) override;
@@ -39,6 +40,7 @@ class PrefillControl : public ControlHandler, public PrefillObserver {
 
   EdgeFactory& edges_;
   PrefillMetrics& metrics_;
+  MetricRegistry& registry_;  // for what is counted by neighbour
   PrefillStage* stage_ = nullptr;
   std::function<void(v1::ControlReport)> report_;
   std::optional<Neighbour> predecessor_, successor_;  // of the control thread

@@ -1,0 +1,51 @@
+#include "worker/link/metered_edge.h"
+
+#include <utility>
+
+#include "absl/time/clock.h"
+
+namespace runahead {
+namespace {
+
+class MeteredEdge : public Edge {
+ public:
+  MeteredEdge(std::shared_ptr<Edge> edge, std::shared_ptr<LinkMetrics> metrics)
+      : edge_(std::move(edge)), metrics_(std::move(metrics)) {}
+
+  // Counted from the moment when the bytes are there to be sent.
+  Event Send(FrameId id, ConstBufferRef bytes, const Event& after) override {
+    auto ready = std::make_shared<absl::Time>();
+    after.OnFire([ready](const absl::Status&) { *ready = absl::Now(); });
+    const Event sent = edge_->Send(id, bytes, after);
+    sent.OnFire([metrics = metrics_, ready, size = bytes.size](const absl::Status& status) {
+      if (status.ok()) metrics->ObserveSend(static_cast<int64_t>(size), absl::Now() - *ready);
+    });
+    return sent;
+  }
+
+  Event Recv(FrameId id, BufferRef into) override {
+    const absl::Time posted = absl::Now();
+    const size_t size = into.size;
+    const Event received = edge_->Recv(id, std::move(into));
+    received.OnFire([metrics = metrics_, posted, size](const absl::Status& status) {
+      if (status.ok()) metrics->ObserveReceive(static_cast<int64_t>(size), absl::Now() - posted);
+    });
+    return received;
+  }
+
+  Event Finish(JobId job) override { return edge_->Finish(job); }
+  void Drop(JobId job) override { edge_->Drop(job); }
+  absl::Status Health() const override { return edge_->Health(); }
+
+ private:
+  const std::shared_ptr<Edge> edge_;
+  const std::shared_ptr<LinkMetrics> metrics_;
+};
+
+}  // namespace
+
+std::shared_ptr<Edge> MeterEdge(std::shared_ptr<Edge> edge, std::shared_ptr<LinkMetrics> metrics) {
+  return std::make_shared<MeteredEdge>(std::move(edge), std::move(metrics));
+}
+
+}  // namespace runahead
