@@ -27,8 +27,10 @@ constexpr int kIdleMillis = 500;
 constexpr int kDyingMillis = 5;
 // A goodbye that cannot leave in this time would not be read either.
 constexpr absl::Duration kFarewell = absl::Milliseconds(50);
-// After a close by force UCX completes everything at its next progress; this is for the case that it has a bug.
-constexpr absl::Duration kGiveUp = absl::Milliseconds(700);
+// After a close by force UCX completes everything at its next turns, but for sends that wait for an answer of a peer
+// that died with its shared-memory queue full (seen with 1.13, whose flush of that queue never ends). In this time all
+// that the peer had sent is taken in; after it nothing can touch the buffers any more.
+constexpr absl::Duration kGiveUp = absl::Milliseconds(250);
 
 }  // namespace
 
@@ -342,10 +344,10 @@ bool UcxEngine::Impl::Settle(const std::shared_ptr<Peer>& peer) {
   }
   if (peer->close_request == nullptr && peer->ops.empty()) return true;
   if (now < peer->give_up_at) return false;
-  // UCX broke its promise to complete everything: tell those who wait, and keep the buffers for good.
-  LogError("link", "UCX did not give back ", peer->ops.size(), " buffers of a closed connection; they stay allocated");
+  LogInfo("link", "UCX left ", peer->ops.size(), " transfers of a closed connection open; they are taken back");
   abandoned_.push_back(peer);
   for (Op* op : peer->ops) {
+    op->buffers.clear();
     if (op->done) std::exchange(op->done, nullptr)(absl::UnavailableError("the peer is gone"));
   }
   return true;

@@ -88,7 +88,7 @@ class UcxEngine::Impl {
   std::array<Handler, kUcxKinds> handlers_;
   absl::flat_hash_map<uint64_t, std::shared_ptr<Peer>> peers_;  // alive, by incarnation
   std::vector<std::shared_ptr<Peer>> dying_;
-  std::vector<std::shared_ptr<Peer>> abandoned_;  // UCX never gave back what it held: kept, so that it stays valid
+  std::vector<std::shared_ptr<Peer>> abandoned_;  // left open by UCX, which may still name them
   std::unordered_set<void*> descriptors_;         // rendezvous offers neither accepted nor discarded
   std::unordered_set<Op*> unbound_ops_;           // receives from peers without a connection
   bool stopping_ = false;

@@ -20,7 +20,7 @@ using ::runahead::testing::PeerProcess;
 using ::runahead::testing::Room;
 using ::runahead::testing::ToArgument;
 
-constexpr size_t kBig = size_t{256} << 20;
+constexpr size_t kBig = size_t{128} << 20;
 
 class UcxProcess : public ::testing::TestWithParam<std::string> {
  protected:

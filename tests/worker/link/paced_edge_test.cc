@@ -1,0 +1,102 @@
+#include "worker/link/paced_edge.h"
+
+#include "tests/testing/fake_clock.h"
+#include "tests/worker/link/edge_contract.h"
+#include "worker/link/loopback.h"
+
+namespace runahead {
+namespace {
+
+using ::runahead::testing::EdgeContract;
+using ::runahead::testing::EdgeWorld;
+using ::runahead::testing::FakeClock;
+using ::runahead::testing::Pattern;
+using ::runahead::testing::Room;
+
+class PacedWorld final : public EdgeWorld {
+ public:
+  PacedWorld() {
+    for (uint64_t i = 0; i < 3; ++i) {
+      factories_.push_back(std::make_unique<PacedEdgeFactory>(network_->Join({"process", 100 + i}), 1000, RealClock()));
+    }
+  }
+  EdgeFactory& factory(int process) override { return *factories_[process]; }
+  void Kill(int process) override { network_->Kill(factories_[process]->self()); }
+  size_t live_jobs(int process, int peer) override {
+    return network_->live_jobs(factories_[process]->self(), factories_[peer]->self());
+  }
+
+ private:
+  std::shared_ptr<LoopbackNetwork> network_ = LoopbackNetwork::Create(LoopbackNetwork::Delivery::kImmediate);
+  std::vector<std::unique_ptr<EdgeFactory>> factories_;
+};
+
+INSTANTIATE_TEST_SUITE_P(Paced, EdgeContract,
+                         ::testing::Values([] { return std::unique_ptr<EdgeWorld>(new PacedWorld); }));
+
+class PacedEdge : public ::testing::Test {
+ protected:
+  PacedEdge() {
+    // 1,000 bytes a second.
+    a_ = std::make_unique<PacedEdgeFactory>(network_->Join({"a", 1}), 8e-6, clock_);
+    b_ = network_->Join({"b", 2});
+  }
+  static bool Arrives(const Event& event) { return event.Wait(absl::Seconds(60)).ok(); }
+
+  FakeClock clock_;
+  std::shared_ptr<LoopbackNetwork> network_ = LoopbackNetwork::Create(LoopbackNetwork::Delivery::kImmediate);
+  std::unique_ptr<PacedEdgeFactory> a_;
+  std::unique_ptr<EdgeFactory> b_;
+};
+
+TEST_F(PacedEdge, FramesPassOneAfterTheOtherAtTheRate) {
+  const auto a = *a_->Open({"b", 2});
+  const auto b = *b_->Open({"a", 1});
+  const Event first = b->Recv({1, 0, 0}, Room(500));
+  const Event second = b->Recv({1, 1, 0}, Room(250));
+  EventSource computed;
+  a->Send({1, 1, 0}, Pattern(250, 1), computed.event());
+  a->Send({1, 0, 0}, Pattern(500, 1), Event());
+  computed.Fire(absl::OkStatus());  // ready second, so it passes second
+  clock_.AwaitWaiters(1);
+  clock_.Advance(absl::Milliseconds(499));
+  EXPECT_FALSE(first.fired());
+  clock_.AwaitWaiters(1);
+  clock_.Advance(absl::Milliseconds(1));
+  EXPECT_TRUE(Arrives(first));
+  clock_.AwaitWaiters(1);
+  clock_.Advance(absl::Milliseconds(249));
+  EXPECT_FALSE(second.fired());
+  clock_.AwaitWaiters(1);
+  clock_.Advance(absl::Milliseconds(1));
+  EXPECT_TRUE(Arrives(second));
+}
+
+TEST_F(PacedEdge, TheOtherDirectionAndIdleTimeAreFree) {
+  const auto a = *a_->Open({"b", 2});
+  const auto b = *b_->Open({"a", 1});
+  clock_.AwaitWaiters(1);
+  clock_.Advance(absl::Seconds(100));  // idle time is not saved up
+  const Event slow = b->Recv({1, 0, 0}, Room(1000));
+  a->Send({1, 0, 0}, Pattern(1000, 1), Event());
+  b->Send({1, 0, 0}, Pattern(1000, 1), Event());
+  EXPECT_TRUE(Arrives(a->Recv({1, 0, 0}, Room(1000))));
+  EXPECT_FALSE(slow.fired());
+  clock_.AwaitWaiters(1);
+  clock_.Advance(absl::Seconds(1));
+  EXPECT_TRUE(Arrives(slow));
+}
+
+TEST_F(PacedEdge, ADroppedJobAndAClosedFactoryCancelWhatWaits) {
+  const auto a = *a_->Open({"b", 2});
+  const Event dropped = a->Send({1, 0, 0}, Pattern(1000, 1), Event());
+  const Event waiting = a->Send({2, 0, 0}, Pattern(1000, 1), Event());
+  a->Drop(1);
+  EXPECT_EQ(dropped.Wait(absl::Seconds(60)).code(), absl::StatusCode::kCancelled);
+  EXPECT_FALSE(waiting.fired());
+  a_.reset();
+  EXPECT_EQ(waiting.Wait(absl::Seconds(60)).code(), absl::StatusCode::kCancelled);
+}
+
+}  // namespace
+}  // namespace runahead

@@ -1,0 +1,127 @@
+#include "worker/link/paced_edge.h"
+
+#include <algorithm>
+#include <map>
+#include <thread>
+#include <utility>
+#include <vector>
+
+#include "absl/time/time.h"
+
+namespace runahead {
+
+// Fires events at their time, on its own thread.
+class PacedEdgeFactory::Timer {
+ public:
+  explicit Timer(Clock& clock) : clock_(clock), thread_([this] { Run(); }) {}
+
+  Clock& clock() const { return clock_; }
+  void FireAt(absl::Time when, const EventSource& source) RUNAHEAD_EXCLUDES(mu_) {
+    {
+      MutexLock lock(mu_);
+      if (!stopped_) {
+        due_.emplace(when, source);
+        changed_.NotifyAll();
+        return;
+      }
+    }
+    source.Fire(absl::CancelledError("the link has stopped"));
+  }
+  // Once, before the end, and not on the timer's thread. What waits fires CANCELLED.
+  void Stop() RUNAHEAD_EXCLUDES(mu_) {
+    {
+      MutexLock lock(mu_);
+      stopped_ = true;
+      changed_.NotifyAll();
+    }
+    thread_.join();
+  }
+
+ private:
+  void Run() RUNAHEAD_EXCLUDES(mu_) {
+    for (bool going = true; going;) {
+      std::vector<EventSource> fire;
+      {
+        MutexLock lock(mu_);
+        while (!stopped_ && (due_.empty() || due_.begin()->first > clock_.Now())) {
+          clock_.WaitUntil(mu_, changed_, due_.empty() ? absl::InfiniteFuture() : due_.begin()->first);
+        }
+        going = !stopped_;
+        while (!due_.empty() && (stopped_ || due_.begin()->first <= clock_.Now())) {
+          fire.push_back(due_.begin()->second);
+          due_.erase(due_.begin());
+        }
+      }
+      for (const EventSource& source : fire) {
+        source.Fire(going ? absl::OkStatus() : absl::CancelledError("the link has stopped"));
+      }
+    }
+  }
+
+  Clock& clock_;
+  Mutex mu_;
+  CondVar changed_;
+  bool stopped_ RUNAHEAD_GUARDED_BY(mu_) = false;
+  std::multimap<absl::Time, EventSource> due_ RUNAHEAD_GUARDED_BY(mu_);
+  std::thread thread_;
+};
+
+class PacedEdgeFactory::PacedEdge final : public Edge {
+ public:
+  PacedEdge(std::shared_ptr<Edge> inner, double bytes_per_second, std::shared_ptr<Timer> timer)
+      : inner_(std::move(inner)), link_(std::make_shared<Link>(bytes_per_second, std::move(timer))) {}
+
+  Event Send(FrameId id, ConstBufferRef bytes, const Event& after) override {
+    EventSource passed;
+    const Event sent = inner_->Send(id, bytes, passed.event());
+    after.OnFire([link = link_, passed, size = bytes.size](const absl::Status& status) {
+      if (!status.ok()) {
+        passed.Fire(status);
+        return;
+      }
+      link->timer->FireAt(link->Occupy(size), passed);
+    });
+    return sent;
+  }
+  Event Recv(FrameId id, BufferRef into) override { return inner_->Recv(id, std::move(into)); }
+  Event Finish(JobId job) override { return inner_->Finish(job); }
+  void Drop(JobId job) override { inner_->Drop(job); }
+  absl::Status Health() const override { return inner_->Health(); }
+
+ private:
+  struct Link {
+    Link(double rate, std::shared_ptr<Timer> timer) : bytes_per_second(rate), timer(std::move(timer)) {}
+    // When `bytes` that start now, or when the link is free, have passed.
+    absl::Time Occupy(size_t bytes) RUNAHEAD_EXCLUDES(mu) {
+      MutexLock lock(mu);
+      free_at = std::max(free_at, timer->clock().Now()) + absl::Seconds(static_cast<double>(bytes) / bytes_per_second);
+      return free_at;
+    }
+    const double bytes_per_second;
+    const std::shared_ptr<Timer> timer;
+    Mutex mu;
+    absl::Time free_at RUNAHEAD_GUARDED_BY(mu) = absl::InfinitePast();
+  };
+
+  const std::shared_ptr<Edge> inner_;
+  const std::shared_ptr<Link> link_;
+};
+
+PacedEdgeFactory::PacedEdgeFactory(std::unique_ptr<EdgeFactory> inner, double gigabits_per_second, Clock& clock)
+    : bytes_per_second_(gigabits_per_second * 1e9 / 8),
+      timer_(std::make_shared<Timer>(clock)),
+      inner_(std::move(inner)) {}
+
+PacedEdgeFactory::~PacedEdgeFactory() {
+  timer_->Stop();
+}
+
+absl::StatusOr<std::shared_ptr<Edge>> PacedEdgeFactory::Open(const PeerId& peer) {
+  RUNAHEAD_ASSIGN_OR_RETURN(std::shared_ptr<Edge> inner, inner_->Open(peer));
+  MutexLock lock(mu_);
+  std::shared_ptr<Edge>& edge = edges_[peer.incarnation];
+  if (edge == nullptr) edge = std::make_shared<PacedEdge>(std::move(inner), bytes_per_second_, timer_);
+  return edge;
+}
+
+}  // namespace runahead
