@@ -72,9 +72,12 @@ grpc::ServerUnaryReactor* InferenceService::Tokenize(grpc::CallbackServerContext
     response->mutable_ids()->Add(ids.begin(), ids.end());
     return absl::OkStatus();
   };
-  const absl::StatusOr<DrainGate::Pass> pass = Enter();
+  absl::StatusOr<DrainGate::Pass> pass = Enter();
   absl::Status status = pass.status();
-  if (status.ok()) status = Submit([reactor, tokenize] { reactor->Finish(ClientStatus(tokenize())); });
+  if (status.ok()) {
+    const auto held = std::make_shared<DrainGate::Pass>(*std::move(pass));
+    status = Submit([reactor, tokenize, held] { reactor->Finish(ClientStatus(tokenize())); });
+  }
   if (!status.ok()) reactor->Finish(ClientStatus(status));
   return reactor;
 }

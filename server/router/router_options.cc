@@ -1,0 +1,33 @@
+#include "server/router/router_options.h"
+
+namespace runahead {
+namespace {
+
+void DeclareWorker(ConfigSchema& schema, WorkerSpec& worker) {
+  schema.String("role", &worker.role, {.one_of = {"prefill", "decode", "both"}, .required = true},
+                "What the worker is used for");
+  schema.Address("address", &worker.address, {.required = true}, "Where it listens");
+}
+
+}  // namespace
+
+void DeclareRouterOptions(ConfigSchema& schema, RouterOptions& options) {
+  DeclareProcessOptions(schema, options.process);
+  schema.String("model", &options.model, {.allow_empty = false, .required = true},
+                "GGUF file of the model that the workers serve: vocabulary, chat template and context length");
+  schema.Maps<WorkerSpec>("workers", &options.workers, DeclareWorker,
+                          {.min_items = 1, .max_items = 1024, .required = true},
+                          "The workers; the prefill workers of one host form the line in this order");
+  schema.String("table", &options.table, {}, "Partition table (YAML); without one, prompts are split evenly");
+  schema.String("schedule", &options.schedule, {.one_of = {"kvr", "kvr-even", "single"}},
+                "How prompts are spread over the chain");
+  schema.Int("queue_size", &options.queue_size, {.min = 0, .max = 1 << 20},
+             "Requests that may wait for workers; more are refused");
+  schema.Int("max_sessions", &options.max_sessions, {.min = 1, .max = 4096},
+             "Requests that run at once, each on a thread of its own");
+  schema.Duration("stall_timeout", &options.stall_timeout, {.min = absl::Milliseconds(100)},
+                  "How long a client may take nothing of its answer before it is cancelled");
+  schema.Bool("experiments", &options.experiments, "Requests may choose width, parts and schedule");
+}
+
+}  // namespace runahead

@@ -1,0 +1,29 @@
+// What a router is started with.
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "absl/time/time.h"
+#include "server/base/config.h"
+#include "server/base/process.h"
+#include "server/router/fleet.h"
+
+namespace runahead {
+
+struct RouterOptions {
+  ProcessOptions process;
+  std::string model;
+  std::vector<WorkerSpec> workers;
+  std::string table;
+  std::string schedule = "kvr";
+  int queue_size = 256;
+  int max_sessions = 128;
+  absl::Duration stall_timeout = absl::Seconds(30);
+  bool experiments = false;
+};
+
+// Declares all keys; `options` holds the defaults.
+void DeclareRouterOptions(ConfigSchema& schema, RouterOptions& options);
+
+}  // namespace runahead

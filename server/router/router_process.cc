@@ -1,0 +1,136 @@
+#include "server/router/router_process.h"
+
+#include <limits>
+#include <optional>
+#include <set>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_format.h"
+#include "kernels/base/status_macros.h"
+#include "server/base/clock.h"
+#include "server/base/logging.h"
+#include "server/base/metrics_server.h"
+#include "server/router/inference_service.h"
+#include "server/router/table_file.h"
+#include "server/router/worker_registry.h"
+#include "server/rpc/server.h"
+#include "worker/format/gguf.h"
+
+namespace runahead {
+namespace {
+
+constexpr char kServiceName[] = "runahead.v1.Inference";
+
+absl::StatusOr<ModelInfo> ReadModelInfo(const GgufFile& file, const Tokenizer& tokenizer) {
+  ModelInfo model;
+  RUNAHEAD_ASSIGN_OR_RETURN(const std::string architecture, file.GetString("general.architecture"));
+  if (file.Has("general.name")) {
+    RUNAHEAD_ASSIGN_OR_RETURN(model.name, file.GetString("general.name"));
+  }
+  if (model.name.empty()) model.name = architecture;
+  RUNAHEAD_ASSIGN_OR_RETURN(const uint64_t context, file.GetUint(absl::StrCat(architecture, ".context_length")));
+  if (context < 1 || context > std::numeric_limits<int32_t>::max()) {
+    return absl::InvalidArgumentError(absl::StrCat(file.path(), ": ", architecture, ".context_length: ", context,
+                                                   " is not a length that can be served"));
+  }
+  model.context_length = static_cast<int>(context);
+  model.vocabulary_size = static_cast<int>(tokenizer.vocab_size());
+  model.fingerprint = absl::StrFormat("%016x", file.fingerprint());
+  return model;
+}
+
+absl::Status CheckWorkers(const std::vector<WorkerSpec>& workers) {
+  std::set<std::string> addresses;
+  for (size_t i = 0; i < workers.size(); ++i) {
+    if (addresses.insert(workers[i].address).second) continue;
+    return absl::InvalidArgumentError(absl::StrCat("workers[", i, "].address: ", workers[i].address,
+                                                   " is listed twice; one that does both has role both"));
+  }
+  return absl::OkStatus();
+}
+
+}  // namespace
+
+// In the order of construction; destroyed in reverse: calls end before what they use.
+struct RouterProcess::Parts {
+  Parts(const RouterOptions& options, ModelInfo model, std::shared_ptr<const Tokenizer> tokenizer,
+        absl::StatusOr<ChatTemplate> chat_template, PartitionTable table)
+      : registry("none"),
+        metrics(registry, model.name),
+        fleet(options.workers, options.queue_size, metrics, RealClock()),
+        router{fleet,
+               sequencer,
+               metrics,
+               RealClock(),
+               std::move(model),
+               std::move(tokenizer),
+               std::move(chat_template),
+               std::move(table),
+               *ParseChainSchedule(options.schedule),
+               options.experiments},
+        links(fleet, sequencer, router.model, RealClock()),
+        service(router, {options.max_sessions, options.stall_timeout}) {}
+
+  MetricRegistry registry;
+  RouterMetrics metrics;
+  Fleet fleet;
+  Sequencer sequencer;
+  RouterParts router;
+  WorkerRegistry links;
+  InferenceService service;
+  std::unique_ptr<RpcServer> server;
+  std::unique_ptr<MetricsServer> metrics_server;
+  std::optional<bool> serving;  // as health was told last
+};
+
+RouterProcess::RouterProcess(std::unique_ptr<Parts> parts) : parts_(std::move(parts)) {}
+RouterProcess::~RouterProcess() = default;
+
+absl::StatusOr<std::unique_ptr<RouterProcess>> RouterProcess::Start(const RouterOptions& options) {
+  RUNAHEAD_RETURN_IF_ERROR(CheckWorkers(options.workers));
+  RUNAHEAD_ASSIGN_OR_RETURN(const std::shared_ptr<const GgufFile> file, GgufFile::Open(options.model));
+  RUNAHEAD_ASSIGN_OR_RETURN(std::shared_ptr<const Tokenizer> tokenizer, Tokenizer::FromGguf(*file));
+  RUNAHEAD_ASSIGN_OR_RETURN(ModelInfo model, ReadModelInfo(*file, *tokenizer));
+  absl::StatusOr<ChatTemplate> chat_template = ChatTemplate::FromGguf(*file, *tokenizer);
+  if (!chat_template.ok()) LogWarning("model", "chats will be refused: ", chat_template.status().message());
+  PartitionTable table;
+  if (!options.table.empty()) {
+    RUNAHEAD_ASSIGN_OR_RETURN(table, ReadPartitionTable(options.table));
+  }
+  LogInfo("model", model.name, ": context ", model.context_length, ", vocabulary ", model.vocabulary_size);
+  auto parts = std::make_unique<Parts>(options, std::move(model), std::move(tokenizer), std::move(chat_template),
+                                       std::move(table));
+  RpcServerOptions rpc;
+  rpc.listen = options.process.listen;
+  rpc.services = {&parts->service};
+  rpc.health_names = {kServiceName};
+  RUNAHEAD_ASSIGN_OR_RETURN(parts->server, RpcServer::Start(rpc));
+  parts->service.SetGate(&parts->server->gate());
+  RUNAHEAD_ASSIGN_OR_RETURN(parts->metrics_server,
+                            MetricsServer::Start(options.process.metrics_listen, parts->registry));
+  LogInfo("main", "listening on ", parts->server->address(), ", metrics on ", parts->metrics_server->address());
+  return std::unique_ptr<RouterProcess>(new RouterProcess(std::move(parts)));
+}
+
+const std::string& RouterProcess::address() const {
+  return parts_->server->address();
+}
+const std::string& RouterProcess::metrics_address() const {
+  return parts_->metrics_server->address();
+}
+
+void RouterProcess::UpdateHealth() {
+  const bool serving = parts_->fleet.ready_prefill() > 0 && parts_->fleet.ready_decode() > 0;
+  if (parts_->serving == serving) return;
+  parts_->serving = serving;
+  parts_->server->SetServing(serving);
+  LogInfo("main", serving ? "serving" : "not serving: no prefill or no decode worker is ready");
+}
+
+void RouterProcess::Drain(absl::Duration timeout) {
+  if (!parts_->server->Drain(timeout))
+    LogWarning("main", "requests were cut off after ", absl::FormatDuration(timeout));
+}
+
+}  // namespace runahead
