@@ -9,6 +9,7 @@
 #include "absl/strings/str_format.h"
 #include "kernels/base/mutex.h"
 #include "kernels/base/status_macros.h"
+#include "worker/decode/check_sequence.h"
 #include "worker/decode/store_port.h"
 
 namespace runahead {
@@ -96,34 +97,9 @@ DecodeEngine::~DecodeEngine() {
   thread_.join();
 }
 
-absl::Status DecodeEngine::Check(const DecodeSequence& sequence) const {
-  const int64_t vocab = model_->config().vocab;
-  const auto check_id = [vocab](int32_t id, const char* what, size_t index) {
-    if (id >= 0 && id < vocab) return absl::OkStatus();
-    return absl::InvalidArgumentError(
-        absl::StrFormat("%s[%d] is %d: token ids of this model are 0 to %d", what, index, id, vocab - 1));
-  };
-  for (size_t i = 0; i < sequence.prompt_ids.size(); ++i) {
-    RUNAHEAD_RETURN_IF_ERROR(check_id(sequence.prompt_ids[i], "prompt_ids", i));
-  }
-  RUNAHEAD_RETURN_IF_ERROR(check_id(sequence.first_token, "first_token", 0));
-  if (sequence.prompt_ids.empty()) return absl::InvalidArgumentError("prompt_ids is empty: it takes the whole prompt");
-  if (sequence.max_tokens < 1) {
-    return absl::InvalidArgumentError(
-        absl::StrFormat("max_tokens is %d: at least 1, for it counts the first token", sequence.max_tokens));
-  }
-  const int64_t prompt = static_cast<int64_t>(sequence.prompt_ids.size()), context = model_->config().context_length;
-  if (prompt + sequence.max_tokens > context) {
-    return absl::OutOfRangeError(
-        absl::StrFormat("max_tokens is %d after a prompt of %d tokens, and the model's context is %d tokens",
-                        sequence.max_tokens, prompt, context));
-  }
-  return absl::OkStatus();
-}
-
 absl::StatusOr<SequenceNumber> DecodeEngine::Add(DecodeSequence sequence, std::shared_ptr<DecodeSink> sink) {
   const LeaseId lease = sequence.lease;
-  const absl::Status valid = Check(sequence);
+  const absl::Status valid = CheckSequence(sequence, model_->config());
   auto active = std::make_unique<Active>();
   active->request = std::move(sequence);
   active->sink = std::move(sink);
@@ -187,12 +163,12 @@ void DecodeEngine::Admit(SequenceNumber number, const absl::Status& kv_complete)
   const int64_t prompt = static_cast<int64_t>(active.request.prompt_ids.size());
   if (prompt != active.kv->prompt_tokens()) {
     return End(number, absl::InvalidArgumentError(absl::StrFormat(
-                           "prompt_ids has %d ids, and the lease was reserved for a prompt of %d tokens", prompt,
+                           "prompt_ids: has %d ids, and the lease was reserved for a prompt of %d tokens", prompt,
                            active.kv->prompt_tokens())));
   }
   if (prompt + active.request.max_tokens > active.kv->total_tokens()) {
     return End(number, absl::InvalidArgumentError(absl::StrFormat(
-                           "max_tokens is %d after a prompt of %d tokens, and the lease was reserved for %d in all",
+                           "max_tokens: is %d after a prompt of %d tokens, and the lease was reserved for %d in all",
                            active.request.max_tokens, prompt, active.kv->total_tokens())));
   }
   waiting_.push_back(number);

@@ -45,7 +45,7 @@ class DecodeEngine {
   // Takes the lease over: it is given back when the sequence ends, whatever the reason. The sequence waits for the
   // lease's KV without holding up others, then joins at a step boundary. All further outcomes go to `sink`, also from
   // before Add returns. Errors here, after which the sink is not called: FAILED_PRECONDITION when the lease is decoded
-  // already (its owner keeps it), INVALID_ARGUMENT or OUT_OF_RANGE for ids or max_tokens that cannot be (the lease is
+  // already (its owner keeps it), what CheckSequence finds (the lease is
   // given back).
   absl::StatusOr<SequenceNumber> Add(DecodeSequence sequence, std::shared_ptr<DecodeSink> sink);
 
@@ -58,7 +58,6 @@ class DecodeEngine {
 
   DecodeEngine(Device& device, std::shared_ptr<const Model> model, KvStore& store, DecodeEngineOptions options,
                Clock& clock, std::unique_ptr<StepSampler> sampler);
-  absl::Status Check(const DecodeSequence& sequence) const;
 
   // The rest runs on the loop's thread.
   void Run();

@@ -4,8 +4,8 @@
 
 namespace runahead {
 
-LeaseReaper::LeaseReaper(KvStore& store, Clock& clock, std::function<void(int)> reaped, absl::Duration period)
-    : store_(store), clock_(clock), reaped_(std::move(reaped)), period_(period), thread_([this] { Run(); }) {}
+LeaseReaper::LeaseReaper(KvStore& store, Clock& clock, std::function<void(int)> after_pass, absl::Duration period)
+    : store_(store), clock_(clock), after_pass_(std::move(after_pass)), period_(period), thread_([this] { Run(); }) {}
 
 LeaseReaper::~LeaseReaper() {
   {
@@ -24,7 +24,8 @@ void LeaseReaper::Run() {
       while (!stop_ && clock_.Now() < next) clock_.WaitUntil(mu_, stop_changed_, next);
       if (stop_) return;
     }
-    if (const int expired = store_.ReapExpired(); expired > 0 && reaped_) reaped_(expired);
+    const int expired = store_.ReapExpired();
+    if (after_pass_) after_pass_(expired);
   }
 }
 

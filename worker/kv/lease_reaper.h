@@ -16,8 +16,8 @@ inline constexpr absl::Duration kLeaseReapPeriod = absl::Seconds(1);
 // Calls store.ReapExpired() once a period on its own thread, until it is destroyed. `store` and `clock` outlive it.
 class LeaseReaper {
  public:
-  // `reaped`, where given, is told on that thread how many leases expired, whenever some did.
-  LeaseReaper(KvStore& store, Clock& clock, std::function<void(int)> reaped = nullptr,
+  // `after_pass`, where given, is called on that thread after every look, with how many leases expired.
+  LeaseReaper(KvStore& store, Clock& clock, std::function<void(int)> after_pass = nullptr,
               absl::Duration period = kLeaseReapPeriod);
   ~LeaseReaper();
   LeaseReaper(const LeaseReaper&) = delete;
@@ -28,7 +28,7 @@ class LeaseReaper {
 
   KvStore& store_;
   Clock& clock_;
-  const std::function<void(int)> reaped_;
+  const std::function<void(int)> after_pass_;
   const absl::Duration period_;
   Mutex mu_;
   CondVar stop_changed_;

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <atomic>
+#include <cmath>
 #include <memory>
 #include <optional>
 #include <random>
@@ -9,17 +10,17 @@
 #include <utility>
 #include <vector>
 
-#include "absl/strings/str_cat.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "tests/testing/fake_clock.h"
 #include "tests/testing/fake_device.h"
 #include "tests/worker/decode/hash_model.h"
+#include "tests/worker/decode/hash_sequences.h"
 
 namespace runahead {
 namespace {
 
-using ::testing::ElementsAre;
+using testing::ExpectedTokens;
 using testing::FakeClock;
 using testing::FakeDevice;
 using testing::HashModel;
@@ -99,21 +100,6 @@ class Door {
   int came_ RUNAHEAD_GUARDED_BY(mu_) = 0;
 };
 
-// What a sequence must emit, from its ids alone.
-std::vector<int32_t> Expected(const DecodeSequence& sequence) {
-  std::vector<int32_t> ids = sequence.prompt_ids, output;
-  ids.push_back(sequence.first_token);
-  const auto stop = [&](int32_t id) { return std::count(sequence.stop_ids.begin(), sequence.stop_ids.end(), id) > 0; };
-  while (!stop(ids.back()) && static_cast<int64_t>(ids.size() - sequence.prompt_ids.size()) < sequence.max_tokens) {
-    const absl::StatusOr<Sampled> sampled =
-        SampleToken(HashModel::Expected(ids), sequence.sampling, ids, sequence.prompt_ids.size(), ids.size());
-    RUNAHEAD_CHECK(sampled.ok());
-    ids.push_back(sampled->id);
-    output.push_back(sampled->id);
-  }
-  return output;
-}
-
 class DecodeEngineTest : public ::testing::Test {
  protected:
   DecodeEngineTest() {
@@ -141,33 +127,10 @@ class DecodeEngineTest : public ::testing::Test {
   }
 
   DecodeSequence MakeSequence(int seed, int64_t prompt, int64_t max_tokens) {
-    std::mt19937 random(seed);
-    DecodeSequence sequence;
-    for (int64_t i = 0; i < prompt; ++i) sequence.prompt_ids.push_back(random() % (HashModel::kVocab - 1));
-    sequence.first_token = random() % (HashModel::kVocab - 1);
-    sequence.max_tokens = max_tokens;
-    const absl::StatusOr<LeaseId> lease = store_->Reserve(prompt, prompt + max_tokens);
-    RUNAHEAD_CHECK(lease.ok());
-    sequence.lease = *lease;
-    return sequence;
+    return testing::MakeHashSequence(*store_, seed, prompt, max_tokens);
   }
-
   // What the hand-off brings.
-  void FillLayer(const DecodeSequence& sequence, int64_t layer) {
-    const int64_t prompt = static_cast<int64_t>(sequence.prompt_ids.size());
-    absl::StatusOr<KvStore::Write> write = store_->BeginWrite(sequence.lease, layer, 0, prompt);
-    if (!write.ok()) return;  // the lease was given back already
-    int64_t position = 0;
-    for (const BufferRef& ref : write->destination()) {
-      for (size_t offset = 0; offset < ref.size; offset += 16, ++position) {
-        HashModel::WriteRow(ref.data() + offset, layer, position, sequence.prompt_ids[position]);
-      }
-    }
-    write->Commit().IgnoreError();
-  }
-  void Fill(const DecodeSequence& sequence) {
-    for (int64_t layer = 0; layer < HashModel::kLayers; ++layer) FillLayer(sequence, layer);
-  }
+  void Fill(const DecodeSequence& sequence) { testing::FillHashKv(*store_, sequence); }
 
   std::shared_ptr<CollectingSink> Add(const DecodeSequence& sequence) {
     auto sink = std::make_shared<CollectingSink>();
@@ -198,7 +161,7 @@ TEST_F(DecodeEngineTest, EmitsTheTokensAfterTheFirstOne) {
   Fill(sequence);
   const auto sink = Add(sequence);
   EXPECT_EQ(sink->AwaitEnd(), absl::OkStatus());
-  EXPECT_EQ(sink->ids(), Expected(sequence));
+  EXPECT_EQ(sink->ids(), ExpectedTokens(sequence));
   EXPECT_EQ(sink->ids().size(), 19u);
   ExpectNothingHeld();
 }
@@ -206,13 +169,13 @@ TEST_F(DecodeEngineTest, EmitsTheTokensAfterTheFirstOne) {
 TEST_F(DecodeEngineTest, WaitsForKvWithoutHoldingUpOthers) {
   const DecodeSequence late = MakeSequence(2, 40, 5), ready = MakeSequence(3, 30, 5);
   const auto late_sink = Add(late);
-  FillLayer(late, 0);
+  testing::FillHashKv(*store_, late, 0);
   Fill(ready);
   EXPECT_EQ(Add(ready)->AwaitEnd(), absl::OkStatus());
   EXPECT_THAT(late_sink->ids(), IsEmpty());
   Fill(late);
   EXPECT_EQ(late_sink->AwaitEnd(), absl::OkStatus());
-  EXPECT_EQ(late_sink->ids(), Expected(late));
+  EXPECT_EQ(late_sink->ids(), ExpectedTokens(late));
   ExpectNothingHeld();
 }
 
@@ -236,7 +199,7 @@ TEST_F(DecodeEngineTest, SixteenTogetherGiveWhatEachGivesAlone) {
   door_.Open();
   for (int i = 0; i < 16; ++i) {
     EXPECT_EQ(sinks[i]->AwaitEnd(), absl::OkStatus());
-    EXPECT_EQ(sinks[i]->ids(), Expected(sequences[i])) << i;
+    EXPECT_EQ(sinks[i]->ids(), ExpectedTokens(sequences[i])) << i;
     for (const Sampled& token : sinks[i]->tokens()) {
       ASSERT_EQ(token.logprobs.size(), i % 4 == 3 ? 3u : 0u);
       EXPECT_TRUE(token.logprobs.empty() || token.logprobs[0].id == token.id);
@@ -257,7 +220,7 @@ TEST_F(DecodeEngineTest, AStepIsNeverLargerThanMaxBatchAndTheRestWaits) {
   }
   for (int i = 0; i < 10; ++i) {
     EXPECT_EQ(sinks[i]->AwaitEnd(), absl::OkStatus());
-    EXPECT_EQ(sinks[i]->ids(), Expected(sequences[i]));
+    EXPECT_EQ(sinks[i]->ids(), ExpectedTokens(sequences[i]));
   }
   EXPECT_EQ(largest_step_, 3);
   ExpectNothingHeld();
@@ -265,9 +228,9 @@ TEST_F(DecodeEngineTest, AStepIsNeverLargerThanMaxBatchAndTheRestWaits) {
 
 TEST_F(DecodeEngineTest, AStopIdIsTheLastToken) {
   DecodeSequence sequence = MakeSequence(4, 10, 30);
-  const std::vector<int32_t> all = Expected(sequence);
+  const std::vector<int32_t> all = ExpectedTokens(sequence);
   sequence.stop_ids = {59, all[5]};
-  const std::vector<int32_t> expected = Expected(sequence);
+  const std::vector<int32_t> expected = ExpectedTokens(sequence);
   ASSERT_LT(expected.size(), all.size());
   Fill(sequence);
   const auto sink = Add(sequence);
@@ -302,7 +265,7 @@ TEST_F(DecodeEngineTest, CancelEndsASequenceWhileItRunsOrWaits) {
   EXPECT_EQ(sink->AwaitEnd().code(), absl::StatusCode::kCancelled);
   engine_->Cancel(last_added_);
   engine_->Cancel(12345);
-  const std::vector<int32_t> ids = sink->ids(), expected = Expected(running);
+  const std::vector<int32_t> ids = sink->ids(), expected = ExpectedTokens(running);
   EXPECT_TRUE(std::equal(ids.begin(), ids.end(), expected.begin()));
   EXPECT_EQ(ids.size(), 4u) << "the step under way, and no other";
   ExpectNothingHeld();
@@ -321,7 +284,7 @@ TEST_F(DecodeEngineTest, LogitsThatAreNotFiniteEndOnlyTheirSequence) {
   }
   door_.Open();
   EXPECT_EQ(sinks[0]->AwaitEnd(), absl::OkStatus());
-  EXPECT_EQ(sinks[0]->ids(), Expected(healthy));
+  EXPECT_EQ(sinks[0]->ids(), ExpectedTokens(healthy));
   for (const int i : {1, 2}) {
     EXPECT_EQ(sinks[i]->AwaitEnd().code(), absl::StatusCode::kInternal);
     EXPECT_THAT(sinks[i]->ids(), IsEmpty());
@@ -360,7 +323,7 @@ TEST_F(DecodeEngineTest, ExpiryTakesAWaitingLeaseButNeverAnOpenOne) {
   EXPECT_THAT(incomplete_sink->AwaitEnd().ToString(), HasSubstr("expired"));
   EXPECT_EQ(running_sink->AwaitEnd(), absl::OkStatus());
   EXPECT_EQ(queued_sink->AwaitEnd(), absl::OkStatus());
-  EXPECT_EQ(queued_sink->ids(), Expected(queued));
+  EXPECT_EQ(queued_sink->ids(), ExpectedTokens(queued));
   ExpectNothingHeld();
 }
 
@@ -380,6 +343,10 @@ TEST_F(DecodeEngineTest, RefusesWhatCannotBeAndGivesTheLeaseBack) {
   EXPECT_THAT(refused([](DecodeSequence& s) { s.max_tokens = 0; }, invalid), HasSubstr("max_tokens"));
   EXPECT_THAT(refused([](DecodeSequence& s) { s.max_tokens = 1991; }, absl::StatusCode::kOutOfRange),
               HasSubstr("context is 2000"));
+  EXPECT_THAT(refused([](DecodeSequence& s) { s.sampling.top_p = std::nanf(""); }, invalid),
+              HasSubstr("sampling.top_p"));
+  EXPECT_THAT(refused([](DecodeSequence& s) { s.sampling.temperature = -1; }, invalid), HasSubstr("temperature"));
+  EXPECT_THAT(refused([](DecodeSequence& s) { s.sampling.logprobs = 21; }, invalid), HasSubstr("logprobs"));
 }
 
 TEST_F(DecodeEngineTest, RefusesWhatTheLeaseWasNotReservedFor) {
@@ -405,7 +372,7 @@ TEST_F(DecodeEngineTest, ALeaseIsDecodedOnce) {
             absl::StatusCode::kFailedPrecondition);
   Fill(sequence);
   EXPECT_EQ(sink->AwaitEnd(), absl::OkStatus());
-  EXPECT_EQ(sink->ids(), Expected(sequence));
+  EXPECT_EQ(sink->ids(), ExpectedTokens(sequence));
 }
 
 TEST_F(DecodeEngineTest, DestructionEndsWhatIsLeft) {
@@ -447,7 +414,7 @@ TEST_F(DecodeEngineTest, RandomJoinsAndLeavesMixNothingUp) {
         if (fate == 1 || fate == 2) engine_->Cancel(*number);
         if (fate % 2 == 0) Fill(sequence);
         const absl::Status end = sink->AwaitEnd();
-        const std::vector<int32_t> ids = sink->ids(), expected = Expected(sequence);
+        const std::vector<int32_t> ids = sink->ids(), expected = ExpectedTokens(sequence);
         ASSERT_LE(ids.size(), expected.size());
         EXPECT_TRUE(std::equal(ids.begin(), ids.end(), expected.begin()));
         EXPECT_TRUE(!end.ok() || ids.size() == expected.size());

@@ -1,0 +1,299 @@
+#include "worker/decode/service/decode_service.h"
+
+#include <grpcpp/create_channel.h>
+#include <grpcpp/server_builder.h>
+
+#include <memory>
+#include <string>
+#include <thread>
+#include <utility>
+#include <vector>
+
+#include "gmock/gmock.h"
+#include "gtest/gtest.h"
+#include "server/rpc/channel.h"
+#include "server/rpc/server.h"
+#include "server/rpc/status.h"
+#include "tests/testing/fake_clock.h"
+#include "tests/testing/fake_device.h"
+#include "tests/worker/decode/hash_model.h"
+#include "tests/worker/decode/hash_sequences.h"
+#include "worker/service/proto_convert.h"
+
+namespace runahead {
+namespace {
+
+using testing::ExpectedTokens;
+using testing::FakeClock;
+using testing::FakeDevice;
+using testing::FillHashKv;
+using testing::HashModel;
+using ::testing::HasSubstr;
+using testing::MakeHashSequence;
+
+v1::DecodeRequest ToProto(const DecodeSequence& sequence) {
+  v1::DecodeRequest request;
+  *request.mutable_lease() = LeaseToProto(sequence.lease);
+  for (const int32_t id : sequence.prompt_ids) request.add_prompt_ids(id);
+  request.set_first_token(sequence.first_token);
+  request.set_max_tokens(static_cast<int32_t>(sequence.max_tokens));
+  for (const int32_t id : sequence.stop_ids) request.add_stop_ids(id);
+  return request;
+}
+
+class DecodeServiceTest : public ::testing::Test {
+ protected:
+  DecodeServiceTest() {
+    absl::StatusOr<std::unique_ptr<KvStore>> store =
+        KvStore::Create({HashModel::kLayers, 16, 16 * kKvBlockTokens, 5}, device_, clock_);
+    RUNAHEAD_CHECK(store.ok());
+    store_ = *std::move(store);
+    absl::StatusOr<std::unique_ptr<DecodeEngine>> engine =
+        DecodeEngine::Create(device_, std::make_shared<HashModel>(device_), *store_, {}, clock_);
+    RUNAHEAD_CHECK(engine.ok());
+    engine_ = *std::move(engine);
+    service_ = std::make_unique<DecodeService>(
+        *engine_, *store_, DecodeServiceOptions{absl::Seconds(60), [this] { LeasesChanged(); }}, clock_);
+  }
+  ~DecodeServiceTest() override { service_ = nullptr; }
+
+  void LeasesChanged() {
+    MutexLock lock(mu_);
+    changed_.NotifyAll();
+  }
+  // A call's end and its lease's end are the same moment to a client only after it has read the status.
+  void AwaitNoLeases() {
+    MutexLock lock(mu_);
+    while (store_->stats().leases > 0) changed_.Wait(mu_);
+  }
+
+  FakeDevice device_;
+  FakeClock clock_;
+  Mutex mu_;
+  CondVar changed_;
+  std::unique_ptr<KvStore> store_;
+  std::unique_ptr<DecodeEngine> engine_;
+  std::unique_ptr<DecodeService> service_;
+};
+
+// Over TCP on loopback.
+class DecodeServiceTcp : public DecodeServiceTest {
+ protected:
+  DecodeServiceTcp() {
+    RpcServerOptions options;
+    options.listen = "127.0.0.1:0";
+    options.services = {service_.get()};
+    options.health_names = {"runahead.v1.Decode"};
+    absl::StatusOr<std::unique_ptr<RpcServer>> server = RpcServer::Start(options);
+    RUNAHEAD_CHECK(server.ok());
+    server_ = *std::move(server);
+    service_->SetGate(server_->gate());
+    stub_ = v1::Decode::NewStub(MakeChannel(server_->address()));
+  }
+  ~DecodeServiceTcp() override { server_ = nullptr; }
+
+  absl::StatusOr<std::vector<int32_t>> Generate(const v1::DecodeRequest& request) {
+    grpc::ClientContext context;
+    const auto reader = stub_->Generate(&context, request);
+    v1::DecodeReply reply;
+    std::vector<int32_t> ids;
+    while (reader->Read(&reply)) {
+      EXPECT_GE(reply.tokens_size(), 1);
+      for (const v1::SampledToken& token : reply.tokens()) ids.push_back(token.id());
+    }
+    RUNAHEAD_RETURN_IF_ERROR(FromGrpcStatus(reader->Finish()));
+    return ids;
+  }
+  absl::StatusOr<v1::ReserveReply> Reserve(int prompt, int total) {
+    grpc::ClientContext context;
+    v1::ReserveRequest request;
+    request.set_prompt_tokens(prompt);
+    request.set_total_tokens(total);
+    v1::ReserveReply reply;
+    RUNAHEAD_RETURN_IF_ERROR(FromGrpcStatus(stub_->Reserve(&context, request, &reply)));
+    return reply;
+  }
+  absl::Status Renew(const v1::LeaseId& lease) {
+    grpc::ClientContext context;
+    v1::RenewRequest request;
+    *request.mutable_lease() = lease;
+    v1::RenewReply reply;
+    return FromGrpcStatus(stub_->Renew(&context, request, &reply));
+  }
+  absl::Status Release(const v1::LeaseId& lease) {
+    grpc::ClientContext context;
+    v1::ReleaseRequest request;
+    *request.mutable_lease() = lease;
+    v1::ReleaseReply reply;
+    return FromGrpcStatus(stub_->Release(&context, request, &reply));
+  }
+
+  // Until a Generate call has come in.
+  void AwaitCall() {
+    while (server_->gate().inside() == 0) std::this_thread::yield();
+  }
+
+  std::unique_ptr<RpcServer> server_;
+  std::unique_ptr<v1::Decode::Stub> stub_;
+};
+
+TEST_F(DecodeServiceTcp, ReservesRenewsAndReleases) {
+  const absl::StatusOr<v1::ReserveReply> reply = Reserve(10, 4096);
+  ASSERT_TRUE(reply.ok()) << reply.status();
+  EXPECT_EQ(reply->lease().incarnation(), 5u);
+  clock_.Advance(absl::Seconds(20));
+  EXPECT_TRUE(Renew(reply->lease()).ok());
+  clock_.Advance(absl::Seconds(20));
+  const absl::Status full = Reserve(10, 20).status();
+  EXPECT_EQ(full.code(), absl::StatusCode::kResourceExhausted);
+  EXPECT_TRUE(RetryAfter(full).has_value());
+  EXPECT_TRUE(Release(reply->lease()).ok());
+  EXPECT_TRUE(Release(reply->lease()).ok());
+  EXPECT_EQ(Renew(reply->lease()).code(), absl::StatusCode::kNotFound);
+  EXPECT_TRUE(Reserve(10, 20).ok());
+}
+
+TEST_F(DecodeServiceTcp, BadRequestsNameTheFieldAndTheNextOneWorks) {
+  EXPECT_EQ(BlamedField(Reserve(0, 5).status()), "prompt_tokens");
+  EXPECT_EQ(BlamedField(Reserve(6, 5).status()), "total_tokens");
+  const absl::Status too_large = Reserve(1, 5000).status();
+  EXPECT_EQ(too_large.code(), absl::StatusCode::kOutOfRange);
+  EXPECT_THAT(too_large.ToString(), HasSubstr("4096"));
+  EXPECT_EQ(Generate({}).status().code(), absl::StatusCode::kInvalidArgument);
+  EXPECT_EQ(BlamedField(Generate({}).status()), "lease");
+
+  v1::DecodeRequest request = ToProto(MakeHashSequence(*store_, 1, 10, 5));
+  request.mutable_prompt_ids()->Set(2, 1000);
+  absl::Status status = Generate(request).status();
+  EXPECT_EQ(status.code(), absl::StatusCode::kInvalidArgument);
+  EXPECT_THAT(status.ToString(), HasSubstr("prompt_ids[2]"));
+  EXPECT_EQ(store_->stats().leases, 0) << "the lease ends with the call";
+
+  request = ToProto(MakeHashSequence(*store_, 1, 10, 5));
+  request.mutable_sampling()->set_top_p(0);
+  EXPECT_THAT(Generate(request).status().ToString(), HasSubstr("sampling.top_p"));
+
+  const DecodeSequence good = MakeHashSequence(*store_, 2, 10, 5);
+  FillHashKv(*store_, good);
+  EXPECT_EQ(*Generate(ToProto(good)), ExpectedTokens(good));
+}
+
+TEST_F(DecodeServiceTcp, StreamsTheTokensAndGivesTheLeaseBack) {
+  DecodeSequence sequence = MakeHashSequence(*store_, 3, 300, 40);
+  FillHashKv(*store_, sequence);
+  EXPECT_EQ(*Generate(ToProto(sequence)), ExpectedTokens(sequence));
+  EXPECT_EQ(store_->stats().used_bytes, 0);
+  EXPECT_EQ(Generate(ToProto(sequence)).status().code(), absl::StatusCode::kNotFound);
+}
+
+TEST_F(DecodeServiceTcp, CarriesSamplingLogprobsAndStopIds) {
+  DecodeSequence sequence = MakeHashSequence(*store_, 4, 20, 30);
+  sequence.sampling.temperature = 0.9f;
+  sequence.sampling.top_k = 20;
+  sequence.sampling.seed = 77;
+  sequence.stop_ids = {ExpectedTokens(sequence)[7]};
+  v1::DecodeRequest request = ToProto(sequence);
+  request.mutable_sampling()->set_temperature(0.9f);
+  request.mutable_sampling()->set_top_k(20);
+  request.mutable_sampling()->set_seed(77);
+  request.mutable_sampling()->set_logprobs(1);
+  FillHashKv(*store_, sequence);
+  grpc::ClientContext context;
+  const auto reader = stub_->Generate(&context, request);
+  std::vector<int32_t> ids;
+  for (v1::DecodeReply reply; reader->Read(&reply);) {
+    for (const v1::SampledToken& token : reply.tokens()) {
+      ids.push_back(token.id());
+      ASSERT_GE(token.logprobs().top_size(), 2);
+      EXPECT_EQ(token.logprobs().top(0).id(), token.id());
+    }
+  }
+  EXPECT_TRUE(reader->Finish().ok());
+  EXPECT_EQ(ids, ExpectedTokens(sequence));
+}
+
+TEST_F(DecodeServiceTcp, AClientThatGoesAwayEndsItsSequence) {
+  const DecodeSequence waiting = MakeHashSequence(*store_, 5, 20, 100);
+  grpc::ClientContext context;
+  const auto reader = stub_->Generate(&context, ToProto(waiting));
+  AwaitCall();
+  context.TryCancel();
+  EXPECT_EQ(reader->Finish().error_code(), grpc::StatusCode::CANCELLED);
+  AwaitNoLeases();
+}
+
+TEST_F(DecodeServiceTcp, AReleasedLeaseEndsTheCallThatWaitsForIt) {
+  const DecodeSequence waiting = MakeHashSequence(*store_, 6, 20, 100);
+  absl::Status end;
+  std::thread caller([&] { end = Generate(ToProto(waiting)).status(); });
+  AwaitCall();
+  EXPECT_TRUE(Release(LeaseToProto(waiting.lease)).ok());
+  caller.join();
+  // NOT_FOUND where the call had come in, but had not yet looked at the lease.
+  EXPECT_TRUE(absl::IsCancelled(end) || absl::IsNotFound(end)) << end;
+}
+
+TEST_F(DecodeServiceTcp, ADrainingWorkerTakesNothingNewAndFinishesWhatRuns) {
+  const DecodeSequence sequence = MakeHashSequence(*store_, 7, 20, 100);
+  absl::StatusOr<std::vector<int32_t>> ids = std::vector<int32_t>();
+  std::thread caller([&] { ids = Generate(ToProto(sequence)); });
+  AwaitCall();
+  std::thread drainer([&] { EXPECT_TRUE(server_->Drain(absl::Minutes(1))); });
+  while (!server_->gate().closed()) std::this_thread::yield();
+  const absl::StatusCode refused = Reserve(1, 2).status().code();
+  EXPECT_EQ(refused, absl::StatusCode::kUnavailable);
+  FillHashKv(*store_, sequence);
+  caller.join();
+  drainer.join();
+  ASSERT_TRUE(ids.ok()) << ids.status();
+  EXPECT_EQ(*ids, ExpectedTokens(sequence));
+}
+
+// In one process without buffers between: a write is done when the reader reads, so a slow reader is really slow.
+class DecodeServiceSlowReader : public DecodeServiceTest {
+ protected:
+  DecodeServiceSlowReader() {
+    grpc::ServerBuilder builder;
+    builder.RegisterService(service_.get());
+    server_ = builder.BuildAndStart();
+    stub_ = v1::Decode::NewStub(server_->InProcessChannel({}));
+  }
+  ~DecodeServiceSlowReader() override {
+    server_->Shutdown();
+    server_ = nullptr;
+  }
+  std::unique_ptr<grpc::Server> server_;
+  std::unique_ptr<v1::Decode::Stub> stub_;
+};
+
+TEST_F(DecodeServiceSlowReader, TokensNotTakenAreMergedAndNoneIsLost) {
+  const DecodeSequence sequence = MakeHashSequence(*store_, 8, 20, 200);
+  FillHashKv(*store_, sequence);
+  grpc::ClientContext context;
+  const auto reader = stub_->Generate(&context, ToProto(sequence));
+  AwaitNoLeases();  // the sequence has ended, and nobody has read anything
+  std::vector<int32_t> ids;
+  int messages = 0;
+  for (v1::DecodeReply reply; reader->Read(&reply); ++messages) {
+    for (const v1::SampledToken& token : reply.tokens()) ids.push_back(token.id());
+  }
+  EXPECT_TRUE(reader->Finish().ok());
+  EXPECT_EQ(ids, ExpectedTokens(sequence));
+  EXPECT_LE(messages, 10);
+}
+
+TEST_F(DecodeServiceSlowReader, AStalledStreamIsCancelledAndItsLeaseFreed) {
+  const DecodeSequence sequence = MakeHashSequence(*store_, 9, 20, 30);
+  FillHashKv(*store_, sequence);
+  grpc::ClientContext context;
+  const auto reader = stub_->Generate(&context, ToProto(sequence));
+  AwaitNoLeases();
+  for (int i = 0; i < 6; ++i) {  // four looks fit into the timeout
+    clock_.AwaitWaiters(1);
+    clock_.Advance(absl::Seconds(15));
+  }
+  EXPECT_EQ(reader->Finish().error_code(), grpc::StatusCode::CANCELLED);
+}
+
+}  // namespace
+}  // namespace runahead

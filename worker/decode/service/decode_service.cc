@@ -1,0 +1,139 @@
+#include "worker/decode/service/decode_service.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "server/base/logging.h"
+#include "server/rpc/status.h"
+#include "worker/service/proto_convert.h"
+
+namespace runahead {
+namespace {
+
+// Sequences end every few seconds on a busy worker; asking more often would only cost round trips.
+constexpr absl::Duration kRetryReserve = absl::Seconds(1);
+
+grpc::ServerUnaryReactor* Reply(grpc::CallbackServerContext* context, const absl::Status& status) {
+  grpc::ServerUnaryReactor* reactor = context->DefaultReactor();
+  reactor->Finish(ToGrpcStatus(status));
+  return reactor;
+}
+
+absl::Status NoLease() {
+  return InvalidField("lease", "is absent, and must be one that Reserve gave");
+}
+
+DecodeSequence SequenceFromProto(const v1::DecodeRequest& request) {
+  DecodeSequence sequence;
+  sequence.lease = LeaseFromProto(request.lease());
+  sequence.prompt_ids.assign(request.prompt_ids().begin(), request.prompt_ids().end());
+  sequence.first_token = request.first_token();
+  sequence.max_tokens = request.max_tokens();
+  sequence.sampling = SamplingFromProto(request.sampling());
+  sequence.stop_ids.assign(request.stop_ids().begin(), request.stop_ids().end());
+  return sequence;
+}
+
+}  // namespace
+
+DecodeService::DecodeService(DecodeEngine& engine, KvStore& store, DecodeServiceOptions options, Clock& clock)
+    : engine_(engine), store_(store), options_(std::move(options)), clock_(clock), watch_([this] {
+        WatchForStalls();
+      }) {}
+
+DecodeService::~DecodeService() {
+  {
+    MutexLock lock(mu_);
+    stop_ = true;
+    stop_changed_.NotifyAll();
+  }
+  watch_.join();
+}
+
+absl::StatusOr<DrainGate::Pass> DecodeService::Enter() {
+  DrainGate* gate = gate_;
+  if (gate == nullptr) return DrainGate::Pass();
+  return gate->Enter();
+}
+
+void DecodeService::LeasesChanged() const {
+  if (options_.leases_changed) options_.leases_changed();
+}
+
+grpc::ServerUnaryReactor* DecodeService::Reserve(grpc::CallbackServerContext* context,
+                                                 const v1::ReserveRequest* request, v1::ReserveReply* reply) {
+  if (absl::StatusOr<DrainGate::Pass> pass = Enter(); !pass.ok()) return Reply(context, pass.status());
+  if (request->prompt_tokens() < 1) return Reply(context, InvalidField("prompt_tokens", "must be at least 1"));
+  if (request->total_tokens() < request->prompt_tokens()) {
+    return Reply(context, InvalidField("total_tokens", "must be at least prompt_tokens"));
+  }
+  const absl::StatusOr<LeaseId> lease = store_.Reserve(request->prompt_tokens(), request->total_tokens());
+  if (absl::IsResourceExhausted(lease.status())) return Reply(context, WithRetryAfter(lease.status(), kRetryReserve));
+  if (lease.ok()) {
+    *reply->mutable_lease() = LeaseToProto(*lease);
+    LogDebug("decode", "request ", request->request_id(), ": lease ", lease->number, " for ", request->total_tokens(),
+             " tokens");
+    LeasesChanged();
+  }
+  return Reply(context, lease.status());
+}
+
+grpc::ServerUnaryReactor* DecodeService::Renew(grpc::CallbackServerContext* context, const v1::RenewRequest* request,
+                                               v1::RenewReply*) {
+  if (!request->has_lease()) return Reply(context, NoLease());
+  return Reply(context, store_.Renew(LeaseFromProto(request->lease())));
+}
+
+grpc::ServerUnaryReactor* DecodeService::Release(grpc::CallbackServerContext* context,
+                                                 const v1::ReleaseRequest* request, v1::ReleaseReply*) {
+  if (!request->has_lease()) return Reply(context, NoLease());
+  store_.Release(LeaseFromProto(request->lease()));
+  LeasesChanged();
+  return Reply(context, absl::OkStatus());
+}
+
+grpc::ServerWriteReactor<v1::DecodeReply>* DecodeService::Generate(grpc::CallbackServerContext* context,
+                                                                   const v1::DecodeRequest* request) {
+  absl::StatusOr<DrainGate::Pass> pass = Enter();
+  const absl::Status entered = pass.status();
+  auto stream = std::make_shared<TokenStream>(
+      *context, engine_, clock_, entered.ok() ? *std::move(pass) : DrainGate::Pass(), [this] { LeasesChanged(); });
+  // gRPC's pointer is good until OnDone, whatever has happened to the call meanwhile.
+  TokenStream* const reactor = stream.get();
+  if (!entered.ok()) {
+    reactor->Refuse(entered);
+  } else if (!request->has_lease()) {
+    reactor->Refuse(NoLease());
+  } else {
+    {
+      MutexLock lock(mu_);
+      streams_.push_back(stream);
+    }
+    reactor->Begin(SequenceFromProto(*request));
+  }
+  return reactor;
+}
+
+// Looks several times a timeout, so that a stall is noticed at most a quarter late.
+void DecodeService::WatchForStalls() {
+  while (true) {
+    std::vector<std::shared_ptr<TokenStream>> streams;
+    {
+      MutexLock lock(mu_);
+      const absl::Time next = clock_.Now() + options_.stall_timeout / 4;
+      while (!stop_ && clock_.Now() < next) clock_.WaitUntil(mu_, stop_changed_, next);
+      if (stop_) return;
+      streams_.erase(std::remove_if(streams_.begin(), streams_.end(), [](const auto& s) { return s.expired(); }),
+                     streams_.end());
+      for (const std::weak_ptr<TokenStream>& stream : streams_) streams.push_back(stream.lock());
+    }
+    for (const std::shared_ptr<TokenStream>& stream : streams) {
+      if (stream != nullptr && stream->CancelIfStalled(options_.stall_timeout)) {
+        LogWarning("decode", "cancelled a token stream whose reader took nothing for ",
+                   absl::FormatDuration(options_.stall_timeout));
+      }
+    }
+  }
+}
+
+}  // namespace runahead

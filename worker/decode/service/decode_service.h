@@ -1,0 +1,65 @@
+// The Decode service of worker.proto: leases of the KV store, and token streams from the engine.
+#pragma once
+
+#include <atomic>
+#include <functional>
+#include <memory>
+#include <thread>
+#include <vector>
+
+#include "absl/time/time.h"
+#include "kernels/base/mutex.h"
+#include "runahead/v1/worker.grpc.pb.h"
+#include "server/base/clock.h"
+#include "server/base/drain_gate.h"
+#include "worker/decode/engine.h"
+#include "worker/decode/service/token_stream.h"
+#include "worker/kv/store.h"
+
+namespace runahead {
+
+struct DecodeServiceOptions {
+  // A Generate stream whose reader takes nothing for this long is cancelled: it would hold its memory for ever.
+  absl::Duration stall_timeout = absl::Seconds(60);
+  // Called whenever a lease came or went, on any thread; must not block. For gauges.
+  std::function<void()> leases_changed = {};
+};
+
+// Thread-safe; no call blocks. Engine, store and clock outlive the service, and the service outlives the server, which
+// must be gone before the engine is.
+class DecodeService final : public v1::Decode::CallbackService {
+ public:
+  DecodeService(DecodeEngine& engine, KvStore& store, DecodeServiceOptions options, Clock& clock = RealClock());
+  ~DecodeService() override;
+
+  // The server's gate, once the server is there: from then on Reserve and Generate pass through it.
+  void SetGate(DrainGate& gate) { gate_ = &gate; }
+
+  grpc::ServerUnaryReactor* Reserve(grpc::CallbackServerContext* context, const v1::ReserveRequest* request,
+                                    v1::ReserveReply* reply) override;
+  grpc::ServerUnaryReactor* Renew(grpc::CallbackServerContext* context, const v1::RenewRequest* request,
+                                  v1::RenewReply* reply) override;
+  grpc::ServerUnaryReactor* Release(grpc::CallbackServerContext* context, const v1::ReleaseRequest* request,
+                                    v1::ReleaseReply* reply) override;
+  grpc::ServerWriteReactor<v1::DecodeReply>* Generate(grpc::CallbackServerContext* context,
+                                                      const v1::DecodeRequest* request) override;
+
+ private:
+  absl::StatusOr<DrainGate::Pass> Enter();
+  void LeasesChanged() const;
+  void WatchForStalls() RUNAHEAD_EXCLUDES(mu_);
+
+  DecodeEngine& engine_;
+  KvStore& store_;
+  const DecodeServiceOptions options_;
+  Clock& clock_;
+  std::atomic<DrainGate*> gate_{nullptr};
+
+  Mutex mu_;
+  CondVar stop_changed_;
+  bool stop_ RUNAHEAD_GUARDED_BY(mu_) = false;
+  std::vector<std::weak_ptr<TokenStream>> streams_ RUNAHEAD_GUARDED_BY(mu_);  // those gone are swept by the watch
+  std::thread watch_;
+};
+
+}  // namespace runahead

@@ -1,0 +1,19 @@
+#include "worker/decode/store_report.h"
+
+namespace runahead {
+
+StoreReport::StoreReport(const KvStore& store, DecodeMetrics& metrics) : store_(store), metrics_(metrics) {
+  Update();
+}
+
+void StoreReport::Update() {
+  MutexLock lock(mu_);
+  const KvStore::Stats stats = store_.stats();
+  metrics_.SetKvCapacityBytes(KvTier::kHost, stats.capacity_bytes);
+  metrics_.SetKvBytes(KvTier::kHost, stats.used_bytes);
+  metrics_.SetLeases(stats.leases);
+  metrics_.CountLeasesExpired(stats.expired - expired_);
+  expired_ = stats.expired;
+}
+
+}  // namespace runahead

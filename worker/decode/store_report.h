@@ -1,0 +1,27 @@
+// Puts the KV store's state into the decode metrics.
+#pragma once
+
+#include <cstdint>
+
+#include "kernels/base/mutex.h"
+#include "server/base/decode_metrics.h"
+#include "worker/kv/store.h"
+
+namespace runahead {
+
+// Thread-safe. Store and metrics outlive it.
+class StoreReport {
+ public:
+  StoreReport(const KvStore& store, DecodeMetrics& metrics);
+  // Brings the gauges up to date and counts leases that expired since the last call. Cheap: call it whenever leases
+  // come or go, and from the reaper's timer.
+  void Update() RUNAHEAD_EXCLUDES(mu_);
+
+ private:
+  const KvStore& store_;
+  DecodeMetrics& metrics_;
+  Mutex mu_;
+  int64_t expired_ RUNAHEAD_GUARDED_BY(mu_) = 0;  // counted so far
+};
+
+}  // namespace runahead
