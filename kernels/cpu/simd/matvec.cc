@@ -28,14 +28,12 @@ struct Tile {
   size_t prefetch;  // bytes to the same place of the next group
 };
 
-// sums[m][n] of N rows of weights and M rows of x.
+// sums[m * N + n] of N rows of weights and M rows of x.
 template <typename C, int M, int N>
-inline void Sums(const Tile& tile, const float* x, int64_t x_stride, Vec (&sums)[M][N]) {
+inline void Sums(const Tile& tile, const float* x, int64_t x_stride, float (&sums)[M * N]) {
   float scales[N][kChunkBlocks * 2 + kLanes];
-  Vec acc[M][N];
-  for (int m = 0; m < M; ++m) {
-    for (int n = 0; n < N; ++n) acc[m][n] = Zero();
-  }
+  Vec acc[M * N];
+  for (Vec& sum : acc) sum = Zero();
   for (int64_t begin = 0; begin < tile.blocks; begin += kChunkBlocks) {
     const int64_t end = begin + kChunkBlocks < tile.blocks ? begin + kChunkBlocks : tile.blocks;
     if constexpr (C::kScales > 0) {
@@ -46,31 +44,35 @@ inline void Sums(const Tile& tile, const float* x, int64_t x_stride, Vec (&sums)
     }
     for (int64_t b = begin; b < end; ++b) {
       const float* xb = x + b * kBlockCols;
+      Block w[N];
 #pragma GCC unroll 8
       for (int n = 0; n < N; ++n) {
         const uint8_t* q = tile.elements + (n * tile.blocks + b) * C::kBytes;
         _mm_prefetch(reinterpret_cast<const char*>(q + tile.prefetch), _MM_HINT_T0);
-        const Block w = C::Decode(q, &scales[n][(b - begin) * C::kScales]);
+        w[n] = C::Decode(q, &scales[n][(b - begin) * C::kScales]);
+      }
 #pragma GCC unroll 8
-        for (int m = 0; m < M; ++m) {
-          acc[m][n] = Fma(w.lo, Load(xb + m * x_stride), acc[m][n]);
-          acc[m][n] = Fma(w.hi, Load(xb + m * x_stride + kLanes), acc[m][n]);
-        }
+      for (int m = 0; m < M; ++m) {
+        const Vec lo = Load(xb + m * x_stride), hi = Load(xb + m * x_stride + kLanes);
+#pragma GCC unroll 8
+        for (int n = 0; n < N; ++n) acc[m * N + n] = Fma(w[n].hi, hi, Fma(w[n].lo, lo, acc[m * N + n]));
       }
     }
   }
-  for (int m = 0; m < M; ++m) {
-    for (int n = 0; n < N; ++n) sums[m][n] = acc[m][n];
-  }
+  AddLanesOf(acc, sums);
 }
 
-inline void StoreSum(const MatvecArgs& args, int64_t m, int64_t n, float sum) {
+// `count` sums to consecutive columns of one row.
+inline void StoreSums(const MatvecArgs& args, int64_t m, int64_t n, const float* sums, int64_t count) {
+  const int64_t at = m * args.out_stride + n;
   if (args.out_dtype == DType::kBF16) {
-    StorePartialBF16(static_cast<uint16_t*>(args.out) + m * args.out_stride + n, Set1(sum), 1);
+    for (int64_t i = 0; i < count; ++i) {
+      StorePartialBF16(static_cast<uint16_t*>(args.out) + at + i, Set1(sums[i]), 1);
+    }
     return;
   }
-  float* out = static_cast<float*>(args.out) + m * args.out_stride + n;
-  *out = args.accumulate ? *out + sum : sum;
+  float* out = static_cast<float*>(args.out) + at;
+  for (int64_t i = 0; i < count; ++i) out[i] = args.accumulate ? out[i] + sums[i] : sums[i];
 }
 
 // M rows of x from row `m0` against one group; `n0` is the group's first column of out, `valid` its number of rows.
@@ -82,17 +84,10 @@ inline void Group(const StoredView& w, const std::byte* group, const MatvecArgs&
   for (int first = 0; first < valid; first += N) {
     const Tile tile = {bytes + first * w.blocks * C::kScales * 2, bytes + w.scale_bytes + first * w.blocks * C::kBytes,
                        w.blocks, w.group_bytes};
-    Vec sums[M][N];
+    float sums[M * N];
     Sums<C, M, N>(tile, args.x + m0 * args.x_stride, args.x_stride, sums);
-    for (int m = 0; m < M; ++m) {
-      float out[4];
-      if constexpr (N == 4) {
-        _mm_storeu_ps(out, AddLanes4(sums[m][0], sums[m][1], sums[m][2], sums[m][3]));
-      } else {
-        for (int n = 0; n < N; ++n) out[n] = AddLanes(sums[m][n]);
-      }
-      for (int n = 0; n < N && first + n < valid; ++n) StoreSum(args, m0 + m, n0 + first + n, out[n]);
-    }
+    const int64_t columns = valid - first < N ? valid - first : N;
+    for (int m = 0; m < M; ++m) StoreSums(args, m0 + m, n0 + first, sums + m * N, columns);
   }
 }
 

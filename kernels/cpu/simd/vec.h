@@ -205,12 +205,31 @@ inline __m128 AddLanes4(Vec a, Vec b, Vec c, Vec d) {
   return _mm_add_ps(_mm_add_ps(r0, r2), _mm_add_ps(r1, r3));
 }
 
-inline float MaxLane(Vec a) {
-  float lanes[kLanes];
-  Store(lanes, a);
-  float largest = lanes[0];
-  for (int i = 1; i < kLanes; ++i) largest = lanes[i] > largest ? lanes[i] : largest;
-  return largest;
+#if defined(__AVX512F__)
+// AddLanes of sixteen vectors at once, bitwise the same: out[i] is the sum of v[i].
+inline void AddLanes16(const Vec* v, float* out) {
+  __m512 four[4];  // four[i] holds, in its quarter j, the folded v[4 * j + i]
+  for (int i = 0; i < 4; ++i) {
+    const __m512 a = v[i].v, b = v[4 + i].v, c = v[8 + i].v, d = v[12 + i].v;
+    const __m512 ab = _mm512_add_ps(_mm512_shuffle_f32x4(a, b, 0x44), _mm512_shuffle_f32x4(a, b, 0xee));
+    const __m512 cd = _mm512_add_ps(_mm512_shuffle_f32x4(c, d, 0x44), _mm512_shuffle_f32x4(c, d, 0xee));
+    four[i] = _mm512_add_ps(_mm512_shuffle_f32x4(ab, cd, 0x88), _mm512_shuffle_f32x4(ab, cd, 0xdd));
+  }
+  const __m512 lower = _mm512_add_ps(_mm512_unpacklo_ps(four[0], four[1]), _mm512_unpackhi_ps(four[0], four[1]));
+  const __m512 upper = _mm512_add_ps(_mm512_unpacklo_ps(four[2], four[3]), _mm512_unpackhi_ps(four[2], four[3]));
+  _mm512_storeu_ps(out, _mm512_add_ps(_mm512_shuffle_ps(lower, upper, 0x44), _mm512_shuffle_ps(lower, upper, 0xee)));
+}
+#endif
+
+// out[i] = AddLanes(v[i]).
+template <int kCount>
+inline void AddLanesOf(const Vec (&v)[kCount], float (&out)[kCount]) {
+#if defined(__AVX512F__)
+  if constexpr (kCount == 16) return AddLanes16(v, out);
+#endif
+  int i = 0;
+  for (; i + 4 <= kCount; i += 4) _mm_storeu_ps(out + i, AddLanes4(v[i], v[i + 1], v[i + 2], v[i + 3]));
+  for (; i < kCount; ++i) out[i] = AddLanes(v[i]);
 }
 
 // The first n < 16 lanes from memory, the others `fill`.
