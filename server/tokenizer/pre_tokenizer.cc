@@ -98,9 +98,7 @@ absl::StatusOr<std::vector<std::string_view>> PreTokenizer::Split(std::string_vi
     text.remove_prefix(run.size());
     std::vector<std::string_view> pieces = {run};
     for (size_t stage = 0; valid && stage < stages_.size(); ++stage) {
-      std::vector<std::string_view> finer;
-      for (std::string_view piece : pieces) RUNAHEAD_RETURN_IF_ERROR(stages_[stage].Split(piece, finer));
-      pieces = std::move(finer);
+      RUNAHEAD_ASSIGN_OR_RETURN(pieces, stages_[stage].Split(pieces));
     }
     words.insert(words.end(), pieces.begin(), pieces.end());
   }

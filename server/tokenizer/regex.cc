@@ -1,5 +1,7 @@
 #include "server/tokenizer/regex.h"
 
+#include <cstdint>
+#include <limits>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
@@ -16,44 +18,56 @@ std::string ErrorText(int code) {
   return reinterpret_cast<const char*>(buffer);
 }
 
-struct FreeMatchData {
+struct Free {
+  void operator()(pcre2_code* code) const { pcre2_code_free(code); }
+  void operator()(pcre2_match_context* context) const { pcre2_match_context_free(context); }
   void operator()(pcre2_match_data* data) const { pcre2_match_data_free(data); }
 };
 
 }  // namespace
 
+struct Regex::Compiled {
+  std::unique_ptr<pcre2_code, Free> code;
+  std::unique_ptr<pcre2_match_context, Free> context;
+};
+
 absl::StatusOr<Regex> Regex::Compile(const std::string& pattern) {
   int error = 0;
   PCRE2_SIZE offset = 0;
-  pcre2_code* code = pcre2_compile(reinterpret_cast<PCRE2_SPTR>(pattern.data()), pattern.size(), PCRE2_UTF | PCRE2_UCP,
-                                   &error, &offset, nullptr);
-  if (code == nullptr) {
+  auto compiled = std::make_shared<Compiled>();
+  compiled->code.reset(pcre2_compile(reinterpret_cast<PCRE2_SPTR>(pattern.data()), pattern.size(),
+                                     PCRE2_UTF | PCRE2_UCP, &error, &offset, nullptr));
+  if (compiled->code == nullptr) {
     return absl::InternalError(absl::StrCat("pattern '", pattern, "' at ", offset, ": ", ErrorText(error)));
   }
   // Where there is no JIT for this machine the interpreter does the same, slower.
-  pcre2_jit_compile(code, PCRE2_JIT_COMPLETE);
-  return Regex(std::shared_ptr<const void>(code, [](pcre2_code* c) { pcre2_code_free(c); }));
+  pcre2_jit_compile(compiled->code.get(), PCRE2_JIT_COMPLETE);
+  // Trying to end a match at each of many million blanks is a step each, and more than PCRE2 allows unasked.
+  compiled->context.reset(pcre2_match_context_create(nullptr));
+  pcre2_set_match_limit(compiled->context.get(), std::numeric_limits<uint32_t>::max());
+  return Regex(std::move(compiled));
 }
 
-absl::Status Regex::Split(std::string_view text, std::vector<std::string_view>& pieces) const {
-  const auto* code = static_cast<const pcre2_code*>(code_.get());
-  const std::unique_ptr<pcre2_match_data, FreeMatchData> match(pcre2_match_data_create(1, nullptr));
+absl::StatusOr<std::vector<std::string_view>> Regex::Split(absl::Span<const std::string_view> texts) const {
+  const std::unique_ptr<pcre2_match_data, Free> match(pcre2_match_data_create(1, nullptr));
   const PCRE2_SIZE* range = pcre2_get_ovector_pointer(match.get());
-  size_t done = 0;
-  size_t from = 0;
-  while (from < text.size()) {
-    // The text is known to be valid; checking it again for every match would make this quadratic.
-    const int found = pcre2_match(code, reinterpret_cast<PCRE2_SPTR>(text.data()), text.size(), from,
-                                  PCRE2_NO_UTF_CHECK, match.get(), nullptr);
-    if (found == PCRE2_ERROR_NOMATCH) break;
-    if (found < 0) return absl::InternalError(absl::StrCat("splitting text failed: ", ErrorText(found)));
-    if (range[1] <= from) return absl::InternalError("splitting text failed: a pattern matched nothing");
-    if (range[0] > done) pieces.push_back(text.substr(done, range[0] - done));
-    pieces.push_back(text.substr(range[0], range[1] - range[0]));
-    done = from = range[1];
+  std::vector<std::string_view> pieces;
+  for (std::string_view text : texts) {
+    size_t done = 0;
+    while (done < text.size()) {
+      // The text is known to be valid; checking it again for every match would make this quadratic.
+      const int found = pcre2_match(compiled_->code.get(), reinterpret_cast<PCRE2_SPTR>(text.data()), text.size(), done,
+                                    PCRE2_NO_UTF_CHECK, match.get(), compiled_->context.get());
+      if (found == PCRE2_ERROR_NOMATCH) break;
+      if (found < 0) return absl::InternalError(absl::StrCat("splitting text failed: ", ErrorText(found)));
+      if (range[1] <= done) return absl::InternalError("splitting text failed: a pattern matched nothing");
+      if (range[0] > done) pieces.push_back(text.substr(done, range[0] - done));
+      pieces.push_back(text.substr(range[0], range[1] - range[0]));
+      done = range[1];
+    }
+    if (done < text.size()) pieces.push_back(text.substr(done));
   }
-  if (done < text.size()) pieces.push_back(text.substr(done));
-  return absl::OkStatus();
+  return pieces;
 }
 
 }  // namespace runahead

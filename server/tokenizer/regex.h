@@ -4,10 +4,11 @@
 #include <memory>
 #include <string>
 #include <string_view>
+#include <utility>
 #include <vector>
 
-#include "absl/status/status.h"
 #include "absl/status/statusor.h"
+#include "absl/types/span.h"
 
 namespace runahead {
 
@@ -17,14 +18,15 @@ class Regex {
   // INTERNAL when the pattern is wrong: patterns are ours, never a caller's.
   static absl::StatusOr<Regex> Compile(const std::string& pattern);
 
-  // Appends the pieces of `text` to `pieces`: every match, and what lies between matches, in order and without empty
-  // ones, so that joined they are `text`. `text` must be valid UTF-8. Look-ahead ends where `text` ends.
-  absl::Status Split(std::string_view text, std::vector<std::string_view>& pieces) const;
+  // The pieces of each of `texts`: every match, and what lies between matches, in order and without empty ones, so that
+  // joined they are `texts` joined. Texts must be valid UTF-8. Look-ahead ends where a text ends.
+  absl::StatusOr<std::vector<std::string_view>> Split(absl::Span<const std::string_view> texts) const;
 
  private:
-  explicit Regex(std::shared_ptr<const void> code) : code_(std::move(code)) {}
+  struct Compiled;  // keeps PCRE2's header out of ours
+  explicit Regex(std::shared_ptr<const Compiled> compiled) : compiled_(std::move(compiled)) {}
 
-  std::shared_ptr<const void> code_;  // pcre2_code_8; its header stays out of ours
+  std::shared_ptr<const Compiled> compiled_;
 };
 
 }  // namespace runahead

@@ -4,6 +4,7 @@
 #include <cstdint>
 #include <memory>
 #include <string>
+#include <utility>
 
 #include "server/tokenizer/tokenizer.h"
 #include "server/tokenizer/utf8.h"

@@ -88,5 +88,11 @@ TEST(PreTokenizer, MegabytesOfOneKind) {
   }
 }
 
+// More blanks than PCRE2 would step back over unasked.
+TEST(PreTokenizer, TwelveMillionBlanks) {
+  const std::string blanks(12 << 20, ' ');
+  EXPECT_THAT(Words("llama-bpe", blanks), ElementsAre(blanks));
+}
+
 }  // namespace
 }  // namespace runahead
