@@ -1,0 +1,52 @@
+#include "client/connection.h"
+
+#include <algorithm>
+#include <iostream>
+
+#include "absl/strings/match.h"
+#include "absl/strings/str_cat.h"
+#include "client/command.h"
+#include "client/progress.h"
+#include "kernels/base/status_macros.h"
+#include "server/base/address.h"
+#include "server/rpc/channel.h"
+#include "server/rpc/status.h"
+
+namespace runahead {
+namespace {
+
+// Enough for a router that is just being started again.
+constexpr absl::Duration kConnectTimeout = absl::Seconds(5);
+
+}  // namespace
+
+absl::StatusOr<std::unique_ptr<v1::Inference::StubInterface>> Connect(const std::string& router,
+                                                                      absl::Duration timeout) {
+  RUNAHEAD_RETURN_IF_ERROR(ParseHostPort(router).status());
+  const auto channel = MakeChannel(router);
+  const Progress progress(absl::StrCat("Waiting for ", router));
+  RUNAHEAD_RETURN_IF_ERROR(WaitReady(*channel, router, std::min(timeout, kConnectTimeout)));
+  return v1::Inference::NewStub(channel);
+}
+
+std::string ErrorText(const absl::Status& status) {
+  std::string text = absl::StrCat(absl::StatusCodeToString(status.code()), ": ", status.message());
+  // Our router's messages begin with the field; others' may not.
+  if (const auto field = BlamedField(status); field.has_value() && !absl::StartsWith(status.message(), *field)) {
+    absl::StrAppend(&text, " (field ", *field, ")");
+  }
+  if (const auto delay = RetryAfter(status)) absl::StrAppend(&text, "; try again in ", absl::FormatDuration(*delay));
+  return text;
+}
+
+int Refused(const std::string& command, const absl::Status& status) {
+  std::cerr << "runahead " << command << ": " << ErrorText(status) << "\n";
+  return kFailed;
+}
+
+int WrongUsage(const std::string& command, const absl::Status& status) {
+  std::cerr << "runahead " << command << ": " << status.message() << "\nRun with --help for all options.\n";
+  return kWrongUsage;
+}
+
+}  // namespace runahead

@@ -1,0 +1,26 @@
+// From a router's address to a stub, and from its errors to text.
+#pragma once
+
+#include <memory>
+#include <string>
+
+#include "absl/status/statusor.h"
+#include "absl/time/time.h"
+#include "runahead/v1/inference.grpc.pb.h"
+
+namespace runahead {
+
+// Waits until the router answers. INVALID_ARGUMENT: not an address; UNAVAILABLE: nobody there within the lesser of
+// `timeout` and 5 s.
+absl::StatusOr<std::unique_ptr<v1::Inference::StubInterface>> Connect(
+    const std::string& router, absl::Duration timeout = absl::InfiniteDuration());
+
+// "INVALID_ARGUMENT: top_p: ... (field top_p)", "RESOURCE_EXHAUSTED: ...; try again in 2s".
+std::string ErrorText(const absl::Status& status);
+
+// Says on stderr why `command` ends and returns the exit code: what the service refused or failed at is 1, what the
+// user wrote wrongly is 2.
+int Refused(const std::string& command, const absl::Status& status);
+int WrongUsage(const std::string& command, const absl::Status& status);
+
+}  // namespace runahead

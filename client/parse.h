@@ -1,0 +1,22 @@
+// Values of the command line that have a form of their own. Pure; errors are INVALID_ARGUMENT without the flag's name.
+#pragma once
+
+#include <cstdint>
+#include <vector>
+
+#include "absl/status/statusor.h"
+#include "absl/strings/string_view.h"
+#include "runahead/v1/inference.pb.h"
+
+namespace runahead {
+
+// "1,2,3": whole numbers of 32 bits between commas, blanks around them let pass; "" is no number.
+absl::StatusOr<std::vector<int32_t>> ParseIds(absl::string_view text);
+
+// "user:What is a chain?": role, colon, text as it is (more colons included).
+absl::StatusOr<v1::ChatMessage> ParseMessage(absl::string_view text);
+
+// Messages travel as UTF-8: says at which byte `text` is none.
+absl::Status CheckUtf8(absl::string_view text);
+
+}  // namespace runahead

@@ -1,0 +1,36 @@
+// The flags of sampling and stopping, which `generate` and `chat` share.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "runahead/v1/inference.pb.h"
+
+namespace CLI {
+class App;
+}
+
+namespace runahead {
+
+// What was typed; what was not stays absent in the request, so that the service's defaults hold.
+struct SamplingFlags {
+  std::optional<int32_t> max_tokens, top_k;
+  std::optional<float> temperature, top_p, min_p, repetition_penalty, presence_penalty, frequency_penalty;
+  std::optional<uint64_t> seed;
+  std::vector<std::string> stop;
+  std::vector<int32_t> stop_ids;
+  bool ignore_eos = false;
+
+  // Keeps references into *this.
+  void AddTo(CLI::App& app);
+  void FillIn(v1::GenerateRequest& request) const;
+};
+
+// Adds an option that may be repeated, each time with one value, which is taken as it stands. `values` must outlive
+// `app`. (CLI11's own vectors would swallow what follows, and take "[a,b]" apart.)
+void AddRepeated(CLI::App& app, const std::string& name, std::vector<std::string>* values, const std::string& help,
+                 const std::string& type);
+
+}  // namespace runahead

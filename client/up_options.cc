@@ -1,0 +1,74 @@
+#include "client/up_options.h"
+
+#include <algorithm>
+
+#include "absl/strings/str_cat.h"
+
+namespace runahead {
+namespace {
+
+// How long children finish what they do after SIGTERM; within SupervisorOptions::stop_timeout.
+constexpr char kDrainTimeout[] = "--drain-timeout=10s";
+
+ChildSpec WorkerSpec(const UpOptions& options, const std::string& role, int index, const std::string& folder,
+                     int threads) {
+  ChildSpec spec{.name = absl::StrCat(role, "-", index), .binary = folder + "/runahead-worker", .args = {}};
+  spec.args = {absl::StrCat("--role=", role),           absl::StrCat("--name=", spec.name),
+               absl::StrCat("--model=", options.model), absl::StrCat("--dtype=", options.dtype),
+               absl::StrCat("--threads=", threads),     kDrainTimeout};
+  if (options.chain_link_gbps > 0 && role == "prefill") {
+    spec.args.push_back(absl::StrCat("--chain-link-gbps=", options.chain_link_gbps));
+  }
+  if (options.emulated_link_gbps > 0) {
+    spec.args.push_back(absl::StrCat("--emulated-link-gbps=", options.emulated_link_gbps));
+  }
+  return spec;
+}
+
+}  // namespace
+
+void DeclareUpOptions(ConfigSchema& schema, UpOptions& options) {
+  schema.String("model", &options.model, {.allow_empty = false, .required = true}, "GGUF file of the model");
+  schema.Int("prefill", &options.prefill, {.min = 1, .max = 64}, "Prefill workers; they form the chain");
+  schema.Int("decode", &options.decode, {.min = 1, .max = 64}, "Decode workers");
+  schema.Int("threads", &options.threads, {.min = 0, .max = 1024},
+             "Compute threads of each worker; 0 shares out the cores, at least 1 each");
+  schema.String("dtype", &options.dtype, {.one_of = {"auto", "f32", "bf16"}},
+                "Compute and KV dtype; auto takes what is fastest on this CPU");
+  schema.String("schedule", &options.schedule, {.one_of = {"kvr", "kvr-even", "single"}},
+                "How prompts are spread over the chain");
+  schema.String("table", &options.table, {},
+                "Partition table (YAML); without one, prompts are split evenly over the chain");
+  schema.Double("chain_link_gbps", &options.chain_link_gbps, {.min = 0, .max = 1e6},
+                "Paces the edges of the chain to this many gigabits per second; 0 does not");
+  schema.Double("emulated_link_gbps", &options.emulated_link_gbps, {.min = 0, .max = 1e6},
+                "Paces copies between host and device to this many gigabits per second; 0 does not");
+  schema.Bool("experiments", &options.experiments, "Requests may choose width, parts and schedule");
+}
+
+int ThreadsPerWorker(const UpOptions& options, int cores) {
+  return options.threads > 0 ? options.threads : std::max(1, cores / (options.prefill + options.decode));
+}
+
+std::vector<ChildSpec> WorkerSpecs(const UpOptions& options, const std::string& folder, int cores) {
+  const int threads = ThreadsPerWorker(options, cores);
+  std::vector<ChildSpec> specs;
+  for (int i = 0; i < options.prefill; ++i) specs.push_back(WorkerSpec(options, "prefill", i, folder, threads));
+  for (int i = 0; i < options.decode; ++i) specs.push_back(WorkerSpec(options, "decode", i, folder, threads));
+  return specs;
+}
+
+ChildSpec RouterSpec(const UpOptions& options, const std::string& folder,
+                     const std::vector<std::string>& worker_addresses) {
+  ChildSpec spec{.name = "router", .binary = folder + "/runahead-router", .args = {}};
+  spec.args = {absl::StrCat("--model=", options.model), absl::StrCat("--schedule=", options.schedule), kDrainTimeout};
+  if (!options.table.empty()) spec.args.push_back(absl::StrCat("--table=", options.table));
+  if (options.experiments) spec.args.push_back("--experiments");
+  for (size_t i = 0; i < worker_addresses.size(); ++i) {
+    const char* const role = i < static_cast<size_t>(options.prefill) ? "prefill" : "decode";
+    spec.args.push_back(absl::StrCat("--workers=role=", role, ",address=", worker_addresses[i]));
+  }
+  return spec;
+}
+
+}  // namespace runahead
