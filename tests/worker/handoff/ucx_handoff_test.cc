@@ -1,0 +1,98 @@
+#include "worker/handoff/ucx_handoff.h"
+
+#include "server/base/random.h"
+#include "tests/worker/handoff/handoff_contract.h"
+#include "worker/link/ucx_environment.h"
+
+namespace runahead {
+namespace {
+
+using ::runahead::testing::HandoffContract;
+using ::runahead::testing::HandoffWorld;
+using ::runahead::testing::kRowBytes;
+using ::runahead::testing::Pattern;
+
+class UcxWorld final : public HandoffWorld {
+ public:
+  explicit UcxWorld(const std::string& transports) : slices_(*store, {DType::kF32, [this] { ++corrupt; }, &receiving}) {
+    decode_ = *UcxEngine::Start({RandomBits64(), transports});
+    receiver_ = std::make_unique<UcxHandoffReceiver>(*decode_, slices_);
+    for (int i = 0; i < 3; ++i) {
+      engines_[i] = *UcxEngine::Start({RandomBits64(), transports});
+      senders_[i] = std::make_unique<RetryingSender>(MakeUcxSliceTransport(*engines_[i]),
+                                                     HandoffSenderOptions{[this] { ++retries; }, &sending});
+    }
+  }
+  HandoffSender& sender(int process) override { return *senders_[process]; }
+  PeerId decode() const override { return decode_->self(); }
+  UcxEngine& engine(int process) { return *engines_[process]; }
+  void StopDecode() {
+    receiver_.reset();
+    decode_.reset();
+  }
+  void StopSender(int process) { senders_[process].reset(); }
+
+ private:
+  SliceReceiver slices_;
+  std::unique_ptr<UcxEngine> decode_, engines_[3];
+  std::unique_ptr<UcxHandoffReceiver> receiver_;
+  std::unique_ptr<RetryingSender> senders_[3];
+};
+
+INSTANTIATE_TEST_SUITE_P(BestTransport, HandoffContract,
+                         ::testing::Values([] { return std::unique_ptr<HandoffWorld>(new UcxWorld("")); }));
+INSTANTIATE_TEST_SUITE_P(Tcp, HandoffContract,
+                         ::testing::Values([] { return std::unique_ptr<HandoffWorld>(new UcxWorld("tcp")); }));
+
+class UcxHandoff : public ::testing::Test {
+ protected:
+  static absl::StatusCode Code(const Event& event) { return event.Wait(absl::Seconds(60)).code(); }
+  Event Push(const LeaseId& lease, int32_t layer) {
+    return world_.sender(0).Push(decode_, {lease, layer, 0, 300}, Pattern(300 * kRowBytes, 1), Event());
+  }
+  UcxWorld world_{""};
+  const PeerId decode_ = world_.decode();
+  const LeaseId lease_ = *world_.store->Reserve(300, 300);
+};
+
+TEST_F(UcxHandoff, ADecodeWorkerThatStopsMakesItUnavailable) {
+  world_.receiving.HoldVerdicts();
+  const Event pending = Push(lease_, 0);
+  while (world_.receiving.held() == 0) absl::SleepFor(absl::Milliseconds(1));
+  world_.StopDecode();
+  EXPECT_EQ(Code(pending), absl::StatusCode::kUnavailable);
+  EXPECT_EQ(Code(Push(lease_, 1)), absl::StatusCode::kUnavailable);
+}
+
+TEST_F(UcxHandoff, ACutConnectionFailsWhatIsUnderWayAndTheNextSliceConnectsAgain) {
+  world_.receiving.HoldVerdicts();
+  const Event pending = Push(lease_, 0);
+  while (world_.receiving.held() == 0) absl::SleepFor(absl::Milliseconds(1));
+  world_.engine(0).Close(decode_);
+  EXPECT_EQ(Code(pending), absl::StatusCode::kUnavailable);
+  world_.receiving.ReleaseVerdicts();
+  EXPECT_EQ(Code(Push(lease_, 0)), absl::StatusCode::kOk);
+  EXPECT_EQ(Code(Push(lease_, 1)), absl::StatusCode::kOk);
+  EXPECT_TRUE(world_.store->Complete(lease_).fired());
+}
+
+TEST_F(UcxHandoff, ASenderThatStopsEndsWhatItHasUnderWay) {
+  world_.receiving.HoldVerdicts();
+  const Event pending = Push(lease_, 0);
+  EventSource never;
+  const Event waiting = world_.sender(0).Push(decode_, {lease_, 1, 0, 300}, Pattern(300 * kRowBytes, 1), never.event());
+  while (world_.receiving.held() == 0) absl::SleepFor(absl::Milliseconds(1));
+  world_.StopSender(0);
+  EXPECT_EQ(Code(waiting), absl::StatusCode::kCancelled);
+  EXPECT_EQ(Code(pending), absl::StatusCode::kUnavailable);
+  world_.receiving.ReleaseVerdicts();
+}
+
+}  // namespace
+}  // namespace runahead
+
+int main(int argc, char** argv) {
+  runahead::EnsureUcxEnvironment(argv);
+  ::testing::InitGoogleMock(&argc, argv);
+  return RUN_ALL_TESTS();
+}

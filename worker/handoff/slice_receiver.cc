@@ -1,0 +1,84 @@
+#include "worker/handoff/slice_receiver.h"
+
+#include <xxhash.h>
+
+#include <utility>
+
+namespace runahead {
+
+uint64_t HashPieces(const std::vector<BufferRef>& pieces) {
+  if (pieces.size() == 1) {
+    return pieces[0].size == 0 ? XXH64(nullptr, 0, 0) : XXH64(pieces[0].data(), pieces[0].size, /*seed=*/0);
+  }
+  const std::unique_ptr<XXH64_state_t, decltype(&XXH64_freeState)> state(XXH64_createState(), &XXH64_freeState);
+  XXH64_reset(state.get(), /*seed=*/0);
+  for (const BufferRef& piece : pieces) {
+    if (piece.size > 0) XXH64_update(state.get(), piece.data(), piece.size);
+  }
+  return XXH64_digest(state.get());
+}
+
+bool SliceReceiver::Fits(const SliceHeader& header) const {
+  const Slice& slice = header.slice;
+  // Rows that the range cannot have would overflow the product: no prompt is that long.
+  constexpr int64_t kMostTokens = int64_t{1} << 40;
+  if (slice.kind != SliceKind::kKv || slice.dtype != options_.dtype) return false;
+  if (slice.begin < 0 || slice.end <= slice.begin || slice.end > kMostTokens) return false;
+  return header.bytes / static_cast<uint64_t>(slice.end - slice.begin) ==
+             static_cast<uint64_t>(store_.options().row_bytes) &&
+         header.bytes % static_cast<uint64_t>(slice.end - slice.begin) == 0;
+}
+
+void SliceReceiver::Begin(const SliceHeader& header, std::function<void(Outcome)> then) {
+  if (!Fits(header)) return then(SliceVerdict::kBadRange);
+  Outcome outcome = SliceVerdict::kNoLease;
+  {
+    MutexLock lock(mu_);  // held over BeginWrite, so that a write that ends meanwhile finds what waits for it
+    const Slice& slice = header.slice;
+    absl::StatusOr<KvStore::Write> write = store_.BeginWrite(slice.lease, slice.layer, slice.begin, slice.end);
+    if (write.ok() && write->already_covered()) {
+      // Renews the lease, as a slice that arrives does.
+      if (write->Commit().ok()) outcome = SliceVerdict::kAccepted;
+    } else if (write.ok()) {
+      ++writes_;
+      outcome = std::make_shared<KvStore::Write>(*std::move(write));
+    } else if (absl::IsOutOfRange(write.status())) {
+      outcome = SliceVerdict::kBadRange;
+    } else if (absl::IsAborted(write.status())) {
+      if (writes_ > 0) {
+        waiting_.push_back({header, std::move(then)});
+        return;
+      }
+      outcome = SliceVerdict::kCorrupt;  // written by someone whose end is not seen here: to be sent again
+    }
+  }
+  then(std::move(outcome));
+}
+
+SliceVerdict SliceReceiver::Finish(const SliceHeader& header, const Write& write) {
+  if (HashPieces(write->destination()) != header.xxh64) {
+    if (options_.on_corrupt) options_.on_corrupt();
+    Abandon(write);
+    return SliceVerdict::kCorrupt;
+  }
+  const SliceVerdict verdict = write->Commit().ok() ? SliceVerdict::kAccepted : SliceVerdict::kNoLease;
+  WriteEnded();
+  return verdict;
+}
+
+void SliceReceiver::Abandon(const Write& write) {
+  { const KvStore::Write ended = std::move(*write); }  // now, whoever still holds the pointer
+  WriteEnded();
+}
+
+void SliceReceiver::WriteEnded() {
+  std::vector<Waiting> again;
+  {
+    MutexLock lock(mu_);
+    --writes_;
+    again.swap(waiting_);
+  }
+  for (Waiting& waiting : again) Begin(waiting.header, std::move(waiting.then));
+}
+
+}  // namespace runahead

@@ -1,0 +1,61 @@
+// The receiving side that all transports share: is a slice wanted, where does it go, did it arrive whole.
+#pragma once
+
+#include <functional>
+#include <memory>
+#include <utility>
+#include <variant>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "kernels/base/dtype.h"
+#include "kernels/base/mutex.h"
+#include "worker/handoff/faults.h"
+#include "worker/handoff/slice.h"
+#include "worker/kv/store.h"
+
+namespace runahead {
+
+struct SliceReceiverOptions {
+  DType dtype = DType::kF32;         // of the store's rows
+  std::function<void()> on_corrupt;  // a slice arrived corrupt; any thread, may be empty
+  HandoffFaults* faults = nullptr;   // tests only
+};
+
+// Thread-safe. One per store, whatever the transports. The store outlives it and its writes.
+class SliceReceiver {
+ public:
+  using Write = std::shared_ptr<KvStore::Write>;
+  // A verdict (the bytes are not wanted), or where they go.
+  using Outcome = std::variant<SliceVerdict, Write>;
+
+  SliceReceiver(KvStore& store, SliceReceiverOptions options) : store_(store), options_(std::move(options)) {}
+
+  // Checks the slice and runs `then` once: at once, or, when an overlapping write is under way, on the thread that ends
+  // that one. Short: for progress threads. A write is to be ended by Finish or Abandon.
+  void Begin(const SliceHeader& header, std::function<void(Outcome)> then) RUNAHEAD_EXCLUDES(mu_);
+
+  // The bytes are in: hashes them and covers the rows, or leaves them uncovered.
+  SliceVerdict Finish(const SliceHeader& header, const Write& write) RUNAHEAD_EXCLUDES(mu_);
+  // The bytes will not come.
+  void Abandon(const Write& write) RUNAHEAD_EXCLUDES(mu_);
+
+  HandoffFaults* faults() const { return options_.faults; }
+
+ private:
+  struct Waiting {
+    SliceHeader header;
+    std::function<void(Outcome)> then;
+  };
+
+  bool Fits(const SliceHeader& header) const;
+  void WriteEnded() RUNAHEAD_EXCLUDES(mu_);
+
+  KvStore& store_;
+  const SliceReceiverOptions options_;
+  Mutex mu_;
+  int writes_ RUNAHEAD_GUARDED_BY(mu_) = 0;
+  std::vector<Waiting> waiting_ RUNAHEAD_GUARDED_BY(mu_);  // for an overlapping write to end
+};
+
+}  // namespace runahead

@@ -1,0 +1,140 @@
+#include <utility>
+#include <vector>
+
+#include "absl/container/flat_hash_map.h"
+#include "kernels/base/mutex.h"
+#include "worker/handoff/task_thread.h"
+#include "worker/handoff/ucx_handoff.h"
+#include "worker/handoff/ucx_slice_wire.h"
+
+namespace runahead {
+
+// What engine callbacks share with the receiver. Arrives on the progress thread, finishes on the hashing thread.
+class UcxHandoffReceiver::State : public std::enable_shared_from_this<UcxHandoffReceiver::State> {
+ public:
+  State(UcxEngine& engine, SliceReceiver& receiver) : engine_(engine), receiver_(receiver) {}
+
+  void OnSlice(const UcxMessage& message) RUNAHEAD_EXCLUDES(mu_) {
+    std::optional<ReceivedSlice> received = UnpackSlice(message.header);
+    if (!received.has_value()) return;  // discarded with the message
+    const PeerId sender{received->sender_address, message.from};
+    Connect(sender);
+    if (received->header.bytes != message.payload->size()) {
+      return Answer({sender, received->request, received->header, nullptr}, SliceVerdict::kBadRange);
+    }
+    Take({sender, received->request, received->header, message.payload});
+  }
+
+  // Ends every write: closes the connections and waits for what they held. The handler is gone before.
+  void Stop() RUNAHEAD_EXCLUDES(mu_) {
+    std::vector<PeerId> senders;
+    {
+      MutexLock lock(mu_);
+      stopping_ = true;
+      for (const auto& [incarnation, sender] : senders_) senders.push_back(sender);
+    }
+    for (const PeerId& sender : senders) engine_.Close(sender);
+    std::unique_ptr<TaskThread> hashing;
+    {
+      MutexLock lock(mu_);
+      while (writes_ > 0) ended_.Wait(mu_);
+      hashing = std::move(hashing_);
+    }
+  }
+
+ private:
+  struct Arrival {
+    PeerId sender;
+    uint64_t request = 0;
+    SliceHeader header;
+    std::shared_ptr<UcxPayload> payload;
+  };
+
+  // So that the sender's death ends its transfers.
+  void Connect(const PeerId& sender) RUNAHEAD_EXCLUDES(mu_) {
+    MutexLock lock(mu_);
+    if (!senders_.emplace(sender.incarnation, sender).second) return;
+    engine_.Connect(sender, [state = shared_from_this(), incarnation = sender.incarnation](const absl::Status&) {
+      MutexLock lock(state->mu_);
+      state->senders_.erase(incarnation);
+    });
+  }
+
+  void Take(Arrival arrival) {
+    const SliceHeader header = arrival.header;
+    receiver_.Begin(header, [state = shared_from_this(), arrival = std::move(arrival)](
+                                const SliceReceiver::Outcome& outcome) { state->Begun(arrival, outcome); });
+  }
+
+  void Begun(const Arrival& arrival, const SliceReceiver::Outcome& outcome) RUNAHEAD_EXCLUDES(mu_) {
+    if (const auto* verdict = std::get_if<SliceVerdict>(&outcome)) return Answer(arrival, *verdict);
+    const SliceReceiver::Write write = std::get<SliceReceiver::Write>(outcome);
+    bool stopping = false;
+    {
+      MutexLock lock(mu_);
+      stopping = stopping_;
+      if (!stopping) ++writes_;
+    }
+    if (stopping) return receiver_.Abandon(write);
+    arrival.payload->Accept(write->destination(),
+                            [state = shared_from_this(), arrival, write](const absl::Status& status) {
+                              state->Arrived(arrival, write, status);
+                            });
+  }
+
+  void Arrived(const Arrival& arrival, const SliceReceiver::Write& write, const absl::Status& status)
+      RUNAHEAD_EXCLUDES(mu_) {
+    if (!status.ok()) {  // nobody is left to answer
+      receiver_.Abandon(write);
+      return WriteEnded();
+    }
+    MutexLock lock(mu_);
+    // The thread lives: Stop waits for this write before it takes it away.
+    hashing_->Post([state = shared_from_this(), arrival, write] {
+      state->Answer(arrival, state->receiver_.Finish(arrival.header, write));
+      state->WriteEnded();
+    });
+  }
+
+  void WriteEnded() RUNAHEAD_EXCLUDES(mu_) {
+    MutexLock lock(mu_);
+    --writes_;
+    ended_.NotifyAll();
+  }
+
+  void Answer(const Arrival& arrival, SliceVerdict verdict) RUNAHEAD_EXCLUDES(mu_) {
+    const VerdictWire wire{arrival.request, static_cast<uint64_t>(verdict)};
+    auto answer = [engine = &engine_, sender = arrival.sender, wire] {
+      engine->Send(sender, UcxKind::kVerdict, std::string(reinterpret_cast<const char*>(&wire), sizeof(wire)),
+                   ConstBufferRef(), [](const absl::Status&) {});
+    };
+    {
+      MutexLock lock(mu_);
+      if (stopping_) return;  // the connections are closed
+    }
+    if (receiver_.faults() == nullptr) return answer();
+    receiver_.faults()->Answer(std::move(answer));
+  }
+
+  UcxEngine& engine_;
+  SliceReceiver& receiver_;
+  Mutex mu_;
+  CondVar ended_;
+  bool stopping_ RUNAHEAD_GUARDED_BY(mu_) = false;
+  int writes_ RUNAHEAD_GUARDED_BY(mu_) = 0;
+  std::vector<Arrival> parked_ RUNAHEAD_GUARDED_BY(mu_);                    // overlap a write under way
+  absl::flat_hash_map<uint64_t, PeerId> senders_ RUNAHEAD_GUARDED_BY(mu_);  // connected, by incarnation
+  std::unique_ptr<TaskThread> hashing_ RUNAHEAD_GUARDED_BY(mu_) = std::make_unique<TaskThread>();
+};
+
+UcxHandoffReceiver::UcxHandoffReceiver(UcxEngine& engine, SliceReceiver& receiver)
+    : engine_(engine), state_(std::make_shared<State>(engine, receiver)) {
+  engine_.SetHandler(UcxKind::kSlice, [state = state_](const UcxMessage& message) { state->OnSlice(message); });
+}
+
+UcxHandoffReceiver::~UcxHandoffReceiver() {
+  engine_.SetHandler(UcxKind::kSlice, nullptr);
+  state_->Stop();
+}
+
+}  // namespace runahead
