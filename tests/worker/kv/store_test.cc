@@ -421,7 +421,7 @@ class RandomisedStore : public KvStoreTest {
 };
 
 TEST_F(RandomisedStore, AgreesWithASimpleModelAndReturnsEverything) {
-  for (int step = 0; step < 20000; ++step) {
+  for (int step = 0; step < 6000; ++step) {
     const int64_t action = Pick(20);
     if (action < 3) {
       ReserveOne();
