@@ -58,12 +58,7 @@ absl::Status PrefillRun::Start(const PrefillOrder& order) {
     self->first_token_ = token;
     self->changed_.NotifyAll();
   };
-  events.ended = [self = shared_from_this()](absl::Status status) {
-    if (status.ok()) return;
-    self->failed_.Cancel(std::move(status));
-    MutexLock lock(self->mu_);
-    self->changed_.NotifyAll();
-  };
+  events.ended = [self = shared_from_this()](absl::Status status) { self->Ended(std::move(status)); };
   events.member_free = [self = shared_from_this()](int worker) { self->MemberFree(worker); };
   {
     // Before the workers can answer: an answer counts its member down.
@@ -101,6 +96,13 @@ void PrefillRun::Cancel() {
     job = job_;
   }
   sequencer_.Cancel(job);
+}
+
+void PrefillRun::Ended(absl::Status status) {
+  MutexLock lock(mu_);
+  if (status.ok() && !first_token_) status = absl::InternalError("the chain ended without a token");
+  if (!status.ok()) failed_.Cancel(std::move(status));
+  changed_.NotifyAll();
 }
 
 void PrefillRun::MemberFree(int worker) {

@@ -58,6 +58,7 @@ class PrefillRun : public std::enable_shared_from_this<PrefillRun> {
   void Cancel() RUNAHEAD_EXCLUDES(mu_);
 
  private:
+  void Ended(absl::Status status) RUNAHEAD_EXCLUDES(mu_);
   void MemberFree(int worker) RUNAHEAD_EXCLUDES(mu_);
 
   const Placement placement_;

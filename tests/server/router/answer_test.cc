@@ -1,0 +1,133 @@
+#include "server/router/answer.h"
+
+#include <filesystem>
+
+#include "gtest/gtest.h"
+#include "server/router/response_queue.h"
+#include "tests/testing/synthetic_gguf.h"
+#include "worker/format/gguf.h"
+
+namespace runahead {
+namespace {
+
+class AnswerTest : public ::testing::Test {
+ protected:
+  void SetUp() override {
+    const std::string path = ::testing::TempDir() + "/answer_test.gguf";
+    ASSERT_TRUE(WriteSyntheticGguf(SyntheticModel(), path).ok());
+    file_ = *GgufFile::Open(path);
+    tokenizer_ = *Tokenizer::FromGguf(*file_);
+    std::filesystem::remove(path);
+  }
+
+  // Feeds every token of `text`; the text that came out and what Finish gave.
+  std::string Play(Answer& answer, const std::string& text) {
+    const std::vector<int32_t> ids = *tokenizer_->Encode(text, {.parse_special = true, .add_bos = false});
+    std::string out;
+    for (int32_t id : ids) {
+      v1::SampledToken token;
+      token.set_id(id);
+      v1::Tokens message;
+      answer.Feed(token, message);
+      out += message.text();
+    }
+    return out + answer.Finish();
+  }
+
+  std::shared_ptr<const GgufFile> file_;
+  std::shared_ptr<const Tokenizer> tokenizer_;
+};
+
+TEST_F(AnswerTest, EndsAtMaxTokensWithAllText) {
+  const std::vector<int32_t> ids = *tokenizer_->Encode("Xin chào", {.parse_special = false, .add_bos = false});
+  Answer answer(tokenizer_, {}, {}, static_cast<int32_t>(ids.size()));
+  EXPECT_EQ(Play(answer, "Xin chào"), "Xin chào");
+  EXPECT_EQ(answer.reason(), v1::FINISH_REASON_LENGTH);
+  EXPECT_EQ(answer.tokens(), static_cast<int32_t>(ids.size()));
+}
+
+TEST_F(AnswerTest, AStopIdIsCountedButIsNoText) {
+  Answer answer(tokenizer_, {}, {kSyntheticImEnd}, 100);
+  EXPECT_EQ(Play(answer, "ab<|im_end|>cd"), "ab");
+  EXPECT_EQ(answer.reason(), v1::FINISH_REASON_STOP);
+  EXPECT_FALSE(answer.stopped_by_text());
+  EXPECT_EQ(
+      answer.tokens(),
+      static_cast<int32_t>(tokenizer_->Encode("ab<|im_end|>", {.parse_special = true, .add_bos = false})->size()));
+}
+
+TEST_F(AnswerTest, EndsBeforeTheFirstStopString) {
+  Answer answer(tokenizer_, {"\n\n", "END"}, {}, 100);
+  EXPECT_EQ(Play(answer, "one\ntwo END three"), "one\ntwo ");
+  EXPECT_EQ(answer.reason(), v1::FINISH_REASON_STOP);
+  EXPECT_TRUE(answer.stopped_by_text());
+}
+
+TEST_F(AnswerTest, WhatLooksLikeAStopStringAtTheEndComesOutAfterAll) {
+  const std::vector<int32_t> ids = *tokenizer_->Encode("the EN", {.parse_special = false, .add_bos = false});
+  Answer answer(tokenizer_, {"END"}, {}, static_cast<int32_t>(ids.size()));
+  EXPECT_EQ(Play(answer, "the EN"), "the EN");
+  EXPECT_EQ(answer.reason(), v1::FINISH_REASON_LENGTH);
+}
+
+TEST_F(AnswerTest, PutsIndexIdsAndLogprobsIntoTheMessage) {
+  Answer answer(tokenizer_, {}, {}, 3);
+  for (int i = 0; i < 4; ++i) {
+    v1::SampledToken token;
+    token.set_id(50 + i);
+    token.mutable_logprobs()->add_top()->set_logprob(-1.0f * i);
+    v1::Tokens message;
+    answer.Feed(token, message);
+    if (i == 3) {
+      EXPECT_TRUE(message.ids().empty());  // it had ended
+      break;
+    }
+    EXPECT_EQ(message.index(), i);
+    ASSERT_EQ(message.ids_size(), 1);
+    EXPECT_EQ(message.ids(0), 50 + i);
+    EXPECT_EQ(message.logprobs(0).top(0).logprob(), -1.0f * i);
+  }
+}
+
+v1::GenerateResponse Tokens(int index, std::vector<int32_t> ids, const std::string& text) {
+  v1::GenerateResponse response;
+  response.mutable_tokens()->set_index(index);
+  for (int32_t id : ids) {
+    response.mutable_tokens()->add_ids(id);
+    response.mutable_tokens()->add_logprobs();
+  }
+  response.mutable_tokens()->set_text(text);
+  return response;
+}
+
+TEST(ResponseQueue, PutsTokensTogetherAndDropsNothing) {
+  ResponseQueue queue;
+  v1::GenerateResponse started;
+  started.mutable_started()->set_request_id("r");
+  queue.Push(started);
+  queue.Push(Tokens(0, {1}, "a"));
+  queue.Push(Tokens(1, {2, 3}, "b"));
+  v1::GenerateResponse finished;
+  finished.mutable_finished();
+  queue.Push(finished);
+  EXPECT_TRUE(queue.Pop().has_started());
+  const v1::GenerateResponse tokens = queue.Pop();
+  EXPECT_EQ(tokens.tokens().index(), 0);
+  EXPECT_EQ(tokens.tokens().ids_size(), 3);
+  EXPECT_EQ(tokens.tokens().logprobs_size(), 3);
+  EXPECT_EQ(tokens.tokens().text(), "ab");
+  EXPECT_TRUE(queue.Pop().has_finished());
+  EXPECT_TRUE(queue.empty());
+}
+
+TEST(ResponseQueue, LeavesAloneWhatWasTaken) {
+  ResponseQueue queue;
+  queue.Push(Tokens(0, {1}, "a"));
+  const v1::GenerateResponse taken = queue.Pop();
+  queue.Push(Tokens(1, {2}, "b"));
+  EXPECT_EQ(taken.tokens().ids_size(), 1);
+  EXPECT_EQ(queue.Pop().tokens().index(), 1);
+}
+
+}  // namespace
+}  // namespace runahead

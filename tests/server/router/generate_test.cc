@@ -1,0 +1,244 @@
+// Requests that go well, and what the workers see of them.
+#include <future>
+#include <thread>
+
+#include "absl/strings/str_cat.h"
+#include "gmock/gmock.h"
+#include "tests/testing/router_fixture.h"
+#include "tests/testing/synthetic_gguf.h"
+
+namespace runahead {
+namespace {
+
+using testing::Call;
+using ::testing::ElementsAre;
+using testing::FakeBehaviour;
+using testing::Got;
+using ::testing::HasSubstr;
+using GenerateTest = testing::RouterFixture;
+
+TEST_F(GenerateTest, AnswersThroughAChainOfTwo) {
+  Start();
+  v1::GenerateRequest request = Ids(600, 4);
+  request.set_request_id("mine");
+  request.mutable_sampling()->set_seed(7);
+  const Got got = Generate(request);
+  ASSERT_TRUE(got.status.ok()) << got.status;
+  EXPECT_EQ(got.started().request_id(), "mine");
+  EXPECT_EQ(got.started().seed(), 7u);
+  EXPECT_EQ(got.started().prompt_tokens(), 600);
+  EXPECT_EQ(got.started().plan().schedule(), "kvr");
+  EXPECT_THAT(got.started().plan().workers(), ElementsAre("prefill-0", "prefill-1"));
+  EXPECT_THAT(got.started().plan().parts(), ElementsAre(300, 300));
+  EXPECT_EQ(got.started().plan().decode_worker(), "decode-0");
+  EXPECT_THAT(got.ids(), ElementsAre(100, 101, 102, 103));
+  EXPECT_EQ(got.text(), tokenizer_->Decode({100, 101, 102, 103}, true));
+  EXPECT_EQ(got.finished().reason(), v1::FINISH_REASON_LENGTH);
+  EXPECT_EQ(got.finished().usage().prompt_tokens(), 600);
+  EXPECT_EQ(got.finished().usage().completion_tokens(), 4);
+  double sum = 0;
+  for (const auto& [stage, seconds] : got.finished().timing().stages()) sum += seconds;
+  EXPECT_EQ(got.finished().timing().stages_size(), 7);
+  EXPECT_NEAR(sum, got.finished().timing().ttft_s(), 1e-6);
+  decode_[0]->AwaitLeases(0);
+}
+
+TEST_F(GenerateTest, TellsEveryMemberItsPart) {
+  Start();
+  v1::GenerateRequest request = Ids(10, 4);
+  request.mutable_experiment()->add_parts(7);
+  request.mutable_experiment()->add_parts(3);
+  request.mutable_sampling()->set_temperature(0.5f);
+  ASSERT_TRUE(Generate(request).status.ok());
+  const v1::StartJob head = prefill_[0]->AwaitStarts(1).at(0);
+  const v1::StartJob tail = prefill_[1]->AwaitStarts(1).at(0);
+  EXPECT_EQ(head.job(), tail.job());
+  EXPECT_THAT(head.bounds(), ElementsAre(0, 7, 10));
+  EXPECT_THAT(tail.bounds(), ElementsAre(0, 7, 10));
+  EXPECT_EQ(head.part(), 0);
+  EXPECT_EQ(tail.part(), 1);
+  EXPECT_THAT(head.ids(), ElementsAre(3, 4, 5, 6, 7, 8, 9));
+  EXPECT_EQ(tail.ids_size(), 10);
+  EXPECT_EQ(head.decode().name(), "decode-0");
+  EXPECT_EQ(head.decode().link_address(), "link of decode-0");
+  EXPECT_EQ(head.lease().number(), tail.lease().number());
+  EXPECT_NE(head.lease().number(), 0u);
+  EXPECT_FALSE(head.has_sampling());
+  EXPECT_EQ(tail.sampling().temperature(), 0.5f);
+  EXPECT_TRUE(tail.sampling().has_seed());
+  EXPECT_EQ(head.deadline_ms(), 0);
+  const v1::DecodeRequest decode = decode_[0]->decode_requests().at(0);
+  EXPECT_EQ(decode.prompt_ids_size(), 10);
+  EXPECT_EQ(decode.first_token(), 100);
+  EXPECT_EQ(decode.max_tokens(), 4);
+  EXPECT_EQ(decode.sampling().seed(), tail.sampling().seed());
+  EXPECT_THAT(decode.stop_ids(), ::testing::Contains(kSyntheticImEnd));
+}
+
+TEST_F(GenerateTest, FormsTheLine) {
+  Start({.prefill = 3});
+  EXPECT_EQ(prefill_[0]->AwaitLine([](const v1::FormLine& l) { return l.has_successor(); }).successor().name(),
+            "prefill-1");
+  const v1::FormLine middle =
+      prefill_[1]->AwaitLine([](const v1::FormLine& line) { return line.has_predecessor() && line.has_successor(); });
+  EXPECT_EQ(middle.predecessor().link_address(), "link of prefill-0");
+  EXPECT_EQ(middle.successor().name(), "prefill-2");
+  EXPECT_FALSE(prefill_[2]->AwaitLine([](const v1::FormLine& l) { return l.has_predecessor(); }).has_successor());
+}
+
+TEST_F(GenerateTest, OneTokenTakesNoLease) {
+  Start();
+  const Got got = Generate(Ids(5, 1));
+  ASSERT_TRUE(got.status.ok()) << got.status;
+  EXPECT_THAT(got.ids(), ElementsAre(100));
+  EXPECT_EQ(got.finished().reason(), v1::FINISH_REASON_LENGTH);
+  EXPECT_EQ(got.finished().timing().tpot_s(), 0);
+  EXPECT_EQ(got.started().plan().decode_worker(), "");
+  EXPECT_FALSE(prefill_[0]->AwaitStarts(1).at(0).has_lease());
+  EXPECT_TRUE(decode_[0]->decode_requests().empty());
+}
+
+TEST_F(GenerateTest, TheFirstTokenMayBeTheLast) {
+  Start();
+  for (auto& worker : prefill_) {
+    worker->Change([](FakeBehaviour& b) {
+      b.token = [](int64_t) { return kSyntheticImEnd; };
+      b.done = false;  // the hand-off is still under way
+    });
+  }
+  const Got got = Generate(Ids(5, 10));
+  ASSERT_TRUE(got.status.ok()) << got.status;
+  EXPECT_THAT(got.ids(), ElementsAre(kSyntheticImEnd));
+  EXPECT_EQ(got.text(), "");
+  EXPECT_EQ(got.finished().reason(), v1::FINISH_REASON_STOP);
+  EXPECT_EQ(got.finished().usage().completion_tokens(), 1);
+  prefill_[0]->AwaitCancel(prefill_[0]->AwaitStarts(1).at(0).job());
+  decode_[0]->AwaitLeases(0);
+  EXPECT_TRUE(decode_[0]->decode_requests().empty());
+}
+
+TEST_F(GenerateTest, TheFirstTokenDoesNotWaitForTheHandOff) {
+  Start();
+  for (auto& worker : prefill_) worker->Change([](FakeBehaviour& b) { b.done = false; });
+  decode_[0]->Change([](FakeBehaviour& b) { b.decode_until = 0; });
+  Call call(*stub_, Ids(5, 3));
+  EXPECT_TRUE(call.Read()->has_started());
+  EXPECT_THAT(call.Read()->tokens().ids(), ElementsAre(100));
+  decode_[0]->AwaitDecodes(1);  // opened, and waiting for the KV
+  prefill_[0]->SendDone(prefill_[0]->AwaitStarts(1).at(0).job());
+  decode_[0]->Change([](FakeBehaviour& b) { b.decode_until = 100; });
+  EXPECT_THAT(call.Finish().ids(), ElementsAre(100, 101, 102));
+}
+
+TEST_F(GenerateTest, EndsAtAStopIdAndAtAStopString) {
+  Start();
+  const std::vector<int32_t> ids = *tokenizer_->Encode("one two three", {.parse_special = false, .add_bos = false});
+  const auto token = [ids](int64_t i) { return i < static_cast<int64_t>(ids.size()) ? ids[i] : kSyntheticImEnd; };
+  const auto speak = [token](FakeBehaviour& b) {
+    b.token = token;
+    b.logprobs = 1;
+  };
+  for (auto& worker : prefill_) worker->Change(speak);
+  decode_[0]->Change(speak);
+  v1::GenerateRequest request = Ids(5, 100);
+  const Got eos = Generate(request);
+  EXPECT_EQ(eos.text(), "one two three");
+  EXPECT_EQ(eos.ids().size(), ids.size() + 1);
+  EXPECT_EQ(eos.finished().reason(), v1::FINISH_REASON_STOP);
+  for (const v1::GenerateResponse& response : eos.responses) {
+    EXPECT_EQ(response.tokens().logprobs_size(), response.tokens().ids_size());
+  }
+  request.mutable_stop()->add_stop("wo th");
+  const Got stopped = Generate(request);
+  EXPECT_EQ(stopped.text(), "one t");
+  EXPECT_EQ(stopped.finished().reason(), v1::FINISH_REASON_STOP);
+  request.mutable_stop()->clear_stop();
+  request.mutable_stop()->set_ignore_eos(true);
+  request.mutable_stop()->set_max_tokens(static_cast<int>(ids.size()) + 3);
+  const Got ignored = Generate(request);
+  EXPECT_EQ(ignored.ids().size(), ids.size() + 3);
+  EXPECT_EQ(ignored.finished().reason(), v1::FINISH_REASON_LENGTH);
+  decode_[0]->AwaitLeases(0);
+}
+
+TEST_F(GenerateTest, TakesTextAndChats) {
+  Start();
+  const Got text = Generate(Prompt("Hello <|im_end|>", 2));
+  ASSERT_TRUE(text.status.ok()) << text.status;
+  EXPECT_EQ(text.started().prompt_tokens(), static_cast<int>(tokenizer_->Encode("Hello <|im_end|>")->size()));
+  EXPECT_NE(text.started().seed(), 0u);
+  EXPECT_EQ(text.started().request_id().size(), 16u);
+  v1::GenerateRequest request;
+  v1::ChatMessage& message = *request.mutable_chat()->add_messages();
+  message.set_role("user");
+  message.set_content("Hi");
+  const Got chat = Generate(request);
+  ASSERT_TRUE(chat.status.ok()) << chat.status;
+  EXPECT_EQ(chat.started().prompt_tokens(),
+            static_cast<int>(chat_template_->Encode(*tokenizer_, {{"user", "Hi"}})->size()));
+}
+
+TEST_F(GenerateTest, ManyAtOnceStandInTheSameOrderOnAllWorkers) {
+  Start({.prefill = 3, .decode = 2});
+  constexpr int kRequests = 32;
+  std::vector<std::future<Got>> calls;
+  for (int i = 0; i < kRequests; ++i) {
+    calls.push_back(std::async(std::launch::async, [this, i] { return Generate(Ids(20 + 300 * (i % 4), 2 + i % 7)); }));
+  }
+  for (int i = 0; i < kRequests; ++i) {
+    const Got got = calls[i].get();
+    ASSERT_TRUE(got.status.ok()) << got.status;
+    ASSERT_EQ(got.ids().size(), static_cast<size_t>(2 + i % 7));
+  }
+  std::vector<uint64_t> order;
+  for (auto& worker : prefill_) {
+    std::vector<uint64_t> jobs;
+    for (const v1::StartJob& start : worker->AwaitStarts(0)) jobs.push_back(start.job());
+    EXPECT_TRUE(std::is_sorted(jobs.begin(), jobs.end()));
+    order.insert(order.end(), jobs.begin(), jobs.end());
+  }
+  EXPECT_GT(order.size(), static_cast<size_t>(kRequests));  // some chains had several members
+  for (auto& worker : decode_) worker->AwaitLeases(0);
+  EXPECT_EQ(Metric("runahead_requests_in_flight"), 0);
+  EXPECT_EQ(Metric("runahead_requests_total{code=\"OK\",model=\"tiny\"}"), kRequests);
+}
+
+TEST_F(GenerateTest, TokenizesAndListsTheModel) {
+  Start();
+  grpc::ClientContext one, two, three;
+  v1::TokenizeRequest tokenize;
+  tokenize.set_text("<|im_end|>");
+  tokenize.set_special(true);
+  v1::TokenizeResponse ids;
+  ASSERT_TRUE(stub_->Tokenize(&one, tokenize, &ids).ok());
+  EXPECT_THAT(ids.ids(), ElementsAre(kSyntheticImEnd));
+  tokenize.set_model("other");
+  EXPECT_EQ(stub_->Tokenize(&two, tokenize, &ids).error_code(), grpc::StatusCode::NOT_FOUND);
+  v1::ListModelsResponse models;
+  ASSERT_TRUE(stub_->ListModels(&three, v1::ListModelsRequest(), &models).ok());
+  ASSERT_EQ(models.models_size(), 1);
+  EXPECT_EQ(models.models(0).name(), "tiny");
+  EXPECT_EQ(models.models(0).context_length(), testing::kFixtureContext);
+  EXPECT_EQ(models.models(0).vocabulary_size(), 320);
+  EXPECT_EQ(models.models(0).dtype(), "f32");
+  EXPECT_EQ(models.models(0).fingerprint(), model_.fingerprint);
+  EXPECT_EQ(models.models(0).prefill_workers(), 2);
+  EXPECT_EQ(models.models(0).decode_workers(), 1);
+}
+
+TEST_F(GenerateTest, RefusesWithFieldAndLimitAndThenAnswers) {
+  Start();
+  v1::GenerateRequest request = Ids(10, 3);
+  request.mutable_experiment()->add_parts(4);
+  request.mutable_experiment()->add_parts(5);
+  const Got parts = Generate(request);
+  EXPECT_EQ(parts.status.code(), absl::StatusCode::kInvalidArgument);
+  EXPECT_EQ(parts.status.message(), "experiment.parts: 4,5 add up to 9; the prompt has 10 tokens");
+  EXPECT_EQ(Generate(Ids(testing::kFixtureContext, 1)).status.code(), absl::StatusCode::kOutOfRange);
+  EXPECT_EQ(Generate(Ids(4000, 100)).status.code(), absl::StatusCode::kOutOfRange);
+  EXPECT_EQ(Generate(Prompt("", 1)).status.code(), absl::StatusCode::kInvalidArgument);
+  EXPECT_TRUE(Generate(Ids(10, 3)).status.ok());
+}
+
+}  // namespace
+}  // namespace runahead

@@ -1,0 +1,179 @@
+#include "server/router/sequencer.h"
+
+#include <set>
+#include <thread>
+
+#include "absl/strings/str_cat.h"
+#include "gmock/gmock.h"
+#include "gtest/gtest.h"
+
+namespace runahead {
+namespace {
+
+using ::testing::ElementsAre;
+using ::testing::HasSubstr;
+
+// Keeps what was written, in order.
+class Kept : public CommandSink {
+ public:
+  void Write(v1::ControlCommand command) override { commands.push_back(std::move(command)); }
+
+  std::vector<uint64_t> starts() const {
+    std::vector<uint64_t> jobs;
+    for (const v1::ControlCommand& command : commands) {
+      if (command.has_start()) jobs.push_back(command.start().job());
+    }
+    return jobs;
+  }
+  std::vector<uint64_t> cancels() const {
+    std::vector<uint64_t> jobs;
+    for (const v1::ControlCommand& command : commands) {
+      if (command.has_cancel()) jobs.push_back(command.cancel().job());
+    }
+    return jobs;
+  }
+
+  std::vector<v1::ControlCommand> commands;
+};
+
+struct Heard {
+  int first_tokens = 0;
+  std::vector<absl::Status> ended;
+  std::vector<int> free;
+
+  JobEvents Events() {
+    return {[this](const v1::FirstToken&) { ++first_tokens; },
+            [this](absl::Status status) { ended.push_back(std::move(status)); },
+            [this](int worker) { free.push_back(worker); }};
+  }
+};
+
+class SequencerTest : public ::testing::Test {
+ protected:
+  SequencerTest() {
+    for (int i = 0; i < 3; ++i) {
+      sinks_.push_back(std::make_shared<Kept>());
+      sequencer_.Attach(i, absl::StrCat("p", i), sinks_.back());
+    }
+  }
+  static std::vector<std::pair<int, v1::StartJob>> On(std::vector<int> workers) {
+    std::vector<std::pair<int, v1::StartJob>> parts;
+    for (int worker : workers) parts.emplace_back(worker, v1::StartJob());
+    return parts;
+  }
+  void Done(int worker, uint64_t job, absl::StatusCode code = absl::StatusCode::kOk, const char* message = "") {
+    v1::ControlReport report;
+    report.mutable_done()->set_job(job);
+    report.mutable_done()->set_code(static_cast<int>(code));
+    report.mutable_done()->set_message(message);
+    sequencer_.OnReport(worker, report);
+  }
+
+  Sequencer sequencer_;
+  std::vector<std::shared_ptr<Kept>> sinks_;
+};
+
+TEST_F(SequencerTest, StartsEveryMemberWithOneNumberAndEndsWhenAllAreDone) {
+  Heard heard;
+  const uint64_t job = *sequencer_.Start(On({0, 1}), heard.Events());
+  EXPECT_THAT(sinks_[0]->starts(), ElementsAre(job));
+  EXPECT_THAT(sinks_[1]->starts(), ElementsAre(job));
+  EXPECT_TRUE(sinks_[2]->commands.empty());
+  v1::ControlReport first;
+  first.mutable_first_token()->set_job(job);
+  sequencer_.OnReport(1, first);
+  EXPECT_EQ(heard.first_tokens, 1);
+  Done(1, job);
+  EXPECT_TRUE(heard.ended.empty());
+  Done(0, job);
+  ASSERT_EQ(heard.ended.size(), 1u);
+  EXPECT_TRUE(heard.ended[0].ok());
+  EXPECT_THAT(heard.free, ElementsAre(1, 0));
+  EXPECT_TRUE(sinks_[0]->cancels().empty());
+}
+
+TEST_F(SequencerTest, NumbersRiseAndAreNotThoseOfAnotherRouter) {
+  Heard heard;
+  const uint64_t one = *sequencer_.Start(On({0}), heard.Events());
+  EXPECT_EQ(*sequencer_.Start(On({0}), heard.Events()), one + 1);
+  EXPECT_NE(*Sequencer().Start({}, heard.Events()), one);
+}
+
+TEST_F(SequencerTest, AFailureCancelsTheOthersAndIsToldOnce) {
+  Heard heard;
+  const uint64_t job = *sequencer_.Start(On({0, 1, 2}), heard.Events());
+  Done(2, job);
+  Done(1, job, absl::StatusCode::kInternal, "the device failed");
+  ASSERT_EQ(heard.ended.size(), 1u);
+  EXPECT_EQ(heard.ended[0], absl::InternalError("prefill worker p1: the device failed"));
+  EXPECT_THAT(sinks_[0]->cancels(), ElementsAre(job));
+  EXPECT_TRUE(sinks_[1]->cancels().empty());  // done already
+  EXPECT_TRUE(sinks_[2]->cancels().empty());
+  Done(0, job, absl::StatusCode::kCancelled);
+  EXPECT_EQ(heard.ended.size(), 1u);
+  EXPECT_THAT(heard.free, ElementsAre(2, 1, 0));
+}
+
+TEST_F(SequencerTest, ABrokenStreamFailsWhatIsNotDoneThere) {
+  Heard done_there, waiting;
+  const uint64_t first = *sequencer_.Start(On({0, 1}), done_there.Events());
+  const uint64_t second = *sequencer_.Start(On({1, 2}), waiting.Events());
+  Done(1, first);
+  sequencer_.Detach(1, absl::UnavailableError("connection reset"));
+  EXPECT_TRUE(done_there.ended.empty());
+  ASSERT_EQ(waiting.ended.size(), 1u);
+  EXPECT_EQ(waiting.ended[0].code(), absl::StatusCode::kUnavailable);
+  EXPECT_THAT(waiting.ended[0].message(), HasSubstr("p1 was lost: connection reset"));
+  EXPECT_THAT(sinks_[2]->cancels(), ElementsAre(second));
+  EXPECT_THAT(waiting.free, ElementsAre(1));
+  Done(0, first);
+  EXPECT_TRUE(done_there.ended.at(0).ok());
+  EXPECT_EQ(sequencer_.Start(On({0, 1}), waiting.Events()).status().code(), absl::StatusCode::kUnavailable);
+  EXPECT_THAT(sinks_[0]->starts(), ElementsAre(first));  // nothing was sent of the job that could not start
+}
+
+TEST_F(SequencerTest, CancelGoesToThoseWhoAreNotDoneAndIsNoNewsTwice) {
+  Heard heard;
+  const uint64_t job = *sequencer_.Start(On({0, 1}), heard.Events());
+  Done(0, job);
+  sequencer_.Cancel(job);
+  sequencer_.Cancel(job);
+  EXPECT_TRUE(sinks_[0]->cancels().empty());
+  EXPECT_THAT(sinks_[1]->cancels(), ElementsAre(job));
+  ASSERT_EQ(heard.ended.size(), 1u);
+  EXPECT_EQ(heard.ended[0].code(), absl::StatusCode::kCancelled);
+  v1::ControlReport late;  // crossed the cancel on its way
+  late.mutable_first_token()->set_job(job);
+  sequencer_.OnReport(1, late);
+  EXPECT_EQ(heard.first_tokens, 0);
+  Done(1, job, absl::StatusCode::kCancelled);
+  EXPECT_THAT(heard.free, ElementsAre(0, 1));
+  Done(1, job);  // unknown by now: logged, no harm
+}
+
+TEST_F(SequencerTest, OverlappingJobsStandInTheSameOrderOnAllWorkers) {
+  constexpr int kThreads = 8;
+  constexpr int kJobs = 50;
+  Heard heard;
+  std::vector<std::thread> threads;
+  for (int t = 0; t < kThreads; ++t) {
+    threads.emplace_back([&, t] {
+      for (int i = 0; i < kJobs; ++i) {
+        const std::vector<int> segment = (t + i) % 3 == 0   ? std::vector<int>{0, 1, 2}
+                                         : (t + i) % 3 == 1 ? std::vector<int>{0, 1}
+                                                            : std::vector<int>{1, 2};
+        ASSERT_TRUE(sequencer_.Start(On(segment), heard.Events()).ok());
+      }
+    });
+  }
+  for (std::thread& thread : threads) thread.join();
+  EXPECT_EQ(sinks_[1]->starts().size(), static_cast<size_t>(kThreads * kJobs));
+  for (const auto& sink : sinks_) {
+    const std::vector<uint64_t> starts = sink->starts();
+    EXPECT_TRUE(std::is_sorted(starts.begin(), starts.end()));
+    EXPECT_EQ(std::set<uint64_t>(starts.begin(), starts.end()).size(), starts.size());
+  }
+}
+
+}  // namespace
+}  // namespace runahead

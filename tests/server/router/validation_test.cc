@@ -1,0 +1,176 @@
+#include "server/router/validation.h"
+
+#include <functional>
+#include <limits>
+#include <string>
+
+#include "gmock/gmock.h"
+#include "gtest/gtest.h"
+#include "server/rpc/status.h"
+
+namespace runahead {
+namespace {
+
+using ::testing::HasSubstr;
+using ::testing::StartsWith;
+
+const ModelInfo kModel{"tiny", "0123456789abcdef", 1000, 320};
+
+v1::GenerateRequest Good() {
+  v1::GenerateRequest request;
+  request.set_prompt("Hello");
+  return request;
+}
+
+struct Bad {
+  const char* message;
+  std::function<void(v1::GenerateRequest&)> spoil;
+  absl::StatusCode code = absl::StatusCode::kInvalidArgument;
+};
+
+class ValidateRequestRefuses : public ::testing::TestWithParam<Bad> {};
+
+TEST_P(ValidateRequestRefuses, NamingFieldAndLimit) {
+  v1::GenerateRequest request = Good();
+  GetParam().spoil(request);
+  const absl::Status status = ValidateRequest(request, kModel, /*experiments=*/true);
+  EXPECT_EQ(status.code(), GetParam().code);
+  EXPECT_THAT(std::string(status.message()), StartsWith(GetParam().message));
+  const std::string field(GetParam().message, std::string(GetParam().message).find(':'));
+  EXPECT_EQ(BlamedField(status), field);
+}
+
+const float kNan = std::numeric_limits<float>::quiet_NaN();
+const float kInf = std::numeric_limits<float>::infinity();
+using R = v1::GenerateRequest;
+
+INSTANTIATE_TEST_SUITE_P(
+    Input, ValidateRequestRefuses,
+    ::testing::Values(Bad{"prompt: one of prompt, chat and token_ids must be given", [](R& r) { r.clear_prompt(); }},
+                      Bad{"prompt: it is empty", [](R& r) { r.set_prompt(""); }},
+                      Bad{"model: \"other\" is not served here; this router serves \"tiny\"",
+                          [](R& r) { r.set_model("other"); }, absl::StatusCode::kNotFound},
+                      Bad{"chat.messages: at least one", [](R& r) { r.mutable_chat(); }},
+                      Bad{"chat.messages[1].role: \"tool\" is not system, user or assistant",
+                          [](R& r) {
+                            r.mutable_chat()->add_messages()->set_role("user");
+                            r.mutable_chat()->add_messages()->set_role("tool");
+                          }},
+                      Bad{"token_ids.ids: at least one", [](R& r) { r.mutable_token_ids(); }},
+                      Bad{"token_ids.ids[1]: 320 is not in [0, 320)",
+                          [](R& r) {
+                            r.mutable_token_ids()->add_ids(319);
+                            r.mutable_token_ids()->add_ids(320);
+                          },
+                          absl::StatusCode::kOutOfRange},
+                      Bad{"token_ids.ids[0]: -1 is not in", [](R& r) { r.mutable_token_ids()->add_ids(-1); },
+                          absl::StatusCode::kOutOfRange},
+                      Bad{"request_id: 129 characters", [](R& r) { r.set_request_id(std::string(129, 'a')); }},
+                      Bad{"request_id: only printable", [](R& r) { r.set_request_id("a\nb"); }},
+                      Bad{"experiment.width: 0 is not at least 1", [](R& r) { r.mutable_experiment()->set_width(0); }},
+                      Bad{"experiment.schedule: 99",
+                          [](R& r) { r.mutable_experiment()->set_schedule(v1::Schedule(99)); }}));
+
+INSTANTIATE_TEST_SUITE_P(
+    Sampling, ValidateRequestRefuses,
+    ::testing::Values(
+        Bad{"sampling.temperature: -0.5 is not in [0, 100]",
+            [](R& r) { r.mutable_sampling()->set_temperature(-0.5f); }},
+        Bad{"sampling.temperature: nan", [](R& r) { r.mutable_sampling()->set_temperature(kNan); }},
+        Bad{"sampling.temperature: inf", [](R& r) { r.mutable_sampling()->set_temperature(kInf); }},
+        Bad{"sampling.top_k: -1 is not", [](R& r) { r.mutable_sampling()->set_top_k(-1); }},
+        Bad{"sampling.top_p: 1.5 is not in (0, 1]", [](R& r) { r.mutable_sampling()->set_top_p(1.5f); }},
+        Bad{"sampling.top_p: 0 is not in (0, 1]", [](R& r) { r.mutable_sampling()->set_top_p(0); }},
+        Bad{"sampling.top_p: nan", [](R& r) { r.mutable_sampling()->set_top_p(kNan); }},
+        Bad{"sampling.min_p: 1 is not in [0, 1)", [](R& r) { r.mutable_sampling()->set_min_p(1); }},
+        Bad{"sampling.min_p: nan", [](R& r) { r.mutable_sampling()->set_min_p(kNan); }},
+        Bad{"sampling.repetition_penalty: 0 is not", [](R& r) { r.mutable_sampling()->set_repetition_penalty(0); }},
+        Bad{"sampling.repetition_penalty: nan", [](R& r) { r.mutable_sampling()->set_repetition_penalty(kNan); }},
+        Bad{"sampling.presence_penalty: 2.5 is", [](R& r) { r.mutable_sampling()->set_presence_penalty(2.5f); }},
+        Bad{"sampling.frequency_penalty: -inf", [](R& r) { r.mutable_sampling()->set_frequency_penalty(-kInf); }},
+        Bad{"sampling.logprobs: 21 is not in [0, 20]", [](R& r) { r.mutable_sampling()->set_logprobs(21); }}));
+
+INSTANTIATE_TEST_SUITE_P(
+    Stop, ValidateRequestRefuses,
+    ::testing::Values(Bad{"stop.max_tokens: 0 is not at least 1", [](R& r) { r.mutable_stop()->set_max_tokens(0); }},
+                      Bad{"stop.stop: 17 strings are more than 16",
+                          [](R& r) {
+                            for (int i = 0; i < 17; ++i) r.mutable_stop()->add_stop(std::string(1, 'x'));
+                          }},
+                      Bad{"stop.stop[1]: 0 bytes are not in [1, 256]",
+                          [](R& r) {
+                            r.mutable_stop()->add_stop(std::string(1, 'x'));
+                            r.mutable_stop()->add_stop(std::string());
+                          }},
+                      Bad{"stop.stop[0]: 257 bytes", [](R& r) { r.mutable_stop()->add_stop(std::string(257, 'x')); }},
+                      Bad{"stop.stop_ids: 65 ids are more than 64",
+                          [](R& r) {
+                            for (int i = 0; i < 65; ++i) r.mutable_stop()->add_stop_ids(1);
+                          }},
+                      Bad{"stop.stop_ids[0]: 320 is not in [0, 320)", [](R& r) { r.mutable_stop()->add_stop_ids(320); },
+                          absl::StatusCode::kOutOfRange}));
+
+TEST(ValidateRequest, AcceptsTheEndsOfEveryRange) {
+  v1::GenerateRequest request = Good();
+  request.set_model("tiny");
+  request.set_request_id(std::string(128, '~'));
+  v1::SamplingParams& s = *request.mutable_sampling();
+  s.set_temperature(100);
+  s.set_top_k(0);
+  s.set_top_p(1);
+  s.set_min_p(0);
+  s.set_repetition_penalty(10);
+  s.set_presence_penalty(-2);
+  s.set_frequency_penalty(2);
+  s.set_logprobs(20);
+  for (int i = 0; i < 16; ++i) request.mutable_stop()->add_stop(std::string(256, 'x'));
+  request.mutable_stop()->add_stop_ids(319);
+  request.mutable_stop()->set_max_tokens(1);
+  EXPECT_TRUE(ValidateRequest(request, kModel, false).ok());
+}
+
+TEST(ValidateRequest, RefusesExperimentsWhereTheyAreOff) {
+  v1::GenerateRequest request = Good();
+  request.mutable_experiment();
+  EXPECT_TRUE(ValidateRequest(request, kModel, true).ok());
+  const absl::Status status = ValidateRequest(request, kModel, false);
+  EXPECT_EQ(status.code(), absl::StatusCode::kInvalidArgument);
+  EXPECT_EQ(status.message(), "experiment: this router runs without --experiments");
+}
+
+TEST(ResolveMaxTokens, TakesWhatTheContextLeaves) {
+  v1::GenerateRequest request = Good();
+  EXPECT_EQ(*ResolveMaxTokens(request, 10, {"", "", 4096, 320}), 1024);
+  EXPECT_EQ(*ResolveMaxTokens(request, 900, kModel), 100);
+  EXPECT_EQ(*ResolveMaxTokens(request, 999, kModel), 1);
+  request.mutable_stop()->set_max_tokens(100);
+  EXPECT_EQ(*ResolveMaxTokens(request, 900, kModel), 100);
+}
+
+TEST(ResolveMaxTokens, NamesTheNumbersWhenTheContextIsTooShort) {
+  v1::GenerateRequest request = Good();
+  EXPECT_EQ(ResolveMaxTokens(request, 0, kModel).status().code(), absl::StatusCode::kInvalidArgument);
+  EXPECT_EQ(ResolveMaxTokens(request, 1000, kModel).status().code(), absl::StatusCode::kOutOfRange);
+  EXPECT_THAT(ResolveMaxTokens(request, 1000, kModel).status().message(), HasSubstr("prompt: 1000 tokens"));
+  request.mutable_stop()->set_max_tokens(101);
+  const absl::Status status = ResolveMaxTokens(request, 900, kModel).status();
+  EXPECT_EQ(status.code(), absl::StatusCode::kOutOfRange);
+  EXPECT_THAT(std::string(status.message()), StartsWith("stop.max_tokens: 101"));
+  EXPECT_THAT(status.message(), HasSubstr("at most 100 are left"));
+}
+
+TEST(ResolveChain, PartsAndWidthOverrideTheRoutersSchedule) {
+  v1::GenerateRequest request = Good();
+  EXPECT_EQ(ResolveChain(request, 9, ChainSchedule::kSingle).schedule, ChainSchedule::kSingle);
+  request.mutable_experiment()->add_parts(4);
+  request.mutable_experiment()->add_parts(5);
+  const ChainRequest chain = ResolveChain(request, 9, ChainSchedule::kSingle);
+  EXPECT_EQ(chain.schedule, ChainSchedule::kKvr);
+  EXPECT_EQ(chain.parts, (std::vector<int64_t>{4, 5}));
+  const absl::Status status = CheckChain(ResolveChain(request, 10, ChainSchedule::kKvr), 4);
+  EXPECT_EQ(status.message(), "experiment.parts: 4,5 add up to 9; the prompt has 10 tokens");
+  EXPECT_EQ(BlamedField(status), "experiment.parts");
+}
+
+}  // namespace
+}  // namespace runahead

@@ -1,0 +1,320 @@
+#include "tests/testing/fake_worker.h"
+
+#include <algorithm>
+#include <chrono>
+#include <utility>
+
+#include "kernels/base/status_macros.h"
+#include "server/base/random.h"
+
+namespace runahead::testing {
+
+class FakeWorker::WorkerService final : public v1::Worker::Service {
+ public:
+  explicit WorkerService(FakeWorker& worker) : worker_(worker) {}
+  grpc::Status GetCapabilities(grpc::ServerContext*, const v1::GetCapabilitiesRequest*,
+                               v1::Capabilities* reply) override {
+    *reply = worker_.capabilities_;
+    return grpc::Status::OK;
+  }
+  grpc::Status Control(grpc::ServerContext* context, Stream* stream) override {
+    return worker_.Control(context, stream);
+  }
+
+ private:
+  FakeWorker& worker_;
+};
+
+class FakeWorker::DecodeService final : public v1::Decode::Service {
+ public:
+  explicit DecodeService(FakeWorker& worker) : worker_(worker) {}
+  grpc::Status Reserve(grpc::ServerContext*, const v1::ReserveRequest* request, v1::ReserveReply* reply) override {
+    return worker_.Reserve(*request, *reply);
+  }
+  grpc::Status Renew(grpc::ServerContext*, const v1::RenewRequest*, v1::RenewReply*) override {
+    return grpc::Status::OK;
+  }
+  grpc::Status Release(grpc::ServerContext*, const v1::ReleaseRequest* request, v1::ReleaseReply*) override {
+    worker_.Release(request->lease());
+    return grpc::Status::OK;
+  }
+  grpc::Status Generate(grpc::ServerContext* context, const v1::DecodeRequest* request,
+                        grpc::ServerWriter<v1::DecodeReply>* writer) override {
+    return worker_.Generate(context, *request, writer);
+  }
+
+ private:
+  FakeWorker& worker_;
+};
+
+v1::Capabilities FakeWorker::Able(const std::string& name, const std::vector<v1::WorkerRole>& roles,
+                                  const std::string& fingerprint, int context_length) {
+  v1::Capabilities able;
+  able.set_protocol_version(1);
+  able.set_incarnation(RandomBits64());
+  for (v1::WorkerRole role : roles) able.add_roles(role);
+  able.set_name(name);
+  able.set_host("localhost");
+  able.set_device("cpu");
+  able.set_model_fingerprint(fingerprint);
+  able.set_compute_dtype("f32");
+  able.set_kv_dtype("f32");
+  able.set_context_length(context_length);
+  able.set_layers(2);
+  able.set_kv_row_bytes(256);
+  able.set_link_address("link of " + name);
+  able.set_kv_capacity_tokens(context_length * 64);
+  able.set_max_part_tokens(context_length);
+  return able;
+}
+
+FakeWorker::FakeWorker(v1::Capabilities capabilities, const std::string& address)
+    : capabilities_(std::move(capabilities)),
+      worker_service_(std::make_unique<WorkerService>(*this)),
+      decode_service_(std::make_unique<DecodeService>(*this)) {
+  grpc::ServerBuilder builder;
+  int port = 0;
+  builder.AddChannelArgument(GRPC_ARG_ALLOW_REUSEPORT, 0);
+  builder.AddListeningPort(address, grpc::InsecureServerCredentials(), &port);
+  builder.RegisterService(worker_service_.get());
+  builder.RegisterService(decode_service_.get());
+  server_ = builder.BuildAndStart();
+  RUNAHEAD_CHECK(server_ != nullptr && port != 0);
+  address_ = "127.0.0.1:" + std::to_string(port);
+}
+
+FakeWorker::~FakeWorker() {
+  {
+    MutexLock lock(mu_);
+    stopping_ = true;
+    changed_.NotifyAll();
+  }
+  server_->Shutdown(std::chrono::system_clock::now());
+  server_->Wait();
+}
+
+void FakeWorker::Change(const std::function<void(FakeBehaviour&)>& change) {
+  MutexLock lock(mu_);
+  change(behaviour_);
+  changed_.NotifyAll();
+}
+
+grpc::Status FakeWorker::Control(grpc::ServerContext* context, Stream* stream) {
+  {
+    MutexLock lock(mu_);
+    if (stream_ != nullptr) return {grpc::StatusCode::FAILED_PRECONDITION, "another router is connected"};
+    stream_ = stream;
+    stream_context_ = context;
+  }
+  grpc::Status status;
+  v1::ControlCommand command;
+  while (status.ok() && stream->Read(&command)) status = Handle(command);
+  MutexLock lock(mu_);
+  stream_ = nullptr;
+  stream_context_ = nullptr;
+  return status;
+}
+
+grpc::Status FakeWorker::Handle(const v1::ControlCommand& command) {
+  MutexLock lock(mu_);
+  if (command.has_hello()) {
+    if (command.hello().worker_incarnation() != capabilities_.incarnation()) {
+      return {grpc::StatusCode::FAILED_PRECONDITION, "another incarnation"};
+    }
+    router_incarnation_ = command.hello().router_incarnation();
+  } else if (command.has_form_line()) {
+    lines_.push_back(command.form_line());
+  } else if (command.has_start()) {
+    Started(command.start());
+  } else if (command.has_cancel()) {
+    cancels_.insert(command.cancel().job());
+    if (unfinished_.contains(command.cancel().job()))
+      WriteDone(command.cancel().job(), absl::CancelledError("asked to"));
+  } else if (command.has_release()) {
+    leases_.erase(command.release().lease().number());
+  } else if (command.has_ping() && behaviour_.pong) {
+    v1::ControlReport report;
+    report.mutable_pong()->set_number(command.ping().number());
+    Write(report);
+  }
+  changed_.NotifyAll();
+  return grpc::Status::OK;
+}
+
+void FakeWorker::Started(const v1::StartJob& start) {
+  starts_.push_back(start);
+  unfinished_.insert(start.job());
+  const bool tail = start.part() + 2 == start.bounds_size();
+  if (tail && behaviour_.first_token) WriteFirstToken(start.job(), TokenAt(0));
+  if (behaviour_.done) WriteDone(start.job(), absl::OkStatus());
+}
+
+void FakeWorker::Write(const v1::ControlReport& report) {
+  if (stream_ != nullptr) stream_->Write(report);
+}
+
+void FakeWorker::WriteFirstToken(uint64_t job, int32_t id) {
+  v1::ControlReport report;
+  report.mutable_first_token()->set_job(job);
+  *report.mutable_first_token()->mutable_token() = Sampled(id);
+  report.mutable_first_token()->set_queue_s(0.25e-6);
+  report.mutable_first_token()->set_prefill_s(0.5e-6);
+  Write(report);
+}
+
+void FakeWorker::WriteDone(uint64_t job, const absl::Status& status) {
+  unfinished_.erase(job);
+  v1::ControlReport report;
+  report.mutable_done()->set_job(job);
+  report.mutable_done()->set_code(static_cast<int>(status.code()));
+  report.mutable_done()->set_message(std::string(status.message()));
+  Write(report);
+}
+
+v1::SampledToken FakeWorker::Sampled(int32_t id) const {
+  v1::SampledToken token;
+  token.set_id(id);
+  for (int i = 0; i < behaviour_.logprobs; ++i) {
+    v1::TokenLogprob& top = *token.mutable_logprobs()->add_top();
+    top.set_id(id + i);
+    top.set_logprob(-0.5f - i);
+  }
+  return token;
+}
+
+int32_t FakeWorker::TokenAt(int64_t index) const {
+  return behaviour_.token ? behaviour_.token(index) : static_cast<int32_t>(100 + index);
+}
+
+grpc::Status FakeWorker::Reserve(const v1::ReserveRequest& request, v1::ReserveReply& reply) {
+  MutexLock lock(mu_);
+  ++reservations_;
+  changed_.NotifyAll();
+  if (behaviour_.reserve_error) return *behaviour_.reserve_error;
+  if (!behaviour_.reserve) return {grpc::StatusCode::RESOURCE_EXHAUSTED, "the store is full"};
+  if (request.total_tokens() > capabilities_.kv_capacity_tokens()) {
+    return {grpc::StatusCode::OUT_OF_RANGE, "larger than the empty store"};
+  }
+  reply.mutable_lease()->set_incarnation(capabilities_.incarnation());
+  reply.mutable_lease()->set_number(next_lease_);
+  leases_.insert(next_lease_++);
+  return grpc::Status::OK;
+}
+
+grpc::Status FakeWorker::Generate(grpc::ServerContext* context, const v1::DecodeRequest& request,
+                                  grpc::ServerWriter<v1::DecodeReply>* writer) {
+  MutexLock lock(mu_);
+  decode_requests_.push_back(request);
+  changed_.NotifyAll();
+  if (!leases_.contains(request.lease().number())) return {grpc::StatusCode::NOT_FOUND, "no such lease"};
+  const auto stops = [&](int32_t id) {
+    return std::count(request.stop_ids().begin(), request.stop_ids().end(), id) > 0;
+  };
+  bool counted = false;
+  grpc::Status status;
+  for (int64_t index = 1; index < request.max_tokens();) {
+    while (index > behaviour_.decode_until && !stopping_ && !context->IsCancelled() && !behaviour_.generate_end) {
+      if (!std::exchange(counted, true)) ++decodes_;
+      changed_.NotifyAll();
+      changed_.WaitFor(mu_, absl::Milliseconds(20));  // the synchronous API tells a cancellation only when asked
+    }
+    if (index > behaviour_.decode_until && behaviour_.generate_end) status = *behaviour_.generate_end;
+    if (stopping_ || context->IsCancelled()) status = {grpc::StatusCode::CANCELLED, "stopped"};
+    if (!status.ok()) break;
+    v1::DecodeReply reply;
+    bool end = false;
+    for (int i = 0; i < behaviour_.tokens_per_reply && index < request.max_tokens() && !end; ++i, ++index) {
+      *reply.add_tokens() = Sampled(TokenAt(index));
+      end = stops(TokenAt(index));
+    }
+    if (!writer->Write(reply)) status = {grpc::StatusCode::CANCELLED, "the reader is gone"};
+    if (end || !status.ok()) break;
+  }
+  if (!std::exchange(counted, true)) ++decodes_;
+  leases_.erase(request.lease().number());
+  changed_.NotifyAll();
+  return status;
+}
+
+void FakeWorker::Release(const v1::LeaseId& lease) {
+  MutexLock lock(mu_);
+  leases_.erase(lease.number());
+  changed_.NotifyAll();
+}
+
+void FakeWorker::DropStream() {
+  MutexLock lock(mu_);
+  if (stream_context_ != nullptr) stream_context_->TryCancel();
+}
+
+void FakeWorker::SendFirstToken(uint64_t job, int32_t id) {
+  MutexLock lock(mu_);
+  WriteFirstToken(job, id);
+}
+
+void FakeWorker::SendDone(uint64_t job, const absl::Status& status) {
+  MutexLock lock(mu_);
+  WriteDone(job, status);
+}
+
+template <typename Condition>
+void FakeWorker::Await(const Condition& condition) {
+  MutexLock lock(mu_);
+  while (!condition()) changed_.Wait(mu_);
+}
+
+std::vector<v1::StartJob> FakeWorker::AwaitStarts(size_t count) {
+  std::vector<v1::StartJob> starts;
+  Await([&]() RUNAHEAD_REQUIRES(mu_) {
+    starts = starts_;
+    return starts_.size() >= count;
+  });
+  return starts;
+}
+
+v1::FormLine FakeWorker::AwaitLine(const std::function<bool(const v1::FormLine&)>& matches) {
+  v1::FormLine line;
+  Await([&]() RUNAHEAD_REQUIRES(mu_) {
+    if (!lines_.empty()) line = lines_.back();
+    return !lines_.empty() && matches(line);
+  });
+  return line;
+}
+
+void FakeWorker::AwaitCancel(uint64_t job) {
+  Await([&]() RUNAHEAD_REQUIRES(mu_) { return cancels_.contains(job); });
+}
+
+void FakeWorker::AwaitReservations(int count) {
+  Await([&]() RUNAHEAD_REQUIRES(mu_) { return reservations_ >= count; });
+}
+
+void FakeWorker::AwaitLeases(size_t held) {
+  Await([&]() RUNAHEAD_REQUIRES(mu_) { return leases_.size() == held; });
+}
+
+void FakeWorker::AwaitDecodes(int count) {
+  Await([&]() RUNAHEAD_REQUIRES(mu_) { return decodes_ >= count; });
+}
+
+size_t FakeWorker::leases() const {
+  MutexLock lock(mu_);
+  return leases_.size();
+}
+
+size_t FakeWorker::cancels() const {
+  MutexLock lock(mu_);
+  return cancels_.size();
+}
+
+std::vector<v1::DecodeRequest> FakeWorker::decode_requests() const {
+  MutexLock lock(mu_);
+  return decode_requests_;
+}
+
+uint64_t FakeWorker::router_incarnation() const {
+  MutexLock lock(mu_);
+  return router_incarnation_;
+}
+
+}  // namespace runahead::testing

@@ -1,0 +1,113 @@
+// A worker as the router sees one: real gRPC on loopback, no model. Prefill answers at once unless told to hold; decode
+// counts up from the first token.
+#pragma once
+
+#include <grpcpp/grpcpp.h>
+
+#include <cstdint>
+#include <functional>
+#include <map>
+#include <memory>
+#include <optional>
+#include <set>
+#include <string>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "kernels/base/mutex.h"
+#include "runahead/v1/worker.grpc.pb.h"
+
+namespace runahead::testing {
+
+// What a fake worker does by itself. Changed only through FakeWorker::Change.
+struct FakeBehaviour {
+  bool first_token = true;  // the tail reports a first token when it is started
+  bool done = true;         // every member reports its end when it is started
+  bool pong = true;
+  bool reserve = true;             // false: full (RESOURCE_EXHAUSTED)
+  int64_t decode_until = 1 << 30;  // tokens a Generate streams before it waits to be released or cancelled
+  int tokens_per_reply = 1;
+  std::function<int32_t(int64_t index)>
+      token;                                 // of the index-th generated token, 0 being the tail's; absent: 100 + index
+  int logprobs = 0;                          // alternatives with every token
+  std::optional<grpc::Status> generate_end;  // how Generate ends instead, after decode_until tokens
+  std::optional<grpc::Status> reserve_error;
+};
+
+// Thread-safe. Every Await blocks until what it names has happened; a test that waits in vain runs into its time limit.
+class FakeWorker final {
+ public:
+  // Serves on `address` ("127.0.0.1:0" takes a free port).
+  explicit FakeWorker(v1::Capabilities capabilities, const std::string& address = "127.0.0.1:0");
+  ~FakeWorker();  // like a kill: all calls break
+  FakeWorker(const FakeWorker&) = delete;
+  FakeWorker& operator=(const FakeWorker&) = delete;
+
+  // Capabilities that agree with each other. `fingerprint` is the model's.
+  static v1::Capabilities Able(const std::string& name, const std::vector<v1::WorkerRole>& roles,
+                               const std::string& fingerprint, int context_length);
+
+  const std::string& address() const { return address_; }
+  void Change(const std::function<void(FakeBehaviour&)>& change) RUNAHEAD_EXCLUDES(mu_);
+
+  // Breaks the control stream; the worker goes on.
+  void DropStream() RUNAHEAD_EXCLUDES(mu_);
+  void SendFirstToken(uint64_t job, int32_t id) RUNAHEAD_EXCLUDES(mu_);
+  void SendDone(uint64_t job, const absl::Status& status = absl::OkStatus()) RUNAHEAD_EXCLUDES(mu_);
+
+  // All StartJobs of all streams in the order of their coming; waits until there are at least `count`.
+  std::vector<v1::StartJob> AwaitStarts(size_t count) RUNAHEAD_EXCLUDES(mu_);
+  v1::FormLine AwaitLine(const std::function<bool(const v1::FormLine&)>& matches) RUNAHEAD_EXCLUDES(mu_);
+  void AwaitCancel(uint64_t job) RUNAHEAD_EXCLUDES(mu_);
+  void AwaitReservations(int count) RUNAHEAD_EXCLUDES(mu_);  // asked for, granted or not
+  void AwaitLeases(size_t held) RUNAHEAD_EXCLUDES(mu_);      // until exactly so many are held
+  void AwaitDecodes(int count) RUNAHEAD_EXCLUDES(mu_);       // Generate calls that have streamed their decode_until
+  size_t leases() const RUNAHEAD_EXCLUDES(mu_);
+  size_t cancels() const RUNAHEAD_EXCLUDES(mu_);
+  std::vector<v1::DecodeRequest> decode_requests() const RUNAHEAD_EXCLUDES(mu_);
+  uint64_t router_incarnation() const RUNAHEAD_EXCLUDES(mu_);
+
+ private:
+  class WorkerService;
+  class DecodeService;
+  using Stream = grpc::ServerReaderWriter<v1::ControlReport, v1::ControlCommand>;
+
+  grpc::Status Control(grpc::ServerContext* context, Stream* stream) RUNAHEAD_EXCLUDES(mu_);
+  grpc::Status Handle(const v1::ControlCommand& command) RUNAHEAD_EXCLUDES(mu_);
+  void Started(const v1::StartJob& start) RUNAHEAD_REQUIRES(mu_);
+  void Write(const v1::ControlReport& report) RUNAHEAD_REQUIRES(mu_);
+  void WriteFirstToken(uint64_t job, int32_t id) RUNAHEAD_REQUIRES(mu_);
+  void WriteDone(uint64_t job, const absl::Status& status) RUNAHEAD_REQUIRES(mu_);
+  v1::SampledToken Sampled(int32_t id) const RUNAHEAD_REQUIRES(mu_);
+  int32_t TokenAt(int64_t index) const RUNAHEAD_REQUIRES(mu_);
+  grpc::Status Reserve(const v1::ReserveRequest& request, v1::ReserveReply& reply) RUNAHEAD_EXCLUDES(mu_);
+  grpc::Status Generate(grpc::ServerContext* context, const v1::DecodeRequest& request,
+                        grpc::ServerWriter<v1::DecodeReply>* writer) RUNAHEAD_EXCLUDES(mu_);
+  void Release(const v1::LeaseId& lease) RUNAHEAD_EXCLUDES(mu_);
+  template <typename Condition>
+  void Await(const Condition& condition) RUNAHEAD_EXCLUDES(mu_);
+
+  v1::Capabilities capabilities_;
+  std::string address_;
+  mutable Mutex mu_;
+  CondVar changed_;
+  FakeBehaviour behaviour_ RUNAHEAD_GUARDED_BY(mu_);
+  Stream* stream_ RUNAHEAD_GUARDED_BY(mu_) = nullptr;
+  grpc::ServerContext* stream_context_ RUNAHEAD_GUARDED_BY(mu_) = nullptr;
+  uint64_t router_incarnation_ RUNAHEAD_GUARDED_BY(mu_) = 0;
+  std::vector<v1::StartJob> starts_ RUNAHEAD_GUARDED_BY(mu_);
+  std::set<uint64_t> unfinished_ RUNAHEAD_GUARDED_BY(mu_);
+  std::vector<v1::FormLine> lines_ RUNAHEAD_GUARDED_BY(mu_);
+  std::set<uint64_t> cancels_ RUNAHEAD_GUARDED_BY(mu_);
+  std::set<uint64_t> leases_ RUNAHEAD_GUARDED_BY(mu_);
+  uint64_t next_lease_ RUNAHEAD_GUARDED_BY(mu_) = 1;
+  int reservations_ RUNAHEAD_GUARDED_BY(mu_) = 0;
+  int decodes_ RUNAHEAD_GUARDED_BY(mu_) = 0;
+  std::vector<v1::DecodeRequest> decode_requests_ RUNAHEAD_GUARDED_BY(mu_);
+  bool stopping_ RUNAHEAD_GUARDED_BY(mu_) = false;
+  std::unique_ptr<WorkerService> worker_service_;
+  std::unique_ptr<DecodeService> decode_service_;
+  std::unique_ptr<grpc::Server> server_;
+};
+
+}  // namespace runahead::testing

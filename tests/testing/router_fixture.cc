@@ -1,0 +1,137 @@
+#include "tests/testing/router_fixture.h"
+
+#include <unistd.h>
+
+#include <filesystem>
+#include <thread>
+#include <utility>
+
+#include "absl/strings/numbers.h"
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_format.h"
+#include "absl/strings/str_split.h"
+#include "absl/strings/strip.h"
+#include "server/rpc/channel.h"
+#include "server/rpc/status.h"
+#include "tests/testing/synthetic_gguf.h"
+#include "worker/format/gguf.h"
+
+namespace runahead::testing {
+
+std::vector<int32_t> Got::ids() const {
+  std::vector<int32_t> ids;
+  for (const v1::GenerateResponse& response : responses) {
+    ids.insert(ids.end(), response.tokens().ids().begin(), response.tokens().ids().end());
+  }
+  return ids;
+}
+
+std::string Got::text() const {
+  std::string text;
+  for (const v1::GenerateResponse& response : responses) {
+    absl::StrAppend(&text, response.tokens().text(), response.finished().text());
+  }
+  return text;
+}
+
+Call::Call(v1::Inference::StubInterface& stub, const v1::GenerateRequest& request, absl::Duration timeout) {
+  SetTimeout(context_, timeout);
+  reader_ = stub.Generate(&context_, request);
+}
+
+std::optional<v1::GenerateResponse> Call::Read() {
+  v1::GenerateResponse response;
+  if (!reader_->Read(&response)) return std::nullopt;
+  got_.responses.push_back(response);
+  return response;
+}
+
+Got Call::Finish() {
+  while (Read()) {
+  }
+  got_.status = FromGrpcStatus(reader_->Finish());
+  return got_;
+}
+
+void RouterFixture::SetUp() {
+  const std::string path = absl::StrCat(::testing::TempDir(), "/router_fixture_", getpid(), ".gguf");
+  SyntheticModel model;
+  model.context_length = kFixtureContext;
+  ASSERT_TRUE(WriteSyntheticGguf(model, path).ok());
+  const auto file = GgufFile::Open(path);
+  ASSERT_TRUE(file.ok()) << file.status();
+  std::filesystem::remove(path);
+  tokenizer_ = *Tokenizer::FromGguf(**file);
+  chat_template_ = ChatTemplate::FromGguf(**file, *tokenizer_);
+  model_ = {"tiny", absl::StrFormat("%016x", (*file)->fingerprint()), kFixtureContext,
+            static_cast<int>(tokenizer_->vocab_size())};
+}
+
+v1::Capabilities RouterFixture::Able(const std::string& name, v1::WorkerRole role) {
+  return FakeWorker::Able(name, {role}, model_.fingerprint, kFixtureContext);
+}
+
+void RouterFixture::Start(const RouterSetup& setup) {
+  std::vector<WorkerSpec> specs;
+  const auto start = [&](int count, const char* role, v1::WorkerRole which, auto& workers) {
+    for (int i = 0; i < count; ++i) {
+      v1::Capabilities able = Able(absl::StrCat(role, "-", i), which);
+      if (setup.able) setup.able(able);
+      workers.push_back(std::make_unique<FakeWorker>(able));
+      specs.push_back({role, workers.back()->address()});
+    }
+  };
+  start(setup.prefill, "prefill", v1::WORKER_ROLE_PREFILL, prefill_);
+  start(setup.decode, "decode", v1::WORKER_ROLE_DECODE, decode_);
+  metrics_ = std::make_unique<RouterMetrics>(metric_registry_, model_.name);
+  fleet_ = std::make_unique<Fleet>(specs, setup.queue_size, *metrics_, RealClock());
+  sequencer_ = std::make_unique<Sequencer>();
+  parts_.reset(new RouterParts{*fleet_, *sequencer_, *metrics_, RealClock(), model_, tokenizer_, chat_template_,
+                               PartitionTable(), ChainSchedule::kKvr, setup.experiments});
+  registry_ = std::make_unique<WorkerRegistry>(*fleet_, *sequencer_, model_, RealClock());
+  service_ = std::make_unique<InferenceService>(*parts_, ServiceLimits{setup.max_sessions, setup.stall_timeout});
+  RpcServerOptions rpc;
+  rpc.listen = "127.0.0.1:0";
+  rpc.services = {service_.get()};
+  server_ = *RpcServer::Start(rpc);
+  service_->SetGate(&server_->gate());
+  stub_ = v1::Inference::NewStub(MakeChannel(server_->address()));
+  if (!setup.able) AwaitReady(setup.prefill, setup.decode);
+}
+
+void RouterFixture::AwaitReady(int prefill, int decode) {
+  while (fleet_->ready_prefill() != prefill || fleet_->ready_decode() != decode) std::this_thread::yield();
+}
+
+void RouterFixture::TearDown() {
+  server_.reset();
+  service_.reset();
+  registry_.reset();
+}
+
+v1::GenerateRequest RouterFixture::Prompt(const std::string& text, int max_tokens) {
+  v1::GenerateRequest request;
+  request.set_prompt(text);
+  request.mutable_stop()->set_max_tokens(max_tokens);
+  return request;
+}
+
+v1::GenerateRequest RouterFixture::Ids(int tokens, int max_tokens) {
+  v1::GenerateRequest request;
+  for (int i = 0; i < tokens; ++i) request.mutable_token_ids()->add_ids(3 + i % 300);
+  request.mutable_stop()->set_max_tokens(max_tokens);
+  return request;
+}
+
+double RouterFixture::Metric(const std::string& name) const {
+  for (absl::string_view line : absl::StrSplit(metric_registry_.Serialize(), '\n')) {
+    double value = 0;
+    if (absl::ConsumePrefix(&line, name) && absl::ConsumePrefix(&line, " ") && absl::SimpleAtod(line, &value)) {
+      return value;
+    }
+  }
+  ADD_FAILURE() << "no metric " << name;
+  return 0;
+}
+
+}  // namespace runahead::testing

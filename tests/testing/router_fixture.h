@@ -1,0 +1,96 @@
+// A whole router in the test's process, with the tokenizer of a synthetic checkpoint, in front of fake workers; and a
+// client of it.
+#pragma once
+
+#include <grpcpp/grpcpp.h>
+
+#include <functional>
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "gtest/gtest.h"
+#include "runahead/v1/inference.grpc.pb.h"
+#include "server/router/inference_service.h"
+#include "server/router/worker_registry.h"
+#include "server/rpc/server.h"
+#include "tests/testing/fake_worker.h"
+
+namespace runahead::testing {
+
+// What a client got from one Generate call.
+struct Got {
+  absl::Status status;
+  std::vector<v1::GenerateResponse> responses;
+
+  const v1::Started& started() const { return responses.at(0).started(); }
+  const v1::Finished& finished() const { return responses.back().finished(); }
+  std::vector<int32_t> ids() const;
+  std::string text() const;  // all of it
+};
+
+// One Generate call whose messages are read one by one.
+class Call {
+ public:
+  Call(v1::Inference::StubInterface& stub, const v1::GenerateRequest& request,
+       absl::Duration timeout = absl::InfiniteDuration());
+  // The next message; nothing at the end.
+  std::optional<v1::GenerateResponse> Read();
+  void Cancel() { context_.TryCancel(); }
+  // Reads to the end.
+  Got Finish();
+
+ private:
+  grpc::ClientContext context_;
+  std::unique_ptr<grpc::ClientReaderInterface<v1::GenerateResponse>> reader_;
+  Got got_;
+};
+
+struct RouterSetup {
+  int prefill = 2;
+  int decode = 1;
+  int queue_size = 256;
+  int max_sessions = 64;
+  bool experiments = true;
+  absl::Duration stall_timeout = absl::Seconds(30);
+  std::function<void(v1::Capabilities&)> able = nullptr;  // changes what the workers say of themselves
+};
+
+inline constexpr int kFixtureContext = 4096;
+
+class RouterFixture : public ::testing::Test {
+ protected:
+  void SetUp() override;  // reads the checkpoint
+  void TearDown() override;
+
+  // Starts workers and router and waits until all have joined.
+  void Start(const RouterSetup& setup = {});
+  // Blocks until so many workers are ready.
+  void AwaitReady(int prefill, int decode);
+
+  v1::GenerateRequest Prompt(const std::string& text, int max_tokens);
+  v1::GenerateRequest Ids(int tokens, int max_tokens);  // a prompt of so many tokens
+  Got Generate(const v1::GenerateRequest& request) { return Call(*stub_, request).Finish(); }
+  v1::Capabilities Able(const std::string& name, v1::WorkerRole role);
+  // Of a metric that has this name and these labels, as text: "runahead_x_total{code=\"OK\"}".
+  double Metric(const std::string& name) const;
+
+  ModelInfo model_;
+  std::shared_ptr<const Tokenizer> tokenizer_;
+  absl::StatusOr<ChatTemplate> chat_template_ = absl::UnknownError("not read");
+  std::vector<std::unique_ptr<FakeWorker>> prefill_;
+  std::vector<std::unique_ptr<FakeWorker>> decode_;
+  MetricRegistry metric_registry_{"none"};
+  std::unique_ptr<RouterMetrics> metrics_;
+  std::unique_ptr<Fleet> fleet_;
+  std::unique_ptr<Sequencer> sequencer_;
+  std::unique_ptr<RouterParts> parts_;
+  std::unique_ptr<WorkerRegistry> registry_;
+  std::unique_ptr<InferenceService> service_;
+  std::unique_ptr<RpcServer> server_;
+  std::unique_ptr<v1::Inference::StubInterface> stub_;
+};
+
+}  // namespace runahead::testing
