@@ -3,7 +3,6 @@
 #include <utility>
 
 #include "kernels/base/status_macros.h"
-#include "server/base/logging.h"
 #include "worker/service/proto_convert.h"
 
 namespace runahead {
@@ -23,8 +22,48 @@ class DecodeControl : public ControlHandler {
   KvStore& store_;
 };
 
+KvStoreOptions StoreOptions(const WorkerOptions& options, const Model& model, uint64_t incarnation) {
+  KvStoreOptions store;
+  store.layers = model.config().layers;
+  store.row_bytes = model.attention_shape().kv_row_bytes();
+  store.capacity_tokens = options.kv_memory / (store.layers * store.row_bytes);
+  store.incarnation = incarnation;
+  return store;
+}
+
 }  // namespace
 
-DecodeRole::~DecodeRole() = default;
+absl::StatusOr<std::unique_ptr<DecodeRole>> DecodeRole::Create(const WorkerOptions& options, Device& device,
+                                                               std::shared_ptr<const Model> model, UcxEngine& engine,
+                                                               MetricRegistry& registry) {
+  std::unique_ptr<DecodeRole> role(new DecodeRole);
+  role->metrics_ = std::make_unique<DecodeMetrics>(registry);
+  DecodeMetrics& metrics = *role->metrics_;
+  RUNAHEAD_ASSIGN_OR_RETURN(
+      role->store_, KvStore::Create(StoreOptions(options, *model, engine.self().incarnation), device, RealClock()));
+  role->report_ = std::make_unique<StoreReport>(*role->store_, metrics);
+  StoreReport& report = *role->report_;
+  report.Update();
+  role->reaper_ = std::make_unique<LeaseReaper>(*role->store_, RealClock(), [&report](int) { report.Update(); });
+
+  SliceReceiverOptions slices;
+  slices.dtype = model->attention_shape().kv_dtype;
+  slices.on_corrupt = [&metrics] { metrics.CountChecksumFailure(); };
+  role->receiver_ = std::make_unique<SliceReceiver>(*role->store_, slices);
+  role->ucx_receiver_ = std::make_unique<UcxHandoffReceiver>(engine, *role->receiver_);
+
+  DecodeEngineOptions steps;
+  steps.max_batch = options.max_batch;
+  steps.on_step = [&metrics](const DecodeStep& step) {
+    metrics.ObserveStep(static_cast<int>(step.batch_size), step.took);
+  };
+  RUNAHEAD_ASSIGN_OR_RETURN(role->engine_,
+                            DecodeEngine::Create(device, std::move(model), *role->store_, std::move(steps)));
+  DecodeServiceOptions service;
+  service.leases_changed = [&report] { report.Update(); };
+  role->service_ = std::make_unique<DecodeService>(*role->engine_, *role->store_, std::move(service));
+  role->control_ = std::make_unique<DecodeControl>(*role->store_);
+  return role;
+}
 
 }  // namespace runahead

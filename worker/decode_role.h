@@ -7,6 +7,8 @@
 #include "server/base/decode_metrics.h"
 #include "worker/decode/engine.h"
 #include "worker/decode/service/decode_service.h"
+#include "worker/decode/store_report.h"
+#include "worker/handoff/slice_receiver.h"
 #include "worker/handoff/ucx_handoff.h"
 #include "worker/kv/lease_reaper.h"
 #include "worker/kv/store.h"
@@ -15,24 +17,29 @@
 #include "worker/service/control_service.h"
 
 namespace runahead {
+
 class DecodeRole {
  public:
   // All references outlive the role.
   static absl::StatusOr<std::unique_ptr<DecodeRole>> Create(const WorkerOptions& options, Device& device,
                                                             std::shared_ptr<const Model> model, UcxEngine& engine,
                                                             MetricRegistry& registry);
-  ~DecodeRole();
 
   ControlHandler& control() { return *control_; }
   DecodeService& service() { return *service_; }
-  int64_t capacity_tokens() const;
+  // Where slices of this very process go.
+  SliceReceiver& receiver() { return *receiver_; }
+  int64_t capacity_tokens() const { return store_->options().capacity_tokens; }
 
  private:
   DecodeRole() = default;
+  // In the order of construction; destroyed in reverse.
   std::unique_ptr<DecodeMetrics> metrics_;
   std::unique_ptr<KvStore> store_;
+  std::unique_ptr<StoreReport> report_;
   std::unique_ptr<LeaseReaper> reaper_;
-  std::unique_ptr<UcxHandoffReceiver> receiver_;
+  std::unique_ptr<SliceReceiver> receiver_;
+  std::unique_ptr<UcxHandoffReceiver> ucx_receiver_;
   std::unique_ptr<DecodeEngine> engine_;
   std::unique_ptr<DecodeService> service_;
   std::unique_ptr<ControlHandler> control_;

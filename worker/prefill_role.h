@@ -7,6 +7,7 @@
 #include "absl/status/statusor.h"
 #include "server/base/prefill_metrics.h"
 #include "worker/handoff/handoff.h"
+#include "worker/handoff/slice_receiver.h"
 #include "worker/link/ucx_engine.h"
 #include "worker/options.h"
 #include "worker/prefill/service/prefill_control.h"
@@ -16,10 +17,10 @@ namespace runahead {
 
 class PrefillRole {
  public:
-  // All references outlive the role.
+  // All references outlive the role. `own_store`, where this process decodes too, takes its slices without a link.
   static absl::StatusOr<std::unique_ptr<PrefillRole>> Create(const WorkerOptions& options, Device& device,
                                                              std::shared_ptr<const Model> model, UcxEngine& engine,
-                                                             MetricRegistry& registry);
+                                                             SliceReceiver* own_store, MetricRegistry& registry);
   ~PrefillRole();
 
   ControlHandler& control() { return *control_; }
@@ -30,9 +31,9 @@ class PrefillRole {
  private:
   PrefillRole() = default;
   std::unique_ptr<PrefillMetrics> metrics_;
-  std::unique_ptr<EdgeFactory> links_;  // over UCX
-  std::unique_ptr<EdgeFactory> edges_;  // paced, metered
-  std::unique_ptr<HandoffSender> handoff_;
+  std::unique_ptr<EdgeFactory> edges_;
+  std::unique_ptr<HandoffSender> sender_;
+  std::unique_ptr<HandoffSender> metered_sender_;
   std::unique_ptr<PrefillControl> control_;
   std::unique_ptr<PrefillStage> stage_;
 };

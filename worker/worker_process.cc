@@ -17,9 +17,7 @@
 #include "server/rpc/server.h"
 #include "worker/decode_role.h"
 #include "worker/format/gguf.h"
-#include "worker/handoff/ucx_handoff.h"
-#include "worker/link/paced_edge.h"
-#include "worker/link/ucx_edge.h"
+#include "worker/link/ucx_engine.h"
 #include "worker/model/warm_up.h"
 #include "worker/prefill_role.h"
 #include "worker/service/control_service.h"
@@ -44,8 +42,8 @@ absl::StatusOr<std::shared_ptr<Device>> OpenDevice(const WorkerOptions& options)
                                                    : DType::kF32;
   device.emulated_link_gbps = options.emulated_link_gbps;
   RUNAHEAD_ASSIGN_OR_RETURN(std::shared_ptr<Device> opened, NewCpuDevice(device));
-  LogInfo("device", opened->name(), ", ", device.threads, " threads, ", DTypeName(opened->compute_dtype()),
-          options.dtype == "auto" ? " (the fastest on this CPU)" : "");
+  LogInfo("device", std::string(opened->name()), ", ", device.threads, " threads, ",
+          std::string(DTypeName(opened->compute_dtype())), options.dtype == "auto" ? " (the fastest on this CPU)" : "");
   return opened;
 }
 
@@ -114,13 +112,14 @@ absl::Status WorkerProcess::Parts::LoadModelFor(const WorkerOptions& options) {
 
 absl::Status WorkerProcess::Parts::StartRoles(const WorkerOptions& options) {
   metrics = std::make_unique<MetricRegistry>("cpu");
-  RUNAHEAD_ASSIGN_OR_RETURN(engine, UcxEngine::Start({.incarnation = RandomBits64()}));
+  RUNAHEAD_ASSIGN_OR_RETURN(engine, UcxEngine::Start({RandomBits64(), ""}));
   if (options.decode()) {
     RUNAHEAD_ASSIGN_OR_RETURN(decode, DecodeRole::Create(options, *device, model, *engine, *metrics));
     roles.Add(&decode->control());
   }
   if (options.prefill()) {
-    RUNAHEAD_ASSIGN_OR_RETURN(prefill, PrefillRole::Create(options, *device, model, *engine, *metrics));
+    SliceReceiver* const own_store = decode != nullptr ? &decode->receiver() : nullptr;
+    RUNAHEAD_ASSIGN_OR_RETURN(prefill, PrefillRole::Create(options, *device, model, *engine, own_store, *metrics));
     roles.Add(&prefill->control());
   }
   return absl::OkStatus();
@@ -163,7 +162,7 @@ absl::Status WorkerProcess::Parts::Serve(const WorkerOptions& options) {
     rpc.health_names.push_back("runahead.v1.Decode");
   }
   RUNAHEAD_ASSIGN_OR_RETURN(server, RpcServer::Start(rpc));
-  if (decode != nullptr) decode->BindGate(&server->gate());
+  if (decode != nullptr) decode->service().SetGate(server->gate());
   RUNAHEAD_ASSIGN_OR_RETURN(metrics_server, MetricsServer::Start(options.process.metrics_listen, *metrics));
   server->SetServing(true);
   LogInfo("main", "serving on ", server->address(), ", metrics on ", metrics_server->address());

@@ -1,0 +1,83 @@
+#include "worker/prefill_role.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "kernels/base/status_macros.h"
+#include "worker/handoff/in_process_handoff.h"
+#include "worker/handoff/metered_handoff.h"
+#include "worker/handoff/retrying_sender.h"
+#include "worker/handoff/ucx_handoff.h"
+#include "worker/link/paced_edge.h"
+#include "worker/link/ucx_edge.h"
+
+namespace runahead {
+namespace {
+
+// What is never used is never touched, but a small machine should not be promised more.
+constexpr int64_t kMostDefaultMemory = int64_t{4} << 30;
+
+int64_t DefaultMemory(const Model& model) {
+  const ModelConfig& config = model.config();
+  const int64_t layers = std::max(config.layers, kMinLayerSlots);
+  return std::min(kMostDefaultMemory, 2 * layers * config.context_length * model.attention_shape().kv_row_bytes());
+}
+
+// Slices for the store of this very process are copied; all others take the link.
+class OwnStoreFirst : public HandoffSender {
+ public:
+  OwnStoreFirst(PeerId self, std::unique_ptr<HandoffSender> own, std::unique_ptr<HandoffSender> others)
+      : self_(std::move(self)), own_(std::move(own)), others_(std::move(others)) {}
+  Event Push(const PeerId& decode, const Slice& slice, ConstBufferRef bytes, const Event& after) override {
+    HandoffSender& sender = decode == self_ ? *own_ : *others_;
+    return sender.Push(decode, slice, std::move(bytes), after);
+  }
+  void Cancel(const LeaseId& lease) override {
+    own_->Cancel(lease);
+    others_->Cancel(lease);
+  }
+
+ private:
+  const PeerId self_;
+  const std::unique_ptr<HandoffSender> own_, others_;
+};
+
+}  // namespace
+
+absl::StatusOr<std::unique_ptr<PrefillRole>> PrefillRole::Create(const WorkerOptions& options, Device& device,
+                                                                 std::shared_ptr<const Model> model, UcxEngine& engine,
+                                                                 SliceReceiver* own_store, MetricRegistry& registry) {
+  std::unique_ptr<PrefillRole> role(new PrefillRole);
+  role->metrics_ = std::make_unique<PrefillMetrics>(registry);
+  role->edges_ = std::make_unique<UcxEdgeFactory>(engine);
+  if (options.chain_link_gbps > 0) {
+    role->edges_ = std::make_unique<PacedEdgeFactory>(std::move(role->edges_), options.chain_link_gbps, RealClock());
+  }
+  PrefillMetrics& metrics = *role->metrics_;
+  const HandoffSenderOptions retries{.on_retry = [&metrics] { metrics.CountHandoffRetry(HandoffRetry::kCorrupt); }};
+  role->sender_ = std::make_unique<RetryingSender>(MakeUcxSliceTransport(engine), retries);
+  if (own_store != nullptr) {
+    auto own = std::make_unique<RetryingSender>(MakeInProcessTransport(*own_store), retries);
+    role->sender_ = std::make_unique<OwnStoreFirst>(engine.self(), std::move(own), std::move(role->sender_));
+  }
+  role->metered_sender_ = std::make_unique<MeteredHandoff>(*role->sender_, metrics);
+  role->control_ = std::make_unique<PrefillControl>(*role->edges_, metrics, registry);
+
+  PrefillStageOptions stage;
+  stage.memory_bytes = static_cast<size_t>(options.prefill_memory > 0 ? options.prefill_memory : DefaultMemory(*model));
+  metrics.SetBufferBytes(static_cast<int64_t>(stage.memory_bytes));
+  RUNAHEAD_ASSIGN_OR_RETURN(
+      role->stage_, PrefillStage::Create(stage, device, std::move(model), *role->metered_sender_, *role->control_));
+  return role;
+}
+
+// Ends its jobs while edges and hand-off still work.
+PrefillRole::~PrefillRole() {
+  stage_.reset();
+}
+
+void PrefillRole::BindReports(std::function<void(v1::ControlReport)> report) {
+  control_->Bind(stage_.get(), std::move(report));
+}
+
+}  // namespace runahead
