@@ -48,7 +48,8 @@ inline void Scan(const float* logits, int64_t n, int64_t k, Entry* heap) {
   }
 }
 
-// Blocks of f32 sums are added up in double, so that the error does not grow with the vocabulary.
+// Blocks of f32 sums are added up in double, so that the error does not grow with the vocabulary. NaN where one of the
+// logits is not finite, so that a sampler sees it: Exp makes a number of it, hence the logit goes in too, times zero.
 inline double SumExp(const float* logits, int64_t n, float largest) {
   constexpr int64_t kBlock = 64 * kLanes;
   double total = 0;
@@ -57,7 +58,8 @@ inline double SumExp(const float* logits, int64_t n, float largest) {
     Vec sum = Zero();
     for (int64_t i = begin; i < end; i += kLanes) {
       const Vec x = end - i >= kLanes ? Load(logits + i) : LoadPartial(logits + i, end - i, -__builtin_inff());
-      sum = Add(sum, Exp(Sub(x, Set1(largest))));
+      const Vec seen = end - i >= kLanes ? x : LoadPartial(logits + i, end - i);
+      sum = Fma(seen, Zero(), Add(sum, Exp(Sub(x, Set1(largest)))));
     }
     total += AddLanes(sum);
   }

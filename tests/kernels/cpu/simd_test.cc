@@ -164,6 +164,12 @@ TEST_P(TopKTest, StrangeNumbers) {
   Top top = TopOf(kernels(), {nan, 1.0f, nan, 3.0f, -kInfinity}, 3);
   EXPECT_EQ(top.ids[0], 3);
   EXPECT_EQ(top.ids[1], 1);
+  EXPECT_TRUE(std::isnan(top.log_sum));
+  for (size_t bad = 0; bad < 37; ++bad) {
+    std::vector<float> logits(37, 1.0f);
+    logits[bad] = nan;
+    EXPECT_TRUE(std::isnan(TopOf(kernels(), logits, 1).log_sum)) << bad;
+  }
   top = TopOf(kernels(), {-kInfinity, -kInfinity}, 2);
   EXPECT_EQ(top.ids, (std::vector<int32_t>{0, 1}));
   EXPECT_EQ(top.log_sum, -kInfinity);
