@@ -89,6 +89,7 @@ void Sequencer::OnReport(int worker, const v1::ControlReport& report) {
 Sequencer::Calls Sequencer::Dispatch(int worker, const v1::ControlReport& report) {
   Calls calls;
   MutexLock lock(mu_);
+  if (!workers_.contains(worker)) return calls;  // detached: its jobs have failed already
   if (report.has_first_token()) {
     const auto found = jobs_.find(report.first_token().job());
     // A token of a job that has ended meanwhile crossed the cancel on its way.
@@ -107,9 +108,7 @@ Sequencer::Calls Sequencer::Dispatch(int worker, const v1::ControlReport& report
 
 absl::Status Sequencer::StatusOf(int worker, const v1::JobDone& done) const {
   if (done.code() == 0) return absl::OkStatus();
-  const auto found = workers_.find(worker);
-  const std::string name = found == workers_.end() ? absl::StrCat(worker) : found->second.name;
-  return OfWorker(absl::StrCat("prefill worker ", name),
+  return OfWorker(absl::StrCat("prefill worker ", workers_.at(worker).name),
                   absl::Status(static_cast<absl::StatusCode>(done.code()), done.message()));
 }
 

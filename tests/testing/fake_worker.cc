@@ -132,10 +132,11 @@ grpc::Status FakeWorker::Handle(const v1::ControlCommand& command) {
       WriteDone(command.cancel().job(), absl::CancelledError("asked to"));
   } else if (command.has_release()) {
     leases_.erase(command.release().lease().number());
-  } else if (command.has_ping() && behaviour_.pong) {
+  } else if (command.has_ping()) {
+    last_ping_ = command.ping().number();
     v1::ControlReport report;
     report.mutable_pong()->set_number(command.ping().number());
-    Write(report);
+    if (behaviour_.pong) Write(report);
   }
   changed_.NotifyAll();
   return grpc::Status::OK;
@@ -218,7 +219,10 @@ grpc::Status FakeWorker::Generate(grpc::ServerContext* context, const v1::Decode
       changed_.NotifyAll();
       changed_.WaitFor(mu_, absl::Milliseconds(20));  // the synchronous API tells a cancellation only when asked
     }
-    if (index > behaviour_.decode_until && behaviour_.generate_end) status = *behaviour_.generate_end;
+    if (index > behaviour_.decode_until && behaviour_.generate_end) {
+      status = *behaviour_.generate_end;
+      break;
+    }
     if (stopping_ || context->IsCancelled()) status = {grpc::StatusCode::CANCELLED, "stopped"};
     if (!status.ok()) break;
     v1::DecodeReply reply;
@@ -283,6 +287,10 @@ v1::FormLine FakeWorker::AwaitLine(const std::function<bool(const v1::FormLine&)
 
 void FakeWorker::AwaitCancel(uint64_t job) {
   Await([&]() RUNAHEAD_REQUIRES(mu_) { return cancels_.contains(job); });
+}
+
+void FakeWorker::AwaitPing(uint64_t number) {
+  Await([&]() RUNAHEAD_REQUIRES(mu_) { return last_ping_ >= number; });
 }
 
 void FakeWorker::AwaitReservations(int count) {
