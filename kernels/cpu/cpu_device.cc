@@ -246,6 +246,9 @@ absl::Status CpuDevice::RopeStore(Stream& stream, const ConstTensor& qkv, const 
 absl::Status CpuDevice::Attention(Stream& stream, const ConstTensor& q, const AttentionShape& shape,
                                   std::vector<AttentionSequence> sequences, const MutTensor& out) {
   RUNAHEAD_RETURN_IF_ERROR(CheckAttentionShape(shape));
+  if (!(shape.scale > 0.0f)) {
+    return absl::InvalidArgumentError(absl::StrCat("attention scale is ", shape.scale, ", must be above 0"));
+  }
   if (shape.head_dim % 8 != 0 || shape.head_dim > kMaxAttentionHeadDim) {
     return absl::InvalidArgumentError(
         absl::StrCat("head_dim is ", shape.head_dim, ", not a multiple of 8 up to ", kMaxAttentionHeadDim));
