@@ -88,6 +88,7 @@ Child::Child(Child&& other) noexcept {
 
 Child& Child::operator=(Child&& other) noexcept {
   std::swap(pid_, other.pid_);
+  std::swap(reaped_, other.reaped_);
   std::swap(ready_fd_, other.ready_fd_);
   std::swap(ready_text_, other.ready_text_);
   return *this;
@@ -95,7 +96,7 @@ Child& Child::operator=(Child&& other) noexcept {
 
 Child::~Child() {
   CloseReady();
-  if (pid_ < 0) return;
+  if (pid_ < 0 || reaped_) return;
   Signal(SIGKILL);
   while (waitpid(pid_, nullptr, 0) < 0 && errno == EINTR) {
   }
@@ -128,13 +129,13 @@ std::optional<absl::StatusOr<ReadyLine>> Child::ReadReady() {
 
 std::optional<int> Child::Reap() {
   int wait_status = 0;
-  if (pid_ < 0 || waitpid(pid_, &wait_status, WNOHANG) != pid_) return std::nullopt;
-  pid_ = -1;
+  if (pid_ < 0 || reaped_ || waitpid(pid_, &wait_status, WNOHANG) != pid_) return std::nullopt;
+  reaped_ = true;
   return wait_status;
 }
 
 void Child::Signal(int signal) const {
-  if (pid_ > 0) kill(pid_, signal);
+  if (pid_ > 0 && !reaped_) kill(pid_, signal);
 }
 
 std::string DescribeEnd(int wait_status) {

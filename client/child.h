@@ -31,7 +31,7 @@ class Child {
   Child& operator=(Child&& other) noexcept;
   ~Child();  // kills and reaps what still runs
 
-  pid_t pid() const { return pid_; }
+  pid_t pid() const { return pid_; }  // also after its end
 
   // To poll for POLLIN; -1 once the ready line was read or will never come.
   int ready_fd() const { return ready_fd_; }
@@ -49,7 +49,8 @@ class Child {
   Child(pid_t pid, int ready_fd) : pid_(pid), ready_fd_(ready_fd) {}
   void CloseReady();
 
-  pid_t pid_ = -1;  // -1: reaped, or moved from
+  pid_t pid_ = -1;  // -1: moved from
+  bool reaped_ = false;
   int ready_fd_ = -1;
   std::string ready_text_;
 };

@@ -89,8 +89,10 @@ void Supervisor::Poll(absl::Duration timeout) {
 absl::Status Supervisor::HandleEvents() {
   for (const auto& child : children_) {
     if (child->process.has_value()) {
-      RUNAHEAD_RETURN_IF_ERROR(HandleReady(*child));
-      if (const auto end = child->process->Reap()) RUNAHEAD_RETURN_IF_ERROR(HandleDeath(*child, *end));
+      // In this order: what it wrote before its end is then there to be read.
+      const std::optional<int> end = child->process->Reap();
+      HandleReady(*child);
+      if (end.has_value()) RUNAHEAD_RETURN_IF_ERROR(HandleDeath(*child, *end));
     }
     if (child->restart_at.has_value() && *child->restart_at <= RealClock().Now()) {
       RUNAHEAD_RETURN_IF_ERROR(Launch(*child));
@@ -99,14 +101,14 @@ absl::Status Supervisor::HandleEvents() {
   return absl::OkStatus();
 }
 
-absl::Status Supervisor::HandleReady(Watched& child) {
+void Supervisor::HandleReady(Watched& child) {
   const auto ready = child.process->ReadReady();
-  if (!ready.has_value()) return absl::OkStatus();
+  if (!ready.has_value()) return;
   if (!ready->ok()) {
     // It is of no use. Where it has ended by itself already, this does nothing, and its own end is reported.
     child.complaint = absl::StrCat(" (", ready->status().message(), ")");
     child.process->Signal(SIGKILL);
-    return absl::OkStatus();
+    return;
   }
   child.address = **ready;
   child.serving = true;
@@ -115,7 +117,6 @@ absl::Status Supervisor::HandleReady(Watched& child) {
                               child.address.address, ", process ", child.process->pid()));
   }
   child.has_served = true;
-  return absl::OkStatus();
 }
 
 absl::Status Supervisor::HandleDeath(Watched& child, int wait_status) {

@@ -72,7 +72,7 @@ class Supervisor {
 
   absl::Status Launch(Watched& child);
   absl::Status HandleEvents();
-  absl::Status HandleReady(Watched& child);
+  void HandleReady(Watched& child);
   absl::Status HandleDeath(Watched& child, int wait_status);
   void Poll(absl::Duration timeout);
   void StopGroup(int group, int patience);

@@ -1,0 +1,100 @@
+// A router whose answers the test writes.
+#pragma once
+
+#include <grpcpp/grpcpp.h>
+
+#include <functional>
+#include <memory>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "gtest/gtest.h"
+#include "kernels/base/mutex.h"
+#include "runahead/v1/inference.grpc.pb.h"
+#include "server/rpc/server.h"
+#include "server/rpc/status.h"
+
+namespace runahead::testing {
+
+class FakeInference final : public v1::Inference::Service {
+ public:
+  using Writer = grpc::ServerWriter<v1::GenerateResponse>;
+  // Runs on a thread of gRPC.
+  using OnGenerate = std::function<absl::Status(const v1::GenerateRequest&, Writer&)>;
+
+  explicit FakeInference(OnGenerate on_generate) : on_generate_(std::move(on_generate)) {
+    auto server = RpcServer::Start({.listen = "127.0.0.1:0", .services = {this}, .health_names = {}});
+    EXPECT_TRUE(server.ok()) << server.status();
+    server_ = *std::move(server);
+  }
+
+  const std::string& address() const { return server_->address(); }
+
+  grpc::Status Generate(grpc::ServerContext*, const v1::GenerateRequest* request, Writer* writer) override {
+    return ToGrpcStatus(on_generate_(*request, *writer));
+  }
+  grpc::Status Tokenize(grpc::ServerContext*, const v1::TokenizeRequest* request,
+                        v1::TokenizeResponse* response) override {
+    for (const char c : request->text()) response->add_ids(c);
+    if (request->special()) response->add_ids(-1);
+    return grpc::Status::OK;
+  }
+  grpc::Status ListModels(grpc::ServerContext*, const v1::ListModelsRequest*,
+                          v1::ListModelsResponse* response) override {
+    response->add_models()->set_name("fake-model");
+    return grpc::Status::OK;
+  }
+
+ private:
+  const OnGenerate on_generate_;
+  std::unique_ptr<RpcServer> server_;
+};
+
+inline v1::GenerateResponse Started() {
+  v1::GenerateResponse response;
+  response.mutable_started()->set_request_id("r-1");
+  response.mutable_started()->mutable_plan()->set_schedule("single");
+  return response;
+}
+
+inline v1::GenerateResponse Text(const std::string& text) {
+  v1::GenerateResponse response;
+  response.mutable_tokens()->add_ids(1);
+  response.mutable_tokens()->set_text(text);
+  return response;
+}
+
+inline v1::GenerateResponse Finished() {
+  v1::GenerateResponse response;
+  response.mutable_finished()->set_reason(v1::FINISH_REASON_STOP);
+  return response;
+}
+
+// Writes until the client is gone.
+inline void WriteForEver(FakeInference::Writer& writer) {
+  while (writer.Write(Text(""))) {
+  }
+}
+
+// A door that a handler waits at until the test opens it.
+class Gate {
+ public:
+  void Open() {
+    MutexLock lock(mu_);
+    open_ = true;
+    changed_.NotifyAll();
+  }
+  void Wait() {
+    MutexLock lock(mu_);
+    while (!open_) changed_.Wait(mu_);
+  }
+
+ private:
+  Mutex mu_;
+  CondVar changed_;
+  bool open_ RUNAHEAD_GUARDED_BY(mu_) = false;
+};
+
+}  // namespace runahead::testing

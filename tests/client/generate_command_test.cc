@@ -1,0 +1,219 @@
+// `runahead generate`, `tokenize` and `models` as programs, against a router whose answers the test writes.
+#include <signal.h>
+
+#include <nlohmann/json.hpp>
+
+#include "gmock/gmock.h"
+#include "gtest/gtest.h"
+#include "tests/client/fake_inference.h"
+#include "tests/client/test_process.h"
+
+namespace runahead {
+namespace {
+
+using testing::FakeInference;
+using testing::Finished;
+using ::testing::HasSubstr;
+using testing::Started;
+using ::testing::StartsWith;
+using testing::TestProcess;
+using testing::Text;
+using Writer = FakeInference::Writer;
+
+std::vector<std::string> Generate(const FakeInference& router, std::vector<std::string> more) {
+  std::vector<std::string> args = {RUNAHEAD_BINARY, "generate", "--router", router.address(), "--prompt", "Hello"};
+  args.insert(args.end(), more.begin(), more.end());
+  return args;
+}
+
+TEST(GenerateCommand, PrintsTextAsItComes) {
+  testing::Gate seen;
+  FakeInference router([&](const v1::GenerateRequest& request, Writer& writer) {
+    EXPECT_EQ(request.prompt(), "Hello");
+    writer.Write(Started());
+    writer.Write(Text("One"));
+    seen.Wait();
+    writer.Write(Text(" two"));
+    writer.Write(Finished());
+    return absl::OkStatus();
+  });
+  TestProcess process(Generate(router, {}));
+  ASSERT_TRUE(process.ReadOutUntil("One")) << process.err();
+  EXPECT_EQ(process.out(), "One");
+  seen.Open();
+  EXPECT_EQ(process.Wait(), 0);
+  EXPECT_EQ(process.out(), "One two\n");
+  EXPECT_THAT(process.err(), HasSubstr("single")) << "the plan is shown";
+}
+
+TEST(GenerateCommand, PrintsOneObjectWithJson) {
+  FakeInference router([](const v1::GenerateRequest&, Writer& writer) {
+    writer.Write(Started());
+    writer.Write(Text("One"));
+    writer.Write(Text(" two"));
+    writer.Write(Finished());
+    return absl::OkStatus();
+  });
+  TestProcess process(Generate(router, {"--json"}));
+  EXPECT_EQ(process.Wait(), 0);
+  EXPECT_EQ(process.err(), "");
+  const auto json = nlohmann::json::parse(process.out());
+  EXPECT_EQ(json["text"], "One two");
+  EXPECT_EQ(json["request_id"], "r-1");
+  EXPECT_EQ(json["finish_reason"], "stop");
+}
+
+TEST(GenerateCommand, SaysWhatTheServiceRefuses) {
+  absl::Status answer;
+  FakeInference router([&](const v1::GenerateRequest&, Writer&) { return answer; });
+  const auto run = [&](const absl::Status& status) {
+    answer = status;
+    TestProcess process(Generate(router, {"--json"}));
+    EXPECT_EQ(process.Wait(), 1);
+    EXPECT_EQ(process.out(), "");
+    return process.err();
+  };
+  EXPECT_EQ(run(InvalidField("sampling.top_p", "is 2; allowed: above 0, at most 1")),
+            "runahead generate: INVALID_ARGUMENT: sampling.top_p: is 2; allowed: above 0, at most 1\n");
+  EXPECT_EQ(run(WithRetryAfter(absl::ResourceExhaustedError("the queue is full"), absl::Seconds(2))),
+            "runahead generate: RESOURCE_EXHAUSTED: the queue is full; try again in 2s\n");
+  absl::Status elsewhere = absl::InvalidArgumentError("no good");
+  InvalidField("stop.max_tokens", "").ForEachPayload([&](absl::string_view url, const absl::Cord& payload) {
+    elsewhere.SetPayload(url, payload);
+  });
+  EXPECT_EQ(run(elsewhere), "runahead generate: INVALID_ARGUMENT: no good (field stop.max_tokens)\n");
+}
+
+TEST(GenerateCommand, KeepsTheTextWhenTheServiceFailsLater) {
+  FakeInference router([](const v1::GenerateRequest&, Writer& writer) {
+    writer.Write(Started());
+    writer.Write(Text("One"));
+    return absl::UnavailableError("decode-0 was lost");
+  });
+  TestProcess process(Generate(router, {}));
+  EXPECT_EQ(process.Wait(), 1);
+  EXPECT_EQ(process.out(), "One\n");
+  EXPECT_EQ(process.err(), "runahead generate: UNAVAILABLE: decode-0 was lost\n");
+}
+
+TEST(GenerateCommand, CancelsTheCallOnCtrlC) {
+  FakeInference router([](const v1::GenerateRequest&, Writer& writer) {
+    writer.Write(Text("One"));
+    testing::WriteForEver(writer);
+    return absl::CancelledError("");
+  });
+  TestProcess process(Generate(router, {}));
+  ASSERT_TRUE(process.ReadOutUntil("One")) << process.err();
+  process.Signal(SIGINT);
+  EXPECT_EQ(process.Wait(), 128 + SIGINT);
+}
+
+TEST(GenerateCommand, GivesUpAfterTheTimeout) {
+  FakeInference router([](const v1::GenerateRequest&, Writer& writer) {
+    testing::WriteForEver(writer);
+    return absl::OkStatus();
+  });
+  TestProcess process(Generate(router, {"--timeout", "2"}));
+  EXPECT_EQ(process.Wait(), 1);
+  EXPECT_THAT(process.err(), StartsWith("runahead generate: DEADLINE_EXCEEDED"));
+}
+
+TEST(GenerateCommand, SaysThatNobodyAnswers) {
+  std::string address;
+  {
+    FakeInference router([](const v1::GenerateRequest&, Writer&) { return absl::OkStatus(); });
+    address = router.address();
+  }
+  TestProcess process({RUNAHEAD_BINARY, "generate", "--router", address, "--prompt", "a", "--timeout", "0.1"});
+  EXPECT_EQ(process.Wait(), 1);
+  EXPECT_THAT(process.err(), HasSubstr("UNAVAILABLE: no answer from " + address));
+}
+
+TEST(GenerateCommand, ReadsThePromptFromStdin) {
+  FakeInference router([](const v1::GenerateRequest& request, Writer& writer) {
+    EXPECT_EQ(request.prompt(), "From a pipe\n");
+    writer.Write(Finished());
+    return absl::OkStatus();
+  });
+  TestProcess process({RUNAHEAD_BINARY, "generate", "--router", router.address(), "--prompt-file", "-"});
+  process.Write("From a pipe\n");
+  EXPECT_EQ(process.Wait(), 0);
+}
+
+TEST(TokenizeCommand, AsksTheRouter) {
+  FakeInference router([](const v1::GenerateRequest&, Writer&) { return absl::OkStatus(); });
+  const auto run = [&](std::vector<std::string> more) {
+    std::vector<std::string> args = {RUNAHEAD_BINARY, "tokenize", "--router", router.address()};
+    args.insert(args.end(), more.begin(), more.end());
+    TestProcess process(args);
+    EXPECT_EQ(process.Wait(), 0) << process.err();
+    return process.out();
+  };
+  EXPECT_EQ(run({"--json", "AB"}), "{\"ids\":[65,66]}\n");
+  EXPECT_EQ(run({"--json", "--special", "AB"}), "{\"ids\":[65,66,-1]}\n");
+  EXPECT_EQ(run({"AB"}), "65,66\n");
+  EXPECT_EQ(run({"--json", "--", "-A"}), "{\"ids\":[45,65]}\n");
+  EXPECT_EQ(run({"--json", "[A]"}), "{\"ids\":[91,65,93]}\n");
+  EXPECT_EQ(run({"--json", ""}), "{\"ids\":[]}\n");
+}
+
+TEST(TokenizeCommand, NamesTheModelFileThatIsNone) {
+  TestProcess process({RUNAHEAD_BINARY, "tokenize", "--model", "/dev/null", "--json", "A"});
+  EXPECT_EQ(process.Wait(), 1);
+  EXPECT_THAT(process.err(), HasSubstr("/dev/null"));
+}
+
+TEST(ModelsCommand, ListsThem) {
+  FakeInference router([](const v1::GenerateRequest&, Writer&) { return absl::OkStatus(); });
+  TestProcess text({RUNAHEAD_BINARY, "models", "--router", router.address()});
+  EXPECT_EQ(text.Wait(), 0);
+  EXPECT_THAT(text.out(), StartsWith("fake-model: "));
+  TestProcess json({RUNAHEAD_BINARY, "models", "--router", router.address(), "--json"});
+  EXPECT_EQ(json.Wait(), 0);
+  EXPECT_EQ(nlohmann::json::parse(json.out())["models"][0]["name"], "fake-model");
+}
+
+TEST(Usage, IsExplainedOnStderrWithExitCode2) {
+  const std::vector<std::vector<std::string>> wrong = {
+      {},
+      {"fly"},
+      {"generate"},
+      {"generate", "--router", "127.0.0.1:1"},
+      {"generate", "--router", "nowhere", "--prompt", "a"},
+      {"generate", "--router", "127.0.0.1:1", "--prompt", "a", "--token-ids", "1"},
+      {"generate", "--router", "127.0.0.1:1", "--prompt", "a", "--top-k", "many"},
+      {"generate", "--router", "127.0.0.1:1", "--prompt", "a", "--timeout", "0"},
+      {"chat"},
+      {"tokenize", "A"},
+      {"tokenize", "--model", "m", "--router", "127.0.0.1:1", "A"},
+      {"models", "--router", "nowhere"},
+      {"pull", "no-such-model"},
+      {"up"},
+      {"up", "--model", "/no/such/file"},
+      {"up", "--model", "/dev/null", "--prefill", "0"},
+      {"up", "--model", "/dev/null", "--kv-bits", "4"}};
+  for (std::vector<std::string> args : wrong) {
+    args.insert(args.begin(), RUNAHEAD_BINARY);
+    TestProcess process(args);
+    EXPECT_EQ(process.Wait(), 2) << ::testing::PrintToString(args);
+    EXPECT_EQ(process.out(), "");
+    EXPECT_NE(process.err(), "") << ::testing::PrintToString(args);
+  }
+}
+
+TEST(Usage, HelpAndVersionGoToStdout) {
+  for (const std::string command : {"", "up", "generate", "chat", "tokenize", "models", "pull"}) {
+    std::vector<std::string> args = {RUNAHEAD_BINARY, "--help"};
+    if (!command.empty()) args.insert(args.begin() + 1, command);
+    TestProcess process(args);
+    EXPECT_EQ(process.Wait(), 0);
+    EXPECT_THAT(process.out(), HasSubstr("Usage:")) << command;
+    EXPECT_EQ(process.err(), "");
+  }
+  TestProcess version({RUNAHEAD_BINARY, "--version"});
+  EXPECT_EQ(version.Wait(), 0);
+  EXPECT_THAT(version.out(), StartsWith("runahead "));
+}
+
+}  // namespace
+}  // namespace runahead
