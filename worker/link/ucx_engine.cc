@@ -25,6 +25,10 @@ struct WirePrefix {
 // UCX wakes the thread for all that it knows; this is the longest that anything else is left alone.
 constexpr int kIdleMillis = 500;
 constexpr int kDyingMillis = 5;
+constexpr int kUnansweredMillis = 50;
+// UCX watches a connection once it is made, and over shared memory nobody watches the making. A living peer's progress
+// thread answers in milliseconds.
+constexpr absl::Duration kAnswer = absl::Seconds(2);
 // A goodbye that cannot leave in this time would not be read either.
 constexpr absl::Duration kFarewell = absl::Milliseconds(50);
 // After a close by force UCX completes everything at its next turns, but for sends that wait for an answer of a peer
@@ -128,6 +132,7 @@ void UcxEngine::Impl::PostAndWait(std::function<void()> command) {
 void UcxEngine::Impl::Loop() {
   for (;;) {
     RunCommands();
+    CheckAnswers();
     AdvanceDying();
     if (stopping_ && dying_.empty()) break;
     if (ucp_worker_progress(context_->worker()) > 0) continue;
@@ -147,7 +152,7 @@ void UcxEngine::Impl::RunCommands() {
 void UcxEngine::Impl::Sleep() {
   if (ucp_worker_arm(context_->worker()) != UCS_OK) return;  // something came in between
   pollfd descriptors[] = {{context_->event_fd(), POLLIN, 0}, {commands_->fd(), POLLIN, 0}};
-  poll(descriptors, 2, dying_.empty() ? kIdleMillis : kDyingMillis);
+  poll(descriptors, 2, !dying_.empty() ? kDyingMillis : unanswered_ > 0 ? kUnansweredMillis : kIdleMillis);
 }
 
 absl::StatusOr<std::shared_ptr<UcxEngine::Impl::Peer>> UcxEngine::Impl::Reach(const PeerId& id) {
@@ -162,6 +167,10 @@ absl::StatusOr<std::shared_ptr<UcxEngine::Impl::Peer>> UcxEngine::Impl::Reach(co
   peer->id = id;
   RUNAHEAD_ASSIGN_OR_RETURN(peer->endpoint, context_->Connect(id.address, &Impl::OnEndpointError, peer.get()));
   peers_.emplace(id.incarnation, peer);
+  peer->answer_by = absl::Now() + kAnswer;
+  ++unanswered_;
+  SendTo(peer, UcxKind::kHello, self_.address, ConstBufferRef(), [](const absl::Status&) {});
+  if (peer->dying) return absl::UnavailableError("the peer is gone");
   return peer;
 }
 
@@ -269,12 +278,9 @@ ucs_status_t UcxEngine::Impl::HandleMessage(std::string_view header, void* data,
   // Not ours, or meant for a process that was here before, or of a newer version: discarded.
   if (prefix.magic != magic || prefix.to != self_.incarnation || prefix.kind >= kUcxKinds) return UCS_OK;
   const auto peer = peers_.find(prefix.from);
-  if (peer != peers_.end()) LogTransport(*peer->second);
-  if (static_cast<UcxKind>(prefix.kind) == UcxKind::kGoodbye) {
-    if (peer != peers_.end())
-      Post([this, dead = peer->second] {
-        Kill(dead, absl::UnavailableError("the peer closed the connection"), /*say_goodbye=*/false);
-      });
+  if (peer != peers_.end()) Answered(*peer->second);
+  if (prefix.kind <= static_cast<uint16_t>(UcxKind::kGoodbye)) {
+    HandleOwn(static_cast<UcxKind>(prefix.kind), {std::string(header.substr(sizeof(prefix))), prefix.from});
     return UCS_OK;
   }
   const Handler& handler = handlers_[prefix.kind];
@@ -305,6 +311,7 @@ void UcxEngine::Impl::Kill(const std::shared_ptr<Peer>& peer, const absl::Status
   if (std::exchange(peer->dying, true)) return;
   LogInfo("link", "connection to incarnation ", peer->id.incarnation, " ends: ", why.message());
   peers_.erase(peer->id.incarnation);
+  if (!peer->answered) --unanswered_;
   dying_.push_back(peer);
   for (const Done& on_death : std::exchange(peer->on_death, {})) on_death(why);
   peer->give_up_at = absl::Now() + kGiveUp;
@@ -375,8 +382,21 @@ std::string UcxEngine::Impl::Transport(const PeerId& id) const {
   return found == peers_.end() ? "" : DescribeEndpoint(found->second->endpoint);
 }
 
-void UcxEngine::Impl::LogTransport(Peer& peer) {
-  if (std::exchange(peer.transport_logged, true)) return;
+void UcxEngine::Impl::HandleOwn(UcxKind kind, const PeerId& from) {
+  const auto peer = peers_.find(from.incarnation);
+  if (kind == UcxKind::kGoodbye && peer != peers_.end()) {
+    Post([this, dead = peer->second] {
+      Kill(dead, absl::UnavailableError("the peer closed the connection"), /*say_goodbye=*/false);
+    });
+  } else if (kind == UcxKind::kHello) {
+    // Connecting back makes this side hear of the other's death too.
+    Post([this, from] { Send(from, UcxKind::kHelloAnswer, "", ConstBufferRef(), [](const absl::Status&) {}); });
+  }
+}
+
+void UcxEngine::Impl::Answered(Peer& peer) {
+  if (std::exchange(peer.answered, true)) return;
+  --unanswered_;
   Post([this, id = peer.id] {
     if (const std::string transport = Transport(id); !transport.empty()) {
       LogInfo("link", "connected to incarnation ", id.incarnation, " over ", transport);
@@ -384,11 +404,26 @@ void UcxEngine::Impl::LogTransport(Peer& peer) {
   });
 }
 
+void UcxEngine::Impl::CheckAnswers() {
+  if (unanswered_ == 0) return;
+  const absl::Time now = absl::Now();
+  std::vector<std::shared_ptr<Peer>> silent;
+  for (const auto& [incarnation, peer] : peers_) {
+    if (!peer->answered && now >= peer->answer_by) silent.push_back(peer);
+  }
+  for (const auto& peer : silent) Kill(peer, absl::UnavailableError("the peer did not answer"), /*say_goodbye=*/false);
+}
+
 UcxEngine::UcxEngine(std::unique_ptr<Impl> impl) : impl_(std::move(impl)) {}
 UcxEngine::~UcxEngine() = default;
 
 absl::StatusOr<std::unique_ptr<UcxEngine>> UcxEngine::Start(const UcxOptions& options) {
   RUNAHEAD_ASSIGN_OR_RETURN(std::unique_ptr<UcxContext> context, UcxContext::Create(options.transports));
+  if (context->address().size() > kUcxMaxHeader / 2) {
+    return absl::FailedPreconditionError(absl::StrCat("UCX's address of this host has ", context->address().size(),
+                                                      " bytes, which no message header takes; name the networks to use "
+                                                      "in UCX_NET_DEVICES"));
+  }
   return std::unique_ptr<UcxEngine>(new UcxEngine(std::make_unique<Impl>(std::move(context), options.incarnation)));
 }
 
@@ -397,7 +432,7 @@ const PeerId& UcxEngine::self() const {
 }
 
 void UcxEngine::SetHandler(UcxKind kind, Handler handler) {
-  RUNAHEAD_CHECK(kind != UcxKind::kGoodbye);
+  RUNAHEAD_CHECK(kind > UcxKind::kGoodbye);
   impl_->PostAndWait([&] { impl_->SetHandler(kind, std::move(handler)); });
 }
 

@@ -6,8 +6,9 @@
 // SetHandler and Transport.
 // Small bytes travel with their header (eager); large ones stay at the sender until the receiver gives them a place
 // (rendezvous), so a receiver is never flooded.
-// Death: a peer that was killed, closed its engine or was closed here is dead within a second. Its endpoint is closed
-// by force, and only when UCX gave back every buffer do the `done` callbacks have run.
+// Death: a peer that was killed, closed its engine or was closed here is dead within a second; one that never answered
+// (it died while the connection was made, or another process is at its address) after two. Its endpoint is closed by
+// force, and only when UCX gave back every buffer do the `done` callbacks have run.
 #pragma once
 
 #include <cstdint>
@@ -29,14 +30,14 @@ struct UcxOptions {
   std::string transports;  // as UCX_TLS takes them; empty: what UCX finds best
 };
 
-// What a message is for. The engine keeps kGoodbye to itself.
-enum class UcxKind : uint16_t { kGoodbye = 0, kEdgeFrame, kEdgeControl, kSlice, kVerdict };
-inline constexpr size_t kUcxKinds = 5;
+// What a message is for. The engine keeps those up to kGoodbye to itself.
+enum class UcxKind : uint16_t { kHello = 0, kHelloAnswer, kGoodbye, kEdgeFrame, kEdgeControl, kSlice, kVerdict };
+inline constexpr size_t kUcxKinds = 7;
 
 // Bytes up to this size travel with their header.
 inline constexpr size_t kUcxEagerBytes = 8192;
-// Longest header (UCX takes more, but then its small-message path is lost).
-inline constexpr size_t kUcxMaxHeader = 2048;
+// Longest header; half of it is for what carries a link address. UCX takes some 8,000 bytes on every transport.
+inline constexpr size_t kUcxMaxHeader = 4096;
 
 // A message's bytes, here (eager) or still at the sender. Any thread. Destroying it unaccepted lets the sender go.
 class UcxPayload {

@@ -49,7 +49,8 @@ class UcxEngine::Impl {
     ucp_ep_h endpoint = nullptr;
     std::unordered_set<Op*> ops;  // under way in UCX
     std::vector<Done> on_death;
-    bool transport_logged = false;
+    bool answered = false;  // a message came from it
+    absl::Time answer_by;
     // Set by Kill:
     bool dying = false;
     bool farewell = false;  // the goodbye is under way
@@ -73,7 +74,10 @@ class UcxEngine::Impl {
   void AdvanceDying();
   // True when UCX holds nothing of the peer any more, or will never give it back.
   bool Settle(const std::shared_ptr<Peer>& peer);
-  void LogTransport(Peer& peer);
+  void HandleOwn(UcxKind kind, const PeerId& from);
+  void Answered(Peer& peer);
+  // Kills the connections whose peers should have answered by now.
+  void CheckAnswers();
   ucs_status_t HandleMessage(std::string_view header, void* data, size_t length, bool rendezvous);
 
   static ucs_status_t OnMessage(void* arg, const void* header, size_t header_length, void* data, size_t length,
@@ -91,6 +95,7 @@ class UcxEngine::Impl {
   std::vector<std::shared_ptr<Peer>> abandoned_;  // left open by UCX, which may still name them
   std::unordered_set<void*> descriptors_;         // rendezvous offers neither accepted nor discarded
   std::unordered_set<Op*> unbound_ops_;           // receives from peers without a connection
+  int unanswered_ = 0;                            // connections that wait for their first message
   bool stopping_ = false;
   std::thread thread_;
 };

@@ -1,0 +1,58 @@
+// The other process of ucx_handoff_process_test: ucx_handoff_peer MODE TRANSPORTS TOKENS [DECODE LEASE_INC LEASE].
+//   decode  a store with one lease of TOKENS; prints "<peer id> <lease incarnation> <lease number>"; never answers
+//   send    pushes the whole of layer 0 to DECODE
+#include <unistd.h>
+
+#include <cstdio>
+#include <string>
+
+#include "server/base/clock.h"
+#include "server/base/random.h"
+#include "tests/testing/fake_device.h"
+#include "tests/worker/link/host_buffer.h"
+#include "tests/worker/link/peer_process.h"
+#include "worker/handoff/ucx_handoff.h"
+#include "worker/link/ucx_environment.h"
+
+namespace runahead::testing {
+namespace {
+
+constexpr int64_t kRowBytes = 4096;
+
+void Say(const std::string& line) {
+  std::printf("%s\n", line.c_str());
+  std::fflush(stdout);
+}
+
+int Decode(UcxEngine& engine, int64_t tokens) {
+  FakeDevice device;
+  auto store =
+      *KvStore::Create({2, kRowBytes, tokens + kKvBlockTokens, engine.self().incarnation}, device, RealClock());
+  HandoffFaults faults;
+  faults.HoldVerdicts();
+  SliceReceiver slices(*store, {DType::kF32, {}, &faults});
+  UcxHandoffReceiver receiver(engine, slices);
+  const LeaseId lease = *store->Reserve(tokens, tokens);
+  Say(ToArgument(engine.self()) + " " + std::to_string(lease.incarnation) + " " + std::to_string(lease.number));
+  for (;;) pause();
+}
+
+int Send(UcxEngine& engine, int64_t tokens, char** argv) {
+  RetryingSender sender(MakeUcxSliceTransport(engine));
+  const LeaseId lease{std::stoull(argv[5]), std::stoull(argv[6])};
+  const Event pushed =
+      sender.Push(FromArgument(argv[4]), {lease, 0, 0, tokens}, Pattern(tokens * kRowBytes, 1), Event());
+  Say("pushing");
+  for (;;) pause();
+}
+
+}  // namespace
+}  // namespace runahead::testing
+
+int main(int, char** argv) {
+  runahead::EnsureUcxEnvironment(argv);
+  auto engine = *runahead::UcxEngine::Start({runahead::RandomBits64(), argv[2]});
+  const int64_t tokens = std::stoll(argv[3]);
+  return std::string(argv[1]) == "decode" ? runahead::testing::Decode(*engine, tokens)
+                                          : runahead::testing::Send(*engine, tokens, argv);
+}

@@ -1,0 +1,93 @@
+// Hand-off between real processes, and what their violent death does.
+#include <sched.h>
+
+#include <sstream>
+#include <string>
+#include <vector>
+
+#include "gmock/gmock.h"
+#include "gtest/gtest.h"
+#include "server/base/clock.h"
+#include "server/base/random.h"
+#include "tests/testing/fake_device.h"
+#include "tests/worker/link/host_buffer.h"
+#include "tests/worker/link/peer_process.h"
+#include "worker/handoff/ucx_handoff.h"
+#include "worker/link/ucx_environment.h"
+
+namespace runahead {
+namespace {
+
+using ::runahead::testing::FakeDevice;
+using ::runahead::testing::FromArgument;
+using ::runahead::testing::Pattern;
+using ::runahead::testing::PeerProcess;
+using ::runahead::testing::ToArgument;
+
+constexpr int64_t kTokens = 16384;
+constexpr int64_t kRowBytes = 4096;  // as in ucx_handoff_peer
+
+class UcxHandoffProcess : public ::testing::TestWithParam<std::string> {
+ protected:
+  // The bound of the contract is 1 s; the rest is for a machine that is busy with other tests.
+  static absl::StatusCode Soon(const Event& event) { return event.Wait(absl::Seconds(5)).code(); }
+  static std::unique_ptr<PeerProcess> Peer(std::vector<std::string> arguments) {
+    return std::make_unique<PeerProcess>("worker_handoff_ucx_handoff_peer", std::move(arguments));
+  }
+  std::unique_ptr<UcxEngine> engine_ = *UcxEngine::Start({RandomBits64(), GetParam()});
+};
+
+TEST_P(UcxHandoffProcess, AKilledDecodeWorkerMakesEveryPushUnavailable) {
+  auto decode = Peer({"decode", GetParam(), std::to_string(kTokens)});
+  std::istringstream line(decode->ReadLine());
+  std::string id;
+  LeaseId lease;
+  line >> id >> lease.incarnation >> lease.number;
+  RetryingSender sender(MakeUcxSliceTransport(*engine_));
+  const BufferRef rows = Pattern(kTokens * kRowBytes, 1);
+  std::vector<Event> pushed;
+  for (int32_t layer = 0; layer < 2; ++layer) {
+    for (int64_t begin = 0; begin < kTokens; begin += kTokens / 8) {
+      const int64_t end = begin + kTokens / 8;
+      pushed.push_back(sender.Push(FromArgument(id), {lease, layer, begin, end},
+                                   rows.Slice(begin * kRowBytes, (end - begin) * kRowBytes), Event()));
+    }
+  }
+  // The peer answers nothing.
+  for (const Event& event : pushed) ASSERT_FALSE(event.fired());
+  decode->Kill();
+  for (const Event& event : pushed) EXPECT_EQ(Soon(event), absl::StatusCode::kUnavailable);
+}
+
+TEST_P(UcxHandoffProcess, ASenderKilledInMidTransferUnpinsTheLease) {
+  FakeDevice device;
+  auto store = *KvStore::Create({2, kRowBytes, kTokens, engine_->self().incarnation}, device, RealClock());
+  SliceReceiver slices(*store, {});
+  UcxHandoffReceiver receiver(*engine_, slices);
+  const LeaseId lease = *store->Reserve(kTokens, kTokens);
+  const volatile std::byte* first = store->BeginWrite(lease, 0, 0, 1)->destination()[0].data();
+  const std::byte before = *first;
+  auto sender = Peer({"send", GetParam(), std::to_string(kTokens), ToArgument(engine_->self()),
+                      std::to_string(lease.incarnation), std::to_string(lease.number)});
+  ASSERT_EQ(sender->ReadLine(), "pushing");
+  while (*first == before) sched_yield();
+  sender->Kill();
+  const Event complete = store->Complete(lease);
+  store->Release(lease);
+  EXPECT_EQ(Soon(complete), absl::StatusCode::kCancelled);
+  const absl::Time bound = absl::Now() + absl::Seconds(5);
+  while (store->stats().used_bytes > 0 && absl::Now() < bound) sched_yield();
+  EXPECT_EQ(store->stats().used_bytes, 0);
+}
+
+INSTANTIATE_TEST_SUITE_P(Transports, UcxHandoffProcess, ::testing::Values("", "tcp"),
+                         [](const auto& info) { return info.param.empty() ? std::string("best") : info.param; });
+
+}  // namespace
+}  // namespace runahead
+
+int main(int argc, char** argv) {
+  runahead::EnsureUcxEnvironment(argv);
+  ::testing::InitGoogleMock(&argc, argv);
+  return RUN_ALL_TESTS();
+}
