@@ -7,6 +7,20 @@
 #include "server/router/validation.h"
 
 namespace runahead {
+namespace {
+
+// A call whose answer comes from a session thread; holds its pass until gRPC is done with it.
+class HoldingReactor final : public grpc::ServerUnaryReactor {
+ public:
+  explicit HoldingReactor(DrainGate::Pass pass) : pass_(std::move(pass)) {}
+
+ private:
+  void OnDone() override { delete this; }
+
+  DrainGate::Pass pass_;
+};
+
+}  // namespace
 
 InferenceService::InferenceService(const RouterParts& parts, const ServiceLimits& limits)
     : parts_(parts), limits_(limits), pool_(limits.max_sessions) {}
@@ -61,10 +75,9 @@ void InferenceService::RunSession(GenerateReactor& reactor, v1::GenerateRequest 
   reactor.AwaitEnd();
 }
 
-grpc::ServerUnaryReactor* InferenceService::Tokenize(grpc::CallbackServerContext* context,
+grpc::ServerUnaryReactor* InferenceService::Tokenize(grpc::CallbackServerContext* /*context*/,
                                                      const v1::TokenizeRequest* request,
                                                      v1::TokenizeResponse* response) {
-  grpc::ServerUnaryReactor* const reactor = context->DefaultReactor();
   const auto tokenize = [this, request, response]() -> absl::Status {
     RUNAHEAD_RETURN_IF_ERROR(ValidateModel(request->model(), parts_.model));
     const EncodeOptions options{.parse_special = request->special(), .add_bos = false};
@@ -74,10 +87,8 @@ grpc::ServerUnaryReactor* InferenceService::Tokenize(grpc::CallbackServerContext
   };
   absl::StatusOr<DrainGate::Pass> pass = Enter();
   absl::Status status = pass.status();
-  if (status.ok()) {
-    const auto held = std::make_shared<DrainGate::Pass>(*std::move(pass));
-    status = Submit([reactor, tokenize, held] { reactor->Finish(ClientStatus(tokenize())); });
-  }
+  auto* const reactor = new HoldingReactor(pass.ok() ? *std::move(pass) : DrainGate::Pass());
+  if (status.ok()) status = Submit([reactor, tokenize] { reactor->Finish(ClientStatus(tokenize())); });
   if (!status.ok()) reactor->Finish(ClientStatus(status));
   return reactor;
 }

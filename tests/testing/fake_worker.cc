@@ -112,6 +112,8 @@ grpc::Status FakeWorker::Control(grpc::ServerContext* context, Stream* stream) {
   MutexLock lock(mu_);
   stream_ = nullptr;
   stream_context_ = nullptr;
+  router_incarnation_ = 0;
+  changed_.NotifyAll();
   return status;
 }
 
@@ -249,6 +251,7 @@ void FakeWorker::Release(const v1::LeaseId& lease) {
 void FakeWorker::DropStream() {
   MutexLock lock(mu_);
   if (stream_context_ != nullptr) stream_context_->TryCancel();
+  while (stream_context_ != nullptr) changed_.Wait(mu_);
 }
 
 void FakeWorker::SendFirstToken(uint64_t job, int32_t id) {
@@ -274,6 +277,10 @@ std::vector<v1::StartJob> FakeWorker::AwaitStarts(size_t count) {
     return starts_.size() >= count;
   });
   return starts;
+}
+
+void FakeWorker::AwaitRouter() {
+  Await([&]() RUNAHEAD_REQUIRES(mu_) { return router_incarnation_ != 0; });
 }
 
 v1::FormLine FakeWorker::AwaitLine(const std::function<bool(const v1::FormLine&)>& matches) {

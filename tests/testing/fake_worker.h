@@ -50,13 +50,14 @@ class FakeWorker final {
   const std::string& address() const { return address_; }
   void Change(const std::function<void(FakeBehaviour&)>& change) RUNAHEAD_EXCLUDES(mu_);
 
-  // Breaks the control stream; the worker goes on.
+  // Breaks the control stream and waits for its end; the worker goes on.
   void DropStream() RUNAHEAD_EXCLUDES(mu_);
   void SendFirstToken(uint64_t job, int32_t id) RUNAHEAD_EXCLUDES(mu_);
   void SendDone(uint64_t job, const absl::Status& status = absl::OkStatus()) RUNAHEAD_EXCLUDES(mu_);
 
   // All StartJobs of all streams in the order of their coming; waits until there are at least `count`.
   std::vector<v1::StartJob> AwaitStarts(size_t count) RUNAHEAD_EXCLUDES(mu_);
+  void AwaitRouter() RUNAHEAD_EXCLUDES(mu_);  // until a router's stream is open
   v1::FormLine AwaitLine(const std::function<bool(const v1::FormLine&)>& matches) RUNAHEAD_EXCLUDES(mu_);
   void AwaitCancel(uint64_t job) RUNAHEAD_EXCLUDES(mu_);
   void AwaitPing(uint64_t number) RUNAHEAD_EXCLUDES(mu_);
@@ -66,7 +67,7 @@ class FakeWorker final {
   size_t leases() const RUNAHEAD_EXCLUDES(mu_);
   size_t cancels() const RUNAHEAD_EXCLUDES(mu_);
   std::vector<v1::DecodeRequest> decode_requests() const RUNAHEAD_EXCLUDES(mu_);
-  uint64_t router_incarnation() const RUNAHEAD_EXCLUDES(mu_);
+  uint64_t router_incarnation() const RUNAHEAD_EXCLUDES(mu_);  // 0 without a router
 
  private:
   class WorkerService;

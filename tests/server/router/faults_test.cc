@@ -36,6 +36,9 @@ class FaultsTest : public testing::RouterFixture {
   uint64_t Job() { return prefill_[0]->AwaitStarts(1).at(0).job(); }
   // Everything that a request may hold is free again, and requests are answered.
   void ExpectAllFreeAndWorking(int prefill = 2) {
+    for (auto* workers : {&prefill_, &decode_}) {
+      for (auto& worker : *workers) worker->AwaitRouter();  // and so the stream before it, if any, is known to be over
+    }
     for (auto& worker : decode_) worker->AwaitLeases(0);
     AwaitReady(prefill, static_cast<int>(decode_.size()));
     HoldPrefill(true, true);
