@@ -1,0 +1,102 @@
+"""The service as benchmarks use it: a local cluster, requests of fresh token ids, metrics, medians."""
+
+import json
+import os
+import random
+import statistics
+import subprocess
+import sys
+import tempfile
+import urllib.request
+
+ROOT = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
+BINARY = os.path.join(ROOT, "build/bin/runahead")
+VOCABULARY = range(100, 49000)  # ordinary tokens of the quick-start model
+
+
+class Cluster:
+    """`runahead up` with the given arguments. stop() ends it."""
+
+    def __init__(self, model, *arguments):
+        if not os.path.exists(BINARY):
+            sys.exit("build/bin/runahead is not there: run deploy/quickstart first")
+        self.log = tempfile.NamedTemporaryFile(prefix="runahead-bench-", suffix=".log", mode="w+")
+        self.process = subprocess.Popen(
+            [BINARY, "up", "--model", model, *map(str, arguments), "--json"],
+            stdout=subprocess.PIPE, stderr=self.log, text=True,
+        )
+        line = self.process.stdout.readline()
+        if not line:
+            self.log.seek(0)
+            sys.exit(f"runahead up did not start:\n{self.log.read()}")
+        ready = json.loads(line)
+        self.router, self.addresses = ready["router"], ready["metrics"]
+        self.about = f"{version()}, up {' '.join(map(str, arguments))}, computes in {self._dtype()}"
+
+    def _dtype(self):
+        models = subprocess.run([BINARY, "models", "--router", self.router], capture_output=True, text=True).stdout
+        return next((d for d in ("bf16", "f32") if d in models), "an unknown dtype")
+
+    def generate(self, ids, new_tokens, *flags):
+        """The JSON answer of `runahead generate`."""
+        done = subprocess.run(
+            [BINARY, "generate", "--router", self.router, "--token-ids", ",".join(map(str, ids)), "--max-tokens",
+             str(new_tokens), "--temperature", "0", "--ignore-eos", "--json", *map(str, flags)],
+            stdout=subprocess.PIPE, text=True,
+        )
+        if done.returncode != 0:
+            sys.exit(f"runahead generate failed with code {done.returncode}")
+        return json.loads(done.stdout)
+
+    def measure(self, ids, new_tokens):
+        return self.generate(ids, new_tokens)["timing"]
+
+    def metric(self, process, line):
+        """The value of a line of the process's metrics, such as name_sum{label="x"}; the sum over all that begin so."""
+        with urllib.request.urlopen(f"http://{self.addresses[process]}/metrics") as reply:
+            text = reply.read().decode()
+        return sum(float(x.rsplit(" ", 1)[1]) for x in text.splitlines() if x.startswith(line))
+
+    def stop(self):
+        self.process.terminate()
+        self.process.wait()
+
+
+def version():
+    return subprocess.run([BINARY, "--version"], capture_output=True, text=True).stdout.strip()
+
+
+def fresh_ids(source, count):
+    """Ids never used before, so that no engine finds the prompt in a prefix cache."""
+    return [source.choice(VOCABULARY) for _ in range(count)]
+
+
+def in_turn(sides, tokens, repeats):
+    """Calls each side with the same fresh ids, turn about; (median, least, most) of each, the first turn not counted."""
+    source = random.Random(tokens)
+    results = [[] for _ in sides]
+    for turn in range(repeats + 1):
+        ids = fresh_ids(source, tokens)
+        for side, result in zip(sides, results):
+            value = side(ids)
+            if turn > 0:
+                result.append(value)
+    return [(statistics.median(r), min(r), max(r)) for r in results]
+
+
+def spread(figures):
+    return f"{figures[0]:.1f} ({figures[1]:.1f} to {figures[2]:.1f})"
+
+
+def cpu():
+    with open("/proc/cpuinfo") as f:
+        lines = f.read().splitlines()
+    value = lambda key: next((x.split(":", 1)[1].strip() for x in lines if x.startswith(key)), "unknown")
+    flags = value("flags").split()
+    known = [x for x in ("avx2", "avx512f", "avx512_bf16", "amx_bf16") if x in flags]
+    return f"{value('model name')} ({os.cpu_count()} CPUs; {' '.join(known)}), load average {os.getloadavg()[0]:.1f}"
+
+
+def quick_start_model():
+    done = subprocess.run([os.path.join(ROOT, "deploy/model")], check=True, stdout=subprocess.PIPE, text=True)
+    return done.stdout.strip()

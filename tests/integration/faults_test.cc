@@ -1,0 +1,151 @@
+// Processes killed and clients gone at every step of a request: each ends in a clear status, everything is freed, and
+// the service answers as soon as the worker is back.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <signal.h>
+
+#include <thread>
+
+#include "tests/integration/local_cluster.h"
+#include "tests/testing/model_fixture.h"
+
+namespace runahead {
+namespace {
+
+SyntheticModel Model() {
+  SyntheticModel model;
+  model.layers = 6;
+  return model;
+}
+
+// Edges so slow that a prompt of 2,000 tokens is in prefill for seconds: 6 layers x 2,000 tokens x 256 bytes over
+// 0.01 Gbit/s. What is killed meanwhile is killed in mid-prefill.
+constexpr char kSlowChain[] = "--chain-link-gbps 0.01";
+
+class FaultsTest : public ::testing::Test {
+ protected:
+  FaultsTest()
+      : cluster_(WriteSynthetic(Model(), "faults"),
+                 {"--prefill", "2", "--decode", "1", "--dtype", "f32", "--experiments", kSlowChain}) {}
+
+  // A request that runs in its own thread.
+  struct Running {
+    grpc::ClientContext context;
+    Answer answer;
+    std::thread thread;
+    ~Running() {
+      if (thread.joinable()) thread.join();
+    }
+  };
+  void Run(Running& running, const v1::GenerateRequest& request) {
+    running.thread =
+        std::thread([this, &running, request] { running.answer = cluster_.Generate(request, &running.context); });
+  }
+  v1::GenerateRequest LongPrompt() {
+    v1::GenerateRequest request = RequestOf(SyntheticIds(2000, 1), 8);
+    request.mutable_experiment()->set_width(2);
+    return request;
+  }
+  v1::GenerateRequest ShortPrompt(int width) {
+    v1::GenerateRequest request = RequestOf(SyntheticIds(8, 2), 4);
+    request.mutable_experiment()->set_width(width);
+    return request;
+  }
+  // The head works on a prompt: its successor has got the first bytes.
+  void AwaitMidPrefill() {
+    EXPECT_TRUE(Eventually([&] { return cluster_.Metric("decode-0", "runahead_kv_leases") == 1; }));
+  }
+  void ExpectServiceAgain() {
+    const Answer both = cluster_.GenerateEventually(ShortPrompt(2));
+    EXPECT_TRUE(both.status.ok()) << both.status.error_message();
+    EXPECT_EQ(both.ids.size(), 4u);
+    cluster_.ExpectAllFree();
+  }
+
+  LocalCluster cluster_;
+};
+
+TEST_F(FaultsTest, APrefillWorkerKilledInMidPrefill) {
+  for (const char* victim : {"prefill-0", "prefill-1"}) {
+    SCOPED_TRACE(victim);
+    ASSERT_TRUE(cluster_.GenerateEventually(ShortPrompt(2)).status.ok());
+    Running running;
+    Run(running, LongPrompt());
+    AwaitMidPrefill();
+    kill(cluster_.pid(victim), SIGKILL);
+    running.thread.join();
+    EXPECT_EQ(running.answer.status.error_code(), grpc::StatusCode::UNAVAILABLE)
+        << running.answer.status.error_message();
+    EXPECT_THAT(running.answer.status.error_message(), ::testing::HasSubstr(victim));
+    ExpectServiceAgain();
+  }
+}
+
+TEST_F(FaultsTest, ADecodeWorkerKilledInMidDecode) {
+  Answer answer = cluster_.Generate(RequestOf(SyntheticIds(30, 3), 3000), nullptr, [&](size_t tokens) {
+    if (tokens >= 3) kill(cluster_.pid("decode-0"), SIGKILL);
+  });
+  EXPECT_EQ(answer.status.error_code(), grpc::StatusCode::UNAVAILABLE) << answer.status.error_message();
+  EXPECT_THAT(answer.status.error_message(), ::testing::HasSubstr("decode-0"));
+  ExpectServiceAgain();
+}
+
+TEST_F(FaultsTest, ADecodeWorkerKilledInMidPrefill) {
+  Running running;
+  Run(running, LongPrompt());
+  AwaitMidPrefill();
+  kill(cluster_.pid("decode-0"), SIGKILL);
+  running.thread.join();
+  EXPECT_EQ(running.answer.status.error_code(), grpc::StatusCode::UNAVAILABLE) << running.answer.status.error_message();
+  ExpectServiceAgain();
+}
+
+TEST_F(FaultsTest, AHungPrefillWorkerIsNoticedAndTheServiceComesBack) {
+  Running running;
+  Run(running, LongPrompt());
+  AwaitMidPrefill();
+  kill(cluster_.pid("prefill-1"), SIGSTOP);
+  running.thread.join();
+  EXPECT_EQ(running.answer.status.error_code(), grpc::StatusCode::UNAVAILABLE) << running.answer.status.error_message();
+  // One worker is left: short prompts go on.
+  EXPECT_TRUE(cluster_.GenerateEventually(ShortPrompt(1)).status.ok());
+  kill(cluster_.pid("prefill-1"), SIGCONT);
+  ExpectServiceAgain();
+}
+
+TEST_F(FaultsTest, ACancelledClientAndADeadlineInMidPrefill) {
+  {
+    Running running;
+    Run(running, LongPrompt());
+    AwaitMidPrefill();
+    running.context.TryCancel();
+    running.thread.join();
+    EXPECT_EQ(running.answer.status.error_code(), grpc::StatusCode::CANCELLED);
+    cluster_.ExpectAllFree();
+  }
+  Running running;
+  running.context.set_deadline(std::chrono::system_clock::now() + std::chrono::milliseconds(700));
+  Run(running, LongPrompt());
+  running.thread.join();
+  EXPECT_EQ(running.answer.status.error_code(), grpc::StatusCode::DEADLINE_EXCEEDED);
+  ExpectServiceAgain();
+}
+
+TEST_F(FaultsTest, OthersOnTheSameEdgesAreUnharmedByACancel) {
+  Running doomed;
+  Run(doomed, LongPrompt());
+  AwaitMidPrefill();
+  Running other;
+  v1::GenerateRequest request = RequestOf(SyntheticIds(64, 4), 12);
+  request.mutable_experiment()->set_width(2);
+  Run(other, request);
+  doomed.context.TryCancel();
+  doomed.thread.join();
+  other.thread.join();
+  EXPECT_TRUE(other.answer.status.ok()) << other.answer.status.error_message();
+  EXPECT_EQ(other.answer.ids, cluster_.Generate(request).ids);
+  cluster_.ExpectAllFree();
+}
+
+}  // namespace
+}  // namespace runahead

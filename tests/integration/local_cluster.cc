@@ -1,0 +1,143 @@
+#include "tests/integration/local_cluster.h"
+
+#include <gtest/gtest.h>
+#include <httplib.h>
+#include <unistd.h>
+
+#include <cstdlib>
+#include <fstream>
+#include <nlohmann/json.hpp>
+#include <random>
+#include <sstream>
+
+#include "absl/strings/match.h"
+#include "absl/strings/numbers.h"
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
+#include "absl/strings/str_split.h"
+#include "absl/time/clock.h"
+#include "kernels/base/mutex.h"
+#include "kernels/base/status_macros.h"
+
+namespace runahead {
+
+LocalCluster::LocalCluster(const std::string& model, const std::vector<std::string>& arguments) {
+  static int number = 0;
+  log_ = absl::StrCat(::testing::TempDir(), "/cluster-", getpid(), "-", number++, ".log");
+  const std::string command = absl::StrCat("exec '", RUNAHEAD_BINARY, "' up --json --model '", model, "' ",
+                                           absl::StrJoin(arguments, " "), " 2>'", log_, "'");
+  up_ = std::make_unique<testing::TestProcess>(std::vector<std::string>{"/bin/sh", "-c", command});
+  RUNAHEAD_CHECK(up_->ReadOutUntil("\n"));
+  const nlohmann::json ready = nlohmann::json::parse(up_->out());
+  router_ = ready.at("router");
+  for (const auto& [name, pid] : ready.at("pids").items()) pids_.emplace_back(name, pid.get<pid_t>());
+  for (const auto& [name, address] : ready.at("metrics").items()) metrics_.emplace_back(name, address);
+  stub_ = v1::Inference::NewStub(grpc::CreateChannel(router_, grpc::InsecureChannelCredentials()));
+}
+
+LocalCluster::~LocalCluster() {
+  up_->Signal(SIGTERM);
+  const int code = up_->Wait();
+  EXPECT_EQ(code, 0);
+  if (::testing::Test::HasFailure()) {
+    std::ifstream in(log_);
+    std::stringstream text;
+    text << in.rdbuf();
+    std::cerr << "---- " << log_ << "\n" << text.str();
+  }
+  std::remove(log_.c_str());
+}
+
+pid_t LocalCluster::pid(const std::string& name) const {
+  for (const auto& [process, pid] : pids_) {
+    if (process == name) return pid;
+  }
+  ADD_FAILURE() << "no process " << name;
+  return -1;
+}
+
+double LocalCluster::Metric(const std::string& process, const std::string& line) const {
+  for (const auto& [name, address] : metrics_) {
+    if (name != process) continue;
+    httplib::Client client("http://" + address);
+    const auto reply = client.Get("/metrics");
+    if (!reply) return -1;
+    for (const absl::string_view text : absl::StrSplit(reply->body, '\n')) {
+      double value = 0;
+      if (absl::StartsWith(text, line + " ") && absl::SimpleAtod(text.substr(line.size() + 1), &value)) return value;
+    }
+  }
+  return -1;
+}
+
+Answer LocalCluster::Generate(const v1::GenerateRequest& request, grpc::ClientContext* context,
+                              const std::function<void(size_t)>& on_token) {
+  grpc::ClientContext own;
+  if (context == nullptr) context = &own;
+  context->set_wait_for_ready(true);
+  Answer answer;
+  const auto reader = stub_->Generate(context, request);
+  v1::GenerateResponse response;
+  while (reader->Read(&response)) {
+    if (response.has_started()) answer.started = response.started();
+    if (response.has_finished()) {
+      answer.finished = response.finished();
+      answer.text += response.finished().text();
+    }
+    if (!response.has_tokens()) continue;
+    EXPECT_EQ(response.tokens().index(), static_cast<int>(answer.ids.size()));  // none lost, none repeated
+    answer.ids.insert(answer.ids.end(), response.tokens().ids().begin(), response.tokens().ids().end());
+    answer.logprobs.insert(answer.logprobs.end(), response.tokens().logprobs().begin(),
+                           response.tokens().logprobs().end());
+    answer.text += response.tokens().text();
+    if (on_token) on_token(answer.ids.size());
+  }
+  answer.status = reader->Finish();
+  return answer;
+}
+
+Answer LocalCluster::GenerateEventually(const v1::GenerateRequest& request) {
+  Answer answer;
+  Eventually([&] {
+    answer = Generate(request);
+    return answer.status.ok();
+  });
+  return answer;
+}
+
+void LocalCluster::ExpectAllFree() {
+  for (const auto& [name, address] : metrics_) {
+    if (!absl::StartsWith(name, "decode")) continue;
+    EXPECT_TRUE(Eventually([&, process = name] { return Metric(process, "runahead_kv_leases") == 0; })) << name;
+  }
+  EXPECT_TRUE(Eventually([&] { return Metric("router", "runahead_requests_in_flight") == 0; }));
+}
+
+bool Eventually(const std::function<bool()>& is_true, absl::Duration patience) {
+  const absl::Time end = absl::Now() + patience;
+  Mutex mu;
+  CondVar never;
+  for (absl::Duration pause = absl::Milliseconds(5); !is_true(); pause = std::min(2 * pause, absl::Milliseconds(200))) {
+    if (absl::Now() > end) return false;
+    MutexLock lock(mu);
+    never.WaitFor(mu, pause);
+  }
+  return true;
+}
+
+v1::GenerateRequest RequestOf(const std::vector<int32_t>& ids, int max_tokens) {
+  v1::GenerateRequest request;
+  request.mutable_token_ids()->mutable_ids()->Assign(ids.begin(), ids.end());
+  request.mutable_stop()->set_max_tokens(max_tokens);
+  request.mutable_stop()->set_ignore_eos(true);
+  return request;
+}
+
+std::vector<int32_t> SyntheticIds(int count, int seed) {
+  std::mt19937 random(seed);
+  std::vector<int32_t> ids(count);
+  for (int32_t& id : ids) id = 3 + static_cast<int32_t>(random() % 300);
+  return ids;
+}
+
+}  // namespace runahead

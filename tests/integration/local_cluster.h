@@ -1,0 +1,66 @@
+// `runahead up` as a user starts it, and calls to it: for tests of the whole product.
+#pragma once
+
+#include <grpcpp/grpcpp.h>
+
+#include <functional>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "absl/time/time.h"
+#include "runahead/v1/inference.grpc.pb.h"
+#include "tests/client/test_process.h"
+
+namespace runahead {
+
+// What a Generate call gave.
+struct Answer {
+  grpc::Status status;
+  v1::Started started;
+  std::vector<int32_t> ids;
+  std::vector<v1::TokenLogprobs> logprobs;
+  std::string text;
+  v1::Finished finished;
+};
+
+class LocalCluster {
+ public:
+  // `arguments` follow "runahead up"; logs go to a file that is shown when the test fails.
+  LocalCluster(const std::string& model, const std::vector<std::string>& arguments);
+  ~LocalCluster();
+
+  v1::Inference::Stub& stub() { return *stub_; }
+  const std::string& router() const { return router_; }
+  pid_t pid(const std::string& name) const;
+  // The value of a metric's line ("runahead_kv_leases"), or -1 where there is none or the process is away.
+  double Metric(const std::string& process, const std::string& line) const;
+
+  // Runs a whole call. `on_token` is called with the number of tokens so far, after each message.
+  Answer Generate(const v1::GenerateRequest& request, grpc::ClientContext* context = nullptr,
+                  const std::function<void(size_t)>& on_token = nullptr);
+  // Asks until an answer comes: for what must work again some time after a fault.
+  Answer GenerateEventually(const v1::GenerateRequest& request);
+  // Decode holds no lease and prefill no job any more.
+  void ExpectAllFree();
+
+  static constexpr absl::Duration kPatience = absl::Seconds(60);
+
+ private:
+  std::string log_;
+  std::unique_ptr<testing::TestProcess> up_;
+  std::string router_;
+  std::vector<std::pair<std::string, pid_t>> pids_;
+  std::vector<std::pair<std::string, std::string>> metrics_;
+  std::unique_ptr<v1::Inference::Stub> stub_;
+};
+
+// Asks again, a little later each time, until it is true; false when `patience` ran out.
+bool Eventually(const std::function<bool()>& is_true, absl::Duration patience = LocalCluster::kPatience);
+
+v1::GenerateRequest RequestOf(const std::vector<int32_t>& ids, int max_tokens);
+
+// `count` seeded ids of a synthetic vocabulary, none of them special.
+std::vector<int32_t> SyntheticIds(int count, int seed);
+
+}  // namespace runahead

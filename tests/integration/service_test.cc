@@ -1,0 +1,190 @@
+// The whole service over real processes, as clients see it.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <limits>
+#include <thread>
+
+#include "tests/integration/local_cluster.h"
+#include "tests/testing/model_fixture.h"
+
+namespace runahead {
+namespace {
+
+using ::testing::HasSubstr;
+
+SyntheticModel Small() {
+  SyntheticModel model;
+  model.name = "small";
+  model.layers = 4;
+  model.heads = 6;
+  model.kv_heads = 2;
+  model.head_dim = 16;
+  model.hidden = 96;
+  return model;
+}
+
+// One cluster for all tests of the file: starting processes is what takes long.
+class ServiceTest : public ::testing::Test {
+ protected:
+  static void SetUpTestSuite() {
+    model_path_ = new std::string(WriteSynthetic(Small(), "service"));
+    cluster_ = new LocalCluster(*model_path_, {"--prefill", "3", "--decode", "1", "--dtype", "f32", "--experiments"});
+  }
+  static void TearDownTestSuite() {
+    delete cluster_;
+    cluster_ = nullptr;
+    delete model_path_;
+  }
+  void TearDown() override { cluster_->ExpectAllFree(); }
+
+  static std::string* model_path_;
+  static LocalCluster* cluster_;
+};
+std::string* ServiceTest::model_path_ = nullptr;
+LocalCluster* ServiceTest::cluster_ = nullptr;
+
+// Greedy tokens of the plain forward pass; margins at each step.
+std::vector<std::pair<int32_t, float>> Plain(const LoadedModel& loaded, const std::vector<int32_t>& ids, int tokens) {
+  SequenceRunner runner(loaded, static_cast<int64_t>(ids.size()) + tokens);
+  std::vector<std::pair<int32_t, float>> result;
+  std::vector<float> logits = runner.Append(ids, false, false)[0];
+  for (int i = 0; i < tokens; ++i) {
+    const Top top = TopOf(logits);
+    result.emplace_back(top.id, top.margin);
+    logits = runner.Append({top.id}, true, true)[0];
+  }
+  return result;
+}
+
+// The f32 rule, up to the first step that may rightly differ.
+void ExpectTokens(const std::vector<int32_t>& actual, const std::vector<std::pair<int32_t, float>>& expected) {
+  ASSERT_EQ(actual.size(), expected.size());
+  for (size_t step = 0; step < expected.size(); ++step) {
+    if (actual[step] != expected[step].first) {
+      ASSERT_LT(expected[step].second, 1e-3f) << "step " << step;
+      return;
+    }
+  }
+}
+
+TEST_F(ServiceTest, AnyChainGivesThePlainPassTokens) {
+  const LoadedModel loaded = LoadForTest(*model_path_, DType::kF32, 1);
+  const std::vector<int32_t> ids = SyntheticIds(500, 1);
+  const auto expected = Plain(loaded, ids, 24);
+  for (const std::vector<int>& parts :
+       std::vector<std::vector<int>>{{500}, {250, 250}, {1, 499}, {499, 1}, {200, 170, 130}, {1, 498, 1}}) {
+    SCOPED_TRACE(::testing::PrintToString(parts));
+    v1::GenerateRequest request = RequestOf(ids, 24);
+    request.mutable_experiment()->mutable_parts()->Assign(parts.begin(), parts.end());
+    const Answer answer = cluster_->Generate(request);
+    ASSERT_TRUE(answer.status.ok()) << answer.status.error_message();
+    EXPECT_THAT(answer.started.plan().parts(), ::testing::ElementsAreArray(parts));
+    EXPECT_EQ(answer.finished.usage().prompt_tokens(), 500);
+    EXPECT_EQ(answer.finished.usage().completion_tokens(), 24);
+    EXPECT_EQ(answer.finished.reason(), v1::FINISH_REASON_LENGTH);
+    ExpectTokens(answer.ids, expected);
+    double stages = 0;
+    for (const auto& [name, seconds] : answer.finished.timing().stages()) stages += seconds;
+    EXPECT_NEAR(stages, answer.finished.timing().ttft_s(), 1e-6);
+  }
+}
+
+TEST_F(ServiceTest, SixteenAtOnceGiveWhatEachGivesAlone) {
+  std::vector<v1::GenerateRequest> requests;
+  std::vector<std::vector<int32_t>> alone;
+  for (int i = 0; i < 16; ++i) {
+    requests.push_back(RequestOf(SyntheticIds(5 + 37 * i, i), 60 + i));
+    // A long prompt that differs in one reduction may differ in a token of small margin: one width for all.
+    requests.back().mutable_experiment()->set_width(1);
+    const Answer answer = cluster_->Generate(requests.back());
+    ASSERT_TRUE(answer.status.ok()) << answer.status.error_message();
+    alone.push_back(answer.ids);
+  }
+  std::vector<Answer> together(16);
+  std::vector<std::thread> clients;
+  for (int i = 0; i < 16; ++i) clients.emplace_back([&, i] { together[i] = cluster_->Generate(requests[i]); });
+  for (std::thread& client : clients) client.join();
+  for (int i = 0; i < 16; ++i) {
+    EXPECT_TRUE(together[i].status.ok()) << together[i].status.error_message();
+    EXPECT_EQ(together[i].ids, alone[i]) << "request " << i;
+  }
+}
+
+TEST_F(ServiceTest, SamplingIsRepeatableWithASeedAndTheSeedIsReturned) {
+  v1::GenerateRequest request = RequestOf(SyntheticIds(40, 3), 30);
+  request.mutable_sampling()->set_temperature(1.0f);
+  request.mutable_sampling()->set_logprobs(3);
+  const Answer first = cluster_->Generate(request);
+  ASSERT_TRUE(first.status.ok()) << first.status.error_message();
+  ASSERT_EQ(first.logprobs.size(), 30u);
+  for (size_t i = 0; i < 30; ++i) EXPECT_EQ(first.logprobs[i].top(0).id(), first.ids[i]);
+  request.mutable_sampling()->set_seed(first.started.seed());
+  EXPECT_EQ(cluster_->Generate(request).ids, first.ids);
+  request.mutable_sampling()->set_seed(first.started.seed() + 1);
+  EXPECT_NE(cluster_->Generate(request).ids, first.ids);
+}
+
+TEST_F(ServiceTest, OneTokenTakesNoLease) {
+  const Answer answer = cluster_->Generate(RequestOf(SyntheticIds(100, 4), 1));
+  ASSERT_TRUE(answer.status.ok()) << answer.status.error_message();
+  EXPECT_EQ(answer.ids.size(), 1u);
+  EXPECT_EQ(answer.started.plan().decode_worker(), "");
+}
+
+TEST_F(ServiceTest, AClientThatGoesAwayFreesEverything) {
+  grpc::ClientContext context;
+  const Answer answer = cluster_->Generate(RequestOf(SyntheticIds(50, 5), 3000), &context, [&](size_t tokens) {
+    if (tokens >= 5) context.TryCancel();
+  });
+  EXPECT_EQ(answer.status.error_code(), grpc::StatusCode::CANCELLED);
+}
+
+TEST_F(ServiceTest, BadInputNamesTheFieldAndTheNextRequestWorks) {
+  struct Case {
+    std::string field;
+    grpc::StatusCode code;
+    std::function<void(v1::GenerateRequest&)> spoil;
+  };
+  const float nan = std::numeric_limits<float>::quiet_NaN();
+  const auto code = [](int value) { return static_cast<grpc::StatusCode>(value); };
+  const grpc::StatusCode invalid = grpc::StatusCode::INVALID_ARGUMENT, range = grpc::StatusCode::OUT_OF_RANGE;
+  const std::vector<Case> cases = {
+      {"prompt", invalid, [](auto& r) { r.mutable_prompt(); }},
+      {"token_ids", invalid, [](auto& r) { r.mutable_token_ids()->clear_ids(); }},
+      {"prompt", range, [](auto& r) { r.mutable_token_ids()->mutable_ids()->Resize(4097, 5); }},
+      {"max_tokens", range, [](auto& r) { r.mutable_stop()->set_max_tokens(4096); }},
+      {"token_ids", code(0), [](auto& r) { r.mutable_token_ids()->add_ids(320); }},
+      {"token_ids", code(0), [](auto& r) { r.mutable_token_ids()->add_ids(-1); }},
+      {"max_tokens", invalid, [](auto& r) { r.mutable_stop()->set_max_tokens(0); }},
+      {"temperature", invalid, [](auto& r) { r.mutable_sampling()->set_temperature(-0.1f); }},
+      {"temperature", invalid, [&](auto& r) { r.mutable_sampling()->set_temperature(nan); }},
+      {"top_p", invalid, [](auto& r) { r.mutable_sampling()->set_top_p(0); }},
+      {"top_p", invalid, [](auto& r) { r.mutable_sampling()->set_top_p(1.01f); }},
+      {"top_p", invalid, [&](auto& r) { r.mutable_sampling()->set_top_p(nan); }},
+      {"model", grpc::StatusCode::NOT_FOUND, [](auto& r) { r.set_model("large"); }},
+      {"stop", invalid,
+       [](auto& r) {
+         for (int i = 0; i < 17; ++i) r.mutable_stop()->add_stop("x");
+       }},
+      {"parts", invalid, [](auto& r) { r.mutable_experiment()->add_parts(9); }},
+      {"width", invalid, [](auto& r) { r.mutable_experiment()->set_width(11); }},
+  };
+  for (const Case& bad : cases) {
+    SCOPED_TRACE(bad.field);
+    v1::GenerateRequest request = RequestOf(SyntheticIds(10, 6), 4);
+    bad.spoil(request);
+    const Answer answer = cluster_->Generate(request);
+    EXPECT_THAT(answer.status.error_message(), HasSubstr(bad.field));
+    // A token id out of range may rightly be called either.
+    const bool either = bad.code == grpc::StatusCode::OK &&
+                        (answer.status.error_code() == invalid || answer.status.error_code() == range);
+    EXPECT_TRUE(either || answer.status.error_code() == bad.code) << answer.status.error_code();
+    EXPECT_TRUE(answer.ids.empty());
+  }
+  EXPECT_TRUE(cluster_->Generate(RequestOf(SyntheticIds(10, 6), 4)).status.ok());
+}
+
+}  // namespace
+}  // namespace runahead
