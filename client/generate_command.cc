@@ -3,6 +3,7 @@
 #include <iostream>
 #include <memory>
 
+#include "absl/strings/str_cat.h"
 #include "client/answer.h"
 #include "client/command.h"
 #include "client/connection.h"
@@ -36,6 +37,10 @@ int RunGenerate(const GenerateFlags& flags) {
   const absl::Status status = GenerateCall(**stub, *request, left, interrupt, print, answer, &signal);
   if (!flags.json() && !answer.text.empty()) std::cout << "\n" << std::flush;
   if (signal != 0) return kSignalled + signal;
+  if (absl::IsDeadlineExceeded(status)) {
+    return Refused(kName, absl::DeadlineExceededError(
+                              absl::StrCat("not done within the ", absl::FormatDuration(*timeout), " of --timeout")));
+  }
   if (!status.ok()) return Refused(kName, status);
   if (flags.json()) {
     std::cout << AnswerJson(answer) << "\n" << std::flush;

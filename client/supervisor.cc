@@ -124,7 +124,7 @@ absl::Status Supervisor::HandleDeath(Watched& child, int wait_status) {
   child.serving = false;
   const bool killed = WIFSIGNALED(wait_status) && WTERMSIG(wait_status) == SIGKILL;
   const std::string what = absl::StrCat(child.spec.name, " ", DescribeEnd(wait_status), killed ? child.complaint : "");
-  if (!child.has_served) return absl::UnavailableError(absl::StrCat(what, " before it served"));
+  if (!child.has_served) return absl::UnavailableError(absl::StrCat(what, " before it served; its messages are above"));
   child.restart_at = child.policy.OnDeath(RealClock().Now());
   if (!child.restart_at.has_value()) {
     return absl::UnavailableError(absl::StrCat(what, "; that was death number ", options_.restarts.max_deaths,
@@ -159,7 +159,8 @@ void Supervisor::StopGroup(int group, int patience) {
   }
   const absl::Time give_up = RealClock().Now() + options_.stop_timeout;
   bool killed = false;
-  for (Watched* const child : left) child->process->Signal(SIGTERM);
+  // What does not serve yet has nothing to finish, and may be deep in loading.
+  for (Watched* const child : left) child->process->Signal(child->serving ? SIGTERM : SIGKILL);
   while (true) {
     left.erase(std::remove_if(left.begin(), left.end(),
                               [](Watched* child) {

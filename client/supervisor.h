@@ -51,7 +51,8 @@ class Supervisor {
   // UNAVAILABLE when a child died before it ever served, wrote nonsense, or died too often: then call Stop.
   absl::Status RunUntil(const std::function<bool()>& done, absl::Duration tick = absl::InfiniteDuration());
 
-  // Ends the groups, the one started last first: SIGTERM, then SIGKILL after stop_timeout or on a second stop signal.
+  // Ends the groups, the one started last first: SIGTERM, then SIGKILL after stop_timeout or on a second stop signal;
+  // SIGKILL at once where a child does not serve yet.
   void Stop();
 
   bool AllServing() const;

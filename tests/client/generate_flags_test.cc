@@ -160,7 +160,7 @@ TEST(GenerateFlags, LeavesNumbersThatAreNoneToTheParser) {
 }
 
 TEST(GenerateFlags, ReadsThePromptFromAFileToTheByte) {
-  const std::string path = absl::StrCat(::testing::TempDir(), "/prompt.", getpid());
+  const std::string path = absl::StrCat(::testing::TempDir(), "prompt.", getpid());
   std::ofstream(path, std::ios::binary) << "line one\n\nline three\n";
   const auto request = Request({"--prompt-file", path});
   ASSERT_TRUE(request.ok()) << request.status();

@@ -21,7 +21,7 @@ constexpr char kAbc[] = "ba7816bf8f01cfea414140de5dae2223b00361a396177a9cb410ff6
 
 class ModelCacheTest : public ::testing::Test {
  protected:
-  ModelCacheTest() : folder_(absl::StrCat(::testing::TempDir(), "/cache.", getpid())) {
+  ModelCacheTest() : folder_(absl::StrCat(::testing::TempDir(), "cache.", getpid())) {
     std::filesystem::create_directories(folder_);
   }
   ~ModelCacheTest() override { std::filesystem::remove_all(folder_); }

@@ -89,7 +89,7 @@ TEST(Supervisor, GivesUpAtOnceOnAChildThatNeverServed) {
   ASSERT_TRUE(supervisor.Start({Fake("good"), Fake("bad", "exit")}).ok());
   const absl::Status status = supervisor.RunUntil([] { return false; });
   EXPECT_EQ(status.code(), absl::StatusCode::kUnavailable);
-  EXPECT_EQ(status.message(), "bad ended with exit code 3 before it served");
+  EXPECT_EQ(status.message(), "bad ended with exit code 3 before it served; its messages are above");
   supervisor.Stop();
 }
 
@@ -123,7 +123,7 @@ TEST(Supervisor, ReturnsOnAStopSignal) {
 }
 
 TEST(Supervisor, StopsTheLastGroupFirst) {
-  const std::string log = absl::StrCat(::testing::TempDir(), "/supervisor_test.", getpid());
+  const std::string log = absl::StrCat(::testing::TempDir(), "supervisor_test.", getpid());
   setenv("FAKE_CHILD_LOG", log.c_str(), 1);
   Supervisor supervisor(AtOnce());
   ASSERT_TRUE(supervisor.Start({Fake("worker")}).ok());
