@@ -1,5 +1,5 @@
 // runahead-worker: one prefill or decode worker (or both in one process).
-#include <cstdio>
+#include <atomic>
 #include <string>
 
 #include "server/base/config_flags.h"
@@ -31,7 +31,11 @@ int main(int argc, char** argv) {
     }
   }
 
-  auto worker = runahead::WorkerProcess::Start(options);
+  std::atomic<bool> given_up = false;
+  auto worker = runahead::WorkerProcess::Start(options, [&] {
+    given_up = true;
+    stop.Trigger();
+  });
   if (!worker.ok()) {
     runahead::LogError("main", worker.status().message());
     return 1;
@@ -43,6 +47,10 @@ int main(int argc, char** argv) {
     return 1;
   }
   stop.Wait();
+  if (given_up) {
+    runahead::LogError("main", "the router had lost this worker and gave it up: ending, to be started anew");
+    return 1;
+  }
   runahead::LogInfo("main", "stopping: draining for up to ", absl::FormatDuration(options.process.drain_timeout));
   (*worker)->Drain(options.process.drain_timeout);
   return 0;

@@ -88,7 +88,7 @@ struct WorkerProcess::Parts {
 
   absl::Status LoadModelFor(const WorkerOptions& options);
   absl::Status StartRoles(const WorkerOptions& options);
-  absl::Status Serve(const WorkerOptions& options);
+  absl::Status Serve(const WorkerOptions& options, std::function<void()> given_up);
   v1::Capabilities CapabilitiesOf(const WorkerOptions& options) const;
 };
 
@@ -148,8 +148,8 @@ v1::Capabilities WorkerProcess::Parts::CapabilitiesOf(const WorkerOptions& optio
   return capabilities;
 }
 
-absl::Status WorkerProcess::Parts::Serve(const WorkerOptions& options) {
-  control = std::make_unique<ControlService>(CapabilitiesOf(options), roles);
+absl::Status WorkerProcess::Parts::Serve(const WorkerOptions& options, std::function<void()> given_up) {
+  control = std::make_unique<ControlService>(CapabilitiesOf(options), roles, std::move(given_up));
   if (prefill != nullptr) {
     prefill->BindReports([this](v1::ControlReport report) { control->Report(std::move(report)); });
   }
@@ -178,11 +178,12 @@ WorkerProcess::~WorkerProcess() {
   parts_->control.reset();
 }
 
-absl::StatusOr<std::unique_ptr<WorkerProcess>> WorkerProcess::Start(const WorkerOptions& options) {
+absl::StatusOr<std::unique_ptr<WorkerProcess>> WorkerProcess::Start(const WorkerOptions& options,
+                                                                    std::function<void()> given_up) {
   auto parts = std::make_unique<Parts>();
   RUNAHEAD_RETURN_IF_ERROR(parts->LoadModelFor(options));
   RUNAHEAD_RETURN_IF_ERROR(parts->StartRoles(options));
-  RUNAHEAD_RETURN_IF_ERROR(parts->Serve(options));
+  RUNAHEAD_RETURN_IF_ERROR(parts->Serve(options, std::move(given_up)));
   return std::unique_ptr<WorkerProcess>(new WorkerProcess(std::move(parts)));
 }
 

@@ -71,6 +71,7 @@ absl::Status WorkerLink::Attend(std::shared_ptr<const LiveWorker> worker, v1::Wo
     ever_joined_ = joined_ = true;
     owner_.Joined(worker, stream);
     why = KeepAlive(*stream);
+    given_up_ = worker->capabilities.incarnation();
   }
   const WorkerState unreached = ever_joined_ ? WorkerState::kLost : WorkerState::kConnecting;
   owner_.Left(index_, absl::IsFailedPrecondition(why) ? WorkerState::kRefused : unreached, why);
@@ -115,6 +116,7 @@ std::shared_ptr<ControlStream> WorkerLink::OpenStream(v1::Worker::StubInterface&
   v1::ControlCommand command;
   command.mutable_hello()->set_router_incarnation(router_incarnation_);
   command.mutable_hello()->set_worker_incarnation(incarnation);
+  command.mutable_hello()->set_given_up(incarnation == given_up_);
   stream->Write(command);
   command.mutable_ping();  // its answer says that the greeting was accepted
   stream->Write(std::move(command));

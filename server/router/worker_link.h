@@ -62,6 +62,7 @@ class WorkerLink {
   CancelToken stop_;
   bool ever_joined_ = false;  // of the link's thread
   bool joined_ = false;       // in the current attempt; of the link's thread
+  uint64_t given_up_ = 0;     // the incarnation that was lost last; of the link's thread
   mutable Mutex mu_;
   CondVar changed_;
   bool heard_ RUNAHEAD_GUARDED_BY(mu_) = false;  // on the current stream

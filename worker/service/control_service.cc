@@ -57,8 +57,11 @@ class ControlService::Session : public grpc::ServerBidiReactor<v1::ControlComman
   bool finished_ RUNAHEAD_GUARDED_BY(mu_) = false;
 };
 
-ControlService::ControlService(v1::Capabilities capabilities, ControlHandler& handler)
-    : capabilities_(std::move(capabilities)), handler_(handler), thread_([this] { Loop(); }) {}
+ControlService::ControlService(v1::Capabilities capabilities, ControlHandler& handler, std::function<void()> given_up)
+    : capabilities_(std::move(capabilities)),
+      handler_(handler),
+      given_up_(std::move(given_up)),
+      thread_([this] { Loop(); }) {}
 
 ControlService::~ControlService() {
   {
@@ -91,6 +94,10 @@ grpc::Status ControlService::Admit(Session* session, const v1::ControlCommand& f
   if (!first.has_hello()) return refuse("a control stream begins with hello");
   if (first.hello().worker_incarnation() != capabilities_.incarnation()) {
     return refuse("hello.worker_incarnation: this worker was restarted; ask for its capabilities again");
+  }
+  if (first.hello().given_up()) {
+    given_up_();
+    return refuse("hello.given_up: this worker ends, to start anew");
   }
   MutexLock lock(mu_);
   if (session_ != nullptr) return refuse("another router controls this worker; it takes one at a time");

@@ -27,8 +27,9 @@ class ControlHandler {
 // Thread-safe. Reactors only queue: commands go to the handler on the service's own thread.
 class ControlService final : public v1::Worker::CallbackService {
  public:
-  // `handler` outlives the service.
-  ControlService(v1::Capabilities capabilities, ControlHandler& handler);
+  // `handler` outlives the service. `given_up` is called, on any thread, when the router had lost this process and will
+  // not take it back as what it is: it is to end.
+  ControlService(v1::Capabilities capabilities, ControlHandler& handler, std::function<void()> given_up);
   ~ControlService() override;
 
   // Queues a report for the router; lost when none is connected, for then its jobs are ended anyway.
@@ -51,6 +52,7 @@ class ControlService final : public v1::Worker::CallbackService {
 
   const v1::Capabilities capabilities_;
   ControlHandler& handler_;
+  const std::function<void()> given_up_;
 
   Mutex mu_;
   CondVar changed_;

@@ -4,6 +4,8 @@
 #include <grpcpp/create_channel.h>
 #include <gtest/gtest.h>
 
+#include <atomic>
+
 #include "server/rpc/server.h"
 
 namespace runahead {
@@ -71,7 +73,7 @@ class ControlServiceTest : public testing::Test {
     v1::Capabilities capabilities;
     capabilities.set_incarnation(kIncarnation);
     capabilities.set_name("prefill-0");
-    service_ = std::make_unique<ControlService>(capabilities, handler_);
+    service_ = std::make_unique<ControlService>(capabilities, handler_, [this] { given_up_ = true; });
     RpcServerOptions options;
     options.listen = "127.0.0.1:0";
     options.services = {service_.get()};
@@ -81,6 +83,7 @@ class ControlServiceTest : public testing::Test {
   ~ControlServiceTest() override { server_.reset(); }
 
   KeepingHandler handler_;
+  std::atomic<bool> given_up_ = false;
   std::unique_ptr<ControlService> service_;
   std::unique_ptr<RpcServer> server_;
   std::unique_ptr<v1::Worker::Stub> stub_;
@@ -163,6 +166,16 @@ TEST_F(ControlServiceTest, RefusesAStaleIncarnationAndAStreamWithoutHello) {
   good.Hello(kIncarnation);
   EXPECT_EQ(good.Ping(3), 3u);
   EXPECT_TRUE(handler_.Await(0).empty());
+}
+
+TEST_F(ControlServiceTest, EndsWhenTheRouterHasGivenItUp) {
+  Stream router(*stub_);
+  v1::ControlCommand hello;
+  hello.mutable_hello()->set_worker_incarnation(kIncarnation);
+  hello.mutable_hello()->set_given_up(true);
+  router.calls->Write(hello);
+  EXPECT_EQ(router.End().error_code(), grpc::StatusCode::FAILED_PRECONDITION);
+  EXPECT_TRUE(given_up_);
 }
 
 }  // namespace
