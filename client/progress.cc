@@ -13,11 +13,12 @@ Progress::Progress(std::string what) : what_(std::move(what)) {
 
 void Progress::Run() {
   MutexLock lock(mu_);
-  for (int seconds = 1; !stopped_; ++seconds) {
+  int shown = 0;  // seconds
+  while (!stopped_) {
     if (changed_.WaitFor(mu_, absl::Seconds(1)) || stopped_) continue;
-    std::fprintf(stderr, "\r%s: %d s\033[K", what_.c_str(), seconds);
+    std::fprintf(stderr, "\r%s: %d s\033[K", what_.c_str(), ++shown);
   }
-  std::fprintf(stderr, "\r\033[K");
+  if (shown > 0) std::fprintf(stderr, "\r\033[K");
 }
 
 void Progress::Stop() {
