@@ -2,6 +2,9 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
+#include <cmath>
+#include <cstring>
 #include <utility>
 
 namespace runahead {
@@ -192,6 +195,61 @@ size_t TestChain::live_edge_jobs() const {
     live += network_->live_jobs(Peer(i), Peer(i + 1)) + network_->live_jobs(Peer(i + 1), Peer(i));
   }
   return live;
+}
+
+SamplingOptions EveryLogprob(const LoadedModel& loaded) {
+  SamplingOptions sampling;
+  sampling.logprobs = static_cast<int32_t>(loaded.model->config().vocab);
+  return sampling;
+}
+
+WholeRun RunWhole(const LoadedModel& loaded, TestChain& chain, JobId job, const std::vector<int64_t>& bounds,
+                  const std::vector<int32_t>& ids) {
+  const int parts = static_cast<int>(bounds.size()) - 1;
+  chain.Start(job, 0, bounds, ids, EveryLogprob(loaded));
+  WholeRun whole;
+  whole.token = chain.member(parts - 1).news.AwaitFirstToken(job);
+  for (int part = 0; part < parts; ++part) {
+    const absl::Status done = chain.member(part).news.AwaitDone(job);
+    EXPECT_TRUE(done.ok()) << "part " << part << ": " << done;
+  }
+  for (int64_t layer = 0; layer < loaded.model->config().layers; ++layer) {
+    whole.kv.push_back(chain.handoff().Layer(TestChain::Lease(job), layer, static_cast<int64_t>(ids.size()),
+                                             loaded.model->attention_shape().kv_row_bytes()));
+  }
+  return whole;
+}
+
+WholeRun RunAlone(const LoadedModel& loaded, const std::vector<int32_t>& ids) {
+  const int64_t tokens = static_cast<int64_t>(ids.size());
+  TestChain chain(loaded, 1, tokens);
+  return RunWhole(loaded, chain, 1, {0, tokens}, ids);
+}
+
+void ExpectSameRun(const WholeRun& actual, const WholeRun& expected) {
+  std::map<int32_t, float> logprobs;
+  float largest = 0;
+  for (const TokenLogprobPair& pair : expected.token.logprobs) {
+    logprobs[pair.id] = pair.logprob;
+    largest = std::max(largest, std::abs(pair.logprob));
+  }
+  ASSERT_GE(logprobs.size(), 300u);  // the whole vocabulary
+  ASSERT_EQ(actual.token.logprobs.size(), expected.token.logprobs.size());
+  for (const TokenLogprobPair& pair : actual.token.logprobs) {
+    ASSERT_NEAR(pair.logprob, logprobs[pair.id], 1e-4 * largest) << "token " << pair.id;
+  }
+  const float margin = expected.token.logprobs[0].logprob - expected.token.logprobs[1].logprob;
+  EXPECT_TRUE(margin < 1e-3f || actual.token.id == expected.token.id);
+  for (size_t layer = 0; layer < expected.kv.size(); ++layer) {
+    ASSERT_EQ(actual.kv[layer].size(), expected.kv[layer].size());
+    const size_t values = expected.kv[layer].size() / sizeof(float);
+    std::vector<float> a(values), b(values);
+    std::memcpy(a.data(), actual.kv[layer].data(), values * sizeof(float));
+    std::memcpy(b.data(), expected.kv[layer].data(), values * sizeof(float));
+    float scale = 0;
+    for (float value : b) scale = std::max(scale, std::abs(value));
+    for (size_t i = 0; i < values; ++i) ASSERT_NEAR(a[i], b[i], 1e-4 * scale) << "layer " << layer << " value " << i;
+  }
 }
 
 }  // namespace runahead

@@ -114,4 +114,19 @@ class TestChain {
   std::vector<std::unique_ptr<ChainMember>> members_;
 };
 
+// What a chain made of a prompt: the first token with the logprobs of the whole vocabulary, and all KV that was handed
+// off, by layer.
+struct WholeRun {
+  Sampled token;
+  std::vector<std::string> kv;
+};
+// Logprobs of the whole vocabulary: comparing them is comparing logits.
+SamplingOptions EveryLogprob(const LoadedModel& loaded);
+// Runs a job on the chain's first members, and expects all of them to end well.
+WholeRun RunWhole(const LoadedModel& loaded, TestChain& chain, JobId job, const std::vector<int64_t>& bounds,
+                  const std::vector<int32_t>& ids);
+WholeRun RunAlone(const LoadedModel& loaded, const std::vector<int32_t>& ids);
+// The f32 rule: logits and KV within 1e-4 of the largest magnitude, the token where its margin is at least 1e-3.
+void ExpectSameRun(const WholeRun& actual, const WholeRun& expected);
+
 }  // namespace runahead

@@ -17,13 +17,6 @@ std::vector<int32_t> RandomIds(int64_t count, uint64_t seed) {
   return ids;
 }
 
-// All logprobs of the vocabulary, so that comparing them is comparing logits.
-SamplingOptions EveryLogprob() {
-  SamplingOptions sampling;
-  sampling.logprobs = 320;
-  return sampling;
-}
-
 SyntheticModel Small() {
   SyntheticModel model;
   model.layers = 4;
@@ -42,53 +35,9 @@ class StageTest : public testing::Test {
   int64_t layers() const { return loaded_.model->config().layers; }
 
   // What one worker alone makes of the prompt.
-  struct Whole {
-    Sampled token;
-    std::vector<std::string> kv;
-  };
-  Whole Alone(const std::vector<int32_t>& ids) {
-    TestChain chain(loaded_, 1, static_cast<int64_t>(ids.size()));
-    return RunOn(chain, 1, {0, static_cast<int64_t>(ids.size())}, ids);
-  }
-  Whole RunOn(TestChain& chain, JobId job, const std::vector<int64_t>& bounds, const std::vector<int32_t>& ids) {
-    const int parts = static_cast<int>(bounds.size()) - 1;
-    chain.Start(job, 0, bounds, ids, EveryLogprob());
-    Whole whole;
-    whole.token = chain.member(parts - 1).news.AwaitFirstToken(job);
-    for (int part = 0; part < parts; ++part) {
-      const absl::Status done = chain.member(part).news.AwaitDone(job);
-      EXPECT_TRUE(done.ok()) << "part " << part << ": " << done;
-    }
-    for (int64_t layer = 0; layer < layers(); ++layer) {
-      whole.kv.push_back(chain.handoff().Layer(TestChain::Lease(job), layer, ids.size(), row_bytes()));
-    }
-    return whole;
-  }
-  // The f32 rule: logits within 1e-4 of the largest magnitude, the token where its margin is 1e-3.
-  void ExpectSame(const Whole& actual, const Whole& expected) {
-    std::map<int32_t, float> logprobs;
-    float largest = 0;
-    for (const TokenLogprobPair& pair : expected.token.logprobs) {
-      logprobs[pair.id] = pair.logprob;
-      largest = std::max(largest, std::abs(pair.logprob));
-    }
-    ASSERT_EQ(logprobs.size(), 320u);
-    ASSERT_EQ(actual.token.logprobs.size(), expected.token.logprobs.size());
-    for (const TokenLogprobPair& pair : actual.token.logprobs) {
-      ASSERT_NEAR(pair.logprob, logprobs[pair.id], 1e-4 * largest) << "token " << pair.id;
-    }
-    const float margin = expected.token.logprobs[0].logprob - expected.token.logprobs[1].logprob;
-    EXPECT_TRUE(margin < 1e-3f || actual.token.id == expected.token.id);
-    for (size_t layer = 0; layer < expected.kv.size(); ++layer) {
-      ASSERT_EQ(actual.kv[layer].size(), expected.kv[layer].size());
-      const size_t values = expected.kv[layer].size() / sizeof(float);
-      std::vector<float> a(values), b(values);
-      std::memcpy(a.data(), actual.kv[layer].data(), values * sizeof(float));
-      std::memcpy(b.data(), expected.kv[layer].data(), values * sizeof(float));
-      float scale = 0;
-      for (float value : b) scale = std::max(scale, std::abs(value));
-      for (size_t i = 0; i < values; ++i) ASSERT_NEAR(a[i], b[i], 1e-4 * scale) << "layer " << layer << " value " << i;
-    }
+  WholeRun Alone(const std::vector<int32_t>& ids) { return RunAlone(loaded_, ids); }
+  WholeRun RunOn(TestChain& chain, JobId job, const std::vector<int64_t>& bounds, const std::vector<int32_t>& ids) {
+    return RunWhole(loaded_, chain, job, bounds, ids);
   }
 
   const LoadedModel loaded_;
@@ -104,32 +53,32 @@ TEST_F(StageTest, AnyPartitionGivesTheLogitsAndKvOfOneWorker) {
     SCOPED_TRACE(testing::PrintToString(bounds));
     const std::vector<int32_t> ids = RandomIds(bounds.back(), 11);
     TestChain chain(loaded_, static_cast<int>(bounds.size()) - 1, bounds.back());
-    ExpectSame(RunOn(chain, 1, bounds, ids), Alone(ids));
+    ExpectSameRun(RunOn(chain, 1, bounds, ids), Alone(ids));
     EXPECT_EQ(chain.live_edge_jobs(), 0u);
   }
 }
 
 TEST_F(StageTest, LongPromptsOnAbsurdPartitions) {
   const std::vector<int32_t> ids = RandomIds(3000, 12);
-  const Whole alone = Alone(ids);
+  const WholeRun alone = Alone(ids);
   for (const std::vector<int64_t>& bounds :
        std::vector<std::vector<int64_t>>{{0, 1, 3000}, {0, 2999, 3000}, {0, 1700, 3000}, {0, 1, 1500, 2999, 3000}}) {
     SCOPED_TRACE(testing::PrintToString(bounds));
     TestChain chain(loaded_, static_cast<int>(bounds.size()) - 1, 3000);
-    ExpectSame(RunOn(chain, 1, bounds, ids), alone);
+    ExpectSameRun(RunOn(chain, 1, bounds, ids), alone);
   }
 }
 
 TEST_F(StageTest, ARingOfThreeBuffersGivesTheSame) {
   const std::vector<int32_t> ids = RandomIds(200, 13);
   TestChain chain(loaded_, 3, 200, kMinLayerSlots);
-  ExpectSame(RunOn(chain, 1, {0, 90, 150, 200}, ids), Alone(ids));
+  ExpectSameRun(RunOn(chain, 1, {0, 90, 150, 200}, ids), Alone(ids));
 }
 
 TEST_F(StageTest, OneTokenPrompt) {
   const std::vector<int32_t> ids = {17};
   TestChain chain(loaded_, 1, 1);
-  const Whole whole = RunOn(chain, 1, {0, 1}, ids);
+  const WholeRun whole = RunOn(chain, 1, {0, 1}, ids);
   EXPECT_EQ(whole.token.logprobs.size(), 320u);
 }
 
@@ -148,16 +97,16 @@ class BytesPrefix : public PrefixSource {
 
 TEST_F(StageTest, APrefixFromElsewhereGivesTheSame) {
   const std::vector<int32_t> ids = RandomIds(160, 14);
-  const Whole alone = Alone(ids);
+  const WholeRun alone = Alone(ids);
   TestChain chain(loaded_, 2, 160);
   const std::vector<int64_t> bounds = {50, 110, 160};
-  auto head = chain.JobOf(1, 0, 0, bounds, ids, EveryLogprob(), false, absl::InfiniteFuture());
+  auto head = chain.JobOf(1, 0, 0, bounds, ids, EveryLogprob(loaded_), false, absl::InfiniteFuture());
   head.prefix = std::make_shared<BytesPrefix>(alone.kv);
   chain.member(0).stage->Start(head);
-  chain.member(1).stage->Start(chain.JobOf(1, 0, 1, bounds, ids, EveryLogprob(), false, absl::InfiniteFuture()));
-  Whole actual = alone;
+  chain.member(1).stage->Start(chain.JobOf(1, 0, 1, bounds, ids, EveryLogprob(loaded_), false, absl::InfiniteFuture()));
+  WholeRun actual = alone;
   actual.token = chain.member(1).news.AwaitFirstToken(1);
-  ExpectSame(actual, alone);
+  ExpectSameRun(actual, alone);
 }
 
 TEST_F(StageTest, FirstTokenDoesNotWaitForHandOff) {
@@ -207,12 +156,12 @@ TEST_F(StageTest, OverlappingSegmentsRunBesideEachOther) {
     std::vector<int64_t> bounds = {0};
     for (int part = 1; part <= parts; ++part) bounds.push_back(120 * part / parts);
     segments.push_back({job, first, bounds});
-    chain.Start(job, first, bounds, RandomIds(120, job), EveryLogprob());
+    chain.Start(job, first, bounds, RandomIds(120, job), EveryLogprob(loaded_));
   }
   for (const Segment& segment : segments) {
     SCOPED_TRACE(segment.job);
     const int parts = static_cast<int>(segment.bounds.size()) - 1;
-    Whole actual;
+    WholeRun actual;
     actual.token = chain.member(segment.first + parts - 1).news.AwaitFirstToken(segment.job);
     for (int part = 0; part < parts; ++part) {
       EXPECT_TRUE(chain.member(segment.first + part).news.AwaitDone(segment.job).ok());
@@ -220,7 +169,7 @@ TEST_F(StageTest, OverlappingSegmentsRunBesideEachOther) {
     for (int64_t layer = 0; layer < layers(); ++layer) {
       actual.kv.push_back(chain.handoff().Layer(TestChain::Lease(segment.job), layer, 120, row_bytes()));
     }
-    ExpectSame(actual, Alone(RandomIds(120, segment.job)));
+    ExpectSameRun(actual, Alone(RandomIds(120, segment.job)));
   }
   EXPECT_EQ(chain.live_edge_jobs(), 0u);
 }
