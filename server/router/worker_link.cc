@@ -105,7 +105,7 @@ std::shared_ptr<ControlStream> WorkerLink::OpenStream(v1::Worker::StubInterface&
       last_heard_ = clock_.Now();
       changed_.NotifyAll();
     }
-    if (!report.has_pong()) owner_.Report(index_, report);
+    owner_.Report(index_, report);
   };
   callbacks.broken = [this](absl::Status why) {
     MutexLock lock(mu_);

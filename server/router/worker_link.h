@@ -32,7 +32,8 @@ class WorkerLink {
     virtual absl::Status Admit(int index, const v1::Capabilities& capabilities) = 0;
     // The control stream is up and answered.
     virtual void Joined(std::shared_ptr<const LiveWorker> worker, std::shared_ptr<CommandSink> stream) = 0;
-    virtual void Report(int index, const v1::ControlReport& report) = 0;  // on gRPC's threads; must not block
+    // Every report, pongs too. On gRPC's threads; must not block.
+    virtual void Report(int index, const v1::ControlReport& report) = 0;
     // An attempt or a membership ended; called after every attempt, whether it was admitted or not.
     virtual void Left(int index, WorkerState state, const absl::Status& why) = 0;
   };

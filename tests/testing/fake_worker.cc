@@ -135,7 +135,6 @@ grpc::Status FakeWorker::Handle(const v1::ControlCommand& command) {
   } else if (command.has_release()) {
     leases_.erase(command.release().lease().number());
   } else if (command.has_ping()) {
-    last_ping_ = command.ping().number();
     v1::ControlReport report;
     report.mutable_pong()->set_number(command.ping().number());
     if (behaviour_.pong) Write(report);
@@ -294,10 +293,6 @@ v1::FormLine FakeWorker::AwaitLine(const std::function<bool(const v1::FormLine&)
 
 void FakeWorker::AwaitCancel(uint64_t job) {
   Await([&]() RUNAHEAD_REQUIRES(mu_) { return cancels_.contains(job); });
-}
-
-void FakeWorker::AwaitPing(uint64_t number) {
-  Await([&]() RUNAHEAD_REQUIRES(mu_) { return last_ping_ >= number; });
 }
 
 void FakeWorker::AwaitReservations(int count) {

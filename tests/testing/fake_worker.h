@@ -60,7 +60,6 @@ class FakeWorker final {
   void AwaitRouter() RUNAHEAD_EXCLUDES(mu_);  // until a router's stream is open
   v1::FormLine AwaitLine(const std::function<bool(const v1::FormLine&)>& matches) RUNAHEAD_EXCLUDES(mu_);
   void AwaitCancel(uint64_t job) RUNAHEAD_EXCLUDES(mu_);
-  void AwaitPing(uint64_t number) RUNAHEAD_EXCLUDES(mu_);
   void AwaitReservations(int count) RUNAHEAD_EXCLUDES(mu_);  // asked for, granted or not
   void AwaitLeases(size_t held) RUNAHEAD_EXCLUDES(mu_);      // until exactly so many are held
   void AwaitDecodes(int count) RUNAHEAD_EXCLUDES(mu_);       // Generate calls that have streamed their decode_until
@@ -102,7 +101,6 @@ class FakeWorker final {
   std::vector<v1::FormLine> lines_ RUNAHEAD_GUARDED_BY(mu_);
   std::set<uint64_t> cancels_ RUNAHEAD_GUARDED_BY(mu_);
   std::set<uint64_t> leases_ RUNAHEAD_GUARDED_BY(mu_);
-  uint64_t last_ping_ RUNAHEAD_GUARDED_BY(mu_) = 0;
   uint64_t next_lease_ RUNAHEAD_GUARDED_BY(mu_) = 1;
   int reservations_ RUNAHEAD_GUARDED_BY(mu_) = 0;
   int decodes_ RUNAHEAD_GUARDED_BY(mu_) = 0;

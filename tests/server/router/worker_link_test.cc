@@ -28,7 +28,11 @@ class Kept : public WorkerLink::Owner {
     joined_.push_back(worker->capabilities.incarnation());
     changed_.NotifyAll();
   }
-  void Report(int, const v1::ControlReport&) override {}
+  void Report(int, const v1::ControlReport& report) override {
+    MutexLock lock(mu_);
+    last_pong_ = report.pong().number();
+    changed_.NotifyAll();
+  }
   void Left(int, WorkerState state, const absl::Status& why) override {
     MutexLock lock(mu_);
     left_.emplace_back(state, why);
@@ -44,6 +48,10 @@ class Kept : public WorkerLink::Owner {
     while (joined_.size() < count) changed_.Wait(mu_);
     return joined_[count - 1];
   }
+  void AwaitPong(uint64_t number) {
+    MutexLock lock(mu_);
+    while (last_pong_ < number) changed_.Wait(mu_);
+  }
   std::pair<WorkerState, absl::Status> AwaitLeft(size_t count) {
     MutexLock lock(mu_);
     while (left_.size() < count) changed_.Wait(mu_);
@@ -54,6 +62,7 @@ class Kept : public WorkerLink::Owner {
   Mutex mu_;
   CondVar changed_;
   absl::Status admit_ RUNAHEAD_GUARDED_BY(mu_);
+  uint64_t last_pong_ RUNAHEAD_GUARDED_BY(mu_) = 0;
   std::vector<uint64_t> joined_ RUNAHEAD_GUARDED_BY(mu_);
   std::vector<std::pair<WorkerState, absl::Status>> left_ RUNAHEAD_GUARDED_BY(mu_);
 };
@@ -87,10 +96,10 @@ TEST(WorkerLink, AWorkerThatAnswersPingsStays) {
   FakeClock clock;
   WorkerLink link(0, {"prefill", worker.address()}, 42, owner, clock);
   owner.AwaitJoined(1);
-  for (uint64_t ping = 1; ping <= 8; ++ping) {
+  for (uint64_t ping = 1; ping <= 20; ++ping) {
     clock.AwaitWaiters(1);
     clock.Advance(kPingPeriod);
-    worker.AwaitPing(ping);
+    owner.AwaitPong(ping);
   }
   worker.DropStream();
   EXPECT_THAT(owner.AwaitLeft(1).second.message(), ::testing::Not(HasSubstr("sign of life")));
