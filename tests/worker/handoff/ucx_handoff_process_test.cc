@@ -12,8 +12,8 @@
 #include "tests/testing/fake_device.h"
 #include "tests/worker/link/host_buffer.h"
 #include "tests/worker/link/peer_process.h"
+#include "tests/worker/link/ucx_test_main.h"
 #include "worker/handoff/ucx_handoff.h"
-#include "worker/link/ucx_environment.h"
 
 namespace runahead {
 namespace {
@@ -85,9 +85,3 @@ INSTANTIATE_TEST_SUITE_P(Transports, UcxHandoffProcess, ::testing::Values("", "t
 
 }  // namespace
 }  // namespace runahead
-
-int main(int argc, char** argv) {
-  runahead::EnsureUcxEnvironment(argv);
-  ::testing::InitGoogleMock(&argc, argv);
-  return RUN_ALL_TESTS();
-}

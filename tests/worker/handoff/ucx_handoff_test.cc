@@ -2,7 +2,7 @@
 
 #include "server/base/random.h"
 #include "tests/worker/handoff/handoff_contract.h"
-#include "worker/link/ucx_environment.h"
+#include "tests/worker/link/ucx_test_main.h"
 
 namespace runahead {
 namespace {
@@ -90,9 +90,3 @@ TEST_F(UcxHandoff, ASenderThatStopsEndsWhatItHasUnderWay) {
 
 }  // namespace
 }  // namespace runahead
-
-int main(int argc, char** argv) {
-  runahead::EnsureUcxEnvironment(argv);
-  ::testing::InitGoogleMock(&argc, argv);
-  return RUN_ALL_TESTS();
-}

@@ -5,8 +5,8 @@
 
 #include "server/base/random.h"
 #include "tests/worker/link/edge_contract.h"
+#include "tests/worker/link/ucx_test_main.h"
 #include "worker/link/ucx_engine.h"
-#include "worker/link/ucx_environment.h"
 
 namespace runahead {
 namespace {
@@ -92,9 +92,3 @@ TEST(UcxEdge, MessagesForAnotherIncarnationAreIgnored) {
 
 }  // namespace
 }  // namespace runahead
-
-int main(int argc, char** argv) {
-  runahead::EnsureUcxEnvironment(argv);
-  ::testing::InitGoogleMock(&argc, argv);
-  return RUN_ALL_TESTS();
-}

@@ -7,8 +7,8 @@
 #include "server/base/random.h"
 #include "tests/worker/link/host_buffer.h"
 #include "tests/worker/link/peer_process.h"
+#include "tests/worker/link/ucx_test_main.h"
 #include "worker/link/ucx_edge.h"
-#include "worker/link/ucx_environment.h"
 
 namespace runahead {
 namespace {
@@ -106,9 +106,3 @@ INSTANTIATE_TEST_SUITE_P(Transports, UcxProcess, ::testing::Values("", "tcp"),
 
 }  // namespace
 }  // namespace runahead
-
-int main(int argc, char** argv) {
-  runahead::EnsureUcxEnvironment(argv);
-  ::testing::InitGoogleMock(&argc, argv);
-  return RUN_ALL_TESTS();
-}
