@@ -38,9 +38,19 @@ class UcxEngine::Impl {
   std::string Transport(const PeerId& id) const;
 
  private:
-  struct Op;
   class EagerPayload;
   class RendezvousPayload;
+
+  struct Peer;
+  // Something that UCX works on. Deleted by Complete.
+  struct Op {
+    Impl* engine = nullptr;
+    std::shared_ptr<Peer> peer;  // null: a receive from a peer without a connection
+    std::string header;          // with its prefix; read by UCX until the end
+    std::vector<BufferRef> buffers;
+    std::vector<ucp_dt_iov_t> pieces;
+    Done done;
+  };
 
   // One connection, from ep_create until UCX gave back all that it held.
   struct Peer {

@@ -1,0 +1,161 @@
+// Connections of the engine: made, answered, watched, ended.
+#include <utility>
+#include <vector>
+
+#include "absl/strings/str_cat.h"
+#include "absl/time/clock.h"
+#include "server/base/logging.h"
+#include "worker/link/ucx_engine_impl.h"
+
+namespace runahead {
+namespace {
+
+// UCX watches a connection once it is made, and over shared memory nobody watches the making. A living peer's progress
+// thread answers in milliseconds.
+constexpr absl::Duration kAnswer = absl::Seconds(2);
+// A goodbye that cannot leave in this time would not be read either.
+constexpr absl::Duration kFarewell = absl::Milliseconds(50);
+// After a close by force UCX completes everything at its next turns, but for sends that wait for an answer of a peer
+// that died with its shared-memory queue full (seen with 1.13, whose flush of that queue never ends). In this time all
+// that the peer had sent is taken in; after it nothing can touch the buffers any more.
+constexpr absl::Duration kGiveUp = absl::Milliseconds(250);
+
+}  // namespace
+
+absl::StatusOr<std::shared_ptr<UcxEngine::Impl::Peer>> UcxEngine::Impl::Reach(const PeerId& id) {
+  if (stopping_) return absl::UnavailableError("the link has stopped");
+  if (const auto found = peers_.find(id.incarnation); found != peers_.end()) {
+    if (found->second->id.address == id.address) return found->second;
+    return absl::InvalidArgumentError(
+        absl::StrCat("incarnation ", id.incarnation, " is known at another link address"));
+  }
+  auto peer = std::make_shared<Peer>();
+  peer->engine = this;
+  peer->id = id;
+  RUNAHEAD_ASSIGN_OR_RETURN(peer->endpoint, context_->Connect(id.address, &Impl::OnEndpointError, peer.get()));
+  peers_.emplace(id.incarnation, peer);
+  peer->answer_by = absl::Now() + kAnswer;
+  ++unanswered_;
+  SendTo(peer, UcxKind::kHello, self_.address, ConstBufferRef(), [](const absl::Status&) {});
+  if (peer->dying) return absl::UnavailableError("the peer is gone");
+  return peer;
+}
+
+void UcxEngine::Impl::HandleOwn(UcxKind kind, const PeerId& from) {
+  const auto peer = peers_.find(from.incarnation);
+  if (kind == UcxKind::kGoodbye && peer != peers_.end()) {
+    Post([this, dead = peer->second] {
+      Kill(dead, absl::UnavailableError("the peer closed the connection"), /*say_goodbye=*/false);
+    });
+  } else if (kind == UcxKind::kHello) {
+    // Connecting back makes this side hear of the other's death too.
+    Post([this, from] { Send(from, UcxKind::kHelloAnswer, "", ConstBufferRef(), [](const absl::Status&) {}); });
+  }
+}
+
+void UcxEngine::Impl::Answered(Peer& peer) {
+  if (std::exchange(peer.answered, true)) return;
+  --unanswered_;
+  Post([this, id = peer.id] {
+    if (const std::string transport = Transport(id); !transport.empty()) {
+      LogInfo("link", "connected to incarnation ", id.incarnation, " over ", transport);
+    }
+  });
+}
+
+void UcxEngine::Impl::CheckAnswers() {
+  if (unanswered_ == 0) return;
+  const absl::Time now = absl::Now();
+  std::vector<std::shared_ptr<Peer>> silent;
+  for (const auto& [incarnation, peer] : peers_) {
+    if (!peer->answered && now >= peer->answer_by) silent.push_back(peer);
+  }
+  for (const auto& peer : silent) Kill(peer, absl::UnavailableError("the peer did not answer"), /*say_goodbye=*/false);
+}
+
+void UcxEngine::Impl::OnEndpointError(void* arg, ucp_ep_h, ucs_status_t status) {
+  auto* peer = static_cast<Peer*>(arg);
+  Impl* engine = peer->engine;
+  const auto found = engine->peers_.find(peer->id.incarnation);
+  if (found == engine->peers_.end() || found->second.get() != peer) return;  // dying already
+  engine->Post([engine, dead = found->second, status] {
+    engine->Kill(dead, UcxStatus(status, "the peer is gone"), /*say_goodbye=*/false);
+  });
+}
+
+void UcxEngine::Impl::Kill(const std::shared_ptr<Peer>& peer, const absl::Status& why, bool say_goodbye) {
+  if (std::exchange(peer->dying, true)) return;
+  LogInfo("link", "connection to incarnation ", peer->id.incarnation, " ends: ", why.message());
+  peers_.erase(peer->id.incarnation);
+  if (!peer->answered) --unanswered_;
+  dying_.push_back(peer);
+  for (const Done& on_death : std::exchange(peer->on_death, {})) on_death(why);
+  peer->give_up_at = absl::Now() + kGiveUp;
+  if (!say_goodbye) return;
+  peer->farewell = true;
+  peer->farewell_until = absl::Now() + kFarewell;
+  SendTo(peer, UcxKind::kGoodbye, "", ConstBufferRef(),
+         [raw = peer.get()](const absl::Status&) { raw->farewell = false; });
+}
+
+void UcxEngine::Impl::AdvanceDying() {
+  for (size_t i = 0; i < dying_.size();) {
+    const std::shared_ptr<Peer> peer = dying_[i];
+    if (!Settle(peer)) {
+      ++i;
+      continue;
+    }
+    dying_.erase(dying_.begin() + static_cast<std::ptrdiff_t>(i));
+    for (const EventSource& closed : peer->closed) closed.Fire(absl::OkStatus());
+  }
+}
+
+bool UcxEngine::Impl::Settle(const std::shared_ptr<Peer>& peer) {
+  const absl::Time now = absl::Now();
+  if (!peer->close_started) {
+    if (peer->farewell && now < peer->farewell_until) return false;
+    ucp_request_param_t param{};
+    param.op_attr_mask = UCP_OP_ATTR_FIELD_FLAGS;
+    param.flags = UCP_EP_CLOSE_FLAG_FORCE;
+    peer->close_started = true;
+    const ucs_status_ptr_t request = ucp_ep_close_nbx(peer->endpoint, &param);
+    if (UCS_PTR_IS_PTR(request)) peer->close_request = request;
+  }
+  if (peer->close_request != nullptr && ucp_request_check_status(peer->close_request) != UCS_INPROGRESS) {
+    ucp_request_free(peer->close_request);
+    peer->close_request = nullptr;
+  }
+  if (peer->close_request == nullptr && peer->ops.empty()) return true;
+  if (now < peer->give_up_at) return false;
+  LogInfo("link", "UCX left ", peer->ops.size(), " transfers of a closed connection open; they are taken back");
+  abandoned_.push_back(peer);
+  for (Op* op : peer->ops) {
+    op->buffers.clear();
+    if (op->done) std::exchange(op->done, nullptr)(absl::UnavailableError("the peer is gone"));
+  }
+  return true;
+}
+
+void UcxEngine::Impl::Close(const PeerId& id, const EventSource& closed) {
+  for (const auto& peer : dying_) {
+    if (peer->id == id) {
+      peer->closed.push_back(closed);
+      return;
+    }
+  }
+  const auto found = peers_.find(id.incarnation);
+  if (found == peers_.end()) {
+    closed.Fire(absl::OkStatus());
+    return;
+  }
+  const std::shared_ptr<Peer> peer = found->second;
+  peer->closed.push_back(closed);
+  Kill(peer, absl::UnavailableError("the connection was closed here"), /*say_goodbye=*/true);
+}
+
+std::string UcxEngine::Impl::Transport(const PeerId& id) const {
+  const auto found = peers_.find(id.incarnation);
+  return found == peers_.end() ? "" : DescribeEndpoint(found->second->endpoint);
+}
+
+}  // namespace runahead
