@@ -67,9 +67,8 @@ absl::StatusOr<ModelConfig> ReadLlamaConfig(const GgufFile& file) {
     RUNAHEAD_ASSIGN_OR_RETURN(const double base, file.GetFloat("llama.rope.freq_base"));
     config.rope_base = static_cast<float>(base);
   }
-  if (!(config.norm_eps >= 0) || !(config.rope_base > 0) || std::isinf(config.rope_base)) {
-    return Refuse(file, "llama.rope.freq_base", "the base must be positive and the norm's epsilon not negative");
-  }
+  if (config.norm_eps < 0) return Refuse(file, "llama.attention.layer_norm_rms_epsilon", "must not be negative");
+  if (config.rope_base <= 0) return Refuse(file, "llama.rope.freq_base", "must be positive");
   if (config.heads % config.kv_heads != 0) {
     return Refuse(file, "llama.attention.head_count_kv",
                   absl::StrCat(config.kv_heads, " does not divide the ", config.heads, " heads"));

@@ -109,16 +109,6 @@ INSTANTIATE_TEST_SUITE_P(Shapes, LlamaTest,
                                          Case{"f16", Make(4, 2, 16, GgufType::kF16, false)}),
                          [](const auto& info) { return std::string(info.param.name); });
 
-TEST(LlamaConfig, RefusesWhatThePassCannotRun) {
-  SyntheticModel model;
-  const auto file = GgufFile::Open(WriteSynthetic(model, "config"));
-  ASSERT_TRUE(file.ok());
-  const auto config = ReadModelConfig(**file);
-  ASSERT_TRUE(config.ok()) << config.status();
-  EXPECT_EQ(config->kv_heads, model.kv_heads);
-  EXPECT_EQ(config->context_length, model.context_length);
-}
-
 TEST(LlamaForward, RefusesRowsOutsideVocabularyAndContext) {
   const LoadedModel loaded = LoadForTest(WriteSynthetic({}, "bounds"), DType::kF32, 1);
   const std::unique_ptr<Stream> stream = loaded.device->NewStream("test");
