@@ -43,9 +43,12 @@ void ControlStream::OnWriteDone(bool /*ok*/) {
 }
 
 void ControlStream::OnDone(const grpc::Status& status) {
-  const std::shared_ptr<ControlStream> last = std::move(itself_);
   const absl::Status why = FromGrpcStatus(status);
-  callbacks_.broken(why.ok() ? absl::UnavailableError("the worker closed the control stream") : why);
+  const std::function<void(absl::Status)> broken = callbacks_.broken;
+  // Not the last reference: see Open. With it would go the context, the channel, and, where that is the process's last
+  // one, gRPC's callback queue: it would wait for this very thread, which runs on it, and be freed under it.
+  itself_.reset();
+  broken(why.ok() ? absl::UnavailableError("the worker closed the control stream") : why);
 }
 
 }  // namespace runahead

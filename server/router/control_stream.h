@@ -14,7 +14,7 @@
 
 namespace runahead {
 
-// Thread-safe. Lives, by holding itself, until gRPC is done with it.
+// Thread-safe.
 class ControlStream final : public grpc::ClientBidiReactor<v1::ControlCommand, v1::ControlReport>, public CommandSink {
  public:
   // Both are called on gRPC's threads and must not block. `broken` is called once, last, with a status that is not OK.
@@ -23,7 +23,8 @@ class ControlStream final : public grpc::ClientBidiReactor<v1::ControlCommand, v
     std::function<void(absl::Status)> broken;
   };
 
-  // `stub` must live until `broken` has been called.
+  // `stub` must live until `broken` has been called, and so must what is returned: it may not be given up on a thread
+  // of gRPC's.
   static std::shared_ptr<ControlStream> Open(v1::Worker::StubInterface& stub, Callbacks callbacks);
 
   void Write(v1::ControlCommand command) override RUNAHEAD_EXCLUDES(mu_);
@@ -41,7 +42,7 @@ class ControlStream final : public grpc::ClientBidiReactor<v1::ControlCommand, v
   grpc::ClientContext context_;
   const Callbacks callbacks_;
   v1::ControlReport report_;               // of the read in flight
-  std::shared_ptr<ControlStream> itself_;  // until OnDone
+  std::shared_ptr<ControlStream> itself_;  // until OnDone: gRPC holds plain pointers
   Mutex mu_;
   std::deque<v1::ControlCommand> queue_ RUNAHEAD_GUARDED_BY(mu_);  // the front one is being written
   bool open_ RUNAHEAD_GUARDED_BY(mu_) = true;
