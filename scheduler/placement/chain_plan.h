@@ -16,9 +16,10 @@ namespace runahead {
 // Jobs that a worker may have unfinished: the one it computes and the one whose KV already flows in.
 inline constexpr int kMaxUnfinishedJobs = 2;
 
-// One more worker of the chain for every so many tokens of the prompt. Below about this length a part's matrix products
-// no longer fill the GEMM's row blocks (256), so that another worker adds hops and takes little work away.
-inline constexpr int64_t kTokensPerWorker = 256;
+// One more worker of the chain for every so many tokens of the prompt. Below about this length reading the weights is
+// what a part costs, so that another worker adds hops and takes little away. Until widths are chosen by measured
+// tables.
+inline constexpr int64_t kTokensPerWorker = 16;
 
 enum class ChainSchedule {
   kKvr,      // KV-Runahead, parts from the table

@@ -25,15 +25,17 @@ ChainRequest Prompt(int64_t tokens) {
 TEST(PlanChain, GivesShortPromptsToOneWorkerAndLongOnesToMany) {
   const std::vector<WorkerView> line = Line("0000");
   EXPECT_THAT(PlanChain(Prompt(1), PartitionTable(), line)->parts, ElementsAre(1));
-  EXPECT_THAT(PlanChain(Prompt(511), PartitionTable(), line)->parts, ElementsAre(511));
-  EXPECT_THAT(PlanChain(Prompt(512), PartitionTable(), line)->parts, ElementsAre(256, 256));
+  EXPECT_THAT(PlanChain(Prompt(2 * kTokensPerWorker - 1), PartitionTable(), line)->parts,
+              ElementsAre(2 * kTokensPerWorker - 1));
+  EXPECT_THAT(PlanChain(Prompt(2 * kTokensPerWorker), PartitionTable(), line)->parts,
+              ElementsAre(kTokensPerWorker, kTokensPerWorker));
   EXPECT_THAT(PlanChain(Prompt(100001), PartitionTable(), line)->parts, ElementsAre(25001, 25000, 25000, 25000));
 }
 
 TEST(PlanChain, TakesTheLeastLoadedSegmentAndThenTheFirst) {
-  EXPECT_EQ(PlanChain(Prompt(100), PartitionTable(), Line("1101"))->first, 2u);
-  EXPECT_EQ(PlanChain(Prompt(512), PartitionTable(), Line("1100"))->first, 2u);
-  EXPECT_EQ(PlanChain(Prompt(512), PartitionTable(), Line("0000"))->first, 0u);
+  EXPECT_EQ(PlanChain(Prompt(kTokensPerWorker), PartitionTable(), Line("1101"))->first, 2u);
+  EXPECT_EQ(PlanChain(Prompt(2 * kTokensPerWorker), PartitionTable(), Line("1100"))->first, 2u);
+  EXPECT_EQ(PlanChain(Prompt(2 * kTokensPerWorker), PartitionTable(), Line("0000"))->first, 0u);
 }
 
 TEST(PlanChain, NeverCrossesAWorkerThatIsDeadOrFull) {
