@@ -3,6 +3,8 @@
 #include <unistd.h>
 
 #include <CLI/CLI.hpp>
+#include <cstdio>
+#include <iostream>
 #include <string>
 
 #include "absl/strings/str_cat.h"
@@ -39,5 +41,11 @@ int main(int argc, char** argv) {
   } catch (const CLI::ParseError& error) {
     return app.exit(error) == 0 ? runahead::kDone : runahead::kWrongUsage;
   }
-  return command();
+  const int code = command();
+  std::cout.flush();
+  if (std::fflush(stdout) != 0 || !std::cout) {
+    std::cerr << "runahead: the output could not be written\n";
+    return code == runahead::kDone ? runahead::kFailed : code;
+  }
+  return code;
 }

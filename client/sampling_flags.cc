@@ -2,6 +2,8 @@
 
 #include <CLI/CLI.hpp>
 
+#include "absl/strings/numbers.h"
+
 namespace runahead {
 
 void AddRepeated(CLI::App& app, const std::string& name, std::vector<std::string>* values, const std::string& help,
@@ -31,7 +33,12 @@ void SamplingFlags::AddTo(CLI::App& app) {
       ->type_name("R");
   app.add_option("--frequency-penalty", frequency_penalty, "The same for each time that they stand there (default: 0)")
       ->type_name("R");
-  app.add_option("--seed", seed, "Makes draws repeatable (default: the router draws one)")->type_name("N");
+  app.add_option("--seed", seed, "Makes draws repeatable (default: the router draws one)")
+      ->type_name("N")
+      ->check([](const std::string& text) {
+        uint64_t value = 0;  // CLI11 alone would wrap what is negative or too large
+        return absl::SimpleAtoi(text, &value) ? std::string() : text + " is not a whole number from 0 to 2^64 - 1";
+      });
   AddRepeated(app, "--stop", &stop, "End the output before this text; may be repeated", "TEXT");
   app.add_option("--stop-id", stop_ids, "End the output at this token id; may be repeated")
       ->allow_extra_args(false)

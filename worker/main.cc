@@ -1,7 +1,10 @@
 // runahead-worker: one prefill or decode worker (or both in one process).
 #include <atomic>
+#include <cstdlib>
 #include <string>
 
+#include "absl/strings/match.h"
+#include "server/base/address.h"
 #include "server/base/config_flags.h"
 #include "server/base/logging.h"
 #include "server/base/process.h"
@@ -21,6 +24,11 @@ int main(int argc, char** argv) {
     return *exit_code;
   }
   if (options.name.empty()) options.name = options.role;
+  // A worker that serves loopback only must not be reachable over its links from elsewhere either.
+  const auto listen = runahead::ParseHostPort(options.process.listen);
+  if (listen.ok() && (listen->host == "localhost" || listen->host == "::1" || absl::StartsWith(listen->host, "127."))) {
+    setenv("UCX_NET_DEVICES", "lo", /*overwrite=*/0);
+  }
   runahead::EnsureUcxEnvironment(argv);
   runahead::StopSignal stop;
   runahead::InitLogging(options.name, options.process.level());

@@ -65,7 +65,7 @@ absl::StatusOr<std::unique_ptr<PrefillRole>> PrefillRole::Create(const WorkerOpt
 
   PrefillStageOptions stage;
   stage.memory_bytes = static_cast<size_t>(options.prefill_memory > 0 ? options.prefill_memory : DefaultMemory(*model));
-  metrics.SetBufferBytes(static_cast<int64_t>(stage.memory_bytes));
+  stage.on_memory = [&metrics](int64_t bytes) { metrics.SetBufferBytes(bytes); };
   RUNAHEAD_ASSIGN_OR_RETURN(
       role->stage_, PrefillStage::Create(stage, device, std::move(model), *role->metered_sender_, *role->control_));
   return role;

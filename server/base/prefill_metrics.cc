@@ -23,8 +23,6 @@ PrefillMetrics::PrefillMetrics(MetricRegistry& registry)
                                      "From a slice of KV being ready to the decode worker's acknowledgement",
                                      TtftBuckets())),
       tokens_(registry.AddCounter("runahead_prefill_tokens_total", "Prompt tokens computed here")),
-      imbalance_(registry.AddGauge("runahead_prefill_imbalance_ratio",
-                                   "Longest over mean compute time of the last chain, 1 is balanced")),
       buffer_bytes_(registry.AddGauge("runahead_prefill_buffer_bytes", "Memory held by layer buffers")) {
   for (int position = 0; position < kMaxChainWidth; ++position) {
     const MetricLabels labels = {{"position", absl::StrCat(position)}};
@@ -69,10 +67,6 @@ void PrefillMetrics::CountHandoffBytes(HandoffKind kind, int64_t bytes) {
 
 void PrefillMetrics::CountHandoffRetry(HandoffRetry cause) {
   handoff_retries_[static_cast<int>(cause)]->Increment();
-}
-
-void PrefillMetrics::SetImbalance(double ratio) {
-  imbalance_.Set(ratio);
 }
 
 void PrefillMetrics::SetBufferBytes(int64_t bytes) {

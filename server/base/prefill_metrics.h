@@ -30,8 +30,6 @@ class PrefillMetrics {
   void CountHandoffBytes(HandoffKind kind, int64_t bytes);
   void CountHandoffRetry(HandoffRetry cause);
 
-  // Longest over mean compute time of the last chain that this worker was the tail of; 1 is balanced.
-  void SetImbalance(double ratio);
   void SetBufferBytes(int64_t bytes);
 
  private:
@@ -42,7 +40,6 @@ class PrefillMetrics {
   Counter& tokens_;
   std::array<Counter*, kHandoffKinds> handoff_bytes_;
   std::array<Counter*, kHandoffRetries> handoff_retries_;
-  Gauge& imbalance_;
   Gauge& buffer_bytes_;
 };
 

@@ -14,17 +14,17 @@ namespace {
 // For answers that take no work: a worker that is slower hangs, and its link will notice.
 constexpr absl::Duration kAnswerTimeout = absl::Seconds(3);
 
-absl::StatusOr<v1::LeaseId> Ask(const LiveWorker& worker, const DecodeLease::Need& need, CancelToken& cancel) {
+// Not ended by a cancel, and what it brings is kept until it is released: a lease whose answer nobody read would hold
+// its memory until it expires.
+absl::StatusOr<v1::LeaseId> Ask(const LiveWorker& worker, const DecodeLease::Need& need) {
   v1::ReserveRequest request;
   request.set_request_id(need.request_id);
   request.set_prompt_tokens(need.prompt_tokens);
   request.set_total_tokens(need.total_tokens);
   grpc::ClientContext context;
   SetTimeout(context, kAnswerTimeout);
-  const CancelToken::Subscription cancelled = cancel.OnCancel([&context] { context.TryCancel(); });
   v1::ReserveReply reply;
   const absl::Status status = FromGrpcStatus(worker.decode->Reserve(&context, request, &reply));
-  RUNAHEAD_RETURN_IF_ERROR(cancel.status());
   if (absl::IsDeadlineExceeded(status)) return absl::UnavailableError("no answer to Reserve");
   RUNAHEAD_RETURN_IF_ERROR(status);
   return reply.lease();
@@ -37,9 +37,11 @@ absl::StatusOr<std::unique_ptr<DecodeLease>> DecodeLease::Reserve(const Need& ne
   RUNAHEAD_ASSIGN_OR_RETURN(const auto workers, fleet.RankDecode(need.total_tokens));
   absl::Status refused;
   for (const std::shared_ptr<const LiveWorker>& worker : workers) {
-    const absl::StatusOr<v1::LeaseId> lease = Ask(*worker, need, cancel);
+    const absl::StatusOr<v1::LeaseId> lease = Ask(*worker, need);
     if (lease.ok()) {
-      return std::unique_ptr<DecodeLease>(new DecodeLease(fleet, sequencer, worker, *lease, need.total_tokens));
+      std::unique_ptr<DecodeLease> held(new DecodeLease(fleet, sequencer, worker, *lease, need.total_tokens));
+      RUNAHEAD_RETURN_IF_ERROR(cancel.status());
+      return held;
     }
     RUNAHEAD_RETURN_IF_ERROR(cancel.status());
     // One that is full now is worth waiting for, whatever the others say.

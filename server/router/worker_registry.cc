@@ -8,6 +8,12 @@
 #include "server/base/random.h"
 
 namespace runahead {
+namespace {
+
+// A worker is told of each loss at once; the list only has to outlast losses that come together.
+constexpr size_t kLostRemembered = 64;
+
+}  // namespace
 
 WorkerRegistry::WorkerRegistry(Fleet& fleet, Sequencer& sequencer, const ModelInfo& model, Clock& clock)
     : fleet_(fleet), sequencer_(sequencer), model_(model), last_logged_(fleet.workers().size()) {
@@ -50,6 +56,8 @@ void WorkerRegistry::Left(int index, WorkerState state, const absl::Status& why)
     MutexLock lock(mu_);
     if (const auto found = members_.find(index); found != members_.end()) {
       live = found->second.live;
+      if (live != nullptr) lost_.push_back(live->capabilities.incarnation());
+      if (lost_.size() > kLostRemembered) lost_.pop_front();
       members_.erase(found);
     }
     fleet_.SetNotReady(index, state, std::string(why.message()));
@@ -83,6 +91,7 @@ void WorkerRegistry::FormLine(std::optional<int> newcomer) {
     v1::FormLine neighbours;
     if (const v1::Capabilities* peer = address(i - 1)) fill(*peer, *neighbours.mutable_predecessor());
     if (const v1::Capabilities* peer = address(i + 1)) fill(*peer, *neighbours.mutable_successor());
+    neighbours.mutable_lost()->Add(lost_.begin(), lost_.end());
     v1::FormLine& told = members_[index].neighbours;
     if (index != newcomer && told.SerializeAsString() == neighbours.SerializeAsString()) continue;
     told = neighbours;

@@ -1,6 +1,7 @@
 // All workers of the list: keeps a link to each, joins those that agree, and forms the line of prefill workers.
 #pragma once
 
+#include <deque>
 #include <map>
 #include <memory>
 #include <optional>
@@ -43,6 +44,7 @@ class WorkerRegistry final : private WorkerLink::Owner {
   const ModelInfo model_;
   Mutex mu_;
   std::map<int, Member> members_ RUNAHEAD_GUARDED_BY(mu_);  // by worker index
+  std::deque<uint64_t> lost_ RUNAHEAD_GUARDED_BY(mu_);      // incarnations, the latest last
   std::vector<std::string> last_logged_ RUNAHEAD_GUARDED_BY(mu_);
   std::vector<std::unique_ptr<WorkerLink>> links_;
 };

@@ -147,5 +147,37 @@ TEST_F(FaultsTest, OthersOnTheSameEdgesAreUnharmedByACancel) {
   cluster_.ExpectAllFree();
 }
 
+TEST_F(FaultsTest, TheRouterKilled) {
+  ASSERT_TRUE(cluster_.GenerateEventually(ShortPrompt(2)).status.ok());
+  Running running;
+  Run(running, LongPrompt());
+  AwaitMidPrefill();
+  kill(cluster_.pid("router"), SIGKILL);
+  running.thread.join();
+  EXPECT_EQ(running.answer.status.error_code(), grpc::StatusCode::UNAVAILABLE) << running.answer.status.error_message();
+  // The next router takes over the same workers, and the edges between them.
+  const Answer both = cluster_.GenerateEventually(ShortPrompt(2));
+  EXPECT_TRUE(both.status.ok()) << both.status.error_message();
+  EXPECT_EQ(both.started.plan().workers_size(), 2);
+}
+
+TEST(LineTest, NeighboursMeetAgainWhenTheWorkerBetweenThemComesAndGoes) {
+  LocalCluster cluster(WriteSynthetic(Model(), "line"),
+                       {"--prefill", "3", "--decode", "1", "--dtype", "f32", "--experiments"});
+  const auto with_width = [](int width) {
+    v1::GenerateRequest request = RequestOf(SyntheticIds(30, 2), 4);
+    request.mutable_experiment()->set_width(width);
+    return request;
+  };
+  const Answer whole = cluster.GenerateEventually(with_width(3));
+  ASSERT_TRUE(whole.status.ok()) << whole.status.error_message();
+  kill(cluster.pid("prefill-1"), SIGKILL);
+  // Back on its old port as another incarnation: all three again, with the same tokens.
+  const Answer again = cluster.GenerateEventually(with_width(3));
+  EXPECT_TRUE(again.status.ok()) << again.status.error_message();
+  EXPECT_EQ(again.ids, whole.ids);
+  cluster.ExpectAllFree();
+}
+
 }  // namespace
 }  // namespace runahead

@@ -106,11 +106,15 @@ Answer LocalCluster::GenerateEventually(const v1::GenerateRequest& request) {
 }
 
 void LocalCluster::ExpectAllFree() {
+  constexpr absl::Duration kBeforeExpiry = absl::Seconds(15);
   for (const auto& [name, address] : metrics_) {
-    if (!absl::StartsWith(name, "decode")) continue;
-    EXPECT_TRUE(Eventually([&, process = name] { return Metric(process, "runahead_kv_leases") == 0; })) << name;
+    const bool decode = absl::StartsWith(name, "decode"), prefill = absl::StartsWith(name, "prefill");
+    if (!decode && !prefill) continue;
+    const char* const held = decode ? "runahead_kv_leases" : "runahead_prefill_buffer_bytes";
+    EXPECT_TRUE(Eventually([&, process = name] { return Metric(process, held) == 0; }, kBeforeExpiry)) << name;
+    EXPECT_TRUE(!decode || Metric(name, "runahead_kv_leases_expired_total") == 0) << name;
   }
-  EXPECT_TRUE(Eventually([&] { return Metric("router", "runahead_requests_in_flight") == 0; }));
+  EXPECT_TRUE(Eventually([&] { return Metric("router", "runahead_requests_in_flight") == 0; }, kBeforeExpiry));
 }
 
 bool Eventually(const std::function<bool()>& is_true, absl::Duration patience) {

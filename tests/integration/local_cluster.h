@@ -41,7 +41,7 @@ class LocalCluster {
                   const std::function<void(size_t)>& on_token = nullptr);
   // Asks until an answer comes: for what must work again some time after a fault.
   Answer GenerateEventually(const v1::GenerateRequest& request);
-  // Decode holds no lease and prefill no job any more.
+  // Decode holds no lease and prefill no memory any more, long before a lease would expire by itself.
   void ExpectAllFree();
 
   static constexpr absl::Duration kPatience = absl::Seconds(60);

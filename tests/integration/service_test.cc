@@ -110,6 +110,9 @@ TEST_F(ServiceTest, SixteenAtOnceGiveWhatEachGivesAlone) {
     EXPECT_TRUE(together[i].status.ok()) << together[i].status.error_message();
     EXPECT_EQ(together[i].ids, alone[i]) << "request " << i;
   }
+  // Some steps ran eight or more of them.
+  const double steps = cluster_->Metric("decode-0", "runahead_decode_batch_size_count");
+  EXPECT_LT(cluster_->Metric("decode-0", "runahead_decode_batch_size_bucket{le=\"4\"}"), steps);
 }
 
 TEST_F(ServiceTest, SamplingIsRepeatableWithASeedAndTheSeedIsReturned) {
@@ -139,6 +142,20 @@ TEST_F(ServiceTest, AClientThatGoesAwayFreesEverything) {
     if (tokens >= 5) context.TryCancel();
   });
   EXPECT_EQ(answer.status.error_code(), grpc::StatusCode::CANCELLED);
+}
+
+TEST_F(ServiceTest, ClientsThatGoAwayAtOnceLeaveNoLease) {
+  std::vector<std::thread> clients;
+  for (int i = 0; i < 8; ++i) {
+    clients.emplace_back([i] {
+      for (int j = 0; j < 12; ++j) {
+        grpc::ClientContext context;
+        context.set_deadline(std::chrono::system_clock::now() + std::chrono::microseconds(300 * (i + j)));
+        cluster_->Generate(RequestOf(SyntheticIds(20, i), 50), &context);
+      }
+    });
+  }
+  for (std::thread& client : clients) client.join();
 }
 
 TEST_F(ServiceTest, BadInputNamesTheFieldAndTheNextRequestWorks) {

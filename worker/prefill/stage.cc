@@ -128,7 +128,13 @@ int PrefillStage::TakeMemory() {
   while (half_taken_[0] && half_taken_[1]) changed_.Wait(mu_);
   const int half = half_taken_[0] ? 1 : 0;
   half_taken_[half] = true;
+  ReportMemory();
   return half;
+}
+
+void PrefillStage::ReportMemory() {
+  if (!options_.on_memory) return;
+  options_.on_memory((half_taken_[0] + half_taken_[1]) * static_cast<int64_t>(options_.memory_bytes / 2));
 }
 
 void PrefillStage::Run(const std::shared_ptr<Running>& running) {
@@ -199,6 +205,7 @@ void PrefillStage::Done(const std::shared_ptr<Running>& running, const absl::Sta
   observer_.OnDone(running->job, result, running->times);
   MutexLock lock(mu_);
   half_taken_[running->half] = false;
+  ReportMemory();
   jobs_.erase(running->job.id);
   changed_.NotifyAll();
 }

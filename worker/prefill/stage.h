@@ -3,6 +3,7 @@
 
 #include <cstdint>
 #include <deque>
+#include <functional>
 #include <memory>
 #include <thread>
 
@@ -30,6 +31,7 @@ class PrefillObserver {
 struct PrefillStageOptions {
   size_t memory_bytes = 0;     // layer buffers of two jobs: one computes while the other's last transfers end
   TraceSink* trace = nullptr;  // outlives the stage
+  std::function<void(int64_t)> on_memory = {};  // bytes held by jobs now; any thread, short
 };
 
 // Thread-safe. One thread runs the passes; a job whose pass is over waits for its acknowledgements beside the next job.
@@ -62,6 +64,7 @@ class PrefillStage {
   void Settle(const std::shared_ptr<Running>& running, const absl::Status& computed);
   void Done(const std::shared_ptr<Running>& running, const absl::Status& status) RUNAHEAD_EXCLUDES(mu_);
   int TakeMemory() RUNAHEAD_EXCLUDES(mu_);
+  void ReportMemory() RUNAHEAD_REQUIRES(mu_);
   static void DropEdges(const PrefillJob& job, HandoffSender& handoff);
 
   const PrefillStageOptions options_;

@@ -18,33 +18,35 @@ void PrefillControl::Bind(PrefillStage* stage, std::function<void(v1::ControlRep
 }
 
 void PrefillControl::OnFormLine(const v1::FormLine& line) {
-  Meet(predecessor_, line.has_predecessor(), line.predecessor(), "predecessor");
-  Meet(successor_, line.has_successor(), line.successor(), "successor");
+  for (const uint64_t lost : line.lost()) {
+    const auto found = known_.find(lost);
+    if (found == known_.end()) continue;
+    edges_.Close(found->second.first);
+    known_.erase(found);
+  }
+  absl::erase_if(known_, [](const auto& known) { return !known.second.second->Health().ok(); });
+  predecessor_ = line.has_predecessor() ? EdgeTo(line.predecessor(), "predecessor") : nullptr;
+  successor_ = line.has_successor() ? EdgeTo(line.successor(), "successor") : nullptr;
 }
 
-// A neighbour that changed is another peer: the old edge is closed, which ends what it carried.
-void PrefillControl::Meet(std::optional<Neighbour>& neighbour, bool present, const v1::PeerAddress& address,
-                          const char* what) {
+std::shared_ptr<Edge> PrefillControl::EdgeTo(const v1::PeerAddress& address, const char* what) {
   const PeerId peer{address.link_address(), address.incarnation()};
-  const bool same = neighbour.has_value() && present && neighbour->peer == peer;
-  if (same && neighbour->edge != nullptr && neighbour->edge->Health().ok()) return;
-  if (neighbour.has_value()) edges_.Close(neighbour->peer);
-  neighbour.reset();
-  if (!present) return;
+  LogInfo("line", what, " is ", address.name());
+  if (const auto found = known_.find(peer.incarnation); found != known_.end()) return found->second.second;
   auto edge = edges_.Open(peer);
-  if (edge.ok()) {
-    LogInfo("line", what, " is ", address.name());
-  } else {
+  if (!edge.ok()) {
     LogWarning("line", "no edge to ", what, " ", address.name(), ": ", edge.status().ToString());
+    return nullptr;
   }
-  neighbour = Neighbour{peer, nullptr};
-  if (edge.ok()) neighbour->edge = MeterEdge(*edge, std::make_shared<LinkMetrics>(registry_, address.name()));
+  auto metered = MeterEdge(*edge, std::make_shared<LinkMetrics>(registry_, address.name()));
+  known_.emplace(peer.incarnation, std::make_pair(peer, metered));
+  return metered;
 }
 
 void PrefillControl::OnStart(const v1::StartJob& start) {
   PrefillJob job = JobFromProto(start, absl::Now());
-  if (job.part > 0 && predecessor_.has_value()) job.predecessor = predecessor_->edge;
-  if (!job.tail() && successor_.has_value()) job.successor = successor_->edge;
+  if (job.part > 0) job.predecessor = predecessor_;
+  if (!job.tail()) job.successor = successor_;
   const bool lacks_predecessor = job.part > 0 && job.predecessor == nullptr;
   const bool lacks_successor = job.part >= 0 && !job.tail() && job.successor == nullptr;
   if (lacks_predecessor || lacks_successor) {

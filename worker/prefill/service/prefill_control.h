@@ -3,8 +3,9 @@
 
 #include <functional>
 #include <memory>
-#include <optional>
+#include <utility>
 
+#include "absl/container/flat_hash_map.h"
 #include "kernels/base/mutex.h"
 #include "server/base/prefill_metrics.h"
 #include "worker/prefill/stage.h"
@@ -30,11 +31,7 @@ class PrefillControl : public ControlHandler, public PrefillObserver {
   void OnDone(const PrefillJob& job, const absl::Status& status, const JobTimes& times) override;
 
  private:
-  struct Neighbour {
-    PeerId peer;
-    std::shared_ptr<Edge> edge;  // absent when it could not be opened
-  };
-  void Meet(std::optional<Neighbour>& neighbour, bool present, const v1::PeerAddress& address, const char* what);
+  std::shared_ptr<Edge> EdgeTo(const v1::PeerAddress& address, const char* what);
   static void ReportDone(const std::function<void(v1::ControlReport)>& report, JobId job, const absl::Status& status,
                          const JobTimes& times);
 
@@ -43,7 +40,10 @@ class PrefillControl : public ControlHandler, public PrefillObserver {
   MetricRegistry& registry_;  // for what is counted by neighbour
   PrefillStage* stage_ = nullptr;
   std::function<void(v1::ControlReport)> report_;
-  std::optional<Neighbour> predecessor_, successor_;  // of the control thread
+  // Of the control thread. Edges to all who were neighbours and live, by incarnation: the line may put others between,
+  // and a router that was restarted forms it anew, one worker after the other.
+  absl::flat_hash_map<uint64_t, std::pair<PeerId, std::shared_ptr<Edge>>> known_;
+  std::shared_ptr<Edge> predecessor_, successor_;
 };
 
 }  // namespace runahead
