@@ -45,7 +45,13 @@ void EnsureUcxEnvironment(char** argv) {
   }
   if (!changed) return;
   std::fflush(nullptr);
-  execv("/proc/self/exe", argv);
+  // By its own path, for ps and top name a process after what was executed.
+  char path[4096];
+  const ssize_t length = readlink("/proc/self/exe", path, sizeof path - 1);
+  if (length > 0) {
+    path[length] = '\0';
+    execv(path, argv);
+  }
   std::fprintf(stderr, "cannot restart with UCX's environment (%s); going on without it\n", std::strerror(errno));
 }
 

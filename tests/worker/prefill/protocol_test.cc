@@ -103,6 +103,7 @@ TEST_P(ProtocolTest, EveryJobEndsAndNothingIsLeft) {
     }
   }
 
+  static const WholeRun& alone = *new WholeRun(RunAlone(loaded, ids));
   for (size_t index = 0; index < jobs.size(); ++index) {
     const Planned& job = jobs[index];
     const int parts = static_cast<int>(job.bounds.size()) - 1;
@@ -111,6 +112,14 @@ TEST_P(ProtocolTest, EveryJobEndsAndNothingIsLeft) {
       const absl::Status done = chain.member(job.first + part).news.AwaitDone(job.job);
       EXPECT_TRUE(done.ok() || cancelled[index] || hit) << "job " << job.job << " part " << part << ": " << done;
     }
+    if (cancelled[index] || hit) continue;
+    WholeRun actual = alone;  // its logprobs: this job asked for none
+    EXPECT_EQ(chain.member(job.first + parts - 1).news.AwaitFirstToken(job.job).id, alone.token.id);
+    for (size_t layer = 0; layer < alone.kv.size(); ++layer) {
+      actual.kv[layer] = chain.handoff().Layer(TestChain::Lease(job.job), static_cast<int64_t>(layer), kTokens,
+                                               loaded.model->attention_shape().kv_row_bytes());
+    }
+    ExpectSameRun(actual, alone);
   }
   chain.network().DeliverAll();
   for (int i = 0; i < kWidth; ++i) EXPECT_EQ(chain.member(i).stage->unfinished_jobs(), 0);

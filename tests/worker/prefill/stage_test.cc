@@ -79,7 +79,13 @@ TEST_F(StageTest, OneTokenPrompt) {
   const std::vector<int32_t> ids = {17};
   TestChain chain(loaded_, 1, 1);
   const WholeRun whole = RunOn(chain, 1, {0, 1}, ids);
-  EXPECT_EQ(whole.token.logprobs.size(), 320u);
+  SequenceRunner plain(loaded_, 1);
+  const std::vector<float> logits = plain.Append(ids, false, false)[0];
+  ASSERT_EQ(whole.token.logprobs.size(), logits.size());
+  for (const TokenLogprobPair& pair : whole.token.logprobs) {
+    const float behind = logits[whole.token.id] - logits[pair.id];
+    EXPECT_NEAR(whole.token.logprobs[0].logprob - pair.logprob, behind, 1e-3) << "token " << pair.id;
+  }
 }
 
 // A prefix whose KV comes from elsewhere than a worker: its bytes are those of an earlier run.
