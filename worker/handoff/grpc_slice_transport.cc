@@ -61,6 +61,7 @@ struct Item {
 class Stream final : public grpc::ClientBidiReactor<v1::HandoffRequest, v1::HandoffReply> {
  public:
   static std::shared_ptr<Stream> Open(const std::shared_ptr<grpc::Channel>& channel) {
+    ended().Clear();
     std::shared_ptr<Stream> stream(new Stream(channel));
     stream->self_ = stream;
     stream->stub_->async()->Push(&stream->context_, stream.get());
@@ -92,7 +93,7 @@ class Stream final : public grpc::ClientBidiReactor<v1::HandoffRequest, v1::Hand
   }
   void OnReadDone(bool ok) override {
     if (!ok) return Break();
-    std::optional<Ended> ended;
+    std::optional<Answered> ended;
     {
       MutexLock lock(mu_);
       answer_ = FromProto(reply_.verdict());
@@ -114,20 +115,44 @@ class Stream final : public grpc::ClientBidiReactor<v1::HandoffRequest, v1::Hand
       item.bytes = {};
       item.done(why);
     }
-    self_ = nullptr;
+    ended().Add(std::move(self_));
   }
 
  private:
-  struct Ended {
+  struct Answered {
     Item item;
     absl::StatusOr<SliceVerdict> answer;
   };
+
+  // Streams that are done, until the next one is opened. Their last reference must not go on gRPC's own thread: with it
+  // would go the context, the channel, and, where that is the process's last one, gRPC 1.51's callback queue, which
+  // would wait for the very thread that frees it.
+  class Ended {
+   public:
+    void Add(std::shared_ptr<Stream> stream) RUNAHEAD_EXCLUDES(mu_) {
+      MutexLock lock(mu_);
+      streams_.push_back(std::move(stream));
+    }
+    void Clear() RUNAHEAD_EXCLUDES(mu_) {
+      std::vector<std::shared_ptr<Stream>> streams;
+      MutexLock lock(mu_);
+      streams.swap(streams_);
+    }
+
+   private:
+    Mutex mu_;
+    std::vector<std::shared_ptr<Stream>> streams_ RUNAHEAD_GUARDED_BY(mu_);
+  };
+  static Ended& ended() {
+    static Ended& ended = *new Ended;  // outlives gRPC's threads
+    return ended;
+  }
 
   explicit Stream(const std::shared_ptr<grpc::Channel>& channel) : stub_(v1::KvHandoff::NewStub(channel)) {}
 
   // Writes what comes next of the first item: its header, a chunk, or nothing.
   void WriteNext() RUNAHEAD_EXCLUDES(mu_) {
-    std::optional<Ended> ended;
+    std::optional<Answered> ended;
     {
       MutexLock lock(mu_);
       if (items_.empty() || broken_ || writing_) return;
@@ -155,16 +180,16 @@ class Stream final : public grpc::ClientBidiReactor<v1::HandoffRequest, v1::Hand
   }
 
   // The verdict may overtake the reaction to the last write: a slice ends with both.
-  std::optional<Ended> TakeIfEnded() RUNAHEAD_REQUIRES(mu_) {
+  std::optional<Answered> TakeIfEnded() RUNAHEAD_REQUIRES(mu_) {
     if (!all_written_ || !answer_.has_value() || items_.empty()) return std::nullopt;
-    Ended ended{std::move(items_.front()), *std::exchange(answer_, std::nullopt)};
+    Answered answered{std::move(items_.front()), *std::exchange(answer_, std::nullopt)};
     items_.pop_front();
     header_written_ = all_written_ = false;
     written_ = 0;
-    return ended;
+    return answered;
   }
 
-  void End(Ended ended) RUNAHEAD_EXCLUDES(mu_) {
+  void End(Answered ended) RUNAHEAD_EXCLUDES(mu_) {
     WriteNext();
     ended.item.bytes = {};
     ended.item.done(std::move(ended.answer));
