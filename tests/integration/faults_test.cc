@@ -101,6 +101,8 @@ TEST_F(FaultsTest, ADecodeWorkerKilledInMidPrefill) {
 }
 
 TEST_F(FaultsTest, AHungPrefillWorkerIsNoticedAndTheServiceComesBack) {
+  // All connections are made: what hangs here is a worker at work.
+  ASSERT_TRUE(cluster_.GenerateEventually(ShortPrompt(2)).status.ok());
   Running running;
   Run(running, LongPrompt());
   AwaitMidPrefill();
