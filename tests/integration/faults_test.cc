@@ -91,6 +91,7 @@ TEST_F(FaultsTest, ADecodeWorkerKilledInMidDecode) {
 }
 
 TEST_F(FaultsTest, ADecodeWorkerKilledInMidPrefill) {
+  ASSERT_TRUE(cluster_.GenerateEventually(ShortPrompt(2)).status.ok());
   Running running;
   Run(running, LongPrompt());
   AwaitMidPrefill();
