@@ -3,6 +3,7 @@
 #include <gtest/gtest.h>
 
 #include <cstring>
+#include <random>
 
 #include "kernels/cpu/cpu_device.h"
 
@@ -33,6 +34,13 @@ std::string WriteSynthetic(const SyntheticModel& options, const std::string& nam
   const absl::Status written = WriteSyntheticGguf(options, path);
   if (!written.ok()) ADD_FAILURE() << written;
   return path;
+}
+
+std::vector<int32_t> RandomIds(int64_t count, int64_t vocab, uint64_t seed) {
+  std::mt19937_64 random(seed);
+  std::vector<int32_t> ids(count);
+  for (int32_t& id : ids) id = static_cast<int32_t>(random() % vocab);
+  return ids;
 }
 
 SequenceRunner::SequenceRunner(const LoadedModel& loaded, int64_t capacity)

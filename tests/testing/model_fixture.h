@@ -23,6 +23,9 @@ LoadedModel LoadForTest(const std::string& path, DType dtype, int threads);
 // Writes a synthetic checkpoint into the test's temporary directory and returns its path.
 std::string WriteSynthetic(const SyntheticModel& options, const std::string& name);
 
+// `count` seeded ids of a vocabulary of `vocab`.
+std::vector<int32_t> RandomIds(int64_t count, int64_t vocab, uint64_t seed);
+
 // One sequence. Each call returns the logits of the wanted rows, [rows][vocab].
 class SequenceRunner {
  public:

@@ -136,11 +136,13 @@ bool LoopbackNetwork::IsAlive(const PeerId& peer) const {
 }
 
 void LoopbackNetwork::Kill(const PeerId& peer) {
+  const auto of_peer = [&peer](const PeerId& a, const PeerId& b) { return a == peer || b == peer; };
+  Cut(of_peer);  // first: a frame sent to nobody over an edge that seems alive would look discarded, not lost
   {
     MutexLock lock(mu_);
     alive_.erase(std::remove(alive_.begin(), alive_.end(), peer), alive_.end());
   }
-  Cut([&peer](const PeerId& a, const PeerId& b) { return a == peer || b == peer; });
+  Cut(of_peer);  // and what was opened or sent meanwhile
 }
 
 void LoopbackNetwork::Cut(const std::function<bool(const PeerId&, const PeerId&)>& meant) {

@@ -48,7 +48,7 @@ PrefillStage::~PrefillStage() {
     MutexLock lock(mu_);
     stopping_ = true;
     changed_.NotifyAll();
-    while (!jobs_.empty()) changed_.Wait(mu_);
+    while (!jobs_.empty() || reporting_ > 0) changed_.Wait(mu_);
   }
   thread_.join();
 }
@@ -202,11 +202,17 @@ void PrefillStage::Done(const std::shared_ptr<Running>& running, const absl::Sta
   absl::Status result = status;
   // A transfer that was cancelled because the job was: say why the job was.
   if (const auto stopped = running->stop.event().status(); !result.ok() && stopped.has_value()) result = *stopped;
+  {
+    MutexLock lock(mu_);
+    half_taken_[running->half] = false;
+    ReportMemory();
+    jobs_.erase(running->job.id);
+    ++reporting_;
+    changed_.NotifyAll();
+  }
   observer_.OnDone(running->job, result, running->times);
   MutexLock lock(mu_);
-  half_taken_[running->half] = false;
-  ReportMemory();
-  jobs_.erase(running->job.id);
+  --reporting_;
   changed_.NotifyAll();
 }
 

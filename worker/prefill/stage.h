@@ -81,6 +81,7 @@ class PrefillStage {
   std::deque<std::shared_ptr<Running>> queue_ RUNAHEAD_GUARDED_BY(mu_);
   absl::flat_hash_map<JobId, std::shared_ptr<Running>> jobs_ RUNAHEAD_GUARDED_BY(mu_);  // not yet done
   bool half_taken_[2] RUNAHEAD_GUARDED_BY(mu_) = {false, false};
+  int reporting_ RUNAHEAD_GUARDED_BY(mu_) = 0;  // jobs that are done and being reported
   bool stopping_ RUNAHEAD_GUARDED_BY(mu_) = false;
   std::thread thread_;
 };

@@ -4,7 +4,6 @@
 #include <gtest/gtest.h>
 
 #include <cmath>
-#include <random>
 
 #include "kernels/cpu/cpu_device.h"
 #include "tests/testing/model_fixture.h"
@@ -12,13 +11,6 @@
 
 namespace runahead {
 namespace {
-
-std::vector<int32_t> RandomIds(int64_t count, int64_t vocab, uint64_t seed) {
-  std::mt19937_64 random(seed);
-  std::vector<int32_t> ids(count);
-  for (int32_t& id : ids) id = static_cast<int32_t>(random() % vocab);
-  return ids;
-}
 
 // Logits agree within 1e-4 of the row's largest magnitude.
 template <typename Expected>

@@ -3,19 +3,11 @@
 #include <gtest/gtest.h>
 
 #include <cstring>
-#include <random>
 
 #include "tests/testing/chain_fixture.h"
 
 namespace runahead {
 namespace {
-
-std::vector<int32_t> RandomIds(int64_t count, uint64_t seed) {
-  std::mt19937_64 random(seed);
-  std::vector<int32_t> ids(count);
-  for (int32_t& id : ids) id = static_cast<int32_t>(random() % 320);
-  return ids;
-}
 
 SyntheticModel Small() {
   SyntheticModel model;
@@ -51,7 +43,7 @@ TEST_F(StageTest, AnyPartitionGivesTheLogitsAndKvOfOneWorker) {
   };
   for (const std::vector<int64_t>& bounds : partitions) {
     SCOPED_TRACE(testing::PrintToString(bounds));
-    const std::vector<int32_t> ids = RandomIds(bounds.back(), 11);
+    const std::vector<int32_t> ids = RandomIds(bounds.back(), 320, 11);
     TestChain chain(loaded_, static_cast<int>(bounds.size()) - 1, bounds.back());
     ExpectSameRun(RunOn(chain, 1, bounds, ids), Alone(ids));
     EXPECT_EQ(chain.live_edge_jobs(), 0u);
@@ -59,7 +51,7 @@ TEST_F(StageTest, AnyPartitionGivesTheLogitsAndKvOfOneWorker) {
 }
 
 TEST_F(StageTest, LongPromptsOnAbsurdPartitions) {
-  const std::vector<int32_t> ids = RandomIds(3000, 12);
+  const std::vector<int32_t> ids = RandomIds(3000, 320, 12);
   const WholeRun alone = Alone(ids);
   for (const std::vector<int64_t>& bounds :
        std::vector<std::vector<int64_t>>{{0, 1, 3000}, {0, 2999, 3000}, {0, 1700, 3000}, {0, 1, 1500, 2999, 3000}}) {
@@ -70,7 +62,7 @@ TEST_F(StageTest, LongPromptsOnAbsurdPartitions) {
 }
 
 TEST_F(StageTest, ARingOfThreeBuffersGivesTheSame) {
-  const std::vector<int32_t> ids = RandomIds(200, 13);
+  const std::vector<int32_t> ids = RandomIds(200, 320, 13);
   TestChain chain(loaded_, 3, 200, kMinLayerSlots);
   ExpectSameRun(RunOn(chain, 1, {0, 90, 150, 200}, ids), Alone(ids));
 }
@@ -102,7 +94,7 @@ class BytesPrefix : public PrefixSource {
 };
 
 TEST_F(StageTest, APrefixFromElsewhereGivesTheSame) {
-  const std::vector<int32_t> ids = RandomIds(160, 14);
+  const std::vector<int32_t> ids = RandomIds(160, 320, 14);
   const WholeRun alone = Alone(ids);
   TestChain chain(loaded_, 2, 160);
   const std::vector<int64_t> bounds = {50, 110, 160};
@@ -116,7 +108,7 @@ TEST_F(StageTest, APrefixFromElsewhereGivesTheSame) {
 }
 
 TEST_F(StageTest, FirstTokenDoesNotWaitForHandOff) {
-  const std::vector<int32_t> ids = RandomIds(60, 15);
+  const std::vector<int32_t> ids = RandomIds(60, 320, 15);
   TestChain chain(loaded_, 2, 60);
   chain.handoff().Block();
   chain.Start(1, 0, {0, 40, 60}, ids);
@@ -129,7 +121,7 @@ TEST_F(StageTest, FirstTokenDoesNotWaitForHandOff) {
 }
 
 TEST_F(StageTest, ReceiveOverlapsQkvAndSendOverlapsAttention) {
-  const std::vector<int32_t> ids = RandomIds(60, 16);
+  const std::vector<int32_t> ids = RandomIds(60, 320, 16);
   TestChain chain(loaded_, 2, 60, 0, LoopbackNetwork::Delivery::kManual);
   chain.Start(1, 0, {0, 40, 60}, ids);
   // Nothing crosses the network yet. The head goes on: attention of layer 0 ends though its send has not.
@@ -162,7 +154,7 @@ TEST_F(StageTest, OverlappingSegmentsRunBesideEachOther) {
     std::vector<int64_t> bounds = {0};
     for (int part = 1; part <= parts; ++part) bounds.push_back(120 * part / parts);
     segments.push_back({job, first, bounds});
-    chain.Start(job, first, bounds, RandomIds(120, job), EveryLogprob(loaded_));
+    chain.Start(job, first, bounds, RandomIds(120, 320, job), EveryLogprob(loaded_));
   }
   for (const Segment& segment : segments) {
     SCOPED_TRACE(segment.job);
@@ -175,13 +167,13 @@ TEST_F(StageTest, OverlappingSegmentsRunBesideEachOther) {
     for (int64_t layer = 0; layer < layers(); ++layer) {
       actual.kv.push_back(chain.handoff().Layer(TestChain::Lease(segment.job), layer, 120, row_bytes()));
     }
-    ExpectSameRun(actual, Alone(RandomIds(120, segment.job)));
+    ExpectSameRun(actual, Alone(RandomIds(120, 320, segment.job)));
   }
   EXPECT_EQ(chain.live_edge_jobs(), 0u);
 }
 
 TEST_F(StageTest, CancelEndsTheJobEverywhereAndTheNextOneRuns) {
-  const std::vector<int32_t> ids = RandomIds(60, 17);
+  const std::vector<int32_t> ids = RandomIds(60, 320, 17);
   TestChain chain(loaded_, 2, 60, 0, LoopbackNetwork::Delivery::kManual);
   chain.Start(1, 0, {0, 40, 60}, ids);
   chain.member(1).trace.Await(1, 0, TracePoint::kQkvEnd);
@@ -199,7 +191,7 @@ TEST_F(StageTest, CancelEndsTheJobEverywhereAndTheNextOneRuns) {
 }
 
 TEST_F(StageTest, ADeadlinePassedInMidPrefillEndsTheJob) {
-  const std::vector<int32_t> ids = RandomIds(60, 18);
+  const std::vector<int32_t> ids = RandomIds(60, 320, 18);
   TestChain chain(loaded_, 2, 60, 0, LoopbackNetwork::Delivery::kManual);
   // The head never starts: the tail waits for KV that does not come.
   chain.member(1).stage->Start(chain.JobOf(1, 0, 1, {0, 40, 60}, ids, {}, true, absl::Now() + absl::Milliseconds(50)));
@@ -208,19 +200,19 @@ TEST_F(StageTest, ADeadlinePassedInMidPrefillEndsTheJob) {
 
 TEST_F(StageTest, ADeadNeighbourFailsTheJobAndLeavesOthersAlone) {
   TestChain chain(loaded_, 3, 60, 0, LoopbackNetwork::Delivery::kManual);
-  chain.Start(1, 0, {0, 40, 60}, RandomIds(60, 19));
+  chain.Start(1, 0, {0, 40, 60}, RandomIds(60, 320, 19));
   chain.member(1).trace.Await(1, 0, TracePoint::kQkvEnd);
   chain.network().Kill(TestChain::Peer(0));
   EXPECT_EQ(chain.member(1).news.AwaitDone(1).code(), absl::StatusCode::kUnavailable);
   EXPECT_EQ(chain.member(0).news.AwaitDone(1).code(), absl::StatusCode::kUnavailable);
-  chain.Start(2, 1, {0, 30, 60}, RandomIds(60, 20));
+  chain.Start(2, 1, {0, 30, 60}, RandomIds(60, 320, 20));
   while (!chain.member(1).news.done(2) || !chain.member(2).news.done(2)) chain.network().DeliverAll();
   EXPECT_TRUE(chain.member(2).news.AwaitDone(2).ok());
 }
 
 TEST_F(StageTest, RefusesWhatCannotBe) {
   TestChain chain(loaded_, 2, 30, kMinLayerSlots);
-  const std::vector<int32_t> ids = RandomIds(400, 21);
+  const std::vector<int32_t> ids = RandomIds(400, 320, 21);
   const auto refused = [&](PrefillJob job) {
     const JobId id = job.id;
     chain.member(0).stage->Start(std::move(job));
