@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <vector>
 
+#include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 
@@ -19,6 +20,16 @@ void Compare(const char* what, const T& worker, const T& wanted, std::vector<std
 }
 
 }  // namespace
+
+bool IsNameOf(const ModelInfo& model, absl::string_view name) {
+  return absl::EqualsIgnoreCase(name, model.name) ||
+         (!model.alias.empty() && absl::EqualsIgnoreCase(name, model.alias));
+}
+
+std::string NamesOf(const ModelInfo& model) {
+  if (model.alias.empty()) return absl::StrCat("\"", model.name, "\"");
+  return absl::StrCat("\"", model.name, "\" (or \"", model.alias, "\")");
+}
 
 absl::Status CheckAgreement(const WorkerSpec& spec, const v1::Capabilities& worker, const ModelInfo& model,
                             const v1::Capabilities* pool) {

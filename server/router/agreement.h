@@ -5,6 +5,7 @@
 #include <string>
 
 #include "absl/status/status.h"
+#include "absl/strings/string_view.h"
 #include "runahead/v1/worker.pb.h"
 #include "server/router/fleet.h"
 
@@ -18,7 +19,15 @@ struct ModelInfo {
   std::string fingerprint;  // 16 hexadecimal digits
   int context_length = 0;   // tokens
   int vocabulary_size = 0;
+  std::string alias = {};  // the file's name without folder and .gguf: a second name to call it by; may be empty
 };
+
+// Whether `name` means this model: its name or its alias, whatever the case. Names inside GGUF files are often long and
+// full of blanks; people know the file.
+bool IsNameOf(const ModelInfo& model, absl::string_view name);
+
+// How messages speak of the model: "Some Model 1B" (or "some-model-1b.Q4_1").
+std::string NamesOf(const ModelInfo& model);
 
 // FAILED_PRECONDITION names everything that does not agree: protocol version, role, model, and, where there is a `pool`
 // to agree with (the capabilities of any member), compute and KV dtype, layers and the size of a KV row.

@@ -7,6 +7,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
+#include "absl/strings/strip.h"
 #include "kernels/base/status_macros.h"
 #include "server/base/clock.h"
 #include "server/base/logging.h"
@@ -21,6 +22,11 @@ namespace runahead {
 namespace {
 
 constexpr char kServiceName[] = "runahead.v1.Inference";
+
+// "/models/some-model.Q4_1.gguf" -> "some-model.Q4_1"
+std::string AliasOf(const std::string& path) {
+  return std::string(absl::StripSuffix(path.substr(path.rfind('/') + 1), ".gguf"));
+}
 
 absl::StatusOr<ModelInfo> ReadModelInfo(const GgufFile& file, const Tokenizer& tokenizer) {
   ModelInfo model;
@@ -37,6 +43,7 @@ absl::StatusOr<ModelInfo> ReadModelInfo(const GgufFile& file, const Tokenizer& t
   model.context_length = static_cast<int>(context);
   model.vocabulary_size = static_cast<int>(tokenizer.vocab_size());
   model.fingerprint = absl::StrFormat("%016x", file.fingerprint());
+  model.alias = AliasOf(file.path());
   return model;
 }
 
@@ -96,7 +103,7 @@ absl::StatusOr<std::unique_ptr<RouterProcess>> RouterProcess::Start(const Router
   if (!chat_template.ok()) LogWarning("model", "chats will be refused: ", chat_template.status().message());
   PartitionTable table;
   if (!options.table.empty()) {
-    RUNAHEAD_ASSIGN_OR_RETURN(table, ReadPartitionTable(options.table));
+    RUNAHEAD_ASSIGN_OR_RETURN(table, ReadPartitionTable(options.table, model));
   }
   LogInfo("model", model.name, ": context ", model.context_length, ", vocabulary ", model.vocabulary_size);
   auto parts = std::make_unique<Parts>(options, std::move(model), std::move(tokenizer), std::move(chat_template),

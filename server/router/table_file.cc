@@ -42,7 +42,7 @@ absl::StatusOr<PartitionTable> Build(const std::vector<FileEntry>& file_entries)
 
 }  // namespace
 
-absl::StatusOr<PartitionTable> ReadPartitionTable(const std::string& path) {
+absl::StatusOr<PartitionTable> ReadPartitionTable(const std::string& path, const ModelInfo& served) {
   int version = 0;
   std::string model;
   std::string chain_schedule;
@@ -54,6 +54,11 @@ absl::StatusOr<PartitionTable> ReadPartitionTable(const std::string& path) {
   schema.Maps<FileEntry>("entries", &entries, DeclareEntry, {.required = true}, "What was found");
   RUNAHEAD_RETURN_IF_ERROR(ReadConfigFile(path, schema));
   RUNAHEAD_RETURN_IF_ERROR(schema.Finish(path));
+  if (!model.empty() && !IsNameOf(served, model)) {
+    return absl::FailedPreconditionError(
+        absl::StrCat(path, ": model: the table was made for \"", model, "\", but this router serves ", NamesOf(served),
+                     ": give a table that was searched for this model, or none, to split prompts evenly"));
+  }
   absl::StatusOr<PartitionTable> table = Build(entries);
   if (!table.ok()) return absl::InvalidArgumentError(absl::StrCat(path, ": ", table.status().message()));
   return table;
