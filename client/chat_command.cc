@@ -106,7 +106,9 @@ void AddChatCommand(CLI::App& app, Command* chosen) {
                           "/reset forgets it, /exit or the end of stdin ends, Ctrl-C stops an answer.");
   const auto flags = std::make_shared<ChatFlags>();
   chat.add_option("--router", flags->router, "Where the router listens (host:port)")->required()->type_name("ADDR");
-  chat.add_option("--model", flags->model, "The model's name (default: the one that is served)")->type_name("NAME");
+  chat.add_option("--model", flags->model,
+                  "The model's name, or its file's without .gguf (default: the one that is served)")
+      ->type_name("NAME");
   chat.add_option("--system", flags->system, "The system message (default: the model's own, if it has one)")
       ->type_name("TEXT");
   flags->sampling.AddTo(chat);

@@ -48,7 +48,8 @@ absl::StatusOr<v1::Schedule> ParseSchedule(const std::string& name) {
 
 void GenerateFlags::AddTo(CLI::App& app) {
   app.add_option("--router", router_, "Where the router listens (host:port)")->required()->type_name("ADDR");
-  app.add_option("--model", model_, "The model's name (default: the one that is served)")->type_name("NAME");
+  app.add_option("--model", model_, "The model's name, or its file's without .gguf (default: the one that is served)")
+      ->type_name("NAME");
   CLI::Option_group& input = *app.add_option_group("Input", "What to go on from: exactly one kind of these");
   input.add_option("--prompt", prompt_, "A text to continue")->type_name("TEXT");
   input.add_option("--prompt-file", prompt_file_, "The same from a file; - reads stdin")->type_name("FILE");

@@ -131,9 +131,9 @@ absl::Status CheckRequestId(const std::string& id) {
 }  // namespace
 
 absl::Status ValidateModel(const std::string& name, const ModelInfo& model) {
-  if (name.empty() || name == model.name) return absl::OkStatus();
+  if (name.empty() || IsNameOf(model, name)) return absl::OkStatus();
   return FieldError(absl::StatusCode::kNotFound, "model",
-                    absl::StrCat("\"", name, "\" is not served here; this router serves \"", model.name, "\""));
+                    absl::StrCat("\"", name, "\" is not served here; this router serves ", NamesOf(model)));
 }
 
 absl::Status ValidateRequest(const v1::GenerateRequest& request, const ModelInfo& model, bool experiments) {

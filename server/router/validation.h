@@ -18,7 +18,7 @@ inline constexpr int32_t kDefaultMaxTokens = 1024;
 // All that can be said before the prompt is tokenized. INVALID_ARGUMENT, OUT_OF_RANGE (token ids) or NOT_FOUND (model).
 absl::Status ValidateRequest(const v1::GenerateRequest& request, const ModelInfo& model, bool experiments);
 
-// NOT_FOUND names the model that is served, unless `name` is that or empty.
+// NOT_FOUND names the model that is served, unless `name` means that (IsNameOf) or is empty.
 absl::Status ValidateModel(const std::string& name, const ModelInfo& model);
 
 // The tokens that the request may generate. INVALID_ARGUMENT for a prompt without tokens; OUT_OF_RANGE for one that,

@@ -14,7 +14,7 @@ namespace {
 using ::testing::HasSubstr;
 using ::testing::StartsWith;
 
-const ModelInfo kModel{"tiny", "0123456789abcdef", 1000, 320};
+const ModelInfo kModel{"tiny", "0123456789abcdef", 1000, 320, "Tiny-v2.Q4_1"};
 
 v1::GenerateRequest Good() {
   v1::GenerateRequest request;
@@ -48,7 +48,7 @@ INSTANTIATE_TEST_SUITE_P(
     Input, ValidateRequestRefuses,
     ::testing::Values(Bad{"prompt: one of prompt, chat and token_ids must be given", [](R& r) { r.clear_prompt(); }},
                       Bad{"prompt: it is empty", [](R& r) { r.set_prompt(""); }},
-                      Bad{"model: \"other\" is not served here; this router serves \"tiny\"",
+                      Bad{"model: \"other\" is not served here; this router serves \"tiny\" (or \"Tiny-v2.Q4_1\")",
                           [](R& r) { r.set_model("other"); }, absl::StatusCode::kNotFound},
                       Bad{"chat.messages: at least one", [](R& r) { r.mutable_chat(); }},
                       Bad{"chat.messages[1].role: \"tool\" is not system, user or assistant",
@@ -109,6 +109,18 @@ INSTANTIATE_TEST_SUITE_P(
                           }},
                       Bad{"stop.stop_ids[0]: 320 is not in [0, 320)", [](R& r) { r.mutable_stop()->add_stop_ids(320); },
                           absl::StatusCode::kOutOfRange}));
+
+TEST(ValidateModel, TakesNameAndFileNameInAnyCase) {
+  for (const char* name : {"", "tiny", "TINY", "Tiny-v2.Q4_1", "tiny-V2.q4_1"}) {
+    EXPECT_TRUE(ValidateModel(name, kModel).ok()) << name;
+  }
+  for (const char* name : {"tin", "tiny ", "tiny-v2", "Tiny-v2.Q4_1.gguf"}) {
+    EXPECT_EQ(ValidateModel(name, kModel).code(), absl::StatusCode::kNotFound) << name;
+  }
+  const ModelInfo without_alias{"tiny", "0123456789abcdef", 1000, 320};
+  EXPECT_TRUE(ValidateModel("Tiny", without_alias).ok());
+  EXPECT_THAT(std::string(ValidateModel("other", without_alias).message()), ::testing::EndsWith("serves \"tiny\""));
+}
 
 TEST(ValidateRequest, AcceptsTheEndsOfEveryRange) {
   v1::GenerateRequest request = Good();
