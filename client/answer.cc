@@ -81,6 +81,18 @@ std::string AnswerJson(const Answer& answer) {
   return json.dump();
 }
 
+std::string LogprobsText(const Answer& answer) {
+  std::string text;
+  for (int i = 0; i < answer.tokens.logprobs_size(); ++i) {
+    absl::StrAppend(&text, "token ", i + 1, ":");
+    for (const v1::TokenLogprob& top : answer.tokens.logprobs(i).top()) {
+      absl::StrAppendFormat(&text, "  %d %.4f", top.id(), top.logprob());
+    }
+    absl::StrAppend(&text, "\n");
+  }
+  return text;
+}
+
 std::string SummaryLine(const Answer& answer) {
   const v1::Plan& plan = answer.started.plan();
   const v1::Finished& finished = answer.finished;

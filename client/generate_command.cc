@@ -45,6 +45,7 @@ int RunGenerate(const GenerateFlags& flags) {
   if (flags.json()) {
     std::cout << AnswerJson(answer) << "\n" << std::flush;
   } else {
+    std::cout << LogprobsText(answer) << std::flush;
     std::cerr << SummaryLine(answer) << "\n";
   }
   return kDone;

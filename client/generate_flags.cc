@@ -57,7 +57,9 @@ void GenerateFlags::AddTo(CLI::App& app) {
   AddRepeated(input, "--message", &messages_,
               "A message of a chat, as in 'user:Hello'; repeated for more, the oldest first", "ROLE:TEXT");
   sampling_.AddTo(app);
-  app.add_option("--logprobs", logprobs_, "With --json: the K likeliest tokens at each step, 0 to 20")->type_name("K");
+  app.add_option("--logprobs", logprobs_,
+                 "After the text, a line for each token: its id and logprob, then the K likeliest ones, 0 to 20")
+      ->type_name("K");
   app.add_option("--timeout", timeout_s_, "Give up after this many seconds (default: never)")->type_name("S");
   app.add_flag("--json", json_, "One JSON object on stdout when all is there, in place of text as it comes");
   CLI::Option_group& experiment = *app.add_option_group("Experiments", "Only where the router runs with --experiments");
