@@ -25,7 +25,13 @@ absl::StatusOr<std::unique_ptr<v1::Inference::StubInterface>> Connect(const std:
   RUNAHEAD_RETURN_IF_ERROR(ParseHostPort(router).status());
   const auto channel = MakeChannel(router);
   const Progress progress(absl::StrCat("Waiting for ", router));
-  RUNAHEAD_RETURN_IF_ERROR(WaitReady(*channel, router, std::min(timeout, kConnectTimeout)));
+  const absl::Status ready = WaitReady(*channel, router, std::min(timeout, kConnectTimeout));
+  if (!ready.ok() && timeout < kConnectTimeout) {
+    return absl::DeadlineExceededError(absl::StrCat("nothing answered at ", router, " within the ",
+                                                    absl::FormatDuration(timeout),
+                                                    " of --timeout; is a router running there?"));
+  }
+  RUNAHEAD_RETURN_IF_ERROR(ready);
   return v1::Inference::NewStub(channel);
 }
 

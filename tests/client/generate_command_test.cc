@@ -63,6 +63,25 @@ TEST(GenerateCommand, PrintsOneObjectWithJson) {
   EXPECT_EQ(json["finish_reason"], "stop");
 }
 
+TEST(GenerateCommand, PrintsLogprobsAfterTheText) {
+  FakeInference router([](const v1::GenerateRequest& request, Writer& writer) {
+    EXPECT_EQ(request.sampling().logprobs(), 2);
+    writer.Write(Started());
+    v1::GenerateResponse response = Text("One");
+    v1::TokenLogprobs& logprobs = *response.mutable_tokens()->add_logprobs();
+    for (const auto& [id, logprob] : {std::pair(1, -0.5f), std::pair(77, -1.25f)}) {
+      logprobs.add_top()->set_id(id);
+      logprobs.mutable_top()->rbegin()->set_logprob(logprob);
+    }
+    writer.Write(response);
+    writer.Write(Finished());
+    return absl::OkStatus();
+  });
+  TestProcess process(Generate(router, {"--logprobs", "2"}));
+  EXPECT_EQ(process.Wait(), 0);
+  EXPECT_EQ(process.out(), "One\ntoken 1:  1 -0.5000  77 -1.2500\n");
+}
+
 TEST(GenerateCommand, SaysWhatTheServiceRefuses) {
   absl::Status answer;
   FakeInference router([&](const v1::GenerateRequest&, Writer&) { return answer; });
@@ -124,9 +143,13 @@ TEST(GenerateCommand, SaysThatNobodyAnswers) {
     FakeInference router([](const v1::GenerateRequest&, Writer&) { return absl::OkStatus(); });
     address = router.address();
   }
-  TestProcess process({RUNAHEAD_BINARY, "generate", "--router", address, "--prompt", "a", "--timeout", "0.1"});
-  EXPECT_EQ(process.Wait(), 1);
-  EXPECT_THAT(process.err(), HasSubstr("UNAVAILABLE: no answer from " + address));
+  TestProcess hasty({RUNAHEAD_BINARY, "generate", "--router", address, "--prompt", "a", "--timeout", "0.1"});
+  EXPECT_EQ(hasty.Wait(), 1);
+  EXPECT_THAT(hasty.err(),
+              HasSubstr("DEADLINE_EXCEEDED: nothing answered at " + address + " within the 100ms of --timeout"));
+  TestProcess patient({RUNAHEAD_BINARY, "generate", "--router", address, "--prompt", "a"});
+  EXPECT_EQ(patient.Wait(), 1);
+  EXPECT_THAT(patient.err(), HasSubstr("UNAVAILABLE: no answer from " + address));
 }
 
 TEST(GenerateCommand, ReadsThePromptFromStdin) {
