@@ -110,6 +110,11 @@ bool NewsBoard::done(JobId job) const {
   return found != news_.end() && found->second.done.has_value();
 }
 
+JobTimes NewsBoard::times(JobId job) const {
+  MutexLock lock(mu_);
+  return news_.at(job).times;
+}
+
 void KeepingTrace::Add(JobId job, int64_t layer, TracePoint point) {
   MutexLock lock(mu_);
   entries_.push_back({job, layer, point});

@@ -52,6 +52,7 @@ class NewsBoard : public PrefillObserver {
   Sampled AwaitFirstToken(JobId job);
   absl::Status AwaitDone(JobId job);
   bool done(JobId job) const;
+  JobTimes times(JobId job) const;  // of a job that is done
 
  private:
   mutable Mutex mu_;

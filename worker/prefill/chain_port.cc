@@ -80,10 +80,7 @@ absl::StatusOr<std::vector<KvSpan>> ChainPort::Own(int64_t layer) {
 }
 
 absl::StatusOr<std::vector<AttentionSequence>> ChainPort::Publish(int64_t layer, Stream& compute) {
-  device_.Call(compute, [this, layer] {
-    Trace(layer, TracePoint::kQkvEnd);
-    qkv_end_ns_ = absl::GetCurrentTimeNanos();
-  });
+  device_.Call(compute, [this, layer] { Trace(layer, TracePoint::kQkvEnd); });
   const Event own_ready = device_.Record(compute);
   const BufferRef own = Rows(layer, job_.begin(), job_.end());
   if (job_.successor != nullptr) {
@@ -98,10 +95,14 @@ absl::StatusOr<std::vector<AttentionSequence>> ChainPort::Publish(int64_t layer,
     uses_.push_back(handoff_.Push(job_.decode, slice, own, own_ready));
     Track(uses_.back(), layer, TracePoint::kHandedOff);
   }
+  // From here, not from the end of QKV: the stream may stand idle because the sends above were still being posted, and
+  // that is no wait for the predecessor. The head of a chain without a prefix waits for nobody.
+  const bool waits = !received_.empty();
+  if (waits) device_.Call(compute, [this] { wait_begin_ns_ = absl::GetCurrentTimeNanos(); });
   for (const Event& received : received_) device_.WaitFor(compute, received);
-  device_.Call(compute, [this, layer] {
+  device_.Call(compute, [this, layer, waits] {
+    if (waits) wait_ns_ += absl::GetCurrentTimeNanos() - wait_begin_ns_;
     Trace(layer, TracePoint::kAttentionBegin);
-    wait_ns_ += absl::GetCurrentTimeNanos() - qkv_end_ns_;
   });
   const KvSpan whole{Rows(layer, 0, job_.end()), job_.end()};
   return std::vector<AttentionSequence>{{0, job_.tokens(), job_.end(), {whole}}};

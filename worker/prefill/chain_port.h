@@ -17,7 +17,7 @@ namespace runahead {
 // Seconds of one job on this worker.
 struct JobTimes {
   double compute_s = 0;     // from the pass's beginning to its end, less waiting
-  double wait_s = 0;        // the compute stream waited for the predecessor's KV (the chain's bubble)
+  double wait_s = 0;        // the compute stream waited for KV from before its part (the chain's bubble); the head: 0
   double ring_stall_s = 0;  // the stage waited for a free layer buffer
 };
 
@@ -66,7 +66,7 @@ class ChainPort : public KvPort {
   std::vector<Event> all_received_;  // of the job
   std::vector<Event> pending_;       // all receives, sends and pushes of the job
   double ring_stall_s_ = 0;
-  std::atomic<int64_t> qkv_end_ns_{0};  // written and read on the compute stream's thread
+  std::atomic<int64_t> wait_begin_ns_{0};  // written and read on the compute stream's thread
   std::atomic<int64_t> wait_ns_{0};
 };
 
