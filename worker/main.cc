@@ -39,6 +39,7 @@ int main(int argc, char** argv) {
     }
   }
 
+  stop.EndAtOnce(true);  // loading a large model takes long, and there is nothing to drain yet
   std::atomic<bool> given_up = false;
   auto worker = runahead::WorkerProcess::Start(options, [&] {
     given_up = true;
@@ -48,6 +49,7 @@ int main(int argc, char** argv) {
     runahead::LogError("main", worker.status().message());
     return 1;
   }
+  stop.EndAtOnce(false);
   const absl::Status ready =
       runahead::WriteReadyLine(options.process.ready_fd, (*worker)->address(), (*worker)->metrics_address());
   if (!ready.ok()) {

@@ -56,8 +56,20 @@ void StopSignal::Run() {
     if (read(signal_fd_, &info, sizeof(info)) != sizeof(info)) continue;
     if (second) _exit(128 + static_cast<int>(info.ssi_signo));
     second = true;
-    Trigger();
+    Stop();
   }
+}
+
+void StopSignal::Stop() {
+  MutexLock lock(mu_);
+  if (end_at_once_) _exit(0);
+  stopped_ = true;
+  changed_.NotifyAll();
+}
+
+void StopSignal::EndAtOnce(bool on) {
+  MutexLock lock(mu_);
+  end_at_once_ = on;
 }
 
 void StopSignal::Trigger() {

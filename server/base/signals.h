@@ -23,6 +23,10 @@ class StopSignal {
   // True once a signal came or Trigger() was called; false when `timeout` ran out before.
   bool Wait(absl::Duration timeout = absl::InfiniteDuration()) RUNAHEAD_EXCLUDES(mu_);
 
+  // While it is on, nothing is under way that would have to end well (the process is still starting): a signal ends the
+  // process at once, with exit code 0 as after any stop that was asked for.
+  void EndAtOnce(bool on) RUNAHEAD_EXCLUDES(mu_);
+
   // The same as a signal, from within: something failed that the process cannot live without.
   void Trigger() RUNAHEAD_EXCLUDES(mu_);
 
@@ -31,6 +35,7 @@ class StopSignal {
 
  private:
   void Run();
+  void Stop() RUNAHEAD_EXCLUDES(mu_);
 
   sigset_t before_;
   int signal_fd_;
@@ -38,6 +43,7 @@ class StopSignal {
   Mutex mu_;
   CondVar changed_;
   bool stopped_ RUNAHEAD_GUARDED_BY(mu_) = false;
+  bool end_at_once_ RUNAHEAD_GUARDED_BY(mu_) = false;
   std::thread thread_;
 };
 

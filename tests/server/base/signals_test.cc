@@ -43,6 +43,26 @@ TEST(StopSignalDeathTest, ASecondSignalEndsTheProcess) {
       ::testing::ExitedWithCode(128 + SIGINT), "");
 }
 
+TEST(StopSignalDeathTest, ASignalEndsTheProcessAtOnceWhileItStarts) {
+  ::testing::FLAGS_gtest_death_test_style = "threadsafe";
+  EXPECT_EXIT(
+      {
+        StopSignal stop;
+        stop.EndAtOnce(true);
+        kill(getpid(), SIGTERM);
+        pause();
+      },
+      ::testing::ExitedWithCode(0), "");
+}
+
+TEST(StopSignal, ASignalEndsTheWaitOnceStartingIsOver) {
+  StopSignal stop;
+  stop.EndAtOnce(true);
+  stop.EndAtOnce(false);
+  kill(getpid(), SIGTERM);
+  EXPECT_TRUE(stop.Wait());
+}
+
 TEST(StopSignal, AChildCanGetTheUsualSignalsBack) {
   StopSignal stop;
   const pid_t child = fork();
