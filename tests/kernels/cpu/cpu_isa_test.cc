@@ -2,6 +2,15 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
+#include <cstdlib>
+#include <fstream>
+#include <initializer_list>
+#include <iterator>
+#include <set>
+#include <sstream>
+#include <string>
+
 namespace runahead {
 namespace {
 
@@ -27,9 +36,32 @@ TEST(CpuIsa, OneDnnNamesLimitUsToo) {
   EXPECT_EQ(MaxIsaByName("SSE41"), CpuIsa::kBaseline);
 }
 
-TEST(CpuIsa, DetectionIsStable) {
-  EXPECT_EQ(DetectCpuIsa(), DetectCpuIsa());
-  EXPECT_NE(CpuIsaName(DetectCpuIsa()), "unknown");
+// What the kernel says of this CPU, which is not how DetectCpuIsa finds it.
+CpuIsa IsaByKernel() {
+  std::ifstream file("/proc/cpuinfo");
+  std::string line;
+  while (std::getline(file, line) && line.rfind("flags", 0) != 0) {
+  }
+  std::istringstream words(line);
+  const std::set<std::string> flags{std::istream_iterator<std::string>(words), {}};
+  const auto has = [&](std::initializer_list<const char*> wanted) {
+    return std::all_of(wanted.begin(), wanted.end(), [&](const char* flag) { return flags.count(flag) > 0; });
+  };
+  if (!has({"avx2", "fma", "f16c"})) return CpuIsa::kBaseline;
+  if (!has({"avx512f", "avx512bw", "avx512vl", "avx512dq"})) return CpuIsa::kAvx2;
+  if (!has({"avx512_bf16"})) return CpuIsa::kAvx512;
+  return has({"amx_bf16", "amx_tile"}) ? CpuIsa::kAmx : CpuIsa::kAvx512Bf16;
+}
+
+// Runs as it is, and again with ONEDNN_MAX_CPU_ISA set to older ones (CMakeLists.txt).
+TEST(CpuIsa, DetectionIsTheKernelsWithinTheLimit) {
+  const char* const variable = std::getenv("ONEDNN_MAX_CPU_ISA");
+  const std::string limit = variable == nullptr ? "" : variable;
+  const CpuIsa allowed = limit == "AVX2" ? CpuIsa::kAvx2 : limit == "AVX512_CORE" ? CpuIsa::kAvx512 : CpuIsa::kAmx;
+  EXPECT_EQ(CpuIsaName(DetectCpuIsa()), CpuIsaName(std::min(IsaByKernel(), allowed)));
+  if (allowed < CpuIsa::kAvx512Bf16) {
+    EXPECT_EQ(FastestDType(), DType::kF32);
+  }
 }
 
 }  // namespace

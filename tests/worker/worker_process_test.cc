@@ -1,0 +1,51 @@
+// runahead-worker as a program, as far as it gets without a router.
+#include <signal.h>
+
+#include <cstdlib>
+
+#include "gmock/gmock.h"
+#include "gtest/gtest.h"
+#include "tests/client/test_process.h"
+
+namespace runahead {
+namespace {
+
+using ::testing::HasSubstr;
+using ::testing::Not;
+using testing::TestProcess;
+
+std::vector<std::string> Worker(const std::string& model, std::vector<std::string> more = {}) {
+  std::vector<std::string> args = {RUNAHEAD_WORKER, "--role", "both", "--threads", "1", "--model", model};
+  args.insert(args.end(), more.begin(), more.end());
+  return args;
+}
+
+TEST(WorkerProcess, AutoTakesWhatIsFastestOnAnOlderCpu) {
+  for (const char* isa : {"ONEDNN_MAX_CPU_ISA=AVX2", "ONEDNN_MAX_CPU_ISA=AVX512_CORE"}) {
+    TestProcess worker(Worker("/dev/null"), {isa});
+    EXPECT_EQ(worker.Wait(), 1) << "/dev/null is no model";
+    EXPECT_THAT(worker.err(), HasSubstr("f32 (the fastest on this CPU)")) << isa;
+  }
+}
+
+TEST(WorkerProcess, RefusesADtypeThatAnOlderCpuLacks) {
+  TestProcess worker(Worker("/dev/null", {"--dtype", "bf16"}), {"ONEDNN_MAX_CPU_ISA=AVX2"});
+  EXPECT_EQ(worker.Wait(), 1);
+  EXPECT_THAT(worker.err(), HasSubstr("bf16 needs AVX-512, and this CPU has avx2: use f32"));
+}
+
+TEST(WorkerProcess, EndsWhileItLoadsWhenToldTo) {
+  const char* const model = std::getenv("RUNAHEAD_TEST_MODEL");
+  if (model == nullptr)
+    GTEST_SKIP() << "RUNAHEAD_TEST_MODEL names no model, and others load too fast; tests/run sets it";
+  for (const int signal : {SIGTERM, SIGINT}) {
+    TestProcess worker(Worker(model));
+    ASSERT_TRUE(worker.ReadErrUntil(": 10%")) << worker.err();
+    worker.Signal(signal);
+    EXPECT_EQ(worker.Wait(), 0);
+    EXPECT_THAT(worker.err(), Not(HasSubstr("100%"))) << "it went on loading";
+  }
+}
+
+}  // namespace
+}  // namespace runahead
