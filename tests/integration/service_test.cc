@@ -136,12 +136,46 @@ TEST_F(ServiceTest, OneTokenTakesNoLease) {
   EXPECT_EQ(answer.started.plan().decode_worker(), "");
 }
 
+// Requests that the router itself saw end with a code.
+double Ended(const LocalCluster& cluster, const std::string& code) {
+  return cluster.Metric("router", "runahead_requests_total{code=\"" + code + "\",model=\"small\"}");
+}
+
+// The client knows that it cancelled whatever the router does; the router's own count says that it noticed.
 TEST_F(ServiceTest, AClientThatGoesAwayFreesEverything) {
+  const double cancelled = Ended(*cluster_, "CANCELLED"), done = Ended(*cluster_, "OK");
+  ASSERT_GE(cancelled, 0) << "the metric is there from the start";
   grpc::ClientContext context;
   const Answer answer = cluster_->Generate(RequestOf(SyntheticIds(50, 5), 3000), &context, [&](size_t tokens) {
     if (tokens >= 5) context.TryCancel();
   });
   EXPECT_EQ(answer.status.error_code(), grpc::StatusCode::CANCELLED);
+  EXPECT_TRUE(Eventually([&] { return Ended(*cluster_, "CANCELLED") == cancelled + 1; }));
+  EXPECT_EQ(Ended(*cluster_, "OK"), done);
+}
+
+TEST_F(ServiceTest, ADeadlineInMidAnswerIsTheRoutersToo) {
+  const double expired = Ended(*cluster_, "DEADLINE_EXCEEDED"), cancelled = Ended(*cluster_, "CANCELLED");
+  ASSERT_GE(expired, 0);
+  // Long enough that tokens came, short enough that not all of them did.
+  Answer answer;
+  for (auto timeout = std::chrono::milliseconds(50); answer.ids.empty(); timeout *= 2) {
+    grpc::ClientContext context;
+    context.set_deadline(std::chrono::system_clock::now() + timeout);
+    answer = cluster_->Generate(RequestOf(SyntheticIds(50, 7), 4000), &context);
+    ASSERT_EQ(answer.status.error_code(), grpc::StatusCode::DEADLINE_EXCEEDED) << answer.ids.size() << " tokens";
+  }
+  EXPECT_TRUE(Eventually([&] { return Ended(*cluster_, "DEADLINE_EXCEEDED") > expired; }));
+  EXPECT_EQ(Ended(*cluster_, "CANCELLED"), cancelled);
+}
+
+TEST_F(ServiceTest, TheFilesNameIsAModelNameToo) {
+  for (const char* name : {"small", "SMALL", "service", "Service"}) {
+    v1::GenerateRequest request = RequestOf(SyntheticIds(10, 8), 2);
+    request.set_model(name);
+    const Answer answer = cluster_->Generate(request);
+    EXPECT_TRUE(answer.status.ok()) << answer.status.error_message();
+  }
 }
 
 TEST_F(ServiceTest, ClientsThatGoAwayAtOnceLeaveNoLease) {
