@@ -3,6 +3,7 @@
 #include <CLI/CLI.hpp>
 #include <iostream>
 #include <memory>
+#include <utility>
 
 #include "absl/strings/strip.h"
 #include "client/answer.h"
@@ -70,8 +71,8 @@ int RunChat(const ChatFlags& flags) {
   const auto stub = Connect(flags.router);
   if (absl::IsInvalidArgument(stub.status())) return WrongUsage(kName, stub.status());
   if (!stub.ok()) return Refused(kName, stub.status());
-  for (const std::string& text : {flags.model, flags.system}) {
-    if (const absl::Status utf8 = CheckUtf8(text); !utf8.ok()) return WrongUsage(kName, utf8);
+  for (const auto& [flag, text] : {std::pair("--model", flags.model), std::pair("--system", flags.system)}) {
+    if (const absl::Status utf8 = CheckUtf8(text); !utf8.ok()) return WrongUsage(kName, InFlag(flag, utf8));
   }
   const bool terminal = isatty(STDIN_FILENO);
   if (terminal) std::cerr << "/reset forgets the conversation, Ctrl-C stops an answer, /exit or Ctrl-D ends.\n";

@@ -6,6 +6,7 @@
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "client/command.h"
+#include "client/parse.h"
 #include "client/progress.h"
 #include "kernels/base/status_macros.h"
 #include "server/base/address.h"
@@ -22,7 +23,7 @@ constexpr absl::Duration kConnectTimeout = absl::Seconds(5);
 
 absl::StatusOr<std::unique_ptr<v1::Inference::StubInterface>> Connect(const std::string& router,
                                                                       absl::Duration timeout) {
-  RUNAHEAD_RETURN_IF_ERROR(ParseHostPort(router).status());
+  RUNAHEAD_RETURN_IF_ERROR(InFlag("--router", ParseHostPort(router).status()));
   const auto channel = MakeChannel(router);
   const Progress progress(absl::StrCat("Waiting for ", router));
   const absl::Status ready = WaitReady(*channel, router, std::min(timeout, kConnectTimeout));

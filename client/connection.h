@@ -10,7 +10,7 @@
 
 namespace runahead {
 
-// Waits until the router answers. INVALID_ARGUMENT: not an address; UNAVAILABLE: nobody there within 5 s;
+// Waits until the router answers. INVALID_ARGUMENT: --router is no address; UNAVAILABLE: nobody there within 5 s;
 // DEADLINE_EXCEEDED: nor within `timeout`, the user's own limit, where that is shorter.
 absl::StatusOr<std::unique_ptr<v1::Inference::StubInterface>> Connect(
     const std::string& router, absl::Duration timeout = absl::InfiniteDuration());

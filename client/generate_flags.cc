@@ -8,16 +8,12 @@
 
 #include "absl/strings/str_cat.h"
 #include "client/parse.h"
+#include "client/typed_flags.h"
 #include "kernels/base/status_macros.h"
 #include "server/rpc/transport_options.h"
 
 namespace runahead {
 namespace {
-
-absl::Status InFlag(absl::string_view flag, const absl::Status& status) {
-  if (status.ok()) return status;
-  return absl::InvalidArgumentError(absl::StrCat(flag, ": ", status.message()));
-}
 
 absl::StatusOr<std::string> ReadPrompt(const std::string& path) {
   std::ifstream file;
@@ -50,22 +46,22 @@ void GenerateFlags::AddTo(CLI::App& app) {
   app.add_option("--router", router_, "Where the router listens (host:port)")->required()->type_name("ADDR");
   app.add_option("--model", model_, "The model's name, or its file's without .gguf (default: the one that is served)")
       ->type_name("NAME");
-  CLI::Option_group& input = *app.add_option_group("Input", "What to go on from: exactly one kind of these");
-  input.add_option("--prompt", prompt_, "A text to continue")->type_name("TEXT");
-  input.add_option("--prompt-file", prompt_file_, "The same from a file; - reads stdin")->type_name("FILE");
-  input.add_option("--token-ids", token_ids_, "Token ids, as in 1,2,3")->type_name("IDS");
-  AddRepeated(input, "--message", &messages_,
+  AddNumber(app, "--logprobs", &logprobs_,
+            "After the text, a line for each token: its id and logprob, then the K likeliest ones, 0 to 20", "K");
+  AddNumber(app, "--timeout", &timeout_s_, "Give up after this many seconds (default: never)", "S");
+  app.add_flag("--json", json_, "One JSON object on stdout when all is there, in place of text as it comes");
+  app.option_defaults()->group("Input (exactly one kind of these)");
+  app.add_option("--prompt", prompt_, "A text to continue")->type_name("TEXT");
+  app.add_option("--prompt-file", prompt_file_, "The same from a file; - reads stdin")->type_name("FILE");
+  app.add_option("--token-ids", token_ids_, "Token ids, as in 1,2,3")->type_name("IDS");
+  AddRepeated(app, "--message", &messages_,
               "A message of a chat, as in 'user:Hello'; repeated for more, the oldest first", "ROLE:TEXT");
   sampling_.AddTo(app);
-  app.add_option("--logprobs", logprobs_,
-                 "After the text, a line for each token: its id and logprob, then the K likeliest ones, 0 to 20")
-      ->type_name("K");
-  app.add_option("--timeout", timeout_s_, "Give up after this many seconds (default: never)")->type_name("S");
-  app.add_flag("--json", json_, "One JSON object on stdout when all is there, in place of text as it comes");
-  CLI::Option_group& experiment = *app.add_option_group("Experiments", "Only where the router runs with --experiments");
-  experiment.add_option("--width", width_, "Workers of the chain")->type_name("N");
-  experiment.add_option("--parts", parts_, "Tokens of each worker, as in 700,324")->type_name("PARTS");
-  experiment.add_option("--schedule", schedule_, "kvr, kvr-even or single")->type_name("NAME");
+  app.option_defaults()->group("Experiments (only where the router runs with --experiments)");
+  AddNumber(app, "--width", &width_, "Workers of the chain", "N");
+  app.add_option("--parts", parts_, "Tokens of each worker, as in 700,324")->type_name("PARTS");
+  app.add_option("--schedule", schedule_, "kvr, kvr-even or single")->type_name("NAME");
+  app.option_defaults()->group("Options");
 }
 
 absl::StatusOr<v1::GenerateRequest> GenerateFlags::Request() const {

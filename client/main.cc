@@ -9,6 +9,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "client/command.h"
+#include "server/base/command_line.h"
 #include "server/base/version.h"
 
 namespace {
@@ -25,6 +26,7 @@ void OccupyStandardFiles() {
 int main(int argc, char** argv) {
   OccupyStandardFiles();
   CLI::App app("Runahead serves large language models with a short time to first token on long prompts.");
+  runahead::SetUpCommandLine(app, "runahead");
   app.set_version_flag("--version", absl::StrCat("runahead ", runahead::Version()));
   app.require_subcommand(1);
   runahead::Command command;
@@ -39,7 +41,7 @@ int main(int argc, char** argv) {
   try {
     app.parse(argc, argv);
   } catch (const CLI::ParseError& error) {
-    return app.exit(error) == 0 ? runahead::kDone : runahead::kWrongUsage;
+    return runahead::ExitCodeOf(app, error);
   }
   const int code = command();
   std::cout.flush();

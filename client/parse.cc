@@ -35,6 +35,11 @@ absl::StatusOr<v1::ChatMessage> ParseMessage(absl::string_view text) {
   return message;
 }
 
+absl::Status InFlag(absl::string_view flag, const absl::Status& status) {
+  if (status.ok()) return status;
+  return absl::InvalidArgumentError(absl::StrCat(flag, ": ", status.message()));
+}
+
 absl::Status CheckUtf8(absl::string_view text) {
   const std::string_view all(text.data(), text.size());
   for (size_t at = 0; at < all.size();) {

@@ -19,4 +19,7 @@ absl::StatusOr<v1::ChatMessage> ParseMessage(absl::string_view text);
 // Messages travel as UTF-8: says at which byte `text` is none.
 absl::Status CheckUtf8(absl::string_view text);
 
+// INVALID_ARGUMENT with the flag before the message: "--stop: is not valid UTF-8 at byte 0". OK stays OK.
+absl::Status InFlag(absl::string_view flag, const absl::Status& status);
+
 }  // namespace runahead

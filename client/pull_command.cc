@@ -43,10 +43,10 @@ int RunPull(const std::string& name) {
 }  // namespace
 
 void AddPullCommand(CLI::App& app, Command* chosen) {
-  CLI::App& pull = *app.add_subcommand(
-      kName,
-      "Fetches a model by name into the cache ($XDG_CACHE_HOME/runahead or ~/.cache/runahead), unless it is\n"
-      "there, and prints its path. Nothing else goes to stdout.");
+  CLI::App& pull =
+      *app.add_subcommand(kName,
+                          "Fetches a model by name into the cache, unless it is there, and prints its path.\n"
+                          "The cache is $XDG_CACHE_HOME/runahead, or ~/.cache/runahead. Nothing else goes to stdout.");
   const auto name = std::make_shared<std::string>();
   pull.add_option("name", *name, absl::StrCat("One of: ", Names(KnownModels())))->required()->type_name("NAME");
   pull.callback([name, chosen] { *chosen = [name] { return RunPull(*name); }; });

@@ -28,9 +28,4 @@ struct SamplingFlags {
   void FillIn(v1::GenerateRequest& request) const;
 };
 
-// Adds an option that may be repeated, each time with one value, which is taken as it stands. `values` must outlive
-// `app`. (CLI11's own vectors would swallow what follows, and take "[a,b]" apart.)
-void AddRepeated(CLI::App& app, const std::string& name, std::vector<std::string>* values, const std::string& help,
-                 const std::string& type);
-
 }  // namespace runahead

@@ -52,8 +52,8 @@ int RunTokenize(const TokenizeFlags& flags) {
   }
   if (!flags.router.empty()) {
     const absl::Status address = ParseHostPort(flags.router).status();
-    if (!address.ok()) return WrongUsage(kName, address);
-    if (const absl::Status utf8 = CheckUtf8(flags.text); !utf8.ok()) return WrongUsage(kName, utf8);
+    if (!address.ok()) return WrongUsage(kName, InFlag("--router", address));
+    if (const absl::Status utf8 = CheckUtf8(flags.text); !utf8.ok()) return WrongUsage(kName, InFlag("TEXT", utf8));
   }
   const auto ids = flags.router.empty() ? TokenizeByModel(flags) : TokenizeByRouter(flags);
   if (!ids.ok()) return Refused(kName, ids.status());
@@ -68,10 +68,10 @@ int RunTokenize(const TokenizeFlags& flags) {
 }  // namespace
 
 void AddTokenizeCommand(CLI::App& app, Command* chosen) {
-  CLI::App& tokenize = *app.add_subcommand(
-      kName,
-      "Turns text into token ids, by a model file or by the model that a router serves. Prints them as\n"
-      "generate --token-ids takes them.");
+  CLI::App& tokenize =
+      *app.add_subcommand(kName,
+                          "Turns text into token ids, by a model file or by the model that a router serves.\n"
+                          "Prints them as generate --token-ids takes them.");
   const auto flags = std::make_shared<TokenizeFlags>();
   tokenize.add_option("--model", flags->model, "GGUF file of the model")->type_name("PATH");
   tokenize.add_option("--router", flags->router, "Where the router listens (host:port)")->type_name("ADDR");

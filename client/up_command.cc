@@ -5,6 +5,7 @@
 #include <csignal>
 #include <iostream>
 #include <memory>
+#include <utility>
 
 #include "absl/strings/str_cat.h"
 #include "client/cluster.h"
@@ -33,9 +34,9 @@ std::string OwnFolder() {
 
 int RunUp(UpState& state) {
   absl::Status status = state.flags->Apply();
-  for (const std::string& file : {state.options.model, state.options.table}) {
+  for (const auto& [flag, file] : {std::pair("--model", state.options.model), {"--table", state.options.table}}) {
     if (status.ok() && !file.empty() && access(file.c_str(), R_OK) != 0) {
-      status = absl::ErrnoToStatus(errno, absl::StrCat("cannot read the file ", file));
+      status = absl::ErrnoToStatus(errno, absl::StrCat(flag, ": cannot read the file ", file));
     }
   }
   if (!status.ok()) {

@@ -28,7 +28,8 @@ ChildSpec WorkerSpec(const UpOptions& options, const std::string& role, int inde
 }  // namespace
 
 void DeclareUpOptions(ConfigSchema& schema, UpOptions& options) {
-  schema.String("model", &options.model, {.allow_empty = false, .required = true}, "GGUF file of the model");
+  schema.String("model", &options.model, {.allow_empty = false, .required = true, .value_name = "PATH"},
+                "GGUF file of the model");
   schema.Int("prefill", &options.prefill, {.min = 1, .max = 64}, "Prefill workers; they form the chain");
   schema.Int("decode", &options.decode, {.min = 1, .max = 64}, "Decode workers");
   schema.Int("threads", &options.threads, {.min = 0, .max = 1024},
@@ -37,7 +38,7 @@ void DeclareUpOptions(ConfigSchema& schema, UpOptions& options) {
                 "Compute and KV dtype; auto takes what is fastest on this CPU");
   schema.String("schedule", &options.schedule, {.one_of = {"kvr", "kvr-even", "single"}},
                 "How prompts are spread over the chain");
-  schema.String("table", &options.table, {},
+  schema.String("table", &options.table, {.value_name = "FILE"},
                 "Partition table (YAML); without one, prompts are split evenly over the chain");
   schema.Double("chain_link_gbps", &options.chain_link_gbps, {.min = 0, .max = 1e6},
                 "Paces the edges of the chain to this many gigabits per second; 0 does not");

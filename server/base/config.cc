@@ -6,6 +6,7 @@
 #include "absl/strings/match.h"
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_format.h"
 #include "absl/strings/str_join.h"
 #include "absl/strings/str_replace.h"
 #include "kernels/base/status_macros.h"
@@ -56,9 +57,9 @@ std::string DescribeInt(const IntLimits& limits) {
 std::string DescribeDouble(const DoubleLimits& limits) {
   const bool low = limits.min != std::numeric_limits<double>::lowest();
   const bool high = limits.max != std::numeric_limits<double>::max();
-  if (low && high) return absl::StrCat("a number from ", limits.min, " to ", limits.max);
-  if (low) return absl::StrCat("a number, ", limits.min, " or more");
-  if (high) return absl::StrCat("a number, ", limits.max, " or less");
+  if (low && high) return absl::StrFormat("a number from %.15g to %.15g", limits.min, limits.max);
+  if (low) return absl::StrFormat("a number, %.15g or more", limits.min);
+  if (high) return absl::StrFormat("a number, %.15g or less", limits.max);
   return "a number";
 }
 
@@ -104,10 +105,18 @@ absl::StatusOr<int64_t> ParseBytes(const ConfigValue& value, const IntLimits& li
   return bytes;
 }
 
+// As ParseBytes reads it: in the largest unit of 1024s that has no rest.
+std::string BytesText(int64_t bytes) {
+  for (const ByteUnit& unit : {kByteUnits[3], kByteUnits[2], kByteUnits[1], kByteUnits[0]}) {
+    if (bytes != 0 && bytes % unit.bytes == 0) return absl::StrCat(bytes / unit.bytes, unit.suffix);
+  }
+  return absl::StrCat(bytes);
+}
+
 std::string DescribeBytes(const IntLimits& limits) {
   std::string range;
-  if (limits.min != std::numeric_limits<int64_t>::min()) absl::StrAppend(&range, ", at least ", limits.min);
-  if (limits.max != std::numeric_limits<int64_t>::max()) absl::StrAppend(&range, ", at most ", limits.max);
+  if (limits.min != std::numeric_limits<int64_t>::min()) absl::StrAppend(&range, ", at least ", BytesText(limits.min));
+  if (limits.max != std::numeric_limits<int64_t>::max()) absl::StrAppend(&range, ", at most ", BytesText(limits.max));
   return absl::StrCat("a number of bytes such as 1048576, 512MiB, 8GiB or 2GB", range);
 }
 
@@ -133,6 +142,7 @@ void ConfigSchema::Int(std::string key, int64_t* value, IntLimits limits, std::s
   Add({.name = std::move(key),
        .doc = std::move(doc),
        .allowed = DescribeInt(limits),
+       .value_name = "N",
        .default_text = absl::StrCat(*value),
        .required = limits.required,
        .set = [value, limits](const ConfigValue& given) -> absl::Status {
@@ -147,6 +157,7 @@ void ConfigSchema::Int(std::string key, int* value, IntLimits limits, std::strin
   Add({.name = std::move(key),
        .doc = std::move(doc),
        .allowed = DescribeInt(limits),
+       .value_name = "N",
        .default_text = absl::StrCat(*value),
        .required = limits.required,
        .set = [value, limits](const ConfigValue& given) -> absl::Status {
@@ -160,6 +171,7 @@ void ConfigSchema::Double(std::string key, double* value, DoubleLimits limits, s
   Add({.name = std::move(key),
        .doc = std::move(doc),
        .allowed = DescribeDouble(limits),
+       .value_name = "X",
        .default_text = absl::StrCat(*value),
        .required = limits.required,
        .set = [value, limits](const ConfigValue& given) -> absl::Status {
@@ -178,6 +190,7 @@ void ConfigSchema::Bool(std::string key, bool* value, std::string doc) {
   Add({.name = std::move(key),
        .doc = std::move(doc),
        .allowed = "true or false",
+       .obvious = true,
        .default_text = *value ? "true" : "false",
        .is_bool = true,
        .set = [value](const ConfigValue& given) -> absl::Status {
@@ -194,6 +207,8 @@ void ConfigSchema::String(std::string key, std::string* value, StringLimits limi
   Add({.name = std::move(key),
        .doc = std::move(doc),
        .allowed = std::move(allowed),
+       .value_name = limits.one_of.empty() ? limits.value_name : "NAME",
+       .obvious = limits.one_of.empty(),
        .default_text = *value,
        .required = limits.required,
        .set = [value, limits](ConfigValue given) -> absl::Status {
@@ -214,7 +229,8 @@ void ConfigSchema::Bytes(std::string key, int64_t* value, IntLimits limits, std:
   Add({.name = std::move(key),
        .doc = std::move(doc),
        .allowed = DescribeBytes(limits),
-       .default_text = absl::StrCat(*value),
+       .value_name = "SIZE",
+       .default_text = BytesText(*value),
        .required = limits.required,
        .set = [value, limits](const ConfigValue& given) -> absl::Status {
          RUNAHEAD_ASSIGN_OR_RETURN(*value, ParseBytes(given, limits));
@@ -227,6 +243,7 @@ void ConfigSchema::Duration(std::string key, absl::Duration* value, DurationLimi
        .doc = std::move(doc),
        .allowed = absl::StrCat("a duration such as 250ms, 30s or 1m30s, from ", absl::FormatDuration(limits.min),
                                " to ", absl::FormatDuration(limits.max)),
+       .value_name = "TIME",
        .default_text = absl::FormatDuration(*value),
        .required = limits.required,
        .set = [value, limits](const ConfigValue& given) -> absl::Status {
@@ -243,6 +260,7 @@ void ConfigSchema::Address(std::string key, std::string* value, AddressLimits li
   Add({.name = std::move(key),
        .doc = std::move(doc),
        .allowed = limits.any_port ? "host:port; port 0 takes any free one" : "host:port with a port from 1 to 65535",
+       .value_name = "ADDR",
        .default_text = *value,
        .required = limits.required,
        .set = [value, limits](ConfigValue given) -> absl::Status {
@@ -259,6 +277,7 @@ void ConfigSchema::Strings(std::string key, std::vector<std::string>* values, Li
   Add({.name = std::move(key),
        .doc = std::move(doc),
        .allowed = absl::StrCat("a list of ", config_internal::DescribeCount(limits), " strings"),
+       .value_name = "TEXT",
        .default_text = absl::StrJoin(*values, ", "),
        .required = limits.required,
        .is_list = true,
@@ -327,12 +346,17 @@ absl::Status ConfigSchema::ApplyFlag(absl::string_view name, const ConfigValue& 
   return absl::OkStatus();
 }
 
-absl::Status ConfigSchema::Finish(absl::string_view where) const {
+const ConfigKey* ConfigSchema::FirstMissing() const {
   for (const ConfigKey& key : keys_) {
-    if (!key.required || set_.contains(key.name)) continue;
-    return Refuse(absl::StrCat(where, ": ", prefix_, key.name, " is missing; allowed: ", key.allowed));
+    if (key.required && !set_.contains(key.name)) return &key;
   }
-  return absl::OkStatus();
+  return nullptr;
+}
+
+absl::Status ConfigSchema::Finish(absl::string_view where) const {
+  const ConfigKey* const key = FirstMissing();
+  if (key == nullptr) return absl::OkStatus();
+  return Refuse(absl::StrCat(where, ": ", prefix_, key->name, " is missing; allowed: ", key->allowed));
 }
 
 }  // namespace runahead

@@ -48,6 +48,7 @@ struct StringLimits {
   std::vector<std::string> one_of = {};  // empty: anything
   bool allow_empty = true;
   bool required = false;
+  const char* value_name = "TEXT";  // as ConfigKey's
 };
 
 struct AddressLimits {
@@ -66,6 +67,8 @@ struct ConfigKey {
   std::string name = {};          // snake_case, as in the file; the flag is --with-dashes
   std::string doc = {};           // one sentence without a full stop
   std::string allowed = {};       // "a whole number from 1 to 65536"
+  std::string value_name = {};    // "N": stands for the value in --help
+  bool obvious = false;           // "text": --help need not say what is allowed
   std::string default_text = {};  // "" where there is none worth showing
   bool required = false;
   bool flag_only = false;  // not to be written in a file
@@ -105,7 +108,10 @@ class ConfigSchema {
   // Applies one flag. `key` is a declared name.
   absl::Status ApplyFlag(absl::string_view key, const ConfigValue& value);
 
-  // Complains about required keys that nobody has set. `where` names what was read ("router.yaml").
+  // The first required key that nobody has set; none: null.
+  const ConfigKey* FirstMissing() const;
+
+  // Complains about it. `where` names what was read ("router.yaml").
   absl::Status Finish(absl::string_view where) const;
 
   const std::vector<ConfigKey>& keys() const { return keys_; }

@@ -7,6 +7,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_split.h"
 #include "kernels/base/status_macros.h"
+#include "server/base/command_line.h"
 #include "server/base/version.h"
 
 namespace runahead {
@@ -58,7 +59,8 @@ absl::StatusOr<ConfigValue> FlagValue(const ConfigKey& key, const std::vector<st
 }
 
 std::string HelpText(const ConfigKey& key) {
-  std::string text = absl::StrCat(key.doc, " [", key.allowed, "]");
+  std::string text = key.doc;
+  if (!key.obvious) absl::StrAppend(&text, " [", key.allowed, "]");
   if (key.required) {
     absl::StrAppend(&text, " (required)");
   } else if (!key.default_text.empty()) {
@@ -91,7 +93,7 @@ ConfigFlags::ConfigFlags(CLI::App& app, ConfigSchema& schema) : state_(std::make
       };
       app.add_option(FlagOfKey(key.name), collect, HelpText(key))
           ->multi_option_policy(CLI::MultiOptionPolicy::TakeAll)
-          ->type_name("");
+          ->type_name(key.value_name);
     }
   }
 }
@@ -106,20 +108,26 @@ absl::Status ConfigFlags::Apply() {
     RUNAHEAD_ASSIGN_OR_RETURN(const ConfigValue value, FlagValue(key, texts));
     RUNAHEAD_RETURN_IF_ERROR(state_->schema.ApplyFlag(key.name, value));
   }
-  return state_->schema.Finish(state_->file.empty() ? "command line" : state_->file);
+  const ConfigKey* const missing = state_->schema.FirstMissing();
+  if (missing != nullptr && state_->file.empty()) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("missing: ", FlagOfKey(missing->name), " ", missing->value_name, ": ", missing->doc));
+  }
+  return state_->schema.Finish(state_->file);
 }
 
 std::optional<int> ParseCommandLine(int argc, const char* const* argv, const std::string& about, ConfigSchema& schema) {
   CLI::App app(about);
-  app.set_version_flag("--version", std::string(Version()));
+  SetUpCommandLine(app, argv[0]);
+  app.set_version_flag("--version", absl::StrCat(app.get_name(), " ", Version()));
   ConfigFlags flags(app, schema);
   try {
     app.parse(argc, argv);
   } catch (const CLI::ParseError& error) {
-    return app.exit(error) == 0 ? 0 : 2;
+    return ExitCodeOf(app, error);
   }
   if (const absl::Status status = flags.Apply(); !status.ok()) {
-    std::cerr << status.message() << "\nRun with --help for all options.\n";
+    std::cerr << app.get_name() << ": " << status.message() << "\nRun with --help for all options.\n";
     return 2;
   }
   return std::nullopt;

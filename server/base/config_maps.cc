@@ -51,6 +51,7 @@ ConfigKey MapsKey(std::string name, ListLimits limits, std::string doc, const Co
   return {.name = std::move(name),
           .doc = std::move(doc),
           .allowed = allowed,
+          .value_name = "KEY=VALUE,..",
           .required = limits.required,
           .is_list = true,
           .is_maps = true,

@@ -37,10 +37,10 @@ void DeclareProcessOptions(ConfigSchema& schema, ProcessOptions& options) {
                 "What is logged, with all that is graver");
   schema.Duration("drain_timeout", &options.drain_timeout, {.max = absl::Hours(1)},
                   "How long requests may go on after SIGTERM before they are cancelled");
-  schema.Int("ready_fd", &options.ready_fd, {.min = -1},
+  schema.Int("ready_fd", &options.ready_fd, {.min = -1, .max = 1 << 20},
              "File descriptor that gets one line of JSON with the addresses when the process serves; -1 for none");
   schema.FlagOnly();
-  schema.Int("parent_pid", &options.parent_pid, {.min = 0},
+  schema.Int("parent_pid", &options.parent_pid, {.min = 0, .max = 1 << 22},
              "The process that starts this one; when it ends, this one stops too; 0 for none");
   schema.FlagOnly();
 }

@@ -13,12 +13,13 @@ void DeclareWorker(ConfigSchema& schema, WorkerSpec& worker) {
 
 void DeclareRouterOptions(ConfigSchema& schema, RouterOptions& options) {
   DeclareProcessOptions(schema, options.process);
-  schema.String("model", &options.model, {.allow_empty = false, .required = true},
+  schema.String("model", &options.model, {.allow_empty = false, .required = true, .value_name = "PATH"},
                 "GGUF file of the model that the workers serve: vocabulary, chat template and context length");
   schema.Maps<WorkerSpec>("workers", &options.workers, DeclareWorker,
                           {.min_items = 1, .max_items = 1024, .required = true},
                           "The workers; the prefill workers of one host form the line in this order");
-  schema.String("table", &options.table, {}, "Partition table (YAML); without one, prompts are split evenly");
+  schema.String("table", &options.table, {.value_name = "FILE"},
+                "Partition table (YAML); without one, prompts are split evenly");
   schema.String("schedule", &options.schedule, {.one_of = {"kvr", "kvr-even", "single"}},
                 "How prompts are spread over the chain");
   schema.Int("queue_size", &options.queue_size, {.min = 0, .max = 1 << 20},

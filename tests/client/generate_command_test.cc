@@ -14,6 +14,7 @@ namespace {
 using testing::FakeInference;
 using testing::Finished;
 using ::testing::HasSubstr;
+using ::testing::Not;
 using testing::Started;
 using ::testing::StartsWith;
 using testing::TestProcess;
@@ -221,6 +222,49 @@ TEST(Usage, IsExplainedOnStderrWithExitCode2) {
     EXPECT_EQ(process.Wait(), 2) << ::testing::PrintToString(args);
     EXPECT_EQ(process.out(), "");
     EXPECT_NE(process.err(), "") << ::testing::PrintToString(args);
+  }
+}
+
+TEST(Usage, SaysWhichFlagWhichValueAndWhatIsAllowed) {
+  const std::vector<std::pair<std::vector<std::string>, std::string>> wrong = {
+      {{}, "runahead: a command is missing; the commands are up, generate, chat"},
+      {{"generat"},
+       "runahead: there is no command 'generat'; the commands are up, generate, chat, tokenize, models, pull"
+       "; did you mean generate?"},
+      {{"--verson"}, "runahead: there is no flag --verson; did you mean --version?"},
+      {{"generate"}, "runahead generate: missing: --router ADDR: Where the router listens"},
+      {{"generate", "--ruter", "127.0.0.1:1"}, "runahead generate: there is no flag --ruter; did you mean --router?"},
+      {{"generate", "--router"}, "runahead generate: no value for --router ADDR: Where"},
+      {{"generate", "--router", "nowhere"}, "runahead generate: nothing to go on from: give exactly one of --prompt"},
+      {{"generate", "--router", "nowhere", "--prompt", "a"},
+       "runahead generate: --router: 'nowhere' is not an address"},
+      {{"generate", "--router", "a:1", "--top-k", "many"},
+       "--top-k: 'many' is not a whole number from -2147483648 to 2147483647"},
+      {{"generate", "--router", "a:1", "--top-p", "most"}, "--top-p: 'most' is not a number"},
+      {{"generate", "--router", "a:1", "--seed", "-1"}, "--seed: '-1' is not a whole number from 0 to 2^64 - 1"},
+      {{"generate", "--router", "a:1", "--stop-id", "x"}, "--stop-id: 'x' is not a whole number from"},
+      {{"generate", "--router", "a:1", "--top-k", "1", "--top-k", "2"}, "--top-k: given 2 times; allowed: once"},
+      {{"generate", "--router", "a:1", "--stop-id", "1", "2"}, "'2' is one word too many: quote a text with blanks"},
+      {{"generate", "--router", "a:1", "--json=maybe"}, "--json: 'maybe' is neither true nor false"},
+      {{"tokenize", "--model", "m"}, "runahead tokenize: missing: TEXT: The text"},
+      {{"up", "--prefil", "2"}, "runahead up: there is no flag --prefil; did you mean --prefill?"},
+      {{"up"}, "runahead up: missing: --model PATH: GGUF file of the model"},
+      {{"up", "--model", "/no/such/file"}, "runahead up: --model: cannot read the file /no/such/file: No such file"}};
+  for (std::pair<std::vector<std::string>, std::string> each : wrong) {
+    each.first.insert(each.first.begin(), RUNAHEAD_BINARY);
+    TestProcess process(each.first);
+    EXPECT_EQ(process.Wait(), 2) << each.second;
+    EXPECT_THAT(process.err(), HasSubstr(each.second));
+  }
+}
+
+TEST(Usage, HelpReadsWell) {
+  for (const std::string command : {"up", "generate", "chat", "tokenize", "models", "pull"}) {
+    TestProcess process({RUNAHEAD_BINARY, command, "--help"});
+    EXPECT_EQ(process.Wait(), 0);
+    EXPECT_THAT(process.out(), HasSubstr("Usage: runahead " + command + " ")) << "not the binary's path";
+    EXPECT_THAT(process.out(), Not(HasSubstr("..."))) << "a repeated flag takes one value each time";
+    EXPECT_THAT(process.out(), Not(HasSubstr("\n\n\n")));
   }
 }
 

@@ -3,6 +3,7 @@
 #include <cstdio>
 #include <fstream>
 
+#include "absl/strings/str_split.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 
@@ -106,7 +107,8 @@ TEST(ConfigFlags, HelpShowsEveryFlagWithItsDocLimitsAndDefault) {
   EXPECT_THAT(outcome.out,
               AllOf(HasSubstr("A test process."), HasSubstr("--max-queue"), HasSubstr("Requests that may wait"),
                     HasSubstr("a whole number from 1 to 1000"), HasSubstr("(default 256)"), HasSubstr("--config"),
-                    HasSubstr("(required)"), HasSubstr("--workers")));
+                    HasSubstr("--model TEXT"), HasSubstr("(required)"), HasSubstr("--workers KEY=VALUE,..")));
+  for (const absl::string_view line : absl::StrSplit(outcome.out, '\n')) EXPECT_LE(line.size(), 100) << line;
 }
 
 TEST(ConfigFlags, VersionIsTheBuilds) {
@@ -123,15 +125,15 @@ TEST(ConfigFlags, WrongUsageExitsTwoAndNamesTheFlag) {
       {{"--model", "m", "--max-queue", "0"}, "--max-queue: 0 is out of range; allowed: a whole number from 1 to 1000"},
       {{"--model", "m", "--max-queue", "x"}, "--max-queue: 'x' is not a whole number"},
       {{"--model", "m", "--max-queue", "1", "--max-queue", "2"}, "--max-queue: given 2 times"},
-      {{"--model", "m", "--max-queue"}, "--max-queue"},
-      {{"--model", "m", "--max-quue", "2"}, "--max-quue"},
-      {{"--model", "m", "--experiments=maybe"}, "--experiments"},
-      {{"--model", "m", "stray"}, "stray"},
+      {{"--model", "m", "--max-queue"}, "runahead-test: no value for --max-queue N: Requests that may wait"},
+      {{"--model", "m", "--max-quue", "2"}, "there is no flag --max-quue; did you mean --max-queue?"},
+      {{"--model", "m", "--experiments=maybe"}, "--experiments: 'maybe' is neither; allowed: true or false"},
+      {{"--model", "m", "stray"}, "runahead-test: 'stray' is one word too many"},
       {{"--model", "m", "--workers", "prefill"}, "--workers: 'prefill' is not key=value"},
       {{"--model", "m", "--workers", "role=prefill"}, "--workers: workers[0].address is missing"},
       {{"--model", "m", "--workers", "role=prefill,role=decode,address=a:1"}, "given a second time"},
       {{"--model", "m", "--config", "/nonexistent.yaml"}, "/nonexistent.yaml"},
-      {{}, "command line: model is missing"},
+      {{}, "runahead-test: missing: --model TEXT: Path of the model"},
   };
   for (const auto& c : cases) {
     const Outcome outcome = Parse(c.args);
