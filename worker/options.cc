@@ -6,7 +6,8 @@ void DeclareWorkerOptions(ConfigSchema& schema, WorkerOptions& options) {
   schema.String("role", &options.role, {.one_of = {"prefill", "decode", "both"}, .required = true},
                 "What this worker does");
   schema.String("name", &options.name, {}, "Name in logs and plans; the role where empty");
-  schema.String("model", &options.model, {.allow_empty = false, .required = true}, "GGUF file of the model");
+  schema.String("model", &options.model, {.allow_empty = false, .required = true, .value_name = "PATH"},
+                "GGUF file of the model");
   schema.String("dtype", &options.dtype, {.one_of = {"auto", "f32", "bf16"}},
                 "Compute and KV dtype; auto takes what is fastest on this CPU");
   schema.Int("threads", &options.threads, {.min = 0, .max = 1024}, "Compute threads; 0 takes one a core");
