@@ -20,7 +20,8 @@ std::string Add(v1::GenerateResponse response, Answer& answer);
 // The object of `generate --json`, on one line without a newline; the keys are a contract.
 std::string AnswerJson(const Answer& answer);
 
-// For people: a line for each token that has logprobs, the chosen token first. "" where there are none.
+// For people: a line for each token that has logprobs: id and logprob of the chosen token, then of the others. "" where
+// there are none.
 std::string LogprobsText(const Answer& answer);
 
 // One line for people: time to first token, speed, plan.
