@@ -11,6 +11,9 @@ void DeclareWorkerOptions(ConfigSchema& schema, WorkerOptions& options) {
   schema.String("dtype", &options.dtype, {.one_of = {"auto", "f32", "bf16"}},
                 "Compute and KV dtype; auto takes what is fastest on this CPU");
   schema.Int("threads", &options.threads, {.min = 0, .max = 1024}, "Compute threads; 0 takes one a core");
+  schema.String("link_host", &options.link_host, {},
+                "Address of this host at which other workers reach it for KV; that of listen, or the first network's, "
+                "where empty");
   schema.Double("chain_link_gbps", &options.chain_link_gbps, {.min = 0, .max = 1e6},
                 "Paces the edges of the chain to this many gigabits per second; 0 does not");
   schema.Double("emulated_link_gbps", &options.emulated_link_gbps, {.min = 0, .max = 1e6},

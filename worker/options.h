@@ -14,7 +14,8 @@ struct WorkerOptions {
   std::string name;   // empty: the role
   std::string model;  // path
   std::string dtype = "auto";
-  int64_t threads = 0;  // 0: all cores
+  int64_t threads = 0;    // 0: all cores
+  std::string link_host;  // empty: that of process.listen
   double chain_link_gbps = 0;
   double emulated_link_gbps = 0;
   int64_t prefill_memory = 0;  // bytes; 0: two prompts of the model's context, at most 4 GiB

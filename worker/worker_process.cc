@@ -11,12 +11,14 @@
 #include "absl/strings/str_cat.h"
 #include "kernels/base/status_macros.h"
 #include "kernels/cpu/cpu_device.h"
+#include "server/base/address.h"
 #include "server/base/logging.h"
 #include "server/base/metrics_server.h"
 #include "server/base/random.h"
 #include "server/rpc/server.h"
 #include "worker/decode_role.h"
 #include "worker/format/gguf.h"
+#include "worker/link/link_host.h"
 #include "worker/link/ucx_engine.h"
 #include "worker/model/warm_up.h"
 #include "worker/prefill_role.h"
@@ -112,7 +114,10 @@ absl::Status WorkerProcess::Parts::LoadModelFor(const WorkerOptions& options) {
 
 absl::Status WorkerProcess::Parts::StartRoles(const WorkerOptions& options) {
   metrics = std::make_unique<MetricRegistry>("cpu");
-  RUNAHEAD_ASSIGN_OR_RETURN(engine, UcxEngine::Start({RandomBits64(), ""}));
+  RUNAHEAD_ASSIGN_OR_RETURN(const HostPort listen, ParseHostPort(options.process.listen));
+  RUNAHEAD_ASSIGN_OR_RETURN(const std::string host,
+                            LinkHost(options.link_host.empty() ? listen.host : options.link_host));
+  RUNAHEAD_ASSIGN_OR_RETURN(engine, UcxEngine::Start({RandomBits64(), "", host}));
   if (options.decode()) {
     RUNAHEAD_ASSIGN_OR_RETURN(decode, DecodeRole::Create(options, *device, model, *engine, *metrics));
     roles.Add(&decode->control());

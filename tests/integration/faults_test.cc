@@ -91,7 +91,6 @@ TEST_F(FaultsTest, ADecodeWorkerKilledInMidDecode) {
 }
 
 TEST_F(FaultsTest, ADecodeWorkerKilledInMidPrefill) {
-  ASSERT_TRUE(cluster_.GenerateEventually(ShortPrompt(2)).status.ok());
   Running running;
   Run(running, LongPrompt());
   AwaitMidPrefill();
@@ -102,8 +101,6 @@ TEST_F(FaultsTest, ADecodeWorkerKilledInMidPrefill) {
 }
 
 TEST_F(FaultsTest, AHungPrefillWorkerIsNoticedAndTheServiceComesBack) {
-  // All connections are made: what hangs here is a worker at work.
-  ASSERT_TRUE(cluster_.GenerateEventually(ShortPrompt(2)).status.ok());
   Running running;
   Run(running, LongPrompt());
   AwaitMidPrefill();

@@ -73,6 +73,7 @@ double LocalCluster::Metric(const std::string& process, const std::string& line)
 Answer LocalCluster::Generate(const v1::GenerateRequest& request, grpc::ClientContext* context,
                               const std::function<void(size_t)>& on_token) {
   grpc::ClientContext own;
+  own.set_deadline(absl::ToChronoTime(absl::Now() + kPatience));
   if (context == nullptr) context = &own;
   context->set_wait_for_ready(true);
   Answer answer;

@@ -36,7 +36,7 @@ class LocalCluster {
   // The value of a metric's line ("runahead_kv_leases"), or -1 where there is none or the process is away.
   double Metric(const std::string& process, const std::string& line) const;
 
-  // Runs a whole call. `on_token` is called with the number of tokens so far, after each message.
+  // Runs a whole call, with a deadline of kPatience where the caller brings no context. `on_token` is called with the number of tokens so far, after each message.
   Answer Generate(const v1::GenerateRequest& request, grpc::ClientContext* context = nullptr,
                   const std::function<void(size_t)>& on_token = nullptr);
   // Asks until an answer comes: for what must work again some time after a fault.

@@ -1,4 +1,5 @@
 // Connections of the engine: made, answered, watched, ended.
+#include <algorithm>
 #include <utility>
 #include <vector>
 
@@ -10,14 +11,14 @@
 namespace runahead {
 namespace {
 
-// UCX watches a connection once it is made, and over shared memory nobody watches the making. A living peer's progress
-// thread answers in milliseconds.
+// UCX watches a connection once it is made; nobody watches the making. A living peer's progress thread answers in
+// milliseconds.
 constexpr absl::Duration kAnswer = absl::Seconds(2);
 // A goodbye that cannot leave in this time would not be read either.
 constexpr absl::Duration kFarewell = absl::Milliseconds(50);
-// After a close by force UCX completes everything at its next turns, but for sends that wait for an answer of a peer
-// that died with its shared-memory queue full (seen with 1.13, whose flush of that queue never ends). In this time all
-// that the peer had sent is taken in; after it nothing can touch the buffers any more.
+// After a close by force UCX completes everything at its next turns, but, where the user let shared memory in
+// (UCX_TLS), for sends that wait for an answer of a peer that died with its queue full (seen with 1.13, whose flush of
+// that queue never ends). In this time all that the peer had sent is taken in; after it nothing can touch the buffers.
 constexpr absl::Duration kGiveUp = absl::Milliseconds(250);
 
 }  // namespace
@@ -30,9 +31,12 @@ absl::StatusOr<std::shared_ptr<UcxEngine::Impl::Peer>> UcxEngine::Impl::Reach(co
         absl::StrCat("incarnation ", id.incarnation, " is known at another link address"));
   }
   auto peer = std::make_shared<Peer>();
-  peer->engine = this;
   peer->id = id;
-  RUNAHEAD_ASSIGN_OR_RETURN(peer->endpoint, context_->Connect(id.address, &Impl::OnEndpointError, peer.get()));
+  auto line = std::make_unique<Line>();
+  line->engine = this;
+  line->peer = peer;
+  RUNAHEAD_ASSIGN_OR_RETURN(line->endpoint, context_->Connect(id.address, &Impl::OnEndpointError, line.get()));
+  peer->lines.push_back(std::move(line));
   peers_.emplace(id.incarnation, peer);
   peer->answer_by = absl::Now() + kAnswer;
   ++unanswered_;
@@ -41,16 +45,49 @@ absl::StatusOr<std::shared_ptr<UcxEngine::Impl::Peer>> UcxEngine::Impl::Reach(co
   return peer;
 }
 
-void UcxEngine::Impl::HandleOwn(UcxKind kind, const PeerId& from) {
+void UcxEngine::Impl::HandleConnection(ucp_conn_request_h request) {
+  if (stopping_) return context_->Reject(request);
+  auto line = std::make_unique<Line>();
+  line->engine = this;
+  line->hello_by = absl::Now() + kAnswer;
+  const absl::StatusOr<ucp_ep_h> endpoint = context_->Accept(request, &Impl::OnEndpointError, line.get());
+  if (!endpoint.ok()) {
+    LogWarning("link", "a connection could not be accepted: ", endpoint.status().message());
+    return;
+  }
+  line->endpoint = *endpoint;
+  strangers_.emplace(*endpoint, std::move(line));
+}
+
+void UcxEngine::Impl::HandleOwn(UcxKind kind, const PeerId& from, ucp_ep_h over) {
   const auto peer = peers_.find(from.incarnation);
   if (kind == UcxKind::kGoodbye && peer != peers_.end()) {
     Post([this, dead = peer->second] {
       Kill(dead, absl::UnavailableError("the peer closed the connection"), /*say_goodbye=*/false);
     });
   } else if (kind == UcxKind::kHello) {
-    // Connecting back makes this side hear of the other's death too.
-    Post([this, from] { Send(from, UcxKind::kHelloAnswer, "", ConstBufferRef(), [](const absl::Status&) {}); });
+    HandleHello(from, over);
   }
+}
+
+void UcxEngine::Impl::HandleHello(const PeerId& from, ucp_ep_h over) {
+  const auto stranger = strangers_.find(over);
+  if (stranger == strangers_.end()) return;
+  const auto known = peers_.find(from.incarnation);
+  if (known != peers_.end() && known->second->id.address != from.address) return;  // not who it says it is
+  std::unique_ptr<Line> line = std::move(stranger->second);
+  strangers_.erase(stranger);
+  auto [found, is_new] = peers_.try_emplace(from.incarnation, nullptr);
+  if (is_new) {
+    found->second = std::make_shared<Peer>();
+    found->second->id = from;
+    ++unanswered_;  // until Answered
+  }
+  const std::shared_ptr<Peer> peer = found->second;
+  line->peer = peer;
+  peer->lines.push_back(std::move(line));
+  Answered(*peer);
+  Post([this, from] { Send(from, UcxKind::kHelloAnswer, "", ConstBufferRef(), [](const absl::Status&) {}); });
 }
 
 void UcxEngine::Impl::Answered(Peer& peer) {
@@ -64,8 +101,16 @@ void UcxEngine::Impl::Answered(Peer& peer) {
 }
 
 void UcxEngine::Impl::CheckAnswers() {
-  if (unanswered_ == 0) return;
+  if (unanswered_ == 0 && strangers_.empty()) return;
   const absl::Time now = absl::Now();
+  std::vector<ucp_ep_h> mute;
+  for (const auto& [endpoint, line] : strangers_) {
+    if (now >= line->hello_by) mute.push_back(endpoint);
+  }
+  for (const ucp_ep_h endpoint : mute) {
+    closing_.push_back(std::move(strangers_.at(endpoint)));
+    strangers_.erase(endpoint);
+  }
   std::vector<std::shared_ptr<Peer>> silent;
   for (const auto& [incarnation, peer] : peers_) {
     if (!peer->answered && now >= peer->answer_by) silent.push_back(peer);
@@ -73,13 +118,15 @@ void UcxEngine::Impl::CheckAnswers() {
   for (const auto& peer : silent) Kill(peer, absl::UnavailableError("the peer did not answer"), /*say_goodbye=*/false);
 }
 
-void UcxEngine::Impl::OnEndpointError(void* arg, ucp_ep_h, ucs_status_t status) {
-  auto* peer = static_cast<Peer*>(arg);
-  Impl* engine = peer->engine;
-  const auto found = engine->peers_.find(peer->id.incarnation);
-  if (found == engine->peers_.end() || found->second.get() != peer) return;  // dying already
-  engine->Post([engine, dead = found->second, status] {
-    engine->Kill(dead, UcxStatus(status, "the peer is gone"), /*say_goodbye=*/false);
+void UcxEngine::Impl::OnEndpointError(void* arg, ucp_ep_h endpoint, ucs_status_t status) {
+  auto* line = static_cast<Line*>(arg);
+  Impl* engine = line->engine;
+  engine->Post([engine, endpoint, peer = line->peer.lock(), status] {
+    if (peer != nullptr) return engine->Kill(peer, UcxStatus(status, "the peer is gone"), /*say_goodbye=*/false);
+    const auto stranger = engine->strangers_.find(endpoint);
+    if (stranger == engine->strangers_.end()) return;
+    engine->closing_.push_back(std::move(stranger->second));
+    engine->strangers_.erase(stranger);
   });
 }
 
@@ -99,6 +146,8 @@ void UcxEngine::Impl::Kill(const std::shared_ptr<Peer>& peer, const absl::Status
 }
 
 void UcxEngine::Impl::AdvanceDying() {
+  closing_.erase(std::remove_if(closing_.begin(), closing_.end(), [this](const auto& line) { return Close(*line); }),
+                 closing_.end());
   for (size_t i = 0; i < dying_.size();) {
     const std::shared_ptr<Peer> peer = dying_[i];
     if (!Settle(peer)) {
@@ -112,20 +161,10 @@ void UcxEngine::Impl::AdvanceDying() {
 
 bool UcxEngine::Impl::Settle(const std::shared_ptr<Peer>& peer) {
   const absl::Time now = absl::Now();
-  if (!peer->close_started) {
-    if (peer->farewell && now < peer->farewell_until) return false;
-    ucp_request_param_t param{};
-    param.op_attr_mask = UCP_OP_ATTR_FIELD_FLAGS;
-    param.flags = UCP_EP_CLOSE_FLAG_FORCE;
-    peer->close_started = true;
-    const ucs_status_ptr_t request = ucp_ep_close_nbx(peer->endpoint, &param);
-    if (UCS_PTR_IS_PTR(request)) peer->close_request = request;
-  }
-  if (peer->close_request != nullptr && ucp_request_check_status(peer->close_request) != UCS_INPROGRESS) {
-    ucp_request_free(peer->close_request);
-    peer->close_request = nullptr;
-  }
-  if (peer->close_request == nullptr && peer->ops.empty()) return true;
+  if (peer->farewell && now < peer->farewell_until) return false;
+  bool closed = true;
+  for (const auto& line : peer->lines) closed = Close(*line) && closed;
+  if (closed && peer->ops.empty()) return true;
   if (now < peer->give_up_at) return false;
   LogInfo("link", "UCX left ", peer->ops.size(), " transfers of a closed connection open; they are taken back");
   abandoned_.push_back(peer);
@@ -134,6 +173,22 @@ bool UcxEngine::Impl::Settle(const std::shared_ptr<Peer>& peer) {
     if (op->done) std::exchange(op->done, nullptr)(absl::UnavailableError("the peer is gone"));
   }
   return true;
+}
+
+bool UcxEngine::Impl::Close(Line& line) {
+  if (!line.close_started) {
+    ucp_request_param_t param{};
+    param.op_attr_mask = UCP_OP_ATTR_FIELD_FLAGS;
+    param.flags = UCP_EP_CLOSE_FLAG_FORCE;
+    line.close_started = true;
+    const ucs_status_ptr_t request = ucp_ep_close_nbx(line.endpoint, &param);
+    if (UCS_PTR_IS_PTR(request)) line.close_request = request;
+  }
+  if (line.close_request != nullptr && ucp_request_check_status(line.close_request) != UCS_INPROGRESS) {
+    ucp_request_free(line.close_request);
+    line.close_request = nullptr;
+  }
+  return line.close_request == nullptr;
 }
 
 void UcxEngine::Impl::Close(const PeerId& id, const EventSource& closed) {
@@ -155,7 +210,7 @@ void UcxEngine::Impl::Close(const PeerId& id, const EventSource& closed) {
 
 std::string UcxEngine::Impl::Transport(const PeerId& id) const {
   const auto found = peers_.find(id.incarnation);
-  return found == peers_.end() ? "" : DescribeEndpoint(found->second->endpoint);
+  return found == peers_.end() ? "" : DescribeEndpoint(found->second->lines.front()->endpoint);
 }
 
 }  // namespace runahead

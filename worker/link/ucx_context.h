@@ -1,12 +1,14 @@
-// A UCX context and its one worker: configuration, address, and what an endpoint is made of. The only link header that
-// shows UCX types; for the engine's implementation alone.
+// A UCX context, its one worker and its listener: configuration, address, and how endpoints are made. The only link
+// header that shows UCX types; for the engine's implementation alone.
 #pragma once
 
 #include <ucp/api/ucp.h>
 
+#include <functional>
 #include <memory>
 #include <string>
 #include <string_view>
+#include <utility>
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
@@ -16,8 +18,9 @@ namespace runahead {
 // Used by one thread at a time.
 class UcxContext {
  public:
-  // `transports` as UCX_TLS takes them; empty: whatever UCX finds best. What the user set in the environment is kept.
-  static absl::StatusOr<std::unique_ptr<UcxContext>> Create(const std::string& transports);
+  // `transports` as UCX_TLS takes them; empty: all but shared memory. What the user set in the environment is kept.
+  // Listens on a port of its own at `host`, a numeric address.
+  static absl::StatusOr<std::unique_ptr<UcxContext>> Create(const std::string& transports, const std::string& host);
   ~UcxContext();
   UcxContext(const UcxContext&) = delete;
   UcxContext& operator=(const UcxContext&) = delete;
@@ -25,26 +28,37 @@ class UcxContext {
   ucp_worker_h worker() const { return worker_; }
   // Readable when the worker wants progress, once armed.
   int event_fd() const { return event_fd_; }
-  // The worker's address with a check sum, so that bytes that are no such address are refused and not given to UCX.
+  // Where others connect to: "10.0.0.1:4711", "[::1]:4711".
   const std::string& address() const { return address_; }
 
+  // What to do when somebody connects; runs inside progress, and ends in Accept or Reject. Set before the first
+  // progress.
+  void OnConnection(std::function<void(ucp_conn_request_h)> handler) { on_connection_ = std::move(handler); }
   // An endpoint to what address() of another context gave; `on_error(arg, ep, status)` runs inside progress.
-  absl::StatusOr<ucp_ep_h> Connect(std::string_view address, ucp_err_handler_cb_t on_error, void* arg);
+  absl::StatusOr<ucp_ep_h> Connect(const std::string& address, ucp_err_handler_cb_t on_error, void* arg);
+  // The endpoint to who made a connection to here.
+  absl::StatusOr<ucp_ep_h> Accept(ucp_conn_request_h request, ucp_err_handler_cb_t on_error, void* arg);
+  void Reject(ucp_conn_request_h request);
 
  private:
   UcxContext() = default;
   absl::Status Init(const std::string& transports);
+  absl::Status Listen(const std::string& host);
+  absl::StatusOr<ucp_ep_h> MakeEndpoint(ucp_ep_params_t params, ucp_err_handler_cb_t on_error, void* arg,
+                                        std::string_view what);
 
   ucp_context_h context_ = nullptr;
   ucp_worker_h worker_ = nullptr;
+  ucp_listener_h listener_ = nullptr;
   int event_fd_ = -1;
+  std::function<void(ucp_conn_request_h)> on_connection_;
   std::string address_;
 };
 
 // UNAVAILABLE (or OK), with UCX's words and `what` was tried.
 absl::Status UcxStatus(ucs_status_t status, std::string_view what);
 
-// Which transports and devices the endpoint's lanes use, as UCX names them: "posix/memory, tcp/eth0".
+// Which transports and devices the endpoint's lanes use, as UCX names them: "rc_mlx5/mlx5_0:1", "tcp/eth0".
 std::string DescribeEndpoint(ucp_ep_h endpoint);
 
 }  // namespace runahead

@@ -80,6 +80,7 @@ UcxEngine::Impl::Impl(std::unique_ptr<UcxContext> context, uint64_t incarnation)
   param.cb = &Impl::OnMessage;
   param.arg = this;
   RUNAHEAD_CHECK(ucp_worker_set_am_recv_handler(context_->worker(), &param) == UCS_OK);
+  context_->OnConnection([this](ucp_conn_request_h request) { HandleConnection(request); });
   thread_ = std::thread([this] { Loop(); });
 }
 
@@ -89,6 +90,7 @@ UcxEngine::Impl::~Impl() {
     for (void* descriptor : std::vector<void*>(descriptors_.begin(), descriptors_.end())) Discard(descriptor);
     std::vector<std::shared_ptr<Peer>> alive;
     for (const auto& [incarnation, peer] : peers_) alive.push_back(peer);
+    for (auto& [endpoint, stranger] : std::exchange(strangers_, {})) closing_.push_back(std::move(stranger));
     for (const auto& peer : alive) Kill(peer, absl::UnavailableError("the link was closed here"), /*say_goodbye=*/true);
   });
   thread_.join();
@@ -113,7 +115,7 @@ void UcxEngine::Impl::Loop() {
     RunCommands();
     CheckAnswers();
     AdvanceDying();
-    if (stopping_ && dying_.empty()) break;
+    if (stopping_ && dying_.empty() && closing_.empty()) break;
     if (ucp_worker_progress(context_->worker()) > 0) continue;
     Sleep();
   }
@@ -131,7 +133,10 @@ void UcxEngine::Impl::RunCommands() {
 void UcxEngine::Impl::Sleep() {
   if (ucp_worker_arm(context_->worker()) != UCS_OK) return;  // something came in between
   pollfd descriptors[] = {{context_->event_fd(), POLLIN, 0}, {commands_->fd(), POLLIN, 0}};
-  poll(descriptors, 2, !dying_.empty() ? kDyingMillis : unanswered_ > 0 ? kUnansweredMillis : kIdleMillis);
+  poll(descriptors, 2,
+       !dying_.empty() || !closing_.empty()     ? kDyingMillis
+       : unanswered_ > 0 || !strangers_.empty() ? kUnansweredMillis
+                                                : kIdleMillis);
 }
 
 void UcxEngine::Impl::Connect(const PeerId& id, Done on_death) {
@@ -164,9 +169,11 @@ void UcxEngine::Impl::SendTo(const std::shared_ptr<Peer>& peer, UcxKind kind, co
   ucp_request_param_t param{};
   param.op_attr_mask = UCP_OP_ATTR_FIELD_CALLBACK | UCP_OP_ATTR_FIELD_USER_DATA | UCP_OP_ATTR_FIELD_FLAGS;
   param.flags = size > kUcxEagerBytes ? UCP_AM_SEND_FLAG_RNDV : UCP_AM_SEND_FLAG_EAGER;
+  if (kind == UcxKind::kHello) param.flags |= UCP_AM_SEND_FLAG_REPLY;  // tells the receiver which connection it is
   param.cb.send = &Impl::OnSent;
   param.user_data = op;
-  Started(op, ucp_am_send_nbx(peer->endpoint, 0, op->header.data(), op->header.size(), data, size, &param));
+  Started(op,
+          ucp_am_send_nbx(peer->lines.front()->endpoint, 0, op->header.data(), op->header.size(), data, size, &param));
 }
 
 void UcxEngine::Impl::Receive(void* descriptor, uint64_t from, std::vector<BufferRef> into, Done done) {
@@ -226,11 +233,13 @@ void UcxEngine::Impl::Complete(Op* op, ucs_status_t status) {
 
 ucs_status_t UcxEngine::Impl::OnMessage(void* arg, const void* header, size_t header_length, void* data, size_t length,
                                         const ucp_am_recv_param_t* param) {
+  const ucp_ep_h over = (param->recv_attr & UCP_AM_RECV_ATTR_FIELD_REPLY_EP) != 0 ? param->reply_ep : nullptr;
   return static_cast<Impl*>(arg)->HandleMessage({static_cast<const char*>(header), header_length}, data, length,
-                                                (param->recv_attr & UCP_AM_RECV_ATTR_FLAG_RNDV) != 0);
+                                                (param->recv_attr & UCP_AM_RECV_ATTR_FLAG_RNDV) != 0, over);
 }
 
-ucs_status_t UcxEngine::Impl::HandleMessage(std::string_view header, void* data, size_t length, bool rendezvous) {
+ucs_status_t UcxEngine::Impl::HandleMessage(std::string_view header, void* data, size_t length, bool rendezvous,
+                                            ucp_ep_h over) {
   WirePrefix prefix;
   const uint32_t magic = prefix.magic;
   if (stopping_ || header.size() < sizeof(prefix)) return UCS_OK;
@@ -240,7 +249,7 @@ ucs_status_t UcxEngine::Impl::HandleMessage(std::string_view header, void* data,
   const auto peer = peers_.find(prefix.from);
   if (peer != peers_.end()) Answered(*peer->second);
   if (prefix.kind <= static_cast<uint16_t>(UcxKind::kGoodbye)) {
-    HandleOwn(static_cast<UcxKind>(prefix.kind), {std::string(header.substr(sizeof(prefix))), prefix.from});
+    HandleOwn(static_cast<UcxKind>(prefix.kind), {std::string(header.substr(sizeof(prefix))), prefix.from}, over);
     return UCS_OK;
   }
   const Handler& handler = handlers_[prefix.kind];
@@ -261,12 +270,7 @@ UcxEngine::UcxEngine(std::unique_ptr<Impl> impl) : impl_(std::move(impl)) {}
 UcxEngine::~UcxEngine() = default;
 
 absl::StatusOr<std::unique_ptr<UcxEngine>> UcxEngine::Start(const UcxOptions& options) {
-  RUNAHEAD_ASSIGN_OR_RETURN(std::unique_ptr<UcxContext> context, UcxContext::Create(options.transports));
-  if (context->address().size() > kUcxMaxHeader / 2) {
-    return absl::FailedPreconditionError(absl::StrCat("UCX's address of this host has ", context->address().size(),
-                                                      " bytes, which no message header takes; name the networks to use "
-                                                      "in UCX_NET_DEVICES"));
-  }
+  RUNAHEAD_ASSIGN_OR_RETURN(std::unique_ptr<UcxContext> context, UcxContext::Create(options.transports, options.host));
   return std::unique_ptr<UcxEngine>(new UcxEngine(std::make_unique<Impl>(std::move(context), options.incarnation)));
 }
 

@@ -27,7 +27,8 @@ namespace runahead {
 
 struct UcxOptions {
   uint64_t incarnation = 0;
-  std::string transports;  // as UCX_TLS takes them; empty: what UCX finds best
+  std::string transports;          // as UCX_TLS takes them; empty: RDMA where it is, else TCP
+  std::string host = "127.0.0.1";  // numeric address of this host at which peers reach it
 };
 
 // What a message is for. The engine keeps those up to kGoodbye to itself.
@@ -36,7 +37,7 @@ inline constexpr size_t kUcxKinds = 7;
 
 // Bytes up to this size travel with their header.
 inline constexpr size_t kUcxEagerBytes = 8192;
-// Longest header; half of it is for what carries a link address. UCX takes some 8,000 bytes on every transport.
+// Longest header. UCX takes some 8,000 bytes on every transport.
 inline constexpr size_t kUcxMaxHeader = 4096;
 
 // A message's bytes, here (eager) or still at the sender. Any thread. Destroying it unaccepted lets the sender go.

@@ -52,20 +52,27 @@ class UcxEngine::Impl {
     Done done;
   };
 
-  // One connection, from ep_create until UCX gave back all that it held.
-  struct Peer {
+  // One connection of UCX's, made from here or there. Pinned in memory from its making until UCX has closed it.
+  struct Line {
     Impl* engine = nullptr;
-    PeerId id;
+    std::weak_ptr<Peer> peer;  // expired: nobody has said hello over it yet
     ucp_ep_h endpoint = nullptr;
-    std::unordered_set<Op*> ops;  // under way in UCX
+    absl::Time hello_by;
+    bool close_started = false;
+    ucs_status_ptr_t close_request = nullptr;
+  };
+
+  // Another process, from its first connection until UCX gave back all that it held of it.
+  struct Peer {
+    PeerId id;
+    std::vector<std::unique_ptr<Line>> lines;  // we send over the first; two when both sides connected at once
+    std::unordered_set<Op*> ops;               // under way in UCX
     std::vector<Done> on_death;
     bool answered = false;  // a message came from it
     absl::Time answer_by;
     // Set by Kill:
     bool dying = false;
     bool farewell = false;  // the goodbye is under way
-    bool close_started = false;
-    ucs_status_ptr_t close_request = nullptr;
     absl::Time farewell_until, give_up_at;
     std::vector<EventSource> closed;
   };
@@ -84,15 +91,19 @@ class UcxEngine::Impl {
   void AdvanceDying();
   // True when UCX holds nothing of the peer any more, or will never give it back.
   bool Settle(const std::shared_ptr<Peer>& peer);
-  void HandleOwn(UcxKind kind, const PeerId& from);
+  // True when UCX has closed the connection; begins with that at the first call.
+  bool Close(Line& line);
+  void HandleConnection(ucp_conn_request_h request);
+  void HandleOwn(UcxKind kind, const PeerId& from, ucp_ep_h over);
+  void HandleHello(const PeerId& from, ucp_ep_h over);
   void Answered(Peer& peer);
-  // Kills the connections whose peers should have answered by now.
+  // Ends the connections whose peers should have answered, or said hello, by now.
   void CheckAnswers();
-  ucs_status_t HandleMessage(std::string_view header, void* data, size_t length, bool rendezvous);
+  ucs_status_t HandleMessage(std::string_view header, void* data, size_t length, bool rendezvous, ucp_ep_h over);
 
   static ucs_status_t OnMessage(void* arg, const void* header, size_t header_length, void* data, size_t length,
                                 const ucp_am_recv_param_t* param);
-  static void OnEndpointError(void* arg, ucp_ep_h endpoint, ucs_status_t status);
+  static void OnEndpointError(void* line, ucp_ep_h endpoint, ucs_status_t status);
   static void OnSent(void* request, ucs_status_t status, void* op);
   static void OnReceived(void* request, ucs_status_t status, size_t length, void* op);
 
@@ -102,10 +113,12 @@ class UcxEngine::Impl {
   std::array<Handler, kUcxKinds> handlers_;
   absl::flat_hash_map<uint64_t, std::shared_ptr<Peer>> peers_;  // alive, by incarnation
   std::vector<std::shared_ptr<Peer>> dying_;
-  std::vector<std::shared_ptr<Peer>> abandoned_;  // left open by UCX, which may still name them
-  std::unordered_set<void*> descriptors_;         // rendezvous offers neither accepted nor discarded
-  std::unordered_set<Op*> unbound_ops_;           // receives from peers without a connection
-  int unanswered_ = 0;                            // connections that wait for their first message
+  absl::flat_hash_map<ucp_ep_h, std::unique_ptr<Line>> strangers_;  // connections without a hello
+  std::vector<std::unique_ptr<Line>> closing_;                      // connections that never had one
+  std::vector<std::shared_ptr<Peer>> abandoned_;                    // left open by UCX, which may still name them
+  std::unordered_set<void*> descriptors_;                           // rendezvous offers neither accepted nor discarded
+  std::unordered_set<Op*> unbound_ops_;                             // receives from peers without a connection
+  int unanswered_ = 0;                                              // connections that wait for their first message
   bool stopping_ = false;
   std::thread thread_;
 };

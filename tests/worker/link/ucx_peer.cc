@@ -1,6 +1,7 @@
 // The other process of ucx_process_test: ucx_peer TRANSPORTS MODE BYTES PARENT. Prints its peer id, then what happens.
 //   receive  takes frame (1, 0, 0), printing "moving" at its first bytes
 //   send     sends frame (1, 0, 0)
+//   spray    sends small messages without end
 #include <unistd.h>
 
 #include <cstdio>
@@ -20,11 +21,23 @@ void Say(const std::string& line) {
   std::fflush(stdout);
 }
 
+// One message after the other, each from the `done` of the one before.
+void Spray(UcxEngine& engine, const PeerId& to) {
+  engine.Send(to, UcxKind::kVerdict, "spray", ConstBufferRef(), [&engine, to](const absl::Status& status) {
+    if (status.ok()) Spray(engine, to);
+  });
+}
+
 int Main(char** argv) {
   const std::string mode = argv[2];
   const size_t bytes = std::stoull(argv[3]);
   auto engine = UcxEngine::Start({RandomBits64(), argv[1]});
   RUNAHEAD_CHECK(engine.ok());
+  if (mode == "spray") {
+    Say(ToArgument((*engine)->self()));
+    for (int i = 0; i < 8; ++i) Spray(**engine, FromArgument(argv[4]));
+    for (;;) pause();
+  }
   UcxEdgeFactory factory(**engine);
   Say(ToArgument(factory.self()));
   const auto edge = *factory.Open(FromArgument(argv[4]));
