@@ -1,0 +1,44 @@
+// Simulates a prefill over a chain of workers, layer by layer: KV-Runahead (sources: arXiv 2405.05329, with frames and
+// cut-through forwarding as our edges do it) and the tensor/sequence-parallel baseline. Pure functions.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string_view>
+#include <vector>
+
+#include "absl/status/statusor.h"
+#include "absl/types/span.h"
+#include "scheduler/partition/cost_model.h"
+
+namespace runahead {
+
+enum class SimulatedSchedule {
+  // In every layer a worker computes Q, K and V of its part, sends K and V on, takes one frame for each earlier part,
+  // forwards it as soon as it is whole, and attends once all are there. No barrier. One worker: a plain forward pass.
+  kKvr,
+  // In every layer K and V of all parts travel the line in both directions; a worker attends once it has them all.
+  kTsp,        // over the whole rectangle, part times prompt, as in the paper
+  kTspCausal,  // over what causality needs
+};
+
+// "kvr", "tsp", "tsp-causal".
+std::string_view SimulatedScheduleName(SimulatedSchedule schedule);
+std::optional<SimulatedSchedule> ParseSimulatedSchedule(std::string_view name);
+
+struct SimulatedRun {
+  double ttft_s = 0;                  // the last worker has computed the logits
+  std::vector<double> busy_s;         // [width] computing
+  std::vector<double> waiting_s;      // [width] between its own QKV projection and the last KV that it attends over
+  std::vector<int64_t> dot_products;  // [width] of queries and keys, per layer and head
+  int64_t traffic_entries = 0;        // (K, V) pairs of one token over one link, per layer
+  double traffic_bytes = 0;           // all links, all layers
+};
+
+// `parts`: tokens of each worker, head first. Frames of a layer use a link before those of the next; within a layer in
+// the order in which they are ready. INVALID_ARGUMENT: a bad model (CheckCostModel), no parts, or a part below 1.
+// Costs about layers * width^2 / 2 steps of a few nanoseconds, so a search may call it some 10^5 times.
+absl::StatusOr<SimulatedRun> SimulateChain(const CostModel& model, SimulatedSchedule schedule,
+                                           absl::Span<const int64_t> parts);
+
+}  // namespace runahead

@@ -1,0 +1,89 @@
+#include "scheduler/partition/cost_model.h"
+
+#include <algorithm>
+#include <cmath>
+#include <cstddef>
+#include <string>
+
+#include "absl/strings/str_cat.h"
+#include "kernels/base/status_macros.h"
+
+namespace runahead {
+namespace {
+
+absl::Status Refuse(const std::string& field, double value, const char* wanted) {
+  return absl::InvalidArgumentError(absl::StrCat(field, ": ", value, " is not ", wanted));
+}
+
+absl::Status CheckNotNegative(const std::string& field, double value) {
+  if (std::isfinite(value) && value >= 0) return absl::OkStatus();
+  return Refuse(field, value, "a number of at least 0");
+}
+
+absl::Status CheckLink(const std::string& name, const LinkCost& link) {
+  RUNAHEAD_RETURN_IF_ERROR(CheckNotNegative(name + ".latency_s", link.latency_s));
+  if (!(link.bytes_per_s > 0)) return Refuse(name + ".bytes_per_s", link.bytes_per_s, "above 0");
+  if (!(link.slowdown.probability >= 0 && link.slowdown.probability <= 1)) {
+    return Refuse(name + ".slowdown.probability", link.slowdown.probability, "between 0 and 1");
+  }
+  if (!std::isfinite(link.slowdown.max_factor) || link.slowdown.max_factor < 1) {
+    return Refuse(name + ".slowdown.max_factor", link.slowdown.max_factor, "a number of at least 1");
+  }
+  return absl::OkStatus();
+}
+
+}  // namespace
+
+absl::Status CheckCostModel(const CostModel& model, int width) {
+  if (width < 1) return Refuse("width", width, "at least 1");
+  if (model.layers < 1) return Refuse("layers", static_cast<double>(model.layers), "at least 1");
+  RUNAHEAD_RETURN_IF_ERROR(CheckNotNegative("kv_bytes_per_token", model.kv_bytes_per_token));
+  RUNAHEAD_RETURN_IF_ERROR(CheckNotNegative("fixed_s", model.fixed_s));
+  RUNAHEAD_RETURN_IF_ERROR(CheckNotNegative("linear_s_per_token", model.linear_s_per_token));
+  RUNAHEAD_RETURN_IF_ERROR(CheckNotNegative("attention_s_per_token_pair", model.attention_s_per_token_pair));
+  RUNAHEAD_RETURN_IF_ERROR(CheckNotNegative("floor_s", model.floor_s));
+  RUNAHEAD_RETURN_IF_ERROR(CheckNotNegative("logits_s", model.logits_s));
+  if (!(model.qkv_share >= 0 && model.qkv_share <= 1)) return Refuse("qkv_share", model.qkv_share, "between 0 and 1");
+  if (model.receive_ahead_layers < 1) {
+    return Refuse("receive_ahead_layers", static_cast<double>(model.receive_ahead_layers), "at least 1");
+  }
+  const size_t workers = static_cast<size_t>(width);
+  if (!model.worker_factors.empty() && model.worker_factors.size() < workers) {
+    return absl::InvalidArgumentError(absl::StrCat("worker_factors: ", model.worker_factors.size(),
+                                                   " given, a chain of ", width, " workers needs as many"));
+  }
+  for (size_t i = 0; i < model.worker_factors.size(); ++i) {
+    if (std::isfinite(model.worker_factors[i]) && model.worker_factors[i] > 0) continue;
+    return Refuse(absl::StrCat("worker_factors[", i, "]"), model.worker_factors[i], "above 0");
+  }
+  if (model.links.empty() || (model.links.size() != 1 && model.links.size() + 1 < workers)) {
+    return absl::InvalidArgumentError(absl::StrCat("links: ", model.links.size(), " given, a chain of ", width,
+                                                   " workers needs ", width - 1, ", or one that stands for all"));
+  }
+  for (size_t i = 0; i < model.links.size(); ++i) {
+    RUNAHEAD_RETURN_IF_ERROR(CheckLink(absl::StrCat("links[", i, "]"), model.links[i]));
+  }
+  return absl::OkStatus();
+}
+
+LayerTimes TimesOfLayer(const CostModel& model, int worker, int64_t tokens, int64_t pairs) {
+  const double matrices = model.fixed_s + model.linear_s_per_token * static_cast<double>(tokens);
+  const double attention = model.attention_s_per_token_pair * static_cast<double>(pairs);
+  LayerTimes times{model.qkv_share * matrices, (1 - model.qkv_share) * matrices + attention};
+  const double whole = matrices + attention;
+  if (whole < model.floor_s) {
+    // Both steps wait for their kernels to be started, each in proportion to its work.
+    const double first = whole > 0 ? times.qkv_s / whole : model.qkv_share;
+    times = {first * model.floor_s, (1 - first) * model.floor_s};
+  }
+  const double factor = model.worker_factors.empty() ? 1.0 : model.worker_factors[worker];
+  const double share = factor / static_cast<double>(model.layers);
+  return {times.qkv_s * share, times.rest_s * share};
+}
+
+int64_t AttentionPairs(int64_t begin, int64_t end, int64_t keys, bool causal_skip) {
+  const int64_t queries = end - begin;
+  return causal_skip ? queries * begin + queries * (queries + 1) / 2 : queries * keys;
+}
+
+}  // namespace runahead

@@ -1,0 +1,216 @@
+#include "scheduler/partition/chain_simulator.h"
+
+#include <numeric>
+
+#include "gmock/gmock.h"
+#include "gtest/gtest.h"
+#include "scheduler/partition/chain_formulas.h"
+
+namespace runahead {
+namespace {
+
+using ::testing::DoubleEq;
+using ::testing::ElementsAre;
+using ::testing::HasSubstr;
+
+using Parts = std::vector<int64_t>;
+
+SimulatedRun Simulate(const CostModel& model, SimulatedSchedule schedule, const Parts& parts) {
+  return SimulateChain(model, schedule, parts).value();
+}
+
+SimulatedRun Kvr(const CostModel& model, const Parts& parts) {
+  return Simulate(model, SimulatedSchedule::kKvr, parts);
+}
+
+// One layer; a token costs 1 s of which a quarter is QKV; KV of a token is a byte.
+CostModel OneLayer() {
+  CostModel model;
+  model.linear_s_per_token = 1;
+  model.kv_bytes_per_token = 1;
+  return model;
+}
+
+// KV-Runahead (arXiv 2405.05329), the 9-token example on 3 processes: 27 dot products each and 36 exchanged rows for
+// TSP, {16, 21, 18} and 22 for parts (4, 3, 2). Rows of K and of V are counted there, pairs here.
+TEST(ChainSimulator, NineTokenExample) {
+  const SimulatedRun tsp = Simulate(OneLayer(), SimulatedSchedule::kTsp, {3, 3, 3});
+  EXPECT_THAT(tsp.dot_products, ElementsAre(27, 27, 27));
+  EXPECT_EQ(2 * tsp.traffic_entries, 36);
+  const SimulatedRun kvr = Kvr(OneLayer(), {4, 3, 2});
+  EXPECT_THAT(kvr.dot_products, ElementsAre(16, 21, 18));
+  EXPECT_EQ(2 * kvr.traffic_entries, 22);
+  EXPECT_EQ(kvr.traffic_bytes, 11);
+}
+
+// The paper's 11-word example on 4 processes: TSP parts 3, 3, 3, 2 and KVR parts 5, 3, 2, 1.
+TEST(ChainSimulator, ElevenWordExample) {
+  EXPECT_THAT(Simulate(OneLayer(), SimulatedSchedule::kTsp, {3, 3, 3, 2}).dot_products, ElementsAre(33, 33, 33, 22));
+  EXPECT_THAT(Kvr(OneLayer(), {5, 3, 2, 1}).dot_products, ElementsAre(25, 24, 20, 11));
+}
+
+// What causality needs is the same for every schedule and partition.
+TEST(ChainSimulator, CausalAttentionComputesTheTriangleWhateverTheParts) {
+  CostModel skipping = OneLayer();
+  skipping.causal_skip = true;
+  const auto sum = [](const Parts& parts) { return std::accumulate(parts.begin(), parts.end(), int64_t{0}); };
+  EXPECT_EQ(sum(Simulate(OneLayer(), SimulatedSchedule::kTspCausal, {3, 3, 3}).dot_products), 45);
+  EXPECT_EQ(sum(Kvr(skipping, {4, 3, 2}).dot_products), 45);
+  EXPECT_EQ(sum(Simulate(skipping, SimulatedSchedule::kTsp, {3, 3, 3}).dot_products), 81);  // dense is dense
+}
+
+// The paper's traffic formulas, in entries of one layer.
+TEST(ChainSimulator, TrafficIsWhatTheFormulasSay) {
+  for (int64_t width : {1, 2, 5, 8}) {
+    const Parts even(width, 100);
+    EXPECT_EQ(Simulate(OneLayer(), SimulatedSchedule::kTsp, even).traffic_entries,
+              TspTrafficEntries(100 * width, width));
+    EXPECT_EQ(Kvr(OneLayer(), even).traffic_entries, KvrEvenTrafficEntries(100 * width, width));
+  }
+  EXPECT_EQ(Kvr(OneLayer(), {7, 1, 2}).traffic_entries, KvrTrafficEntries({7, 1, 2}));
+}
+
+// The paper's lower bound holds for every partition where attention is all, and is near with balanced parts.
+TEST(ChainSimulator, NothingIsFasterThanTheLowerBound) {
+  CostModel model;
+  model.layers = 1000;
+  model.attention_s_per_token_pair = 1e-6;
+  const double single = Kvr(model, {1200}).ttft_s;
+  for (const Parts& parts : {Parts{300, 300, 300, 300}, Parts{600, 300, 200, 100}, Parts{477, 300, 231, 192}}) {
+    EXPECT_GE(Kvr(model, parts).ttft_s, TtftLowerBound(single, 4));
+  }
+  EXPECT_LT(Kvr(model, {477, 300, 231, 192}).ttft_s, 1.05 * TtftLowerBound(single, 4));
+}
+
+TEST(ChainSimulator, OneWorkerIsAPlainPass) {
+  CostModel model = OneLayer();
+  model.layers = 8;
+  model.fixed_s = 2;
+  model.attention_s_per_token_pair = 0.5;
+  model.logits_s = 0.25;
+  const SimulatedRun run = Kvr(model, {10});
+  EXPECT_DOUBLE_EQ(run.ttft_s, 2 + 10 + 50 + 0.25);
+  EXPECT_THAT(run.busy_s, ElementsAre(DoubleEq(62.25)));
+  EXPECT_THAT(run.waiting_s, ElementsAre(0));
+  EXPECT_EQ(run.traffic_entries, 0);
+}
+
+// Worker 0 has K and V after 2 s, its frame of 8 bytes takes 1 + 4 s: worker 1 (2 tokens: QKV until 0.5 s) waits 6.5 s.
+TEST(ChainSimulator, AWorkerAttendsWhenItsOwnAndTheReceivedKvAreThere) {
+  CostModel model = OneLayer();
+  model.links = {{1, 2, {}}};
+  const SimulatedRun run = Kvr(model, {8, 2});
+  EXPECT_DOUBLE_EQ(run.waiting_s[1], 6.5);
+  EXPECT_DOUBLE_EQ(run.waiting_s[0], 0);
+  EXPECT_DOUBLE_EQ(run.ttft_s, 7 + 1.5);
+  EXPECT_DOUBLE_EQ(run.busy_s[0], 8);
+}
+
+// Three workers of 4, 4 and 2 tokens, 1 byte/s, QKV until 1, 1 and 0.5 s. The first frame is at worker 1 after 5 s.
+// Worker 1 sends its own at 1 (until 5), then forwards (until 9): cut-through, not one message after its own receive
+// is done with 8 bytes (until 13).
+TEST(ChainSimulator, ForwardsEachFrameAsSoonAsItIsWholeOverALinkThatCarriesOneAtATime) {
+  CostModel model = OneLayer();
+  model.links = {{0, 1, {}}};
+  const SimulatedRun run = Kvr(model, {4, 4, 2});
+  EXPECT_DOUBLE_EQ(run.waiting_s[1], 4);
+  EXPECT_DOUBLE_EQ(run.waiting_s[2], 8.5);
+}
+
+// No barrier between layers: worker 0 runs ahead of worker 1, and sending overlaps its attention.
+TEST(ChainSimulator, TheHeadNeverWaits) {
+  CostModel model = OneLayer();
+  model.layers = 10;
+  model.links = {{0, 0.01, {}}};
+  const SimulatedRun run = Kvr(model, {5, 5});
+  EXPECT_EQ(run.waiting_s[0], 0);
+  EXPECT_DOUBLE_EQ(run.busy_s[0], 5);
+  EXPECT_GT(run.ttft_s, 500);
+}
+
+// Two layers, 4 and 4 tokens, 2 s a layer each, QKV in 0.5. KV of a layer takes 2 bytes at 1 byte/s = 2 s. Layer 0:
+// there at 2.5, worker 1 done at 4. Layer 1: worker 0 has it at 2.5. Taken from 4 on (one ahead): there at 6, done at
+// 7.5. Two ahead: from 2.5 on, there at 4.5, done at 6.
+TEST(ChainSimulator, ReceivesSoManyLayersAhead) {
+  CostModel model = OneLayer();
+  model.layers = 2;
+  model.linear_s_per_token = 1;
+  model.kv_bytes_per_token = 1;
+  model.links = {{0, 1, {}}};
+  EXPECT_DOUBLE_EQ(Kvr(model, {4, 4}).ttft_s, 7.5);
+  model.receive_ahead_layers = kRunaheadReceiveAhead;
+  EXPECT_DOUBLE_EQ(Kvr(model, {4, 4}).ttft_s, 6);
+}
+
+TEST(ChainSimulator, TspWaitsForAllInEveryLayer) {
+  CostModel model = OneLayer();
+  model.layers = 2;
+  model.worker_factors = {1, 1, 2};
+  // QKV 1 or 2 s a layer of 4 (8) tokens; then 3 or 6.
+  const SimulatedRun run = Simulate(model, SimulatedSchedule::kTsp, {8, 8, 8});
+  EXPECT_DOUBLE_EQ(run.ttft_s, 2 + 6 + 2 + 6);
+  EXPECT_DOUBLE_EQ(run.waiting_s[0], 1 + 4);
+  EXPECT_DOUBLE_EQ(run.waiting_s[2], 0);
+}
+
+// Both directions at once: 3 workers of 2 tokens at 1 byte/s. Ends get the middle's part after 2 s and the other end's
+// after 4; the middle gets both after 2.
+TEST(ChainSimulator, TspGathersAlongTheLineInBothDirections) {
+  CostModel model = OneLayer();
+  model.linear_s_per_token = 0;
+  model.links = {{0, 1, {}}};
+  EXPECT_THAT(Simulate(model, SimulatedSchedule::kTsp, {2, 2, 2}).waiting_s, ElementsAre(4, 2, 4));
+}
+
+TEST(ChainSimulator, WorkersAndLinksMayDiffer) {
+  CostModel model = OneLayer();
+  model.worker_factors = {1, 2};
+  EXPECT_DOUBLE_EQ(Kvr(model, {4, 4}).ttft_s, 8);
+  model.links = {{0, 100, {}}, {0, 1, {}}};
+  model.worker_factors = {1, 1, 1};
+  const SimulatedRun run = Kvr(model, {4, 4, 4});
+  EXPECT_LT(run.waiting_s[1], 0.1);
+  EXPECT_GT(run.waiting_s[2], 7);
+}
+
+TEST(ChainSimulator, SlowdownsDependOnTheSeedAlone) {
+  CostModel model = OneLayer();
+  model.layers = 16;
+  model.links = {{0, 1, {0.5, 4, 1}}};
+  const double first = Kvr(model, {8, 8}).ttft_s;
+  EXPECT_EQ(Kvr(model, {8, 8}).ttft_s, first);
+  model.links[0].slowdown.seed = 2;
+  EXPECT_NE(Kvr(model, {8, 8}).ttft_s, first);
+  model.links[0].slowdown.probability = 0;
+  EXPECT_LT(Kvr(model, {8, 8}).ttft_s, first);
+}
+
+// 4,000 transfers one after the other: every second one takes 1 to 3 times as long, so all take 1.5 times as long.
+TEST(ChainSimulator, SlowdownsAreAsLikelyAndAsLargeAsAskedFor) {
+  CostModel model;
+  model.layers = 4000;
+  model.kv_bytes_per_token = 4000;
+  model.links = {{0, 1, {0.5, 3, 7}}};
+  EXPECT_NEAR(Kvr(model, {1, 1}).ttft_s, 1.5 * 4000, 100);
+}
+
+TEST(ChainSimulator, RefusesBadInput) {
+  const auto message = [](const CostModel& model, const Parts& parts) {
+    return std::string(SimulateChain(model, SimulatedSchedule::kKvr, parts).status().message());
+  };
+  EXPECT_THAT(message(OneLayer(), {}), HasSubstr("width: 0"));
+  EXPECT_THAT(message(OneLayer(), {3, 0}), HasSubstr("parts: 0 is not at least 1"));
+  CostModel bad = OneLayer();
+  bad.layers = -1;
+  EXPECT_THAT(message(bad, {3}), HasSubstr("layers: -1"));
+}
+
+TEST(ChainSimulator, NamesOfSchedules) {
+  for (const char* name : {"kvr", "tsp", "tsp-causal"}) {
+    EXPECT_EQ(SimulatedScheduleName(ParseSimulatedSchedule(name).value()), name);
+  }
+  EXPECT_EQ(ParseSimulatedSchedule("single"), std::nullopt);
+}
+
+}  // namespace
+}  // namespace runahead
