@@ -23,6 +23,10 @@ constexpr int kFloor = 3;
 constexpr int kMaxSteps = 200;
 // A constant whose effect on the errors is, to this share, a mixture of the others' cannot be told from them.
 constexpr double kLeastPivot = 1e-9;
+// A fit is better than another when its sum of squares is by such a share smaller, beyond what rounding does to a sum
+// that should be 0.
+constexpr double kLeastImprovement = 0.01;
+constexpr double kRoundingError = 1e-12;
 
 using Constants = std::array<double, kConstants>;
 using Matrix = std::vector<std::vector<double>>;
@@ -111,7 +115,8 @@ class Fitter {
       Constants x = scale_;
       x[kFloor] = floor;
       RUNAHEAD_ASSIGN_OR_RETURN(const double sum, Descend(&x));
-      if (sum < least) {
+      // A floor must explain something.
+      if (sum < least * (1 - kLeastImprovement) - kRoundingError) {
         least = sum;
         best = x;
       }

@@ -18,8 +18,8 @@ namespace {
 // Widest chain whose grid of 5^(p-1) points a level scans whole.
 constexpr size_t kMaxGridWidth = 6;
 
-// A level of measurements tells nothing when its best is not further below its median than so many spreads: the least
-// of a handful of equal candidates is one spread below by chance alone.
+// A level of measurements tells nothing when three quarters of it are no more than so many spreads above its best: the
+// least of a handful of equal candidates is one spread below the others by chance alone.
 constexpr double kNoiseSpreads = 2;
 
 // A thorough search tries so many partitions for each worker, and goes on from the best few, in coarse steps only.
@@ -159,8 +159,9 @@ class Search {
     for (const PartBounds& candidate : candidates) {
       if (const auto found = known_.find(candidate); found != known_.end()) seconds.push_back(found->second.seconds);
     }
-    std::nth_element(seconds.begin(), seconds.begin() + seconds.size() / 2, seconds.end());
-    return seconds[seconds.size() / 2] - best.seconds <= kNoiseSpreads * best.spread_s;
+    const size_t upper = seconds.size() * 3 / 4;
+    std::nth_element(seconds.begin(), seconds.begin() + upper, seconds.end());
+    return seconds[upper] - best.seconds <= kNoiseSpreads * best.spread_s;
   }
 
   const SearchObjective& objective_;
