@@ -38,7 +38,7 @@ SearchObjective ObjectiveOf(std::function<absl::StatusOr<double>(absl::Span<cons
 
 struct SearchOptions {
   // Never more evaluations than this; a partition that comes up again is not asked for again and does not count.
-  int64_t max_evaluations = 1000000;
+  int64_t max_evaluations = 200000;
   // Of the first level, in tokens; 0: see FirstStride.
   int64_t first_stride = 0;
   // Of the last level at least this.
