@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cstddef>
+#include <utility>
 
 #include "absl/status/status.h"
 #include "absl/strings/str_cat.h"
@@ -9,6 +10,9 @@
 
 namespace runahead {
 namespace {
+
+// Pairs of tokens are counted in 64 bits.
+constexpr int64_t kMaxTokens = int64_t{1} << 30;
 
 // K and V of one part, on its way along the line.
 struct Frame {
@@ -174,8 +178,13 @@ std::optional<SimulatedSchedule> ParseSimulatedSchedule(std::string_view name) {
 absl::StatusOr<SimulatedRun> SimulateChain(const CostModel& model, SimulatedSchedule schedule,
                                            absl::Span<const int64_t> parts) {
   RUNAHEAD_RETURN_IF_ERROR(CheckCostModel(model, static_cast<int>(parts.size())));
+  int64_t tokens = 0;
   for (int64_t part : parts) {
     if (part < 1) return absl::InvalidArgumentError(absl::StrCat("parts: ", part, " is not at least 1"));
+    if (part > kMaxTokens - tokens) {
+      return absl::InvalidArgumentError(absl::StrCat("parts: more than ", kMaxTokens, " tokens together"));
+    }
+    tokens += part;
   }
   Simulation simulation(model, schedule, parts);
   return schedule == SimulatedSchedule::kKvr ? simulation.Kvr() : simulation.Tsp();

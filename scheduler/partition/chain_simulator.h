@@ -36,7 +36,8 @@ struct SimulatedRun {
 };
 
 // `parts`: tokens of each worker, head first. Frames of a layer use a link before those of the next; within a layer in
-// the order in which they are ready. INVALID_ARGUMENT: a bad model (CheckCostModel), no parts, or a part below 1.
+// the order in which they are ready. INVALID_ARGUMENT: a bad model (CheckCostModel), no parts, a part below 1, or more
+// than 2^30 tokens.
 // Costs about layers * width^2 / 2 steps of a few nanoseconds, so a search may call it some 10^5 times.
 absl::StatusOr<SimulatedRun> SimulateChain(const CostModel& model, SimulatedSchedule schedule,
                                            absl::Span<const int64_t> parts);

@@ -11,6 +11,9 @@
 namespace runahead {
 namespace {
 
+// Far above any model: what a simulation allocates grows with it.
+constexpr int64_t kMaxLayers = 10000;
+
 absl::Status Refuse(const std::string& field, double value, const char* wanted) {
   return absl::InvalidArgumentError(absl::StrCat(field, ": ", value, " is not ", wanted));
 }
@@ -36,7 +39,9 @@ absl::Status CheckLink(const std::string& name, const LinkCost& link) {
 
 absl::Status CheckCostModel(const CostModel& model, int width) {
   if (width < 1) return Refuse("width", width, "at least 1");
-  if (model.layers < 1) return Refuse("layers", static_cast<double>(model.layers), "at least 1");
+  if (model.layers < 1 || model.layers > kMaxLayers) {
+    return absl::InvalidArgumentError(absl::StrCat("layers: ", model.layers, " is not between 1 and ", kMaxLayers));
+  }
   RUNAHEAD_RETURN_IF_ERROR(CheckNotNegative("kv_bytes_per_token", model.kv_bytes_per_token));
   RUNAHEAD_RETURN_IF_ERROR(CheckNotNegative("fixed_s", model.fixed_s));
   RUNAHEAD_RETURN_IF_ERROR(CheckNotNegative("linear_s_per_token", model.linear_s_per_token));

@@ -108,7 +108,7 @@ std::vector<PartBounds> ScatteredStarts(int64_t tokens, int width, int count) {
     std::vector<double> fractions;
     double sum = 0;
     for (int part = 0; part < width; ++part) {
-      fractions.push_back(std::pow(10.0, static_cast<double>(random() >> 11) * 0x1p-53));
+      fractions.push_back(std::pow(100.0, static_cast<double>(random() >> 11) * 0x1p-53));
       sum += fractions.back();
     }
     for (double& fraction : fractions) fraction /= sum;

@@ -33,7 +33,7 @@ std::vector<PartBounds> MovesAround(const PartBounds& centre, int64_t stride);
 // Even parts for the last 1, 2, .. width - 1 workers and one token for each before them: where links are slow the best
 // partition hardly uses some workers, and no small step leads there from even parts. 2 <= width <= tokens.
 std::vector<PartBounds> NarrowStarts(int64_t tokens, int width);
-// `count` partitions all over, always the same ones; parts differ up to tenfold. 2 <= width <= tokens.
+// `count` partitions all over, always the same ones; parts differ up to a hundredfold. 2 <= width <= tokens.
 std::vector<PartBounds> ScatteredStarts(int64_t tokens, int width, int count);
 
 // Sum and largest of the distances of the boundaries.

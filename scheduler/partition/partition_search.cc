@@ -24,7 +24,7 @@ constexpr double kNoiseSpreads = 2;
 
 // A thorough search tries so many partitions for each worker, and goes on from the best few, in coarse steps only.
 constexpr int kScatteredPerWorker = 16;
-constexpr size_t kOtherStarts = 4;
+constexpr size_t kOtherStarts = 6;
 constexpr int64_t kCoarse = 16;
 
 enum class Scan { kSides, kGrid, kMoves };

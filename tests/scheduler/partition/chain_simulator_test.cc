@@ -1,5 +1,6 @@
 #include "scheduler/partition/chain_simulator.h"
 
+#include <limits>
 #include <numeric>
 
 #include "gmock/gmock.h"
@@ -203,6 +204,9 @@ TEST(ChainSimulator, RefusesBadInput) {
   CostModel bad = OneLayer();
   bad.layers = -1;
   EXPECT_THAT(message(bad, {3}), HasSubstr("layers: -1"));
+  const int64_t huge = std::numeric_limits<int64_t>::max();
+  EXPECT_THAT(message(OneLayer(), {huge, huge}), HasSubstr("more than 1073741824 tokens together"));
+  EXPECT_TRUE(SimulateChain(OneLayer(), SimulatedSchedule::kTsp, {1 << 29, 1 << 29}).ok());
 }
 
 TEST(ChainSimulator, NamesOfSchedules) {

@@ -62,7 +62,8 @@ TEST(CostModel, RefusesWhatCannotBeAndNamesIt) {
   };
   EXPECT_TRUE(CheckCostModel(Model(), 16).ok());
   refused([](CostModel&) {}, 0, "width: 0 is not at least 1");
-  refused([](CostModel& m) { m.layers = 0; }, 1, "layers: 0 is not at least 1");
+  refused([](CostModel& m) { m.layers = 0; }, 1, "layers: 0 is not between 1 and 10000");
+  refused([](CostModel& m) { m.layers = 10001; }, 1, "layers: 10001 is not between 1 and 10000");
   refused([](CostModel& m) { m.fixed_s = -1; }, 1, "fixed_s: -1 is not a number of at least 0");
   refused([](CostModel& m) { m.linear_s_per_token = std::nan(""); }, 1, "linear_s_per_token: nan");
   refused([](CostModel& m) { m.attention_s_per_token_pair = std::numeric_limits<double>::infinity(); }, 1,
