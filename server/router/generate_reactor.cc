@@ -9,7 +9,10 @@
 namespace runahead {
 namespace {
 
-constexpr absl::Duration kDeadlineSlack = absl::Milliseconds(20);
+// The client counts the deadline from when it sent the request, and we from when it came, in gRPC's three digits, rounded
+// up: its cancel comes before the deadline has passed here, by the way of the request and up to a hundredth of the time.
+constexpr absl::Duration kDeadlineSlack = absl::Milliseconds(100);
+constexpr int kDeadlineRounding = 100;
 
 // Workers come back and queues move within about this time.
 constexpr absl::Duration kRetryAfter = absl::Seconds(1);
@@ -41,6 +44,7 @@ GenerateReactor::GenerateReactor(grpc::CallbackServerContext* context, DrainGate
       stall_timeout_(stall_timeout),
       clock_(clock),
       deadline_(DeadlineOf(*context, clock)),
+      slack_(kDeadlineSlack + (deadline_ - clock.Now()) / kDeadlineRounding),
       pass_(std::move(pass)) {}
 
 void GenerateReactor::Send(v1::GenerateResponse response) {
@@ -91,15 +95,14 @@ void GenerateReactor::Next() {
 }
 
 void GenerateReactor::OnWriteDone(bool ok) {
-  if (!ok) cancel_.Cancel(absl::CancelledError("the client went away"));
+  if (!ok) OnCancel();  // which may come after this
   MutexLock lock(mu_);
   write_began_.reset();
   Next();
 }
 
 void GenerateReactor::OnCancel() {
-  // The client counts the same deadline from a little earlier, and its cancel may come before it has passed here.
-  if (clock_.Now() >= deadline_ - kDeadlineSlack) {
+  if (clock_.Now() >= deadline_ - slack_) {
     cancel_.Cancel(absl::DeadlineExceededError("the deadline passed"));
   } else {
     cancel_.Cancel(absl::CancelledError("the client went away"));

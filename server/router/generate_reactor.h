@@ -53,6 +53,7 @@ class GenerateReactor final : public grpc::ServerWriteReactor<v1::GenerateRespon
   const absl::Duration stall_timeout_;
   Clock& clock_;
   const absl::Time deadline_;
+  const absl::Duration slack_;  // a cancel so shortly before the deadline is the deadline's
   CancelToken cancel_;
   Mutex mu_;
   CondVar ended_changed_;

@@ -1,5 +1,6 @@
 """The service as benchmarks use it: a local cluster, requests of fresh token ids, metrics, medians."""
 
+import concurrent.futures
 import json
 import os
 import random
@@ -50,6 +51,11 @@ class Cluster:
 
     def measure(self, ids, new_tokens):
         return self.generate(ids, new_tokens)["timing"]
+
+    def together(self, prompts, new_tokens):
+        """All at once; returns when the last is done."""
+        with concurrent.futures.ThreadPoolExecutor(len(prompts)) as pool:
+            return list(pool.map(lambda ids: self.measure(ids, new_tokens), prompts))
 
     def metric(self, process, line):
         """The value of a line of the process's metrics, such as name_sum{label="x"}; the sum over all that begin so."""

@@ -121,13 +121,16 @@ TEST_F(FaultsTest, ACancelledClientAndADeadlineInMidPrefill) {
     running.context.TryCancel();
     running.thread.join();
     EXPECT_EQ(running.answer.status.error_code(), grpc::StatusCode::CANCELLED);
+    EXPECT_TRUE(Eventually([&] { return cluster_.Ended("CANCELLED") == 1; }));
     cluster_.ExpectAllFree();
   }
   Running running;
-  running.context.set_deadline(std::chrono::system_clock::now() + std::chrono::milliseconds(700));
+  running.context.set_deadline(std::chrono::system_clock::now() + std::chrono::milliseconds(800));
   Run(running, LongPrompt());
+  AwaitMidPrefill();
   running.thread.join();
   EXPECT_EQ(running.answer.status.error_code(), grpc::StatusCode::DEADLINE_EXCEEDED);
+  EXPECT_TRUE(Eventually([&] { return cluster_.Ended("DEADLINE_EXCEEDED") == 1; }));
   ExpectServiceAgain();
 }
 

@@ -33,6 +33,10 @@ LocalCluster::LocalCluster(const std::string& model, const std::vector<std::stri
   for (const auto& [name, pid] : ready.at("pids").items()) pids_.emplace_back(name, pid.get<pid_t>());
   for (const auto& [name, address] : ready.at("metrics").items()) metrics_.emplace_back(name, address);
   stub_ = v1::Inference::NewStub(grpc::CreateChannel(router_, grpc::InsecureChannelCredentials()));
+  grpc::ClientContext context;
+  v1::ListModelsResponse models;
+  RUNAHEAD_CHECK(stub_->ListModels(&context, {}, &models).ok() && models.models_size() == 1);
+  model_name_ = models.models(0).name();
 }
 
 LocalCluster::~LocalCluster() {
@@ -68,6 +72,10 @@ double LocalCluster::Metric(const std::string& process, const std::string& line)
     }
   }
   return -1;
+}
+
+double LocalCluster::Ended(const std::string& code) const {
+  return Metric("router", absl::StrCat("runahead_requests_total{code=\"", code, "\",model=\"", model_name_, "\"}"));
 }
 
 Answer LocalCluster::Generate(const v1::GenerateRequest& request, grpc::ClientContext* context,

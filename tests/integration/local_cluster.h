@@ -35,8 +35,11 @@ class LocalCluster {
   pid_t pid(const std::string& name) const;
   // The value of a metric's line ("runahead_kv_leases"), or -1 where there is none or the process is away.
   double Metric(const std::string& process, const std::string& line) const;
+  // Requests that the router itself saw end with a code ("CANCELLED"), of the one model that it serves.
+  double Ended(const std::string& code) const;
 
-  // Runs a whole call, with a deadline of kPatience where the caller brings no context. `on_token` is called with the number of tokens so far, after each message.
+  // Runs a whole call, with a deadline of kPatience where the caller brings no context. `on_token` is called with the
+  // number of tokens so far, after each message.
   Answer Generate(const v1::GenerateRequest& request, grpc::ClientContext* context = nullptr,
                   const std::function<void(size_t)>& on_token = nullptr);
   // Asks until an answer comes: for what must work again some time after a fault.
@@ -50,6 +53,7 @@ class LocalCluster {
   std::string log_;
   std::unique_ptr<testing::TestProcess> up_;
   std::string router_;
+  std::string model_name_;
   std::vector<std::pair<std::string, pid_t>> pids_;
   std::vector<std::pair<std::string, std::string>> metrics_;
   std::unique_ptr<v1::Inference::Stub> stub_;
