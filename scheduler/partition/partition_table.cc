@@ -8,6 +8,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "kernels/base/status_macros.h"
+#include "scheduler/partition/extrapolation.h"
 
 namespace runahead {
 namespace {
@@ -44,10 +45,42 @@ absl::Status CheckEntry(const PartitionEntry& entry) {
   return absl::OkStatus();
 }
 
+// `outermost` is an iterator that goes from the end of the table that `tokens` lies beyond towards its inside.
+template <typename Iterator>
+std::pair<std::vector<double>, PartitionSource> Beyond(Iterator outermost, size_t lengths, int64_t tokens) {
+  if (lengths < 3) return {outermost->second, PartitionSource::kClamped};
+  const auto searched = [](Iterator node) { return SearchedLength{node->first, node->second}; };
+  return {ExtrapolateFractions(searched(std::next(outermost, 2)), searched(std::next(outermost)), searched(outermost),
+                               tokens),
+          PartitionSource::kExtrapolated};
+}
+
+// Hands out `total` by largest remainder, the earlier part first among equals.
+std::vector<int64_t> ByLargestRemainder(int64_t total, absl::Span<const double> fractions) {
+  const size_t width = fractions.size();
+  std::vector<int64_t> parts(width);
+  std::vector<double> remainders(width);
+  int64_t left = total;
+  for (size_t i = 0; i < width; ++i) {
+    const double exact = fractions[i] * static_cast<double>(total);
+    // Never more than is left: rounding errors of the fractions must not push the sum above the total.
+    parts[i] = std::min(static_cast<int64_t>(std::floor(exact)), left);
+    remainders[i] = exact - static_cast<double>(parts[i]);
+    left -= parts[i];
+  }
+  std::vector<size_t> order(width);
+  std::iota(order.begin(), order.end(), size_t{0});
+  std::stable_sort(order.begin(), order.end(), [&](size_t a, size_t b) { return remainders[a] > remainders[b]; });
+  for (size_t i = 0; left > 0; i = (i + 1) % width, --left) ++parts[order[i]];
+  return parts;
+}
+
 }  // namespace
 
-absl::StatusOr<PartitionTable> PartitionTable::Create(std::vector<PartitionEntry> entries) {
+absl::StatusOr<PartitionTable> PartitionTable::Create(std::vector<PartitionEntry> entries, int64_t block) {
+  if (block < 1) return absl::InvalidArgumentError(absl::StrCat("block: ", block, " is not at least 1"));
   PartitionTable table;
+  table.block_ = block;
   for (size_t i = 0; i < entries.size(); ++i) {
     PartitionEntry& entry = entries[i];
     if (absl::Status status = CheckEntry(entry); !status.ok()) {
@@ -66,11 +99,11 @@ absl::StatusOr<PartitionTable> PartitionTable::Create(std::vector<PartitionEntry
 std::pair<std::vector<double>, PartitionSource> PartitionTable::Fractions(int64_t tokens, int width) const {
   const auto found = by_width_.find(width);
   if (found == by_width_.end()) return {std::vector<double>(width, 1.0 / width), PartitionSource::kEven};
-  const std::map<int64_t, std::vector<double>>& nodes = found->second;
+  const Nodes& nodes = found->second;
   const auto above = nodes.lower_bound(tokens);
-  if (above == nodes.end()) return {std::prev(above)->second, PartitionSource::kClamped};
-  if (above->first == tokens) return {above->second, PartitionSource::kSearched};
-  if (above == nodes.begin()) return {above->second, PartitionSource::kClamped};
+  if (above != nodes.end() && above->first == tokens) return {above->second, PartitionSource::kSearched};
+  if (above == nodes.begin()) return Beyond(nodes.begin(), nodes.size(), tokens);
+  if (above == nodes.end()) return Beyond(nodes.rbegin(), nodes.size(), tokens);
   const auto below = std::prev(above);
   const double weight = static_cast<double>(tokens - below->first) / static_cast<double>(above->first - below->first);
   std::vector<double> fractions(width);
@@ -85,7 +118,7 @@ absl::StatusOr<Partition> PartitionTable::Lookup(int64_t tokens, int width) cons
     RUNAHEAD_ASSIGN_OR_RETURN(std::vector<int64_t> parts, EvenParts(tokens, width));
     return Partition{std::move(parts), source};
   }
-  return Partition{RoundParts(tokens, fractions), source};
+  return Partition{RoundParts(tokens, fractions, source == PartitionSource::kSearched ? 1 : block_), source};
 }
 
 absl::StatusOr<std::vector<int64_t>> EvenParts(int64_t tokens, int width) {
@@ -95,22 +128,22 @@ absl::StatusOr<std::vector<int64_t>> EvenParts(int64_t tokens, int width) {
   return parts;
 }
 
-std::vector<int64_t> RoundParts(int64_t tokens, absl::Span<const double> fractions) {
-  const size_t width = fractions.size();
-  std::vector<int64_t> parts(width);
-  std::vector<double> remainders(width);
-  int64_t left = tokens;
-  for (size_t i = 0; i < width; ++i) {
-    const double exact = fractions[i] * static_cast<double>(tokens);
-    // Never more than is left: rounding errors of the fractions must not push the sum above the prompt.
-    parts[i] = std::min(static_cast<int64_t>(std::floor(exact)), left);
-    remainders[i] = exact - static_cast<double>(parts[i]);
-    left -= parts[i];
+std::vector<int64_t> RoundParts(int64_t tokens, absl::Span<const double> fractions, int64_t block) {
+  const double shortest = *std::min_element(fractions.begin(), fractions.end()) * static_cast<double>(tokens);
+  if (block > 1 && shortest >= static_cast<double>(kBlocksOfLongPart) * static_cast<double>(block)) {
+    std::vector<int64_t> parts(fractions.size());
+    int64_t begin = 0;
+    double end = 0;
+    for (size_t i = 0; i + 1 < parts.size(); ++i) {
+      end += fractions[i] * static_cast<double>(tokens);
+      const int64_t rounded = std::llround(end / static_cast<double>(block)) * block;
+      parts[i] = rounded - begin;
+      begin = rounded;
+    }
+    parts.back() = tokens - begin;
+    return parts;
   }
-  std::vector<size_t> order(width);
-  std::iota(order.begin(), order.end(), size_t{0});
-  std::stable_sort(order.begin(), order.end(), [&](size_t a, size_t b) { return remainders[a] > remainders[b]; });
-  for (size_t i = 0; left > 0; i = (i + 1) % width, --left) ++parts[order[i]];
+  std::vector<int64_t> parts = ByLargestRemainder(tokens, fractions);
   for (int64_t& part : parts) {
     if (part > 0) continue;
     --*std::max_element(parts.begin(), parts.end());

@@ -25,7 +25,8 @@ struct PartitionEntry {
 enum class PartitionSource {
   kSearched,      // the table holds this very length
   kInterpolated,  // between the two nearest lengths
-  kClamped,       // beyond the table's ends: the nearest length's fractions
+  kExtrapolated,  // beyond the table's ends, following its trend (extrapolation.h)
+  kClamped,       // beyond the ends of a table with less than three lengths: the nearest length's fractions
   kEven,          // the table has nothing for this width
 };
 
@@ -42,7 +43,8 @@ class PartitionTable {
   // INVALID_ARGUMENT names the entry ("entries[3]") and what is wrong with it: width < 1, tokens < width, a number of
   // fractions other than width, one that is not above 0, a sum off 1 by more than 0.001, or a second entry for the
   // same width and length. Entries may come in any order; small errors of the sum are spread evenly.
-  static absl::StatusOr<PartitionTable> Create(std::vector<PartitionEntry> entries);
+  // `block` >= 1 is RoundParts', for parts that are not those of an entry: these were searched as they are.
+  static absl::StatusOr<PartitionTable> Create(std::vector<PartitionEntry> entries, int64_t block = 1);
 
   // Fractions for `tokens` on `width` workers, before rounding to whole tokens. Width >= 1.
   std::pair<std::vector<double>, PartitionSource> Fractions(int64_t tokens, int width) const;
@@ -53,14 +55,24 @@ class PartitionTable {
   bool empty() const { return by_width_.empty(); }
 
  private:
-  std::map<int, std::map<int64_t, std::vector<double>>> by_width_;  // width -> tokens -> fractions
+  using Nodes = std::map<int64_t, std::vector<double>>;  // tokens -> fractions
+
+  std::map<int, Nodes> by_width_;
+  int64_t block_ = 1;
 };
 
 // Parts that differ by at most one token, the longer ones first. INVALID_ARGUMENT unless 1 <= width <= tokens.
 absl::StatusOr<std::vector<int64_t>> EvenParts(int64_t tokens, int width);
 
+// Parts are rounded to a kernel's blocks only when all have at least so many: then less than a sixteenth of a part
+// changes hands.
+inline constexpr int64_t kBlocksOfLongPart = 16;
+
 // Whole tokens nearest to `fractions` (each > 0, adding up to 1), by largest remainder, then at least 1 each, taken
-// from the largest part. Needs tokens >= fractions.size() >= 1.
-std::vector<int64_t> RoundParts(int64_t tokens, absl::Span<const double> fractions);
+// from the largest part. Needs tokens >= fractions.size() >= 1, block >= 1.
+// `block`: rows that the kernels compute together, so that one row more than a multiple costs a whole block. Where all
+// parts are long, the boundaries between them go to the nearest multiples instead: all parts but the last fill their
+// blocks and take no more of them than without; the last is within half a block of its exact share.
+std::vector<int64_t> RoundParts(int64_t tokens, absl::Span<const double> fractions, int64_t block = 1);
 
 }  // namespace runahead

@@ -9,7 +9,9 @@ namespace {
 
 constexpr const char* kStageNames[kTtftStages] = {"queue",        "tokenize", "plan",       "reserve",
                                                   "worker_queue", "prefill",  "first_token"};
-constexpr const char* kLookupNames[kPartitionLookups] = {"searched", "interpolated", "clamped", "even", "given"};
+constexpr const char* kLookupNames[kPartitionLookups] = {"searched", "interpolated", "extrapolated",
+                                                         "clamped",  "even",         "given"};
+constexpr const char* kReloadNames[kTableReloads] = {"ok", "error"};
 constexpr const char* kRejectionNames[kAdmissionRejections] = {"queue_full", "never_fits", "no_workers", "draining"};
 constexpr const char* kRoleNames[kWorkerRoles] = {"prefill", "decode"};
 constexpr const char* kStateNames[kWorkerStates] = {"connecting", "ready", "refused", "lost"};
@@ -88,6 +90,10 @@ RouterMetrics::RouterMetrics(MetricRegistry& registry, const std::string& model)
     partition_lookups_[i] = &registry.AddCounter("runahead_partition_lookups_total", "How partitions were found",
                                                  {{"result", kLookupNames[i]}});
   }
+  for (int i = 0; i < kTableReloads; ++i) {
+    table_reloads_[i] = &registry.AddCounter("runahead_table_reloads_total", "Changes of the partition table's file",
+                                             {{"result", kReloadNames[i]}});
+  }
   for (int i = 0; i < kAdmissionRejections; ++i) {
     admission_rejections_[i] = &registry.AddCounter("runahead_admission_rejections_total", "Requests not admitted",
                                                     {{"reason", kRejectionNames[i]}});
@@ -141,6 +147,10 @@ void RouterMetrics::CountGeneratedTokens(int64_t tokens) {
 
 void RouterMetrics::CountPartitionLookup(PartitionLookup result) {
   partition_lookups_[static_cast<int>(result)]->Increment();
+}
+
+void RouterMetrics::CountTableReload(TableReload result) {
+  table_reloads_[static_cast<int>(result)]->Increment();
 }
 
 void RouterMetrics::CountAdmissionRejection(AdmissionRejection reason) {

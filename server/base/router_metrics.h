@@ -16,10 +16,14 @@ enum class TtftStage { kQueue, kTokenize, kPlan, kReserve, kWorkerQueue, kPrefil
 inline constexpr int kTtftStages = 7;
 absl::string_view TtftStageName(TtftStage stage);  // "queue", ..., "first_token"
 
-// How the parts of a prompt were found: at a searched length, between two, beyond the table's ends, evenly without one,
-// or given in the request.
-enum class PartitionLookup { kSearched, kInterpolated, kClamped, kEven, kGiven };
-inline constexpr int kPartitionLookups = 5;
+// How the parts of a prompt were found: at a searched length, between two, beyond the table's ends by its trend or,
+// without one, as at the end, evenly without a table, or given in the request.
+enum class PartitionLookup { kSearched, kInterpolated, kExtrapolated, kClamped, kEven, kGiven };
+inline constexpr int kPartitionLookups = 6;
+
+// kError: the changed file is not a table that this router can use, so the one before stays.
+enum class TableReload { kOk, kError };
+inline constexpr int kTableReloads = 2;
 
 enum class AdmissionRejection { kQueueFull, kNeverFits, kNoWorkers, kDraining };
 inline constexpr int kAdmissionRejections = 4;
@@ -50,6 +54,7 @@ class RouterMetrics {
   void CountPromptTokens(int64_t tokens);
   void CountGeneratedTokens(int64_t tokens);
   void CountPartitionLookup(PartitionLookup result);
+  void CountTableReload(TableReload result);
   void CountAdmissionRejection(AdmissionRejection reason);
 
   void SetQueueDepth(int64_t requests);
@@ -69,6 +74,7 @@ class RouterMetrics {
   Counter& prompt_tokens_;
   Counter& generated_tokens_;
   std::array<Counter*, kPartitionLookups> partition_lookups_;
+  std::array<Counter*, kTableReloads> table_reloads_;
   std::array<Counter*, kAdmissionRejections> admission_rejections_;
   Gauge& requests_in_flight_;
   Gauge& queue_depth_;

@@ -27,6 +27,8 @@ PartitionLookup LookupOf(PartitionSource source) {
       return PartitionLookup::kSearched;
     case PartitionSource::kInterpolated:
       return PartitionLookup::kInterpolated;
+    case PartitionSource::kExtrapolated:
+      return PartitionLookup::kExtrapolated;
     case PartitionSource::kClamped:
       return PartitionLookup::kClamped;
     case PartitionSource::kEven:

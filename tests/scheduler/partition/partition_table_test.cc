@@ -10,6 +10,7 @@
 namespace runahead {
 namespace {
 
+using ::testing::AnyOf;
 using ::testing::DoubleNear;
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
@@ -42,7 +43,39 @@ TEST(PartitionTable, TakesAnEntryAsItIs) {
   EXPECT_THAT(partition.parts, ElementsAre(2785, 2048, 1761, 1598));  // 2785.28, 2048, 1761.28, 1597.44
 }
 
-TEST(PartitionTable, ClampsBeyondBothEnds) {
+TEST(PartitionTable, FollowsTheTrendOfThreeLengthsBeyondBothEnds) {
+  const PartitionTable table =
+      PartitionTable::Create({{2, 1000, {.58, .42}}, {2, 2000, {.60, .40}}, {2, 3000, {.62, .38}}}).value();
+  EXPECT_EQ(table.Lookup(500, 2)->source, PartitionSource::kExtrapolated);
+  EXPECT_THAT(table.Lookup(500, 2)->parts, ElementsAre(285, 215));
+  EXPECT_EQ(table.Lookup(1, 1)->source, PartitionSource::kEven);
+  // In 1 / length it is twice as far from 3000 to infinity as from 2000 to 3000, which is 0.02.
+  const Partition beyond = table.Lookup(3000000, 2).value();
+  EXPECT_EQ(beyond.source, PartitionSource::kExtrapolated);
+  EXPECT_THAT(beyond.parts, ElementsAre(1979880, 1020120));
+}
+
+TEST(PartitionTable, EveryLengthBeyondItsEndsAddsUp) {
+  const PartitionTable table =
+      PartitionTable::Create(
+          {{3, 1000, {.4, .35, .25}}, {3, 2000, {.45, .33, .22}}, {3, 3000, {.7, .2, .1}}, {3, 4000, {.9, .06, .04}}})
+          .value();
+  for (const int64_t tokens : {3, 4, 7, 500, 999, 4001, 5000, 100000, 1 << 30}) {
+    const std::vector<int64_t> parts = table.Lookup(tokens, 3)->parts;
+    EXPECT_EQ(std::accumulate(parts.begin(), parts.end(), int64_t{0}), tokens);
+    for (const int64_t part : parts) EXPECT_GE(part, 1) << tokens;
+  }
+}
+
+TEST(PartitionTable, RoundsToBlocksOnlyWhatNoSearchFound) {
+  const PartitionTable table =
+      PartitionTable::Create({{2, 8001, {.6, .4}}, {2, 16001, {.6, .4}}}, /*block=*/64).value();
+  EXPECT_THAT(table.Lookup(8001, 2)->parts, ElementsAre(4801, 3200));
+  EXPECT_THAT(table.Lookup(10001, 2)->parts, ElementsAre(94 * 64, 3985));
+  EXPECT_THAT(PartitionTable::Create({}, 0).status().message(), HasSubstr("block: 0 is not at least 1"));
+}
+
+TEST(PartitionTable, ClampsBeyondBothEndsOfTwoLengths) {
   const PartitionTable table = PaperTable();
   EXPECT_EQ(table.Lookup(100, 4)->source, PartitionSource::kClamped);
   EXPECT_THAT(table.Lookup(100, 4)->parts, ElementsAre(34, 25, 22, 19));  // 21.5 and 19.5: the earlier part is longer
@@ -79,6 +112,30 @@ TEST(RoundParts, GivesTheHeadsTokensToPartsThatWouldBeEmpty) {
 
 TEST(RoundParts, SurvivesFractionsThatRoundAboveOne) {
   EXPECT_THAT(RoundParts(1000, {0.7, 0.3000000001}), ElementsAre(700, 300));
+}
+
+TEST(RoundParts, MovesBoundariesToBlocksWhereAllPartsAreLong) {
+  EXPECT_THAT(RoundParts(4000, {.55, .26, .19}, 16), ElementsAre(138 * 16, 65 * 16, 752));  // at 137.5 and 202.5 blocks
+  EXPECT_THAT(RoundParts(4096, {.5, .5}, 128), ElementsAre(2048, 2048));  // exactly kBlocksOfLongPart each
+  EXPECT_THAT(RoundParts(4095, {.5, .5}, 128), ElementsAre(2048, 2047));  // shorter: by tokens
+  EXPECT_THAT(RoundParts(4225, {.5, .5}, 128), ElementsAre(2176, 2049));  // at 16.504 blocks
+}
+
+TEST(RoundParts, ByBlocksAddsUpAndTakesNoMoreBlocksThanWithout) {
+  const std::vector<double> fractions = {.31, .27, .22, .2};
+  for (int64_t tokens = 5120; tokens < 6200; ++tokens) {
+    const std::vector<int64_t> parts = RoundParts(tokens, fractions, 64);
+    EXPECT_EQ(std::accumulate(parts.begin(), parts.end(), int64_t{0}), tokens);
+    for (size_t i = 0; i < parts.size(); ++i) {
+      const double exact = fractions[i] * static_cast<double>(tokens) / 64;
+      if (i + 1 == parts.size()) {
+        EXPECT_NEAR(static_cast<double>(parts[i]) / 64, exact, .5 + 1e-9) << tokens;
+      } else {
+        EXPECT_EQ(parts[i] % 64, 0) << tokens;
+        EXPECT_THAT(parts[i] / 64, AnyOf(std::floor(exact), std::ceil(exact))) << tokens;
+      }
+    }
+  }
 }
 
 struct BadEntry {

@@ -116,12 +116,14 @@ TEST(RouterMetrics, DeclaresTheContractBeforeAnythingHappens) {
                    "runahead_ttft_stage_seconds histogram", "runahead_cancel_to_free_seconds histogram",
                    "runahead_requests_total counter", "runahead_prompt_tokens_total counter",
                    "runahead_generated_tokens_total counter", "runahead_partition_lookups_total counter",
-                   "runahead_admission_rejections_total counter", "runahead_requests_in_flight gauge",
-                   "runahead_queue_depth gauge", "runahead_workers gauge"}));
+                   "runahead_table_reloads_total counter", "runahead_admission_rejections_total counter",
+                   "runahead_requests_in_flight gauge", "runahead_queue_depth gauge", "runahead_workers gauge"}));
   EXPECT_EQ(CountSeries(registry, "runahead_time_to_first_token_seconds_count"), 6 * 16);
   EXPECT_EQ(CountSeries(registry, "runahead_ttft_stage_seconds_count"), 7 * 16);
   EXPECT_EQ(CountSeries(registry, "runahead_requests_total"), 17);
   EXPECT_EQ(CountSeries(registry, "runahead_request_duration_seconds_count"), 5);
+  EXPECT_EQ(CountSeries(registry, "runahead_partition_lookups_total"), 6);
+  EXPECT_EQ(CountSeries(registry, "runahead_table_reloads_total"), 2);
   EXPECT_EQ(CountSeries(registry, "runahead_workers"), 8);
   EXPECT_EQ(Value(registry, "runahead_requests_total{code=\"RESOURCE_EXHAUSTED\",model=\"SmolLM2\"}"), 0);
   EXPECT_EQ(Value(registry, "runahead_queue_depth{priority=\"normal\"}"), 0);
@@ -144,6 +146,8 @@ TEST(RouterMetrics, EveryMethodMovesItsSeries) {
   metrics.CountPromptTokens(300);
   metrics.CountGeneratedTokens(7);
   metrics.CountPartitionLookup(PartitionLookup::kEven);
+  metrics.CountPartitionLookup(PartitionLookup::kExtrapolated);
+  metrics.CountTableReload(TableReload::kError);
   metrics.CountAdmissionRejection(AdmissionRejection::kQueueFull);
   metrics.SetQueueDepth(4);
   metrics.SetWorkers(WorkerRole::kDecode, WorkerState::kLost, 2);
@@ -163,6 +167,9 @@ TEST(RouterMetrics, EveryMethodMovesItsSeries) {
   EXPECT_EQ(Value(registry, "runahead_prompt_tokens_total"), 300);
   EXPECT_EQ(Value(registry, "runahead_generated_tokens_total"), 7);
   EXPECT_EQ(Value(registry, "runahead_partition_lookups_total{result=\"even\"}"), 1);
+  EXPECT_EQ(Value(registry, "runahead_partition_lookups_total{result=\"extrapolated\"}"), 1);
+  EXPECT_EQ(Value(registry, "runahead_table_reloads_total{result=\"error\"}"), 1);
+  EXPECT_EQ(Value(registry, "runahead_table_reloads_total{result=\"ok\"}"), 0);
   EXPECT_EQ(Value(registry, "runahead_admission_rejections_total{reason=\"queue_full\"}"), 1);
   EXPECT_EQ(Value(registry, "runahead_queue_depth{priority=\"normal\"}"), 4);
   EXPECT_EQ(Value(registry, "runahead_workers{role=\"decode\",state=\"lost\"}"), 2);
