@@ -1,0 +1,42 @@
+// How long prompts of given lengths take on chains of given widths: what widths are chosen by. Pure data: immutable,
+// hence safe for any number of threads.
+#pragma once
+
+#include <cstdint>
+#include <map>
+#include <vector>
+
+#include "absl/status/statusor.h"
+
+namespace runahead {
+
+// One measured (or predicted) time to first token on idle workers.
+struct TtftEntry {
+  int width = 0;       // workers of the chain
+  int64_t tokens = 0;  // of the prompt
+  double seconds = 0;  // from the start of its first part to the first token
+};
+
+class TtftTable {
+ public:
+  // Knows nothing.
+  TtftTable() = default;
+
+  // INVALID_ARGUMENT names the entry: width or tokens below 1, seconds not above 0 or not finite, or a second entry for
+  // the same width and length.
+  static absl::StatusOr<TtftTable> Create(const std::vector<TtftEntry>& entries);
+
+  // The widths that it knows, ascending. Without width 1 there is nothing to compare with: empty() is true then.
+  std::vector<int> widths() const;
+  bool empty() const { return by_width_.find(1) == by_width_.end(); }
+
+  // Seconds for tokens >= 1 on a width that is known. Between two lengths on a straight line; below the shortest what
+  // that one took, for short prompts wait on reading the weights, not on tokens; beyond the longest the time a token
+  // takes grows on as it did between the two longest (time is quadratic in tokens there), or stays where there is one.
+  double Seconds(int64_t tokens, int width) const;
+
+ private:
+  std::map<int, std::map<int64_t, double>> by_width_;  // width -> tokens -> seconds
+};
+
+}  // namespace runahead

@@ -1,0 +1,47 @@
+// How many workers prefill a prompt, and which. Pure: load is an argument.
+//
+// The rule looks at the whole queue, not at one request. Of all segments of the line it takes the one with the least
+//   d + t + arrivals * (d + t) / 2 * work / workers + kHoldWeight * h * (waiting + arrivals * h)
+// where t is the time to first token on that width, d when all its workers are done with what they have, work the
+// worker-seconds that it keeps from others (width * t, and what the faster ones idle), h how long nobody behind may be
+// started because the segment still has no place. The first two terms are what the request itself sees; the third is
+// what those who come meanwhile lose by its width: each finds that much less of the pool; the fourth what they lose
+// when it waits for a place at the head of the queue. Ties go to fewer workers.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <functional>
+#include <optional>
+
+#include "absl/types/span.h"
+#include "scheduler/partition/ttft_table.h"
+
+namespace runahead {
+
+// From simulations of Poisson mixes (width_choice_test): between 1 and 4 mean and p99 change by a few percent.
+inline constexpr double kHoldWeight = 1.5;
+
+// A prefill worker of the line.
+struct WorkerLoad {
+  double backlog_s = 0;  // until it has finished all that it was given
+  double place_s = 0;    // until it takes another job; 0: now
+};
+
+struct QueueLoad {
+  int waiting = 0;            // requests behind this one
+  double arrivals_per_s = 0;  // lately
+};
+
+struct WidthChoice {
+  size_t first = 0;  // index of the chain's head in the line
+  int width = 1;
+  bool wait = false;  // for a place on a worker of the segment: nothing that can start now is better
+};
+
+// `usable(first, width)` says whether the segment may take the prompt at all: all ready, and memory for it. Widths that
+// `times`, which must not be empty, does not know are not taken. Nothing when no segment is usable.
+std::optional<WidthChoice> ChooseWidth(int64_t tokens, const TtftTable& times, absl::Span<const WorkerLoad> line,
+                                       const QueueLoad& queue, const std::function<bool(size_t, int)>& usable);
+
+}  // namespace runahead
