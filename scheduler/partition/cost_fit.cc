@@ -89,9 +89,13 @@ class Fitter {
 
   // Errors of all runs, predicted / measured - 1.
   absl::StatusOr<std::vector<double>> Errors(const Constants& x) const {
-    const CostModel model = With(start_, x, chosen_);
+    CostModel model = With(start_, x, chosen_);
     std::vector<double> errors;
     for (size_t i = 0; i < runs_.size(); ++i) {
+      for (size_t k = 0; k < model.links.size(); ++k) {
+        const double own = runs_[i].link_bytes_per_s;
+        model.links[k].bytes_per_s = own > 0 ? own : start_.links[k].bytes_per_s;
+      }
       const absl::StatusOr<SimulatedRun> run = SimulateChain(model, runs_[i].schedule, runs_[i].parts);
       if (!run.ok()) {
         return absl::Status(run.status().code(), absl::StrCat("runs[", i, "]: ", run.status().message()));

@@ -18,6 +18,7 @@ struct TimedRun {
   SimulatedSchedule schedule = SimulatedSchedule::kKvr;
   std::vector<int64_t> parts;  // tokens of each worker
   double seconds = 0;
+  double link_bytes_per_s = 0;  // of all links in this run; 0: as the model says
 };
 
 // Which constants to look for; the others stay as they are in the model given.
