@@ -315,6 +315,7 @@ absl::Status ConfigSchema::Complain(absl::string_view where, const ConfigKey& ke
 }
 
 absl::Status ConfigSchema::Apply(const ConfigValue& map) {
+  if (place_ != nullptr) *place_ = map.where;
   if (map.kind == ConfigValue::Kind::kNull) return absl::OkStatus();  // an empty file: defaults
   if (map.kind != ConfigValue::Kind::kMap) {
     return Refuse(absl::StrCat(map.where, ": not a map; allowed: lines of 'key: value'"));

@@ -20,6 +20,7 @@
 
 #include "absl/container/flat_hash_set.h"
 #include "absl/status/status.h"
+#include "absl/status/statusor.h"
 #include "absl/strings/string_view.h"
 #include "absl/time/time.h"
 #include "server/base/config_value.h"
@@ -89,6 +90,9 @@ class ConfigSchema {
   void Duration(std::string key, absl::Duration* value, DurationLimits limits, std::string doc);  // 250ms, 30s, 1m30s
   void Address(std::string key, std::string* value, AddressLimits limits, std::string doc);       // host:port
   void Strings(std::string key, std::vector<std::string>* values, ListLimits limits, std::string doc);
+  // Lists of numbers, each within `each`.
+  void Ints(std::string key, std::vector<int64_t>* values, IntLimits each, ListLimits limits, std::string doc);
+  void Doubles(std::string key, std::vector<double>* values, DoubleLimits each, ListLimits limits, std::string doc);
 
   // A list of maps, each with the keys that `declare(item_schema, item)` declares. As flag, one item a time:
   // --workers role=prefill,address=127.0.0.1:9001. A flag replaces the whole list of the file.
@@ -98,6 +102,9 @@ class ConfigSchema {
 
   // Puts `prefix` ("workers[1].") before every key in messages.
   void SetKeyPrefix(std::string prefix) { prefix_ = std::move(prefix); }
+
+  // Where the map that is applied stands ("router.yaml:12"), for complaints about several keys together.
+  void Place(std::string* where) { place_ = where; }
 
   // Makes the key declared last a flag that may not stand in a file (file descriptors and the like).
   void FlagOnly();
@@ -123,9 +130,12 @@ class ConfigSchema {
   absl::Status Complain(absl::string_view where, const ConfigKey& key, const absl::Status& problem) const;
 
   std::string prefix_;
+  std::string* place_ = nullptr;
   std::vector<ConfigKey> keys_;
   absl::flat_hash_set<std::string> set_;
 };
+
+inline constexpr int64_t kMaxConfigBytes = int64_t{16} << 20;  // far above any real file
 
 // Reads `path` into what `schema` declares; does not call Finish(). NOT_FOUND, PERMISSION_DENIED or INVALID_ARGUMENT
 // name the file, and the line where there is one.
@@ -133,6 +143,9 @@ absl::Status ReadConfigFile(const std::string& path, ConfigSchema& schema);
 
 // The same from memory; `name` stands for the file in messages.
 absl::Status ReadConfigText(const std::string& text, const std::string& name, ConfigSchema& schema);
+
+// What a YAML text says before a schema looks at it, for files that also come in other forms.
+absl::StatusOr<ConfigValue> ParseConfigText(const std::string& text, const std::string& name);
 
 // "max_queue" -> "--max-queue".
 std::string FlagOfKey(absl::string_view key);

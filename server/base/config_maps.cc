@@ -1,4 +1,4 @@
-// Lists: of strings (their limits) and of maps.
+// Lists: of strings (their limits), of numbers and of maps.
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "kernels/base/status_macros.h"
@@ -59,3 +59,52 @@ ConfigKey MapsKey(std::string name, ListLimits limits, std::string doc, const Co
 }
 
 }  // namespace runahead::config_internal
+
+namespace runahead {
+namespace {
+
+// A list whose items are each set through `item`, which writes to `*last`.
+template <typename Number>
+ConfigKey NumbersKey(std::string name, ListLimits limits, std::string doc, ConfigKey item,
+                     const std::shared_ptr<Number>& last, std::vector<Number>* values) {
+  auto set = [limits, set_item = std::move(item.set), last, values](const ConfigValue& given) -> absl::Status {
+    if (given.kind != ConfigValue::Kind::kList) return absl::InvalidArgumentError("is not a list");
+    RUNAHEAD_RETURN_IF_ERROR(config_internal::CheckItems(given.items.size(), limits));
+    std::vector<Number> numbers;
+    for (size_t i = 0; i < given.items.size(); ++i) {
+      const absl::Status status = set_item(given.items[i]);
+      if (!status.ok()) return absl::InvalidArgumentError(absl::StrCat("[", i, "]: ", status.message()));
+      numbers.push_back(*last);
+    }
+    *values = std::move(numbers);
+    return absl::OkStatus();
+  };
+  return {.name = std::move(name),
+          .doc = std::move(doc),
+          .allowed = absl::StrCat("a list of ", config_internal::DescribeCount(limits), " items, each ", item.allowed),
+          .value_name = item.value_name,
+          .default_text = absl::StrJoin(*values, ", "),
+          .required = limits.required,
+          .is_list = true,
+          .set = std::move(set)};
+}
+
+}  // namespace
+
+void ConfigSchema::Ints(std::string key, std::vector<int64_t>* values, IntLimits each, ListLimits limits,
+                        std::string doc) {
+  const auto last = std::make_shared<int64_t>(0);
+  ConfigSchema item;
+  item.Int("item", last.get(), each, "");
+  Add(NumbersKey(std::move(key), limits, std::move(doc), item.keys()[0], last, values));
+}
+
+void ConfigSchema::Doubles(std::string key, std::vector<double>* values, DoubleLimits each, ListLimits limits,
+                           std::string doc) {
+  const auto last = std::make_shared<double>(0);
+  ConfigSchema item;
+  item.Double("item", last.get(), each, "");
+  Add(NumbersKey(std::move(key), limits, std::move(doc), item.keys()[0], last, values));
+}
+
+}  // namespace runahead

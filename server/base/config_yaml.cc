@@ -1,12 +1,10 @@
 // The YAML side of ConfigSchema: the only file that knows yaml-cpp.
 #include <yaml-cpp/yaml.h>
 
-#include <cerrno>
-#include <fstream>
-
 #include "absl/strings/str_cat.h"
 #include "kernels/base/status_macros.h"
 #include "server/base/config.h"
+#include "server/base/text_file.h"
 
 namespace runahead {
 namespace {
@@ -14,7 +12,6 @@ namespace {
 // Far above any real file. Aliases multiply: ten lines of them can stand for billions of values.
 constexpr int kMaxValues = 100'000;
 constexpr int kMaxDepth = 32;
-constexpr int64_t kMaxFileBytes = int64_t{16} << 20;
 
 class Converter {
  public:
@@ -71,34 +68,27 @@ absl::Status SyntaxError(const std::string& name, const YAML::Exception& error) 
 
 }  // namespace
 
-absl::Status ReadConfigText(const std::string& text, const std::string& name, ConfigSchema& schema) {
-  absl::StatusOr<ConfigValue> root;
+absl::StatusOr<ConfigValue> ParseConfigText(const std::string& text, const std::string& name) {
   try {
     const std::vector<YAML::Node> documents = YAML::LoadAll(text);
     if (documents.size() > 1) {
       return absl::InvalidArgumentError(
           absl::StrCat(name, ": holds ", documents.size(), " YAML documents; allowed: one (no line of ---)"));
     }
-    if (documents.empty()) return absl::OkStatus();
-    root = Converter(name).Convert(documents[0], 0);
+    if (documents.empty()) return ConfigValue();
+    return Converter(name).Convert(documents[0], 0);
   } catch (const YAML::Exception& error) {
     return SyntaxError(name, error);
   }
-  RUNAHEAD_RETURN_IF_ERROR(root.status());
-  return schema.Apply(*root);
+}
+
+absl::Status ReadConfigText(const std::string& text, const std::string& name, ConfigSchema& schema) {
+  RUNAHEAD_ASSIGN_OR_RETURN(const ConfigValue root, ParseConfigText(text, name));
+  return schema.Apply(root);
 }
 
 absl::Status ReadConfigFile(const std::string& path, ConfigSchema& schema) {
-  std::ifstream file(path, std::ios::binary);
-  if (!file) return absl::ErrnoToStatus(errno, absl::StrCat("cannot read config file ", path));
-  std::string text(static_cast<size_t>(kMaxFileBytes) + 1, '\0');
-  file.read(text.data(), static_cast<std::streamsize>(text.size()));
-  if (file.bad()) return absl::ErrnoToStatus(errno, absl::StrCat("cannot read config file ", path));
-  text.resize(static_cast<size_t>(file.gcount()));
-  if (static_cast<int64_t>(text.size()) > kMaxFileBytes) {
-    return absl::InvalidArgumentError(
-        absl::StrCat(path, ": larger than ", kMaxFileBytes, " bytes; is it a config file?"));
-  }
+  RUNAHEAD_ASSIGN_OR_RETURN(const std::string text, ReadTextFile(path, kMaxConfigBytes));
   return ReadConfigText(text, path, schema);
 }
 

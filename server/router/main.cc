@@ -10,7 +10,7 @@
 namespace runahead {
 namespace {
 
-// How soon health follows the workers.
+// How soon health follows the workers. (How soon the table follows its file: kTablePeriod.)
 constexpr absl::Duration kHealthPeriod = absl::Milliseconds(50);
 
 absl::Status RunRouter(const RouterOptions& options, StopSignal& stop) {
@@ -19,6 +19,7 @@ absl::Status RunRouter(const RouterOptions& options, StopSignal& stop) {
   RUNAHEAD_RETURN_IF_ERROR(WriteReadyLine(options.process.ready_fd, router->address(), router->metrics_address()));
   do {
     router->UpdateHealth();
+    router->UpdateTable();
   } while (!stop.Wait(kHealthPeriod));
   LogInfo("main", "stopping: draining for up to ", absl::FormatDuration(options.process.drain_timeout));
   router->Drain(options.process.drain_timeout);

@@ -13,7 +13,7 @@
 #include "server/base/logging.h"
 #include "server/base/metrics_server.h"
 #include "server/router/inference_service.h"
-#include "server/router/table_file.h"
+#include "server/router/live_table.h"
 #include "server/router/worker_registry.h"
 #include "server/rpc/server.h"
 #include "worker/format/gguf.h"
@@ -62,9 +62,10 @@ absl::Status CheckWorkers(const std::vector<WorkerSpec>& workers) {
 // In the order of construction; destroyed in reverse: calls end before what they use.
 struct RouterProcess::Parts {
   Parts(const RouterOptions& options, ModelInfo model, std::shared_ptr<const Tokenizer> tokenizer,
-        absl::StatusOr<ChatTemplate> chat_template, PartitionTable table)
+        absl::StatusOr<ChatTemplate> chat_template, std::unique_ptr<LiveTable> opened)
       : registry("none"),
         metrics(registry, model.name),
+        table(std::move(opened)),
         fleet(options.workers, options.queue_size, metrics, RealClock()),
         router{fleet,
                sequencer,
@@ -73,7 +74,7 @@ struct RouterProcess::Parts {
                std::move(model),
                std::move(tokenizer),
                std::move(chat_template),
-               std::move(table),
+               *table,
                *ParseChainSchedule(options.schedule),
                options.experiments},
         links(fleet, sequencer, router.model, RealClock()),
@@ -81,6 +82,7 @@ struct RouterProcess::Parts {
 
   MetricRegistry registry;
   RouterMetrics metrics;
+  std::unique_ptr<LiveTable> table;
   Fleet fleet;
   Sequencer sequencer;
   RouterParts router;
@@ -101,10 +103,7 @@ absl::StatusOr<std::unique_ptr<RouterProcess>> RouterProcess::Start(const Router
   RUNAHEAD_ASSIGN_OR_RETURN(ModelInfo model, ReadModelInfo(*file, *tokenizer));
   absl::StatusOr<ChatTemplate> chat_template = ChatTemplate::FromGguf(*file, *tokenizer);
   if (!chat_template.ok()) LogWarning("model", "chats will be refused: ", chat_template.status().message());
-  PartitionTable table;
-  if (!options.table.empty()) {
-    RUNAHEAD_ASSIGN_OR_RETURN(table, ReadPartitionTable(options.table, model));
-  }
+  RUNAHEAD_ASSIGN_OR_RETURN(std::unique_ptr<LiveTable> table, LiveTable::Open(options.table, model));
   LogInfo("model", model.name, ": context ", model.context_length, ", vocabulary ", model.vocabulary_size);
   auto parts = std::make_unique<Parts>(options, std::move(model), std::move(tokenizer), std::move(chat_template),
                                        std::move(table));
@@ -133,6 +132,10 @@ void RouterProcess::UpdateHealth() {
   parts_->serving = serving;
   parts_->server->SetServing(serving);
   LogInfo("main", serving ? "serving" : "not serving: no prefill or no decode worker is ready");
+}
+
+void RouterProcess::UpdateTable() {
+  parts_->table->Poll(RealClock().Now(), parts_->metrics);
 }
 
 void RouterProcess::Drain(absl::Duration timeout) {

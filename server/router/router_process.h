@@ -22,6 +22,9 @@ class RouterProcess {
   // Health says SERVING while a prefill and a decode worker are ready. Called again and again by main's thread.
   void UpdateHealth();
 
+  // The partition table follows its file. Called again and again by main's thread.
+  void UpdateTable();
+
   // Ends: no new requests; those that run may go on for `timeout`.
   void Drain(absl::Duration timeout);
 

@@ -117,7 +117,7 @@ absl::Status Session::Place() {
   while (true) {
     const uint64_t epoch = router_.fleet.memory_epoch();
     absl::StatusOr<Placement> placement =
-        router_.fleet.Acquire(ticket, chain_, router_.table, cancel_, deadline_, after_full);
+        router_.fleet.Acquire(ticket, chain_, *router_.table.Get(), cancel_, deadline_, after_full);
     Lap(TtftStage::kQueue);
     RUNAHEAD_RETURN_IF_ERROR(placement.status());
     run_ = std::make_shared<PrefillRun>(*std::move(placement), router_.fleet, router_.sequencer, router_.metrics,

@@ -11,7 +11,6 @@
 #include "absl/status/statusor.h"
 #include "absl/time/time.h"
 #include "runahead/v1/inference.pb.h"
-#include "scheduler/partition/partition_table.h"
 #include "scheduler/placement/chain_plan.h"
 #include "server/base/clock.h"
 #include "server/base/router_metrics.h"
@@ -20,6 +19,7 @@
 #include "server/router/cancel_token.h"
 #include "server/router/decode_lease.h"
 #include "server/router/fleet.h"
+#include "server/router/live_table.h"
 #include "server/router/prefill_run.h"
 #include "server/router/sequencer.h"
 #include "server/router/stage_clock.h"
@@ -37,7 +37,7 @@ struct RouterParts {
   ModelInfo model;
   std::shared_ptr<const Tokenizer> tokenizer;
   absl::StatusOr<ChatTemplate> chat_template;  // not OK: chats are refused with it
-  PartitionTable table;
+  const LiveTable& table;
   ChainSchedule schedule = ChainSchedule::kKvr;  // where a request does not name one
   bool experiments = false;
 };

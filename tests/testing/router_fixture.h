@@ -86,6 +86,7 @@ class RouterFixture : public ::testing::Test {
   std::unique_ptr<RouterMetrics> metrics_;
   std::unique_ptr<Fleet> fleet_;
   std::unique_ptr<Sequencer> sequencer_;
+  LiveTable table_;
   std::unique_ptr<RouterParts> parts_;
   std::unique_ptr<WorkerRegistry> registry_;
   std::unique_ptr<InferenceService> service_;

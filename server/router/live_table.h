@@ -1,0 +1,47 @@
+// The partition table of a running router: follows its file.
+#pragma once
+
+#include <memory>
+#include <string>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "absl/time/time.h"
+#include "kernels/base/mutex.h"
+#include "scheduler/partition/partition_table.h"
+#include "server/base/router_metrics.h"
+#include "server/router/agreement.h"
+
+namespace runahead {
+
+inline constexpr absl::Duration kTablePeriod = absl::Seconds(1);
+
+class LiveTable {
+ public:
+  // Without a file: prompts are split evenly.
+  LiveTable() = default;
+
+  // Reads `path`, a partition file for `served`; empty: as above. Errors are ParseTable's and ReadTextFile's. What is
+  // no regular file, as a pipe, is read this once.
+  static absl::StatusOr<std::unique_ptr<LiveTable>> Open(const std::string& path, const ModelInfo& served);
+
+  // The table as it is now; it never changes, the next one is another. Any thread.
+  std::shared_ptr<const PartitionTable> Get() const RUNAHEAD_EXCLUDES(mu_);
+
+  // Looks at the file if the last look was kTablePeriod ago or longer. Where it says something new, this is from now on
+  // the table; or, if it cannot be, the log says why and the old one stays. Either is counted, once a change. One
+  // thread; reads the file, so others must not wait for it.
+  void Poll(absl::Time now, RouterMetrics& metrics) RUNAHEAD_EXCLUDES(mu_);
+
+ private:
+  absl::Status Take(const absl::StatusOr<std::string>& text) RUNAHEAD_EXCLUDES(mu_);
+
+  std::string path_;
+  ModelInfo served_;
+  absl::Time next_look_ = absl::InfinitePast();
+  absl::StatusOr<std::string> seen_;  // of the file, at the last look
+  mutable Mutex mu_;
+  std::shared_ptr<const PartitionTable> table_ RUNAHEAD_GUARDED_BY(mu_) = std::make_shared<const PartitionTable>();
+};
+
+}  // namespace runahead
