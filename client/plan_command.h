@@ -1,0 +1,10 @@
+// `runahead plan`: the commands about partitions. Each Add...Command adds one below `plan`.
+#pragma once
+
+#include "client/command.h"
+
+namespace runahead {
+
+void AddPlanSimulateCommand(CLI::App& plan, Command* chosen);
+
+}  // namespace runahead
