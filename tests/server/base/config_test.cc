@@ -177,6 +177,40 @@ TEST(Config, FinishAsksForRequiredKeys) {
   EXPECT_TRUE(schema.Finish("w.yaml").ok());
 }
 
+TEST(Config, ReadsListsOfNumbers) {
+  std::vector<int64_t> parts;
+  std::vector<double> factors = {1};
+  ConfigSchema schema;
+  schema.Ints("parts", &parts, {.min = 1, .max = 99}, {.min_items = 1, .max_items = 3}, "Parts");
+  schema.Doubles("factors", &factors, {.min = 0.5}, {}, "Factors");
+  EXPECT_EQ(schema.keys()[1].default_text, "1");
+  ASSERT_TRUE(ReadConfigText("parts: [7, 99]\nfactors:\n- 1.5\n- 2e3\n", "n.yaml", schema).ok());
+  EXPECT_THAT(parts, ElementsAre(7, 99));
+  EXPECT_THAT(factors, ElementsAre(1.5, 2000));
+  for (const auto& [text, refusal] :
+       {std::pair("parts: 7",
+                  "n.yaml:1: parts: is not a list; allowed: a list of 1 to 3 items, each a whole number from "
+                  "1 to 99"),
+        std::pair("parts: []", "n.yaml:1: parts: has 0 items, too few; allowed: "),
+        std::pair("parts: [1, 100]", "n.yaml:1: parts: [1]: 100 is out of range; allowed: "),
+        std::pair("factors: [nan]", "n.yaml:1: factors: [0]: 'nan' is not a finite number; allowed: "),
+        std::pair("factors: [[1]]", "n.yaml:1: factors: [0]: is a list; allowed: ")}) {
+    EXPECT_THAT(std::string(ReadConfigText(text, "n.yaml", schema).message()), StartsWith(refusal));
+  }
+  EXPECT_THAT(parts, ElementsAre(7, 99)) << "kept";
+}
+
+TEST(Config, ParsesATextWithoutASchema) {
+  const auto value = ParseConfigText("- [1, 'a']\n", "p.yaml");
+  ASSERT_TRUE(value.ok());
+  ASSERT_EQ(value->kind, ConfigValue::Kind::kList);
+  ASSERT_EQ(value->items[0].items.size(), 2);
+  EXPECT_EQ(value->items[0].items[1].scalar, "a");
+  EXPECT_EQ(value->items[0].where, "p.yaml:1");
+  EXPECT_EQ(ParseConfigText("", "p.yaml")->kind, ConfigValue::Kind::kNull);
+  EXPECT_THAT(std::string(ParseConfigText("[", "p.yaml").status().message()), HasSubstr("p.yaml:"));
+}
+
 TEST(Config, ReadsFilesAndNamesTheOneThatIsMissing) {
   const std::string path = ::testing::TempDir() + "/runahead_config_test.yaml";
   std::ofstream(path) << "max_queue: 9\n";
