@@ -42,6 +42,9 @@ absl::Status CheckEntry(const PartitionEntry& entry) {
   if (std::abs(sum - 1) > kSumTolerance) {
     return absl::InvalidArgumentError(absl::StrCat("fractions: they add up to ", sum, ", not to 1"));
   }
+  if (!std::isfinite(entry.ttft_s) || entry.ttft_s < 0) {
+    return absl::InvalidArgumentError(absl::StrCat("ttft_s: ", entry.ttft_s, " is no time"));
+  }
   return absl::OkStatus();
 }
 
@@ -81,11 +84,13 @@ absl::StatusOr<PartitionTable> PartitionTable::Create(std::vector<PartitionEntry
   if (block < 1) return absl::InvalidArgumentError(absl::StrCat("block: ", block, " is not at least 1"));
   PartitionTable table;
   table.block_ = block;
+  std::vector<TtftEntry> times;
   for (size_t i = 0; i < entries.size(); ++i) {
     PartitionEntry& entry = entries[i];
     if (absl::Status status = CheckEntry(entry); !status.ok()) {
       return absl::InvalidArgumentError(absl::StrCat("entries[", i, "]: ", status.message()));
     }
+    if (entry.ttft_s > 0) times.push_back({entry.width, entry.tokens, entry.ttft_s});
     const double sum = std::accumulate(entry.fractions.begin(), entry.fractions.end(), 0.0);
     for (double& fraction : entry.fractions) fraction /= sum;
     if (!table.by_width_[entry.width].emplace(entry.tokens, std::move(entry.fractions)).second) {
@@ -93,6 +98,7 @@ absl::StatusOr<PartitionTable> PartitionTable::Create(std::vector<PartitionEntry
           absl::StrCat("entries[", i, "]: a second entry for width ", entry.width, " and tokens ", entry.tokens));
     }
   }
+  RUNAHEAD_ASSIGN_OR_RETURN(table.times_, TtftTable::Create(times));
   return table;
 }
 

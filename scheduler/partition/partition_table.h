@@ -11,6 +11,7 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "absl/types/span.h"
+#include "scheduler/partition/ttft_table.h"
 
 namespace runahead {
 
@@ -19,6 +20,7 @@ struct PartitionEntry {
   int width = 0;                  // workers of the chain
   int64_t tokens = 0;             // context length that was searched
   std::vector<double> fractions;  // [width], head first, each > 0, adding up to 1
+  double ttft_s = 0;              // time to first token on idle workers, measured or else predicted; 0: not known
 };
 
 // How a partition came about.
@@ -42,8 +44,8 @@ class PartitionTable {
 
   // INVALID_ARGUMENT names the entry ("entries[3]") and what is wrong with it: width < 1, tokens < width, a number of
   // fractions other than width, one that is not above 0, a sum off 1 by more than 0.001, or a second entry for the
-  // same width and length. Entries may come in any order; small errors of the sum are spread evenly.
-  // `block` >= 1 is RoundParts', for parts that are not those of an entry: these were searched as they are.
+  // same width and length, or a time that is none. Entries may come in any order; small errors of the sum are spread
+  // evenly. `block` >= 1 is RoundParts', for parts that are not those of an entry: these were searched as they are.
   static absl::StatusOr<PartitionTable> Create(std::vector<PartitionEntry> entries, int64_t block = 1);
 
   // Fractions for `tokens` on `width` workers, before rounding to whole tokens. Width >= 1.
@@ -54,10 +56,14 @@ class PartitionTable {
 
   bool empty() const { return by_width_.empty(); }
 
+  // What the entries say of times; empty() unless a single worker's are among them.
+  const TtftTable& times() const { return times_; }
+
  private:
   using Nodes = std::map<int64_t, std::vector<double>>;  // tokens -> fractions
 
   std::map<int, Nodes> by_width_;
+  TtftTable times_;
   int64_t block_ = 1;
 };
 

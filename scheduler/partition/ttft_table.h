@@ -28,7 +28,8 @@ class TtftTable {
 
   // The widths that it knows, ascending. Without width 1 there is nothing to compare with: empty() is true then.
   std::vector<int> widths() const;
-  bool empty() const { return by_width_.find(1) == by_width_.end(); }
+  bool knows(int width) const { return by_width_.find(width) != by_width_.end(); }
+  bool empty() const { return !knows(1); }
 
   // Seconds for tokens >= 1 on a width that is known. Between two lengths on a straight line; below the shortest what
   // that one took, for short prompts wait on reading the weights, not on tokens; beyond the longest the time a token

@@ -1,7 +1,9 @@
 #include "scheduler/placement/chain_plan.h"
 
 #include <algorithm>
+#include <map>
 #include <string>
+#include <utility>
 
 #include "absl/status/status.h"
 #include "absl/strings/str_cat.h"
@@ -73,6 +75,35 @@ absl::Status NothingFound(const ChainRequest& request, Obstacle mildest, absl::S
   return absl::UnavailableError("no prefill worker is ready");
 }
 
+ChainPlan PlanOf(const ChainRequest& request, size_t first, Partition partition) {
+  ChainPlan plan{first, std::move(partition.parts), request.schedule, std::nullopt};
+  const bool looked_up = request.schedule == ChainSchedule::kKvr && request.parts.empty() && plan.parts.size() > 1;
+  if (looked_up) plan.source = partition.source;
+  return plan;
+}
+
+// Nothing when no segment could take the prompt even if it were idle.
+std::optional<absl::StatusOr<ChainPlan>> PlanByTimes(const ChainRequest& request, const PartitionTable& table,
+                                                     absl::Span<const WorkerView> line, const QueueLoad& queue) {
+  std::vector<WorkerLoad> loads;
+  for (const WorkerView& worker : line) loads.push_back({worker.backlog_s, worker.place_s});
+  std::map<int, Partition> partitions;
+  for (const int width : table.times().widths()) {
+    absl::StatusOr<Partition> partition = Cut(request, width, table);
+    if (partition.ok()) partitions.emplace(width, *std::move(partition));
+  }
+  const auto usable = [&](size_t first, int width) {
+    return Examine(line.subspan(first, width), partitions.at(width).parts) <= Obstacle::kBusy;
+  };
+  const std::optional<WidthChoice> choice = ChooseWidth(request.tokens, table.times(), loads, queue, usable);
+  if (!choice) return std::nullopt;
+  const auto segment = line.subspan(choice->first, choice->width);
+  if (choice->wait || Examine(segment, partitions.at(choice->width).parts) == Obstacle::kBusy) {
+    return absl::ResourceExhaustedError("the prefill workers that suit the prompt best are busy");
+  }
+  return PlanOf(request, choice->first, std::move(partitions.at(choice->width)));
+}
+
 }  // namespace
 
 std::string_view ChainScheduleName(ChainSchedule schedule) {
@@ -122,9 +153,12 @@ absl::Status CheckChainRequest(const ChainRequest& request, size_t line_size) {
 }
 
 absl::StatusOr<ChainPlan> PlanChain(const ChainRequest& request, const PartitionTable& table,
-                                    absl::Span<const WorkerView> line) {
+                                    absl::Span<const WorkerView> line, const QueueLoad& queue) {
   RUNAHEAD_RETURN_IF_ERROR(CheckChainRequest(request, line.size()));
   const int asked = AskedWidth(request);
+  if (asked == 0 && request.schedule == ChainSchedule::kKvr && !table.times().empty()) {
+    if (std::optional<absl::StatusOr<ChainPlan>> plan = PlanByTimes(request, table, line, queue)) return *plan;
+  }
   const int64_t wanted = std::clamp<int64_t>(request.tokens / kTokensPerWorker, 1, std::max<size_t>(line.size(), 1));
   Obstacle mildest = Obstacle::kNotReady;
   for (int width = asked > 0 ? asked : static_cast<int>(wanted); width >= (asked > 0 ? asked : 1); --width) {
@@ -137,10 +171,7 @@ absl::StatusOr<ChainPlan> PlanChain(const ChainRequest& request, const Partition
       if (obstacle != Obstacle::kNone) continue;
       if (!best || Load(segment) < Load(line.subspan(*best, width))) best = first;
     }
-    if (!best) continue;
-    ChainPlan plan{*best, std::move(partition.parts), request.schedule, std::nullopt};
-    if (request.schedule == ChainSchedule::kKvr && request.parts.empty() && width > 1) plan.source = partition.source;
-    return plan;
+    if (best) return PlanOf(request, *best, std::move(partition));
   }
   return NothingFound(request, mildest, line);
 }

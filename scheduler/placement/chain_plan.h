@@ -10,15 +10,15 @@
 #include "absl/status/statusor.h"
 #include "absl/types/span.h"
 #include "scheduler/partition/partition_table.h"
+#include "scheduler/placement/width_choice.h"
 
 namespace runahead {
 
 // Jobs that a worker may have unfinished: the one it computes and the one whose KV already flows in.
 inline constexpr int kMaxUnfinishedJobs = 2;
 
-// One more worker of the chain for every so many tokens of the prompt. Below about this length reading the weights is
-// what a part costs, so that another worker adds hops and takes little away. Until widths are chosen by measured
-// tables.
+// Where nothing is known of times: one more worker of the chain for every so many tokens of the prompt. Below about
+// this length reading the weights is what a part costs, so that another worker adds hops and takes little away.
 inline constexpr int64_t kTokensPerWorker = 16;
 
 enum class ChainSchedule {
@@ -36,6 +36,8 @@ struct WorkerView {
   bool ready = false;  // false: dead, absent or not agreed with; it splits the line
   int unfinished_jobs = 0;
   int64_t max_prefix_tokens = 0;  // longest prefix [0, end of part) that its buffers can hold
+  double backlog_s = 0;           // predicted, until it has finished its jobs
+  double place_s = 0;             // predicted, until it has less than kMaxUnfinishedJobs; 0 when it has
 };
 
 struct ChainRequest {
@@ -56,14 +58,15 @@ struct ChainPlan {
 // experiment.parts, and the prompt's number of tokens. `line_size` counts workers that are not ready too.
 absl::Status CheckChainRequest(const ChainRequest& request, size_t line_size);
 
-// Takes a contiguous segment of ready workers with less than kMaxUnfinishedJobs each. Width, unless asked for: one
-// worker for every kTokensPerWorker tokens, or as many fewer as are free beside each other now; of the segments of that
-// width the one with the fewest unfinished jobs, then the one nearest to the head of the line.
+// Takes a contiguous segment of ready workers with less than kMaxUnfinishedJobs each. Width, unless asked for: by
+// ChooseWidth, where the table knows times for schedule kvr; else one worker for every kTokensPerWorker tokens, or as
+// many fewer as are free beside each other now. Of the segments of a width that was not chosen by time the one with
+// the fewest unfinished jobs, then the one nearest to the head of the line.
 // Errors, beside CheckChainRequest's:
-//   RESOURCE_EXHAUSTED  all are busy: ask again when a job ends
+//   RESOURCE_EXHAUSTED  all are busy, or the best segment is worth waiting for: ask again when a job ends
 //   UNAVAILABLE         no worker is ready, or not as many side by side as were asked for
 //   OUT_OF_RANGE        no ready segment's memory could ever hold the prompt; names both sizes
 absl::StatusOr<ChainPlan> PlanChain(const ChainRequest& request, const PartitionTable& table,
-                                    absl::Span<const WorkerView> line);
+                                    absl::Span<const WorkerView> line, const QueueLoad& queue = {});
 
 }  // namespace runahead

@@ -25,6 +25,18 @@ std::vector<int> LineOf(const std::vector<WorkerSpec>& workers) {
   return line;
 }
 
+// From now until a prompt is done on the segment: what it has, then the prompt. 0 where the table knows no time.
+double PredictedSeconds(int64_t tokens, absl::Span<const WorkerView> segment, const TtftTable& times) {
+  const int width = static_cast<int>(segment.size());
+  if (times.empty() || !times.knows(width)) return 0;
+  double start = 0;
+  for (const WorkerView& worker : segment) start = std::max(start, worker.backlog_s);
+  return start + times.Seconds(tokens, width);
+}
+
+// What a job is still thought to take that is past its predicted end.
+constexpr absl::Duration kAboutToEnd = absl::Milliseconds(1);
+
 }  // namespace
 
 Fleet::Ticket::Ticket(Fleet& fleet) : fleet_(fleet), number_(fleet.NewTicket()) {}
@@ -141,6 +153,7 @@ absl::StatusOr<Placement> Fleet::Acquire(const Ticket& ticket, const ChainReques
     changed_.NotifyAll();
   });
   MutexLock lock(mu_);
+  if (!after_full) arrivals_.Count(clock_.Now());
   absl::StatusOr<Placement> placement = AwaitPlace(ticket, request, table, cancel, deadline, after_full);
   if (waiting_.erase(ticket.number_) > 0) Changed();
   return placement;
@@ -153,7 +166,7 @@ absl::StatusOr<Placement> Fleet::AwaitPlace(const Ticket& ticket, const ChainReq
     RUNAHEAD_RETURN_IF_ERROR(cancel.status());
     const absl::Time now = clock_.Now();
     if (MayTry(ticket, after_full, now)) {
-      absl::StatusOr<Placement> placement = TryPlan(request, table);
+      absl::StatusOr<Placement> placement = TryPlan(ticket, request, table);
       if (!absl::IsResourceExhausted(placement.status())) return placement;
     }
     if (now >= deadline) return absl::DeadlineExceededError("the deadline passed while the request waited for workers");
@@ -169,26 +182,38 @@ absl::StatusOr<Placement> Fleet::AwaitPlace(const Ticket& ticket, const ChainReq
   }
 }
 
-absl::StatusOr<Placement> Fleet::TryPlan(const ChainRequest& request, const PartitionTable& table) {
+WorkerView Fleet::ViewOf(const State& state, absl::Time now) const {
+  WorkerView view;
+  view.ready = state.live != nullptr;
+  if (!view.ready) return view;
+  view.max_prefix_tokens = state.live->capabilities.max_part_tokens();
+  view.unfinished_jobs = static_cast<int>(state.job_ends.size());
+  // A job that takes longer than predicted is about to end.
+  const auto until = [&](absl::Time end) { return absl::ToDoubleSeconds(std::max(end - now, kAboutToEnd)); };
+  if (view.unfinished_jobs > 0) view.backlog_s = until(state.job_ends.back());
+  if (view.unfinished_jobs >= kMaxUnfinishedJobs) view.place_s = until(state.job_ends.front());
+  return view;
+}
+
+absl::StatusOr<Placement> Fleet::TryPlan(const Ticket& ticket, const ChainRequest& request,
+                                         const PartitionTable& table) {
+  const absl::Time now = clock_.Now();
   std::vector<WorkerView> line;
-  for (int index : line_) {
-    const State& state = states_[index];
-    WorkerView view;
-    view.ready = state.live != nullptr;
-    view.unfinished_jobs = state.unfinished_jobs;
-    if (view.ready) view.max_prefix_tokens = state.live->capabilities.max_part_tokens();
-    line.push_back(view);
-  }
-  absl::StatusOr<ChainPlan> plan = PlanChain(request, table, line);
+  for (int index : line_) line.push_back(ViewOf(states_[index], now));
+  const int behind = Waiting() - (waiting_.contains(ticket.number_) ? 1 : 0);
+  absl::StatusOr<ChainPlan> plan = PlanChain(request, table, line, {behind, arrivals_.PerSecond(now)});
   if (absl::IsUnavailable(plan.status())) {
     return absl::UnavailableError(absl::StrCat(plan.status().message(), ": ", Notes(true)));
   }
   RUNAHEAD_RETURN_IF_ERROR(plan.status());
   Placement placement;
   placement.plan = *std::move(plan);
+  const absl::Span<const WorkerView> segment =
+      absl::MakeConstSpan(line).subspan(placement.plan.first, placement.plan.parts.size());
+  const absl::Time end = now + absl::Seconds(PredictedSeconds(request.tokens, segment, table.times()));
   for (size_t i = 0; i < placement.plan.parts.size(); ++i) {
     State& state = states_[line_[placement.plan.first + i]];
-    ++state.unfinished_jobs;
+    state.job_ends.push_back(end);
     placement.chain.push_back(state.live);
   }
   return placement;
@@ -211,7 +236,7 @@ Fleet::State* Fleet::Find(const LiveWorker& worker) {
 
 void Fleet::ReleaseSlot(const LiveWorker& worker) {
   MutexLock lock(mu_);
-  if (State* state = Find(worker)) --state->unfinished_jobs;
+  if (State* state = Find(worker)) state->job_ends.pop_front();
   Changed();
 }
 

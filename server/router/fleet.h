@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <deque>
 #include <memory>
 #include <optional>
 #include <set>
@@ -14,6 +15,7 @@
 #include "kernels/base/mutex.h"
 #include "runahead/v1/worker.grpc.pb.h"
 #include "scheduler/partition/partition_table.h"
+#include "scheduler/placement/arrival_rate.h"
 #include "scheduler/placement/chain_plan.h"
 #include "scheduler/placement/decode_choice.h"
 #include "server/base/clock.h"
@@ -110,12 +112,14 @@ class Fleet {
     std::shared_ptr<const LiveWorker> live;  // null unless ready
     WorkerState state = WorkerState::kConnecting;
     std::string note = "not reached yet";
-    int unfinished_jobs = 0;
+    std::deque<absl::Time> job_ends;  // predicted, of its unfinished jobs in their order
     int64_t reserved_tokens = 0;
     int leases = 0;
   };
 
-  absl::StatusOr<Placement> TryPlan(const ChainRequest& request, const PartitionTable& table) RUNAHEAD_REQUIRES(mu_);
+  absl::StatusOr<Placement> TryPlan(const Ticket& ticket, const ChainRequest& request, const PartitionTable& table)
+      RUNAHEAD_REQUIRES(mu_);
+  WorkerView ViewOf(const State& state, absl::Time now) const RUNAHEAD_REQUIRES(mu_);
   absl::StatusOr<Placement> AwaitPlace(const Ticket& ticket, const ChainRequest& request, const PartitionTable& table,
                                        const CancelToken& cancel, absl::Time deadline,
                                        const std::optional<AfterFull>& after_full) RUNAHEAD_REQUIRES(mu_);
@@ -136,6 +140,7 @@ class Fleet {
   mutable Mutex mu_;
   CondVar changed_;
   std::vector<State> states_ RUNAHEAD_GUARDED_BY(mu_);  // by worker index
+  ArrivalRate arrivals_ RUNAHEAD_GUARDED_BY(mu_);
   std::set<int64_t> waiting_ RUNAHEAD_GUARDED_BY(mu_);  // tickets that wait for workers
   int waiting_elsewhere_ RUNAHEAD_GUARDED_BY(mu_) = 0;
   int64_t next_ticket_ RUNAHEAD_GUARDED_BY(mu_) = 0;

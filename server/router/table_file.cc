@@ -18,7 +18,8 @@ absl::StatusOr<PartitionTable> ParseTable(const std::string& text, const std::st
   }
   std::vector<PartitionEntry> entries;
   for (PartitionFileEntry& entry : file.entries) {
-    entries.push_back({entry.width, entry.tokens, std::move(entry.fractions)});
+    const double seconds = entry.measured_ttft_s.value_or(entry.predicted_ttft_s.value_or(0));
+    entries.push_back({entry.width, entry.tokens, std::move(entry.fractions), seconds});
   }
   return PartitionTable::Create(std::move(entries), file.block);
 }

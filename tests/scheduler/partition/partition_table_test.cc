@@ -162,5 +162,14 @@ INSTANTIATE_TEST_SUITE_P(Entries, PartitionTableRefuses,
                                            BadEntry{{2, 10, {0.5, 0.4}}, "add up to 0.9"},
                                            BadEntry{{1, 10, {1.0}}, "a second entry for width 1 and tokens 10"}));
 
+TEST(PartitionTable, KnowsTheTimesOfItsEntries) {
+  const PartitionTable table =
+      *PartitionTable::Create({{1, 1000, {1}, 2.0}, {2, 1000, {0.5, 0.5}, 1.5}, {2, 2000, {0.5, 0.5}}});
+  EXPECT_EQ(table.times().Seconds(1000, 1), 2.0);
+  EXPECT_EQ(table.times().Seconds(1000, 2), 1.5);
+  EXPECT_TRUE(PartitionTable::Create({{2, 2000, {0.5, 0.5}, 1.0}})->times().empty());
+  EXPECT_FALSE(PartitionTable::Create({{1, 1000, {1}, -1.0}}).ok());
+}
+
 }  // namespace
 }  // namespace runahead

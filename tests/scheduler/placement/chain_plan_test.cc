@@ -55,6 +55,42 @@ TEST(PlanChain, WaitsOnlyWhenAllAreBusy) {
   EXPECT_EQ(PlanChain(Prompt(5), PartitionTable(), Line("")).status().code(), absl::StatusCode::kUnavailable);
 }
 
+PartitionTable Timed() {
+  return *PartitionTable::Create(
+      {{1, 1000, {1}, 1.0}, {1, 8000, {1}, 16.0}, {2, 1000, {0.6, 0.4}, 1.1}, {2, 8000, {0.7, 0.3}, 8.0}});
+}
+
+TEST(PlanChain, WhereTimesAreKnownTheyChooseTheWidth) {
+  EXPECT_THAT(PlanChain(Prompt(1000), Timed(), Line("000"))->parts, ElementsAre(1000));
+  const ChainPlan wide = PlanChain(Prompt(8000), Timed(), Line("000")).value();
+  EXPECT_THAT(wide.parts, ElementsAre(5600, 2400));
+  EXPECT_EQ(wide.source, PartitionSource::kSearched);
+  // What was asked for, and other schedules, are no matter of times.
+  ChainRequest asked = Prompt(1000);
+  asked.width = 2;
+  EXPECT_EQ(PlanChain(asked, Timed(), Line("000"))->parts.size(), 2u);
+  asked = Prompt(9000);
+  asked.schedule = ChainSchedule::kKvrEven;
+  EXPECT_EQ(PlanChain(asked, Timed(), Line("000"))->parts.size(), 3u);
+}
+
+TEST(PlanChain, TimesWaitForThePlaceThatIsWorthIt) {
+  std::vector<WorkerView> line = Line("02");
+  line[1].backlog_s = line[1].place_s = 0.5;
+  EXPECT_EQ(PlanChain(Prompt(8000), Timed(), line).status().code(), absl::StatusCode::kResourceExhausted);
+  EXPECT_EQ(PlanChain(Prompt(1000), Timed(), line)->first, 0u);
+  line[1].backlog_s = line[1].place_s = 20;
+  EXPECT_EQ(PlanChain(Prompt(8000), Timed(), line)->parts.size(), 1u);
+  EXPECT_EQ(PlanChain(Prompt(8000), Timed(), Line("0x"))->parts.size(), 1u);
+  EXPECT_EQ(PlanChain(Prompt(8000), Timed(), Line("xx")).status().code(), absl::StatusCode::kUnavailable);
+  // Memory for the last part is memory for the whole prompt.
+  line = Line("00");
+  line[1].max_prefix_tokens = 7000;
+  EXPECT_EQ(PlanChain(Prompt(8000), Timed(), line)->parts.size(), 1u);
+  line[0].max_prefix_tokens = 7000;
+  EXPECT_EQ(PlanChain(Prompt(8000), Timed(), line).status().code(), absl::StatusCode::kOutOfRange);
+}
+
 TEST(PlanChain, AsksTheTableAndSaysSo) {
   const PartitionTable table = PartitionTable::Create({{2, 1000, {0.7, 0.3}}, {3, 1000, {0.5, 0.3, 0.2}}}).value();
   const ChainPlan searched = PlanChain(Prompt(1000), table, Line("000")).value();

@@ -70,6 +70,26 @@ TEST_F(FleetTest, TwoJobsAWorkerThenTheOldestWaitsFirst) {
   EXPECT_THAT(order, ElementsAre(3, 4));
 }
 
+// Two workers halve 1,000 tokens.
+TEST_F(FleetTest, KnownTimesChooseTheWidthByWhatEachWorkerStillHasToDo) {
+  Make(10);
+  const PartitionTable table = *PartitionTable::Create(
+      {{1, 10, {1}, 0.1}, {1, 900, {1}, 8.0}, {2, 10, {0.5, 0.5}, 0.1}, {2, 900, {0.5, 0.5}, 4.0}});
+  fleet_->SetReady(Worker(0));
+  fleet_->SetReady(Worker(1));
+  const auto width = [&](int64_t tokens) {
+    const Fleet::Ticket ticket(*fleet_);
+    return fleet_
+        ->Acquire(ticket, {.tokens = tokens, .parts = {}}, table, cancel_, absl::InfiniteFuture(), std::nullopt)
+        ->chain.size();
+  };
+  EXPECT_EQ(width(10), 1u);
+  clock_.Advance(absl::Seconds(100));
+  EXPECT_EQ(width(900), 2u);  // the short one is past its time
+  clock_.Advance(absl::Seconds(3));
+  EXPECT_EQ(width(10), 1u);
+}
+
 TEST_F(FleetTest, RefusesWhenTheQueueIsFullAndGivesUpAtTheDeadline) {
   Make(1);
   fleet_->SetReady(Worker(0));
