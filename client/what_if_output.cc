@@ -74,7 +74,7 @@ std::string SearchText(const FoundBy& search, size_t width) {
 // "", where there is nothing to compare with.
 std::string BesideOneWorker(double single_s, double ttft_s) {
   if (!(ttft_s > 0) || !(single_s > 0)) return "";
-  return absl::StrFormat("; one worker alone takes %s, %.2f times as long", Seconds(single_s), single_s / ttft_s);
+  return absl::StrFormat("; worker 0 alone takes %s, %.2f times as long", Seconds(single_s), single_s / ttft_s);
 }
 
 }  // namespace

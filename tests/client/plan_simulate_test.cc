@@ -94,7 +94,7 @@ TEST_F(PlanSimulateTest, PrintsATableForPeople) {
   RunCost({"--tokens", "8192", "--parts", "3000,2200,1600,1392"});
   ASSERT_EQ(code_, 0) << err_;
   EXPECT_THAT(out_, HasSubstr("kvr, 8192 tokens on 4 workers: first token after "));
-  EXPECT_THAT(out_, HasSubstr("one worker alone takes 1.95 s"));
+  EXPECT_THAT(out_, HasSubstr("worker 0 alone takes 1.95 s"));
   EXPECT_THAT(out_, HasSubstr("worker     tokens   share        busy     waiting\n       0       3000   36.6%"));
   EXPECT_THAT(out_, HasSubstr("traffic: 15000 (K, V) entries a layer"));
   EXPECT_THAT(out_, HasSubstr("links: no limit, latency 10 us"));
