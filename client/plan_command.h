@@ -6,5 +6,6 @@
 namespace runahead {
 
 void AddPlanSimulateCommand(CLI::App& plan, Command* chosen);
+void AddPlanShowCommand(CLI::App& plan, Command* chosen);
 
 }  // namespace runahead
