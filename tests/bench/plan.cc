@@ -1,4 +1,4 @@
-// What planning costs: one simulation, a search as `runahead plan` makes it, and the lookup that every request pays.
+// What planning costs: one simulation, and a search as `runahead plan` makes it. (What every request pays: lookup.cc.)
 // One thread; the model is Llama-7B on A100s as fitted in tests/scheduler/partition/paper_figures_test.cc.
 #include <vector>
 
@@ -49,23 +49,6 @@ BENCHMARK(Search)
     ->Args({8, 16384})
     ->Args({16, 16384})
     ->Unit(benchmark::kMillisecond);
-
-// Aim: under 20 us with rounding, at the table's largest size.
-void Lookup(benchmark::State& state) {
-  const int width = static_cast<int>(state.range(0));
-  std::vector<PartitionEntry> entries;
-  for (int64_t tokens = 1024; tokens <= 131072; tokens += 1024) {
-    const std::vector<double> even(width, 1.0 / width);
-    entries.push_back({.width = width, .tokens = tokens, .fractions = even});
-  }
-  const PartitionTable table = PartitionTable::Create(std::move(entries)).value();
-  int64_t tokens = 1000;
-  for (auto _ : state) {
-    benchmark::DoNotOptimize(table.Lookup(tokens, width));
-    tokens = tokens % 130000 + 777;
-  }
-}
-BENCHMARK(Lookup)->Arg(2)->Arg(8)->Arg(16);
 
 }  // namespace
 }  // namespace runahead
