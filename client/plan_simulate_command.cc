@@ -11,6 +11,7 @@
 #include "absl/strings/strip.h"
 #include "client/connection.h"
 #include "client/cost_file.h"
+#include "client/cost_keys.h"
 #include "client/parse.h"
 #include "client/plan_command.h"
 #include "client/plan_schedules.h"
@@ -23,10 +24,6 @@ namespace runahead {
 namespace {
 
 constexpr char kName[] = "plan simulate";
-constexpr uint64_t kMaxTokens = uint64_t{1} << 30;  // as SimulateChain
-// As the links of a cost file.
-constexpr double kMinGbps = 1e-3;
-constexpr double kMaxGbps = 1e6;
 
 struct SimulateFlags {
   std::string model_cost;
@@ -56,9 +53,9 @@ absl::Status CheckNames(const SimulateFlags& flags) {
   if (flags.search != "paper" && flags.search != "thorough") {
     return Refuse("--search: '", flags.search, "' is neither paper nor thorough");
   }
-  if (flags.link_gbps && !(*flags.link_gbps >= kMinGbps && *flags.link_gbps <= kMaxGbps)) {
-    return Refuse("--link-gbps: ", *flags.link_gbps, " is out of range; allowed: gigabits a second from ", kMinGbps,
-                  " to ", kMaxGbps, "; without the flag links are as the file says");
+  if (flags.link_gbps && !(*flags.link_gbps >= kMinLinkGbps && *flags.link_gbps <= kMaxLinkGbps)) {
+    return Refuse("--link-gbps: ", *flags.link_gbps, " is out of range; allowed: gigabits a second from ", kMinLinkGbps,
+                  " to ", kMaxLinkGbps, "; without the flag links are as the file says");
   }
   return absl::OkStatus();
 }
@@ -92,8 +89,8 @@ absl::StatusOr<WhatIfQuestion> QuestionOf(const SimulateFlags& flags) {
   WhatIfQuestion question;
   question.schedule = flags.schedule;
   question.thorough = flags.search == "thorough";
-  if (flags.tokens && (*flags.tokens < 1 || *flags.tokens > kMaxTokens)) {
-    return Refuse("--tokens: ", *flags.tokens, " is out of range; allowed: a whole number from 1 to ", kMaxTokens);
+  if (flags.tokens && (*flags.tokens < 1 || *flags.tokens > uint64_t{kMaxPlanTokens})) {
+    return Refuse("--tokens: ", *flags.tokens, " is out of range; allowed: a whole number from 1 to ", kMaxPlanTokens);
   }
   if (flags.width && (*flags.width < 1 || *flags.width > kMaxSearchWidth)) {
     return Refuse("--width: ", *flags.width, " is out of range; allowed: a whole number from 1 to ", kMaxSearchWidth);
@@ -106,9 +103,9 @@ absl::StatusOr<WhatIfQuestion> QuestionOf(const SimulateFlags& flags) {
     question.tokens = static_cast<int64_t>(*flags.tokens);
     question.width = static_cast<int>(flags.width.value_or(1));
   }
-  if (question.width > kMaxSearchWidth || question.tokens > static_cast<int64_t>(kMaxTokens)) {
+  if (question.width > kMaxSearchWidth || question.tokens > kMaxPlanTokens) {
     return Refuse("--parts: ", question.width, " parts of together ", question.tokens, " tokens; allowed: up to ",
-                  kMaxSearchWidth, " parts and ", kMaxTokens, " tokens");
+                  kMaxSearchWidth, " parts and ", kMaxPlanTokens, " tokens");
   }
   if (question.width > question.tokens) {
     return Refuse("--width: ", question.width, " is more than one worker a token; the prompt has ", question.tokens);
@@ -128,7 +125,7 @@ int RefuseFile(const absl::Status& status) {
 int Simulate(const SimulateFlags& flags, WhatIfQuestion question, const CostFit* fit,
              const std::vector<TimedRun>& runs) {
   if (flags.link_gbps) {
-    for (LinkCost& link : question.model.links) link.bytes_per_s = *flags.link_gbps * 1e9 / 8;
+    for (LinkCost& link : question.model.links) link.bytes_per_s = BytesPerSecond(*flags.link_gbps);
   }
   if (flags.schedule == kScheduleSingle && question.width > 1) {
     Note(absl::StrCat("schedule single takes one worker, not the ", question.width, " of --width"));
