@@ -19,7 +19,7 @@
 #include "worker/decode_role.h"
 #include "worker/format/gguf.h"
 #include "worker/link/link_host.h"
-#include "worker/link/ucx_engine.h"
+#include "worker/link/message_engine_factory.h"
 #include "worker/model/warm_up.h"
 #include "worker/prefill_role.h"
 #include "worker/service/control_service.h"
@@ -75,12 +75,12 @@ class AllRoles : public ControlHandler {
 
 }  // namespace
 
-// In the order of construction; destroyed in reverse, services before what they serve.
+// In the order of construction. How they end is ~WorkerProcess's business.
 struct WorkerProcess::Parts {
   std::shared_ptr<Device> device;
   std::shared_ptr<const Model> model;
   std::unique_ptr<MetricRegistry> metrics;
-  std::unique_ptr<UcxEngine> engine;
+  std::unique_ptr<MessageEngine> engine;
   std::unique_ptr<DecodeRole> decode;
   std::unique_ptr<PrefillRole> prefill;
   AllRoles roles;
@@ -117,7 +117,7 @@ absl::Status WorkerProcess::Parts::StartRoles(const WorkerOptions& options) {
   RUNAHEAD_ASSIGN_OR_RETURN(const HostPort listen, ParseHostPort(options.process.listen));
   RUNAHEAD_ASSIGN_OR_RETURN(const std::string host,
                             LinkHost(options.link_host.empty() ? listen.host : options.link_host));
-  RUNAHEAD_ASSIGN_OR_RETURN(engine, UcxEngine::Start({RandomBits64(), "", host}));
+  RUNAHEAD_ASSIGN_OR_RETURN(engine, MakeMessageEngine({RandomBits64(), options.link_transport, host}));
   if (options.decode()) {
     RUNAHEAD_ASSIGN_OR_RETURN(decode, DecodeRole::Create(options, *device, model, *engine, *metrics));
     roles.Add(&decode->control());
@@ -176,11 +176,14 @@ absl::Status WorkerProcess::Parts::Serve(const WorkerOptions& options, std::func
 
 WorkerProcess::WorkerProcess(std::unique_ptr<Parts> parts) : parts_(std::move(parts)) {}
 
-// The control stream ends first: its jobs are cancelled while links still work.
+// The control stream ends first: its jobs are cancelled while links still work. The roles go before the control
+// service, for the last jobs still report to it.
 WorkerProcess::~WorkerProcess() {
   parts_->metrics_server.reset();
   parts_->server.reset();
-  parts_->control.reset();
+  parts_->control->Stop();
+  parts_->prefill.reset();
+  parts_->decode.reset();
 }
 
 absl::StatusOr<std::unique_ptr<WorkerProcess>> WorkerProcess::Start(const WorkerOptions& options,

@@ -43,13 +43,15 @@ LocalCluster::~LocalCluster() {
   up_->Signal(SIGTERM);
   const int code = up_->Wait();
   EXPECT_EQ(code, 0);
-  if (::testing::Test::HasFailure()) {
-    std::ifstream in(log_);
-    std::stringstream text;
-    text << in.rdbuf();
-    std::cerr << "---- " << log_ << "\n" << text.str();
-  }
+  if (::testing::Test::HasFailure()) std::cerr << "---- " << log_ << "\n" << Log();
   std::remove(log_.c_str());
+}
+
+std::string LocalCluster::Log() const {
+  std::ifstream in(log_);
+  std::stringstream text;
+  text << in.rdbuf();
+  return text.str();
 }
 
 pid_t LocalCluster::pid(const std::string& name) const {
@@ -60,18 +62,33 @@ pid_t LocalCluster::pid(const std::string& name) const {
   return -1;
 }
 
-double LocalCluster::Metric(const std::string& process, const std::string& line) const {
+std::string LocalCluster::Metrics(const std::string& process) const {
   for (const auto& [name, address] : metrics_) {
     if (name != process) continue;
     httplib::Client client("http://" + address);
     const auto reply = client.Get("/metrics");
-    if (!reply) return -1;
-    for (const absl::string_view text : absl::StrSplit(reply->body, '\n')) {
-      double value = 0;
-      if (absl::StartsWith(text, line + " ") && absl::SimpleAtod(text.substr(line.size() + 1), &value)) return value;
-    }
+    return reply ? reply->body : "";
+  }
+  return "";
+}
+
+double LocalCluster::Metric(const std::string& process, const std::string& line) const {
+  const std::string metrics = Metrics(process);
+  for (const absl::string_view text : absl::StrSplit(metrics, '\n')) {
+    double value = 0;
+    if (absl::StartsWith(text, line + " ") && absl::SimpleAtod(text.substr(line.size() + 1), &value)) return value;
   }
   return -1;
+}
+
+double LocalCluster::Sum(const std::string& process, const std::string& beginning) const {
+  const std::string metrics = Metrics(process);
+  double sum = 0;
+  for (const absl::string_view text : absl::StrSplit(metrics, '\n')) {
+    double value = 0;
+    if (absl::StartsWith(text, beginning) && absl::SimpleAtod(text.substr(text.rfind(' ') + 1), &value)) sum += value;
+  }
+  return sum;
 }
 
 double LocalCluster::Ended(const std::string& code) const {

@@ -35,6 +35,10 @@ class LocalCluster {
   pid_t pid(const std::string& name) const;
   // The value of a metric's line ("runahead_kv_leases"), or -1 where there is none or the process is away.
   double Metric(const std::string& process, const std::string& line) const;
+  // The sum of all lines that begin so, whatever their further labels; 0 where there is none.
+  double Sum(const std::string& process, const std::string& beginning) const;
+  // All that the processes have logged.
+  std::string Log() const;
   // Requests that the router itself saw end with a code ("CANCELLED"), of the one model that it serves.
   double Ended(const std::string& code) const;
 
@@ -50,6 +54,8 @@ class LocalCluster {
   static constexpr absl::Duration kPatience = absl::Seconds(60);
 
  private:
+  std::string Metrics(const std::string& process) const;
+
   std::string log_;
   std::unique_ptr<testing::TestProcess> up_;
   std::string router_;

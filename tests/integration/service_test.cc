@@ -2,11 +2,9 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include <atomic>
 #include <cmath>
 #include <limits>
 #include <thread>
-#include <utility>
 
 #include "tests/integration/local_cluster.h"
 #include "tests/testing/model_fixture.h"
@@ -97,40 +95,30 @@ TEST_F(ServiceTest, SixteenAtOnceGiveWhatEachGivesAlone) {
   std::vector<v1::GenerateRequest> requests;
   std::vector<std::vector<int32_t>> alone;
   for (int i = 0; i < 16; ++i) {
-    requests.push_back(RequestOf(SyntheticIds(5 + 37 * i, i), 60 + i));
+    requests.push_back(RequestOf(SyntheticIds(5 + 37 * i, i), 400 + i));
     // A long prompt that differs in one reduction may differ in a token of small margin: one width for all.
     requests.back().mutable_experiment()->set_width(1);
     const Answer answer = cluster_->Generate(requests.back());
     ASSERT_TRUE(answer.status.ok()) << answer.status.error_message();
     alone.push_back(answer.ids);
   }
-  // Eight more decode all the while, so that the sixteen are sure to meet in a step.
-  std::atomic<int> decoding = 0;
-  std::vector<grpc::ClientContext> contexts(8);
-  std::vector<std::thread> others;
-  for (int i = 0; i < 8; ++i) {
-    others.emplace_back([&, i] {
-      cluster_->Generate(RequestOf(SyntheticIds(10, 100 + i), 4000), &contexts[i], [&, seen = false](size_t) mutable {
-        if (!std::exchange(seen, true)) ++decoding;
-      });
-    });
+  // Steps of more than eight. How soon after each other they begin is up to the machine: they may need another go.
+  const auto crowded = [&] {
+    const double steps = cluster_->Metric("decode-0", "runahead_decode_batch_size_count");
+    return steps - cluster_->Metric("decode-0", "runahead_decode_batch_size_bucket{le=\"8\"}");
+  };
+  EXPECT_EQ(crowded(), 0) << "one at a time";
+  for (int attempt = 0; attempt < 5 && crowded() == 0; ++attempt) {
+    std::vector<Answer> together(16);
+    std::vector<std::thread> clients;
+    for (int i = 0; i < 16; ++i) clients.emplace_back([&, i] { together[i] = cluster_->Generate(requests[i]); });
+    for (std::thread& client : clients) client.join();
+    for (int i = 0; i < 16; ++i) {
+      EXPECT_TRUE(together[i].status.ok()) << together[i].status.error_message();
+      EXPECT_EQ(together[i].ids, alone[i]) << "request " << i;
+    }
   }
-  EXPECT_TRUE(Eventually([&] { return decoding == 8; }));
-  std::vector<Answer> together(16);
-  std::vector<std::thread> clients;
-  for (int i = 0; i < 16; ++i) clients.emplace_back([&, i] { together[i] = cluster_->Generate(requests[i]); });
-  for (std::thread& client : clients) client.join();
-  for (grpc::ClientContext& context : contexts) context.TryCancel();
-  for (std::thread& other : others) other.join();
-  for (int i = 0; i < 16; ++i) {
-    EXPECT_TRUE(together[i].status.ok()) << together[i].status.error_message();
-    EXPECT_EQ(together[i].ids, alone[i]) << "request " << i;
-  }
-  // Some steps ran more than eight.
-  const double steps = cluster_->Metric("decode-0", "runahead_decode_batch_size_count");
-  const double of_eight_or_less = cluster_->Metric("decode-0", "runahead_decode_batch_size_bucket{le=\"8\"}");
-  EXPECT_GE(of_eight_or_less, 0);
-  EXPECT_LT(of_eight_or_less, steps);
+  EXPECT_GT(crowded(), 0);
 }
 
 TEST_F(ServiceTest, SamplingIsRepeatableWithASeedAndTheSeedIsReturned) {

@@ -64,12 +64,16 @@ ControlService::ControlService(v1::Capabilities capabilities, ControlHandler& ha
       thread_([this] { Loop(); }) {}
 
 ControlService::~ControlService() {
+  Stop();
+}
+
+void ControlService::Stop() {
   {
     MutexLock lock(mu_);
     stopping_ = true;
     changed_.NotifyAll();
   }
-  thread_.join();
+  if (thread_.joinable()) thread_.join();
 }
 
 void ControlService::Report(v1::ControlReport report) {

@@ -32,6 +32,9 @@ class ControlService final : public v1::Worker::CallbackService {
   ControlService(v1::Capabilities capabilities, ControlHandler& handler, std::function<void()> given_up);
   ~ControlService() override;
 
+  // After this no command reaches the handler, which may go; reports are lost. The streams have ended before.
+  void Stop() RUNAHEAD_EXCLUDES(mu_);
+
   // Queues a report for the router; lost when none is connected, for then its jobs are ended anyway.
   void Report(v1::ControlReport report) RUNAHEAD_EXCLUDES(mu_);
 
