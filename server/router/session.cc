@@ -7,6 +7,7 @@
 #include "absl/strings/str_format.h"
 #include "absl/strings/str_join.h"
 #include "kernels/base/status_macros.h"
+#include "server/base/printable.h"
 #include "server/base/random.h"
 #include "server/router/validation.h"
 #include "server/router/worker_failure.h"
@@ -287,8 +288,9 @@ void Session::Finish() {
 
 std::string Session::Summary(const absl::Status& status) const {
   const int32_t generated = answer_ ? answer_->tokens() : 0;
-  std::string line = absl::StrCat("request ", request_.request_id(), " ", absl::StatusCodeToString(status.code()),
-                                  " prompt=", prompt_.size(), " generated=", generated);
+  std::string line =
+      absl::StrCat("request ", Printable(request_.request_id()), " ", absl::StatusCodeToString(status.code()),
+                   " prompt=", prompt_.size(), " generated=", generated);
   if (generated > 0) absl::StrAppend(&line, " ttft=", absl::FormatDuration(stages_.total()));
   absl::StrAppend(&line, " total=", absl::FormatDuration(router_.clock.Now() - stages_.start()));
   if (!status.ok()) absl::StrAppend(&line, " : ", status.message());

@@ -10,6 +10,7 @@
 #include "kernels/base/status_macros.h"
 #include "server/rpc/status.h"
 
+#include "server/base/printable.h"
 namespace runahead {
 namespace {
 
@@ -38,7 +39,8 @@ absl::Status CheckChat(const v1::ChatMessages& chat) {
   for (int i = 0; i < chat.messages_size(); ++i) {
     const std::string& role = chat.messages(i).role();
     if (role == "system" || role == "user" || role == "assistant") continue;
-    return Invalid(absl::StrCat("chat.messages[", i, "].role"), "\"", role, "\" is not system, user or assistant");
+    return Invalid(absl::StrCat("chat.messages[", i, "].role"), "\"", Printable(role),
+                   "\" is not system, user or assistant");
   }
   return absl::OkStatus();
 }
@@ -133,7 +135,7 @@ absl::Status CheckRequestId(const std::string& id) {
 absl::Status ValidateModel(const std::string& name, const ModelInfo& model) {
   if (name.empty() || IsNameOf(model, name)) return absl::OkStatus();
   return FieldError(absl::StatusCode::kNotFound, "model",
-                    absl::StrCat("\"", name, "\" is not served here; this router serves ", NamesOf(model)));
+                    absl::StrCat("\"", Printable(name), "\" is not served here; this router serves ", NamesOf(model)));
 }
 
 absl::Status ValidateRequest(const v1::GenerateRequest& request, const ModelInfo& model, bool experiments) {

@@ -4,6 +4,7 @@
 #include <utility>
 
 #include "server/base/logging.h"
+#include "server/base/printable.h"
 #include "server/rpc/status.h"
 #include "worker/service/proto_convert.h"
 
@@ -71,8 +72,8 @@ grpc::ServerUnaryReactor* DecodeService::Reserve(grpc::CallbackServerContext* co
   if (absl::IsResourceExhausted(lease.status())) return Reply(context, WithRetryAfter(lease.status(), kRetryReserve));
   if (lease.ok()) {
     *reply->mutable_lease() = LeaseToProto(*lease);
-    LogDebug("decode", "request ", request->request_id(), ": lease ", lease->number, " for ", request->total_tokens(),
-             " tokens");
+    LogDebug("decode", "request ", Printable(request->request_id()), ": lease ", lease->number, " for ",
+             request->total_tokens(), " tokens");
     LeasesChanged();
   }
   return Reply(context, lease.status());

@@ -6,6 +6,7 @@
 #include "absl/time/clock.h"
 #include "server/base/link_metrics.h"
 #include "server/base/logging.h"
+#include "server/base/printable.h"
 #include "worker/link/metered_edge.h"
 #include "worker/prefill/service/job_from_proto.h"
 #include "worker/service/proto_convert.h"
@@ -86,7 +87,7 @@ void PrefillControl::OnDone(const PrefillJob& job, const absl::Status& status, c
     metrics_.ObserveRingStall(absl::Seconds(times.ring_stall_s));
     metrics_.CountTokens(job.tokens());
   } else if (!absl::IsCancelled(status)) {
-    LogWarning("prefill", "request ", job.request_id, " (job ", job.id, "): ", status.ToString());
+    LogWarning("prefill", "request ", Printable(job.request_id), " (job ", job.id, "): ", status.ToString());
   }
   ReportDone(report_, job.id, status, times);
 }

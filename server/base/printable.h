@@ -1,0 +1,17 @@
+// Other people's text, fit for an error message.
+#pragma once
+
+#include <string>
+
+#include "absl/strings/string_view.h"
+
+namespace runahead {
+
+inline constexpr int kPrintableCharacters = 64;
+
+// The first kPrintableCharacters characters of `text`, with "..." where there are more. Letters of any language stay;
+// double quotes, backslashes, whatever steers a terminal or turns the direction of writing, and bytes that are no UTF-8
+// are escaped as in C ("\n", "\x1b").
+std::string Printable(absl::string_view text);
+
+}  // namespace runahead
