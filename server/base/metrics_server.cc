@@ -6,13 +6,14 @@
 #include <atomic>
 #include <thread>
 
-#include "absl/strings/str_cat.h"
+#include "kernels/base/mutex.h"
 #include "kernels/base/status_macros.h"
 #include "server/base/address.h"
 
 namespace runahead {
 
 struct MetricsServer::Impl {
+#include "server/base/listen_error.h"
   httplib::Server server;
   std::atomic<bool> ended = false;
   std::thread thread;
@@ -46,13 +47,11 @@ absl::StatusOr<std::unique_ptr<MetricsServer>> MetricsServer::Start(const std::s
   auto impl = std::make_unique<Impl>();
   Configure(impl->server, registry);
   if (address.port == 0) {
-    address.port = impl->server.bind_to_any_port(address.host);
+    const int port = impl->server.bind_to_any_port(address.host);
+    if (port < 0) return ListenError("metrics_listen", address);
+    address.port = port;
   } else if (!impl->server.bind_to_port(address.host, address.port)) {
-    address.port = -1;
-  }
-  if (address.port < 0) {
-    return absl::UnavailableError(absl::StrCat("metrics endpoint: cannot listen on ", listen,
-                                               "; is the port taken, or the host not this machine?"));
+    return ListenError("metrics_listen", address);
   }
   impl->thread = std::thread([impl = impl.get()] {
     impl->server.listen_after_bind();

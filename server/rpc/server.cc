@@ -1,5 +1,6 @@
 #include "server/rpc/server.h"
 
+#include <grpc/support/log.h>
 #include <grpcpp/ext/channelz_service_plugin.h>
 #include <grpcpp/ext/proto_server_reflection_plugin.h>
 #include <grpcpp/health_check_service_interface.h>
@@ -8,9 +9,12 @@
 #include <chrono>
 #include <mutex>
 
-#include "absl/strings/str_cat.h"
+#include "absl/strings/match.h"
+#include "absl/strings/string_view.h"
 #include "kernels/base/status_macros.h"
 #include "server/base/address.h"
+#include "server/base/listen_error.h"
+#include "server/base/logging.h"
 #include "server/rpc/credentials.h"
 
 namespace runahead {
@@ -19,10 +23,18 @@ namespace {
 // For statuses that are on their way when the last pass was given back.
 constexpr std::chrono::milliseconds kShutdownGrace{250};
 
+// What goes wrong is in a status too, and said by whoever gets it. All but gRPC's last words before it aborts.
+void LogOfGrpc(gpr_log_func_args* args) {
+  const absl::string_view message = args->message;
+  const LogLevel level = absl::StartsWith(message, "assertion failed") ? LogLevel::kError : LogLevel::kDebug;
+  if (LogEnabled(level)) Log(level, "grpc", message);
+}
+
 // gRPC registers these for all servers of the process that are built later.
 void RegisterPlugins() {
   static std::once_flag once;
   std::call_once(once, [] {
+    gpr_set_log_function(LogOfGrpc);
     grpc::EnableDefaultHealthCheckService(true);
     grpc::reflection::InitProtoReflectionServerBuilderPlugin();
     grpc::channelz::experimental::InitChannelzService();
@@ -57,8 +69,7 @@ absl::StatusOr<std::unique_ptr<RpcServer>> RpcServer::Start(const RpcServerOptio
   for (grpc::Service* service : options.services) builder.RegisterService(service);
   server->server_ = builder.BuildAndStart();
   if (server->server_ == nullptr || port == 0) {
-    return absl::UnavailableError(
-        absl::StrCat("cannot listen on ", options.listen, "; is the port taken, or the host not this machine?"));
+    return ListenError("listen", address);
   }
   server->SetServing(false);  // gRPC's health service begins with SERVING for the empty name
   address.port = port;
