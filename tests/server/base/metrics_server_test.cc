@@ -1,6 +1,11 @@
 #include "server/base/metrics_server.h"
 
+#include <arpa/inet.h>
 #include <httplib.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#include <vector>
 
 #include "absl/strings/str_cat.h"
 #include "gmock/gmock.h"
@@ -42,6 +47,35 @@ TEST(MetricsServer, RefusesATakenPortAndABadAddress) {
   EXPECT_THAT(std::string(second.status().message()),
               HasSubstr(absl::StrCat("metrics_listen: cannot listen on ", (*first)->address(), ": Address already in")));
   EXPECT_EQ(MetricsServer::Start("localhost", registry).status().code(), absl::StatusCode::kInvalidArgument);
+}
+
+// A connection that says nothing, or only the beginning of a request.
+int Connect(int port, const std::string& said) {
+  const int fd = socket(AF_INET, SOCK_STREAM, 0);
+  sockaddr_in to = {};
+  to.sin_family = AF_INET;
+  to.sin_port = htons(static_cast<uint16_t>(port));
+  to.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+  EXPECT_EQ(connect(fd, reinterpret_cast<const sockaddr*>(&to), sizeof to), 0);
+  EXPECT_EQ(send(fd, said.data(), said.size(), MSG_NOSIGNAL), static_cast<ssize_t>(said.size()));
+  return fd;
+}
+
+TEST(MetricsServer, IdleConnectionsKeepNoScrapeWaiting) {
+  MetricRegistry registry("none");
+  const auto server = MetricsServer::Start("127.0.0.1:0", registry);
+  ASSERT_TRUE(server.ok()) << server.status();
+  const int port = ParseHostPort((*server)->address())->port;
+  std::vector<int> idle;
+  for (int i = 0; i < 64; ++i) idle.push_back(Connect(port, i % 2 == 0 ? "" : "GET /metrics HTTP/1.1\r\n"));
+  // They came first: with a thread or two they would be waited out one after the other.
+  httplib::Client client("127.0.0.1", port);
+  client.set_read_timeout(20);
+  const auto metrics = client.Get("/metrics");
+  ASSERT_TRUE(metrics) << httplib::to_string(metrics.error());
+  EXPECT_EQ(metrics->status, 200);
+  EXPECT_EQ(client.Get("/healthz")->body, "ok\n");
+  for (const int fd : idle) close(fd);
 }
 
 TEST(MetricsServer, GivesItsPortBack) {
