@@ -1,6 +1,7 @@
 #include "server/router/inference_service.h"
 
 #include <utility>
+#include <vector>
 
 #include "kernels/base/status_macros.h"
 #include "server/base/logging.h"
@@ -54,25 +55,45 @@ grpc::ServerWriteReactor<v1::GenerateResponse>* InferenceService::Generate(grpc:
   const std::shared_ptr<GenerateReactor> reactor = GenerateReactor::Create(
       context, pass.ok() ? *std::move(pass) : DrainGate::Pass(), limits_.stall_timeout, parts_.clock);
   if (status.ok()) {
+    {
+      MutexLock lock(mu_);
+      calls_.insert(reactor);
+      if (!cut_.ok()) reactor->cancel().Cancel(cut_);
+    }
     status = Submit(
-        [this, reactor, request = *request, arrival]() mutable { RunSession(*reactor, std::move(request), arrival); });
+        [this, reactor, request = *request, arrival]() mutable { RunSession(reactor, std::move(request), arrival); });
     if (!status.ok()) parts_.metrics.CountAdmissionRejection(AdmissionRejection::kQueueFull);
   }
   if (!status.ok()) {
     parts_.metrics.RequestFinished(status.code(), parts_.clock.Now() - arrival);
     LogInfo("session", "request refused: ", status.message());
     reactor->End(status);
+    MutexLock lock(mu_);
+    calls_.erase(reactor);
   }
   return reactor.get();
 }
 
-void InferenceService::RunSession(GenerateReactor& reactor, v1::GenerateRequest request, absl::Time arrival) {
-  Session session(parts_, std::move(request), arrival, reactor.deadline(), reactor.cancel(), reactor);
+void InferenceService::RunSession(const std::shared_ptr<GenerateReactor>& reactor, v1::GenerateRequest request,
+                                  absl::Time arrival) {
+  Session session(parts_, std::move(request), arrival, reactor->deadline(), reactor->cancel(), *reactor);
   const absl::Status status = session.Run();
   parts_.metrics.RequestFinished(status.code(), parts_.clock.Now() - arrival);
   LogInfo("session", session.Summary(status));
-  reactor.End(status);
-  reactor.AwaitEnd();
+  reactor->End(status);
+  reactor->AwaitEnd();
+  MutexLock lock(mu_);
+  calls_.erase(reactor);
+}
+
+void InferenceService::CutOff(const absl::Status& why) {
+  std::vector<std::shared_ptr<GenerateReactor>> calls;
+  {
+    MutexLock lock(mu_);
+    cut_ = why;
+    calls.assign(calls_.begin(), calls_.end());
+  }
+  for (const std::shared_ptr<GenerateReactor>& call : calls) call->cancel().Cancel(why);
 }
 
 grpc::ServerUnaryReactor* InferenceService::Tokenize(grpc::CallbackServerContext* /*context*/,

@@ -7,8 +7,10 @@
 #include <functional>
 #include <memory>
 
+#include "absl/container/flat_hash_set.h"
 #include "absl/status/status.h"
 #include "absl/time/time.h"
+#include "kernels/base/mutex.h"
 #include "runahead/v1/inference.grpc.pb.h"
 #include "server/base/drain_gate.h"
 #include "server/router/generate_reactor.h"
@@ -32,6 +34,9 @@ class InferenceService final : public v1::Inference::CallbackService {
   // UNAVAILABLE. `gate` must outlive all calls.
   void SetGate(DrainGate* gate) { gate_ = gate; }
 
+  // Ends all Generate calls soon and with `why`, which is not OK: those that run, wait, and will come.
+  void CutOff(const absl::Status& why) RUNAHEAD_EXCLUDES(mu_);
+
   grpc::ServerWriteReactor<v1::GenerateResponse>* Generate(grpc::CallbackServerContext* context,
                                                            const v1::GenerateRequest* request) override;
   grpc::ServerUnaryReactor* Tokenize(grpc::CallbackServerContext* context, const v1::TokenizeRequest* request,
@@ -43,12 +48,16 @@ class InferenceService final : public v1::Inference::CallbackService {
   absl::StatusOr<DrainGate::Pass> Enter();
   // Runs `work` on a session thread; RESOURCE_EXHAUSTED when all are busy and the queue is full.
   absl::Status Submit(std::function<void()> work);
-  void RunSession(GenerateReactor& reactor, v1::GenerateRequest request, absl::Time arrival);
+  void RunSession(const std::shared_ptr<GenerateReactor>& reactor, v1::GenerateRequest request, absl::Time arrival)
+      RUNAHEAD_EXCLUDES(mu_);
 
   const RouterParts& parts_;
   const ServiceLimits limits_;
   std::atomic<DrainGate*> gate_ = nullptr;
-  SessionPool pool_;
+  Mutex mu_;
+  absl::flat_hash_set<std::shared_ptr<GenerateReactor>> calls_ RUNAHEAD_GUARDED_BY(mu_);  // not ended
+  absl::Status cut_ RUNAHEAD_GUARDED_BY(mu_);                                             // not OK: what CutOff said
+  SessionPool pool_;  // the last, for its threads use the rest
 };
 
 }  // namespace runahead

@@ -139,8 +139,12 @@ void RouterProcess::UpdateTable() {
 }
 
 void RouterProcess::Drain(absl::Duration timeout) {
-  if (!parts_->server->Drain(timeout))
-    LogWarning("main", "requests were cut off after ", absl::FormatDuration(timeout));
+  const auto cut = [&] {
+    LogWarning("main", "requests are cut off after ", absl::FormatDuration(timeout));
+    parts_->service.CutOff(
+        absl::UnavailableError("this router stopped after its drain timeout; send the request again"));
+  };
+  parts_->server->Drain(timeout, cut);
 }
 
 }  // namespace runahead

@@ -89,10 +89,14 @@ void RpcServer::SetServing(bool serving) {
   for (const std::string& name : health_names_) health->SetServingStatus(name, serving);
 }
 
-bool RpcServer::Drain(absl::Duration timeout) {
+bool RpcServer::Drain(absl::Duration timeout, const std::function<void()>& cut) {
   server_->GetHealthCheckService()->Shutdown();
   gate_.Close();
   const bool all_ended = gate_.WaitEmpty(timeout);
+  if (!all_ended && cut) {
+    cut();
+    gate_.WaitEmpty(kCutTime);
+  }
   server_->Shutdown(std::chrono::system_clock::now() + kShutdownGrace);
   return all_ended;
 }

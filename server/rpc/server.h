@@ -3,6 +3,7 @@
 
 #include <grpcpp/server.h>
 
+#include <functional>
 #include <memory>
 #include <string>
 #include <vector>
@@ -13,6 +14,9 @@
 #include "server/rpc/transport_options.h"
 
 namespace runahead {
+
+// Enough for a call to tell workers and client that it ends, too short for anyone to wait for.
+inline constexpr absl::Duration kCutTime = absl::Seconds(2);
 
 struct RpcServerOptions {
   std::string listen;                     // host:port, port 0 takes a free one
@@ -42,8 +46,9 @@ class RpcServer {
   DrainGate& gate() { return gate_; }
 
   // Health says NOT_SERVING for good, the gate closes, calls with a pass may go on for `timeout`, then everything is
-  // cancelled and the port closed. True when all calls with a pass had ended by themselves. Blocks; once.
-  bool Drain(absl::Duration timeout);
+  // cancelled and the port closed. Where calls are left after `timeout`, `cut` is called first, and may end them with a
+  // word of its own: they have kCutTime for it. True when all calls with a pass had ended by themselves. Blocks; once.
+  bool Drain(absl::Duration timeout, const std::function<void()>& cut = nullptr);
 
  private:
   RpcServer() = default;

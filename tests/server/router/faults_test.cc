@@ -379,5 +379,30 @@ TEST_F(FaultsTest, DrainLetsRequestsEndAndRefusesNewOnes) {
   EXPECT_TRUE(drained.get());
 }
 
+TEST_F(FaultsTest, RequestsThatOutliveTheDrainAreToldThatTheRouterStopped) {
+  Start({.max_sessions = 2});
+  decode_[0]->Change([](FakeBehaviour& b) { b.decode_until = 5; });
+  Call decoding(*stub_, Ids(5, 50));
+  decode_[0]->AwaitDecodes(1);
+  HoldPrefill(false, false);
+  Call computing(*stub_, Ids(5, 50));
+  EXPECT_TRUE(computing.Read()->has_started());
+  Call queued(*stub_, Ids(5, 50));
+  while (server_->gate().inside() != 3) std::this_thread::yield();
+  const bool all_ended = server_->Drain(absl::ZeroDuration(), [this] {
+    service_->CutOff(absl::UnavailableError("this router stopped; send the request again"));
+  });
+  EXPECT_FALSE(all_ended);
+  for (Call* call : {&decoding, &computing, &queued}) {
+    const absl::Status status = call->Finish().status;
+    EXPECT_EQ(status.code(), absl::StatusCode::kUnavailable) << status;
+    EXPECT_EQ(status.message(), "this router stopped; send the request again");
+    EXPECT_TRUE(RetryAfter(status).has_value());
+  }
+  decode_[0]->AwaitLeases(0);
+  EXPECT_EQ(Metric("runahead_requests_total{code=\"UNAVAILABLE\",model=\"tiny\"}"), 3);
+  EXPECT_EQ(Metric("runahead_requests_total{code=\"CANCELLED\",model=\"tiny\"}"), 0);
+}
+
 }  // namespace
 }  // namespace runahead
