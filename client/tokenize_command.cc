@@ -53,8 +53,8 @@ int RunTokenize(const TokenizeFlags& flags) {
   if (!flags.router.empty()) {
     const absl::Status address = ParseHostPort(flags.router).status();
     if (!address.ok()) return WrongUsage(kName, InFlag("--router", address));
-    if (const absl::Status utf8 = CheckUtf8(flags.text); !utf8.ok()) return WrongUsage(kName, InFlag("TEXT", utf8));
   }
+  if (const absl::Status utf8 = CheckUtf8(flags.text); !utf8.ok()) return WrongUsage(kName, InFlag("TEXT", utf8));
   const auto ids = flags.router.empty() ? TokenizeByModel(flags) : TokenizeByRouter(flags);
   if (!ids.ok()) return Refused(kName, ids.status());
   if (flags.json) {

@@ -187,6 +187,15 @@ TEST(TokenizeCommand, NamesTheModelFileThatIsNone) {
   EXPECT_THAT(process.err(), HasSubstr("/dev/null"));
 }
 
+TEST(TokenizeCommand, RefusesTextThatIsNoUtf8) {
+  for (const std::string from : {"--model", "--router"}) {
+    TestProcess process({RUNAHEAD_BINARY, "tokenize", from, "127.0.0.1:1", "--json", "A\xff\xfe"});
+    EXPECT_EQ(process.Wait(), 2) << from;
+    EXPECT_EQ(process.out(), "");
+    EXPECT_THAT(process.err(), HasSubstr("TEXT: ")) << from;
+  }
+}
+
 TEST(ModelsCommand, ListsThem) {
   FakeInference router([](const v1::GenerateRequest&, Writer&) { return absl::OkStatus(); });
   TestProcess text({RUNAHEAD_BINARY, "models", "--router", router.address()});
@@ -229,7 +238,7 @@ TEST(Usage, SaysWhichFlagWhichValueAndWhatIsAllowed) {
   const std::vector<std::pair<std::vector<std::string>, std::string>> wrong = {
       {{}, "runahead: a command is missing; the commands are up, generate, chat"},
       {{"generat"},
-       "runahead: there is no command 'generat'; the commands are up, generate, chat, tokenize, models, pull"
+       "runahead: there is no command 'generat'; the commands are up, generate, chat, tokenize, models, pull, plan"
        "; did you mean generate?"},
       {{"--verson"}, "runahead: there is no flag --verson; did you mean --version?"},
       {{"generate"}, "runahead generate: missing: --router ADDR: Where the router listens"},
