@@ -13,6 +13,9 @@
 namespace runahead {
 namespace {
 
+// In an error message.
+constexpr size_t kShownParts = 16;
+
 // What stands in the way of a segment, the mildest first.
 enum class Obstacle { kNone, kBusy, kMemory, kNotReady };
 
@@ -135,7 +138,9 @@ absl::Status CheckChainRequest(const ChainRequest& request, size_t line_size) {
       sum += part;
     }
     if (sum != request.tokens) {
-      return refuse("experiment.parts: ", absl::StrJoin(request.parts, ","), " add up to ", sum, "; ", prompt);
+      const absl::Span<const int64_t> shown = absl::MakeConstSpan(request.parts).subspan(0, kShownParts);
+      const char* const more = shown.size() < request.parts.size() ? ",.." : "";
+      return refuse("experiment.parts: ", absl::StrJoin(shown, ","), more, " add up to ", sum, "; ", prompt);
     }
     if (request.width != 0 && static_cast<size_t>(request.width) != request.parts.size()) {
       return refuse("experiment.width: ", request.width, ", but experiment.parts has ", request.parts.size());

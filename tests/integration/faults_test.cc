@@ -170,7 +170,7 @@ TEST_F(FaultsTest, TheRouterKilled) {
   const Answer both = cluster_.GenerateEventually(ShortPrompt(2));
   EXPECT_TRUE(both.status.ok()) << both.status.error_message();
   EXPECT_EQ(both.started.plan().workers_size(), 2);
-  // The old router's job ended with its stream; its lease, which nobody released, goes when it expires (reaper_test).
+  // The old router's job ended with its stream; its lease, which nobody released, goes when it expires (store_test).
   for (const char* worker : {"prefill-0", "prefill-1"}) {
     EXPECT_TRUE(Eventually([&] { return cluster_.Metric(worker, "runahead_prefill_buffer_bytes") == 0; })) << worker;
   }
