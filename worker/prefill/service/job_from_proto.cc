@@ -15,7 +15,7 @@ PrefillJob JobFromProto(const v1::StartJob& start, absl::Time now) {
     job.lease = LeaseFromProto(start.lease());
     job.decode = {start.decode().link_address(), start.decode().incarnation()};
   }
-  if (start.deadline_ms() > 0) job.deadline = now + absl::Milliseconds(start.deadline_ms());
+  if (start.deadline_ms() != 0) job.deadline = now + absl::Milliseconds(start.deadline_ms());
   job.sampling = SamplingFromProto(start.sampling());
   return job;
 }

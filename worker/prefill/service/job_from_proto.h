@@ -7,7 +7,8 @@
 
 namespace runahead {
 
-// Edges are left for the caller. What does not fit together is found by CheckJob; no value crashes here.
+// A negative deadline has passed. Edges are left for the caller. What does not fit together is found by CheckJob and
+// CheckSampling; no value crashes here.
 PrefillJob JobFromProto(const v1::StartJob& start, absl::Time now);
 
 }  // namespace runahead

@@ -8,10 +8,25 @@
 #include "server/base/logging.h"
 #include "server/base/printable.h"
 #include "worker/link/metered_edge.h"
+#include "worker/model/check_sampling.h"
 #include "worker/prefill/service/job_from_proto.h"
 #include "worker/service/proto_convert.h"
 
 namespace runahead {
+namespace {
+
+// What the stage does not look at itself.
+absl::Status CheckStart(const PrefillJob& job) {
+  const bool lacks_predecessor = job.part > 0 && job.predecessor == nullptr;
+  const bool lacks_successor = job.part >= 0 && !job.tail() && job.successor == nullptr;
+  if (lacks_predecessor || lacks_successor) {
+    return absl::UnavailableError(
+        absl::StrCat("this worker has no edge to its ", lacks_predecessor ? "predecessor" : "successor"));
+  }
+  return job.tail() ? CheckSampling(job.sampling) : absl::OkStatus();  // nobody else samples
+}
+
+}  // namespace
 
 void PrefillControl::Bind(PrefillStage* stage, std::function<void(v1::ControlReport)> report) {
   stage_ = stage;
@@ -48,11 +63,8 @@ void PrefillControl::OnStart(const v1::StartJob& start) {
   PrefillJob job = JobFromProto(start, absl::Now());
   if (job.part > 0) job.predecessor = predecessor_;
   if (!job.tail()) job.successor = successor_;
-  const bool lacks_predecessor = job.part > 0 && job.predecessor == nullptr;
-  const bool lacks_successor = job.part >= 0 && !job.tail() && job.successor == nullptr;
-  if (lacks_predecessor || lacks_successor) {
-    const absl::Status status = absl::UnavailableError(
-        absl::StrCat("this worker has no edge to its ", lacks_predecessor ? "predecessor" : "successor"));
+  const absl::Status status = CheckStart(job);
+  if (!status.ok()) {
     if (job.predecessor != nullptr) job.predecessor->Drop(job.id);
     return ReportDone(report_, job.id, status, {});
   }
