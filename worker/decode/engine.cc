@@ -13,6 +13,26 @@
 #include "worker/decode/store_port.h"
 
 namespace runahead {
+namespace {
+
+// A lease that is not there is Complete's to name.
+absl::Status CheckFits(const DecodeSequence& sequence, KvStore& store) {
+  const absl::StatusOr<KvStore::Size> lease = store.SizeOf(sequence.lease);
+  if (!lease.ok()) return absl::OkStatus();
+  const int64_t prompt = static_cast<int64_t>(sequence.prompt_ids.size());
+  if (prompt != lease->prompt_tokens) {
+    return absl::InvalidArgumentError(absl::StrFormat(
+        "prompt_ids: has %d ids, and the lease was reserved for a prompt of %d tokens", prompt, lease->prompt_tokens));
+  }
+  if (prompt + sequence.max_tokens > lease->total_tokens) {
+    return absl::InvalidArgumentError(
+        absl::StrFormat("max_tokens: is %d after a prompt of %d tokens, and the lease was reserved for %d in all",
+                        sequence.max_tokens, prompt, lease->total_tokens));
+  }
+  return absl::OkStatus();
+}
+
+}  // namespace
 
 struct DecodeEngine::Active {
   DecodeSequence request;
@@ -99,7 +119,8 @@ DecodeEngine::~DecodeEngine() {
 
 absl::StatusOr<SequenceNumber> DecodeEngine::Add(DecodeSequence sequence, std::shared_ptr<DecodeSink> sink) {
   const LeaseId lease = sequence.lease;
-  const absl::Status valid = CheckSequence(sequence, model_->config());
+  absl::Status valid = CheckSequence(sequence, model_->config());
+  if (valid.ok()) valid = CheckFits(sequence, store_);
   auto active = std::make_unique<Active>();
   active->request = std::move(sequence);
   active->sink = std::move(sink);
@@ -160,17 +181,6 @@ void DecodeEngine::Admit(SequenceNumber number, const absl::Status& kv_complete)
   absl::StatusOr<KvStore::Sequence> kv = store_.Open(active.request.lease);
   if (!kv.ok()) return End(number, kv.status());
   active.kv = *std::move(kv);
-  const int64_t prompt = static_cast<int64_t>(active.request.prompt_ids.size());
-  if (prompt != active.kv->prompt_tokens()) {
-    return End(number, absl::InvalidArgumentError(absl::StrFormat(
-                           "prompt_ids: has %d ids, and the lease was reserved for a prompt of %d tokens", prompt,
-                           active.kv->prompt_tokens())));
-  }
-  if (prompt + active.request.max_tokens > active.kv->total_tokens()) {
-    return End(number, absl::InvalidArgumentError(absl::StrFormat(
-                           "max_tokens: is %d after a prompt of %d tokens, and the lease was reserved for %d in all",
-                           active.request.max_tokens, prompt, active.kv->total_tokens())));
-  }
   waiting_.push_back(number);
 }
 

@@ -45,8 +45,8 @@ class DecodeEngine {
   // Takes the lease over: it is given back when the sequence ends, whatever the reason. The sequence waits for the
   // lease's KV without holding up others, then joins at a step boundary. All further outcomes go to `sink`, also from
   // before Add returns. Errors here, after which the sink is not called: FAILED_PRECONDITION when the lease is decoded
-  // already (its owner keeps it), what CheckSequence finds (the lease is
-  // given back).
+  // already (its owner keeps it); INVALID_ARGUMENT when it was reserved for another prompt length or for fewer tokens,
+  // and what CheckSequence finds (the lease is given back).
   absl::StatusOr<SequenceNumber> Add(DecodeSequence sequence, std::shared_ptr<DecodeSink> sink);
 
   // Ends a sequence with CANCELLED at the next step boundary; nothing happens when it has ended already.

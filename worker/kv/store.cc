@@ -127,6 +127,12 @@ absl::Status KvStore::Renew(const LeaseId& id) {
   return absl::OkStatus();
 }
 
+absl::StatusOr<KvStore::Size> KvStore::SizeOf(const LeaseId& id) {
+  MutexLock lock(mu_);
+  RUNAHEAD_ASSIGN_OR_RETURN(const Lease* const lease, Find(id));
+  return Size{lease->prompt_tokens, lease->total_tokens};
+}
+
 EventSource KvStore::Kill(uint64_t number) {
   Lease& lease = *leases_.at(number);
   RUNAHEAD_CHECK(!lease.dead);
@@ -261,7 +267,6 @@ absl::StatusOr<KvStore::Sequence> KvStore::Open(const LeaseId& id) {
   Sequence sequence;
   sequence.store_ = this;
   sequence.lease_ = id.number;
-  sequence.prompt_tokens_ = lease->prompt_tokens;
   sequence.total_tokens_ = lease->total_tokens;
   sequence.blocks_ = lease->blocks;
   const int64_t tokens = static_cast<int64_t>(lease->blocks.size()) * kKvBlockTokens;
@@ -342,7 +347,6 @@ KvStore::Sequence& KvStore::Sequence::operator=(Sequence&& other) noexcept {
   if (store_ != nullptr) store_->CloseSequence(lease_);
   store_ = std::exchange(other.store_, nullptr);
   lease_ = other.lease_;
-  prompt_tokens_ = other.prompt_tokens_;
   total_tokens_ = other.total_tokens_;
   blocks_ = std::move(other.blocks_);
   spans_ = std::move(other.spans_);

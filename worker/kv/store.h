@@ -83,15 +83,13 @@ class KvStore {
     const std::vector<KvSpan>& Spans(int64_t layer) const { return spans_[layer]; }
     // The one row of token `position` in `layer`.
     KvSpan Row(int64_t layer, int64_t position) const;
-    int64_t prompt_tokens() const { return prompt_tokens_; }
-    int64_t total_tokens() const { return total_tokens_; }
 
    private:
     friend class KvStore;
     Sequence() = default;
     KvStore* store_ = nullptr;  // null: moved from
     uint64_t lease_ = 0;
-    int64_t prompt_tokens_ = 0, total_tokens_ = 0;
+    int64_t total_tokens_ = 0;
     std::vector<int64_t> blocks_;
     std::vector<std::vector<KvSpan>> spans_;
   };
@@ -106,6 +104,11 @@ class KvStore {
   absl::StatusOr<LeaseId> Reserve(int64_t prompt_tokens, int64_t total_tokens) RUNAHEAD_EXCLUDES(mu_);
   // NOT_FOUND when the lease is unknown, released or expired.
   absl::Status Renew(const LeaseId& lease) RUNAHEAD_EXCLUDES(mu_);
+  // For how many tokens of prompt, and of prompt and output, it was reserved. NOT_FOUND as above.
+  struct Size {
+    int64_t prompt_tokens = 0, total_tokens = 0;
+  };
+  absl::StatusOr<Size> SizeOf(const LeaseId& lease) RUNAHEAD_EXCLUDES(mu_);
   // Ends the lease; idempotent. An incomplete lease's Complete event fires CANCELLED. Open sequences and writes keep
   // the memory until they end.
   void Release(const LeaseId& lease) RUNAHEAD_EXCLUDES(mu_);

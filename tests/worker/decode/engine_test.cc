@@ -354,11 +354,11 @@ TEST_F(DecodeEngineTest, RefusesWhatTheLeaseWasNotReservedFor) {
   longer.max_tokens = 6;
   other.prompt_ids.pop_back();
   for (const DecodeSequence& sequence : {longer, other}) {
-    for (int64_t layer = 0; layer < HashModel::kLayers; ++layer) {
-      absl::StatusOr<KvStore::Write> write = store_->BeginWrite(sequence.lease, layer, 0, 10);
-      ASSERT_TRUE(write->Commit().ok());
-    }
-    EXPECT_EQ(Add(sequence)->AwaitEnd().code(), absl::StatusCode::kInvalidArgument);
+    // At once: their KV never comes.
+    const absl::Status status = engine_->Add(sequence, std::make_shared<CollectingSink>()).status();
+    EXPECT_EQ(status.code(), absl::StatusCode::kInvalidArgument);
+    EXPECT_THAT(status.ToString(), HasSubstr("the lease was reserved for"));
+    EXPECT_EQ(store_->SizeOf(sequence.lease).status().code(), absl::StatusCode::kNotFound) << "given back";
   }
   store_->Release(unknown.lease);
   EXPECT_EQ(Add(unknown)->AwaitEnd().code(), absl::StatusCode::kNotFound);

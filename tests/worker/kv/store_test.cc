@@ -151,8 +151,8 @@ TEST_F(KvStoreTest, BytesWrittenAreTheBytesReadInEveryLayer) {
   }
   absl::StatusOr<KvStore::Sequence> sequence = store_->Open(lease);
   ASSERT_TRUE(sequence.ok());
-  EXPECT_EQ(sequence->prompt_tokens(), prompt);
-  EXPECT_EQ(sequence->total_tokens(), 1000);
+  EXPECT_EQ(store_->SizeOf(lease)->prompt_tokens, prompt);
+  EXPECT_EQ(store_->SizeOf(lease)->total_tokens, 1000);
   for (int64_t layer = 0; layer < kLayers; ++layer) {
     EXPECT_EQ(sequence->Spans(layer).size(), 3u);
     int64_t token = 0;
