@@ -2,15 +2,17 @@
 
 #include <algorithm>
 #include <string>
+#include <string_view>
 #include <utility>
+#include <vector>
 
 #include "absl/strings/ascii.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_split.h"
 #include "kernels/base/status_macros.h"
+#include "server/base/printable.h"
 #include "server/rpc/status.h"
 
-#include "server/base/printable.h"
 namespace runahead {
 namespace {
 
@@ -148,6 +150,16 @@ absl::Status ValidateRequest(const v1::GenerateRequest& request, const ModelInfo
     return Invalid("experiment", "this router runs without --experiments");
   }
   return CheckExperiment(request.experiment());
+}
+
+absl::Status CheckTextLength(const v1::GenerateRequest& request, const Tokenizer& tokenizer, const ModelInfo& model) {
+  std::vector<std::string_view> texts;
+  if (request.has_prompt()) texts.push_back(request.prompt());
+  for (const v1::ChatMessage& message : request.chat().messages()) texts.push_back(message.content());
+  const int64_t least = tokenizer.LeastTokens(texts);
+  if (least < model.context_length) return absl::OkStatus();
+  return OutOfRange("prompt", "at least ", least, " tokens, and at least 1 of output, are more than the context of ",
+                    model.context_length, " tokens");
 }
 
 absl::StatusOr<int32_t> ResolveMaxTokens(const v1::GenerateRequest& request, int64_t prompt_tokens,

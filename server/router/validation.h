@@ -9,6 +9,7 @@
 #include "runahead/v1/inference.pb.h"
 #include "scheduler/placement/chain_plan.h"
 #include "server/router/agreement.h"
+#include "server/tokenizer/tokenizer.h"
 
 namespace runahead {
 
@@ -20,6 +21,10 @@ absl::Status ValidateRequest(const v1::GenerateRequest& request, const ModelInfo
 
 // NOT_FOUND names the model that is served, unless `name` means that (IsNameOf) or is empty.
 absl::Status ValidateModel(const std::string& name, const ModelInfo& model);
+
+// OUT_OF_RANGE, as ResolveMaxTokens, for a text that is too long for the context however well it is tokenized: to find
+// out by tokenizing takes seconds when somebody sends megabytes. Much that is too long passes.
+absl::Status CheckTextLength(const v1::GenerateRequest& request, const Tokenizer& tokenizer, const ModelInfo& model);
 
 // The tokens that the request may generate. INVALID_ARGUMENT for a prompt without tokens; OUT_OF_RANGE for one that,
 // with its output, is longer than the context.

@@ -79,6 +79,10 @@ absl::Status Tokenizer::LoadTokens(const GgufFile& file, absl::Span<const std::s
     special_.push_back(control);
     bytes_.push_back(by_name ? std::string(tokens[id]) : AlphabetToBytes(tokens[id]));
     if (by_name) special_tokens_.Add(tokens[id], static_cast<int32_t>(id), control);
+    const std::string& bytes = bytes_.back();
+    longest_token_ = std::max(longest_token_, static_cast<int64_t>(bytes.size()));
+    const auto byte = static_cast<unsigned char>(bytes.empty() ? 0 : bytes[0]);
+    if (bytes.size() == 1 && tokens[id] == ByteToAlphabet(byte)) has_token_[byte] = true;
     const bool end = std::find(std::begin(kEndNames), std::end(kEndNames), tokens[id]) != std::end(kEndNames);
     if (control && end) end_ids_.push_back(static_cast<int32_t>(id));
   }
@@ -162,6 +166,14 @@ absl::Status Tokenizer::AppendWords(std::string_view text, std::vector<int32_t>&
     }
   }
   return absl::OkStatus();
+}
+
+int64_t Tokenizer::LeastTokens(absl::Span<const std::string_view> texts) const {
+  int64_t bytes = 0;  // that some token must cover
+  for (const std::string_view text : texts) {
+    for (const char c : text) bytes += has_token_[static_cast<unsigned char>(c)];
+  }
+  return (bytes + longest_token_ - 1) / longest_token_;
 }
 
 std::string Tokenizer::Decode(absl::Span<const int32_t> ids, bool skip_special) const {

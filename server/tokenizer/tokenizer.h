@@ -1,6 +1,7 @@
 // Text to token ids and back, by the vocabulary that the model's file carries.
 #pragma once
 
+#include <array>
 #include <cstdint>
 #include <memory>
 #include <optional>
@@ -48,6 +49,10 @@ class Tokenizer {
   // The same for a text in parts; words may span parts, special tokens may not. No BOS is added.
   absl::StatusOr<std::vector<int32_t>> EncodeParts(absl::Span<const TextPart> parts) const;
 
+  // No fewer tokens than this come of `texts`, together and whatever stands between them. Found without encoding, hence
+  // much smaller than what Encode gives: the longest token of the vocabulary for all of it.
+  int64_t LeastTokens(absl::Span<const std::string_view> texts) const;
+
   // The text of `ids`; U+FFFD where their bytes are no UTF-8. `skip_special` leaves control tokens out.
   std::string Decode(absl::Span<const int32_t> ids, bool skip_special) const;
 
@@ -77,6 +82,8 @@ class Tokenizer {
   SpecialTokens special_tokens_;
   std::vector<std::string> bytes_;                               // by id
   std::vector<bool> special_;                                    // by id
+  std::array<bool, 256> has_token_ = {};                         // by byte: not left out
+  int64_t longest_token_ = 1;                                    // in bytes
   absl::flat_hash_map<absl::string_view, int32_t> whole_words_;  // views into bytes_; filled only where asked for
   std::optional<int32_t> bos_id_;
   std::optional<int32_t> eos_id_;

@@ -4,6 +4,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "gmock/gmock.h"
+#include "server/rpc/status.h"
 #include "tests/testing/router_fixture.h"
 #include "tests/testing/synthetic_gguf.h"
 
@@ -15,6 +16,7 @@ using ::testing::ElementsAre;
 using testing::FakeBehaviour;
 using testing::Got;
 using ::testing::HasSubstr;
+using ::testing::StartsWith;
 using GenerateTest = testing::RouterFixture;
 
 TEST_F(GenerateTest, AnswersThroughAChainOfTwo) {
@@ -237,6 +239,20 @@ TEST_F(GenerateTest, RefusesWithFieldAndLimitAndThenAnswers) {
   EXPECT_EQ(Generate(Ids(testing::kFixtureContext, 1)).status.code(), absl::StatusCode::kOutOfRange);
   EXPECT_EQ(Generate(Ids(4000, 100)).status.code(), absl::StatusCode::kOutOfRange);
   EXPECT_EQ(Generate(Prompt("", 1)).status.code(), absl::StatusCode::kInvalidArgument);
+  // Megabytes are refused before they are tokenized, like other texts that are too long.
+  v1::GenerateRequest chat = Prompt("", 1);
+  chat.mutable_chat()->add_messages()->set_role("user");
+  for (int i = 0; i < 2; ++i) {
+    v1::ChatMessage& message = *chat.mutable_chat()->add_messages();
+    message.set_role("user");
+    message.set_content(std::string(1 << 20, 'a'));
+  }
+  for (const v1::GenerateRequest& megabytes : {Prompt(std::string(2 << 20, 'a'), 1), chat}) {
+    const absl::Status status = Generate(megabytes).status;
+    EXPECT_EQ(status.code(), absl::StatusCode::kOutOfRange);
+    EXPECT_THAT(std::string(status.message()), StartsWith("prompt: at least "));
+    EXPECT_EQ(BlamedField(status), "prompt");
+  }
   EXPECT_TRUE(Generate(Ids(10, 3)).status.ok());
 }
 

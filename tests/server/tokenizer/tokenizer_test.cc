@@ -260,5 +260,41 @@ TEST(TextStream, SpecialsAreShownOrNot) {
   EXPECT_EQ(hidden.Feed(-7), "");
 }
 
+TEST(Tokenizer, LeastTokensIsNeverMoreThanThereAre) {
+  TokenizerFile file;
+  size_t longest = 0;
+  for (const std::string& token : file.vocabulary.tokens) longest = std::max(longest, token.size());
+  const auto tokenizer = *file.Load();
+  const std::string repeated(100000, 'a');
+  EXPECT_EQ(tokenizer->LeastTokens({}), 0);
+  EXPECT_EQ(tokenizer->LeastTokens({"a"}), 1);
+  EXPECT_EQ(tokenizer->LeastTokens({"a", "b"}), 1) << "tokens may span texts";
+  EXPECT_GE(tokenizer->LeastTokens({repeated}), static_cast<int64_t>(repeated.size() / longest));
+  EXPECT_EQ(tokenizer->LeastTokens({repeated, repeated}), tokenizer->LeastTokens({repeated + repeated}));
+
+  std::mt19937 random(7);
+  for (int i = 0; i < 200; ++i) {
+    std::string text;
+    for (int word = random() % 50; word >= 0; --word) text += tokenizer->TokenBytes(random() % 400);
+    EXPECT_LE(tokenizer->LeastTokens({text}), static_cast<int64_t>(tokenizer->Encode(text)->size())) << text;
+  }
+}
+
+TEST(Tokenizer, LeastTokensLeavesOutWhatEncodeLeavesOut) {
+  TokenizerFile file;
+  for (std::string& token : file.vocabulary.tokens) {
+    if (token == "Q") token = "<gone>";
+  }
+  const auto tokenizer = *file.Load();
+  const std::string text(100000, 'Q');
+  EXPECT_EQ(tokenizer->Encode(text)->size(), 0u);
+  EXPECT_EQ(tokenizer->LeastTokens({text}), 0);
+  // A token that takes the whole of a long run is counted too.
+  TokenizerFile with_long;
+  const int32_t id = with_long.Add(std::string(1000, '#'), /*user-defined*/ 4);
+  EXPECT_EQ((*with_long.Load())->LeastTokens({std::string(1000, '#')}), 1);
+  EXPECT_THAT(*(*with_long.Load())->Encode(std::string(1000, '#')), ElementsAre(id));
+}
+
 }  // namespace
 }  // namespace runahead
