@@ -35,8 +35,9 @@ void DeclareProcessOptions(ConfigSchema& schema, ProcessOptions& options) {
   schema.Address("metrics_listen", &options.metrics_listen, {.any_port = true}, "Where /metrics and /healthz listen");
   schema.String("log_level", &options.log_level, {.one_of = {"debug", "info", "warning", "error"}},
                 "What is logged, with all that is graver");
-  schema.Duration("drain_timeout", &options.drain_timeout, {.max = absl::Hours(1)},
-                  "How long requests may go on after SIGTERM before they are cancelled");
+  schema.Duration(
+      "drain_timeout", &options.drain_timeout, {.max = absl::Hours(1)},
+      "How long requests of a router and decodes of a worker may go on after SIGTERM before they are ended");
   schema.Int("ready_fd", &options.ready_fd, {.min = -1, .max = 1 << 20},
              "File descriptor that gets one line of JSON with the addresses when the process serves; -1 for none");
   schema.FlagOnly();

@@ -1,0 +1,79 @@
+// docs/configuration.md against what the processes really take, both ways: the router's options too, for most are
+// shared.
+#include "worker/options.h"
+
+#include <fstream>
+#include <map>
+#include <string>
+#include <vector>
+
+#include "absl/strings/match.h"
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_replace.h"
+#include "absl/strings/str_split.h"
+#include "absl/strings/strip.h"
+#include "gmock/gmock.h"
+#include "gtest/gtest.h"
+#include "server/router/router_options.h"
+
+namespace runahead {
+namespace {
+
+using ::testing::IsEmpty;
+
+// By section ("every process") and name ("queue_size"; "--ready-fd N" of a table of flags): the default's cell.
+using Page = std::map<std::string, std::map<std::string, std::string>>;
+
+Page ReadPage() {
+  Page page;
+  std::ifstream file("docs/configuration.md");
+  std::string section;
+  for (std::string line; std::getline(file, line);) {
+    if (absl::StartsWith(line, "## ")) {
+      section = absl::StartsWith(line, "## Options of ") ? line.substr(14) : "";
+    } else if (!section.empty() && absl::StartsWith(line, "| `")) {
+      const std::vector<std::string> cells = absl::StrSplit(line, " | ");
+      const std::string name(absl::StripSuffix(absl::StripPrefix(cells.at(0), "| `"), "`"));
+      EXPECT_TRUE(page[section].emplace(name, cells.at(1)).second) << name << " stands twice";
+    }
+  }
+  return page;
+}
+
+// Every option is on the page, with its default, and every name on the page is an option.
+void ExpectSame(const ConfigSchema& schema, const Page& page, const std::string& own) {
+  std::map<std::string, std::string> written = page.at("every process");
+  written.insert(page.at(own).begin(), page.at(own).end());
+  for (const ConfigKey& key : schema.keys()) {
+    if (key.flag_only) {
+      const std::string flag = absl::StrCat("--", absl::StrReplaceAll(key.name, {{"_", "-"}}), " ", key.value_name);
+      EXPECT_EQ(written.erase(flag), 1u) << flag;
+      continue;
+    }
+    ASSERT_EQ(written.count(key.name), 1u) << key.name << " is not in 'Options of " << own << "'";
+    const std::string& default_cell = written.at(key.name);
+    EXPECT_EQ(default_cell == "required", key.required) << key.name;
+    if (!key.default_text.empty()) {
+      EXPECT_EQ(default_cell, absl::StrCat("`", key.default_text, "`")) << key.name;
+    }
+    written.erase(key.name);
+  }
+  EXPECT_THAT(written, IsEmpty()) << "no options";
+}
+
+TEST(ConfigurationPage, HasTheRoutersOptionsAndNoOthers) {
+  RouterOptions options;
+  ConfigSchema schema;
+  DeclareRouterOptions(schema, options);
+  ExpectSame(schema, ReadPage(), "the router");
+}
+
+TEST(ConfigurationPage, HasTheWorkersOptionsAndNoOthers) {
+  WorkerOptions options;
+  ConfigSchema schema;
+  DeclareWorkerOptions(schema, options);
+  ExpectSame(schema, ReadPage(), "a worker");
+}
+
+}  // namespace
+}  // namespace runahead
