@@ -44,8 +44,9 @@ TEST(MetricsServer, RefusesATakenPortAndABadAddress) {
   ASSERT_TRUE(first.ok());
   const auto second = MetricsServer::Start((*first)->address(), registry);
   EXPECT_EQ(second.status().code(), absl::StatusCode::kUnavailable);
-  EXPECT_THAT(std::string(second.status().message()),
-              HasSubstr(absl::StrCat("metrics_listen: cannot listen on ", (*first)->address(), ": Address already in")));
+  EXPECT_THAT(
+      std::string(second.status().message()),
+      HasSubstr(absl::StrCat("metrics_listen: cannot listen on ", (*first)->address(), ": Address already in")));
   EXPECT_EQ(MetricsServer::Start("localhost", registry).status().code(), absl::StatusCode::kInvalidArgument);
 }
 
