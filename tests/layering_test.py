@@ -37,7 +37,7 @@ GRPC_INCLUDE = re.compile(r"^(grpc|grpcpp|grpc\+\+)/|\.grpc\.pb\.h$|^server/rpc/
 GRPC_TARGET = re.compile(r"^gRPC::|^runahead::(proto|server_rpc)$")
 
 CONCRETE_DEVICE = re.compile(r"^kernels/(cpu|cuda)/")
-CONCRETE_LINK = re.compile(r"^worker/link/(ucx|nccl|loopback)")
+CONCRETE_LINK = re.compile(r"^worker/link/(tcp|ucx|nccl|loopback)")
 
 # scheduler/* is pure: no device, thread or clock; time is an argument.
 IMPURE = re.compile(
@@ -155,12 +155,8 @@ class Checker:
     def check_concrete(self, path, number, folder, name):
         if CONCRETE_DEVICE.match(name) and not path.startswith("kernels/"):
             self.complain(path, number, f"only mains and factories name a concrete device, so not {name}")
-        if CONCRETE_LINK.match(name) and not self.is_link_code(folder, path):
+        if CONCRETE_LINK.match(name) and folder != "worker/link":
             self.complain(path, number, f"only mains and factories name a concrete link, so not {name}")
-
-    @staticmethod
-    def is_link_code(folder, path):
-        return folder == "worker/link" or (folder == "worker/handoff" and "ucx" in os.path.basename(path))
 
     @staticmethod
     def upward(folder, other):
@@ -217,11 +213,11 @@ CLEAN = {
     "worker/format/CMakeLists.txt": "runahead_library(worker_format SRCS a.cc DEPS absl::status)\n",
     "worker/model/model.h": '#include "worker/format/gguf.h"\n// std::mutex would be wrong here\n',
     "worker/link/edge.h": '#include "kernels/base/device.h"\n',
-    "worker/link/ucx_edge.h": '#include "worker/link/edge.h"\n',
+    "worker/link/ucx_engine.h": '#include "worker/link/edge.h"\n',
     "worker/kv/store.h": '#include "worker/model/model.h"\n#include "server/base/clock.h"\n',
     "worker/kv/CMakeLists.txt": "runahead_library(worker_kv SRCS a.cc DEPS runahead::server_base)\n",
     "worker/handoff/grpc_sender.cc": '#include <grpcpp/channel.h>\n#include "worker/kv/store.h"\n',
-    "worker/handoff/ucx_sender.cc": '#include "worker/link/ucx_edge.h"\n',
+    "worker/handoff/message_sender.cc": '#include "worker/link/edge.h"\n',
     "worker/prefill/stage.h": '#include "worker/link/edge.h"\n',
     "worker/prefill/service/service.h": '#include <grpcpp/server.h>\n#include "worker/prefill/stage.h"\n',
     "worker/decode/engine.h": '#include "worker/kv/store.h"\n',
@@ -252,19 +248,19 @@ BROKEN = [
     ("worker/kv/store.h", "#include <grpcpp/server.h>", "worker/kv is built without gRPC"),
     ("worker/decode/engine.h", '#include "runahead/v1/worker.grpc.pb.h"', "worker/decode is built without gRPC"),
     ("worker/model/model.h", '#include "server/rpc/server.h"', "worker/model is built without gRPC"),
-    ("worker/handoff/ucx_sender.cc", "#include <grpcpp/channel.h>", "worker/handoff is built without gRPC"),
+    ("worker/handoff/message_sender.cc", "#include <grpcpp/channel.h>", "worker/handoff is built without gRPC"),
     ("scheduler/partition/table.h", "#include <thread>", "scheduler/* is pure"),
     ("scheduler/partition/table.h", '#include "absl/time/clock.h"', "scheduler/* is pure"),
     ("scheduler/partition/table.h", '#include "kernels/base/device.h"', "scheduler/* is pure"),
     ("worker/decode/engine.h", '#include "kernels/cpu/cpu_device.h"', "only mains and factories name a concrete device"),
-    ("worker/prefill/stage.h", '#include "worker/link/ucx_edge.h"', "only mains and factories name a concrete link"),
+    ("worker/prefill/stage.h", '#include "worker/link/ucx_engine.h"', "only mains and factories name a concrete link"),
     ("worker/kv/store.h", '#include "tests/testing/fake.h"', "sources never include tests"),
     ("worker/kv/store.h", "#include <ranges>", "<ranges>"),
     ("tests/worker/kv/store_test.cc", "#include <ranges>", "<ranges>"),
     ("server/base/clock.h", "#include <spdlog/spdlog.h>", "slow to compile"),
     ("worker/kv/store.h", "std::mutex mu_;", "-Wthread-safety"),
     ("worker/kv/store.h", "absl::Mutex mu_;", "-Wthread-safety"),
-    ("worker/link/ucx_edge.h", '#include "edge.h"', "root-relative"),
+    ("worker/link/ucx_engine.h", '#include "edge.h"', "root-relative"),
     ("worker/kv/store.h", '#include "worker/kv/gone.h"', "root-relative"),
     ("worker/cache/cache.h", "", "in no folder of LAYERS"),
     ("server/stray.cc", "", "in no folder of LAYERS"),

@@ -34,8 +34,8 @@ KvStoreOptions StoreOptions(const WorkerOptions& options, const Model& model, ui
 }  // namespace
 
 absl::StatusOr<std::unique_ptr<DecodeRole>> DecodeRole::Create(const WorkerOptions& options, Device& device,
-                                                               std::shared_ptr<const Model> model, UcxEngine& engine,
-                                                               MetricRegistry& registry) {
+                                                               std::shared_ptr<const Model> model,
+                                                               MessageEngine& engine, MetricRegistry& registry) {
   std::unique_ptr<DecodeRole> role(new DecodeRole);
   role->metrics_ = std::make_unique<DecodeMetrics>(registry);
   DecodeMetrics& metrics = *role->metrics_;
@@ -50,7 +50,7 @@ absl::StatusOr<std::unique_ptr<DecodeRole>> DecodeRole::Create(const WorkerOptio
   slices.dtype = model->attention_shape().kv_dtype;
   slices.on_corrupt = [&metrics] { metrics.CountChecksumFailure(); };
   role->receiver_ = std::make_unique<SliceReceiver>(*role->store_, slices);
-  role->ucx_receiver_ = std::make_unique<UcxHandoffReceiver>(engine, *role->receiver_);
+  role->link_receiver_ = std::make_unique<MessageHandoffReceiver>(engine, *role->receiver_);
 
   DecodeEngineOptions steps;
   steps.max_batch = options.max_batch;

@@ -8,11 +8,11 @@
 #include "worker/decode/engine.h"
 #include "worker/decode/service/decode_service.h"
 #include "worker/decode/store_report.h"
+#include "worker/handoff/message_handoff.h"
 #include "worker/handoff/slice_receiver.h"
-#include "worker/handoff/ucx_handoff.h"
 #include "worker/kv/lease_reaper.h"
 #include "worker/kv/store.h"
-#include "worker/link/ucx_engine.h"
+#include "worker/link/message_engine.h"
 #include "worker/options.h"
 #include "worker/service/control_service.h"
 
@@ -22,7 +22,7 @@ class DecodeRole {
  public:
   // All references outlive the role.
   static absl::StatusOr<std::unique_ptr<DecodeRole>> Create(const WorkerOptions& options, Device& device,
-                                                            std::shared_ptr<const Model> model, UcxEngine& engine,
+                                                            std::shared_ptr<const Model> model, MessageEngine& engine,
                                                             MetricRegistry& registry);
 
   ControlHandler& control() { return *control_; }
@@ -39,7 +39,7 @@ class DecodeRole {
   std::unique_ptr<StoreReport> report_;
   std::unique_ptr<LeaseReaper> reaper_;
   std::unique_ptr<SliceReceiver> receiver_;
-  std::unique_ptr<UcxHandoffReceiver> ucx_receiver_;
+  std::unique_ptr<MessageHandoffReceiver> link_receiver_;
   std::unique_ptr<DecodeEngine> engine_;
   std::unique_ptr<DecodeService> service_;
   std::unique_ptr<ControlHandler> control_;

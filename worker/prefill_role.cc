@@ -5,11 +5,11 @@
 
 #include "kernels/base/status_macros.h"
 #include "worker/handoff/in_process_handoff.h"
+#include "worker/handoff/message_handoff.h"
 #include "worker/handoff/metered_handoff.h"
 #include "worker/handoff/retrying_sender.h"
-#include "worker/handoff/ucx_handoff.h"
+#include "worker/link/message_edge.h"
 #include "worker/link/paced_edge.h"
-#include "worker/link/ucx_edge.h"
 
 namespace runahead {
 namespace {
@@ -45,17 +45,18 @@ class OwnStoreFirst : public HandoffSender {
 }  // namespace
 
 absl::StatusOr<std::unique_ptr<PrefillRole>> PrefillRole::Create(const WorkerOptions& options, Device& device,
-                                                                 std::shared_ptr<const Model> model, UcxEngine& engine,
-                                                                 SliceReceiver* own_store, MetricRegistry& registry) {
+                                                                 std::shared_ptr<const Model> model,
+                                                                 MessageEngine& engine, SliceReceiver* own_store,
+                                                                 MetricRegistry& registry) {
   std::unique_ptr<PrefillRole> role(new PrefillRole);
   role->metrics_ = std::make_unique<PrefillMetrics>(registry);
-  role->edges_ = std::make_unique<UcxEdgeFactory>(engine);
+  role->edges_ = std::make_unique<MessageEdgeFactory>(engine);
   if (options.chain_link_gbps > 0) {
     role->edges_ = std::make_unique<PacedEdgeFactory>(std::move(role->edges_), options.chain_link_gbps, RealClock());
   }
   PrefillMetrics& metrics = *role->metrics_;
   const HandoffSenderOptions retries{.on_retry = [&metrics] { metrics.CountHandoffRetry(HandoffRetry::kCorrupt); }};
-  role->sender_ = std::make_unique<RetryingSender>(MakeUcxSliceTransport(engine), retries);
+  role->sender_ = std::make_unique<RetryingSender>(MakeMessageSliceTransport(engine), retries);
   if (own_store != nullptr) {
     auto own = std::make_unique<RetryingSender>(MakeInProcessTransport(*own_store), retries);
     role->sender_ = std::make_unique<OwnStoreFirst>(engine.self(), std::move(own), std::move(role->sender_));

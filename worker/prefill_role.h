@@ -8,7 +8,7 @@
 #include "server/base/prefill_metrics.h"
 #include "worker/handoff/handoff.h"
 #include "worker/handoff/slice_receiver.h"
-#include "worker/link/ucx_engine.h"
+#include "worker/link/message_engine.h"
 #include "worker/options.h"
 #include "worker/prefill/service/prefill_control.h"
 #include "worker/prefill/stage.h"
@@ -19,7 +19,7 @@ class PrefillRole {
  public:
   // All references outlive the role. `own_store`, where this process decodes too, takes its slices without a link.
   static absl::StatusOr<std::unique_ptr<PrefillRole>> Create(const WorkerOptions& options, Device& device,
-                                                             std::shared_ptr<const Model> model, UcxEngine& engine,
+                                                             std::shared_ptr<const Model> model, MessageEngine& engine,
                                                              SliceReceiver* own_store, MetricRegistry& registry);
   ~PrefillRole();
 

@@ -24,7 +24,7 @@ struct Slice {
   DType dtype = DType::kF32;
 };
 
-// Thread-safe. Implementations: UCX, gRPC, in-process.
+// Thread-safe. Implementations: over a message engine (TCP, UCX), gRPC, in-process.
 class HandoffSender {
  public:
   virtual ~HandoffSender() = default;

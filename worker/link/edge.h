@@ -1,5 +1,5 @@
 // One edge of the prefill line: KV frames between two neighbours. Frames are matched by what they are, not by when they
-// come. Implementations: UCX (processes), loopback (tests), and a pacing decorator; NCCL comes with the GPU plugin.
+// come. Implementations: over a message engine (processes), loopback (tests), and a pacing decorator; NCCL comes with the GPU plugin.
 #pragma once
 
 #include <cstdint>

@@ -1,5 +1,4 @@
 // Connections of the engine: made, answered, watched, ended.
-#include <algorithm>
 #include <utility>
 #include <vector>
 
@@ -40,9 +39,14 @@ absl::StatusOr<std::shared_ptr<UcxEngine::Impl::Peer>> UcxEngine::Impl::Reach(co
   peers_.emplace(id.incarnation, peer);
   peer->answer_by = absl::Now() + kAnswer;
   ++unanswered_;
-  SendTo(peer, UcxKind::kHello, self_.address, ConstBufferRef(), [](const absl::Status&) {});
+  SendTo(peer, MessageKind::kHello, self_.address, ConstBufferRef(), [](const absl::Status&) {});
   if (peer->dying) return absl::UnavailableError("the peer is gone");
   return peer;
+}
+
+std::shared_ptr<UcxEngine::Impl::Peer> UcxEngine::Impl::FindPeer(uint64_t incarnation) const {
+  const auto found = peers_.find(incarnation);
+  return found == peers_.end() ? nullptr : found->second;
 }
 
 void UcxEngine::Impl::HandleConnection(ucp_conn_request_h request) {
@@ -59,13 +63,13 @@ void UcxEngine::Impl::HandleConnection(ucp_conn_request_h request) {
   strangers_.emplace(*endpoint, std::move(line));
 }
 
-void UcxEngine::Impl::HandleOwn(UcxKind kind, const PeerId& from, ucp_ep_h over) {
+void UcxEngine::Impl::HandleOwn(MessageKind kind, const PeerId& from, ucp_ep_h over) {
   const auto peer = peers_.find(from.incarnation);
-  if (kind == UcxKind::kGoodbye && peer != peers_.end()) {
+  if (kind == MessageKind::kGoodbye && peer != peers_.end()) {
     Post([this, dead = peer->second] {
       Kill(dead, absl::UnavailableError("the peer closed the connection"), /*say_goodbye=*/false);
     });
-  } else if (kind == UcxKind::kHello) {
+  } else if (kind == MessageKind::kHello) {
     HandleHello(from, over);
   }
 }
@@ -87,7 +91,7 @@ void UcxEngine::Impl::HandleHello(const PeerId& from, ucp_ep_h over) {
   line->peer = peer;
   peer->lines.push_back(std::move(line));
   Answered(*peer);
-  Post([this, from] { Send(from, UcxKind::kHelloAnswer, "", ConstBufferRef(), [](const absl::Status&) {}); });
+  Post([this, from] { Send(from, MessageKind::kHelloAnswer, "", ConstBufferRef(), [](const absl::Status&) {}); });
 }
 
 void UcxEngine::Impl::Answered(Peer& peer) {
@@ -141,13 +145,17 @@ void UcxEngine::Impl::Kill(const std::shared_ptr<Peer>& peer, const absl::Status
   if (!say_goodbye) return;
   peer->farewell = true;
   peer->farewell_until = absl::Now() + kFarewell;
-  SendTo(peer, UcxKind::kGoodbye, "", ConstBufferRef(),
+  SendTo(peer, MessageKind::kGoodbye, "", ConstBufferRef(),
          [raw = peer.get()](const absl::Status&) { raw->farewell = false; });
 }
 
 void UcxEngine::Impl::AdvanceDying() {
-  closing_.erase(std::remove_if(closing_.begin(), closing_.end(), [this](const auto& line) { return Close(*line); }),
-                 closing_.end());
+  std::vector<std::unique_ptr<Line>> open;
+  for (auto& line : std::exchange(closing_, {})) {
+    if (Close(*line)) continue;
+    (absl::Now() < line->give_up_at ? open : abandoned_lines_).push_back(std::move(line));
+  }
+  closing_ = std::move(open);
   for (size_t i = 0; i < dying_.size();) {
     const std::shared_ptr<Peer> peer = dying_[i];
     if (!Settle(peer)) {
@@ -155,7 +163,7 @@ void UcxEngine::Impl::AdvanceDying() {
       continue;
     }
     dying_.erase(dying_.begin() + static_cast<std::ptrdiff_t>(i));
-    for (const EventSource& closed : peer->closed) closed.Fire(absl::OkStatus());
+    peer->closed.clear();
   }
 }
 
@@ -181,6 +189,7 @@ bool UcxEngine::Impl::Close(Line& line) {
     param.op_attr_mask = UCP_OP_ATTR_FIELD_FLAGS;
     param.flags = UCP_EP_CLOSE_FLAG_FORCE;
     line.close_started = true;
+    line.give_up_at = absl::Now() + kGiveUp;
     const ucs_status_ptr_t request = ucp_ep_close_nbx(line.endpoint, &param);
     if (UCS_PTR_IS_PTR(request)) line.close_request = request;
   }
@@ -192,19 +201,15 @@ bool UcxEngine::Impl::Close(Line& line) {
 }
 
 void UcxEngine::Impl::Close(const PeerId& id, const EventSource& closed) {
+  // Fires when the last of the peer's lives has let it go: one may be dying while the next was connected already.
+  const std::shared_ptr<void> all_closed(nullptr, [closed](void*) { closed.Fire(absl::OkStatus()); });
   for (const auto& peer : dying_) {
-    if (peer->id == id) {
-      peer->closed.push_back(closed);
-      return;
-    }
+    if (peer->id == id) peer->closed.push_back(all_closed);
   }
   const auto found = peers_.find(id.incarnation);
-  if (found == peers_.end()) {
-    closed.Fire(absl::OkStatus());
-    return;
-  }
+  if (found == peers_.end()) return;
   const std::shared_ptr<Peer> peer = found->second;
-  peer->closed.push_back(closed);
+  peer->closed.push_back(all_closed);
   Kill(peer, absl::UnavailableError("the connection was closed here"), /*say_goodbye=*/true);
 }
 

@@ -27,7 +27,7 @@ constexpr int kUnansweredMillis = 50;
 
 }  // namespace
 
-class UcxEngine::Impl::EagerPayload final : public UcxPayload {
+class UcxEngine::Impl::EagerPayload final : public MessagePayload {
  public:
   EagerPayload(const void* data, size_t size) : bytes_(static_cast<const char*>(data), size) {}
   size_t size() const override { return bytes_.size(); }
@@ -45,10 +45,16 @@ class UcxEngine::Impl::EagerPayload final : public UcxPayload {
   const std::string bytes_;
 };
 
-class UcxEngine::Impl::RendezvousPayload final : public UcxPayload {
+class UcxEngine::Impl::RendezvousPayload final : public MessagePayload {
  public:
-  RendezvousPayload(Impl* engine, void* descriptor, uint64_t from, size_t size)
-      : engine_(engine), commands_(engine->commands_), descriptor_(descriptor), from_(from), size_(size) {}
+  RendezvousPayload(Impl* engine, void* descriptor, uint64_t from, const std::shared_ptr<Peer>& peer, size_t size)
+      : engine_(engine),
+        commands_(engine->commands_),
+        descriptor_(descriptor),
+        from_(from),
+        peer_(peer),
+        known_(peer != nullptr),
+        size_(size) {}
   ~RendezvousPayload() override {
     if (descriptor_ == nullptr) return;
     commands_->Post([engine = engine_, descriptor = descriptor_] { engine->Discard(descriptor); });
@@ -56,8 +62,9 @@ class UcxEngine::Impl::RendezvousPayload final : public UcxPayload {
   size_t size() const override { return size_; }
   void Accept(std::vector<BufferRef> into, std::function<void(absl::Status)> done) override {
     void* descriptor = std::exchange(descriptor_, nullptr);
-    const auto receive = [engine = engine_, descriptor, from = from_, into = std::move(into), done] {
-      engine->Receive(descriptor, from, into, done);
+    const auto receive = [engine = engine_, descriptor, from = from_, peer = peer_, known = known_,
+                          into = std::move(into), done] {
+      engine->Receive(descriptor, known ? peer.lock() : engine->FindPeer(from), into, done);
     };
     if (!commands_->Post(receive)) done(absl::UnavailableError("the link has stopped"));
   }
@@ -67,6 +74,8 @@ class UcxEngine::Impl::RendezvousPayload final : public UcxPayload {
   const std::shared_ptr<CommandQueue> commands_;
   void* descriptor_;
   const uint64_t from_;
+  const std::weak_ptr<Peer> peer_;
+  const bool known_;  // the peer, when the offer came: only its connection of then has the bytes
   const size_t size_;
 };
 
@@ -121,9 +130,6 @@ void UcxEngine::Impl::Loop() {
   }
   commands_->Close();
   RunCommands();
-  for (Op* op : std::vector<Op*>(unbound_ops_.begin(), unbound_ops_.end())) {
-    std::exchange(op->done, nullptr)(absl::UnavailableError("the link has stopped"));
-  }
 }
 
 void UcxEngine::Impl::RunCommands() {
@@ -145,15 +151,16 @@ void UcxEngine::Impl::Connect(const PeerId& id, Done on_death) {
   (*peer)->on_death.push_back(std::move(on_death));
 }
 
-void UcxEngine::Impl::Send(const PeerId& id, UcxKind kind, const std::string& header, ConstBufferRef bytes, Done done) {
+void UcxEngine::Impl::Send(const PeerId& id, MessageKind kind, const std::string& header, ConstBufferRef bytes,
+                           Done done) {
   absl::StatusOr<std::shared_ptr<Peer>> peer = Reach(id);
   if (!peer.ok()) return done(peer.status());
   SendTo(*peer, kind, header, std::move(bytes), std::move(done));
 }
 
-void UcxEngine::Impl::SendTo(const std::shared_ptr<Peer>& peer, UcxKind kind, const std::string& header,
+void UcxEngine::Impl::SendTo(const std::shared_ptr<Peer>& peer, MessageKind kind, const std::string& header,
                              ConstBufferRef bytes, Done done) {
-  RUNAHEAD_CHECK(header.size() <= kUcxMaxHeader);
+  RUNAHEAD_CHECK(header.size() <= kMaxHeader);
   WirePrefix prefix;
   prefix.kind = static_cast<uint16_t>(kind);
   prefix.from = self_.incarnation;
@@ -168,23 +175,24 @@ void UcxEngine::Impl::SendTo(const std::shared_ptr<Peer>& peer, UcxKind kind, co
 
   ucp_request_param_t param{};
   param.op_attr_mask = UCP_OP_ATTR_FIELD_CALLBACK | UCP_OP_ATTR_FIELD_USER_DATA | UCP_OP_ATTR_FIELD_FLAGS;
-  param.flags = size > kUcxEagerBytes ? UCP_AM_SEND_FLAG_RNDV : UCP_AM_SEND_FLAG_EAGER;
-  if (kind == UcxKind::kHello) param.flags |= UCP_AM_SEND_FLAG_REPLY;  // tells the receiver which connection it is
+  param.flags = size > kEagerBytes ? UCP_AM_SEND_FLAG_RNDV : UCP_AM_SEND_FLAG_EAGER;
+  if (kind == MessageKind::kHello) param.flags |= UCP_AM_SEND_FLAG_REPLY;  // tells the receiver which connection it is
   param.cb.send = &Impl::OnSent;
   param.user_data = op;
   Started(op,
           ucp_am_send_nbx(peer->lines.front()->endpoint, 0, op->header.data(), op->header.size(), data, size, &param));
 }
 
-void UcxEngine::Impl::Receive(void* descriptor, uint64_t from, std::vector<BufferRef> into, Done done) {
-  if (descriptors_.erase(descriptor) == 0) return done(absl::UnavailableError("the link has stopped"));
-  auto* op = new Op{this, nullptr, {}, std::move(into), {}, std::move(done)};
-  if (const auto found = peers_.find(from); found != peers_.end()) {
-    op->peer = found->second;
-    op->peer->ops.insert(op);
-  } else {
-    unbound_ops_.insert(op);
+void UcxEngine::Impl::Receive(void* descriptor, const std::shared_ptr<Peer>& from, std::vector<BufferRef> into,
+                              Done done) {
+  if (descriptors_.count(descriptor) == 0) return done(absl::UnavailableError("the link has stopped"));
+  if (from == nullptr || from->dying) {
+    Discard(descriptor);
+    return done(absl::UnavailableError("the peer is gone"));
   }
+  descriptors_.erase(descriptor);
+  auto* op = new Op{this, from, {}, std::move(into), {}, std::move(done)};
+  from->ops.insert(op);
   for (const BufferRef& buffer : op->buffers) op->pieces.push_back({buffer.data(), buffer.size});
 
   ucp_request_param_t param{};
@@ -223,10 +231,10 @@ void UcxEngine::Impl::OnReceived(void* request, ucs_status_t status, size_t, voi
 
 void UcxEngine::Impl::Complete(Op* op, ucs_status_t status) {
   // A transfer that fails on a living connection is the first sign of its death: those who care hear of that before.
-  if (status != UCS_OK && op->peer != nullptr && !op->peer->dying) {
+  if (status != UCS_OK && !op->peer->dying) {
     Kill(std::shared_ptr<Peer>(op->peer), UcxStatus(status, "the peer is gone"), /*say_goodbye=*/false);
   }
-  (op->peer != nullptr ? op->peer->ops : unbound_ops_).erase(op);
+  op->peer->ops.erase(op);
   if (op->done) op->done(UcxStatus(status, "the transfer failed"));
   delete op;
 }
@@ -245,23 +253,23 @@ ucs_status_t UcxEngine::Impl::HandleMessage(std::string_view header, void* data,
   if (stopping_ || header.size() < sizeof(prefix)) return UCS_OK;
   std::memcpy(&prefix, header.data(), sizeof(prefix));
   // Not ours, or meant for a process that was here before, or of a newer version: discarded.
-  if (prefix.magic != magic || prefix.to != self_.incarnation || prefix.kind >= kUcxKinds) return UCS_OK;
+  if (prefix.magic != magic || prefix.to != self_.incarnation || prefix.kind >= kMessageKinds) return UCS_OK;
   const auto peer = peers_.find(prefix.from);
   if (peer != peers_.end()) Answered(*peer->second);
-  if (prefix.kind <= static_cast<uint16_t>(UcxKind::kGoodbye)) {
-    HandleOwn(static_cast<UcxKind>(prefix.kind), {std::string(header.substr(sizeof(prefix))), prefix.from}, over);
+  if (prefix.kind <= static_cast<uint16_t>(MessageKind::kGoodbye)) {
+    HandleOwn(static_cast<MessageKind>(prefix.kind), {std::string(header.substr(sizeof(prefix))), prefix.from}, over);
     return UCS_OK;
   }
   const Handler& handler = handlers_[prefix.kind];
   if (!handler) return UCS_OK;
-  UcxMessage message{prefix.from, header.substr(sizeof(prefix)), nullptr};
+  Message message{prefix.from, header.substr(sizeof(prefix)), nullptr};
   if (!rendezvous) {
     message.payload = std::make_shared<EagerPayload>(data, length);
     handler(message);
     return UCS_OK;
   }
   descriptors_.insert(data);
-  message.payload = std::make_shared<RendezvousPayload>(this, data, prefix.from, length);
+  message.payload = std::make_shared<RendezvousPayload>(this, data, prefix.from, FindPeer(prefix.from), length);
   handler(message);
   return UCS_INPROGRESS;  // kept until accepted or discarded
 }
@@ -278,8 +286,8 @@ const PeerId& UcxEngine::self() const {
   return impl_->self();
 }
 
-void UcxEngine::SetHandler(UcxKind kind, Handler handler) {
-  RUNAHEAD_CHECK(kind > UcxKind::kGoodbye);
+void UcxEngine::SetHandler(MessageKind kind, Handler handler) {
+  RUNAHEAD_CHECK(kind > MessageKind::kGoodbye);
   impl_->PostAndWait([&] { impl_->SetHandler(kind, std::move(handler)); });
 }
 
@@ -287,7 +295,7 @@ void UcxEngine::Connect(const PeerId& peer, Done on_death) {
   impl_->Post([impl = impl_.get(), peer, on_death] { impl->Connect(peer, on_death); });
 }
 
-void UcxEngine::Send(const PeerId& peer, UcxKind kind, std::string header, ConstBufferRef bytes, Done done) {
+void UcxEngine::Send(const PeerId& peer, MessageKind kind, std::string header, ConstBufferRef bytes, Done done) {
   const auto send = [impl = impl_.get(), peer, kind, header = std::move(header), bytes = std::move(bytes), done] {
     impl->Send(peer, kind, header, bytes, done);
   };

@@ -30,9 +30,9 @@ class UcxEngine::Impl {
   void PostAndWait(std::function<void()> command);
 
   // On the progress thread:
-  void SetHandler(UcxKind kind, Handler handler) { handlers_[static_cast<size_t>(kind)] = std::move(handler); }
+  void SetHandler(MessageKind kind, Handler handler) { handlers_[static_cast<size_t>(kind)] = std::move(handler); }
   void Connect(const PeerId& id, Done on_death);
-  void Send(const PeerId& id, UcxKind kind, const std::string& header, ConstBufferRef bytes, Done done);
+  void Send(const PeerId& id, MessageKind kind, const std::string& header, ConstBufferRef bytes, Done done);
   // `closed` fires when UCX holds nothing of the peer.
   void Close(const PeerId& id, const EventSource& closed);
   std::string Transport(const PeerId& id) const;
@@ -45,8 +45,8 @@ class UcxEngine::Impl {
   // Something that UCX works on. Deleted by Complete.
   struct Op {
     Impl* engine = nullptr;
-    std::shared_ptr<Peer> peer;  // null: a receive from a peer without a connection
-    std::string header;          // with its prefix; read by UCX until the end
+    std::shared_ptr<Peer> peer;
+    std::string header;  // with its prefix; read by UCX until the end
     std::vector<BufferRef> buffers;
     std::vector<ucp_dt_iov_t> pieces;
     Done done;
@@ -60,6 +60,7 @@ class UcxEngine::Impl {
     absl::Time hello_by;
     bool close_started = false;
     ucs_status_ptr_t close_request = nullptr;
+    absl::Time give_up_at;  // set with close_started
   };
 
   // Another process, from its first connection until UCX gave back all that it held of it.
@@ -74,16 +75,18 @@ class UcxEngine::Impl {
     bool dying = false;
     bool farewell = false;  // the goodbye is under way
     absl::Time farewell_until, give_up_at;
-    std::vector<EventSource> closed;
+    std::vector<std::shared_ptr<void>> closed;  // let go when UCX holds nothing of the peer
   };
 
   void Loop();
   void RunCommands();
   void Sleep();
   absl::StatusOr<std::shared_ptr<Peer>> Reach(const PeerId& id);
-  void SendTo(const std::shared_ptr<Peer>& peer, UcxKind kind, const std::string& header, ConstBufferRef bytes,
+  // Null when there is no connection.
+  std::shared_ptr<Peer> FindPeer(uint64_t incarnation) const;
+  void SendTo(const std::shared_ptr<Peer>& peer, MessageKind kind, const std::string& header, ConstBufferRef bytes,
               Done done);
-  void Receive(void* descriptor, uint64_t from, std::vector<BufferRef> into, Done done);
+  void Receive(void* descriptor, const std::shared_ptr<Peer>& from, std::vector<BufferRef> into, Done done);
   void Discard(void* descriptor);
   void Started(Op* op, ucs_status_ptr_t request);
   void Complete(Op* op, ucs_status_t status);
@@ -94,7 +97,7 @@ class UcxEngine::Impl {
   // True when UCX has closed the connection; begins with that at the first call.
   bool Close(Line& line);
   void HandleConnection(ucp_conn_request_h request);
-  void HandleOwn(UcxKind kind, const PeerId& from, ucp_ep_h over);
+  void HandleOwn(MessageKind kind, const PeerId& from, ucp_ep_h over);
   void HandleHello(const PeerId& from, ucp_ep_h over);
   void Answered(Peer& peer);
   // Ends the connections whose peers should have answered, or said hello, by now.
@@ -110,14 +113,14 @@ class UcxEngine::Impl {
   std::unique_ptr<UcxContext> context_;
   const PeerId self_;
   const std::shared_ptr<CommandQueue> commands_ = std::make_shared<CommandQueue>();  // payloads may outlive the engine
-  std::array<Handler, kUcxKinds> handlers_;
+  std::array<Handler, kMessageKinds> handlers_;
   absl::flat_hash_map<uint64_t, std::shared_ptr<Peer>> peers_;  // alive, by incarnation
   std::vector<std::shared_ptr<Peer>> dying_;
   absl::flat_hash_map<ucp_ep_h, std::unique_ptr<Line>> strangers_;  // connections without a hello
   std::vector<std::unique_ptr<Line>> closing_;                      // connections that never had one
   std::vector<std::shared_ptr<Peer>> abandoned_;                    // left open by UCX, which may still name them
+  std::vector<std::unique_ptr<Line>> abandoned_lines_;              // the same
   std::unordered_set<void*> descriptors_;                           // rendezvous offers neither accepted nor discarded
-  std::unordered_set<Op*> unbound_ops_;                             // receives from peers without a connection
   int unanswered_ = 0;                                              // connections that wait for their first message
   bool stopping_ = false;
   std::thread thread_;

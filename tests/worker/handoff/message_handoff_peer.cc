@@ -1,4 +1,5 @@
-// The other process of ucx_handoff_process_test: ucx_handoff_peer MODE TRANSPORTS TOKENS [DECODE LEASE_INC LEASE].
+// The other process of message_handoff_process_test: message_handoff_peer MODE TRANSPORT TOKENS [DECODE LEASE_INC
+// LEASE].
 //   decode  a store with one lease of TOKENS; prints "<peer id> <lease incarnation> <lease number>"; never answers
 //   send    pushes the whole of layer 0 to DECODE
 #include <unistd.h>
@@ -7,11 +8,11 @@
 #include <string>
 
 #include "server/base/clock.h"
-#include "server/base/random.h"
 #include "tests/testing/fake_device.h"
 #include "tests/worker/link/host_buffer.h"
+#include "tests/worker/link/message_engines.h"
 #include "tests/worker/link/peer_process.h"
-#include "worker/handoff/ucx_handoff.h"
+#include "worker/handoff/message_handoff.h"
 #include "worker/link/ucx_environment.h"
 
 namespace runahead::testing {
@@ -24,21 +25,21 @@ void Say(const std::string& line) {
   std::fflush(stdout);
 }
 
-int Decode(UcxEngine& engine, int64_t tokens) {
+int Decode(MessageEngine& engine, int64_t tokens) {
   FakeDevice device;
   auto store =
       *KvStore::Create({2, kRowBytes, tokens + kKvBlockTokens, engine.self().incarnation}, device, RealClock());
   HandoffFaults faults;
   faults.HoldVerdicts();
   SliceReceiver slices(*store, {DType::kF32, {}, &faults});
-  UcxHandoffReceiver receiver(engine, slices);
+  MessageHandoffReceiver receiver(engine, slices);
   const LeaseId lease = *store->Reserve(tokens, tokens);
   Say(ToArgument(engine.self()) + " " + std::to_string(lease.incarnation) + " " + std::to_string(lease.number));
   for (;;) pause();
 }
 
-int Send(UcxEngine& engine, int64_t tokens, char** argv) {
-  RetryingSender sender(MakeUcxSliceTransport(engine));
+int Send(MessageEngine& engine, int64_t tokens, char** argv) {
+  RetryingSender sender(MakeMessageSliceTransport(engine));
   const LeaseId lease{std::stoull(argv[5]), std::stoull(argv[6])};
   const Event pushed =
       sender.Push(FromArgument(argv[4]), {lease, 0, 0, tokens}, Pattern(tokens * kRowBytes, 1), Event());
@@ -51,7 +52,7 @@ int Send(UcxEngine& engine, int64_t tokens, char** argv) {
 
 int main(int, char** argv) {
   runahead::EnsureUcxEnvironment(argv);
-  auto engine = *runahead::UcxEngine::Start({runahead::RandomBits64(), argv[2]});
+  const auto engine = runahead::testing::NewEngine(argv[2]);
   const int64_t tokens = std::stoll(argv[3]);
   return std::string(argv[1]) == "decode" ? runahead::testing::Decode(*engine, tokens)
                                           : runahead::testing::Send(*engine, tokens, argv);

@@ -8,42 +8,46 @@
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "server/base/clock.h"
-#include "server/base/random.h"
 #include "tests/testing/fake_device.h"
 #include "tests/worker/link/host_buffer.h"
+#include "tests/worker/link/message_engines.h"
 #include "tests/worker/link/peer_process.h"
 #include "tests/worker/link/ucx_test_main.h"
-#include "worker/handoff/ucx_handoff.h"
+#include "worker/handoff/message_handoff.h"
 
 namespace runahead {
 namespace {
 
+using ::runahead::testing::EveryTransport;
 using ::runahead::testing::FakeDevice;
 using ::runahead::testing::FromArgument;
+using ::runahead::testing::NewEngine;
+using ::runahead::testing::OverEveryTransport;
 using ::runahead::testing::Pattern;
 using ::runahead::testing::PeerProcess;
 using ::runahead::testing::ToArgument;
+using ::runahead::testing::TransportName;
 
 constexpr int64_t kTokens = 16384;
-constexpr int64_t kRowBytes = 4096;  // as in ucx_handoff_peer
+constexpr int64_t kRowBytes = 4096;  // as in message_handoff_peer
 
-class UcxHandoffProcess : public ::testing::TestWithParam<std::string> {
+class MessageHandoffProcess : public OverEveryTransport {
  protected:
   // The contract's bound on noticing a killed peer.
   static absl::StatusCode Soon(const Event& event) { return event.Wait(absl::Seconds(1)).code(); }
   static std::unique_ptr<PeerProcess> Peer(std::vector<std::string> arguments) {
-    return std::make_unique<PeerProcess>("worker_handoff_ucx_handoff_peer", std::move(arguments));
+    return std::make_unique<PeerProcess>("worker_handoff_message_handoff_peer", std::move(arguments));
   }
-  std::unique_ptr<UcxEngine> engine_ = *UcxEngine::Start({RandomBits64(), GetParam()});
+  std::unique_ptr<MessageEngine> engine_ = NewEngine(GetParam());
 };
 
-TEST_P(UcxHandoffProcess, AKilledDecodeWorkerMakesEveryPushUnavailable) {
+TEST_P(MessageHandoffProcess, AKilledDecodeWorkerMakesEveryPushUnavailable) {
   auto decode = Peer({"decode", GetParam(), std::to_string(kTokens)});
   std::istringstream line(decode->ReadLine());
   std::string id;
   LeaseId lease;
   line >> id >> lease.incarnation >> lease.number;
-  RetryingSender sender(MakeUcxSliceTransport(*engine_));
+  RetryingSender sender(MakeMessageSliceTransport(*engine_));
   const BufferRef rows = Pattern(kTokens * kRowBytes, 1);
   std::vector<Event> pushed;
   for (int32_t layer = 0; layer < 2; ++layer) {
@@ -59,11 +63,11 @@ TEST_P(UcxHandoffProcess, AKilledDecodeWorkerMakesEveryPushUnavailable) {
   for (const Event& event : pushed) EXPECT_EQ(Soon(event), absl::StatusCode::kUnavailable);
 }
 
-TEST_P(UcxHandoffProcess, ASenderKilledInMidTransferUnpinsTheLease) {
+TEST_P(MessageHandoffProcess, ASenderKilledInMidTransferUnpinsTheLease) {
   FakeDevice device;
   auto store = *KvStore::Create({2, kRowBytes, kTokens, engine_->self().incarnation}, device, RealClock());
   SliceReceiver slices(*store, {});
-  UcxHandoffReceiver receiver(*engine_, slices);
+  MessageHandoffReceiver receiver(*engine_, slices);
   const LeaseId lease = *store->Reserve(kTokens, kTokens);
   const volatile std::byte* first = store->BeginWrite(lease, 0, 0, 1)->destination()[0].data();
   const std::byte before = *first;
@@ -80,8 +84,7 @@ TEST_P(UcxHandoffProcess, ASenderKilledInMidTransferUnpinsTheLease) {
   EXPECT_EQ(store->stats().used_bytes, 0);
 }
 
-INSTANTIATE_TEST_SUITE_P(Transports, UcxHandoffProcess, ::testing::Values("", "tcp"),
-                         [](const auto& info) { return info.param.empty() ? std::string("best") : info.param; });
+INSTANTIATE_TEST_SUITE_P(Engines, MessageHandoffProcess, EveryTransport(), TransportName);
 
 }  // namespace
 }  // namespace runahead

@@ -4,8 +4,8 @@
 
 #include "absl/container/flat_hash_map.h"
 #include "kernels/base/mutex.h"
-#include "worker/handoff/ucx_handoff.h"
-#include "worker/handoff/ucx_slice_wire.h"
+#include "worker/handoff/message_handoff.h"
+#include "worker/handoff/message_slice_wire.h"
 
 namespace runahead {
 namespace {
@@ -13,7 +13,7 @@ namespace {
 // What engine callbacks share with the transport; outlives it while they are under way.
 class SlicesUnderWay : public std::enable_shared_from_this<SlicesUnderWay> {
  public:
-  explicit SlicesUnderWay(UcxEngine& engine) : engine_(engine) {}
+  explicit SlicesUnderWay(MessageEngine& engine) : engine_(engine) {}
 
   void Send(const PeerId& to, const SliceHeader& header, ConstBufferRef bytes, SliceTransport::Done done)
       RUNAHEAD_EXCLUDES(mu_) {
@@ -27,11 +27,11 @@ class SlicesUnderWay : public std::enable_shared_from_this<SlicesUnderWay> {
         engine_.Connect(to, [self = shared_from_this(), to](const absl::Status& why) { self->OnDeath(to, why); });
       }
     }
-    engine_.Send(to, UcxKind::kSlice, PackSlice(request, header, engine_.self().address), std::move(bytes),
+    engine_.Send(to, MessageKind::kSlice, PackSlice(request, header, engine_.self().address), std::move(bytes),
                  [self = shared_from_this(), request](const absl::Status& status) { self->OnSent(request, status); });
   }
 
-  void OnVerdict(const UcxMessage& message) RUNAHEAD_EXCLUDES(mu_) {
+  void OnVerdict(const Message& message) RUNAHEAD_EXCLUDES(mu_) {
     VerdictWire wire;
     if (message.header.size() != sizeof(wire)) return;
     std::memcpy(&wire, message.header.data(), sizeof(wire));
@@ -107,18 +107,19 @@ class SlicesUnderWay : public std::enable_shared_from_this<SlicesUnderWay> {
     for (Request& request : ended) request.done(*std::move(request.result));
   }
 
-  UcxEngine& engine_;
+  MessageEngine& engine_;
   Mutex mu_;
   uint64_t next_ RUNAHEAD_GUARDED_BY(mu_) = 1;
   absl::flat_hash_map<uint64_t, Request> requests_ RUNAHEAD_GUARDED_BY(mu_);
   absl::flat_hash_map<uint64_t, PeerId> connected_ RUNAHEAD_GUARDED_BY(mu_);  // by incarnation
 };
 
-class UcxSliceTransport final : public SliceTransport {
+class MessageSliceTransport final : public SliceTransport {
  public:
-  explicit UcxSliceTransport(UcxEngine& engine) : engine_(engine), slices_(std::make_shared<SlicesUnderWay>(engine)) {
-    engine_.SetHandler(UcxKind::kVerdict,
-                       [slices = slices_](const UcxMessage& message) { slices->OnVerdict(message); });
+  explicit MessageSliceTransport(MessageEngine& engine)
+      : engine_(engine), slices_(std::make_shared<SlicesUnderWay>(engine)) {
+    engine_.SetHandler(MessageKind::kVerdict,
+                       [slices = slices_](const Message& message) { slices->OnVerdict(message); });
   }
 
   void Send(const PeerId& to, const SliceHeader& header, ConstBufferRef bytes, Done done) override {
@@ -126,18 +127,18 @@ class UcxSliceTransport final : public SliceTransport {
   }
   void Stop() override {
     slices_->Stop();
-    engine_.SetHandler(UcxKind::kVerdict, nullptr);
+    engine_.SetHandler(MessageKind::kVerdict, nullptr);
   }
 
  private:
-  UcxEngine& engine_;
+  MessageEngine& engine_;
   const std::shared_ptr<SlicesUnderWay> slices_;
 };
 
 }  // namespace
 
-std::shared_ptr<SliceTransport> MakeUcxSliceTransport(UcxEngine& engine) {
-  return std::make_shared<UcxSliceTransport>(engine);
+std::shared_ptr<SliceTransport> MakeMessageSliceTransport(MessageEngine& engine) {
+  return std::make_shared<MessageSliceTransport>(engine);
 }
 
 }  // namespace runahead

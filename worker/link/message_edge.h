@@ -1,4 +1,4 @@
-// Edges over UCX: the edge core with the engine's messages as its wire.
+// Edges between processes: the edge core with an engine's messages as its wire.
 #pragma once
 
 #include <deque>
@@ -10,15 +10,15 @@
 #include "kernels/base/mutex.h"
 #include "worker/link/edge.h"
 #include "worker/link/edge_core.h"
-#include "worker/link/ucx_engine.h"
+#include "worker/link/message_engine.h"
 
 namespace runahead {
 
 // Thread-safe. The engine outlives the factory; edges may outlive both (they are dead then). One factory per engine.
-class UcxEdgeFactory final : public EdgeFactory {
+class MessageEdgeFactory final : public EdgeFactory {
  public:
-  explicit UcxEdgeFactory(UcxEngine& engine);
-  ~UcxEdgeFactory() override;  // closes all edges
+  explicit MessageEdgeFactory(MessageEngine& engine);
+  ~MessageEdgeFactory() override;  // closes all edges
 
   PeerId self() const override;
   absl::StatusOr<std::shared_ptr<Edge>> Open(const PeerId& peer) override;
@@ -29,7 +29,7 @@ class UcxEdgeFactory final : public EdgeFactory {
 
  private:
   class State;
-  UcxEngine& engine_;
+  MessageEngine& engine_;
   const std::shared_ptr<State> state_;
 };
 

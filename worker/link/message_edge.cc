@@ -1,4 +1,4 @@
-#include "worker/link/ucx_edge.h"
+#include "worker/link/message_edge.h"
 
 #include <cstring>
 #include <utility>
@@ -40,33 +40,33 @@ bool Unpack(std::string_view bytes, T& header) {
 constexpr size_t kStashedMessages = 4096;
 constexpr size_t kStashedPeers = 64;
 
-class UcxFrame final : public ArrivedFrame {
+class MessageFrame final : public ArrivedFrame {
  public:
-  explicit UcxFrame(std::shared_ptr<UcxPayload> payload) : payload_(std::move(payload)) {}
+  explicit MessageFrame(std::shared_ptr<MessagePayload> payload) : payload_(std::move(payload)) {}
   size_t size() const override { return payload_->size(); }
   void Accept(BufferRef into, std::function<void(absl::Status)> done) override {
     payload_->Accept({std::move(into)}, std::move(done));
   }
 
  private:
-  const std::shared_ptr<UcxPayload> payload_;
+  const std::shared_ptr<MessagePayload> payload_;
 };
 
 }  // namespace
 
 // What engine callbacks share with the factory; outlives it while callbacks are under way.
-class UcxEdgeFactory::State : public std::enable_shared_from_this<UcxEdgeFactory::State> {
+class MessageEdgeFactory::State : public std::enable_shared_from_this<MessageEdgeFactory::State> {
  public:
-  explicit State(UcxEngine& engine) : engine_(&engine) {}
+  explicit State(MessageEngine& engine) : engine_(&engine) {}
 
   absl::StatusOr<std::shared_ptr<Edge>> Open(const PeerId& peer) RUNAHEAD_EXCLUDES(mu_);
-  void OnFrame(const UcxMessage& message);
-  void OnControl(const UcxMessage& message);
+  void OnFrame(const Message& message);
+  void OnControl(const Message& message);
   // The edge to `peer` is dead, and stays so.
   void Bury(const PeerId& peer, const absl::Status& why) RUNAHEAD_EXCLUDES(mu_);
   // Kills all edges; nothing calls the engine afterwards. Returns their peers.
   std::vector<PeerId> Stop() RUNAHEAD_EXCLUDES(mu_);
-  void Send(const PeerId& peer, UcxKind kind, std::string header, ConstBufferRef bytes, UcxEngine::Done done)
+  void Send(const PeerId& peer, MessageKind kind, std::string header, ConstBufferRef bytes, MessageEngine::Done done)
       RUNAHEAD_EXCLUDES(mu_);
   size_t live_jobs(const PeerId& peer) const RUNAHEAD_EXCLUDES(mu_);
 
@@ -81,20 +81,20 @@ class UcxEdgeFactory::State : public std::enable_shared_from_this<UcxEdgeFactory
 
   void Deliver(uint64_t from, Delivery delivery) RUNAHEAD_EXCLUDES(mu_);
 
-  UcxEngine* const engine_;
+  MessageEngine* const engine_;
   mutable Mutex mu_;
   bool stopped_ RUNAHEAD_GUARDED_BY(mu_) = false;
   absl::flat_hash_map<uint64_t, Side> sides_ RUNAHEAD_GUARDED_BY(mu_);  // by incarnation
   std::deque<uint64_t> unopened_ RUNAHEAD_GUARDED_BY(mu_);
 };
 
-class UcxEdgeFactory::State::Wire final : public EdgeWire {
+class MessageEdgeFactory::State::Wire final : public EdgeWire {
  public:
   Wire(std::weak_ptr<State> state, PeerId peer) : state_(std::move(state)), peer_(std::move(peer)) {}
   void SendFrame(const FrameId& id, ConstBufferRef bytes, std::function<void(absl::Status)> done) override {
     const auto state = state_.lock();
     if (state == nullptr) return done(absl::UnavailableError("the link has stopped"));
-    state->Send(peer_, UcxKind::kEdgeFrame, Pack(FrameHeader{id.job, id.layer, id.piece}), std::move(bytes),
+    state->Send(peer_, MessageKind::kEdgeFrame, Pack(FrameHeader{id.job, id.layer, id.piece}), std::move(bytes),
                 std::move(done));
   }
   void SendControl(const EdgeControl& control) override {
@@ -103,7 +103,7 @@ class UcxEdgeFactory::State::Wire final : public EdgeWire {
     const ControlHeader header{control.job, control.frames, static_cast<uint16_t>(control.status),
                                static_cast<uint16_t>(control.kind)};
     // When it fails the connection is dead, which the core hears of by itself.
-    state->Send(peer_, UcxKind::kEdgeControl, Pack(header), ConstBufferRef(), [](const absl::Status&) {});
+    state->Send(peer_, MessageKind::kEdgeControl, Pack(header), ConstBufferRef(), [](const absl::Status&) {});
   }
 
  private:
@@ -111,7 +111,7 @@ class UcxEdgeFactory::State::Wire final : public EdgeWire {
   const PeerId peer_;
 };
 
-absl::StatusOr<std::shared_ptr<Edge>> UcxEdgeFactory::State::Open(const PeerId& peer) {
+absl::StatusOr<std::shared_ptr<Edge>> MessageEdgeFactory::State::Open(const PeerId& peer) {
   std::shared_ptr<EdgeCore> core;
   std::deque<Delivery> stash;
   {
@@ -136,7 +136,7 @@ absl::StatusOr<std::shared_ptr<Edge>> UcxEdgeFactory::State::Open(const PeerId& 
   return core;
 }
 
-void UcxEdgeFactory::State::Deliver(uint64_t from, Delivery delivery) {
+void MessageEdgeFactory::State::Deliver(uint64_t from, Delivery delivery) {
   std::shared_ptr<EdgeCore> core;
   Side evicted;  // destroyed without the lock
   {
@@ -163,15 +163,16 @@ void UcxEdgeFactory::State::Deliver(uint64_t from, Delivery delivery) {
   delivery(*core);
 }
 
-void UcxEdgeFactory::State::OnFrame(const UcxMessage& message) {
+void MessageEdgeFactory::State::OnFrame(const Message& message) {
   FrameHeader header;
   if (!Unpack(message.header, header)) return;
-  Deliver(message.from,
-          [id = FrameId{header.job, header.layer, header.piece}, frame = std::make_shared<UcxFrame>(message.payload)](
-              EdgeCore& core) mutable { core.OnFrame(id, std::move(frame)); });
+  Deliver(message.from, [id = FrameId{header.job, header.layer, header.piece},
+                         frame = std::make_shared<MessageFrame>(message.payload)](EdgeCore& core) mutable {
+    core.OnFrame(id, std::move(frame));
+  });
 }
 
-void UcxEdgeFactory::State::OnControl(const UcxMessage& message) {
+void MessageEdgeFactory::State::OnControl(const Message& message) {
   ControlHeader header;
   if (!Unpack(message.header, header)) return;
   const EdgeControl control{static_cast<EdgeControl::Kind>(header.kind), header.job, header.frames,
@@ -179,7 +180,7 @@ void UcxEdgeFactory::State::OnControl(const UcxMessage& message) {
   Deliver(message.from, [control](EdgeCore& core) { core.OnControl(control); });
 }
 
-void UcxEdgeFactory::State::Bury(const PeerId& peer, const absl::Status& why) {
+void MessageEdgeFactory::State::Bury(const PeerId& peer, const absl::Status& why) {
   std::shared_ptr<EdgeCore> core;
   {
     MutexLock lock(mu_);
@@ -189,7 +190,7 @@ void UcxEdgeFactory::State::Bury(const PeerId& peer, const absl::Status& why) {
   if (core != nullptr) core->Die(absl::UnavailableError(why.message()));
 }
 
-std::vector<PeerId> UcxEdgeFactory::State::Stop() {
+std::vector<PeerId> MessageEdgeFactory::State::Stop() {
   std::vector<PeerId> peers;
   absl::flat_hash_map<uint64_t, Side> sides;
   {
@@ -205,8 +206,8 @@ std::vector<PeerId> UcxEdgeFactory::State::Stop() {
   return peers;
 }
 
-void UcxEdgeFactory::State::Send(const PeerId& peer, UcxKind kind, std::string header, ConstBufferRef bytes,
-                                 UcxEngine::Done done) {
+void MessageEdgeFactory::State::Send(const PeerId& peer, MessageKind kind, std::string header, ConstBufferRef bytes,
+                                     MessageEngine::Done done) {
   {
     MutexLock lock(mu_);  // held while the command is handed over, so that none follows Stop
     const auto side = sides_.find(peer.incarnation);
@@ -217,37 +218,39 @@ void UcxEdgeFactory::State::Send(const PeerId& peer, UcxKind kind, std::string h
   done(absl::UnavailableError("the edge is dead"));
 }
 
-size_t UcxEdgeFactory::State::live_jobs(const PeerId& peer) const {
+size_t MessageEdgeFactory::State::live_jobs(const PeerId& peer) const {
   MutexLock lock(mu_);
   const auto found = sides_.find(peer.incarnation);
   return found == sides_.end() || found->second.core == nullptr ? 0 : found->second.core->live_jobs();
 }
 
-UcxEdgeFactory::UcxEdgeFactory(UcxEngine& engine) : engine_(engine), state_(std::make_shared<State>(engine)) {
-  engine_.SetHandler(UcxKind::kEdgeFrame, [state = state_](const UcxMessage& message) { state->OnFrame(message); });
-  engine_.SetHandler(UcxKind::kEdgeControl, [state = state_](const UcxMessage& message) { state->OnControl(message); });
+MessageEdgeFactory::MessageEdgeFactory(MessageEngine& engine)
+    : engine_(engine), state_(std::make_shared<State>(engine)) {
+  engine_.SetHandler(MessageKind::kEdgeFrame, [state = state_](const Message& message) { state->OnFrame(message); });
+  engine_.SetHandler(MessageKind::kEdgeControl,
+                     [state = state_](const Message& message) { state->OnControl(message); });
 }
 
-UcxEdgeFactory::~UcxEdgeFactory() {
-  engine_.SetHandler(UcxKind::kEdgeFrame, nullptr);
-  engine_.SetHandler(UcxKind::kEdgeControl, nullptr);
+MessageEdgeFactory::~MessageEdgeFactory() {
+  engine_.SetHandler(MessageKind::kEdgeFrame, nullptr);
+  engine_.SetHandler(MessageKind::kEdgeControl, nullptr);
   for (const PeerId& peer : state_->Stop()) engine_.Close(peer);
 }
 
-PeerId UcxEdgeFactory::self() const {
+PeerId MessageEdgeFactory::self() const {
   return engine_.self();
 }
 
-absl::StatusOr<std::shared_ptr<Edge>> UcxEdgeFactory::Open(const PeerId& peer) {
+absl::StatusOr<std::shared_ptr<Edge>> MessageEdgeFactory::Open(const PeerId& peer) {
   return state_->Open(peer);
 }
 
-void UcxEdgeFactory::Close(const PeerId& peer) {
+void MessageEdgeFactory::Close(const PeerId& peer) {
   state_->Bury(peer, absl::UnavailableError("the edge was closed here"));
   engine_.Close(peer);
 }
 
-size_t UcxEdgeFactory::live_jobs(const PeerId& peer) const {
+size_t MessageEdgeFactory::live_jobs(const PeerId& peer) const {
   return state_->live_jobs(peer);
 }
 

@@ -3,18 +3,18 @@
 
 #include "absl/container/flat_hash_map.h"
 #include "kernels/base/mutex.h"
+#include "worker/handoff/message_handoff.h"
+#include "worker/handoff/message_slice_wire.h"
 #include "worker/handoff/task_thread.h"
-#include "worker/handoff/ucx_handoff.h"
-#include "worker/handoff/ucx_slice_wire.h"
 
 namespace runahead {
 
 // What engine callbacks share with the receiver. Arrives on the progress thread, finishes on the hashing thread.
-class UcxHandoffReceiver::State : public std::enable_shared_from_this<UcxHandoffReceiver::State> {
+class MessageHandoffReceiver::State : public std::enable_shared_from_this<MessageHandoffReceiver::State> {
  public:
-  State(UcxEngine& engine, SliceReceiver& receiver) : engine_(engine), receiver_(receiver) {}
+  State(MessageEngine& engine, SliceReceiver& receiver) : engine_(engine), receiver_(receiver) {}
 
-  void OnSlice(const UcxMessage& message) RUNAHEAD_EXCLUDES(mu_) {
+  void OnSlice(const Message& message) RUNAHEAD_EXCLUDES(mu_) {
     std::optional<ReceivedSlice> received = UnpackSlice(message.header);
     if (!received.has_value()) return;  // discarded with the message
     const PeerId sender{received->sender_address, message.from};
@@ -47,7 +47,7 @@ class UcxHandoffReceiver::State : public std::enable_shared_from_this<UcxHandoff
     PeerId sender;
     uint64_t request = 0;
     SliceHeader header;
-    std::shared_ptr<UcxPayload> payload;
+    std::shared_ptr<MessagePayload> payload;
   };
 
   // So that the sender's death ends its transfers.
@@ -105,7 +105,7 @@ class UcxHandoffReceiver::State : public std::enable_shared_from_this<UcxHandoff
   void Answer(const Arrival& arrival, SliceVerdict verdict) RUNAHEAD_EXCLUDES(mu_) {
     const VerdictWire wire{arrival.request, static_cast<uint64_t>(verdict)};
     auto answer = [engine = &engine_, sender = arrival.sender, wire] {
-      engine->Send(sender, UcxKind::kVerdict, std::string(reinterpret_cast<const char*>(&wire), sizeof(wire)),
+      engine->Send(sender, MessageKind::kVerdict, std::string(reinterpret_cast<const char*>(&wire), sizeof(wire)),
                    ConstBufferRef(), [](const absl::Status&) {});
     };
     {
@@ -116,7 +116,7 @@ class UcxHandoffReceiver::State : public std::enable_shared_from_this<UcxHandoff
     receiver_.faults()->Answer(std::move(answer));
   }
 
-  UcxEngine& engine_;
+  MessageEngine& engine_;
   SliceReceiver& receiver_;
   Mutex mu_;
   CondVar ended_;
@@ -127,13 +127,13 @@ class UcxHandoffReceiver::State : public std::enable_shared_from_this<UcxHandoff
   std::unique_ptr<TaskThread> hashing_ RUNAHEAD_GUARDED_BY(mu_) = std::make_unique<TaskThread>();
 };
 
-UcxHandoffReceiver::UcxHandoffReceiver(UcxEngine& engine, SliceReceiver& receiver)
+MessageHandoffReceiver::MessageHandoffReceiver(MessageEngine& engine, SliceReceiver& receiver)
     : engine_(engine), state_(std::make_shared<State>(engine, receiver)) {
-  engine_.SetHandler(UcxKind::kSlice, [state = state_](const UcxMessage& message) { state->OnSlice(message); });
+  engine_.SetHandler(MessageKind::kSlice, [state = state_](const Message& message) { state->OnSlice(message); });
 }
 
-UcxHandoffReceiver::~UcxHandoffReceiver() {
-  engine_.SetHandler(UcxKind::kSlice, nullptr);
+MessageHandoffReceiver::~MessageHandoffReceiver() {
+  engine_.SetHandler(MessageKind::kSlice, nullptr);
   state_->Stop();
 }
 

@@ -4,45 +4,43 @@
 
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
-#include "server/base/random.h"
 #include "tests/worker/link/host_buffer.h"
+#include "tests/worker/link/message_engines.h"
 #include "tests/worker/link/peer_process.h"
 #include "tests/worker/link/ucx_test_main.h"
-#include "worker/link/ucx_edge.h"
+#include "worker/link/message_edge.h"
 
 namespace runahead {
 namespace {
 
 using ::runahead::testing::Bytes;
+using ::runahead::testing::EveryTransport;
 using ::runahead::testing::FromArgument;
+using ::runahead::testing::NewEngine;
+using ::runahead::testing::OverEveryTransport;
 using ::runahead::testing::Pattern;
 using ::runahead::testing::PeerProcess;
 using ::runahead::testing::Room;
 using ::runahead::testing::ToArgument;
+using ::runahead::testing::TransportName;
 
 constexpr size_t kBig = size_t{128} << 20;
 
-class UcxProcess : public ::testing::TestWithParam<std::string> {
+class MessageProcess : public OverEveryTransport {
  protected:
-  UcxProcess() {
-    auto engine = UcxEngine::Start({RandomBits64(), GetParam()});
-    RUNAHEAD_CHECK(engine.ok());
-    engine_ = *std::move(engine);
-    factory_ = std::make_unique<UcxEdgeFactory>(*engine_);
-  }
   std::unique_ptr<PeerProcess> Peer(const std::string& mode, size_t bytes) {
     return std::make_unique<PeerProcess>(
-        "worker_link_ucx_peer",
+        "worker_link_message_peer",
         std::vector<std::string>{GetParam(), mode, std::to_string(bytes), ToArgument(factory_->self())});
   }
   // The contract's bound on noticing a killed peer.
   static absl::StatusCode Soon(const Event& event) { return event.Wait(absl::Seconds(1)).code(); }
 
-  std::unique_ptr<UcxEngine> engine_;
-  std::unique_ptr<UcxEdgeFactory> factory_;
+  const std::unique_ptr<MessageEngine> engine_ = NewEngine(GetParam());
+  std::unique_ptr<MessageEdgeFactory> factory_ = std::make_unique<MessageEdgeFactory>(*engine_);
 };
 
-TEST_P(UcxProcess, FramesTravelAndARestartIsAnotherPeer) {
+TEST_P(MessageProcess, FramesTravelAndARestartIsAnotherPeer) {
   auto peer = Peer("send", 1 << 20);
   const PeerId first = FromArgument(peer->ReadLine());
   const auto edge = *factory_->Open(first);
@@ -63,7 +61,7 @@ TEST_P(UcxProcess, FramesTravelAndARestartIsAnotherPeer) {
   EXPECT_EQ(factory_->Open(first).status().code(), absl::StatusCode::kUnavailable);
 }
 
-TEST_P(UcxProcess, AReceiverKilledInMidTransferFailsEverySendAndFreesTheBytes) {
+TEST_P(MessageProcess, AReceiverKilledInMidTransferFailsEverySendAndFreesTheBytes) {
   auto peer = Peer("receive", kBig);
   const auto edge = *factory_->Open(FromArgument(peer->ReadLine()));
   BufferRef bytes = Pattern(kBig, 1);
@@ -82,11 +80,12 @@ TEST_P(UcxProcess, AReceiverKilledInMidTransferFailsEverySendAndFreesTheBytes) {
   EXPECT_NE(Soon(small), absl::StatusCode::kDeadlineExceeded);  // eager: it may have left long before
   factory_->Close(FromArgument("1:00"));                        // nobody: returns at once
   EXPECT_EQ(edge->Health().code(), absl::StatusCode::kUnavailable);
-  engine_->SetHandler(UcxKind::kSlice, nullptr);  // a turn of the progress thread: the event's own reference is gone
+  engine_->SetHandler(MessageKind::kSlice,
+                      nullptr);  // a turn of the progress thread: the event's own reference is gone
   EXPECT_TRUE(held.expired());
 }
 
-TEST_P(UcxProcess, ASenderKilledInMidTransferFailsEveryReceive) {
+TEST_P(MessageProcess, ASenderKilledInMidTransferFailsEveryReceive) {
   auto peer = Peer("send", kBig);
   const auto edge = *factory_->Open(FromArgument(peer->ReadLine()));
   const BufferRef into = Room(kBig);
@@ -101,26 +100,24 @@ TEST_P(UcxProcess, ASenderKilledInMidTransferFailsEveryReceive) {
   EXPECT_EQ(Soon(edge->Finish(1)), absl::StatusCode::kUnavailable);
 }
 
-TEST_P(UcxProcess, OthersAreStillHeardWhenASenderIsKilledInMidMessage) {
-  auto bystander = UcxEngine::Start({RandomBits64(), GetParam()});
-  ASSERT_TRUE(bystander.ok());
+TEST_P(MessageProcess, OthersAreStillHeardWhenASenderIsKilledInMidMessage) {
+  const auto bystander = NewEngine(GetParam());
   for (int round = 0; round < 20; ++round) {
     EventSource sprayed, from_bystander;
-    engine_->SetHandler(UcxKind::kVerdict, [&](const UcxMessage& message) {
-      (message.from == (*bystander)->self().incarnation ? from_bystander : sprayed).Fire(absl::OkStatus());
+    engine_->SetHandler(MessageKind::kVerdict, [&](const Message& message) {
+      (message.from == bystander->self().incarnation ? from_bystander : sprayed).Fire(absl::OkStatus());
     });
     auto sprayer = Peer("spray", 0);
     sprayer->ReadLine();
     ASSERT_TRUE(sprayed.event().Wait(absl::Seconds(60)).ok());
     sprayer->Kill();
-    (*bystander)->Send(engine_->self(), UcxKind::kVerdict, "", ConstBufferRef(), [](const absl::Status&) {});
+    bystander->Send(engine_->self(), MessageKind::kVerdict, "", ConstBufferRef(), [](const absl::Status&) {});
     ASSERT_EQ(Soon(from_bystander.event()), absl::StatusCode::kOk) << "round " << round;
-    engine_->SetHandler(UcxKind::kVerdict, nullptr);
+    engine_->SetHandler(MessageKind::kVerdict, nullptr);
   }
 }
 
-INSTANTIATE_TEST_SUITE_P(Transports, UcxProcess, ::testing::Values("", "tcp"),
-                         [](const auto& info) { return info.param.empty() ? std::string("best") : info.param; });
+INSTANTIATE_TEST_SUITE_P(Engines, MessageProcess, EveryTransport(), TransportName);
 
 }  // namespace
 }  // namespace runahead

@@ -1,31 +1,36 @@
-#include "worker/handoff/ucx_handoff.h"
+#include "worker/handoff/message_handoff.h"
 
-#include "server/base/random.h"
 #include "tests/worker/handoff/handoff_contract.h"
+#include "tests/worker/link/message_engines.h"
 #include "tests/worker/link/ucx_test_main.h"
 
 namespace runahead {
 namespace {
 
+using ::runahead::testing::EveryTransport;
 using ::runahead::testing::HandoffContract;
 using ::runahead::testing::HandoffWorld;
 using ::runahead::testing::kRowBytes;
+using ::runahead::testing::NewEngine;
+using ::runahead::testing::OverEveryTransport;
 using ::runahead::testing::Pattern;
+using ::runahead::testing::TransportName;
 
-class UcxWorld final : public HandoffWorld {
+class MessageWorld final : public HandoffWorld {
  public:
-  explicit UcxWorld(const std::string& transports) : slices_(*store, {DType::kF32, [this] { ++corrupt; }, &receiving}) {
-    decode_ = *UcxEngine::Start({RandomBits64(), transports});
-    receiver_ = std::make_unique<UcxHandoffReceiver>(*decode_, slices_);
+  explicit MessageWorld(const std::string& transport)
+      : slices_(*store, {DType::kF32, [this] { ++corrupt; }, &receiving}) {
+    decode_ = NewEngine(transport);
+    receiver_ = std::make_unique<MessageHandoffReceiver>(*decode_, slices_);
     for (int i = 0; i < 3; ++i) {
-      engines_[i] = *UcxEngine::Start({RandomBits64(), transports});
-      senders_[i] = std::make_unique<RetryingSender>(MakeUcxSliceTransport(*engines_[i]),
+      engines_[i] = NewEngine(transport);
+      senders_[i] = std::make_unique<RetryingSender>(MakeMessageSliceTransport(*engines_[i]),
                                                      HandoffSenderOptions{[this] { ++retries; }, &sending});
     }
   }
   HandoffSender& sender(int process) override { return *senders_[process]; }
   PeerId decode() const override { return decode_->self(); }
-  UcxEngine& engine(int process) { return *engines_[process]; }
+  MessageEngine& engine(int process) { return *engines_[process]; }
   void StopDecode() {
     receiver_.reset();
     decode_.reset();
@@ -34,28 +39,28 @@ class UcxWorld final : public HandoffWorld {
 
  private:
   SliceReceiver slices_;
-  std::unique_ptr<UcxEngine> decode_, engines_[3];
-  std::unique_ptr<UcxHandoffReceiver> receiver_;
+  std::unique_ptr<MessageEngine> decode_, engines_[3];
+  std::unique_ptr<MessageHandoffReceiver> receiver_;
   std::unique_ptr<RetryingSender> senders_[3];
 };
 
-INSTANTIATE_TEST_SUITE_P(BestTransport, HandoffContract,
-                         ::testing::Values([] { return std::unique_ptr<HandoffWorld>(new UcxWorld("")); }));
+INSTANTIATE_TEST_SUITE_P(Ucx, HandoffContract,
+                         ::testing::Values([] { return std::unique_ptr<HandoffWorld>(new MessageWorld("ucx")); }));
 INSTANTIATE_TEST_SUITE_P(Tcp, HandoffContract,
-                         ::testing::Values([] { return std::unique_ptr<HandoffWorld>(new UcxWorld("tcp")); }));
+                         ::testing::Values([] { return std::unique_ptr<HandoffWorld>(new MessageWorld("tcp")); }));
 
-class UcxHandoff : public ::testing::Test {
+class MessageHandoff : public OverEveryTransport {
  protected:
   static absl::StatusCode Code(const Event& event) { return event.Wait(absl::Seconds(60)).code(); }
   Event Push(const LeaseId& lease, int32_t layer) {
     return world_.sender(0).Push(decode_, {lease, layer, 0, 300}, Pattern(300 * kRowBytes, 1), Event());
   }
-  UcxWorld world_{""};
+  MessageWorld world_{GetParam()};
   const PeerId decode_ = world_.decode();
   const LeaseId lease_ = *world_.store->Reserve(300, 300);
 };
 
-TEST_F(UcxHandoff, ADecodeWorkerThatStopsMakesItUnavailable) {
+TEST_P(MessageHandoff, ADecodeWorkerThatStopsMakesItUnavailable) {
   world_.receiving.HoldVerdicts();
   const Event pending = Push(lease_, 0);
   while (world_.receiving.held() == 0) absl::SleepFor(absl::Milliseconds(1));
@@ -64,7 +69,7 @@ TEST_F(UcxHandoff, ADecodeWorkerThatStopsMakesItUnavailable) {
   EXPECT_EQ(Code(Push(lease_, 1)), absl::StatusCode::kUnavailable);
 }
 
-TEST_F(UcxHandoff, ACutConnectionFailsWhatIsUnderWayAndTheNextSliceConnectsAgain) {
+TEST_P(MessageHandoff, ACutConnectionFailsWhatIsUnderWayAndTheNextSliceConnectsAgain) {
   world_.receiving.HoldVerdicts();
   const Event pending = Push(lease_, 0);
   while (world_.receiving.held() == 0) absl::SleepFor(absl::Milliseconds(1));
@@ -76,7 +81,7 @@ TEST_F(UcxHandoff, ACutConnectionFailsWhatIsUnderWayAndTheNextSliceConnectsAgain
   EXPECT_TRUE(world_.store->Complete(lease_).fired());
 }
 
-TEST_F(UcxHandoff, ASenderThatStopsEndsWhatItHasUnderWay) {
+TEST_P(MessageHandoff, ASenderThatStopsEndsWhatItHasUnderWay) {
   world_.receiving.HoldVerdicts();
   const Event pending = Push(lease_, 0);
   EventSource never;
@@ -87,6 +92,8 @@ TEST_F(UcxHandoff, ASenderThatStopsEndsWhatItHasUnderWay) {
   EXPECT_EQ(Code(pending), absl::StatusCode::kUnavailable);
   world_.receiving.ReleaseVerdicts();
 }
+
+INSTANTIATE_TEST_SUITE_P(Engines, MessageHandoff, EveryTransport(), TransportName);
 
 }  // namespace
 }  // namespace runahead

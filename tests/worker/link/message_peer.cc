@@ -1,4 +1,5 @@
-// The other process of ucx_process_test: ucx_peer TRANSPORTS MODE BYTES PARENT. Prints its peer id, then what happens.
+// The other process of message_process_test: message_peer TRANSPORT MODE BYTES PARENT. Prints its peer id, then what
+// happens.
 //   receive  takes frame (1, 0, 0), printing "moving" at its first bytes
 //   send     sends frame (1, 0, 0)
 //   spray    sends small messages without end
@@ -7,10 +8,10 @@
 #include <cstdio>
 #include <string>
 
-#include "server/base/random.h"
 #include "tests/worker/link/host_buffer.h"
+#include "tests/worker/link/message_engines.h"
 #include "tests/worker/link/peer_process.h"
-#include "worker/link/ucx_edge.h"
+#include "worker/link/message_edge.h"
 #include "worker/link/ucx_environment.h"
 
 namespace runahead::testing {
@@ -22,8 +23,8 @@ void Say(const std::string& line) {
 }
 
 // One message after the other, each from the `done` of the one before.
-void Spray(UcxEngine& engine, const PeerId& to) {
-  engine.Send(to, UcxKind::kVerdict, "spray", ConstBufferRef(), [&engine, to](const absl::Status& status) {
+void Spray(MessageEngine& engine, const PeerId& to) {
+  engine.Send(to, MessageKind::kVerdict, "spray", ConstBufferRef(), [&engine, to](const absl::Status& status) {
     if (status.ok()) Spray(engine, to);
   });
 }
@@ -31,14 +32,13 @@ void Spray(UcxEngine& engine, const PeerId& to) {
 int Main(char** argv) {
   const std::string mode = argv[2];
   const size_t bytes = std::stoull(argv[3]);
-  auto engine = UcxEngine::Start({RandomBits64(), argv[1]});
-  RUNAHEAD_CHECK(engine.ok());
+  const auto engine = NewEngine(argv[1]);
   if (mode == "spray") {
-    Say(ToArgument((*engine)->self()));
-    for (int i = 0; i < 8; ++i) Spray(**engine, FromArgument(argv[4]));
+    Say(ToArgument(engine->self()));
+    for (int i = 0; i < 8; ++i) Spray(*engine, FromArgument(argv[4]));
     for (;;) pause();
   }
-  UcxEdgeFactory factory(**engine);
+  MessageEdgeFactory factory(*engine);
   Say(ToArgument(factory.self()));
   const auto edge = *factory.Open(FromArgument(argv[4]));
   if (mode == "receive") {

@@ -1,0 +1,82 @@
+// Messages of a header and bytes to any peer process, with the death of peers noticed. Edges and hand-off are built on
+// it. Implementations: our own over TCP (the default), and UCX for RDMA networks; message_engine_factory.h makes one.
+//
+// Threads: an engine has one progress thread; everything else hands it commands. Handlers, `done` and `on_death`
+// callbacks run on that thread: they must be short, must not block, and may call anything here but Close, SetHandler
+// and Transport.
+// Small bytes travel with their header (eager); large ones stay at the sender until the receiver gives them a place
+// (rendezvous), so a receiver is never flooded.
+// Death: a peer that was killed, closed its engine or was closed here is dead within a second; one that never answered
+// (it died while the connection was made, or another process is at its address) after two. Only when nothing reads or
+// writes a buffer any more does its `done` run.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "kernels/base/buffer.h"
+#include "worker/link/edge.h"
+
+namespace runahead {
+
+// What a message is for. Engines keep those up to kGoodbye to themselves.
+enum class MessageKind : uint16_t { kHello = 0, kHelloAnswer, kGoodbye, kEdgeFrame, kEdgeControl, kSlice, kVerdict };
+inline constexpr size_t kMessageKinds = 7;
+
+// Bytes up to this size travel with their header.
+inline constexpr size_t kEagerBytes = 8192;
+// Longest header. UCX takes some 8,000 bytes on every transport.
+inline constexpr size_t kMaxHeader = 4096;
+
+// A message's bytes, here (eager) or still at the sender. Any thread. Destroying it unaccepted lets the sender go.
+class MessagePayload {
+ public:
+  virtual ~MessagePayload() = default;
+  virtual size_t size() const = 0;
+  // At most once. The sizes of `into` add up to size(); they are filled in order and held until `done` has run.
+  virtual void Accept(std::vector<BufferRef> into, std::function<void(absl::Status)> done) = 0;
+};
+
+struct Message {
+  uint64_t from = 0;  // the sender's incarnation
+  std::string_view header;
+  std::shared_ptr<MessagePayload> payload;  // never null; may be of size 0
+};
+
+// Thread-safe.
+class MessageEngine {
+ public:
+  using Handler = std::function<void(const Message&)>;
+  using Done = std::function<void(absl::Status)>;
+
+  // Ends all connections and stops the thread. Everything under way is done with UNAVAILABLE before.
+  virtual ~MessageEngine() = default;
+
+  virtual const PeerId& self() const = 0;
+
+  // Messages of `kind` from now on; none is being handled by the former handler when this returns. Messages without a
+  // handler are discarded, so set handlers before self() is told to anyone.
+  virtual void SetHandler(MessageKind kind, Handler handler) = 0;
+
+  // Makes sure that there is a connection to `peer` and that `on_death` runs once when it dies, before any other sign
+  // of the death. A connection that cannot be made dies at once.
+  virtual void Connect(const PeerId& peer, Done on_death) = 0;
+
+  // Sends to `peer`, connecting when there is no connection (also after a death: a new one is tried). Messages of one
+  // sender arrive in order; their large bytes do not. `done` runs when `bytes` may be reused: OK also when the receiver
+  // discarded them; UNAVAILABLE when the connection died.
+  virtual void Send(const PeerId& peer, MessageKind kind, std::string header, ConstBufferRef bytes, Done done) = 0;
+
+  // Ends the connection to `peer`, at both ends. When this returns nothing holds a buffer of it.
+  virtual void Close(const PeerId& peer) = 0;
+
+  // What the connection runs over ("tcp 10.0.0.2:4711", "rc_mlx5/mlx5_0:1"); empty when there is none.
+  virtual std::string Transport(const PeerId& peer) = 0;
+};
+
+}  // namespace runahead

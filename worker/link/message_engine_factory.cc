@@ -1,0 +1,22 @@
+#include "worker/link/message_engine_factory.h"
+
+#include "absl/strings/escaping.h"
+#include "absl/strings/str_cat.h"
+#include "worker/link/tcp_engine.h"
+#include "worker/link/ucx_engine.h"
+
+namespace runahead {
+
+absl::StatusOr<std::unique_ptr<MessageEngine>> MakeMessageEngine(const MessageEngineOptions& options) {
+  if (options.transport == "tcp") {
+    TcpOptions tcp;
+    tcp.incarnation = options.incarnation;
+    tcp.host = options.host;
+    return TcpEngine::Start(tcp);
+  }
+  if (options.transport == "ucx") return UcxEngine::Start({options.incarnation, "", options.host});
+  return absl::InvalidArgumentError(
+      absl::StrCat("\"", absl::CHexEscape(options.transport), "\" is no link transport: take tcp or ucx"));
+}
+
+}  // namespace runahead

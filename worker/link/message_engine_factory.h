@@ -1,0 +1,22 @@
+// Which engine a process uses.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <string>
+
+#include "absl/status/statusor.h"
+#include "worker/link/message_engine.h"
+
+namespace runahead {
+
+struct MessageEngineOptions {
+  uint64_t incarnation = 0;
+  std::string transport = "tcp";   // or "ucx"
+  std::string host = "127.0.0.1";  // numeric address of this host at which peers reach it
+};
+
+// INVALID_ARGUMENT for a transport or host that is none.
+absl::StatusOr<std::unique_ptr<MessageEngine>> MakeMessageEngine(const MessageEngineOptions& options);
+
+}  // namespace runahead

@@ -1,0 +1,191 @@
+// Connections of the TCP engine: made, greeted, watched, ended.
+#include <sys/epoll.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "kernels/base/status_macros.h"
+#include "server/base/logging.h"
+#include "worker/link/tcp_engine_impl.h"
+
+namespace runahead {
+namespace {
+
+// Connections that have not said hello. A peer says it at once, so when there are more the oldest has to go.
+constexpr size_t kMaxStrangers = 64;
+// Processes that connected to here. A worker has a few.
+constexpr size_t kMaxPeers = 4096;
+// For want of descriptors nobody can be accepted; then it is tried again.
+constexpr std::chrono::milliseconds kAcceptPause{100};
+
+}  // namespace
+
+TcpEngine::Impl::Line* TcpEngine::Impl::Find(uint64_t id) const {
+  const auto found = lines_.find(id);
+  return found == lines_.end() ? nullptr : found->second.get();
+}
+
+absl::StatusOr<TcpEngine::Impl::Line*> TcpEngine::Impl::Add(Descriptor socket) {
+  const uint64_t id = next_id_++;
+  epoll_event event{};
+  event.events = EPOLLIN;
+  event.data.u64 = id;
+  if (epoll_ctl(epoll_.get(), EPOLL_CTL_ADD, socket.get(), &event) != 0) {
+    return ErrnoStatus(errno, "watching a connection");
+  }
+  auto line = std::make_unique<Line>();
+  line->connection = std::make_unique<TcpConnection>(id, std::move(socket), *this);
+  line->hello_by = Clock::now() + absl::ToChronoMilliseconds(options_.hello_timeout);
+  ungreeted_.insert(id);
+  return lines_.emplace(id, std::move(line)).first->second.get();
+}
+
+absl::StatusOr<std::shared_ptr<TcpEngine::Impl::Peer>> TcpEngine::Impl::Reach(const PeerId& id) {
+  if (stopping_) return absl::UnavailableError("the link has stopped");
+  if (const auto found = peers_.find(id.incarnation); found != peers_.end()) {
+    if (found->second->id.address == id.address) return found->second;
+    return absl::InvalidArgumentError(
+        absl::StrCat("incarnation ", id.incarnation, " is known at another link address"));
+  }
+  RUNAHEAD_ASSIGN_OR_RETURN(Descriptor socket, ConnectTcp(id.address));
+  RUNAHEAD_ASSIGN_OR_RETURN(Line* const line, Add(std::move(socket)));
+  auto peer = std::make_shared<Peer>();
+  peer->id = id;
+  peer->lines.push_back(line);
+  line->peer = peer;
+  line->made_here = true;
+  line->connection->SendHello(self_, id.incarnation);
+  MarkDirty(*line);
+  peers_.emplace(id.incarnation, peer);
+  return peer;
+}
+
+void TcpEngine::Impl::AcceptAll() {
+  for (;;) {
+    absl::StatusOr<Descriptor> socket = AcceptTcp(listener_.descriptor);
+    if (!socket.ok() && strangers_.empty()) return PauseListener(true);
+    if (!socket.ok() || strangers_.size() >= kMaxStrangers) {
+      Remove(*Find(*strangers_.begin()), absl::ResourceExhaustedError("too many connections without a hello"));
+    }
+    if (!socket.ok()) continue;
+    if (!socket->valid()) return;
+    if (const absl::StatusOr<Line*> line = Add(*std::move(socket)); line.ok()) {
+      strangers_.insert((*line)->connection->id());
+    }
+  }
+}
+
+void TcpEngine::Impl::PauseListener(bool paused) {
+  if (paused) LogWarning("link", "no descriptor is left to accept a connection (see ulimit -n); trying again");
+  paused_ = paused;
+  resume_at_ = Clock::now() + kAcceptPause;
+  epoll_event event{};
+  event.events = paused ? 0u : static_cast<uint32_t>(EPOLLIN);
+  event.data.u64 = 1;
+  RUNAHEAD_CHECK(epoll_ctl(epoll_.get(), EPOLL_CTL_MOD, listener_.descriptor.get(), &event) == 0);
+}
+
+absl::Status TcpEngine::Impl::OnHello(TcpConnection& connection, const PeerId& from, uint64_t to) {
+  Line& line = *Find(connection.id());
+  if (to != self_.incarnation) return absl::UnavailableError("it is meant for another process");
+  if (line.made_here && !(from == line.peer->id)) {
+    return absl::UnavailableError("another process is at the peer's address");
+  }
+  if (!line.made_here) RUNAHEAD_RETURN_IF_ERROR(Greet(line, from));
+  ungreeted_.erase(connection.id());
+  strangers_.erase(connection.id());
+  Answered(*line.peer);
+  return absl::OkStatus();
+}
+
+absl::Status TcpEngine::Impl::Greet(Line& line, const PeerId& from) {
+  std::shared_ptr<Peer> peer = StillThere(from);
+  if (peer == nullptr) {
+    if (peers_.size() >= kMaxPeers) return absl::ResourceExhaustedError("there are too many peers");
+    peer = std::make_shared<Peer>();
+    peer->id = from;
+    peers_.emplace(from.incarnation, peer);
+  } else if (peer->id.address != from.address) {
+    return absl::InvalidArgumentError("it is not who it says it is");
+  }
+  line.peer = peer;
+  peer->lines.push_back(&line);
+  line.connection->SendHello(self_, from.incarnation);
+  MarkDirty(line);
+  return absl::OkStatus();
+}
+
+std::shared_ptr<TcpEngine::Impl::Peer> TcpEngine::Impl::StillThere(const PeerId& from) {
+  const auto found = peers_.find(from.incarnation);
+  if (found == peers_.end()) return nullptr;
+  const std::shared_ptr<Peer> peer = found->second;
+  if (peer->id.address != from.address) return peer;
+  Line* const first = peer->lines.front();
+  // A peer has one connection of its own making at a time: it ended the former, which is just not known here yet.
+  const absl::Status status =
+      peer->lines.back()->made_here ? first->connection->Read() : absl::UnavailableError("the peer connected anew");
+  if (!status.ok()) {
+    Kill(peer, status);
+    return nullptr;
+  }
+  MarkDirty(*first);  // what came may have asked for bytes
+  return peer;
+}
+
+void TcpEngine::Impl::Answered(Peer& peer) {
+  if (std::exchange(peer.answered, true)) return;
+  LogInfo("link", "connected to incarnation ", peer.id.incarnation, " over ", Transport(peer.id));
+}
+
+int TcpEngine::Impl::CheckHellos() {
+  if (ungreeted_.empty() && !paused_) return -1;
+  const Clock::time_point now = Clock::now();
+  if (paused_ && now >= resume_at_) PauseListener(false);
+  while (!ungreeted_.empty()) {  // in the order of their time
+    Line& oldest = *Find(*ungreeted_.begin());
+    if (now < oldest.hello_by) break;
+    Break(oldest, absl::UnavailableError("the peer did not answer"));
+  }
+  Clock::time_point next = paused_ ? resume_at_ : Clock::time_point::max();
+  if (!ungreeted_.empty()) next = std::min(next, Find(*ungreeted_.begin())->hello_by);
+  if (next == Clock::time_point::max()) return -1;
+  return static_cast<int>(std::chrono::duration_cast<std::chrono::milliseconds>(next - now).count()) + 1;
+}
+
+void TcpEngine::Impl::Break(Line& line, const absl::Status& why) {
+  if (line.peer != nullptr) return Kill(std::shared_ptr<Peer>(line.peer), why);
+  Remove(line, why);
+}
+
+void TcpEngine::Impl::Kill(const std::shared_ptr<Peer>& peer, const absl::Status& why) {
+  LogInfo("link", "connection to incarnation ", peer->id.incarnation, " ends: ", why.message());
+  peers_.erase(peer->id.incarnation);
+  const absl::Status status = absl::UnavailableError(why.message());
+  for (const Done& on_death : std::exchange(peer->on_death, {})) on_death(status);
+  for (Line* line : std::exchange(peer->lines, {})) Remove(*line, status);
+}
+
+void TcpEngine::Impl::Remove(Line& line, const absl::Status& why) {
+  const uint64_t id = line.connection->id();
+  epoll_ctl(epoll_.get(), EPOLL_CTL_DEL, line.connection->fd(), nullptr);
+  ungreeted_.erase(id);
+  strangers_.erase(id);
+  const std::unique_ptr<Line> removed = std::move(lines_.at(id));
+  lines_.erase(id);
+  removed->connection->Fail(why);
+}
+
+void TcpEngine::Impl::Close(const PeerId& id) {
+  const auto found = peers_.find(id.incarnation);
+  if (found == peers_.end()) return;
+  const std::shared_ptr<Peer> peer = found->second;
+  Kill(peer, absl::UnavailableError("the connection was closed here"));
+}
+
+std::string TcpEngine::Impl::Transport(const PeerId& id) const {
+  return peers_.contains(id.incarnation) ? absl::StrCat("tcp ", id.address) : "";
+}
+
+}  // namespace runahead

@@ -1,0 +1,46 @@
+// Non-blocking TCP sockets as the links want them: no delay, and a lost host is noticed.
+#pragma once
+
+#include <string>
+#include <utility>
+
+#include "absl/status/statusor.h"
+
+namespace runahead {
+
+// A descriptor with one owner.
+class Descriptor {
+ public:
+  Descriptor() = default;
+  explicit Descriptor(int fd) : fd_(fd) {}
+  Descriptor(Descriptor&& other) noexcept : fd_(std::exchange(other.fd_, -1)) {}
+  Descriptor& operator=(Descriptor&& other) noexcept {
+    std::swap(fd_, other.fd_);
+    return *this;
+  }
+  ~Descriptor();
+  int get() const { return fd_; }
+  bool valid() const { return fd_ >= 0; }
+
+ private:
+  int fd_ = -1;
+};
+
+struct TcpListener {
+  Descriptor descriptor;
+  std::string address;  // what others connect to: "10.0.0.1:4711", "[::1]:4711"
+};
+
+// On a free port of `host`, a numeric address.
+absl::StatusOr<TcpListener> ListenTcp(const std::string& host);
+
+// A connection being made to what a TcpListener's address says. Refusals show when it is used.
+absl::StatusOr<Descriptor> ConnectTcp(const std::string& address);
+
+// The next connection that somebody made; invalid when there is none. RESOURCE_EXHAUSTED: no descriptor is left.
+absl::StatusOr<Descriptor> AcceptTcp(const Descriptor& listener);
+
+// UNAVAILABLE, with errno's words for `what` was tried.
+absl::Status ErrnoStatus(int error, const std::string& what);
+
+}  // namespace runahead
