@@ -6,6 +6,7 @@
 namespace runahead {
 
 void AddPlanSimulateCommand(CLI::App& plan, Command* chosen);
+void AddPlanSearchCommand(CLI::App& plan, Command* chosen);
 void AddPlanShowCommand(CLI::App& plan, Command* chosen);
 
 }  // namespace runahead

@@ -1,0 +1,300 @@
+#include <unistd.h>
+
+#include <CLI/CLI.hpp>
+#include <filesystem>
+#include <iostream>
+#include <memory>
+#include <nlohmann/json.hpp>
+#include <optional>
+
+#include "absl/strings/str_cat.h"
+#include "client/connection.h"
+#include "client/interrupt.h"
+#include "client/measured_search.h"
+#include "client/parse.h"
+#include "client/plan_command.h"
+#include "client/plan_schedules.h"
+#include "client/search_plan.h"
+#include "client/search_progress.h"
+#include "client/service_timer.h"
+#include "client/table_report.h"
+#include "client/typed_flags.h"
+#include "kernels/base/status_macros.h"
+#include "scheduler/partition/partition_search.h"
+#include "server/base/clock.h"
+#include "server/base/partition_file.h"
+#include "server/rpc/channel.h"
+#include "server/rpc/status.h"
+
+namespace runahead {
+namespace {
+
+constexpr char kName[] = "plan search";
+constexpr absl::Duration kListTimeout = absl::Seconds(30);
+constexpr int kDefaultRepeats = 5;
+constexpr int kMaxRepeats = 1000;
+constexpr double kDefaultBudgetS = 60;
+constexpr double kMaxBudgetS = 7 * 24 * 3600;
+
+struct SearchFlags {
+  std::string router;
+  std::string tokens;
+  std::string widths;
+  std::string table;
+  bool resume = false;
+  bool force = false;
+  std::optional<double> budget;
+  std::optional<int32_t> repeats;
+  bool json = false;
+};
+
+template <typename... Texts>
+absl::Status Refuse(const Texts&... texts) {
+  return absl::InvalidArgumentError(absl::StrCat(texts...));
+}
+
+// What the flags ask for.
+struct SearchJob {
+  std::string path;
+  std::vector<SearchItem> items;
+  MeasureOptions measure;
+  std::optional<PartitionFile> old;  // with --resume
+};
+
+absl::StatusOr<std::vector<int32_t>> ParseList(const char* flag, const std::string& text, int32_t most) {
+  const auto values = ParseIds(text);
+  if (!values.ok()) return InFlag(flag, values.status());
+  if (values->empty()) return Refuse(flag, ": it is empty; give numbers with commas between them");
+  for (const int32_t value : *values) {
+    if (value < 1 || value > most) return Refuse(flag, ": ", value, " is out of range; allowed: 1 to ", most);
+  }
+  return *values;
+}
+
+absl::Status ReadItems(const SearchFlags& flags, SearchJob* job) {
+  RUNAHEAD_ASSIGN_OR_RETURN(std::vector<int32_t> tokens, ParseList("--tokens", flags.tokens, 1 << 30));
+  RUNAHEAD_ASSIGN_OR_RETURN(std::vector<int32_t> widths, ParseList("--widths", flags.widths, kMaxSearchWidth));
+  job->items = ItemsOf(std::move(tokens), std::move(widths));
+  for (const SearchItem& item : job->items) {
+    if (item.width > item.tokens) {
+      return Refuse("--widths: ", item.width, " workers are more than one a token of a prompt of ", item.tokens);
+    }
+  }
+  const double budget = flags.budget.value_or(kDefaultBudgetS);
+  if (!(budget > 0 && budget <= kMaxBudgetS)) {
+    return Refuse("--budget: ", budget, " is out of range; allowed: above 0, at most ", kMaxBudgetS, " seconds");
+  }
+  job->measure.budget = absl::Seconds(budget);
+  job->measure.repeats = flags.repeats.value_or(kDefaultRepeats);
+  if (job->measure.repeats < 1 || job->measure.repeats > kMaxRepeats) {
+    return Refuse("--repeats: ", job->measure.repeats, " is out of range; allowed: 1 to ", kMaxRepeats);
+  }
+  return absl::OkStatus();
+}
+
+// Minutes of work must not end at a file that cannot be written, nor in place of another one that somebody wants.
+absl::Status CheckTarget(const SearchFlags& flags) {
+  if (flags.resume && flags.force) return Refuse("give --resume or --force, not both");
+  std::error_code error;
+  const std::filesystem::path path(flags.table);
+  if (std::filesystem::exists(path, error)) {
+    if (!std::filesystem::is_regular_file(path, error)) return Refuse("-o: ", flags.table, " is no regular file");
+    if (!flags.resume && !flags.force) {
+      return Refuse("-o: ", flags.table, " exists; --resume completes it, --force starts anew");
+    }
+  }
+  const std::string folder = path.has_parent_path() ? path.parent_path().string() : ".";
+  if (!std::filesystem::is_directory(folder, error)) return Refuse("-o: there is no folder ", folder);
+  if (access(folder.c_str(), W_OK) != 0) return Refuse("-o: nothing may be written in ", folder);
+  return absl::OkStatus();
+}
+
+absl::StatusOr<v1::Model> ServedModel(v1::Inference::StubInterface& stub) {
+  grpc::ClientContext context;
+  SetTimeout(context, kListTimeout);
+  v1::ListModelsResponse response;
+  RUNAHEAD_RETURN_IF_ERROR(FromGrpcStatus(stub.ListModels(&context, {}, &response)));
+  if (response.models().empty()) return absl::UnavailableError("the router serves no model yet");
+  return response.models(0);
+}
+
+absl::Status CheckFits(const std::vector<SearchItem>& items, const v1::Model& model) {
+  for (const SearchItem& item : items) {
+    if (item.width > model.prefill_workers()) {
+      return Refuse("--widths: ", item.width, " is more than the ", model.prefill_workers(),
+                    " prefill workers that this router has ready");
+    }
+    if (item.tokens >= model.context_length()) {
+      return absl::OutOfRangeError(absl::StrCat("--tokens: ", item.tokens,
+                                                ", and 1 of output, are more than the context of ",
+                                                model.context_length(), " tokens"));
+    }
+  }
+  return absl::OkStatus();
+}
+
+// Finds what is missing, entry after entry; the file is written after each.
+class TableSearch {
+ public:
+  TableSearch(const SearchJob& job, PartitionFile table, ServiceTimer& service)
+      : job_(job), table_(std::move(table)), service_(service), pace_(job.measure.budget) {}
+
+  absl::Status Run() {
+    left_ = Unfinished(job_.items, table_);
+    const size_t all = left_.size();
+    for (size_t done = 1; !left_.empty(); ++done) {
+      const SearchItem item = left_[0];
+      RUNAHEAD_ASSIGN_OR_RETURN(const MeasuredEntry found, Measure(item, done, all));
+      PutEntry(table_, item, found, service_.workers());
+      table_.date = absl::FormatTime("%Y-%m-%d%ET%H:%M:%SZ", absl::Now(), absl::UTCTimeZone());
+      RUNAHEAD_RETURN_IF_ERROR(WritePartitionFile(job_.path, table_));
+      pace_.Finished(item, found.took);
+      left_.erase(left_.begin());
+      progress_.Finished(item, found, done, all, pace_.Left(left_, absl::ZeroDuration()));
+      Report(item, found);
+    }
+    return absl::OkStatus();
+  }
+
+  // On one line.
+  std::string Json() const {
+    return nlohmann::ordered_json{
+        {"table", job_.path}, {"model", table_.model}, {"dtype", table_.dtype}, {"entries", entries_}}
+        .dump();
+  }
+  const PartitionFile& table() const { return table_; }
+  size_t found() const { return entries_.size(); }
+
+ private:
+  absl::StatusOr<MeasuredEntry> Measure(const SearchItem& item, size_t number, size_t all) {
+    const Clock& clock = RealClock();
+    const absl::Time began = clock.Now();
+    int64_t runs = 0;
+    const ChainTimer timer = [&](absl::Span<const int64_t> parts) {
+      progress_.Show(item, ++runs, number, all, pace_.Left(left_, clock.Now() - began));
+      return service_.Time(parts);
+    };
+    auto found = MeasureEntry(item.tokens, item.width, table_.entries, timer, clock, job_.measure);
+    progress_.Clear();
+    return found;
+  }
+
+  void Report(const SearchItem& item, const MeasuredEntry& found) {
+    entries_.push_back({{"width", item.width},
+                        {"tokens", item.tokens},
+                        {"parts", found.parts},
+                        {"measured_ttft_s", found.sample.seconds},
+                        {"spread_s", found.sample.spread_s},
+                        {"partitions", found.partitions},
+                        {"runs", found.runs},
+                        {"took_s", absl::ToDoubleSeconds(found.took)},
+                        {"end", std::string(SearchEndName(found.end))}});
+  }
+
+  const SearchJob& job_;
+  PartitionFile table_;
+  ServiceTimer& service_;
+  SearchPace pace_;
+  SearchProgress progress_;
+  std::vector<SearchItem> left_;
+  nlohmann::ordered_json entries_ = nlohmann::ordered_json::array();
+};
+
+// What is kept of the old table, or a new one without entries.
+absl::StatusOr<PartitionFile> Begin(const SearchJob& job, const v1::Model& model) {
+  if (job.old) {
+    RUNAHEAD_RETURN_IF_ERROR(CheckResumable(*job.old, job.path, model.name(), model.dtype()));
+    return *job.old;
+  }
+  PartitionFile table;
+  table.model = model.name();
+  table.dtype = model.dtype();
+  return table;
+}
+
+// The exit code of a search that did not come to its end; says what there is.
+int Broken(const SearchJob& job, const TableSearch& search, const absl::Status& status, int signal) {
+  if (signal == 0) Refused(kName, status);
+  if (search.found() > 0) {
+    std::cerr << "runahead " << kName << ": " << job.path << " has what was finished; go on with --resume\n";
+  }
+  return signal == 0 ? kFailed : kSignalled + signal;
+}
+
+int SearchOn(const SearchJob& job, const SearchFlags& flags, v1::Inference::StubInterface& stub, Interrupt& interrupt) {
+  const auto model = ServedModel(stub);
+  if (!model.ok()) return Refused(kName, model.status());
+  auto table = Begin(job, *model);
+  if (!table.ok()) return Refused(kName, table.status());
+  if (const absl::Status fits = CheckFits(job.items, *model); !fits.ok()) return Refused(kName, fits);
+  auto ids = ServiceTimer::OrdinaryIds(stub);
+  if (!ids.ok()) return Refused(kName, ids.status());
+
+  ServiceTimer timer(stub, *std::move(ids));
+  TableSearch search(job, *std::move(table), timer);
+  const Interrupt::Scope scope(interrupt, [&timer] { timer.Cancel(); });
+  if (const absl::Status status = search.Run(); !status.ok()) return Broken(job, search, status, scope.signal());
+  if (search.found() == 0) std::cerr << "runahead " << kName << ": note: " << job.path << " has all of it already\n";
+  std::cout << (flags.json ? search.Json() + "\n" : TableText(search.table())) << std::flush;
+  return kDone;
+}
+
+int RunSearch(const SearchFlags& flags) {
+  Interrupt interrupt;
+  SearchJob job;
+  job.path = flags.table;
+  if (const absl::Status read = ReadItems(flags, &job); !read.ok()) return WrongUsage(kName, read);
+  if (const absl::Status target = CheckTarget(flags); !target.ok()) return WrongUsage(kName, target);
+  if (std::error_code error; flags.resume && std::filesystem::exists(flags.table, error)) {
+    auto old = ReadPartitionFile(flags.table);
+    if (!old.ok()) {
+      return absl::IsInvalidArgument(old.status()) ? Refused(kName, old.status()) : WrongUsage(kName, old.status());
+    }
+    job.old = *std::move(old);
+  }
+  const auto stub = Connect(flags.router);
+  if (absl::IsInvalidArgument(stub.status())) return WrongUsage(kName, stub.status());
+  if (!stub.ok()) return Refused(kName, stub.status());
+  return SearchOn(job, flags, **stub, interrupt);
+}
+
+}  // namespace
+
+void AddPlanSearchCommand(CLI::App& plan, Command* chosen) {
+  CLI::App& search = *plan.add_subcommand(
+      "search",
+      "Measures on a running chain how prompts are best cut, and writes the table for the router.\n"
+      "The router must run with --experiments, and nothing else should use its workers meanwhile. TABLE is written "
+      "after each entry; Ctrl-C keeps what is finished, and --resume goes on.\n"
+      "Exit codes: 0 done, 1 the service refused or failed, 2 wrong usage, 130 Ctrl-C.");
+  const auto flags = std::make_shared<SearchFlags>();
+  search.add_option("--router", flags->router, "Where the router listens (host:port)")->required()->type_name("ADDR");
+  search.add_option("--tokens", flags->tokens, "Lengths of prompts, as in 1024,2048,4096")
+      ->required()
+      ->type_name("LIST");
+  search
+      .add_option("--widths", flags->widths,
+                  absl::StrCat("Numbers of workers, as in 1,2, each up to ", kMaxSearchWidth,
+                               "; with 1 the router can tell when a chain is worth it"))
+      ->required()
+      ->type_name("LIST");
+  search.add_option("-o", flags->table, "File to write; one that exists needs --resume or --force")
+      ->required()
+      ->type_name("TABLE");
+  search.add_flag("--resume", flags->resume,
+                  "Keeps the entries of TABLE, of the same model and dtype, and finds only what is missing");
+  search.add_flag("--force", flags->force, "Writes a new table over TABLE, once the first entry is found");
+  AddNumber(search, "--budget", &flags->budget,
+            absl::StrCat("Seconds for each length and width (default ", kDefaultBudgetS,
+                         "); mind wide chains: 2 "
+                         "workers need about 10 partitions, 3 up to 100, 4 up to 500"),
+            "S");
+  AddNumber(search, "--repeats", &flags->repeats,
+            absl::StrCat("Runs of a partition, of which the median counts (default ", kDefaultRepeats, ")"), "N");
+  search.add_flag("--json", flags->json,
+                  "One JSON object: {\"table\",\"model\",\"dtype\",\"entries\":[{\"width\",\"tokens\",\"parts\","
+                  "\"measured_ttft_s\",\"spread_s\",..}]}");
+  search.callback([flags, chosen] { *chosen = [flags] { return RunSearch(*flags); }; });
+}
+
+}  // namespace runahead
