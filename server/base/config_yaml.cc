@@ -1,5 +1,8 @@
 // The YAML side of ConfigSchema: the only file that knows yaml-cpp.
+#include <yaml-cpp/eventhandler.h>
 #include <yaml-cpp/yaml.h>
+
+#include <sstream>
 
 #include "absl/strings/str_cat.h"
 #include "kernels/base/status_macros.h"
@@ -62,6 +65,38 @@ class Converter {
   int values_ = 0;
 };
 
+// Whether a document has anything in it.
+class ContentWatch final : public YAML::EventHandler {
+ public:
+  bool seen() const { return seen_; }
+
+ private:
+  using Mark = YAML::Mark;
+  using Anchor = YAML::anchor_t;
+  using Style = YAML::EmitterStyle::value;
+  void OnDocumentStart(const Mark&) override { seen_ = false; }
+  void OnDocumentEnd() override {}
+  void OnNull(const Mark&, Anchor) override {}
+  void OnAlias(const Mark&, Anchor) override { seen_ = true; }
+  void OnScalar(const Mark&, const std::string&, Anchor, const std::string&) override { seen_ = true; }
+  void OnSequenceStart(const Mark&, const std::string&, Anchor, Style) override { seen_ = true; }
+  void OnSequenceEnd() override {}
+  void OnMapStart(const Mark&, const std::string&, Anchor, Style) override { seen_ = true; }
+  void OnMapEnd() override {}
+
+  bool seen_ = false;
+};
+
+// An empty one after the only one does not count. Not YAML::LoadAll: that never ends on a text that begins with a
+// comma, where the parser finds one empty document after the other.
+bool HasMoreThanOneDocument(const std::string& text) {
+  std::istringstream stream(text);
+  YAML::Parser parser(stream);
+  ContentWatch first, second;
+  if (!parser.HandleNextDocument(first) || !parser.HandleNextDocument(second)) return false;
+  return second.seen() || !first.seen();
+}
+
 absl::Status SyntaxError(const std::string& name, const YAML::Exception& error) {
   return absl::InvalidArgumentError(absl::StrCat(name, ":", error.mark.line + 1, ": not valid YAML: ", error.msg));
 }
@@ -70,13 +105,12 @@ absl::Status SyntaxError(const std::string& name, const YAML::Exception& error) 
 
 absl::StatusOr<ConfigValue> ParseConfigText(const std::string& text, const std::string& name) {
   try {
-    const std::vector<YAML::Node> documents = YAML::LoadAll(text);
-    if (documents.size() > 1) {
-      return absl::InvalidArgumentError(
-          absl::StrCat(name, ": holds ", documents.size(), " YAML documents; allowed: one (no line of ---)"));
+    if (HasMoreThanOneDocument(text)) {
+      return absl::InvalidArgumentError(absl::StrCat(
+          name,
+          ": holds more than one YAML document; allowed: one (no line of ---, and no comma before the first key)"));
     }
-    if (documents.empty()) return ConfigValue();
-    return Converter(name).Convert(documents[0], 0);
+    return Converter(name).Convert(YAML::Load(text), 0);
   } catch (const YAML::Exception& error) {
     return SyntaxError(name, error);
   }

@@ -142,7 +142,9 @@ TEST(Config, EveryRefusalNamesPlaceKeyAndWhatIsAllowed) {
       {"a: b: c", "r.yaml:1: not valid YAML", ""},
       {"model: x\nmodel2: [", "r.yaml:", "not valid YAML"},
       {"? [a]\n: 1", "r.yaml:1: a key is not a plain word", ""},
-      {"a: 1\n---\nb: 2", "r.yaml: holds 2 YAML documents", "allowed: one"},
+      {"a: 1\n---\nb: 2", "r.yaml: holds more than one YAML document", "allowed: one"},
+      {",", "r.yaml:", ""},
+      {",max_queue: 1\nthreads: 1\n", "r.yaml: holds more than one YAML document", "no comma before the first key"},
       {"model: *nope", "r.yaml:1: not valid YAML", ""},
   };
   for (const auto& c : cases) {
