@@ -4,7 +4,6 @@
 #include <filesystem>
 #include <iostream>
 #include <memory>
-#include <nlohmann/json.hpp>
 #include <optional>
 
 #include "absl/strings/str_cat.h"
@@ -13,11 +12,10 @@
 #include "client/measured_search.h"
 #include "client/parse.h"
 #include "client/plan_command.h"
-#include "client/plan_schedules.h"
 #include "client/search_plan.h"
-#include "client/search_progress.h"
 #include "client/service_timer.h"
 #include "client/table_report.h"
+#include "client/table_search.h"
 #include "client/typed_flags.h"
 #include "kernels/base/status_macros.h"
 #include "scheduler/partition/partition_search.h"
@@ -133,73 +131,6 @@ absl::Status CheckFits(const std::vector<SearchItem>& items, const v1::Model& mo
   return absl::OkStatus();
 }
 
-// Finds what is missing, entry after entry; the file is written after each.
-class TableSearch {
- public:
-  TableSearch(const SearchJob& job, PartitionFile table, ServiceTimer& service)
-      : job_(job), table_(std::move(table)), service_(service), pace_(job.measure.budget) {}
-
-  absl::Status Run() {
-    left_ = Unfinished(job_.items, table_);
-    const size_t all = left_.size();
-    for (size_t done = 1; !left_.empty(); ++done) {
-      const SearchItem item = left_[0];
-      RUNAHEAD_ASSIGN_OR_RETURN(const MeasuredEntry found, Measure(item, done, all));
-      PutEntry(table_, item, found, service_.workers());
-      table_.date = absl::FormatTime("%Y-%m-%d%ET%H:%M:%SZ", absl::Now(), absl::UTCTimeZone());
-      RUNAHEAD_RETURN_IF_ERROR(WritePartitionFile(job_.path, table_));
-      pace_.Finished(item, found.took);
-      left_.erase(left_.begin());
-      progress_.Finished(item, found, done, all, pace_.Left(left_, absl::ZeroDuration()));
-      Report(item, found);
-    }
-    return absl::OkStatus();
-  }
-
-  // On one line.
-  std::string Json() const {
-    return nlohmann::ordered_json{
-        {"table", job_.path}, {"model", table_.model}, {"dtype", table_.dtype}, {"entries", entries_}}
-        .dump();
-  }
-  const PartitionFile& table() const { return table_; }
-  size_t found() const { return entries_.size(); }
-
- private:
-  absl::StatusOr<MeasuredEntry> Measure(const SearchItem& item, size_t number, size_t all) {
-    const Clock& clock = RealClock();
-    const absl::Time began = clock.Now();
-    int64_t runs = 0;
-    const ChainTimer timer = [&](absl::Span<const int64_t> parts) {
-      progress_.Show(item, ++runs, number, all, pace_.Left(left_, clock.Now() - began));
-      return service_.Time(parts);
-    };
-    auto found = MeasureEntry(item.tokens, item.width, table_.entries, timer, clock, job_.measure);
-    progress_.Clear();
-    return found;
-  }
-
-  void Report(const SearchItem& item, const MeasuredEntry& found) {
-    entries_.push_back({{"width", item.width},
-                        {"tokens", item.tokens},
-                        {"parts", found.parts},
-                        {"measured_ttft_s", found.sample.seconds},
-                        {"spread_s", found.sample.spread_s},
-                        {"partitions", found.partitions},
-                        {"runs", found.runs},
-                        {"took_s", absl::ToDoubleSeconds(found.took)},
-                        {"end", std::string(SearchEndName(found.end))}});
-  }
-
-  const SearchJob& job_;
-  PartitionFile table_;
-  ServiceTimer& service_;
-  SearchPace pace_;
-  SearchProgress progress_;
-  std::vector<SearchItem> left_;
-  nlohmann::ordered_json entries_ = nlohmann::ordered_json::array();
-};
-
 // What is kept of the old table, or a new one without entries.
 absl::StatusOr<PartitionFile> Begin(const SearchJob& job, const v1::Model& model) {
   if (job.old) {
@@ -231,9 +162,13 @@ int SearchOn(const SearchJob& job, const SearchFlags& flags, v1::Inference::Stub
   if (!ids.ok()) return Refused(kName, ids.status());
 
   ServiceTimer timer(stub, *std::move(ids));
-  TableSearch search(job, *std::move(table), timer);
+  TableSearch search(
+      job.path, *std::move(table),
+      {[&timer](absl::Span<const int64_t> parts) { return timer.Time(parts); }, [&timer] { return timer.workers(); }},
+      RealClock(), job.measure);
   const Interrupt::Scope scope(interrupt, [&timer] { timer.Cancel(); });
-  if (const absl::Status status = search.Run(); !status.ok()) return Broken(job, search, status, scope.signal());
+  if (const absl::Status status = search.Run(job.items); !status.ok())
+    return Broken(job, search, status, scope.signal());
   if (search.found() == 0) std::cerr << "runahead " << kName << ": note: " << job.path << " has all of it already\n";
   std::cout << (flags.json ? search.Json() + "\n" : TableText(search.table())) << std::flush;
   return kDone;
