@@ -7,6 +7,7 @@
 #include <utility>
 
 #include "kernels/base/status_macros.h"
+#include "scheduler/partition/partition_moves.h"
 #include "scheduler/partition/partition_table.h"
 
 namespace runahead {
@@ -56,6 +57,14 @@ std::vector<SearchSample> SamplesOf(const std::vector<std::vector<double>>& time
   return samples;
 }
 
+// The least of equal medians is faster by chance: where a level was noise, its centre stays unless the gain is real.
+std::vector<int64_t> SettledParts(const SearchResult& found, const MeasuredObjective& objective) {
+  if (found.end != SearchEnd::kNoise) return found.parts;
+  std::vector<int64_t> centre = PartsOf(found.levels.back().centre);
+  const double gain = objective.sample(centre).seconds - found.best.seconds;
+  return gain > found.best.spread_s ? found.parts : centre;
+}
+
 }  // namespace
 
 MeasuredObjective::MeasuredObjective(const ChainTimer& timer, const Clock& clock, const MeasureOptions& options)
@@ -84,7 +93,9 @@ absl::StatusOr<SearchAnswer> MeasuredObjective::operator()(absl::Span<const std:
     }
   }
   const int complete = answer.stop ? rounds - 1 : rounds;
-  if (complete >= (first ? 1 : std::min(kTellingRounds, options_.repeats))) answer.samples = SamplesOf(times, running);
+  if (complete < (first ? 1 : std::min(kTellingRounds, options_.repeats))) return answer;
+  answer.samples = SamplesOf(times, running);
+  for (size_t i = 0; i < partitions.size(); ++i) samples_[partitions[i]] = answer.samples[i];
   return answer;
 }
 
@@ -101,9 +112,10 @@ absl::StatusOr<MeasuredEntry> MeasureEntry(int64_t tokens, int width, absl::Span
   RUNAHEAD_ASSIGN_OR_RETURN(std::vector<int64_t> seed, InterpolateSeed(tokens, width, neighbours));
   if (!seed.empty() && width > 1) search.seeds.push_back(std::move(seed));
   MeasuredObjective objective(timer, clock, options);
-  RUNAHEAD_ASSIGN_OR_RETURN(SearchResult found, SearchPartition(tokens, width, std::ref(objective), search));
-  return MeasuredEntry{std::move(found.parts), found.best,       found.evaluations,
-                       objective.runs(),       objective.took(), found.end};
+  RUNAHEAD_ASSIGN_OR_RETURN(const SearchResult found, SearchPartition(tokens, width, std::ref(objective), search));
+  std::vector<int64_t> parts = SettledParts(found, objective);
+  const SearchSample sample = objective.sample(parts);
+  return MeasuredEntry{std::move(parts), sample, found.evaluations, objective.runs(), objective.took(), found.end};
 }
 
 }  // namespace runahead

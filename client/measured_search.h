@@ -4,6 +4,7 @@
 
 #include <cstdint>
 #include <functional>
+#include <map>
 #include <vector>
 
 #include "absl/status/statusor.h"
@@ -35,6 +36,8 @@ class MeasuredObjective {
 
   absl::StatusOr<SearchAnswer> operator()(absl::Span<const std::vector<int64_t>> partitions);
 
+  // Of a partition that has one.
+  const SearchSample& sample(const std::vector<int64_t>& parts) const { return samples_.at(parts); }
   int64_t runs() const { return runs_; }  // the warm-up included
   absl::Duration took() const { return clock_.Now() - began_; }
 
@@ -45,6 +48,7 @@ class MeasuredObjective {
   const Clock& clock_;
   const MeasureOptions options_;
   const absl::Time began_;
+  std::map<std::vector<int64_t>, SearchSample> samples_;
   int64_t runs_ = 0;
 };
 
@@ -58,8 +62,8 @@ struct MeasuredEntry {
 };
 
 // Searches from the even split and from what neighbours of this width in `searched` suggest; strides begin at a quarter
-// of an even part and end at about a sixty-fourth of the tokens. Width 1 is only timed. Errors: SearchPartition's and
-// the timer's.
+// of an even part and end at about a sixty-fourth of the tokens. A level that ends the search by its noise moves the
+// parts only if that gains more than the spread. Width 1 is only timed. Errors: SearchPartition's and the timer's.
 absl::StatusOr<MeasuredEntry> MeasureEntry(int64_t tokens, int width, absl::Span<const PartitionFileEntry> searched,
                                            const ChainTimer& timer, const Clock& clock, const MeasureOptions& options);
 

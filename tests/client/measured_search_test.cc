@@ -189,14 +189,27 @@ TEST_F(MeasuredSearchTest, ANeighboursEntryIsWhereItStarts) {
   EXPECT_NE(ran_[2], "2560+1536");
 }
 
-TEST_F(MeasuredSearchTest, NoiseEndsTheSearch) {
-  // All partitions alike, and each between 10 and 12.
+TEST_F(MeasuredSearchTest, NoiseEndsTheSearchAndMovesNothing) {
+  // All differ by 4 from run to run, and the even split is a little unlucky.
   int run = 0;
-  model_ = [&run](absl::Span<const int64_t>) { return 10.0 + run++ % 3; };
+  model_ = [&run](absl::Span<const int64_t> parts) { return (parts[0] == 2048 ? 10.5 : 10.0) + 2 * (run++ % 3); };
   const auto found = MeasureEntry(4096, 2, {}, timer_, clock_, {.repeats = 5, .budget = absl::Hours(1)});
   ASSERT_TRUE(found.ok()) << found.status();
   EXPECT_EQ(found->end, SearchEnd::kNoise);
   EXPECT_EQ(found->partitions, 3);  // the even split and the first level around it
+  EXPECT_THAT(found->parts, ElementsAre(2048, 2048));
+  EXPECT_EQ(found->sample.seconds, 12.5);
+  EXPECT_EQ(found->sample.spread_s, 2);
+}
+
+TEST_F(MeasuredSearchTest, AGainAboveTheSpreadMovesEvenWhereNoiseEndsTheSearch) {
+  int run = 0;
+  model_ = [&run](absl::Span<const int64_t> parts) { return (parts[0] == 2048 ? 13.0 : 10.0) + 2 * (run++ % 3); };
+  const auto found = MeasureEntry(4096, 2, {}, timer_, clock_, {.repeats = 5, .budget = absl::Hours(1)});
+  ASSERT_TRUE(found.ok()) << found.status();
+  EXPECT_EQ(found->end, SearchEnd::kNoise);
+  EXPECT_NE(found->parts[0], 2048);
+  EXPECT_EQ(found->sample.seconds, 12);
 }
 
 }  // namespace
