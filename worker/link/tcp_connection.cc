@@ -177,7 +177,6 @@ void TcpConnection::ChunkWrote(size_t bytes) {
 void TcpConnection::Fail(const absl::Status& why) {
   shutdown(socket_.get(), SHUT_RDWR);  // also where a child of this process still has the descriptor
   socket_ = Descriptor();
-  const absl::Status status = absl::UnavailableError(why.message());
   std::vector<Done> ended;
   for (Small& small : small_) ended.push_back(std::move(small.done));
   if (chunk_ != nullptr) ended.push_back(std::move(chunk_->done));
@@ -191,7 +190,7 @@ void TcpConnection::Fail(const absl::Status& why) {
   incoming_.clear();
   filling_ = nullptr;
   for (const Done& done : ended) {
-    if (done) done(status);
+    if (done) done(absl::UnavailableError(why.message()));
   }
 }
 
