@@ -30,9 +30,11 @@ struct PrefillJob {
   std::string request_id;
   std::vector<int64_t> bounds;  // parts + 1 rising values; the first is 0 unless there is a prefix
   int part = 0;
-  std::vector<int32_t> ids;              // own tokens; for the tail all tokens of the prompt
-  std::shared_ptr<Edge> predecessor;     // absent for part 0
-  std::shared_ptr<Edge> successor;       // absent for the tail
+  std::vector<int32_t> ids;           // own tokens; for the tail all tokens of the prompt
+  std::shared_ptr<Edge> predecessor;  // absent for part 0
+  std::shared_ptr<Edge> successor;    // absent for the tail
+  std::string predecessor_name;       // for messages
+  std::string successor_name;
   std::shared_ptr<PrefixSource> prefix;  // for part 0 where bounds[0] > 0
   std::optional<LeaseId> lease;          // absent: no hand-off
   PeerId decode;                         // with lease

@@ -26,6 +26,19 @@ absl::Status CheckStart(const PrefillJob& job) {
   return job.tail() ? CheckSampling(job.sampling) : absl::OkStatus();  // nobody else samples
 }
 
+// A neighbour's death is often known here before the router hears of it: then the message names who died.
+absl::Status NamingTheDead(const PrefillJob& job, const absl::Status& status) {
+  if (!absl::IsUnavailable(status)) return status;
+  const auto died = [](const std::shared_ptr<Edge>& edge) { return edge != nullptr && !edge->Health().ok(); };
+  if (died(job.predecessor)) {
+    return absl::UnavailableError(absl::StrCat("its predecessor ", job.predecessor_name, ": ", status.message()));
+  }
+  if (died(job.successor)) {
+    return absl::UnavailableError(absl::StrCat("its successor ", job.successor_name, ": ", status.message()));
+  }
+  return status;
+}
+
 }  // namespace
 
 void PrefillControl::Bind(PrefillStage* stage, std::function<void(v1::ControlReport)> report) {
@@ -43,6 +56,8 @@ void PrefillControl::OnFormLine(const v1::FormLine& line) {
   absl::erase_if(known_, [](const auto& known) { return !known.second.second->Health().ok(); });
   predecessor_ = line.has_predecessor() ? EdgeTo(line.predecessor(), "predecessor") : nullptr;
   successor_ = line.has_successor() ? EdgeTo(line.successor(), "successor") : nullptr;
+  predecessor_name_ = line.predecessor().name();
+  successor_name_ = line.successor().name();
 }
 
 std::shared_ptr<Edge> PrefillControl::EdgeTo(const v1::PeerAddress& address, const char* what) {
@@ -61,8 +76,14 @@ std::shared_ptr<Edge> PrefillControl::EdgeTo(const v1::PeerAddress& address, con
 
 void PrefillControl::OnStart(const v1::StartJob& start) {
   PrefillJob job = JobFromProto(start, absl::Now());
-  if (job.part > 0) job.predecessor = predecessor_;
-  if (!job.tail()) job.successor = successor_;
+  if (job.part > 0) {
+    job.predecessor = predecessor_;
+    job.predecessor_name = predecessor_name_;
+  }
+  if (!job.tail()) {
+    job.successor = successor_;
+    job.successor_name = successor_name_;
+  }
   const absl::Status status = CheckStart(job);
   if (!status.ok()) {
     if (job.predecessor != nullptr) job.predecessor->Drop(job.id);
@@ -101,7 +122,7 @@ void PrefillControl::OnDone(const PrefillJob& job, const absl::Status& status, c
   } else if (!absl::IsCancelled(status)) {
     LogWarning("prefill", "request ", Printable(job.request_id), " (job ", job.id, "): ", status.ToString());
   }
-  ReportDone(report_, job.id, status, times);
+  ReportDone(report_, job.id, NamingTheDead(job, status), times);
 }
 
 void PrefillControl::ReportDone(const std::function<void(v1::ControlReport)>& report, JobId job,

@@ -3,6 +3,7 @@
 
 #include <functional>
 #include <memory>
+#include <string>
 #include <utility>
 
 #include "absl/container/flat_hash_map.h"
@@ -44,6 +45,7 @@ class PrefillControl : public ControlHandler, public PrefillObserver {
   // and a router that was restarted forms it anew, one worker after the other.
   absl::flat_hash_map<uint64_t, std::pair<PeerId, std::shared_ptr<Edge>>> known_;
   std::shared_ptr<Edge> predecessor_, successor_;
+  std::string predecessor_name_, successor_name_;
 };
 
 }  // namespace runahead
