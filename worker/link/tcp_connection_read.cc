@@ -10,6 +10,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "kernels/base/status_macros.h"
+#include "worker/link/eager_payload.h"
 #include "worker/link/tcp_connection.h"
 
 namespace runahead {
@@ -28,27 +29,16 @@ absl::Status Malformed(std::string_view what) {
   return absl::InvalidArgumentError(absl::StrCat("the peer speaks no link of this version: ", std::string(what)));
 }
 
-// Bytes that came with their header.
-class EagerPayload final : public MessagePayload {
+// Counts what it holds, until nobody wants it any more.
+class HeldPayload final : public EagerPayload {
  public:
-  EagerPayload(const char* bytes, size_t size, std::shared_ptr<std::atomic<size_t>> held)
-      : bytes_(bytes, size), held_(std::move(held)) {
+  HeldPayload(const char* bytes, size_t size, std::shared_ptr<std::atomic<size_t>> held)
+      : EagerPayload(bytes, size), held_(std::move(held)) {
     *held_ += size + kHeldOverhead;
   }
-  ~EagerPayload() override { *held_ -= bytes_.size() + kHeldOverhead; }
-  size_t size() const override { return bytes_.size(); }
-  void Accept(std::vector<BufferRef> into, std::function<void(absl::Status)> done) override {
-    size_t from = 0;
-    for (const BufferRef& piece : into) {
-      if (piece.size == 0) continue;
-      std::memcpy(piece.data(), bytes_.data() + from, piece.size);
-      from += piece.size;
-    }
-    done(absl::OkStatus());
-  }
+  ~HeldPayload() override { *held_ -= size() + kHeldOverhead; }
 
  private:
-  const std::string bytes_;
   const std::shared_ptr<std::atomic<size_t>> held_;
 };
 
@@ -183,7 +173,7 @@ absl::Status TcpConnection::OnMessage(const TcpPrefix& prefix, std::string_view 
   const auto kind = static_cast<MessageKind>(prefix.kind);
   if (prefix.frame == TcpFrame::kMessage) {
     if (*held_ > kMaxHeld) return absl::ResourceExhaustedError("the peer floods this process with messages");
-    listener_.OnEager(*this, kind, header, std::make_shared<EagerPayload>(bytes, prefix.bytes, held_));
+    listener_.OnEager(*this, kind, header, std::make_shared<HeldPayload>(bytes, prefix.bytes, held_));
     return absl::OkStatus();
   }
   if (prefix.transfer != next_offer_) return Malformed("an offer out of order");

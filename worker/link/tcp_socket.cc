@@ -1,6 +1,5 @@
 #include "worker/link/tcp_socket.h"
 
-#include <arpa/inet.h>
 #include <netinet/in.h>
 #include <netinet/tcp.h>
 #include <sys/socket.h>
@@ -9,10 +8,10 @@
 #include <cerrno>
 #include <cstring>
 
-#include "absl/strings/escaping.h"
 #include "absl/strings/str_cat.h"
 #include "kernels/base/status_macros.h"
 #include "server/base/address.h"
+#include "worker/link/socket_address.h"
 
 namespace runahead {
 namespace {
@@ -22,35 +21,6 @@ namespace {
 constexpr int kLostMillis = 6000;
 constexpr int kKeepAliveSeconds = 2;
 constexpr int kBacklog = 1024;
-
-struct SocketAddress {
-  sockaddr_storage storage{};
-  socklen_t length = 0;
-  sockaddr* get() { return reinterpret_cast<sockaddr*>(&storage); }
-};
-
-absl::StatusOr<SocketAddress> Numeric(const HostPort& address) {
-  SocketAddress socket;
-  auto* v4 = reinterpret_cast<sockaddr_in*>(&socket.storage);
-  auto* v6 = reinterpret_cast<sockaddr_in6*>(&socket.storage);
-  if (inet_pton(AF_INET, address.host.c_str(), &v4->sin_addr) == 1) {
-    v4->sin_family = AF_INET;
-    v4->sin_port = htons(static_cast<uint16_t>(address.port));
-    socket.length = sizeof(*v4);
-  } else if (inet_pton(AF_INET6, address.host.c_str(), &v6->sin6_addr) == 1) {
-    v6->sin6_family = AF_INET6;
-    v6->sin6_port = htons(static_cast<uint16_t>(address.port));
-    socket.length = sizeof(*v6);
-  } else {
-    return absl::InvalidArgumentError(absl::StrCat("\"", absl::CHexEscape(address.host), "\" is no numeric address"));
-  }
-  return socket;
-}
-
-int PortOf(const sockaddr_storage& storage) {
-  return ntohs(storage.ss_family == AF_INET ? reinterpret_cast<const sockaddr_in*>(&storage)->sin_port
-                                            : reinterpret_cast<const sockaddr_in6*>(&storage)->sin6_port);
-}
 
 // What cannot be set only makes it slower, or a loss noticed later.
 void Tune(int fd) {
@@ -79,20 +49,18 @@ absl::Status ErrnoStatus(int error, const std::string& what) {
 }
 
 absl::StatusOr<TcpListener> ListenTcp(const std::string& host) {
-  RUNAHEAD_ASSIGN_OR_RETURN(SocketAddress socket, Numeric({host, 0}));
+  RUNAHEAD_ASSIGN_OR_RETURN(SocketAddress socket, NumericSocketAddress({host, 0}));
   RUNAHEAD_ASSIGN_OR_RETURN(Descriptor descriptor, NewSocket(socket.storage.ss_family));
   socklen_t length = socket.length;
   if (bind(descriptor.get(), socket.get(), socket.length) != 0 || listen(descriptor.get(), kBacklog) != 0 ||
-      getsockname(descriptor.get(), socket.get(), &length) != 0) {
+      getsockname(descriptor.get(), reinterpret_cast<sockaddr*>(&socket.storage), &length) != 0) {
     return ErrnoStatus(errno, absl::StrCat("listening for links at ", host, " (see link_host)"));
   }
   return TcpListener{std::move(descriptor), FormatHostPort({host, PortOf(socket.storage)})};
 }
 
 absl::StatusOr<Descriptor> ConnectTcp(const std::string& address) {
-  const absl::StatusOr<HostPort> host_port = ParseHostPort(address);
-  if (!host_port.ok()) return absl::InvalidArgumentError("the link address is damaged or none of this version");
-  RUNAHEAD_ASSIGN_OR_RETURN(SocketAddress socket, Numeric(*host_port));
+  RUNAHEAD_ASSIGN_OR_RETURN(const SocketAddress socket, ParseLinkAddress(address));
   RUNAHEAD_ASSIGN_OR_RETURN(Descriptor descriptor, NewSocket(socket.storage.ss_family));
   Tune(descriptor.get());
   if (connect(descriptor.get(), socket.get(), socket.length) != 0 && errno != EINPROGRESS) {

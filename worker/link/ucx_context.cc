@@ -1,21 +1,18 @@
 #include "worker/link/ucx_context.h"
 
-#include <arpa/inet.h>
-#include <netinet/in.h>
-
 #include <algorithm>
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
 #include <vector>
 
-#include "absl/strings/escaping.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "absl/strings/str_split.h"
 #include "absl/strings/string_view.h"
 #include "kernels/base/status_macros.h"
 #include "server/base/address.h"
+#include "worker/link/socket_address.h"
 
 namespace runahead {
 namespace {
@@ -39,34 +36,8 @@ struct Config {
 // of a hundred kills. Connections of their own fail alone.
 constexpr char kNoSharedMemory[] = "^sm";
 
-// A numeric address with its port.
-struct Socket {
-  sockaddr_storage storage{};
-  socklen_t length = 0;
-  ucs_sock_addr_t ucs() const { return {reinterpret_cast<const sockaddr*>(&storage), length}; }
-};
-
-absl::StatusOr<Socket> NumericSocket(const HostPort& address) {
-  Socket socket;
-  auto* v4 = reinterpret_cast<sockaddr_in*>(&socket.storage);
-  auto* v6 = reinterpret_cast<sockaddr_in6*>(&socket.storage);
-  if (inet_pton(AF_INET, address.host.c_str(), &v4->sin_addr) == 1) {
-    v4->sin_family = AF_INET;
-    v4->sin_port = htons(static_cast<uint16_t>(address.port));
-    socket.length = sizeof(*v4);
-  } else if (inet_pton(AF_INET6, address.host.c_str(), &v6->sin6_addr) == 1) {
-    v6->sin6_family = AF_INET6;
-    v6->sin6_port = htons(static_cast<uint16_t>(address.port));
-    socket.length = sizeof(*v6);
-  } else {
-    return absl::InvalidArgumentError(absl::StrCat("\"", absl::CHexEscape(address.host), "\" is no numeric address"));
-  }
-  return socket;
-}
-
-int PortOf(const sockaddr_storage& storage) {
-  return ntohs(storage.ss_family == AF_INET ? reinterpret_cast<const sockaddr_in*>(&storage)->sin_port
-                                            : reinterpret_cast<const sockaddr_in6*>(&storage)->sin6_port);
+ucs_sock_addr_t ForUcx(const SocketAddress& address) {
+  return {address.get(), address.length};
 }
 
 }  // namespace
@@ -104,10 +75,10 @@ absl::Status UcxContext::Init(const std::string& transports) {
 }
 
 absl::Status UcxContext::Listen(const std::string& host) {
-  RUNAHEAD_ASSIGN_OR_RETURN(const Socket any_port, NumericSocket({host, 0}));
+  RUNAHEAD_ASSIGN_OR_RETURN(const SocketAddress any_port, NumericSocketAddress({host, 0}));
   ucp_listener_params_t params{};
   params.field_mask = UCP_LISTENER_PARAM_FIELD_SOCK_ADDR | UCP_LISTENER_PARAM_FIELD_CONN_HANDLER;
-  params.sockaddr = any_port.ucs();
+  params.sockaddr = ForUcx(any_port);
   params.conn_handler.arg = this;
   params.conn_handler.cb = [](ucp_conn_request_h request, void* context) {
     static_cast<UcxContext*>(context)->on_connection_(request);
@@ -138,15 +109,11 @@ absl::StatusOr<ucp_ep_h> UcxContext::MakeEndpoint(ucp_ep_params_t params, ucp_er
 }
 
 absl::StatusOr<ucp_ep_h> UcxContext::Connect(const std::string& address, ucp_err_handler_cb_t on_error, void* arg) {
-  const absl::StatusOr<HostPort> host_port = ParseHostPort(address);
-  if (!host_port.ok()) {
-    return absl::InvalidArgumentError("the link address is damaged or none of this version");
-  }
-  RUNAHEAD_ASSIGN_OR_RETURN(const Socket socket, NumericSocket(*host_port));
+  RUNAHEAD_ASSIGN_OR_RETURN(const SocketAddress socket, ParseLinkAddress(address));
   ucp_ep_params_t params{};
   params.field_mask = UCP_EP_PARAM_FIELD_FLAGS | UCP_EP_PARAM_FIELD_SOCK_ADDR;
   params.flags = UCP_EP_PARAMS_FLAGS_CLIENT_SERVER;
-  params.sockaddr = socket.ucs();
+  params.sockaddr = ForUcx(socket);
   return MakeEndpoint(params, on_error, arg,
                       absl::StrCat("no transport of this host reaches ", address, " (see UCX_TLS, UCX_NET_DEVICES)"));
 }

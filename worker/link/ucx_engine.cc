@@ -6,6 +6,7 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "worker/link/eager_payload.h"
 #include "worker/link/ucx_engine_impl.h"
 
 namespace runahead {
@@ -26,24 +27,6 @@ constexpr int kDyingMillis = 5;
 constexpr int kUnansweredMillis = 50;
 
 }  // namespace
-
-class UcxEngine::Impl::EagerPayload final : public MessagePayload {
- public:
-  EagerPayload(const void* data, size_t size) : bytes_(static_cast<const char*>(data), size) {}
-  size_t size() const override { return bytes_.size(); }
-  void Accept(std::vector<BufferRef> into, std::function<void(absl::Status)> done) override {
-    size_t from = 0;
-    for (const BufferRef& piece : into) {
-      if (piece.size == 0) continue;
-      std::memcpy(piece.data(), bytes_.data() + from, piece.size);
-      from += piece.size;
-    }
-    done(absl::OkStatus());
-  }
-
- private:
-  const std::string bytes_;
-};
 
 class UcxEngine::Impl::RendezvousPayload final : public MessagePayload {
  public:

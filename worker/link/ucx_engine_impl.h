@@ -38,7 +38,6 @@ class UcxEngine::Impl {
   std::string Transport(const PeerId& id) const;
 
  private:
-  class EagerPayload;
   class RendezvousPayload;
 
   struct Peer;

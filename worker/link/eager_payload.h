@@ -1,0 +1,32 @@
+// Bytes that came with their header.
+#pragma once
+
+#include <cstring>
+#include <functional>
+#include <string>
+#include <vector>
+
+#include "worker/link/message_engine.h"
+
+namespace runahead {
+
+// Keeps a copy, since what an engine received into is used again.
+class EagerPayload : public MessagePayload {
+ public:
+  EagerPayload(const void* data, size_t size) : bytes_(static_cast<const char*>(data), size) {}
+  size_t size() const override { return bytes_.size(); }
+  void Accept(std::vector<BufferRef> into, std::function<void(absl::Status)> done) override {
+    size_t from = 0;
+    for (const BufferRef& piece : into) {
+      if (piece.size == 0) continue;
+      std::memcpy(piece.data(), bytes_.data() + from, piece.size);
+      from += piece.size;
+    }
+    done(absl::OkStatus());
+  }
+
+ private:
+  const std::string bytes_;
+};
+
+}  // namespace runahead

@@ -1,0 +1,40 @@
+#include "worker/link/socket_address.h"
+
+#include <arpa/inet.h>
+#include <netinet/in.h>
+
+#include "absl/strings/escaping.h"
+#include "absl/strings/str_cat.h"
+
+namespace runahead {
+
+absl::StatusOr<SocketAddress> NumericSocketAddress(const HostPort& address) {
+  SocketAddress socket;
+  auto* v4 = reinterpret_cast<sockaddr_in*>(&socket.storage);
+  auto* v6 = reinterpret_cast<sockaddr_in6*>(&socket.storage);
+  if (inet_pton(AF_INET, address.host.c_str(), &v4->sin_addr) == 1) {
+    v4->sin_family = AF_INET;
+    v4->sin_port = htons(static_cast<uint16_t>(address.port));
+    socket.length = sizeof(*v4);
+  } else if (inet_pton(AF_INET6, address.host.c_str(), &v6->sin6_addr) == 1) {
+    v6->sin6_family = AF_INET6;
+    v6->sin6_port = htons(static_cast<uint16_t>(address.port));
+    socket.length = sizeof(*v6);
+  } else {
+    return absl::InvalidArgumentError(absl::StrCat("\"", absl::CHexEscape(address.host), "\" is no numeric address"));
+  }
+  return socket;
+}
+
+absl::StatusOr<SocketAddress> ParseLinkAddress(const std::string& address) {
+  const absl::StatusOr<HostPort> host_port = ParseHostPort(address);
+  if (!host_port.ok()) return absl::InvalidArgumentError("the link address is damaged or none of this version");
+  return NumericSocketAddress(*host_port);
+}
+
+int PortOf(const sockaddr_storage& storage) {
+  return ntohs(storage.ss_family == AF_INET ? reinterpret_cast<const sockaddr_in*>(&storage)->sin_port
+                                            : reinterpret_cast<const sockaddr_in6*>(&storage)->sin6_port);
+}
+
+}  // namespace runahead

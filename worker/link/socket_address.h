@@ -1,0 +1,28 @@
+// Socket addresses of links: numeric hosts with ports, and the link addresses that they make ("10.0.0.1:4711").
+#pragma once
+
+#include <sys/socket.h>
+
+#include <string>
+
+#include "absl/status/statusor.h"
+#include "server/base/address.h"
+
+namespace runahead {
+
+struct SocketAddress {
+  sockaddr_storage storage{};
+  socklen_t length = 0;
+  const sockaddr* get() const { return reinterpret_cast<const sockaddr*>(&storage); }
+};
+
+// INVALID_ARGUMENT: the host is no IP address.
+absl::StatusOr<SocketAddress> NumericSocketAddress(const HostPort& address);
+
+// The same for a link address, which may come from anyone.
+absl::StatusOr<SocketAddress> ParseLinkAddress(const std::string& address);
+
+// Of an IPv4 or IPv6 address.
+int PortOf(const sockaddr_storage& storage);
+
+}  // namespace runahead
