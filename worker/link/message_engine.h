@@ -75,7 +75,7 @@ class MessageEngine {
   // Ends the connection to `peer`, at both ends. When this returns nothing holds a buffer of it.
   virtual void Close(const PeerId& peer) = 0;
 
-  // What the connection runs over ("tcp 10.0.0.2:4711", "rc_mlx5/mlx5_0:1"); empty when there is none.
+  // What the connection runs over and where to ("tcp 10.0.0.2:4711", "ucx 10.0.0.2:4711"); empty when there is none.
   virtual std::string Transport(const PeerId& peer) = 0;
 };
 

@@ -1,15 +1,8 @@
 #include "worker/link/ucx_context.h"
 
-#include <algorithm>
-#include <cstdio>
-#include <cstdlib>
 #include <cstring>
-#include <vector>
 
 #include "absl/strings/str_cat.h"
-#include "absl/strings/str_join.h"
-#include "absl/strings/str_split.h"
-#include "absl/strings/string_view.h"
 #include "kernels/base/status_macros.h"
 #include "server/base/address.h"
 #include "worker/link/socket_address.h"
@@ -127,32 +120,6 @@ absl::StatusOr<ucp_ep_h> UcxContext::Accept(ucp_conn_request_h request, ucp_err_
 
 void UcxContext::Reject(ucp_conn_request_h request) {
   ucp_listener_reject(listener_, request);
-}
-
-std::string DescribeEndpoint(ucp_ep_h endpoint) {
-  char* text = nullptr;
-  size_t size = 0;
-  FILE* stream = open_memstream(&text, &size);
-  if (stream == nullptr) return "unknown";
-  ucp_ep_print_info(endpoint, stream);
-  std::fclose(stream);
-  std::vector<std::string> lanes;
-  // Lines such as "#   lane[0]:  3:tcp/lo.0 md[2] ...".
-  for (absl::string_view line : absl::StrSplit(absl::string_view(text, size), '\n')) {
-    const size_t lane = line.find("lane[");
-    if (lane == absl::string_view::npos) continue;
-    for (absl::string_view word : absl::StrSplit(line.substr(lane), ' ', absl::SkipEmpty())) {
-      if (word.find('/') == absl::string_view::npos) continue;
-      const size_t colon = word.find(':');
-      if (colon != absl::string_view::npos) word.remove_prefix(colon + 1);
-      const size_t dot = word.rfind('.');
-      if (dot != absl::string_view::npos) word = word.substr(0, dot);
-      if (std::find(lanes.begin(), lanes.end(), std::string(word)) == lanes.end()) lanes.emplace_back(word);
-      break;
-    }
-  }
-  std::free(text);
-  return lanes.empty() ? "unknown" : absl::StrJoin(lanes, ", ");
 }
 
 }  // namespace runahead

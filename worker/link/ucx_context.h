@@ -58,7 +58,4 @@ class UcxContext {
 // UNAVAILABLE (or OK), with UCX's words and `what` was tried.
 absl::Status UcxStatus(ucs_status_t status, std::string_view what);
 
-// Which transports and devices the endpoint's lanes use, as UCX names them: "rc_mlx5/mlx5_0:1", "tcp/eth0".
-std::string DescribeEndpoint(ucp_ep_h endpoint);
-
 }  // namespace runahead

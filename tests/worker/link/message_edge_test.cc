@@ -3,6 +3,7 @@
 #include <array>
 #include <string>
 
+#include "absl/strings/str_cat.h"
 #include "server/base/random.h"
 #include "tests/worker/link/edge_contract.h"
 #include "tests/worker/link/message_engines.h"
@@ -62,7 +63,8 @@ TEST_P(MessageEdge, NamesTheTransportItTook) {
   const auto b = *world.factory(1).Open(world.factory(0).self());
   a->Send({1, 0, 0}, Pattern(100'000, 1), Event());
   ASSERT_TRUE(b->Recv({1, 0, 0}, Room(100'000)).Wait(absl::Seconds(60)).ok());
-  EXPECT_THAT(world.engine(0).Transport(world.factory(1).self()), ::testing::HasSubstr("tcp"));
+  EXPECT_EQ(world.engine(0).Transport(world.factory(1).self()),
+            absl::StrCat(GetParam(), " ", world.factory(1).self().address));
   EXPECT_EQ(world.engine(0).Transport({"127.0.0.1:1", 1}), "");
 }
 
