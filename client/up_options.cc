@@ -16,8 +16,11 @@ ChildSpec WorkerSpec(const UpOptions& options, const std::string& role, int inde
   spec.args = {absl::StrCat("--role=", role),           absl::StrCat("--name=", spec.name),
                absl::StrCat("--model=", options.model), absl::StrCat("--dtype=", options.dtype),
                absl::StrCat("--threads=", threads),     kDrainTimeout};
-  if (options.chain_link_gbps > 0 && role == "prefill") {
-    spec.args.push_back(absl::StrCat("--chain-link-gbps=", options.chain_link_gbps));
+  if (role == "prefill") {
+    spec.args.push_back(absl::StrCat("--handoff=", options.handoff));
+    if (options.chain_link_gbps > 0) {
+      spec.args.push_back(absl::StrCat("--chain-link-gbps=", options.chain_link_gbps));
+    }
   }
   if (options.emulated_link_gbps > 0) {
     spec.args.push_back(absl::StrCat("--emulated-link-gbps=", options.emulated_link_gbps));
@@ -40,6 +43,8 @@ void DeclareUpOptions(ConfigSchema& schema, UpOptions& options) {
                 "How prompts are spread over the chain");
   schema.String("table", &options.table, {.value_name = "FILE"},
                 "Partition table (YAML); without one, prompts are split evenly over the chain");
+  schema.String("handoff", &options.handoff, {.one_of = {"link", "grpc"}},
+                "What prefill workers hand KV to decode workers over");
   schema.Double("chain_link_gbps", &options.chain_link_gbps, {.min = 0, .max = 1e6},
                 "Paces the edges of the chain to this many gigabits per second; 0 does not");
   schema.Double("emulated_link_gbps", &options.emulated_link_gbps, {.min = 0, .max = 1e6},

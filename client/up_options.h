@@ -18,6 +18,7 @@ struct UpOptions {
   std::string dtype = "auto";
   std::string schedule = "kvr";
   std::string table;
+  std::string handoff = "link";
   double chain_link_gbps = 0;
   double emulated_link_gbps = 0;
   bool experiments = false;

@@ -51,6 +51,7 @@ absl::StatusOr<std::unique_ptr<DecodeRole>> DecodeRole::Create(const WorkerOptio
   slices.on_corrupt = [&metrics] { metrics.CountChecksumFailure(); };
   role->receiver_ = std::make_unique<SliceReceiver>(*role->store_, slices);
   role->link_receiver_ = std::make_unique<MessageHandoffReceiver>(engine, *role->receiver_);
+  role->handoff_service_ = std::make_unique<GrpcHandoffService>(*role->receiver_);
 
   DecodeEngineOptions steps;
   steps.max_batch = options.max_batch;

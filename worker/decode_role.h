@@ -8,6 +8,7 @@
 #include "worker/decode/engine.h"
 #include "worker/decode/service/decode_service.h"
 #include "worker/decode/store_report.h"
+#include "worker/handoff/grpc_handoff.h"
 #include "worker/handoff/message_handoff.h"
 #include "worker/handoff/slice_receiver.h"
 #include "worker/kv/lease_reaper.h"
@@ -27,6 +28,8 @@ class DecodeRole {
 
   ControlHandler& control() { return *control_; }
   DecodeService& service() { return *service_; }
+  // Slices come by it, or by the link: the sender chooses.
+  GrpcHandoffService& handoff_service() { return *handoff_service_; }
   // Where slices of this very process go.
   SliceReceiver& receiver() { return *receiver_; }
   int64_t capacity_tokens() const { return store_->options().capacity_tokens; }
@@ -40,6 +43,7 @@ class DecodeRole {
   std::unique_ptr<LeaseReaper> reaper_;
   std::unique_ptr<SliceReceiver> receiver_;
   std::unique_ptr<MessageHandoffReceiver> link_receiver_;
+  std::unique_ptr<GrpcHandoffService> handoff_service_;
   std::unique_ptr<DecodeEngine> engine_;
   std::unique_ptr<DecodeService> service_;
   std::unique_ptr<ControlHandler> control_;

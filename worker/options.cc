@@ -17,6 +17,10 @@ void DeclareWorkerOptions(ConfigSchema& schema, WorkerOptions& options) {
   schema.String("link_transport", &options.link_transport, {.one_of = {"tcp", "ucx"}},
                 "What KV travels over between workers, the same in all of them; ucx is for RDMA networks that only "
                 "trusted hosts reach");
+  schema.String(
+      "handoff", &options.handoff, {.one_of = {"link", "grpc"}},
+      "What prefill hands KV to decode workers over; grpc needs no port but the one that decode workers listen "
+      "on");
   schema.Double("chain_link_gbps", &options.chain_link_gbps, {.min = 0, .max = 1e6},
                 "Paces the edges of the chain to this many gigabits per second; 0 does not");
   schema.Double("emulated_link_gbps", &options.emulated_link_gbps, {.min = 0, .max = 1e6},

@@ -17,6 +17,7 @@ struct WorkerOptions {
   int64_t threads = 0;    // 0: all cores
   std::string link_host;  // empty: that of process.listen
   std::string link_transport = "tcp";
+  std::string handoff = "link";
   double chain_link_gbps = 0;
   double emulated_link_gbps = 0;
   int64_t prefill_memory = 0;  // bytes; 0: two prompts of the model's context, at most 4 GiB

@@ -4,6 +4,8 @@
 #include <utility>
 
 #include "kernels/base/status_macros.h"
+#include "server/rpc/channel.h"
+#include "worker/handoff/grpc_handoff.h"
 #include "worker/handoff/in_process_handoff.h"
 #include "worker/handoff/message_handoff.h"
 #include "worker/handoff/metered_handoff.h"
@@ -23,13 +25,13 @@ int64_t DefaultMemory(const Model& model) {
   return std::min(kMostDefaultMemory, 2 * layers * config.context_length * model.attention_shape().kv_row_bytes());
 }
 
-// Slices for the store of this very process are copied; all others take the link.
+// Slices for the store of this very process are copied; all others take the route of the others.
 class OwnStoreFirst : public HandoffSender {
  public:
-  OwnStoreFirst(PeerId self, std::unique_ptr<HandoffSender> own, std::unique_ptr<HandoffSender> others)
-      : self_(std::move(self)), own_(std::move(own)), others_(std::move(others)) {}
+  OwnStoreFirst(uint64_t self, std::unique_ptr<HandoffSender> own, std::unique_ptr<HandoffSender> others)
+      : self_(self), own_(std::move(own)), others_(std::move(others)) {}
   Event Push(const PeerId& decode, const Slice& slice, ConstBufferRef bytes, const Event& after) override {
-    HandoffSender& sender = decode == self_ ? *own_ : *others_;
+    HandoffSender& sender = decode.incarnation == self_ ? *own_ : *others_;
     return sender.Push(decode, slice, std::move(bytes), after);
   }
   void Cancel(const LeaseId& lease) override {
@@ -38,9 +40,17 @@ class OwnStoreFirst : public HandoffSender {
   }
 
  private:
-  const PeerId self_;
+  const uint64_t self_;  // incarnation
   const std::unique_ptr<HandoffSender> own_, others_;
 };
+
+std::shared_ptr<SliceTransport> MakeTransport(HandoffRoute route, MessageEngine& engine) {
+  if (route == HandoffRoute::kLink) return MakeMessageSliceTransport(engine);
+  return MakeGrpcSliceTransport([](const PeerId& decode) -> absl::StatusOr<std::shared_ptr<grpc::Channel>> {
+    if (decode.address.empty()) return absl::UnavailableError("the router named no gRPC address of the decode worker");
+    return MakeChannel(decode.address);
+  });
+}
 
 }  // namespace
 
@@ -56,13 +66,15 @@ absl::StatusOr<std::unique_ptr<PrefillRole>> PrefillRole::Create(const WorkerOpt
   }
   PrefillMetrics& metrics = *role->metrics_;
   const HandoffSenderOptions retries{.on_retry = [&metrics] { metrics.CountHandoffRetry(HandoffRetry::kCorrupt); }};
-  role->sender_ = std::make_unique<RetryingSender>(MakeMessageSliceTransport(engine), retries);
+  const HandoffRoute route = options.handoff == "grpc" ? HandoffRoute::kGrpc : HandoffRoute::kLink;
+  role->sender_ = std::make_unique<RetryingSender>(MakeTransport(route, engine), retries);
   if (own_store != nullptr) {
     auto own = std::make_unique<RetryingSender>(MakeInProcessTransport(*own_store), retries);
-    role->sender_ = std::make_unique<OwnStoreFirst>(engine.self(), std::move(own), std::move(role->sender_));
+    role->sender_ =
+        std::make_unique<OwnStoreFirst>(engine.self().incarnation, std::move(own), std::move(role->sender_));
   }
   role->metered_sender_ = std::make_unique<MeteredHandoff>(*role->sender_, metrics);
-  role->control_ = std::make_unique<PrefillControl>(*role->edges_, metrics, registry);
+  role->control_ = std::make_unique<PrefillControl>(*role->edges_, route, metrics, registry);
 
   PrefillStageOptions stage;
   stage.memory_bytes = static_cast<size_t>(options.prefill_memory > 0 ? options.prefill_memory : DefaultMemory(*model));

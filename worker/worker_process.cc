@@ -164,6 +164,7 @@ absl::Status WorkerProcess::Parts::Serve(const WorkerOptions& options, std::func
   rpc.health_names.push_back("runahead.v1.Worker");
   if (decode != nullptr) {
     rpc.services.push_back(&decode->service());
+    rpc.services.push_back(&decode->handoff_service());
     rpc.health_names.push_back("runahead.v1.Decode");
   }
   RUNAHEAD_ASSIGN_OR_RETURN(server, RpcServer::Start(rpc));

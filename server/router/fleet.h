@@ -35,7 +35,8 @@ struct WorkerSpec {
 
 // A worker of one incarnation, from when it joins until it is lost.
 struct LiveWorker {
-  int index = 0;  // in the worker list
+  int index = 0;        // in the worker list
+  std::string address;  // host:port, as listed
   v1::Capabilities capabilities;
   std::shared_ptr<v1::Decode::StubInterface> decode;                    // null unless it decodes
   std::shared_ptr<CancelToken> lost = std::make_shared<CancelToken>();  // cancelled with UNAVAILABLE when it is lost

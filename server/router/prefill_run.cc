@@ -19,6 +19,7 @@ std::vector<v1::StartJob> StartJobs(const PrefillOrder& order, absl::Span<const 
     common.mutable_decode()->set_name(decode.name());
     common.mutable_decode()->set_link_address(decode.link_address());
     common.mutable_decode()->set_incarnation(decode.incarnation());
+    common.mutable_decode()->set_rpc_address(order.lease->worker().address);
   }
   if (order.time_left != absl::InfiniteDuration()) {
     common.set_deadline_ms(std::max<int64_t>(1, absl::ToInt64Milliseconds(order.time_left)));

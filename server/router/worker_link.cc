@@ -55,6 +55,7 @@ absl::Status WorkerLink::Serve() {
   if (why.ok()) {
     const auto worker = std::make_shared<LiveWorker>();
     worker->index = index_;
+    worker->address = spec_.address;
     worker->capabilities = *capabilities;
     if (spec_.decodes()) worker->decode = v1::Decode::NewStub(channel);
     return Attend(worker, *stub);

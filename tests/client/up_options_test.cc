@@ -26,18 +26,20 @@ TEST(UpOptions, NameWorkersByRoleAndNumber) {
   options.model = "m.gguf";
   options.prefill = 2;
   options.dtype = "f32";
+  options.handoff = "grpc";
   options.chain_link_gbps = 2.5;
   options.emulated_link_gbps = 10;
   const auto specs = WorkerSpecs(options, "/bin", 4);
   ASSERT_EQ(specs.size(), 3u);
   EXPECT_EQ(specs[1].name, "prefill-1");
   EXPECT_EQ(specs[1].binary, "/bin/runahead-worker");
-  EXPECT_THAT(specs[1].args,
-              ElementsAre("--role=prefill", "--name=prefill-1", "--model=m.gguf", "--dtype=f32", "--threads=1",
-                          StartsWith("--drain-timeout="), "--chain-link-gbps=2.5", "--emulated-link-gbps=10"));
+  EXPECT_THAT(specs[1].args, ElementsAre("--role=prefill", "--name=prefill-1", "--model=m.gguf", "--dtype=f32",
+                                         "--threads=1", StartsWith("--drain-timeout="), "--handoff=grpc",
+                                         "--chain-link-gbps=2.5", "--emulated-link-gbps=10"));
   EXPECT_EQ(specs[2].name, "decode-0");
   EXPECT_THAT(specs[2].args, Contains("--role=decode"));
   EXPECT_THAT(specs[2].args, Not(Contains(HasSubstr("--chain-link-gbps"))));
+  EXPECT_THAT(specs[2].args, Not(Contains(HasSubstr("--handoff"))));
 }
 
 TEST(UpOptions, TellTheRouterItsWorkersInOrder) {

@@ -12,6 +12,9 @@
 
 namespace runahead {
 
+// What a worker's slices travel over to other processes: the message engine of its links, or gRPC.
+enum class HandoffRoute { kLink, kGrpc };
+
 enum class SliceKind { kKv, kX };
 
 // Tokens [begin, end) of the prompt in one layer; the bytes are dense rows.

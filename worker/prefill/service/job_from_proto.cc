@@ -4,7 +4,7 @@
 
 namespace runahead {
 
-PrefillJob JobFromProto(const v1::StartJob& start, absl::Time now) {
+PrefillJob JobFromProto(const v1::StartJob& start, HandoffRoute route, absl::Time now) {
   PrefillJob job;
   job.id = start.job();
   job.request_id = start.request_id();
@@ -13,7 +13,8 @@ PrefillJob JobFromProto(const v1::StartJob& start, absl::Time now) {
   job.ids.assign(start.ids().begin(), start.ids().end());
   if (start.has_lease()) {
     job.lease = LeaseFromProto(start.lease());
-    job.decode = {start.decode().link_address(), start.decode().incarnation()};
+    const v1::PeerAddress& decode = start.decode();
+    job.decode = {route == HandoffRoute::kLink ? decode.link_address() : decode.rpc_address(), decode.incarnation()};
   }
   if (start.deadline_ms() != 0) job.deadline = now + absl::Milliseconds(start.deadline_ms());
   job.sampling = SamplingFromProto(start.sampling());

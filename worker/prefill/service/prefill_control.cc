@@ -75,7 +75,7 @@ std::shared_ptr<Edge> PrefillControl::EdgeTo(const v1::PeerAddress& address, con
 }
 
 void PrefillControl::OnStart(const v1::StartJob& start) {
-  PrefillJob job = JobFromProto(start, absl::Now());
+  PrefillJob job = JobFromProto(start, route_, absl::Now());
   if (job.part > 0) {
     job.predecessor = predecessor_;
     job.predecessor_name = predecessor_name_;

@@ -18,8 +18,8 @@ namespace runahead {
 class PrefillControl : public ControlHandler, public PrefillObserver {
  public:
   // All references outlive the control. Bind must follow before any command comes.
-  PrefillControl(EdgeFactory& edges, PrefillMetrics& metrics, MetricRegistry& registry)
-      : edges_(edges), metrics_(metrics), registry_(registry) {}
+  PrefillControl(EdgeFactory& edges, HandoffRoute route, PrefillMetrics& metrics, MetricRegistry& registry)
+      : edges_(edges), route_(route), metrics_(metrics), registry_(registry) {}
   void Bind(PrefillStage* stage, std::function<void(v1::ControlReport)> report);
 
   void OnFormLine(const v1::FormLine& line) override;
@@ -37,6 +37,7 @@ class PrefillControl : public ControlHandler, public PrefillObserver {
                          const JobTimes& times);
 
   EdgeFactory& edges_;
+  const HandoffRoute route_;
   PrefillMetrics& metrics_;
   MetricRegistry& registry_;  // for what is counted by neighbour
   PrefillStage* stage_ = nullptr;

@@ -22,7 +22,7 @@ class PrefillControlTest : public ::testing::Test {
         chain_(loaded_, 1, 30),
         registry_("none"),
         metrics_(registry_),
-        control_(*chain_.member(0).edges, metrics_, registry_) {
+        control_(*chain_.member(0).edges, HandoffRoute::kLink, metrics_, registry_) {
     control_.Bind(chain_.member(0).stage.get(), [this](v1::ControlReport report) { reports_.push_back(report); });
   }
 
