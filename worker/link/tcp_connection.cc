@@ -19,7 +19,6 @@ constexpr size_t kMaxQueued = size_t{64} << 20;
 constexpr size_t kQueuedOverhead = 128;
 // Then others of the engine have their turn.
 constexpr size_t kWriteShare = size_t{8} << 20;
-constexpr size_t kPieces = 64;
 
 iovec Piece(const void* data, size_t size) {
   return {const_cast<void*>(data), size};  // sendmsg only reads it

@@ -64,6 +64,8 @@ class TcpConnection {
   void Fail(const absl::Status& why);
 
  private:
+  static constexpr size_t kPieces = 64;  // of one call of the system
+
   struct Small {
     std::string head;  // prefix and header
     ConstBufferRef bytes;

@@ -18,7 +18,6 @@ namespace {
 
 // Then others of the engine have their turn.
 constexpr size_t kReadShare = size_t{8} << 20;
-constexpr size_t kPieces = 64;
 // Offers that nobody has accepted or discarded, and eager bytes that nobody has taken (with what each costs beside).
 // Far above what the jobs of a line leave waiting for their receives.
 constexpr size_t kMaxOffers = 65536;
