@@ -63,8 +63,8 @@ absl::Status CheckChainRequest(const ChainRequest& request, size_t line_size);
 // Takes a contiguous segment of ready workers with less than kMaxUnfinishedJobs each. Width, unless asked for: by
 // ChooseWidth, where the table knows times for schedule kvr; else one worker for every kTokensPerWorker tokens (TSP:
 // the whole line), or as many fewer as are free beside each other now. Of the segments of a width that was not chosen
-// by time the one with the fewest unfinished jobs, then the one nearest to the head of the line. Errors, beside
-// CheckChainRequest's:
+// by time the one with the fewest unfinished jobs, then the one nearest to the head of the line.
+// Errors, beside CheckChainRequest's:
 //   RESOURCE_EXHAUSTED  all are busy, or the best segment is worth waiting for: ask again when a job ends
 //   UNAVAILABLE         no worker is ready, or not as many side by side as were asked for
 //   OUT_OF_RANGE        no ready segment's memory could ever hold the prompt; names both sizes

@@ -16,8 +16,8 @@
 
 namespace runahead {
 
-// KV of the tokens before a chain's first part, from elsewhere than a worker (a prefix store). Thread-safe. Chains
-// only.
+// KV of the tokens before a chain's first part (TSP has none), from elsewhere than a worker: a prefix store.
+// Thread-safe.
 class PrefixSource {
  public:
   virtual ~PrefixSource() = default;

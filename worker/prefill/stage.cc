@@ -13,7 +13,6 @@
 #include "worker/prefill/tsp_port.h"
 
 namespace runahead {
-
 namespace {
 
 template <typename... Setup>

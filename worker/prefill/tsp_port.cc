@@ -1,7 +1,5 @@
 #include "worker/prefill/tsp_port.h"
 
-#include <memory>
-
 namespace runahead {
 
 void TspPort::Exchange(int64_t layer, const Event& own_ready) {

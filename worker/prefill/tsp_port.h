@@ -1,6 +1,8 @@
 // Tensor/sequence parallelism's side of the forward pass: the baseline that KV-Runahead is compared with.
 #pragma once
 
+#include <memory>
+
 #include "worker/prefill/prefill_port.h"
 
 namespace runahead {
