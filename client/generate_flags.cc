@@ -7,7 +7,9 @@
 #include <iterator>
 
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
 #include "client/parse.h"
+#include "client/plan_schedules.h"
 #include "client/typed_flags.h"
 #include "kernels/base/status_macros.h"
 #include "server/rpc/transport_options.h"
@@ -34,10 +36,12 @@ absl::StatusOr<std::string> ReadPrompt(const std::string& path) {
 }
 
 absl::StatusOr<v1::Schedule> ParseSchedule(const std::string& name) {
-  if (name == "kvr") return v1::SCHEDULE_KVR;
-  if (name == "kvr-even") return v1::SCHEDULE_KVR_EVEN;
-  if (name == "single") return v1::SCHEDULE_SINGLE;
-  return absl::InvalidArgumentError(absl::StrCat("'", name, "' is none of kvr, kvr-even, single"));
+  if (name == kScheduleKvr) return v1::SCHEDULE_KVR;
+  if (name == kScheduleKvrEven) return v1::SCHEDULE_KVR_EVEN;
+  if (name == kScheduleSingle) return v1::SCHEDULE_SINGLE;
+  if (name == kScheduleTsp) return v1::SCHEDULE_TSP;
+  if (name == kScheduleTspCausal) return v1::SCHEDULE_TSP_CAUSAL;
+  return absl::InvalidArgumentError(absl::StrCat("'", name, "' is none of ", absl::StrJoin(PlanSchedules(), ", ")));
 }
 
 }  // namespace
@@ -60,7 +64,8 @@ void GenerateFlags::AddTo(CLI::App& app) {
   app.option_defaults()->group("Experiments (only where the router runs with --experiments)");
   AddNumber(app, "--width", &width_, "Workers of the chain", "N");
   app.add_option("--parts", parts_, "Tokens of each worker, as in 700,324")->type_name("PARTS");
-  app.add_option("--schedule", schedule_, "kvr, kvr-even or single")->type_name("NAME");
+  app.add_option("--schedule", schedule_, absl::StrCat("One of ", absl::StrJoin(PlanSchedules(), ", ")))
+      ->type_name("NAME");
   app.option_defaults()->group("Options");
 }
 

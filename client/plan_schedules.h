@@ -1,4 +1,4 @@
-// The schedules that `runahead plan` compares, by the names a user types.
+// The schedules that are compared, live and by `runahead plan`, by the names a user types.
 #pragma once
 
 #include <string>

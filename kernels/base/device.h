@@ -63,6 +63,10 @@ struct AttentionSequence {
   int64_t queries = 0;
   int64_t length = 0;
   std::vector<KvSpan> kv;
+  // 0: what causality hides is not computed. Else (at least `length`): every query is multiplied with positions
+  // 0..dense_length-1 and what it must not see is masked afterwards: the dense rectangle of other methods, to compare
+  // with. The result is the same. A single query computes what it sees only.
+  int64_t dense_length = 0;
 };
 
 // Operations enqueue on `stream` and return argument errors only; what happens later is in events' statuses.

@@ -25,6 +25,8 @@ void Check(const CpuAttentionArgs& args) {
       tokens += span.tokens;
     }
     RUNAHEAD_CHECK(sequence.queries >= 0 && sequence.queries <= sequence.length && sequence.length <= tokens);
+    RUNAHEAD_CHECK(sequence.dense_length == 0 ||
+                   (sequence.dense_length >= sequence.length && sequence.dense_length <= tokens));
   }
 }
 

@@ -27,7 +27,7 @@ inline constexpr int64_t kMaxAttentionHeadDim = 512;
 // Device::Attention (kernels/base/device.h) for f32 and bf16 q, KV and out in any mixture. Blocks until `out` is
 // written; arguments must be valid (checked). Thread-safe. `isa` must not exceed what the machine has.
 // A sequence with one query gets bitwise the same row whatever sequences are beside it, however its KV is cut into
-// spans, and on any number of threads. KV rows at or after `length` are never read.
+// spans, and on any number of threads. KV rows at or after `length` (or `dense_length`) are never read.
 // A query that sees a NaN or infinity in KV gives no meaningful row; rows that do not see it are not affected.
 void RunCpuAttention(ThreadPool& pool, CpuIsa isa, const CpuAttentionArgs& args);
 

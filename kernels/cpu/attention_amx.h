@@ -238,11 +238,11 @@ struct PrefillAmx {
 
     Tiles::Configure();
     const float unit = block.scale * kLog2E;
-    const int64_t end = block.position + block.queries;
+    const int64_t end = block.keys;
     const std::byte* packed = block.packed;
     for (int64_t key = 0; key < end; key += kKeys, packed += PackedBytes(block.head_dim)) {
       for (int i = 0; i < rows; i += kRows) {
-        const int64_t last = block.position + i + kRows < end ? block.position + i + kRows : end;
+        const int64_t last = !block.dense && block.position + i + kRows < end ? block.position + i + kRows : end;
         if (last <= key) continue;  // causality hides this block from the whole strip
         const int keys = static_cast<int>(last - key < kKeys ? last - key : kKeys);
         const int steps = (keys + 31) / 32;

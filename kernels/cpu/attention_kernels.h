@@ -49,6 +49,8 @@ struct AttendBlock {
   int64_t out_stride = 0;
   int64_t position = 0;  // of the first query; query i sees keys 0..position + i
   int queries = 0;       // at most PrefillKernels::max_queries
+  int64_t keys = 0;      // that are computed: position + queries, or more where `dense`
+  bool dense = false;    // every query computes all `keys`; what it does not see is masked
   int head_dim = 0;
   float scale = 1.0f;                 // > 0
   const std::byte* packed = nullptr;  // key block b at b * packed_bytes(head_dim)

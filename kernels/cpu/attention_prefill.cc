@@ -13,10 +13,16 @@ namespace {
 // Packed K and V of so many kv heads as fit are worked on at a time.
 constexpr size_t kPackedBytesAtOnce = size_t{64} << 20;
 
+// How many KV rows any query is multiplied with.
+int64_t Keys(const AttentionSequence& sequence) {
+  return std::max(sequence.length, sequence.dense_length);
+}
+
 struct PrefillJob {
   const PrefillKernels& kernels;
   const CpuAttentionArgs& args;
   const AttentionSequence& sequence;
+  const int64_t keys;
   int64_t key_blocks = 0;
   size_t packed_bytes = 0;  // of one key block
   std::byte* packed = nullptr;
@@ -26,7 +32,7 @@ struct PrefillJob {
 
   PrefillJob(const PrefillKernels& kernels, const CpuAttentionArgs& args, const AttentionSequence& sequence,
              int64_t heads)
-      : kernels(kernels), args(args), sequence(sequence), first_bad(heads) {}
+      : kernels(kernels), args(args), sequence(sequence), keys(Keys(sequence)), first_bad(heads) {}
 
   std::byte* Packed(int64_t head, int64_t block) const { return packed + (head * key_blocks + block) * packed_bytes; }
   void Pack(int64_t head, int64_t block);
@@ -37,7 +43,7 @@ void PrefillJob::Pack(int64_t head, int64_t block) {
   const AttentionShape& shape = args.shape;
   const int64_t head_bytes = shape.head_dim * static_cast<int64_t>(DTypeSize(shape.kv_dtype));
   const int64_t first = block * kernels.key_block;
-  const int count = static_cast<int>(std::min<int64_t>(kernels.key_block, sequence.length - first));
+  const int count = static_cast<int>(std::min<int64_t>(kernels.key_block, keys - first));
   const std::byte* rows[kMaxKeyBlock] = {};
   FindKvRows(sequence, shape.kv_row_bytes(), first, count, (first_head + head) * head_bytes, rows);
   PackBlock pack;
@@ -69,6 +75,8 @@ void PrefillJob::Attend(int64_t head, int64_t group_head, int64_t first_query, i
   block.out_stride = args.out_stride * out_bytes;
   block.position = sequence.length - sequence.queries + first_query;
   block.queries = queries;
+  block.dense = sequence.dense_length > 0;
+  block.keys = block.dense ? keys : block.position + queries;
   block.head_dim = static_cast<int>(shape.head_dim);
   block.scale = shape.scale;
   block.packed = Packed(head, 0);
@@ -104,7 +112,7 @@ void RunPrefillAttention(ThreadPool& pool, const PrefillKernels& kernels, const 
   thread_local AttentionScratch scratch;
   const AttentionShape& shape = args.shape;
   const int64_t group = shape.heads / shape.kv_heads;
-  const int64_t key_blocks = (sequence.length + kernels.key_block - 1) / kernels.key_block;
+  const int64_t key_blocks = (Keys(sequence) + kernels.key_block - 1) / kernels.key_block;
   const size_t packed_bytes = kernels.packed_bytes(static_cast<int>(shape.head_dim));
   const int64_t heads_at_once =
       std::clamp<int64_t>(static_cast<int64_t>(kPackedBytesAtOnce / (key_blocks * packed_bytes)), 1, shape.kv_heads);

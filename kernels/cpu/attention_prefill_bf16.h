@@ -118,11 +118,11 @@ struct PrefillBf16 {
     for (int i = 0; i < rows * padded; i += V::kLanes) V::Store(acc + i, V::Zero());
 
     const T unit = V::Set1(block.scale * Strips::kLog2E);
-    const int64_t end = block.position + block.queries;
+    const int64_t end = block.keys;
     const float* packed = reinterpret_cast<const float*>(block.packed);
     for (int64_t key = 0; key < end; key += kKeys, packed += PackedBytes(dim) / sizeof(float)) {
       for (int i = 0; i < rows; i += kRows) {
-        const int64_t last = block.position + i + kRows < end ? block.position + i + kRows : end;
+        const int64_t last = !block.dense && block.position + i + kRows < end ? block.position + i + kRows : end;
         if (last <= key) continue;  // causality hides this block from the whole strip
         const int keys = static_cast<int>(last - key < kKeys ? last - key : kKeys);
         Pairs::Product<V::kStripVecs, false>(q + static_cast<size_t>(i) * dim / 2, dim / 2, packed, kKeys, dim / 2,

@@ -189,11 +189,11 @@ struct PrefillF32 {
     }
     for (int i = 0; i < rows * padded; i += V::kLanes) V::Store(acc + i, V::Zero());
 
-    const int64_t end = block.position + block.queries;
+    const int64_t end = block.keys;
     const float* packed = reinterpret_cast<const float*>(block.packed);
     for (int64_t key = 0; key < end; key += kKeys, packed += PackedBytes(dim) / sizeof(float)) {
       for (int i = 0; i < rows; i += kRows) {
-        const int64_t last = block.position + i + kRows < end ? block.position + i + kRows : end;
+        const int64_t last = !block.dense && block.position + i + kRows < end ? block.position + i + kRows : end;
         if (last <= key) continue;  // causality hides this block from the whole strip
         const int keys = static_cast<int>(last - key < kKeys ? last - key : kKeys);
         constexpr int kStep = V::kStripVecs * V::kLanes;

@@ -71,7 +71,10 @@ absl::Status CheckSequences(const std::vector<AttentionSequence>& sequences, con
     if (sequence.length < sequence.queries) {
       return Invalid(sequence.queries, " queries of a sequence of ", sequence.length, " positions");
     }
-    RUNAHEAD_RETURN_IF_ERROR(CheckKvSpans(sequence.kv, shape, sequence.length));
+    if (sequence.dense_length != 0 && sequence.dense_length < sequence.length) {
+      return Invalid("a dense rectangle of ", sequence.dense_length, " of ", sequence.length, " positions");
+    }
+    RUNAHEAD_RETURN_IF_ERROR(CheckKvSpans(sequence.kv, shape, std::max(sequence.length, sequence.dense_length)));
   }
   return absl::OkStatus();
 }

@@ -19,15 +19,20 @@ constexpr size_t kShownParts = 16;
 // What stands in the way of a segment, the mildest first.
 enum class Obstacle { kNone, kBusy, kMemory, kNotReady };
 
-Obstacle Examine(absl::Span<const WorkerView> segment, absl::Span<const int64_t> parts) {
+bool IsTsp(ChainSchedule schedule) {
+  return schedule == ChainSchedule::kTsp || schedule == ChainSchedule::kTspCausal;
+}
+
+Obstacle Examine(const ChainRequest& request, absl::Span<const WorkerView> segment, absl::Span<const int64_t> parts) {
   Obstacle worst = Obstacle::kNone;
   int64_t end = 0;
   for (size_t i = 0; i < segment.size(); ++i) {
     end += parts[i];
+    const int64_t held = IsTsp(request.schedule) ? request.tokens : end;
     Obstacle here = Obstacle::kNone;
     if (!segment[i].ready) {
       here = Obstacle::kNotReady;
-    } else if (end > segment[i].max_prefix_tokens) {
+    } else if (held > segment[i].max_prefix_tokens) {
       here = Obstacle::kMemory;
     } else if (segment[i].unfinished_jobs >= kMaxUnfinishedJobs) {
       here = Obstacle::kBusy;
@@ -96,12 +101,12 @@ std::optional<absl::StatusOr<ChainPlan>> PlanByTimes(const ChainRequest& request
     if (partition.ok()) partitions.emplace(width, *std::move(partition));
   }
   const auto usable = [&](size_t first, int width) {
-    return Examine(line.subspan(first, width), partitions.at(width).parts) <= Obstacle::kBusy;
+    return Examine(request, line.subspan(first, width), partitions.at(width).parts) <= Obstacle::kBusy;
   };
   const std::optional<WidthChoice> choice = ChooseWidth(request.tokens, table.times(), loads, queue, usable);
   if (!choice) return std::nullopt;
   const auto segment = line.subspan(choice->first, choice->width);
-  if (choice->wait || Examine(segment, partitions.at(choice->width).parts) == Obstacle::kBusy) {
+  if (choice->wait || Examine(request, segment, partitions.at(choice->width).parts) == Obstacle::kBusy) {
     return absl::ResourceExhaustedError("the prefill workers that suit the prompt best are busy");
   }
   return PlanOf(request, choice->first, std::move(partitions.at(choice->width)));
@@ -117,12 +122,17 @@ std::string_view ChainScheduleName(ChainSchedule schedule) {
       return "kvr-even";
     case ChainSchedule::kSingle:
       return "single";
+    case ChainSchedule::kTsp:
+      return "tsp";
+    case ChainSchedule::kTspCausal:
+      return "tsp-causal";
   }
   return "";
 }
 
 std::optional<ChainSchedule> ParseChainSchedule(std::string_view name) {
-  for (ChainSchedule schedule : {ChainSchedule::kKvr, ChainSchedule::kKvrEven, ChainSchedule::kSingle}) {
+  for (ChainSchedule schedule : {ChainSchedule::kKvr, ChainSchedule::kKvrEven, ChainSchedule::kSingle,
+                                 ChainSchedule::kTsp, ChainSchedule::kTspCausal}) {
     if (name == ChainScheduleName(schedule)) return schedule;
   }
   return std::nullopt;
@@ -164,14 +174,15 @@ absl::StatusOr<ChainPlan> PlanChain(const ChainRequest& request, const Partition
   if (asked == 0 && request.schedule == ChainSchedule::kKvr && !table.times().empty()) {
     if (std::optional<absl::StatusOr<ChainPlan>> plan = PlanByTimes(request, table, line, queue)) return *plan;
   }
-  const int64_t wanted = std::clamp<int64_t>(request.tokens / kTokensPerWorker, 1, std::max<size_t>(line.size(), 1));
+  const int64_t most = IsTsp(request.schedule) ? request.tokens : request.tokens / kTokensPerWorker;
+  const int64_t wanted = std::clamp<int64_t>(most, 1, std::max<size_t>(line.size(), 1));
   Obstacle mildest = Obstacle::kNotReady;
   for (int width = asked > 0 ? asked : static_cast<int>(wanted); width >= (asked > 0 ? asked : 1); --width) {
     RUNAHEAD_ASSIGN_OR_RETURN(Partition partition, Cut(request, width, table));
     std::optional<size_t> best;
     for (size_t first = 0; first + width <= line.size(); ++first) {
       const absl::Span<const WorkerView> segment = line.subspan(first, width);
-      const Obstacle obstacle = Examine(segment, partition.parts);
+      const Obstacle obstacle = Examine(request, segment, partition.parts);
       mildest = std::min(mildest, obstacle);
       if (obstacle != Obstacle::kNone) continue;
       if (!best || Load(segment) < Load(line.subspan(*best, width))) best = first;

@@ -22,12 +22,14 @@ inline constexpr int kMaxUnfinishedJobs = 2;
 inline constexpr int64_t kTokensPerWorker = 16;
 
 enum class ChainSchedule {
-  kKvr,      // KV-Runahead, parts from the table
-  kKvrEven,  // KV-Runahead, even parts
-  kSingle,   // one worker
+  kKvr,        // KV-Runahead, parts from the table
+  kKvrEven,    // KV-Runahead, even parts
+  kSingle,     // one worker
+  kTsp,        // even parts, all-gather of KV in every layer, attention over the dense rectangle: to compare with
+  kTspCausal,  // the same, attention skips what causality hides
 };
 
-// "kvr", "kvr-even" or "single".
+// "kvr", "kvr-even", "single", "tsp" or "tsp-causal".
 std::string_view ChainScheduleName(ChainSchedule schedule);
 std::optional<ChainSchedule> ParseChainSchedule(std::string_view name);
 
@@ -35,7 +37,7 @@ std::optional<ChainSchedule> ParseChainSchedule(std::string_view name);
 struct WorkerView {
   bool ready = false;  // false: dead, absent or not agreed with; it splits the line
   int unfinished_jobs = 0;
-  int64_t max_prefix_tokens = 0;  // longest prefix [0, end of part) that its buffers can hold
+  int64_t max_prefix_tokens = 0;  // longest prefix [0, end of part) that its buffers can hold; TSP: longest prompt
   double backlog_s = 0;           // predicted, until it has finished its jobs
   double place_s = 0;             // predicted, until it has less than kMaxUnfinishedJobs; 0 when it has
 };
@@ -59,9 +61,9 @@ struct ChainPlan {
 absl::Status CheckChainRequest(const ChainRequest& request, size_t line_size);
 
 // Takes a contiguous segment of ready workers with less than kMaxUnfinishedJobs each. Width, unless asked for: by
-// ChooseWidth, where the table knows times for schedule kvr; else one worker for every kTokensPerWorker tokens, or as
-// many fewer as are free beside each other now. Of the segments of a width that was not chosen by time the one with
-// the fewest unfinished jobs, then the one nearest to the head of the line.
+// ChooseWidth, where the table knows times for schedule kvr; else one worker for every kTokensPerWorker tokens (TSP:
+// the whole line), or as many fewer as are free beside each other now. Of the segments of a width that was not chosen
+// by time the one with the fewest unfinished jobs, then the one nearest to the head of the line.
 // Errors, beside CheckChainRequest's:
 //   RESOURCE_EXHAUSTED  all are busy, or the best segment is worth waiting for: ask again when a job ends
 //   UNAVAILABLE         no worker is ready, or not as many side by side as were asked for

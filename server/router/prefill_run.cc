@@ -7,9 +7,31 @@
 
 namespace runahead {
 
-std::vector<v1::StartJob> StartJobs(const PrefillOrder& order, absl::Span<const int64_t> parts) {
+namespace {
+
+v1::Schedule ScheduleToProto(ChainSchedule schedule) {
+  switch (schedule) {
+    case ChainSchedule::kKvr:
+      return v1::SCHEDULE_KVR;
+    case ChainSchedule::kKvrEven:
+      return v1::SCHEDULE_KVR_EVEN;
+    case ChainSchedule::kSingle:
+      return v1::SCHEDULE_SINGLE;
+    case ChainSchedule::kTsp:
+      return v1::SCHEDULE_TSP;
+    case ChainSchedule::kTspCausal:
+      return v1::SCHEDULE_TSP_CAUSAL;
+  }
+  return v1::SCHEDULE_UNSPECIFIED;
+}
+
+}  // namespace
+
+std::vector<v1::StartJob> StartJobs(const PrefillOrder& order, const ChainPlan& plan) {
+  const std::vector<int64_t>& parts = plan.parts;
   v1::StartJob common;
   common.set_request_id(order.request_id);
+  common.set_schedule(ScheduleToProto(plan.schedule));
   int64_t end = 0;
   common.add_bounds(0);
   for (int64_t part : parts) common.add_bounds(static_cast<int32_t>(end += part));
@@ -50,7 +72,7 @@ PrefillRun::~PrefillRun() {
 }
 
 absl::Status PrefillRun::Start(const PrefillOrder& order) {
-  std::vector<v1::StartJob> jobs = StartJobs(order, placement_.plan.parts);
+  std::vector<v1::StartJob> jobs = StartJobs(order, placement_.plan);
   std::vector<std::pair<int, v1::StartJob>> parts;
   for (size_t i = 0; i < jobs.size(); ++i) parts.emplace_back(placement_.chain[i]->index, std::move(jobs[i]));
   JobEvents events;

@@ -194,6 +194,12 @@ ChainRequest ResolveChain(const v1::GenerateRequest& request, int64_t prompt_tok
     case v1::SCHEDULE_SINGLE:
       chain.schedule = ChainSchedule::kSingle;
       break;
+    case v1::SCHEDULE_TSP:
+      chain.schedule = ChainSchedule::kTsp;
+      break;
+    case v1::SCHEDULE_TSP_CAUSAL:
+      chain.schedule = ChainSchedule::kTspCausal;
+      break;
     default:
       // What is asked for in width or parts is a chain, whatever the router's own choice is.
       chain.schedule = chain.width > 1 || chain.parts.size() > 1 ? ChainSchedule::kKvr : schedule;

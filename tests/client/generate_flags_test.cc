@@ -135,7 +135,10 @@ TEST(GenerateFlags, SendsExperimentsOnlyWhenTyped) {
   EXPECT_THAT(request->experiment().parts(), ElementsAre(700, 324));
   EXPECT_EQ(request->experiment().schedule(), v1::SCHEDULE_KVR_EVEN);
   EXPECT_EQ(Request({"--prompt", "p", "--schedule", "single"})->experiment().schedule(), v1::SCHEDULE_SINGLE);
-  EXPECT_THAT(Request({"--prompt", "p", "--schedule", "fast"}).status().message(), HasSubstr("'fast' is none of"));
+  EXPECT_EQ(Request({"--prompt", "p", "--schedule", "tsp"})->experiment().schedule(), v1::SCHEDULE_TSP);
+  EXPECT_EQ(Request({"--prompt", "p", "--schedule", "tsp-causal"})->experiment().schedule(), v1::SCHEDULE_TSP_CAUSAL);
+  EXPECT_THAT(Request({"--prompt", "p", "--schedule", "fast"}).status().message(),
+              HasSubstr("'fast' is none of kvr, kvr-even, single, tsp, tsp-causal"));
 }
 
 TEST(GenerateFlags, WantsExactlyOneInput) {

@@ -91,6 +91,32 @@ TEST_F(ServiceTest, AnyChainGivesThePlainPassTokens) {
   }
 }
 
+TEST_F(ServiceTest, TheBaselinesGiveThePlainPassTokens) {
+  const LoadedModel loaded = LoadForTest(*model_path_, DType::kF32, 1);
+  const std::vector<int32_t> ids = SyntheticIds(500, 2);
+  const auto expected = Plain(loaded, ids, 24);
+  for (const auto& [schedule, name] : std::vector<std::pair<v1::Schedule, std::string>>{
+           {v1::SCHEDULE_SINGLE, "single"}, {v1::SCHEDULE_TSP, "tsp"}, {v1::SCHEDULE_TSP_CAUSAL, "tsp-causal"}}) {
+    SCOPED_TRACE(name);
+    const auto sent_up = [] {
+      return cluster_->Sum("prefill-1", "runahead_link_bytes_total{direction=\"send\",peer=\"prefill-0\"");
+    };
+    const double before = sent_up();
+    v1::GenerateRequest request = RequestOf(ids, 24);
+    request.mutable_experiment()->set_schedule(schedule);
+    const Answer answer = cluster_->Generate(request);
+    ASSERT_TRUE(answer.status.ok()) << answer.status.error_message();
+    EXPECT_EQ(answer.started.plan().schedule(), name);
+    const bool single = schedule == v1::SCHEDULE_SINGLE;
+    EXPECT_EQ(answer.started.plan().workers_size(), single ? 1 : 3);
+    ExpectTokens(answer.ids, expected);
+    // Only an all-gather sends towards the head: two thirds of the prompt, K and V of four layers.
+    const double tokens = single ? 0 : 333;
+    const double bytes = tokens * 4 * static_cast<double>(loaded.model->attention_shape().kv_row_bytes());
+    EXPECT_TRUE(Eventually([&] { return sent_up() - before == bytes; })) << sent_up() - before;
+  }
+}
+
 TEST_F(ServiceTest, SixteenAtOnceGiveWhatEachGivesAlone) {
   std::vector<v1::GenerateRequest> requests;
   std::vector<std::vector<int32_t>> alone;

@@ -171,9 +171,10 @@ TestChain::~TestChain() {
 
 PrefillJob TestChain::JobOf(JobId id, int first, int part, const std::vector<int64_t>& bounds,
                             const std::vector<int32_t>& ids, const SamplingOptions& sampling, bool with_lease,
-                            absl::Time deadline) {
+                            absl::Time deadline, PrefillSchedule schedule) {
   PrefillJob job;
   job.id = id;
+  job.schedule = schedule;
   job.bounds = bounds;
   job.part = part;
   if (part > 0) job.predecessor = members_[first + part]->predecessor;
@@ -187,10 +188,10 @@ PrefillJob TestChain::JobOf(JobId id, int first, int part, const std::vector<int
 }
 
 void TestChain::Start(JobId id, int first, const std::vector<int64_t>& bounds, const std::vector<int32_t>& ids,
-                      const SamplingOptions& sampling, bool with_lease, absl::Time deadline) {
+                      const SamplingOptions& sampling, bool with_lease, absl::Time deadline, PrefillSchedule schedule) {
   const int parts = static_cast<int>(bounds.size()) - 1;
   for (int part = 0; part < parts; ++part) {
-    members_[first + part]->stage->Start(JobOf(id, first, part, bounds, ids, sampling, with_lease, deadline));
+    members_[first + part]->stage->Start(JobOf(id, first, part, bounds, ids, sampling, with_lease, deadline, schedule));
   }
 }
 
@@ -209,9 +210,9 @@ SamplingOptions EveryLogprob(const LoadedModel& loaded) {
 }
 
 WholeRun RunWhole(const LoadedModel& loaded, TestChain& chain, JobId job, const std::vector<int64_t>& bounds,
-                  const std::vector<int32_t>& ids) {
+                  const std::vector<int32_t>& ids, PrefillSchedule schedule) {
   const int parts = static_cast<int>(bounds.size()) - 1;
-  chain.Start(job, 0, bounds, ids, EveryLogprob(loaded));
+  chain.Start(job, 0, bounds, ids, EveryLogprob(loaded), true, absl::InfiniteFuture(), schedule);
   WholeRun whole;
   whole.token = chain.member(parts - 1).news.AwaitFirstToken(job);
   for (int part = 0; part < parts; ++part) {

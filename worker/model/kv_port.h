@@ -10,7 +10,7 @@
 
 namespace runahead {
 
-// The pass calls, for each layer in turn: Begin, then Own, then Publish. Chain, store, and later TSP, KVPR and prefix
+// The pass calls, for each layer in turn: Begin, then Own, then Publish. Chain, TSP, store, and later KVPR and prefix
 // reuse implement it, so that a family's pass is written once. Used by the thread that runs the pass.
 class KvPort {
  public:

@@ -16,7 +16,8 @@
 
 namespace runahead {
 
-// KV of the tokens before a chain's first part, from elsewhere than a worker (a prefix store). Thread-safe.
+// KV of the tokens before a chain's first part (TSP has none), from elsewhere than a worker: a prefix store.
+// Thread-safe.
 class PrefixSource {
  public:
   virtual ~PrefixSource() = default;
@@ -24,10 +25,18 @@ class PrefixSource {
   virtual Event Load(int64_t layer, BufferRef into) = 0;
 };
 
+// How the workers of a job share a prompt's KV.
+enum class PrefillSchedule {
+  kChain,      // KV-Runahead: each has the KV of all before it
+  kTsp,        // all-gather in every layer, attention over the dense rectangle
+  kTspCausal,  // the same, attention skips what causality hides
+};
+
 // Part `part` owns prompt tokens [bounds[part], bounds[part+1]). The part before the last one is not the tail.
 struct PrefillJob {
   JobId id = 0;
   std::string request_id;
+  PrefillSchedule schedule = PrefillSchedule::kChain;
   std::vector<int64_t> bounds;  // parts + 1 rising values; the first is 0 unless there is a prefix
   int part = 0;
   std::vector<int32_t> ids;           // own tokens; for the tail all tokens of the prompt
@@ -46,6 +55,8 @@ struct PrefillJob {
   int64_t begin() const { return bounds[part]; }
   int64_t end() const { return bounds[part + 1]; }
   int64_t tokens() const { return end() - begin(); }
+  // Tokens [0, held_tokens()) whose KV this worker has of every layer, once it attends.
+  int64_t held_tokens() const { return schedule == PrefillSchedule::kChain ? end() : bounds.back(); }
 };
 
 // INVALID_ARGUMENT naming what does not fit: bounds, part, ids, neighbours.

@@ -1,4 +1,4 @@
-// A job's layer buffers: KV [0, end) of a layer, contiguous, in one of a few slots.
+// A job's layer buffers: KV [0, held tokens) of a layer, contiguous, in one of a few slots.
 #pragma once
 
 #include <cstdint>

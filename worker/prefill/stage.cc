@@ -2,14 +2,36 @@
 
 #include <algorithm>
 #include <cstring>
-#include <optional>
+#include <memory>
 #include <utility>
+#include <vector>
 
 #include "absl/strings/str_cat.h"
 #include "absl/time/clock.h"
 #include "kernels/base/status_macros.h"
+#include "worker/prefill/chain_port.h"
+#include "worker/prefill/tsp_port.h"
 
 namespace runahead {
+namespace {
+
+template <typename... Setup>
+std::unique_ptr<PrefillPort> MakePort(const PrefillJob& job, Setup&&... setup) {
+  if (job.schedule == PrefillSchedule::kChain) {
+    return std::make_unique<ChainPort>(job, std::forward<Setup>(setup)...);
+  }
+  return std::make_unique<TspPort>(job, std::forward<Setup>(setup)...);
+}
+
+// Neighbours that get frames of the job.
+std::vector<Edge*> SendsTo(const PrefillJob& job) {
+  std::vector<Edge*> edges;
+  if (job.successor != nullptr) edges.push_back(job.successor.get());
+  if (job.predecessor != nullptr && job.schedule != PrefillSchedule::kChain) edges.push_back(job.predecessor.get());
+  return edges;
+}
+
+}  // namespace
 
 // A job from Start to Done.
 struct PrefillStage::Running {
@@ -18,7 +40,7 @@ struct PrefillStage::Running {
   const absl::Time started = absl::Now();
   const EventSource stop;  // fires when the job must end early
   int half = -1;           // of the stage's memory, once it runs
-  std::optional<ChainPort> port;
+  std::unique_ptr<PrefillPort> port;
   JobTimes times;
 };
 
@@ -64,9 +86,9 @@ int64_t PrefillStage::unfinished_jobs() const {
 
 void PrefillStage::Start(PrefillJob job) {
   absl::Status checked = CheckJob(job, model_->config().context_length, model_->config().vocab);
-  if (checked.ok() && job.end() > max_prefix_tokens()) {
+  if (checked.ok() && job.held_tokens() > max_prefix_tokens()) {
     checked =
-        absl::ResourceExhaustedError(absl::StrCat("a prefix of ", job.end(), " tokens does not fit the ",
+        absl::ResourceExhaustedError(absl::StrCat("a prefix of ", job.held_tokens(), " tokens does not fit the ",
                                                   max_prefix_tokens(), " that this worker's prefill_memory holds"));
   }
   const auto running = std::make_shared<Running>(std::move(job));
@@ -141,7 +163,7 @@ void PrefillStage::Run(const std::shared_ptr<Running>& running) {
   running->half = TakeMemory();
   const absl::Time begin = absl::Now();
   const absl::Status computed = Compute(*running);
-  if (running->port.has_value()) running->times = running->port->times();
+  if (running->port != nullptr) running->times = running->port->times();
   running->times.compute_s = absl::ToDoubleSeconds(absl::Now() - begin) - running->times.wait_s;
   Settle(running, computed);
 }
@@ -152,10 +174,10 @@ absl::Status PrefillStage::Compute(Running& running) {
   if (const auto stopped = running.stop.event().status(); stopped.has_value()) return *stopped;
   const BufferRef half =
       BufferRef::Whole(memory_).Slice(running.half * (options_.memory_bytes / 2), options_.memory_bytes / 2);
-  RUNAHEAD_ASSIGN_OR_RETURN(LayerRing ring, LayerRing::Create(half, model_->config().layers, job.end(),
+  RUNAHEAD_ASSIGN_OR_RETURN(LayerRing ring, LayerRing::Create(half, model_->config().layers, job.held_tokens(),
                                                               model_->attention_shape().kv_row_bytes()));
-  running.port.emplace(job, model_->attention_shape(), std::move(ring), device_, *compute_, handoff_, running.stop,
-                       options_.trace);
+  running.port = MakePort(job, model_->attention_shape(), std::move(ring), device_, *compute_, handoff_, running.stop,
+                          options_.trace);
 
   ForwardBatch batch;
   batch.ids.assign(job.ids.end() - job.tokens(), job.ids.end());
@@ -190,9 +212,9 @@ void PrefillStage::Settle(const std::shared_ptr<Running>& running, const absl::S
     device_.Record(*compute_).Wait().IgnoreError();
   }
   std::vector<Event> pending;
-  if (running->port.has_value()) pending = running->port->pending();
-  if (computed.ok() && running->job.successor != nullptr) {
-    pending.push_back(running->job.successor->Finish(running->job.id));
+  if (running->port != nullptr) pending = running->port->pending();
+  if (computed.ok()) {
+    for (Edge* edge : SendsTo(running->job)) pending.push_back(edge->Finish(running->job.id));
   }
   WhenAll(pending).OnFire(
       [this, running, computed](const absl::Status& settled) { Done(running, computed.ok() ? settled : computed); });

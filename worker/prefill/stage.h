@@ -1,4 +1,4 @@
-// One worker's place in the prefill chain: runs jobs one after the other, in the order of their Starts.
+// One worker's place in the prefill line: runs jobs one after the other, in the order of their Starts.
 #pragma once
 
 #include <cstdint>
@@ -12,8 +12,8 @@
 #include "kernels/base/device.h"
 #include "kernels/base/mutex.h"
 #include "worker/model/model.h"
-#include "worker/prefill/chain_port.h"
 #include "worker/prefill/job.h"
+#include "worker/prefill/prefill_port.h"
 #include "worker/prefill/trace.h"
 
 namespace runahead {
@@ -24,7 +24,7 @@ class PrefillObserver {
   virtual ~PrefillObserver() = default;
   // Tail only, before the job is done: queue_s from Start to the job's beginning, prefill_s from there to the token.
   virtual void OnFirstToken(const PrefillJob& job, const Sampled& token, double queue_s, double prefill_s) = 0;
-  // Once for each Start. OK: successor and decode worker have acknowledged everything. Memory is free again.
+  // Once for each Start. OK: neighbours and decode worker have acknowledged everything. Memory is free again.
   virtual void OnDone(const PrefillJob& job, const absl::Status& status, const JobTimes& times) = 0;
 };
 

@@ -8,13 +8,13 @@
 namespace runahead {
 
 enum class TracePoint {
-  kReceivePosted,   // receives of the layer are posted
+  kReceivePosted,   // receives of the layer are posted (chain)
   kReceived,        // a piece of the layer is whole
-  kForwarded,       // a received piece went on to the successor
+  kForwarded,       // a received piece went on to the next neighbour
   kQkvBegin,        // on the compute stream: QKV of the own part starts
   kQkvEnd,          // on the compute stream
-  kSendPosted,      // the own slice goes to the successor
-  kSent,            // the successor took it: its buffer may be reused
+  kSendPosted,      // the own slice goes to a neighbour
+  kSent,            // the neighbour took it: its buffer may be reused
   kAttentionBegin,  // on the compute stream: all KV of the layer is there
   kLayerEnd,        // on the compute stream: attention and MLP are done
   kHandedOff,       // the decode worker has the own slice of the layer

@@ -54,6 +54,18 @@ TEST_P(AttentionBf16Test, LongPrompt) {
   ExpectMatches(AttentionCase(2, 1, 64, kBF16, kBF16, kBF16, {{1000, 1000, {}}}));
 }
 
+TEST_P(AttentionBf16Test, TheDenseRectangleGivesTheSameRows) {
+  for (const int64_t after : {0, 1, 130}) {
+    SCOPED_TRACE(after);
+    AttentionCase dense(4, 2, 40, kBF16, kBF16, kBF16, {{37, 150, {50, 1, 33}, 150 + after}});
+    ExpectMatches(dense);
+    AttentionCase causal = dense;
+    causal.specs[0].dense_length = 0;
+    const std::vector<float> want = Run(causal), got = Run(dense);
+    EXPECT_EQ(0, std::memcmp(got.data(), want.data(), want.size() * sizeof(float)));
+  }
+}
+
 TEST_P(AttentionBf16Test, PoisonInTheFutureDoesNotReachEarlierQueries) {
   AttentionCase problem(4, 2, 40, kBF16, kBF16, kBF16, {{300, 300, {}}});
   for (int64_t head = 0; head < 2; ++head) {

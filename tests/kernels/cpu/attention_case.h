@@ -44,11 +44,13 @@ struct SequenceSpec {
   int64_t queries = 1;
   int64_t length = 1;
   std::vector<int64_t> cuts;  // span sizes, repeated; empty: one span
+  int64_t dense_length = 0;
+  int64_t rows() const { return std::max(length, dense_length); }  // of KV
 };
 
 struct AttentionCase {
   static constexpr float kNan = std::numeric_limits<float>::quiet_NaN();
-  static constexpr int64_t kSpareTokens = 3;    // NaN rows at or after `length`
+  static constexpr int64_t kSpareTokens = 3;    // NaN rows after all that may be read
   static constexpr int64_t kSpareColumns = 24;  // of q and out rows
 
   AttentionShape shape;
@@ -56,7 +58,7 @@ struct AttentionCase {
   DType out_dtype = DType::kF32;
   std::vector<SequenceSpec> specs;
   std::vector<float> q;                // [rows][stride], as the dtype holds it
-  std::vector<std::vector<float>> kv;  // per sequence [length + spare][2 * kv_heads * head_dim]
+  std::vector<std::vector<float>> kv;  // per sequence [rows + spare][2 * kv_heads * head_dim]
 
   AttentionCase(int64_t heads, int64_t kv_heads, int64_t head_dim, DType q_dtype, DType kv_dtype, DType out_dtype,
                 std::vector<SequenceSpec> sequences, uint32_t seed = 1)
@@ -75,7 +77,7 @@ struct AttentionCase {
         q.insert(q.end(), kSpareColumns, kNan);
       }
       std::vector<float>& rows = kv.emplace_back();
-      for (int64_t i = 0; i < specs[s].length * row_elements(); ++i) rows.push_back(draw(kv_dtype));
+      for (int64_t i = 0; i < specs[s].rows() * row_elements(); ++i) rows.push_back(draw(kv_dtype));
       rows.insert(rows.end(), kSpareTokens * row_elements(), kNan);
     }
   }
@@ -101,6 +103,7 @@ struct AttentionCase {
       sequence.queries = specs[s].queries;
       sequence.length = specs[s].length;
       sequence.kv = Spans(s);
+      sequence.dense_length = specs[s].dense_length;
       row += specs[s].queries;
     }
     const std::vector<std::byte> q_bytes = Encode(q, q_dtype);
@@ -180,7 +183,7 @@ struct AttentionCase {
  private:
   std::vector<KvSpan> Spans(size_t s) const {
     std::vector<KvSpan> spans;
-    const int64_t tokens = specs[s].length + kSpareTokens;
+    const int64_t tokens = specs[s].rows() + kSpareTokens;
     const std::vector<std::byte> bytes = Encode(kv[s], shape.kv_dtype);
     int64_t first = 0;
     for (size_t i = 0; first < tokens; ++i) {

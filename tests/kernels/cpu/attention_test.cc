@@ -2,7 +2,9 @@
 
 #include <tuple>
 
+#include "kernels/cpu/attention_internal.h"
 #include "tests/kernels/cpu/attention_case.h"
+#include "tests/kernels/cpu/attention_counted.h"
 
 namespace runahead {
 namespace {
@@ -96,6 +98,48 @@ TEST_P(AttentionTest, PartsOfAPromptEqualTheWhole) {
       }
     }
   }
+}
+
+// The dense rectangle masks what causality skips: not a bit of the result is another.
+TEST_P(AttentionTest, TheDenseRectangleGivesTheSameRows) {
+  for (const DType dtype : {kF32, kBF16}) {
+    for (const int64_t queries : {1, 2, 37, 130}) {
+      for (const int64_t before : {0, 1, 100}) {
+        for (const int64_t after : {0, 1, 63, 200}) {
+          SCOPED_TRACE(testing::Message() << queries << " after " << before << " and before " << after);
+          const int64_t length = before + queries;
+          AttentionCase dense(4, 2, 40, dtype, dtype, dtype, {{queries, length, {7, 130, 64}, length + after}});
+          // Whatever is in the future, garbage included, is masked.
+          if (after > 1) std::fill(dense.K(0, length + 1, 0), dense.K(0, length + 2, 0), AttentionCase::kNan);
+          ExpectMatches(dense);
+          AttentionCase causal = dense;
+          causal.specs[0].dense_length = 0;
+          const std::vector<float> want = causal.Run(pool_, GetParam()), got = dense.Run(pool_, GetParam());
+          EXPECT_EQ(0, std::memcmp(got.data(), want.data(), want.size() * sizeof(float)));
+        }
+      }
+    }
+  }
+}
+
+// Queries times keys, once for the scores and once for the sum over V; whole strips and blocks, so that it is exact.
+TEST(AttentionWork, TheDenseRectangleIsComputedAndTheTriangleSkipsHalf) {
+  constexpr int64_t kQueries = 192, kKeys = 384, kDim = 64;
+  ThreadPool one(1);
+  const auto products = [&](int64_t length, int64_t dense_length) {
+    const AttentionCase problem(1, 1, kDim, kF32, kF32, kF32, {{kQueries, length, {}, dense_length}});
+    TakeCountedProducts();
+    problem.Compute([&](const CpuAttentionArgs& args) {
+      RunPrefillAttention(one, CountedPrefillKernels(), args, args.sequences[0]);
+    });
+    return TakeCountedProducts() * kCountedLanes;
+  };
+  constexpr int64_t kRectangle = 2 * kQueries * kKeys * kDim;
+  EXPECT_EQ(products(kQueries, kKeys), kRectangle);
+  EXPECT_EQ(products(kKeys, kKeys), kRectangle);
+  // A quarter is visible to the first half of the keys; what strips and blocks round up to is a few percent.
+  EXPECT_NEAR(static_cast<double>(products(kQueries, 0)), kRectangle / 4.0, kRectangle * 0.03);
+  EXPECT_NEAR(static_cast<double>(products(kKeys, 0)), kRectangle * 3 / 4.0, kRectangle * 0.03);
 }
 
 TEST_P(AttentionTest, PoisonInTheFutureDoesNotReachEarlierQueries) {

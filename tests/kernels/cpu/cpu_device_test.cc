@@ -221,6 +221,12 @@ TEST(CpuDevice, AttentionChecksWhatItIsGiven) {
   EXPECT_EQ(device->Attention(*stream, q, shape, {sequence}, out).code(), absl::StatusCode::kInvalidArgument);
   sequence.length = 1;
   EXPECT_EQ(device->Attention(*stream, q, shape, {sequence}, out).code(), absl::StatusCode::kInvalidArgument);
+  for (const int64_t dense : {1, 4}) {  // less than the sequence, more than its KV
+    sequence = {.query_row = 0, .queries = 2, .length = 2, .kv = {{rows, 3}}, .dense_length = dense};
+    EXPECT_EQ(device->Attention(*stream, q, shape, {sequence}, out).code(), absl::StatusCode::kInvalidArgument);
+  }
+  sequence.dense_length = 3;
+  EXPECT_TRUE(device->Attention(*stream, q, shape, {sequence}, out).ok());
   sequence = {.query_row = 1, .queries = 2, .length = 3, .kv = {{rows, 3}}};
   EXPECT_EQ(device->Attention(*stream, q, shape, {sequence}, out).code(), absl::StatusCode::kInvalidArgument);
 }

@@ -129,6 +129,28 @@ TEST(PlanChain, RefusesAPromptThatNoTailCanHold) {
   EXPECT_THAT(status.message(), HasSubstr("at most 3000"));
 }
 
+TEST(PlanChain, TspTakesTheWholeLineEvenlyAndNeedsRoomForThePromptEverywhere) {
+  std::vector<WorkerView> line = Line("000");
+  for (const ChainSchedule schedule : {ChainSchedule::kTsp, ChainSchedule::kTspCausal}) {
+    ChainRequest request = {.tokens = 2000, .schedule = schedule, .parts = {}};
+    const ChainPlan plan = PlanChain(request, Timed(), line).value();
+    EXPECT_THAT(plan.parts, ElementsAre(667, 667, 666));
+    EXPECT_EQ(plan.schedule, schedule);
+    EXPECT_EQ(plan.source, std::nullopt);
+    request.tokens = 2;
+    EXPECT_THAT(PlanChain(request, Timed(), line)->parts, ElementsAre(1, 1));
+    request = {.tokens = 10, .schedule = schedule, .parts = {7, 3}};
+    EXPECT_THAT(PlanChain(request, Timed(), line)->parts, ElementsAre(7, 3));
+  }
+  // A chain's head holds its own part only.
+  line = Line("00");
+  line[0].max_prefix_tokens = 1500;
+  ChainRequest request = {.tokens = 2000, .schedule = ChainSchedule::kTsp, .width = 2, .parts = {}};
+  EXPECT_EQ(PlanChain(request, PartitionTable(), line).status().code(), absl::StatusCode::kOutOfRange);
+  request.schedule = ChainSchedule::kKvrEven;
+  EXPECT_TRUE(PlanChain(request, PartitionTable(), line).ok());
+}
+
 TEST(CheckChainRequest, NamesFieldAndNumberOfTokens) {
   const auto message = [](ChainRequest request) { return std::string(CheckChainRequest(request, 4).message()); };
   EXPECT_EQ(message({.tokens = 9, .parts = {4, 3}}), "experiment.parts: 4,3 add up to 7; the prompt has 9 tokens");
@@ -143,7 +165,9 @@ TEST(CheckChainRequest, NamesFieldAndNumberOfTokens) {
 
 TEST(ChainSchedule, NamesAreReadBack) {
   EXPECT_EQ(ParseChainSchedule("kvr-even"), ChainSchedule::kKvrEven);
-  EXPECT_EQ(ParseChainSchedule("tsp"), std::nullopt);
+  EXPECT_EQ(ParseChainSchedule("tsp"), ChainSchedule::kTsp);
+  EXPECT_EQ(ParseChainSchedule("tsp-causal"), ChainSchedule::kTspCausal);
+  EXPECT_EQ(ParseChainSchedule("ring"), std::nullopt);
   EXPECT_EQ(ChainScheduleName(ChainSchedule::kSingle), "single");
 }
 

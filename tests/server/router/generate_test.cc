@@ -78,6 +78,24 @@ TEST_F(GenerateTest, TellsEveryMemberItsPart) {
   EXPECT_THAT(decode.stop_ids(), ::testing::Contains(kSyntheticImEnd));
 }
 
+TEST_F(GenerateTest, TellsWorkersTheSchedule) {
+  Start();
+  size_t starts = 0;
+  for (const auto& [schedule, name] : std::vector<std::pair<v1::Schedule, std::string>>{
+           {v1::SCHEDULE_KVR_EVEN, "kvr-even"}, {v1::SCHEDULE_TSP, "tsp"}, {v1::SCHEDULE_TSP_CAUSAL, "tsp-causal"}}) {
+    v1::GenerateRequest request = Ids(11, 2);
+    request.mutable_experiment()->set_schedule(schedule);
+    request.mutable_experiment()->set_width(2);
+    const Got got = Generate(request);
+    ASSERT_TRUE(got.status.ok()) << got.status;
+    EXPECT_THAT(got.started().plan().parts(), ElementsAre(6, 5));
+    const v1::StartJob head = prefill_[0]->AwaitStarts(++starts).back();
+    EXPECT_EQ(head.schedule(), schedule);
+    EXPECT_EQ(prefill_[1]->AwaitStarts(starts).back().schedule(), schedule);
+    EXPECT_EQ(got.started().plan().schedule(), name);
+  }
+}
+
 TEST_F(GenerateTest, FormsTheLine) {
   Start({.prefill = 3});
   EXPECT_EQ(prefill_[0]->AwaitLine([](const v1::FormLine& l) { return l.has_successor(); }).successor().name(),

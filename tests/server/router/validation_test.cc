@@ -188,5 +188,20 @@ TEST(ResolveChain, PartsAndWidthOverrideTheRoutersSchedule) {
   EXPECT_EQ(BlamedField(status), "experiment.parts");
 }
 
+TEST(ResolveChain, TakesEveryScheduleByName) {
+  v1::GenerateRequest request = Good();
+  for (const auto& [asked, schedule] :
+       std::vector<std::pair<v1::Schedule, ChainSchedule>>{{v1::SCHEDULE_KVR, ChainSchedule::kKvr},
+                                                           {v1::SCHEDULE_KVR_EVEN, ChainSchedule::kKvrEven},
+                                                           {v1::SCHEDULE_SINGLE, ChainSchedule::kSingle},
+                                                           {v1::SCHEDULE_TSP, ChainSchedule::kTsp},
+                                                           {v1::SCHEDULE_TSP_CAUSAL, ChainSchedule::kTspCausal}}) {
+    request.mutable_experiment()->set_schedule(asked);
+    EXPECT_EQ(ResolveChain(request, 9, ChainSchedule::kKvr).schedule, schedule);
+    EXPECT_TRUE(ValidateRequest(request, kModel, true).ok());
+    EXPECT_EQ(BlamedField(ValidateRequest(request, kModel, false)), "experiment");
+  }
+}
+
 }  // namespace
 }  // namespace runahead

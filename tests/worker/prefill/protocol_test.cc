@@ -1,5 +1,6 @@
-// Random arrivals, cancels and deaths on overlapping segments: every job ends at every member, nothing is left behind,
-// and what ends well is right. docs/architecture.md says why no wait can close a circle.
+// Random arrivals, cancels and deaths of chains and all-gathers on overlapping segments: every job ends at every
+// member, nothing is left behind, and what ends well is right. docs/architecture.md says why no wait can close a
+// circle.
 #include <gtest/gtest.h>
 
 #include <random>
@@ -13,6 +14,7 @@ struct Planned {
   JobId job;
   int first;
   std::vector<int64_t> bounds;
+  PrefillSchedule schedule;
 };
 
 class ProtocolTest : public testing::TestWithParam<int> {};
@@ -37,7 +39,11 @@ TEST_P(ProtocolTest, EveryJobEndsAndNothingIsLeft) {
   std::vector<Planned> jobs;
   for (JobId job = 1; job <= 8; ++job) {
     const int parts = 1 + draw(kWidth);
-    Planned planned{job, draw(kWidth - parts + 1), {0}};
+    // Half of the jobs are chains; an all-gather keeps its workers in step, and its frames go both ways.
+    const auto schedule = draw(2) == 0   ? PrefillSchedule::kChain
+                          : draw(2) == 0 ? PrefillSchedule::kTsp
+                                         : PrefillSchedule::kTspCausal;
+    Planned planned{job, draw(kWidth - parts + 1), {0}, schedule};
     for (int part = 1; part < parts; ++part) {
       const int64_t room = kTokens - (parts - part) - planned.bounds.back();
       planned.bounds.push_back(planned.bounds.back() + 1 + draw(static_cast<int>(room)));
@@ -75,7 +81,7 @@ TEST_P(ProtocolTest, EveryJobEndsAndNothingIsLeft) {
         const int part = at - job.first;
         if (part >= 0 && part + 1 < static_cast<int>(job.bounds.size())) {
           chain.member(at).stage->Start(
-              chain.JobOf(job.job, job.first, part, job.bounds, ids, {}, true, absl::InfiniteFuture()));
+              chain.JobOf(job.job, job.first, part, job.bounds, ids, {}, true, absl::InfiniteFuture(), job.schedule));
         }
       }
     } else if (what == 4) {

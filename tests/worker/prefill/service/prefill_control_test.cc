@@ -7,6 +7,7 @@
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "tests/testing/chain_fixture.h"
+#include "worker/prefill/service/job_from_proto.h"
 
 namespace runahead {
 namespace {
@@ -66,6 +67,20 @@ TEST_F(PrefillControlTest, RefusesSamplingThatMakesNoSense) {
   }
   control_.OnStart(Job(++job));
   EXPECT_TRUE(chain_.member(0).news.AwaitDone(job).ok());
+}
+
+TEST(JobFromProto, KnowsWhichSchedulesAreNoChain) {
+  v1::StartJob start;
+  for (const auto& [proto, schedule] :
+       std::vector<std::pair<v1::Schedule, PrefillSchedule>>{{v1::SCHEDULE_UNSPECIFIED, PrefillSchedule::kChain},
+                                                             {v1::SCHEDULE_KVR, PrefillSchedule::kChain},
+                                                             {v1::SCHEDULE_KVR_EVEN, PrefillSchedule::kChain},
+                                                             {v1::SCHEDULE_SINGLE, PrefillSchedule::kChain},
+                                                             {v1::SCHEDULE_TSP, PrefillSchedule::kTsp},
+                                                             {v1::SCHEDULE_TSP_CAUSAL, PrefillSchedule::kTspCausal}}) {
+    start.set_schedule(proto);
+    EXPECT_EQ(JobFromProto(start, absl::Now()).schedule, schedule) << proto;
+  }
 }
 
 TEST_F(PrefillControlTest, ADeadlineMayHavePassed) {

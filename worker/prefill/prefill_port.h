@@ -1,0 +1,91 @@
+// What the ports of all schedules share: the layer ring, the own part and its hand-off, waiting, failure, times.
+#pragma once
+
+#include <atomic>
+#include <cstdint>
+#include <vector>
+
+#include "absl/time/time.h"
+#include "worker/handoff/handoff.h"
+#include "worker/model/kv_port.h"
+#include "worker/prefill/job.h"
+#include "worker/prefill/layer_ring.h"
+#include "worker/prefill/trace.h"
+
+namespace runahead {
+
+// Seconds of one job on this worker.
+struct JobTimes {
+  double compute_s = 0;     // from the pass's beginning to its end, less waiting
+  double wait_s = 0;        // the compute stream waited for KV of other parts; the head of a chain: 0
+  double ring_stall_s = 0;  // the stage waited for a free layer buffer
+};
+
+// One job's port. Which KV comes from where and goes on to whom is for its schedule to say. Used by the stage's thread;
+// the edges' and streams' threads only touch what is atomic.
+class PrefillPort : public KvPort {
+ public:
+  // All references outlive the port. `ring` holds job.held_tokens() a layer. `stop` is fired by whoever ends the job
+  // early, also by the port when a transfer fails; then every call returns its status.
+  PrefillPort(const PrefillJob& job, const AttentionShape& shape, LayerRing ring, Device& device, Stream& compute,
+              HandoffSender& handoff, const EventSource& stop, TraceSink* trace);
+
+  absl::Status Begin(int64_t layer) final;
+  absl::StatusOr<std::vector<KvSpan>> Own(int64_t layer) final;
+  absl::StatusOr<std::vector<AttentionSequence>> Publish(int64_t layer, Stream& compute) final;
+
+  // The pass is enqueued: records the last layer's end, waits until the device has run it all, and checks that all that
+  // was received came whole.
+  absl::Status FinishPass();
+  // Everything this job has under way on links and hand-off, for teardown and for Done.
+  const std::vector<Event>& pending() const { return pending_; }
+  // Valid after FinishPass; compute_s is left to the caller.
+  JobTimes times() const;
+
+ protected:
+  // Before the own QKV projection of the layer is enqueued; its buffer is free.
+  virtual void BeforeProjection(int64_t layer) = 0;
+  // The own KV of the layer is there once `own_ready` has fired: sends it, and receives what is still to come.
+  virtual void Exchange(int64_t layer, const Event& own_ready) = 0;
+  // What the own part attends over once all has been received.
+  virtual AttentionSequence View(int64_t layer) const = 0;
+
+  const PrefillJob& job() const { return job_; }
+  // Frames are numbered by what they hold: the prefix is piece 0, part p is piece p + 1.
+  FrameId PrefixFrame(int64_t layer) const;
+  FrameId PartFrame(int64_t layer, int part) const;
+  // The layer's KV of tokens [begin, end), and of a part.
+  BufferRef Rows(int64_t layer, int64_t begin, int64_t end) const;
+  BufferRef PartRows(int64_t layer, int part) const { return Rows(layer, job_.bounds[part], job_.bounds[part + 1]); }
+  // The frame is in `into` once `received` has fired: attention waits for it, and it goes on to `onward`, where there
+  // is one, as soon as it is whole (cut-through).
+  void Expect(const FrameId& id, const BufferRef& into, const Event& received, Edge* onward);
+  void SendOwn(Edge& to, int64_t layer, const Event& own_ready);
+  void Trace(int64_t layer, TracePoint point) const;
+
+ private:
+  void HandOff(int64_t layer, const Event& own_ready);
+  void Track(const Event& event, int64_t layer, TracePoint point);
+  void EndLayer(int64_t layer);
+  absl::Status WaitUnlessStopped(const Event& event) const;
+
+  const PrefillJob& job_;
+  const AttentionShape& shape_;
+  LayerRing ring_;
+  Device& device_;
+  Stream& compute_;
+  HandoffSender& handoff_;
+  const EventSource stop_;
+  TraceSink* const trace_;
+
+  std::vector<Event> layer_ends_;    // by layer
+  std::vector<Event> received_;      // of the layer that is being enqueued
+  std::vector<Event> uses_;          // of its buffer: sends and hand-off
+  std::vector<Event> all_received_;  // of the job
+  std::vector<Event> pending_;       // all receives, sends and pushes of the job
+  double ring_stall_s_ = 0;
+  std::atomic<int64_t> wait_begin_ns_{0};  // written and read on the compute stream's thread
+  std::atomic<int64_t> wait_ns_{0};
+};
+
+}  // namespace runahead
