@@ -79,7 +79,7 @@ TEST(JobFromProto, KnowsWhichSchedulesAreNoChain) {
                                                              {v1::SCHEDULE_TSP, PrefillSchedule::kTsp},
                                                              {v1::SCHEDULE_TSP_CAUSAL, PrefillSchedule::kTspCausal}}) {
     start.set_schedule(proto);
-    EXPECT_EQ(JobFromProto(start, absl::Now()).schedule, schedule) << proto;
+    EXPECT_EQ(JobFromProto(start, HandoffRoute::kLink, absl::Now()).schedule, schedule) << proto;
   }
 }
 
