@@ -48,7 +48,7 @@ class Timing {
     for (const int64_t tokens : given ? options_.tokens : ProbeLengths(options_.longest, options_.workers)) {
       if (!given && lengths_.size() >= kLeastLengths && !Fits(tokens)) return absl::OkStatus();
       const Probe probe{Probe::Kind::kSingle, 0, tokens, {tokens}};
-      progress_(probe, 0, options_.budget - took());
+      progress_(probe, 0, std::max(options_.budget - took(), absl::ZeroDuration()));
       const absl::Time began = clock_.Now();
       const absl::Status status = Time(probe.parts).status();
       if (!given && absl::IsOutOfRange(status) && !lengths_.empty()) return absl::OkStatus();
