@@ -24,6 +24,7 @@ void AddChatCommand(CLI::App& app, Command* chosen);
 void AddTokenizeCommand(CLI::App& app, Command* chosen);
 void AddModelsCommand(CLI::App& app, Command* chosen);
 void AddPullCommand(CLI::App& app, Command* chosen);
+void AddProfileCommand(CLI::App& app, Command* chosen);
 void AddPlanCommand(CLI::App& app, Command* chosen);
 
 }  // namespace runahead

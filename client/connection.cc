@@ -18,6 +18,7 @@ namespace {
 
 // Enough for a router that is just being started again.
 constexpr absl::Duration kConnectTimeout = absl::Seconds(5);
+constexpr absl::Duration kListTimeout = absl::Seconds(30);
 
 }  // namespace
 
@@ -34,6 +35,15 @@ absl::StatusOr<std::unique_ptr<v1::Inference::StubInterface>> Connect(const std:
   }
   RUNAHEAD_RETURN_IF_ERROR(ready);
   return v1::Inference::NewStub(channel);
+}
+
+absl::StatusOr<v1::Model> ServedModel(v1::Inference::StubInterface& stub) {
+  grpc::ClientContext context;
+  SetTimeout(context, kListTimeout);
+  v1::ListModelsResponse response;
+  RUNAHEAD_RETURN_IF_ERROR(FromGrpcStatus(stub.ListModels(&context, {}, &response)));
+  if (response.models().empty()) return absl::UnavailableError("the router serves no model yet");
+  return response.models(0);
 }
 
 std::string ErrorText(const absl::Status& status) {

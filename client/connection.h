@@ -15,6 +15,9 @@ namespace runahead {
 absl::StatusOr<std::unique_ptr<v1::Inference::StubInterface>> Connect(
     const std::string& router, absl::Duration timeout = absl::InfiniteDuration());
 
+// The model that a router serves. Errors: the service's; UNAVAILABLE: none yet.
+absl::StatusOr<v1::Model> ServedModel(v1::Inference::StubInterface& stub);
+
 // "INVALID_ARGUMENT: top_p: ... (field top_p)", "RESOURCE_EXHAUSTED: ...; try again in 2s".
 std::string ErrorText(const absl::Status& status);
 

@@ -1,13 +1,16 @@
 #include "client/cost_file.h"
 
 #include <algorithm>
+#include <cmath>
 #include <cstddef>
 #include <cstdint>
 
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
 #include "client/cost_keys.h"
 #include "kernels/base/status_macros.h"
 #include "scheduler/partition/partition_search.h"
+#include "server/base/text_file.h"
 
 namespace runahead {
 namespace {
@@ -22,6 +25,16 @@ constexpr double kMaxFactor = 1e3;
 void DeclareLinkKeys(ConfigSchema& schema, LinkKeys& link) {
   schema.Double("latency_s", &link.latency_s, {.min = 0, .max = kMaxCostSeconds}, "Seconds of a frame without bytes");
   schema.Double("gbps", &link.gbps, {.min = kMinLinkGbps, .max = kMaxLinkGbps}, "Gigabits a second");
+}
+
+double GbpsOf(const LinkCost& link) {
+  return link.bytes_per_s * 8 / 1e9;
+}
+
+void AppendLink(std::string* out, const LinkCost& link) {
+  absl::StrAppend(out, "{latency_s: ", link.latency_s);
+  if (std::isfinite(link.bytes_per_s)) absl::StrAppend(out, ", gbps: ", GbpsOf(link));
+  out->append("}");
 }
 
 }  // namespace
@@ -39,6 +52,8 @@ void DeclareModelKeys(ConfigSchema& schema, ModelKeys& keys, bool required) {
              "Layers that frames may come early");
   schema.Doubles("worker_factors", &model.worker_factors, {.min = kMinFactor, .max = kMaxFactor},
                  {.max_items = kMaxSearchWidth}, "How many times as long each worker takes");
+  schema.Double("together_factor", &model.together_factor, {.min = kMinFactor, .max = kMaxFactor},
+                "How many times as long each takes in a chain, where the others work too");
   schema.Double("link_latency_s", &keys.latency_s, {.min = 0, .max = kMaxCostSeconds}, "Latency of every link");
   schema.Double("link_gbps", &keys.gbps, {.min = kMinLinkGbps, .max = kMaxLinkGbps}, "Bandwidth of every link");
   schema.Maps<LinkKeys>("links", &keys.links, DeclareLinkKeys, {.min_items = 1, .max_items = kMaxSearchWidth - 1},
@@ -65,7 +80,7 @@ absl::StatusOr<CostModel> ModelOf(const std::string& path, const ModelKeys& keys
   return model;
 }
 
-absl::StatusOr<CostModel> ReadCostFile(const std::string& path) {
+absl::StatusOr<CostModel> ParseCostFile(const std::string& text, const std::string& name) {
   ModelKeys keys;
   ConfigSchema schema;
   DeclareModelKeys(schema, keys, /*required=*/true);
@@ -75,9 +90,49 @@ absl::StatusOr<CostModel> ReadCostFile(const std::string& path) {
                 {.min = 0, .max = kMaxSecondsPerToken, .required = true}, "Seconds a token");
   schema.Double("attention_s_per_token_pair", &model.attention_s_per_token_pair,
                 {.min = 0, .max = kMaxSecondsPerToken, .required = true}, "Seconds a pair of query and key");
-  RUNAHEAD_RETURN_IF_ERROR(ReadConfigFile(path, schema));
-  RUNAHEAD_RETURN_IF_ERROR(schema.Finish(path));
-  return ModelOf(path, keys);
+  RUNAHEAD_RETURN_IF_ERROR(ReadConfigText(text, name, schema));
+  RUNAHEAD_RETURN_IF_ERROR(schema.Finish(name));
+  return ModelOf(name, keys);
+}
+
+absl::StatusOr<CostModel> ReadCostFile(const std::string& path) {
+  RUNAHEAD_ASSIGN_OR_RETURN(const std::string text, ReadTextFile(path, kMaxConfigBytes));
+  return ParseCostFile(text, path);
+}
+
+absl::StatusOr<std::string> PrintCostFile(const CostModel& model, const std::vector<std::string>& comments) {
+  std::string text;
+  for (std::string comment : comments) {
+    const auto steers = [](unsigned char c) { return c < 0x20 || c == 0x7f; };
+    std::replace_if(comment.begin(), comment.end(), steers, '?');
+    absl::StrAppend(&text, "# ", comment, "\n");
+  }
+  const auto add = [&text](const char* key, const auto& value) { absl::StrAppend(&text, key, ": ", value, "\n"); };
+  const auto add_unless = [&add](double usual, const char* key, double value) {
+    if (value != usual) add(key, value);
+  };
+  const CostModel usual;
+  add("layers", model.layers);
+  add("kv_bytes_per_token", model.kv_bytes_per_token);
+  add("fixed_s", model.fixed_s);
+  add("linear_s_per_token", model.linear_s_per_token);
+  add("attention_s_per_token_pair", model.attention_s_per_token_pair);
+  add_unless(usual.floor_s, "floor_s", model.floor_s);
+  add_unless(usual.logits_s, "logits_s", model.logits_s);
+  add_unless(usual.qkv_share, "qkv_share", model.qkv_share);
+  add("causal_skip", model.causal_skip ? "true" : "false");
+  add("receive_ahead_layers", model.receive_ahead_layers);
+  if (!model.worker_factors.empty())
+    add("worker_factors", absl::StrCat("[", absl::StrJoin(model.worker_factors, ", "), "]"));
+  add_unless(usual.together_factor, "together_factor", model.together_factor);
+  if (model.links.size() == 1) {
+    add_unless(0, "link_latency_s", model.links[0].latency_s);
+    if (std::isfinite(model.links[0].bytes_per_s)) add("link_gbps", GbpsOf(model.links[0]));
+  } else {
+    add("links", absl::StrCat("[", absl::StrJoin(model.links, ", ", AppendLink), "]"));
+  }
+  RUNAHEAD_RETURN_IF_ERROR(ParseCostFile(text, "the new cost file").status());
+  return text;
 }
 
 }  // namespace runahead

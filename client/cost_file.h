@@ -16,6 +16,13 @@ namespace runahead {
 // of CostModel may be; links as link_latency_s and link_gbps, or as a list of links.
 absl::StatusOr<CostModel> ReadCostFile(const std::string& path);
 
+// The same from `text`; `name` stands for the file.
+absl::StatusOr<CostModel> ParseCostFile(const std::string& text, const std::string& name);
+
+// The text of a cost file that is read back as this model, numbers to 6 digits. What is as where it is not given is
+// left out. `comments` stand at its head, a line each. INVALID_ARGUMENT: it could not be read back.
+absl::StatusOr<std::string> PrintCostFile(const CostModel& model, const std::vector<std::string>& comments);
+
 struct FitFile {
   CostModel model;  // without what is to be found
   std::vector<TimedRun> runs;

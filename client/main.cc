@@ -36,6 +36,7 @@ int main(int argc, char** argv) {
   runahead::AddTokenizeCommand(app, &command);
   runahead::AddModelsCommand(app, &command);
   runahead::AddPullCommand(app, &command);
+  runahead::AddProfileCommand(app, &command);
   runahead::AddPlanCommand(app, &command);
   // Set last, or every command would inherit it.
   app.footer("runahead COMMAND --help says what each takes.");

@@ -25,13 +25,6 @@ constexpr int64_t kStridesInTokens = 64;
 // A bound for those who give a budget of hours: a level of six workers alone has 3125 partitions.
 constexpr int64_t kMaxPartitions = 5000;
 
-SearchSample SampleOf(std::vector<double> times) {
-  std::sort(times.begin(), times.end());
-  const size_t half = times.size() / 2;
-  const double median = times.size() % 2 == 1 ? times[half] : (times[half - 1] + times[half]) / 2;
-  return {median, (times.back() - times.front()) / 2};
-}
-
 // The faster half of `running` so far, at least kFinalists, in their order.
 void DropSlower(const std::vector<std::vector<double>>& times, std::vector<size_t>& running) {
   const size_t keep = std::max(kFinalists, (running.size() + 1) / 2);
@@ -66,6 +59,13 @@ std::vector<int64_t> SettledParts(const SearchResult& found, const MeasuredObjec
 }
 
 }  // namespace
+
+SearchSample SampleOf(std::vector<double> times) {
+  std::sort(times.begin(), times.end());
+  const size_t half = times.size() / 2;
+  const double median = times.size() % 2 == 1 ? times[half] : (times[half - 1] + times[half]) / 2;
+  return {median, (times.back() - times.front()) / 2};
+}
 
 MeasuredObjective::MeasuredObjective(const ChainTimer& timer, const Clock& clock, const MeasureOptions& options)
     : timer_(timer), clock_(clock), options_(options), began_(clock.Now()) {}

@@ -24,6 +24,9 @@ struct MeasureOptions {
   absl::Duration budget = absl::Seconds(60);  // for one entry. The run that is on when it ends is waited for.
 };
 
+// The median of `times`, of which there is at least one, and half of their range.
+SearchSample SampleOf(std::vector<double> times);
+
 // The objective of a search over one length and width. The partitions of a level run in turn, and all once more, until
 // each has run `repeats` times: what drifts falls on all alike. Of many partitions the slower half is left out after
 // each round, down to a handful; such a one never counts as faster than those that stayed. A sample is the median and

@@ -29,7 +29,9 @@ std::string ModelsJson(const v1::ListModelsResponse& response) {
                       {"dtype", model.dtype()},
                       {"fingerprint", model.fingerprint()},
                       {"prefill_workers", model.prefill_workers()},
-                      {"decode_workers", model.decode_workers()}});
+                      {"decode_workers", model.decode_workers()},
+                      {"layers", model.layers()},
+                      {"kv_bytes_per_token", model.kv_bytes_per_token()}});
   }
   return nlohmann::ordered_json{{"models", std::move(models)}}.dump();
 }

@@ -1,5 +1,3 @@
-#include <unistd.h>
-
 #include <CLI/CLI.hpp>
 #include <filesystem>
 #include <iostream>
@@ -10,6 +8,7 @@
 #include "client/connection.h"
 #include "client/interrupt.h"
 #include "client/measured_search.h"
+#include "client/output_file.h"
 #include "client/parse.h"
 #include "client/plan_command.h"
 #include "client/search_plan.h"
@@ -21,14 +20,11 @@
 #include "scheduler/partition/partition_search.h"
 #include "server/base/clock.h"
 #include "server/base/partition_file.h"
-#include "server/rpc/channel.h"
-#include "server/rpc/status.h"
 
 namespace runahead {
 namespace {
 
 constexpr char kName[] = "plan search";
-constexpr absl::Duration kListTimeout = absl::Seconds(30);
 constexpr int kDefaultRepeats = 5;
 constexpr int kMaxRepeats = 1000;
 constexpr double kDefaultBudgetS = 60;
@@ -90,30 +86,10 @@ absl::Status ReadItems(const SearchFlags& flags, SearchJob* job) {
   return absl::OkStatus();
 }
 
-// Minutes of work must not end at a file that cannot be written, nor in place of another one that somebody wants.
 absl::Status CheckTarget(const SearchFlags& flags) {
   if (flags.resume && flags.force) return Refuse("give --resume or --force, not both");
-  std::error_code error;
-  const std::filesystem::path path(flags.table);
-  if (std::filesystem::exists(path, error)) {
-    if (!std::filesystem::is_regular_file(path, error)) return Refuse("-o: ", flags.table, " is no regular file");
-    if (!flags.resume && !flags.force) {
-      return Refuse("-o: ", flags.table, " exists; --resume completes it, --force starts anew");
-    }
-  }
-  const std::string folder = path.has_parent_path() ? path.parent_path().string() : ".";
-  if (!std::filesystem::is_directory(folder, error)) return Refuse("-o: there is no folder ", folder);
-  if (access(folder.c_str(), W_OK) != 0) return Refuse("-o: nothing may be written in ", folder);
-  return absl::OkStatus();
-}
-
-absl::StatusOr<v1::Model> ServedModel(v1::Inference::StubInterface& stub) {
-  grpc::ClientContext context;
-  SetTimeout(context, kListTimeout);
-  v1::ListModelsResponse response;
-  RUNAHEAD_RETURN_IF_ERROR(FromGrpcStatus(stub.ListModels(&context, {}, &response)));
-  if (response.models().empty()) return absl::UnavailableError("the router serves no model yet");
-  return response.models(0);
+  const char* const instead = "--resume completes it, --force starts anew";
+  return CheckOutputFile("-o", flags.table, flags.resume || flags.force ? "" : instead);
 }
 
 absl::Status CheckFits(const std::vector<SearchItem>& items, const v1::Model& model) {

@@ -17,6 +17,8 @@ namespace {
 
 // Far above any prompt that somebody would search a table for: only a router that hangs takes longer.
 constexpr absl::Duration kRunTimeout = absl::Minutes(15);
+// The first try elsewhere is over after the last job of any worker.
+constexpr int kTries = 4;
 constexpr absl::Duration kTokenizeTimeout = absl::Seconds(30);
 
 constexpr char kWords[] =
@@ -33,7 +35,7 @@ absl::Status Explain(const absl::Status& status) {
   if (field != "experiment") return status;
   return FieldError(absl::StatusCode::kInvalidArgument, *field,
                     absl::StrCat(absl::StripPrefix(status.message(), "experiment: "),
-                                 "; a search needs one that was started with it (also: runahead up --experiments)"));
+                                 "; measuring needs one that was started with it (also: runahead up --experiments)"));
 }
 
 }  // namespace
@@ -93,12 +95,21 @@ absl::StatusOr<double> ServiceTimer::Value(const v1::Started& started, const v1:
     return absl::InternalError(absl::StrCat("asked for parts ", absl::StrJoin(parts, ","), ", the router took ",
                                             absl::StrJoin(plan.parts(), ",")));
   }
-  if (static_cast<size_t>(plan.workers_size()) > workers_.size()) {
-    workers_.assign(plan.workers().begin(), plan.workers().end());
-  }
+  chain_.assign(plan.workers().begin(), plan.workers().end());
+  if (chain_.size() > workers_.size()) workers_ = chain_;
   const double seconds = Stage(finished.timing(), "prefill") + Stage(finished.timing(), "first_token");
   if (!(seconds > 0)) return absl::InternalError("the router's answer has no time for prefill and first_token");
   return seconds;
+}
+
+absl::StatusOr<double> ServiceTimer::TimeFromHead(absl::Span<const int64_t> parts) {
+  for (int i = 0; i < kTries; ++i) {
+    RUNAHEAD_ASSIGN_OR_RETURN(const double seconds, Time(parts));
+    if (std::equal(chain_.begin(), chain_.end(), workers_.begin(), workers_.begin() + chain_.size())) return seconds;
+  }
+  return absl::UnavailableError(absl::StrCat("the router takes ", absl::StrJoin(chain_, ", "),
+                                             " in place of the first ", "workers of ", absl::StrJoin(workers_, ", "),
+                                             ": others use them, or one was lost; try again when nobody does"));
 }
 
 void ServiceTimer::Cancel() {

@@ -25,6 +25,11 @@ class ServiceTimer {
   // Errors: the service's, of which INVALID_ARGUMENT about `experiment` says how to start the router; CANCELLED.
   absl::StatusOr<double> Time(absl::Span<const int64_t> parts) RUNAHEAD_EXCLUDES(mu_);
 
+  // The same on the first workers of the longest chain so far, whose names and order must be known by an earlier run.
+  // The router takes others where one of them has not ended its last job yet: such a run is repeated. UNAVAILABLE:
+  // that did not help.
+  absl::StatusOr<double> TimeFromHead(absl::Span<const int64_t> parts) RUNAHEAD_EXCLUDES(mu_);
+
   // Ends the call that runs and all further ones with CANCELLED. Any thread.
   void Cancel() RUNAHEAD_EXCLUDES(mu_);
 
@@ -40,6 +45,7 @@ class ServiceTimer {
   const std::vector<int32_t> ids_;
   std::mt19937 random_;
   std::vector<std::string> workers_;
+  std::vector<std::string> chain_;  // of the last run
   Mutex mu_;
   grpc::ClientContext* running_ RUNAHEAD_GUARDED_BY(mu_) = nullptr;
   bool cancelled_ RUNAHEAD_GUARDED_BY(mu_) = false;

@@ -34,6 +34,7 @@ std::string OwnFolder() {
 
 int RunUp(UpState& state) {
   absl::Status status = state.flags->Apply();
+  if (status.ok()) status = CheckUpOptions(state.options);
   for (const auto& [flag, file] : {std::pair("--model", state.options.model), {"--table", state.options.table}}) {
     if (status.ok() && !file.empty() && access(file.c_str(), R_OK) != 0) {
       status = absl::ErrnoToStatus(errno, absl::StrCat(flag, ": cannot read the file ", file));

@@ -21,6 +21,11 @@ ChildSpec WorkerSpec(const UpOptions& options, const std::string& role, int inde
     if (options.chain_link_gbps > 0) {
       spec.args.push_back(absl::StrCat("--chain-link-gbps=", options.chain_link_gbps));
     }
+    if (options.chain_link_noise > 0) {
+      spec.args.push_back(absl::StrCat("--chain-link-noise=", options.chain_link_noise));
+      spec.args.push_back(absl::StrCat("--chain-link-noise-factor=", options.chain_link_noise_factor));
+      spec.args.push_back(absl::StrCat("--chain-link-noise-seed=", options.chain_link_noise_seed));
+    }
   }
   if (options.emulated_link_gbps > 0) {
     spec.args.push_back(absl::StrCat("--emulated-link-gbps=", options.emulated_link_gbps));
@@ -47,9 +52,22 @@ void DeclareUpOptions(ConfigSchema& schema, UpOptions& options) {
                 "What prefill workers hand KV to decode workers over");
   schema.Double("chain_link_gbps", &options.chain_link_gbps, {.min = 0, .max = 1e6},
                 "Paces the edges of the chain to this many gigabits per second; 0 does not");
+  schema.Double("chain_link_noise", &options.chain_link_noise, {.min = 0, .max = 1},
+                "Share of the frames on paced edges that are slowed down at random, as by others' traffic; 0 is none");
+  schema.Double("chain_link_noise_factor", &options.chain_link_noise_factor, {.min = 1, .max = 1e6},
+                "Such a frame takes 1 to this many times as long, evenly drawn");
+  schema.Int("chain_link_noise_seed", &options.chain_link_noise_seed, {.min = 0}, "The same seed draws the same");
   schema.Double("emulated_link_gbps", &options.emulated_link_gbps, {.min = 0, .max = 1e6},
                 "Paces copies between host and device to this many gigabits per second; 0 does not");
   schema.Bool("experiments", &options.experiments, "Requests may choose width, parts and schedule");
+}
+
+absl::Status CheckUpOptions(const UpOptions& options) {
+  if (options.chain_link_noise > 0 && options.chain_link_gbps == 0) {
+    return absl::InvalidArgumentError(
+        "--chain-link-noise: give --chain-link-gbps besides: what is slowed down is the time that this gives a frame");
+  }
+  return absl::OkStatus();
 }
 
 int ThreadsPerWorker(const UpOptions& options, int cores) {

@@ -20,11 +20,17 @@ struct UpOptions {
   std::string table;
   std::string handoff = "link";
   double chain_link_gbps = 0;
+  double chain_link_noise = 0;
+  double chain_link_noise_factor = 3;
+  int64_t chain_link_noise_seed = 1;
   double emulated_link_gbps = 0;
   bool experiments = false;
 };
 
 void DeclareUpOptions(ConfigSchema& schema, UpOptions& options);
+
+// What the schema cannot see: INVALID_ARGUMENT names the flag that does not go with the others.
+absl::Status CheckUpOptions(const UpOptions& options);
 
 // Threads of each worker on a machine of `cores`.
 int ThreadsPerWorker(const UpOptions& options, int cores);

@@ -23,6 +23,11 @@ void DeclareWorkerOptions(ConfigSchema& schema, WorkerOptions& options) {
       "on");
   schema.Double("chain_link_gbps", &options.chain_link_gbps, {.min = 0, .max = 1e6},
                 "Paces the edges of the chain to this many gigabits per second; 0 does not");
+  schema.Double("chain_link_noise", &options.chain_link_noise, {.min = 0, .max = 1},
+                "Share of the frames on paced edges that are slowed down at random, as by others' traffic; 0 is none");
+  schema.Double("chain_link_noise_factor", &options.chain_link_noise_factor, {.min = 1, .max = 1e6},
+                "Such a frame takes 1 to this many times as long, evenly drawn");
+  schema.Int("chain_link_noise_seed", &options.chain_link_noise_seed, {.min = 0}, "The same seed draws the same");
   schema.Double("emulated_link_gbps", &options.emulated_link_gbps, {.min = 0, .max = 1e6},
                 "Paces copies between host and device to this many gigabits per second; 0 does not");
   schema.Bytes("prefill_memory", &options.prefill_memory, {.min = 0},
@@ -30,6 +35,14 @@ void DeclareWorkerOptions(ConfigSchema& schema, WorkerOptions& options) {
   schema.Bytes("kv_memory", &options.kv_memory, {.min = 1 << 20}, "The KV store of decode");
   schema.Int("max_batch", &options.max_batch, {.min = 1, .max = 4096}, "Sequences in one decode step");
   DeclareProcessOptions(schema, options.process);
+}
+
+absl::Status CheckWorkerOptions(const WorkerOptions& options) {
+  if (options.chain_link_noise > 0 && options.chain_link_gbps == 0) {
+    return absl::InvalidArgumentError(
+        "chain_link_noise: give chain_link_gbps besides: what is slowed down is the time that this gives a frame");
+  }
+  return absl::OkStatus();
 }
 
 }  // namespace runahead

@@ -19,6 +19,9 @@ struct WorkerOptions {
   std::string link_transport = "tcp";
   std::string handoff = "link";
   double chain_link_gbps = 0;
+  double chain_link_noise = 0;  // share of the frames that are slowed down; only where chain_link_gbps paces them
+  double chain_link_noise_factor = 3;  // at most so many times
+  int64_t chain_link_noise_seed = 1;
   double emulated_link_gbps = 0;
   int64_t prefill_memory = 0;  // bytes; 0: two prompts of the model's context, at most 4 GiB
   int64_t kv_memory = int64_t{2} << 30;
@@ -29,5 +32,8 @@ struct WorkerOptions {
 };
 
 void DeclareWorkerOptions(ConfigSchema& schema, WorkerOptions& options);
+
+// What the schema cannot see: INVALID_ARGUMENT names the key that does not go with the others.
+absl::Status CheckWorkerOptions(const WorkerOptions& options);
 
 }  // namespace runahead

@@ -25,6 +25,13 @@ int64_t DefaultMemory(const Model& model) {
   return std::min(kMostDefaultMemory, 2 * layers * config.context_length * model.attention_shape().kv_row_bytes());
 }
 
+// Workers have other draws, though they be told the same seed.
+LinkNoise NoiseOf(const WorkerOptions& options) {
+  uint64_t seed = static_cast<uint64_t>(options.chain_link_noise_seed);
+  for (const unsigned char c : options.name) seed = (seed ^ c) * 0x100000001b3;  // FNV-1a
+  return {options.chain_link_noise, options.chain_link_noise_factor, seed};
+}
+
 // Slices for the store of this very process are copied; all others take the route of the others.
 class OwnStoreFirst : public HandoffSender {
  public:
@@ -62,7 +69,8 @@ absl::StatusOr<std::unique_ptr<PrefillRole>> PrefillRole::Create(const WorkerOpt
   role->metrics_ = std::make_unique<PrefillMetrics>(registry);
   role->edges_ = std::make_unique<MessageEdgeFactory>(engine);
   if (options.chain_link_gbps > 0) {
-    role->edges_ = std::make_unique<PacedEdgeFactory>(std::move(role->edges_), options.chain_link_gbps, RealClock());
+    role->edges_ = std::make_unique<PacedEdgeFactory>(std::move(role->edges_), options.chain_link_gbps, RealClock(),
+                                                      NoiseOf(options));
   }
   PrefillMetrics& metrics = *role->metrics_;
   const HandoffSenderOptions retries{.on_retry = [&metrics] { metrics.CountHandoffRetry(HandoffRetry::kCorrupt); }};

@@ -189,6 +189,7 @@ WorkerProcess::~WorkerProcess() {
 
 absl::StatusOr<std::unique_ptr<WorkerProcess>> WorkerProcess::Start(const WorkerOptions& options,
                                                                     std::function<void()> given_up) {
+  RUNAHEAD_RETURN_IF_ERROR(CheckWorkerOptions(options));
   auto parts = std::make_unique<Parts>();
   RUNAHEAD_RETURN_IF_ERROR(parts->LoadModelFor(options));
   RUNAHEAD_RETURN_IF_ERROR(parts->StartRoles(options));

@@ -70,6 +70,10 @@ class Simulation {
       const int64_t end = begin + parts[i];
       run_.dot_products.push_back(AttentionPairs(begin, end, kvr ? end : tokens, skip));
       times_.push_back(TimesOfLayer(model, i, parts[i], run_.dot_products.back()));
+      if (width_ > 1) {
+        times_.back().qkv_s *= model.together_factor;
+        times_.back().rest_s *= model.together_factor;
+      }
       run_.busy_s.push_back((times_[i].qkv_s + times_[i].rest_s) * static_cast<double>(model.layers));
       bytes_.push_back(model.kv_bytes_per_token / static_cast<double>(model.layers) * static_cast<double>(parts[i]));
       if (i + 1 < width_) {

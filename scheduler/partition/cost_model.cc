@@ -61,6 +61,9 @@ absl::Status CheckCostModel(const CostModel& model, int width) {
     if (std::isfinite(model.worker_factors[i]) && model.worker_factors[i] > 0) continue;
     return Refuse(absl::StrCat("worker_factors[", i, "]"), model.worker_factors[i], "above 0");
   }
+  if (!std::isfinite(model.together_factor) || model.together_factor <= 0) {
+    return Refuse("together_factor", model.together_factor, "above 0");
+  }
   if (model.links.empty() || (model.links.size() != 1 && model.links.size() + 1 < workers)) {
     return absl::InvalidArgumentError(absl::StrCat("links: ", model.links.size(), " given, a chain of ", width,
                                                    " workers needs ", width - 1, ", or one that stands for all"));

@@ -52,6 +52,10 @@ struct CostModel {
 
   std::vector<LinkCost> links = std::vector<LinkCost>(1);  // [1]: all alike; else link i is after worker i
   std::vector<double> worker_factors;  // empty: all 1; else worker i takes worker_factors[i] times as long
+
+  // How many times as long each takes in a chain of two workers or more, where the others work too: those of one host
+  // share its memory and its power.
+  double together_factor = 1;
 };
 
 inline constexpr int64_t kRunaheadReceiveAhead = 2;

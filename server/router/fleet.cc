@@ -109,12 +109,12 @@ int Fleet::ready_decode() const {
   return ready;
 }
 
-std::string Fleet::compute_dtype() const {
+v1::Capabilities Fleet::capabilities() const {
   MutexLock lock(mu_);
   for (const State& state : states_) {
-    if (state.live != nullptr) return state.live->capabilities.compute_dtype();
+    if (state.live != nullptr) return state.live->capabilities;
   }
-  return "";
+  return {};
 }
 
 int Fleet::Waiting() const {

@@ -121,10 +121,13 @@ grpc::ServerUnaryReactor* InferenceService::ListModels(grpc::CallbackServerConte
   model.set_name(parts_.model.name);
   model.set_context_length(parts_.model.context_length);
   model.set_vocabulary_size(parts_.model.vocabulary_size);
-  model.set_dtype(parts_.fleet.compute_dtype());
+  const v1::Capabilities pool = parts_.fleet.capabilities();
+  model.set_dtype(pool.compute_dtype());
   model.set_fingerprint(parts_.model.fingerprint);
   model.set_prefill_workers(parts_.fleet.ready_prefill());
   model.set_decode_workers(parts_.fleet.ready_decode());
+  model.set_layers(pool.layers());
+  model.set_kv_bytes_per_token(int64_t{pool.layers()} * pool.kv_row_bytes());
   grpc::ServerUnaryReactor* const reactor = context->DefaultReactor();
   reactor->Finish(grpc::Status::OK);
   return reactor;

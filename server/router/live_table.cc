@@ -28,7 +28,9 @@ absl::StatusOr<std::unique_ptr<LiveTable>> LiveTable::Open(const std::string& pa
   table->served_ = served;
   table->seen_ = ReadTextFile(path, kMaxConfigBytes);
   table->path_ = path;
-  RUNAHEAD_RETURN_IF_ERROR(table->Take(table->seen_));
+  if (const absl::Status taken = table->Take(table->seen_); !taken.ok()) {
+    return absl::Status(taken.code(), absl::StrCat("table: ", taken.message()));
+  }
   if (IsOther(path)) table->path_.clear();  // it has said all
   return table;
 }
@@ -40,11 +42,20 @@ std::shared_ptr<const PartitionTable> LiveTable::Get() const {
 
 absl::Status LiveTable::Take(const absl::StatusOr<std::string>& text) {
   RUNAHEAD_RETURN_IF_ERROR(text.status());
-  RUNAHEAD_ASSIGN_OR_RETURN(PartitionTable parsed, ParseTable(*text, path_, served_));
-  auto table = std::make_shared<const PartitionTable>(std::move(parsed));
+  RUNAHEAD_ASSIGN_OR_RETURN(ServedTable parsed, ParseTable(*text, path_, served_));
+  auto table = std::make_shared<const PartitionTable>(std::move(parsed.table));
+  dtype_ = std::move(parsed.dtype);
+  doubted_.clear();
   MutexLock lock(mu_);
   table_ = std::move(table);
   return absl::OkStatus();
+}
+
+std::optional<std::string> LiveTable::DoubtOf(const std::string& dtype) {
+  if (dtype_.empty() || dtype.empty() || dtype == dtype_ || dtype == doubted_) return std::nullopt;
+  doubted_ = dtype;
+  return absl::StrCat("the partition table was measured in ", dtype_, ", but the workers compute in ", dtype,
+                      ": it stays in use, with parts and widths that may not be the best; search one in ", dtype);
 }
 
 void LiveTable::Poll(absl::Time now, RouterMetrics& metrics) {

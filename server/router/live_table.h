@@ -2,6 +2,7 @@
 #pragma once
 
 #include <memory>
+#include <optional>
 #include <string>
 
 #include "absl/status/status.h"
@@ -21,8 +22,8 @@ class LiveTable {
   // Without a file: prompts are split evenly.
   LiveTable() = default;
 
-  // Reads `path`, a partition file for `served`; empty: as above. Errors are ParseTable's and ReadTextFile's. What is
-  // no regular file, as a pipe, is read this once.
+  // Reads `path`, a partition file for `served`; empty: as above. Errors are ParseTable's and ReadTextFile's, and begin
+  // with the option's name. What is no regular file, as a pipe, is read this once.
   static absl::StatusOr<std::unique_ptr<LiveTable>> Open(const std::string& path, const ModelInfo& served);
 
   // The table as it is now; it never changes, the next one is another. Any thread.
@@ -33,6 +34,10 @@ class LiveTable {
   // thread; reads the file, so others must not wait for it.
   void Poll(absl::Time now, RouterMetrics& metrics) RUNAHEAD_EXCLUDES(mu_);
 
+  // What is wrong with the table in use for workers that compute in `dtype` ("f32"; empty: not known yet): text for the
+  // log where it was measured in another, once for each table and dtype. The thread of Poll.
+  std::optional<std::string> DoubtOf(const std::string& dtype);
+
  private:
   absl::Status Take(const absl::StatusOr<std::string>& text) RUNAHEAD_EXCLUDES(mu_);
 
@@ -40,6 +45,8 @@ class LiveTable {
   ModelInfo served_;
   absl::Time next_look_ = absl::InfinitePast();
   absl::StatusOr<std::string> seen_;  // of the file, at the last look
+  std::string dtype_;                 // of the table in use
+  std::string doubted_;               // the workers' dtype that DoubtOf has spoken of
   mutable Mutex mu_;
   std::shared_ptr<const PartitionTable> table_ RUNAHEAD_GUARDED_BY(mu_) = std::make_shared<const PartitionTable>();
 };

@@ -136,6 +136,8 @@ void RouterProcess::UpdateHealth() {
 
 void RouterProcess::UpdateTable() {
   parts_->table->Poll(RealClock().Now(), parts_->metrics);
+  const auto doubt = parts_->table->DoubtOf(parts_->fleet.capabilities().compute_dtype());
+  if (doubt) LogWarning("table", *doubt);
 }
 
 void RouterProcess::Drain(absl::Duration timeout) {

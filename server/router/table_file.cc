@@ -9,7 +9,7 @@
 
 namespace runahead {
 
-absl::StatusOr<PartitionTable> ParseTable(const std::string& text, const std::string& name, const ModelInfo& served) {
+absl::StatusOr<ServedTable> ParseTable(const std::string& text, const std::string& name, const ModelInfo& served) {
   RUNAHEAD_ASSIGN_OR_RETURN(PartitionFile file, ParsePartitionFile(text, name));
   if (!file.model.empty() && !IsNameOf(served, file.model)) {
     return absl::FailedPreconditionError(absl::StrCat(
@@ -21,7 +21,8 @@ absl::StatusOr<PartitionTable> ParseTable(const std::string& text, const std::st
     const double seconds = entry.measured_ttft_s.value_or(entry.predicted_ttft_s.value_or(0));
     entries.push_back({entry.width, entry.tokens, std::move(entry.fractions), seconds});
   }
-  return PartitionTable::Create(std::move(entries), file.block);
+  RUNAHEAD_ASSIGN_OR_RETURN(PartitionTable table, PartitionTable::Create(std::move(entries), file.block));
+  return ServedTable{std::move(table), std::move(file.dtype)};
 }
 
 }  // namespace runahead

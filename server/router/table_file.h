@@ -9,8 +9,13 @@
 
 namespace runahead {
 
+struct ServedTable {
+  PartitionTable table;
+  std::string dtype;  // that it was measured in; empty: not known
+};
+
 // The table in `text`, which is that of the partition file `name` (server/base/partition_file.h; docs/planning.md).
 // Errors name the file, and the line. FAILED_PRECONDITION: it was made for another model than `served`.
-absl::StatusOr<PartitionTable> ParseTable(const std::string& text, const std::string& name, const ModelInfo& served);
+absl::StatusOr<ServedTable> ParseTable(const std::string& text, const std::string& name, const ModelInfo& served);
 
 }  // namespace runahead

@@ -5,6 +5,7 @@
 #include <cmath>
 #include <cstdio>
 #include <fstream>
+#include <limits>
 
 #include "absl/strings/str_cat.h"
 #include "gmock/gmock.h"
@@ -48,7 +49,8 @@ TEST_F(CostFileTest, ReadsEveryField) {
   const auto model = ReadCostFile(Write(absl::StrCat(kShort,
                                                      "fixed_s: 0.01\ncausal_skip: true\nfloor_s: 0.1\nlogits_s: 0.002\n"
                                                      "qkv_share: 0.3\nreceive_ahead_layers: 2\nlink_latency_s: 5e-5\n"
-                                                     "link_gbps: 80\nworker_factors: [1, 1.5, 3]\n")));
+                                                     "link_gbps: 80\nworker_factors: [1, 1.5, 3]\n"
+                                                     "together_factor: 1.2\n")));
   ASSERT_TRUE(model.ok()) << model.status();
   EXPECT_EQ(model->layers, 4);
   EXPECT_EQ(model->kv_bytes_per_token, 8192);
@@ -61,6 +63,7 @@ TEST_F(CostFileTest, ReadsEveryField) {
   EXPECT_EQ(model->qkv_share, 0.3);
   EXPECT_EQ(model->receive_ahead_layers, 2);
   EXPECT_THAT(model->worker_factors, ElementsAre(1, 1.5, 3));
+  EXPECT_EQ(model->together_factor, 1.2);
   ASSERT_THAT(model->links, SizeIs(1));
   EXPECT_EQ(model->links[0].latency_s, 5e-5);
   EXPECT_EQ(model->links[0].bytes_per_s, 10e9);
@@ -82,6 +85,52 @@ TEST_F(CostFileTest, LinksMayDiffer) {
   ASSERT_THAT(model->links, SizeIs(2));
   EXPECT_EQ(model->links[0].latency_s, 1e-5);
   EXPECT_EQ(model->links[1].bytes_per_s, 2e9);
+}
+
+TEST_F(CostFileTest, IsReadBackAsItWasPrinted) {
+  CostModel model;
+  model.layers = 30;
+  model.kv_bytes_per_token = 23040;
+  model.fixed_s = 0.0123456;
+  model.linear_s_per_token = 1.23456e-3;
+  model.attention_s_per_token_pair = 7.5e-8;
+  model.causal_skip = true;
+  model.receive_ahead_layers = 2;
+  model.floor_s = 0.25;
+  model.worker_factors = {1, 2.4, 0.5};
+  model.together_factor = 1.125;
+  const auto read_back = [&model] {
+    const auto text = PrintCostFile(model, {"first\nline: 1", "second"});
+    EXPECT_TRUE(text.ok()) << text.status();
+    EXPECT_THAT(*text, ::testing::StartsWith("# first?line: 1\n# second\nlayers: 30\n"));
+    return ParseCostFile(*text, "printed").value();
+  };
+  model.links = {{0, 1e9}, {2e-3, std::numeric_limits<double>::infinity()}};
+  const CostModel several = read_back();
+  EXPECT_EQ(several.layers, 30);
+  EXPECT_EQ(several.kv_bytes_per_token, 23040);
+  EXPECT_EQ(several.fixed_s, 0.0123456);
+  EXPECT_EQ(several.linear_s_per_token, 1.23456e-3);
+  EXPECT_EQ(several.attention_s_per_token_pair, 7.5e-8);
+  EXPECT_TRUE(several.causal_skip);
+  EXPECT_EQ(several.receive_ahead_layers, 2);
+  EXPECT_EQ(several.floor_s, 0.25);
+  EXPECT_THAT(several.worker_factors, ElementsAre(1, 2.4, 0.5));
+  EXPECT_EQ(several.together_factor, 1.125);
+  ASSERT_THAT(several.links, SizeIs(2));
+  EXPECT_EQ(several.links[0].bytes_per_s, 1e9);
+  EXPECT_EQ(several.links[1].latency_s, 2e-3);
+  EXPECT_TRUE(std::isinf(several.links[1].bytes_per_s));
+
+  model.links = {{1e-3, 1e7}};
+  const CostModel alike = read_back();
+  ASSERT_THAT(alike.links, SizeIs(1));
+  EXPECT_EQ(alike.links[0].latency_s, 1e-3);
+  EXPECT_EQ(alike.links[0].bytes_per_s, 1e7);
+  model.links = {{}};
+  EXPECT_TRUE(std::isinf(read_back().links[0].bytes_per_s));
+  model.fixed_s = -1;
+  EXPECT_TRUE(absl::IsInvalidArgument(PrintCostFile(model, {}).status()));
 }
 
 TEST_F(CostFileTest, RefusesAndSaysWhere) {

@@ -17,12 +17,13 @@ using ::testing::ElementsAre;
 using testing::FakeInference;
 using ::testing::HasSubstr;
 
-// A router that cuts as `parts` says, and took 5 s of queue, 0.25 of prefill and 0.125 of first_token.
-void Reply(const std::vector<int>& parts, FakeInference::Writer& writer) {
+// A router that cuts as `parts` says, from worker `first` of the line on, and took 5 s of queue, 0.25 of prefill and
+// 0.125 of first_token.
+void Reply(const std::vector<int>& parts, FakeInference::Writer& writer, size_t first = 0) {
   v1::GenerateResponse started = testing::Started();
   for (size_t i = 0; i < parts.size(); ++i) {
     started.mutable_started()->mutable_plan()->add_parts(parts[i]);
-    started.mutable_started()->mutable_plan()->add_workers(absl::StrCat("w", i));
+    started.mutable_started()->mutable_plan()->add_workers(absl::StrCat("w", first + i));
   }
   v1::GenerateResponse finished = testing::Finished();
   auto& stages = *finished.mutable_finished()->mutable_timing()->mutable_stages();
@@ -76,6 +77,30 @@ TEST(ServiceTimer, OtherPartsThanAskedForAreAnError) {
   const absl::Status status = timer.Time({60, 40}).status();
   EXPECT_TRUE(absl::IsInternal(status)) << status;
   EXPECT_THAT(status.message(), HasSubstr("asked for parts 60,40, the router took 50,50"));
+}
+
+// After a run the router may find the head busy for a moment longer, and take the next worker.
+TEST(ServiceTimer, FromTheHeadARunElsewhereIsRepeated) {
+  int calls = 0;
+  int elsewhere = 1;
+  FakeInference router([&](const v1::GenerateRequest& request, FakeInference::Writer& writer) {
+    ++calls;
+    const bool moved = request.experiment().parts_size() == 1 && elsewhere-- > 0;
+    Reply({request.experiment().parts().begin(), request.experiment().parts().end()}, writer, moved ? 1 : 0);
+    return absl::OkStatus();
+  });
+  const auto stub = Connect(router.address());
+  ASSERT_TRUE(stub.ok()) << stub.status();
+  ServiceTimer timer(**stub, {7});
+  ASSERT_TRUE(timer.Time({1, 1, 1}).ok());
+  EXPECT_TRUE(timer.TimeFromHead({5}).ok());
+  EXPECT_TRUE(timer.TimeFromHead({5, 5}).ok());
+  EXPECT_EQ(calls, 4);
+  elsewhere = 100;
+  const absl::Status status = timer.TimeFromHead({5}).status();
+  EXPECT_TRUE(absl::IsUnavailable(status)) << status;
+  EXPECT_THAT(status.message(), HasSubstr("the router takes w1 in place of the first workers of w0, w1, w2"));
+  EXPECT_LT(calls, 20);
 }
 
 TEST(ServiceTimer, CancelEndsTheCallThatRunsAndAllAfterIt) {

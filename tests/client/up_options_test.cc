@@ -28,14 +28,18 @@ TEST(UpOptions, NameWorkersByRoleAndNumber) {
   options.dtype = "f32";
   options.handoff = "grpc";
   options.chain_link_gbps = 2.5;
+  options.chain_link_noise = 0.25;
+  options.chain_link_noise_seed = 9;
   options.emulated_link_gbps = 10;
   const auto specs = WorkerSpecs(options, "/bin", 4);
   ASSERT_EQ(specs.size(), 3u);
   EXPECT_EQ(specs[1].name, "prefill-1");
   EXPECT_EQ(specs[1].binary, "/bin/runahead-worker");
-  EXPECT_THAT(specs[1].args, ElementsAre("--role=prefill", "--name=prefill-1", "--model=m.gguf", "--dtype=f32",
-                                         "--threads=1", StartsWith("--drain-timeout="), "--handoff=grpc",
-                                         "--chain-link-gbps=2.5", "--emulated-link-gbps=10"));
+  EXPECT_THAT(
+      specs[1].args,
+      ElementsAre("--role=prefill", "--name=prefill-1", "--model=m.gguf", "--dtype=f32", "--threads=1",
+                  StartsWith("--drain-timeout="), "--handoff=grpc", "--chain-link-gbps=2.5", "--chain-link-noise=0.25",
+                  "--chain-link-noise-factor=3", "--chain-link-noise-seed=9", "--emulated-link-gbps=10"));
   EXPECT_EQ(specs[2].name, "decode-0");
   EXPECT_THAT(specs[2].args, Contains("--role=decode"));
   EXPECT_THAT(specs[2].args, Not(Contains(HasSubstr("--chain-link-gbps"))));
@@ -54,6 +58,15 @@ TEST(UpOptions, TellTheRouterItsWorkersInOrder) {
   options.experiments = true;
   EXPECT_THAT(RouterSpec(options, "/bin", {}).args, Contains("--table=t.yaml"));
   EXPECT_THAT(RouterSpec(options, "/bin", {}).args, Contains("--experiments"));
+}
+
+TEST(UpOptions, NoiseNeedsAPacedLink) {
+  UpOptions options;
+  EXPECT_TRUE(CheckUpOptions(options).ok());
+  options.chain_link_noise = 0.5;
+  EXPECT_THAT(CheckUpOptions(options).message(), HasSubstr("--chain-link-noise: give --chain-link-gbps besides"));
+  options.chain_link_gbps = 1;
+  EXPECT_TRUE(CheckUpOptions(options).ok());
 }
 
 TEST(UpOptions, AreReadFromAFile) {

@@ -75,5 +75,14 @@ TEST(ConfigurationPage, HasTheWorkersOptionsAndNoOthers) {
   ExpectSame(schema, ReadPage(), "a worker");
 }
 
+TEST(WorkerOptions, NoiseNeedsAPacedLink) {
+  WorkerOptions options;
+  EXPECT_TRUE(CheckWorkerOptions(options).ok());
+  options.chain_link_noise = 0.5;
+  EXPECT_THAT(CheckWorkerOptions(options).message(), ::testing::HasSubstr("chain_link_noise: give chain_link_gbps"));
+  options.chain_link_gbps = 1;
+  EXPECT_TRUE(CheckWorkerOptions(options).ok());
+}
+
 }  // namespace
 }  // namespace runahead

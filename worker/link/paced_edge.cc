@@ -9,7 +9,6 @@
 #include "absl/time/time.h"
 
 namespace runahead {
-
 // Fires events at their time, on its own thread.
 class PacedEdgeFactory::Timer {
  public:
@@ -68,8 +67,8 @@ class PacedEdgeFactory::Timer {
 
 class PacedEdgeFactory::PacedEdge final : public Edge {
  public:
-  PacedEdge(std::shared_ptr<Edge> inner, double bytes_per_second, std::shared_ptr<Timer> timer)
-      : inner_(std::move(inner)), link_(std::make_shared<Link>(bytes_per_second, std::move(timer))) {}
+  PacedEdge(std::shared_ptr<Edge> inner, double bytes_per_second, const FrameNoise& noise, std::shared_ptr<Timer> timer)
+      : inner_(std::move(inner)), link_(std::make_shared<Link>(bytes_per_second, noise, std::move(timer))) {}
 
   Event Send(FrameId id, ConstBufferRef bytes, const Event& after) override {
     EventSource passed;
@@ -90,16 +89,19 @@ class PacedEdgeFactory::PacedEdge final : public Edge {
 
  private:
   struct Link {
-    Link(double rate, std::shared_ptr<Timer> timer) : bytes_per_second(rate), timer(std::move(timer)) {}
+    Link(double rate, const FrameNoise& frame_noise, std::shared_ptr<Timer> timer)
+        : bytes_per_second(rate), timer(std::move(timer)), noise(frame_noise) {}
     // When `bytes` that start now, or when the link is free, have passed.
     absl::Time Occupy(size_t bytes) RUNAHEAD_EXCLUDES(mu) {
       MutexLock lock(mu);
-      free_at = std::max(free_at, timer->clock().Now()) + absl::Seconds(static_cast<double>(bytes) / bytes_per_second);
+      const double seconds = static_cast<double>(bytes) / bytes_per_second * noise.Next();
+      free_at = std::max(free_at, timer->clock().Now()) + absl::Seconds(seconds);
       return free_at;
     }
     const double bytes_per_second;
     const std::shared_ptr<Timer> timer;
     Mutex mu;
+    FrameNoise noise RUNAHEAD_GUARDED_BY(mu);
     absl::Time free_at RUNAHEAD_GUARDED_BY(mu) = absl::InfinitePast();
   };
 
@@ -107,8 +109,10 @@ class PacedEdgeFactory::PacedEdge final : public Edge {
   const std::shared_ptr<Link> link_;
 };
 
-PacedEdgeFactory::PacedEdgeFactory(std::unique_ptr<EdgeFactory> inner, double gigabits_per_second, Clock& clock)
+PacedEdgeFactory::PacedEdgeFactory(std::unique_ptr<EdgeFactory> inner, double gigabits_per_second, Clock& clock,
+                                   const LinkNoise& noise)
     : bytes_per_second_(gigabits_per_second * 1e9 / 8),
+      noise_(noise),
       timer_(std::make_shared<Timer>(clock)),
       inner_(std::move(inner)) {}
 
@@ -120,7 +124,10 @@ absl::StatusOr<std::shared_ptr<Edge>> PacedEdgeFactory::Open(const PeerId& peer)
   RUNAHEAD_ASSIGN_OR_RETURN(std::shared_ptr<Edge> inner, inner_->Open(peer));
   MutexLock lock(mu_);
   std::shared_ptr<Edge>& edge = edges_[peer.incarnation];
-  if (edge == nullptr) edge = std::make_shared<PacedEdge>(std::move(inner), bytes_per_second_, timer_);
+  if (edge == nullptr) {
+    const FrameNoise noise(noise_, edges_.size() - 1);  // with this one
+    edge = std::make_shared<PacedEdge>(std::move(inner), bytes_per_second_, noise, timer_);
+  }
   return edge;
 }
 

@@ -7,16 +7,19 @@
 #include "kernels/base/mutex.h"
 #include "server/base/clock.h"
 #include "worker/link/edge.h"
+#include "worker/link/link_noise.h"
 
 namespace runahead {
 
 // Wraps a factory: each edge sends at most `gigabits_per_second` (10^9 bits), one frame after the other in the order in
-// which they become ready; a frame is announced when its last byte would have arrived. Both ends pace what they send,
-// so each direction of an edge is paced by itself. Receives and all other calls pass through. Thread-safe; one timer
-// thread. Frames still waiting when the factory goes fire CANCELLED. `clock` outlives the factory.
+// which they become ready; a frame is announced when its last byte would have arrived. `noise` makes some take longer;
+// the n-th frame of the k-th edge that is opened draws the same whenever its seed is the same. Both ends pace what they
+// send, so each direction of an edge is paced by itself. Receives and all other calls pass through. Thread-safe; one
+// timer thread. Frames still waiting when the factory goes fire CANCELLED. `clock` outlives the factory.
 class PacedEdgeFactory final : public EdgeFactory {
  public:
-  PacedEdgeFactory(std::unique_ptr<EdgeFactory> inner, double gigabits_per_second, Clock& clock);
+  PacedEdgeFactory(std::unique_ptr<EdgeFactory> inner, double gigabits_per_second, Clock& clock,
+                   const LinkNoise& noise = {});
   ~PacedEdgeFactory() override;
 
   PeerId self() const override { return inner_->self(); }
@@ -28,6 +31,7 @@ class PacedEdgeFactory final : public EdgeFactory {
   class PacedEdge;
 
   const double bytes_per_second_;
+  const LinkNoise noise_;
   const std::shared_ptr<Timer> timer_;
   Mutex mu_;
   absl::flat_hash_map<uint64_t, std::shared_ptr<Edge>> edges_ RUNAHEAD_GUARDED_BY(mu_);  // by incarnation

@@ -174,6 +174,20 @@ TEST(ChainSimulator, WorkersAndLinksMayDiffer) {
   EXPECT_GT(run.waiting_s[2], 7);
 }
 
+TEST(ChainSimulator, WorkersOfAChainAreSlowerTogetherAndOneAloneIsNot) {
+  CostModel model;
+  model.layers = 2;
+  model.linear_s_per_token = 1;
+  model.attention_s_per_token_pair = 0.5;
+  const auto ttft = [&model](const std::vector<int64_t>& parts) {
+    return SimulateChain(model, SimulatedSchedule::kKvr, parts)->ttft_s;
+  };
+  const double alone = ttft({8}), chain = ttft({5, 3});
+  model.together_factor = 1.25;
+  EXPECT_DOUBLE_EQ(ttft({8}), alone);
+  EXPECT_DOUBLE_EQ(ttft({5, 3}), 1.25 * chain);
+}
+
 TEST(ChainSimulator, SlowdownsDependOnTheSeedAlone) {
   CostModel model = OneLayer();
   model.layers = 16;

@@ -75,6 +75,7 @@ TEST(CostModel, RefusesWhatCannotBeAndNamesIt) {
   refused([](CostModel& m) { m.receive_ahead_layers = 0; }, 1, "receive_ahead_layers");
   refused([](CostModel& m) { m.worker_factors = {1, 1}; }, 3, "worker_factors: 2 given, a chain of 3 workers");
   refused([](CostModel& m) { m.worker_factors = {1, 0}; }, 2, "worker_factors[1]: 0 is not above 0");
+  refused([](CostModel& m) { m.together_factor = 0; }, 1, "together_factor: 0 is not above 0");
   refused([](CostModel& m) { m.links.resize(2); }, 4, "links: 2 given, a chain of 4 workers needs 3");
   refused([](CostModel& m) { m.links.clear(); }, 1, "links: 0 given");
   refused([](CostModel& m) { m.links[0].bytes_per_s = 0; }, 2, "links[0].bytes_per_s: 0 is not above 0");

@@ -245,6 +245,8 @@ TEST_F(GenerateTest, TokenizesAndListsTheModel) {
   EXPECT_EQ(models.models(0).fingerprint(), model_.fingerprint);
   EXPECT_EQ(models.models(0).prefill_workers(), 2);
   EXPECT_EQ(models.models(0).decode_workers(), 1);
+  EXPECT_EQ(models.models(0).layers(), 2);
+  EXPECT_EQ(models.models(0).kv_bytes_per_token(), 2 * 256);
 }
 
 TEST_F(GenerateTest, RefusesWithFieldAndLimitAndThenAnswers) {

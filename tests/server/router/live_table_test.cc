@@ -121,6 +121,23 @@ TEST_F(LiveTableTest, KeepsTheTableOfItsModel) {
   EXPECT_THAT(Parts(), ElementsAre(60, 40));
 }
 
+TEST_F(LiveTableTest, DoubtsATableOfAnotherDtypeOnce) {
+  EXPECT_FALSE(table_->DoubtOf("f32")) << "it does not say its dtype";
+  Write("dtype: bf16\n" + Table(".7, .3"));
+  Look();
+  EXPECT_FALSE(table_->DoubtOf("")) << "no worker is ready";
+  EXPECT_FALSE(table_->DoubtOf("bf16"));
+  const auto doubt = table_->DoubtOf("f32");
+  ASSERT_TRUE(doubt.has_value());
+  EXPECT_THAT(*doubt, HasSubstr("was measured in bf16, but the workers compute in f32: it stays in use"));
+  EXPECT_THAT(Parts(), ElementsAre(70, 30));
+  Look();
+  EXPECT_FALSE(table_->DoubtOf("f32")) << "said already";
+  Write("dtype: bf16\n" + Table(".8, .2"));
+  Look();
+  EXPECT_TRUE(table_->DoubtOf("f32")) << "another table";
+}
+
 TEST_F(LiveTableTest, KeepsTheOldTableWhileTheFileIsGone) {
   std::filesystem::remove(path_);
   Look();
@@ -164,7 +181,10 @@ TEST(LiveTable, WithoutAFileSplitsEvenly) {
 }
 
 TEST(LiveTable, StartsOnlyWithAGoodFile) {
-  EXPECT_EQ(LiveTable::Open("/nowhere/table.yaml", kTiny).status().code(), absl::StatusCode::kNotFound);
+  const absl::Status missing = LiveTable::Open("/nowhere/table.yaml", kTiny).status();
+  EXPECT_EQ(missing.code(), absl::StatusCode::kNotFound);
+  EXPECT_THAT(std::string(missing.message()), ::testing::StartsWith("table: "));
+  EXPECT_THAT(std::string(missing.message()), HasSubstr("/nowhere/table.yaml"));
   EXPECT_FALSE(LiveTable::Open(::testing::TempDir(), kTiny).ok());
 }
 

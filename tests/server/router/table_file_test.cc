@@ -13,20 +13,26 @@ const ModelInfo kTiny{"tiny", "0123456789abcdef", 1000, 320, "Tiny-v2.Q4_1"};
 constexpr char kHead[] = "version: 1\nmodel: tiny\nschedule: kvr\nentries:\n";
 
 TEST(ParseTable, ReadsWhatASearchFound) {
-  const absl::StatusOr<PartitionTable> table =
+  const absl::StatusOr<ServedTable> table =
       ParseTable(std::string(kHead) +
                      "  - {width: 4, tokens: 8192, fractions: [0.340, 0.250, 0.215, 0.195]}\n"
                      "  - {width: 4, tokens: 12288, fractions: [0.360, 0.260, 0.205, 0.175]}\n",
                  "t.yaml", kTiny);
   ASSERT_TRUE(table.ok()) << table.status();
-  EXPECT_THAT(table->Lookup(10240, 4)->parts, ElementsAre(3584, 2611, 2151, 1894));
+  EXPECT_THAT(table->table.Lookup(10240, 4)->parts, ElementsAre(3584, 2611, 2151, 1894));
 }
 
 TEST(ParseTable, RoundsToTheBlockOfTheFile) {
-  const absl::StatusOr<PartitionTable> table = ParseTable(
+  const absl::StatusOr<ServedTable> table = ParseTable(
       "block: 64\n" + std::string(kHead) + "  - {width: 2, tokens: 8192, fractions: [0.6, 0.4]}\n", "t.yaml", kTiny);
   ASSERT_TRUE(table.ok()) << table.status();
-  EXPECT_THAT(table->Lookup(10001, 2)->parts, ElementsAre(94 * 64, 3985));
+  EXPECT_THAT(table->table.Lookup(10001, 2)->parts, ElementsAre(94 * 64, 3985));
+}
+
+TEST(ParseTable, SaysWhatItWasMeasuredIn) {
+  const std::string entry = "  - {width: 1, tokens: 8, fractions: [1]}\n";
+  EXPECT_EQ(ParseTable(kHead + entry, "t.yaml", kTiny)->dtype, "");
+  EXPECT_EQ(ParseTable("dtype: bf16\n" + (kHead + entry), "t.yaml", kTiny)->dtype, "bf16");
 }
 
 TEST(ParseTable, RefusesWhatIsNoPartitionFile) {

@@ -87,6 +87,26 @@ TEST_F(PacedEdge, TheOtherDirectionAndIdleTimeAreFree) {
   EXPECT_TRUE(Arrives(slow));
 }
 
+TEST_F(PacedEdge, NoiseMakesFramesTakeLonger) {
+  const LinkNoise noise{.probability = 1, .max_factor = 3, .seed = 7};
+  PacedEdgeFactory noisy(network_->Join({"c", 3}), 8e-6, clock_, noise);
+  const auto c = *noisy.Open({"b", 2});
+  const auto b = *b_->Open({"c", 3});
+  FrameNoise draws(noise, 0);
+  for (int layer = 0; layer < 3; ++layer) {
+    const absl::Duration takes = absl::Seconds(draws.Next());  // 1,000 bytes
+    EXPECT_GT(takes, absl::Seconds(1));
+    const Event arrived = b->Recv({1, layer, 0}, Room(1000));
+    c->Send({1, layer, 0}, Pattern(1000, 1), Event());
+    clock_.AwaitWaiters(2);  // a_'s timer, too
+    clock_.Advance(takes - absl::Milliseconds(1));
+    EXPECT_FALSE(arrived.fired());
+    clock_.AwaitWaiters(2);
+    clock_.Advance(absl::Milliseconds(1));
+    EXPECT_TRUE(Arrives(arrived));
+  }
+}
+
 TEST_F(PacedEdge, ADroppedJobAndAClosedFactoryCancelWhatWaits) {
   const auto a = *a_->Open({"b", 2});
   const Event dropped = a->Send({1, 0, 0}, Pattern(1000, 1), Event());

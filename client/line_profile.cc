@@ -1,0 +1,311 @@
+#include "client/line_profile.h"
+
+#include <algorithm>
+#include <cmath>
+#include <functional>
+#include <limits>
+#include <map>
+#include <utility>
+
+#include "absl/strings/str_format.h"
+#include "client/cost_file.h"
+#include "client/cost_keys.h"
+#include "client/measured_search.h"
+#include "kernels/base/status_macros.h"
+#include "scheduler/partition/chain_simulator.h"
+
+namespace runahead {
+namespace {
+
+// What medians of a few runs differ by on a quiet machine.
+constexpr double kLeastNoise = 0.03;
+// What a link must add to be told from what the model does not describe.
+constexpr double kLeastDelay = 0.05;
+// Links that differ by less are alike.
+constexpr double kAlike = 1.15;
+// Factors, links and factors again: each is found with the others as they are known.
+constexpr int kPasses = 3;
+
+// What chains are off by in the mean for no reason that is known.
+constexpr double kLeastBias = 0.015;
+constexpr double kLeastTogether = 0.8;
+constexpr double kMostTogether = 10;
+
+constexpr double kLeastFactor = 0.01;
+constexpr double kMostFactor = 100;
+constexpr double kLeastLatency = 1e-7;
+constexpr double kMostLatency = 10;
+
+double Ttft(const CostModel& model, absl::Span<const int64_t> parts) {
+  const auto run = SimulateChain(model, SimulatedSchedule::kKvr, parts);
+  RUNAHEAD_CHECK(run.ok());
+  return run->ttft_s;
+}
+
+// The x of [least, most] at which `rises` reaches `target`, or the end that comes nearest. To six digits.
+double Solve(double least, double most, double target, const std::function<double(double)>& rises) {
+  double low = std::log(least), high = std::log(most);
+  while (high - low > 1e-7) {
+    const double middle = (low + high) / 2;
+    (rises(std::exp(middle)) < target ? low : high) = middle;
+  }
+  return std::exp((low + high) / 2);
+}
+
+// Digits beyond the third are noise, and hard to read.
+double Rounded(double value) {
+  if (value == 0 || !std::isfinite(value)) return value;
+  const double unit = std::pow(10, std::floor(std::log10(std::abs(value))) - 3);
+  return std::round(value / unit) * unit;
+}
+
+bool Alike(double a, double b) {
+  return a == b || std::max(a, b) < kAlike * std::min(a, b);
+}
+
+class Analysis {
+ public:
+  Analysis(CostModel start, absl::Span<const TimedProbe> probes, int workers) : workers_(workers) {
+    found_.fit.model = std::move(start);
+    std::vector<double> spreads;
+    for (const TimedProbe& timed : probes) {
+      by_kind_[timed.probe.kind].push_back(timed);
+      spreads.push_back(timed.sample.spread_s / timed.sample.seconds);
+    }
+    noise_ = std::max(kLeastNoise, SampleOf(std::move(spreads)).seconds);
+  }
+
+  absl::StatusOr<LineProfile> Run() {
+    RUNAHEAD_RETURN_IF_ERROR(FitSingles());
+    if (workers_ > 1) {
+      model().worker_factors.assign(workers_, 1);
+      model().links.assign(workers_ - 1, {});
+      for (int pass = 0; pass < kPasses; ++pass) {
+        for (const TimedProbe& tail : by_kind_[Probe::Kind::kTail]) FindFactor(tail);
+        found_.links.assign(workers_ - 1, {});
+        for (int link = 0; link + 1 < workers_; ++link) FindLink(link);
+      }
+      FindTogetherFactor();
+      DropLinksUnlessChainsShowThem();
+      Simplify();
+      JudgeChains();
+    }
+    return std::move(found_);
+  }
+
+ private:
+  CostModel& model() { return found_.fit.model; }
+
+  double NoiseOf(const SearchSample& sample) const { return std::max(noise_, sample.spread_s / sample.seconds); }
+
+  absl::Status FitSingles() {
+    FitFile file;
+    file.model = model();
+    file.find_floor = true;
+    for (const TimedProbe& single : by_kind_[Probe::Kind::kSingle]) {
+      file.runs.push_back({SimulatedSchedule::kKvr, single.probe.parts, single.sample.seconds});
+    }
+    RUNAHEAD_ASSIGN_OR_RETURN(found_.fit, FitOf(file));
+    noise_ = std::max(noise_, 2 * found_.fit.rms_error);
+    found_.runs = std::move(file.runs);
+    return absl::OkStatus();
+  }
+
+  // What a probe would have taken if the model described single prompts of its length exactly.
+  double Target(const TimedProbe& timed) {
+    for (size_t i = 0; i < found_.runs.size(); ++i) {
+      if (found_.runs[i].parts[0] != timed.probe.tokens) continue;
+      return timed.sample.seconds * (1 + found_.fit.residuals[i].error);
+    }
+    return timed.sample.seconds;
+  }
+
+  void FindFactor(const TimedProbe& tail) {
+    double& factor = model().worker_factors[tail.probe.number];
+    factor = Solve(kLeastFactor, kMostFactor, Target(tail), [&](double tried) {
+      factor = tried;
+      return Ttft(model(), tail.probe.parts);
+    });
+    if (std::abs(factor - 1) <= NoiseOf(tail.sample)) factor = 1;
+    factor = Rounded(factor);
+  }
+
+  // With the fewest tokens, and with the most.
+  std::pair<TimedProbe, TimedProbe> ProbesOfLink(int number) {
+    std::vector<TimedProbe> probes;
+    for (const TimedProbe& timed : by_kind_[Probe::Kind::kLink]) {
+      if (timed.probe.number == number) probes.push_back(timed);
+    }
+    return {probes.front(), probes.back()};
+  }
+
+  void FindLink(int number) {
+    const auto [small, large] = ProbesOfLink(number);
+    LinkCost& link = model().links[number];
+    LinkFinding& finding = found_.links[number];
+    link = {};
+    const auto seen = [this](const TimedProbe& timed) {
+      const double delay = Target(timed) / Ttft(model(), timed.probe.parts) - 1;
+      return delay > std::max(kLeastDelay, NoiseOf(timed.sample));
+    };
+    finding.bandwidth_seen = seen(large);
+    finding.latency_seen = small.probe.tokens < large.probe.tokens && seen(small);
+    // Each with the other as it is known by now; the small probe has little of the bandwidth, so this ends soon.
+    for (int step = 0; step < 20 && (finding.bandwidth_seen || finding.latency_seen); ++step) {
+      if (finding.bandwidth_seen) link.bytes_per_s = Bandwidth(link, large.probe, Target(large));
+      if (finding.latency_seen) link.latency_s = Latency(link, small.probe, Target(small));
+    }
+    // What the other explains is not seen for its own.
+    if (finding.latency_seen && !Matters(small.probe, link.latency_s, 0)) {
+      finding.latency_seen = false;
+      link.latency_s = 0;
+    }
+    if (finding.bandwidth_seen && !Matters(large.probe, link.bytes_per_s, std::numeric_limits<double>::infinity())) {
+      finding.bandwidth_seen = false;
+      link.bytes_per_s = std::numeric_limits<double>::infinity();
+    }
+    link = {Rounded(link.latency_s), Rounded(link.bytes_per_s)};
+    AddBounds(small, large, link, &finding);
+  }
+
+  // Whether `field` of a link adds to the probe's time what can be seen.
+  bool Matters(const Probe& probe, double& field, double none) {
+    const double with = Ttft(model(), probe.parts);
+    const double found = std::exchange(field, none);
+    const double without = Ttft(model(), probe.parts);
+    field = found;
+    return with > without * (1 + kLeastDelay / 2);
+  }
+
+  double Bandwidth(LinkCost& link, const Probe& probe, double target) {
+    const double seconds_per_byte =
+        Solve(1 / BytesPerSecond(kMaxLinkGbps), 1 / BytesPerSecond(kMinLinkGbps), target, [&](double tried) {
+          link.bytes_per_s = 1 / tried;
+          return Ttft(model(), probe.parts);
+        });
+    return 1 / seconds_per_byte;
+  }
+
+  double Latency(LinkCost& link, const Probe& probe, double target) {
+    return Solve(kLeastLatency, kMostLatency, target, [&](double tried) {
+      link.latency_s = tried;
+      return Ttft(model(), probe.parts);
+    });
+  }
+
+  // Slower links than these bounds would have been seen.
+  void AddBounds(const TimedProbe& small, const TimedProbe& large, LinkCost& link, LinkFinding* finding) {
+    const auto most = [&](const TimedProbe& timed) {
+      const double tolerance = 1 + std::max(kLeastDelay, NoiseOf(timed.sample));
+      return std::max(Target(timed), Ttft(model(), timed.probe.parts)) * tolerance;
+    };
+    const LinkCost found = link;
+    if (!finding->bandwidth_seen) finding->least_bytes_per_s = Rounded(Bandwidth(link, large.probe, most(large)));
+    link = found;
+    if (!finding->latency_seen) finding->most_latency_s = Rounded(Latency(link, small.probe, most(small)));
+    link = found;
+  }
+
+  // Such that predictions for chains are too long as often and as much as they are too short. Where links hold the
+  // chain up, its times say little of this: what is within the noise stays.
+  void FindTogetherFactor() {
+    double& factor = model().together_factor;
+    factor = 1;
+    if (std::abs(ChainBias() - 1) < kLeastBias) return;
+    factor = Rounded(Solve(kLeastTogether, kMostTogether, 1, [&](double tried) {
+      factor = tried;
+      return ChainBias();
+    }));
+  }
+
+  // How many times too long predictions for chains are; the geometric mean.
+  double ChainBias() {
+    const std::vector<TimedProbe>& chains = by_kind_[Probe::Kind::kChain];
+    double sum = 0;
+    for (const TimedProbe& chain : chains) sum += std::log(Ttft(model(), chain.probe.parts) / chain.sample.seconds);
+    return std::exp(sum / static_cast<double>(chains.size()));
+  }
+
+  // Links that delay their probes delay chains as well: where these are described no worse without them, something else
+  // delayed the probes.
+  void DropLinksUnlessChainsShowThem() {
+    const auto seen = [](const LinkFinding& finding) { return finding.bandwidth_seen || finding.latency_seen; };
+    if (std::none_of(found_.links.begin(), found_.links.end(), seen)) return;
+    const CostModel with = model();
+    const double error = ChainError();
+    model().links.assign(workers_ - 1, {});
+    FindTogetherFactor();
+    if (ChainError() > error) {
+      model() = with;
+      return;
+    }
+    for (int link = 0; link + 1 < workers_; ++link) {
+      found_.links[link] = {};
+      const auto [small, large] = ProbesOfLink(link);
+      AddBounds(small, large, model().links[link], &found_.links[link]);
+    }
+  }
+
+  // Squares of the logarithms, added up.
+  double ChainError() {
+    double sum = 0;
+    for (const TimedProbe& chain : by_kind_[Probe::Kind::kChain]) {
+      const double error = std::log(Ttft(model(), chain.probe.parts) / chain.sample.seconds);
+      sum += error * error;
+    }
+    return sum;
+  }
+
+  // One number stands for what is alike: then the file answers for lines of any length.
+  void Simplify() {
+    const auto is_one = [](double factor) { return factor == 1; };
+    std::vector<double>& factors = model().worker_factors;
+    if (std::all_of(factors.begin(), factors.end(), is_one)) factors.clear();
+    std::vector<LinkCost>& links = model().links;
+    LinkCost sum{0, 0};
+    for (const LinkCost& link : links) {
+      if (!Alike(link.bytes_per_s, links[0].bytes_per_s) || !Alike(link.latency_s, links[0].latency_s)) return;
+      sum = {sum.latency_s + link.latency_s, sum.bytes_per_s + link.bytes_per_s};
+    }
+    const double count = static_cast<double>(links.size());
+    links = {{Rounded(sum.latency_s / count), Rounded(sum.bytes_per_s / count)}};
+  }
+
+  void JudgeChains() {
+    std::vector<double> errors;
+    CostFit& fit = found_.fit;
+    for (const TimedProbe& chain : by_kind_[Probe::Kind::kChain]) {
+      const double predicted_s = Ttft(fit.model, chain.probe.parts);
+      const double error = predicted_s / chain.sample.seconds - 1;
+      found_.runs.push_back({SimulatedSchedule::kKvr, chain.probe.parts, chain.sample.seconds});
+      fit.residuals.push_back({predicted_s, error});
+      errors.push_back(std::abs(error));
+    }
+    double sum = 0;
+    for (const FitResidual& residual : fit.residuals) {
+      sum += residual.error * residual.error;
+      fit.worst_error = std::max(fit.worst_error, std::abs(residual.error));
+    }
+    fit.rms_error = std::sqrt(sum / static_cast<double>(fit.residuals.size()));
+    found_.chain_error = SampleOf(errors).seconds;
+    if (found_.chain_error > kPoorChainError) {
+      fit.doubts.push_back(absl::StrFormat("the median error over %d chains is %.0f%%, more than %.0f%%", errors.size(),
+                                           100 * found_.chain_error, 100 * kPoorChainError));
+    }
+  }
+
+  const int workers_;
+  double noise_ = 0;  // what a time is off by, mostly: repetitions, and what the constants leave unexplained
+  std::map<Probe::Kind, std::vector<TimedProbe>> by_kind_;
+  LineProfile found_;
+};
+
+}  // namespace
+
+absl::StatusOr<LineProfile> ProfileLine(CostModel start, absl::Span<const TimedProbe> probes, int workers) {
+  start.causal_skip = true;
+  start.receive_ahead_layers = kRunaheadReceiveAhead;
+  return Analysis(std::move(start), probes, workers).Run();
+}
+
+}  // namespace runahead
