@@ -2,6 +2,7 @@
 
 #include <utility>
 
+#include "absl/strings/str_cat.h"
 #include "kernels/base/status_macros.h"
 #include "worker/service/proto_convert.h"
 
@@ -39,8 +40,11 @@ absl::StatusOr<std::unique_ptr<DecodeRole>> DecodeRole::Create(const WorkerOptio
   std::unique_ptr<DecodeRole> role(new DecodeRole);
   role->metrics_ = std::make_unique<DecodeMetrics>(registry);
   DecodeMetrics& metrics = *role->metrics_;
-  RUNAHEAD_ASSIGN_OR_RETURN(
-      role->store_, KvStore::Create(StoreOptions(options, *model, engine.self().incarnation), device, RealClock()));
+  auto store = KvStore::Create(StoreOptions(options, *model, engine.self().incarnation), device, RealClock());
+  if (!store.ok()) {
+    return absl::Status(store.status().code(), absl::StrCat("kv_memory: ", store.status().message()));
+  }
+  role->store_ = *std::move(store);
   role->report_ = std::make_unique<StoreReport>(*role->store_, metrics);
   StoreReport& report = *role->report_;
   report.Update();

@@ -73,7 +73,7 @@ absl::StatusOr<std::unique_ptr<PrefillRole>> PrefillRole::Create(const WorkerOpt
                                                       NoiseOf(options));
   }
   PrefillMetrics& metrics = *role->metrics_;
-  const HandoffSenderOptions retries{.on_retry = [&metrics] { metrics.CountHandoffRetry(HandoffRetry::kCorrupt); }};
+  const HandoffSenderOptions retries{.on_retry = [&metrics] { metrics.CountHandoffRetry(); }};
   const HandoffRoute route = options.handoff == "grpc" ? HandoffRoute::kGrpc : HandoffRoute::kLink;
   role->sender_ = std::make_unique<RetryingSender>(MakeTransport(route, engine), retries);
   if (own_store != nullptr) {

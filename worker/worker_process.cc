@@ -53,7 +53,10 @@ absl::StatusOr<std::shared_ptr<Device>> OpenDevice(const WorkerOptions& options)
 class AllRoles : public ControlHandler {
  public:
   void Add(ControlHandler* role) { roles_.push_back(role); }
+  void SetLinks(MessageEngine* links) { links_ = links; }
   void OnFormLine(const v1::FormLine& line) override {
+    // One that hangs keeps its connections; hand-off to or from it would hold memory for as long.
+    for (const uint64_t lost : line.lost()) links_->Close(lost);
     for (ControlHandler* role : roles_) role->OnFormLine(line);
   }
   void OnStart(const v1::StartJob& start) override {
@@ -70,6 +73,7 @@ class AllRoles : public ControlHandler {
   }
 
  private:
+  MessageEngine* links_ = nullptr;
   std::vector<ControlHandler*> roles_;
 };
 
@@ -118,6 +122,7 @@ absl::Status WorkerProcess::Parts::StartRoles(const WorkerOptions& options) {
   RUNAHEAD_ASSIGN_OR_RETURN(const std::string host,
                             LinkHost(options.link_host.empty() ? listen.host : options.link_host));
   RUNAHEAD_ASSIGN_OR_RETURN(engine, MakeMessageEngine({RandomBits64(), options.link_transport, host}));
+  roles.SetLinks(engine.get());
   if (options.decode()) {
     RUNAHEAD_ASSIGN_OR_RETURN(decode, DecodeRole::Create(options, *device, model, *engine, *metrics));
     roles.Add(&decode->control());

@@ -8,7 +8,6 @@ namespace runahead {
 namespace {
 
 constexpr const char* kKindNames[kHandoffKinds] = {"kv", "x"};
-constexpr const char* kRetryNames[kHandoffRetries] = {"corrupt", "transport"};
 
 int PositionIndex(int position) {
   return std::clamp(position, 0, kMaxChainWidth - 1);
@@ -23,6 +22,8 @@ PrefillMetrics::PrefillMetrics(MetricRegistry& registry)
                                      "From a slice of KV being ready to the decode worker's acknowledgement",
                                      TtftBuckets())),
       tokens_(registry.AddCounter("runahead_prefill_tokens_total", "Prompt tokens computed here")),
+      handoff_retries_(
+          registry.AddCounter("runahead_handoff_retries_total", "Slices that were sent again", {{"cause", "corrupt"}})),
       buffer_bytes_(registry.AddGauge("runahead_prefill_buffer_bytes", "Memory held by layer buffers")) {
   for (int position = 0; position < kMaxChainWidth; ++position) {
     const MetricLabels labels = {{"position", absl::StrCat(position)}};
@@ -34,10 +35,6 @@ PrefillMetrics::PrefillMetrics(MetricRegistry& registry)
   for (int i = 0; i < kHandoffKinds; ++i) {
     handoff_bytes_[i] = &registry.AddCounter("runahead_handoff_bytes_total", "Bytes handed to decode workers",
                                              {{"kind", kKindNames[i]}});
-  }
-  for (int i = 0; i < kHandoffRetries; ++i) {
-    handoff_retries_[i] = &registry.AddCounter("runahead_handoff_retries_total", "Slices that were sent again",
-                                               {{"cause", kRetryNames[i]}});
   }
 }
 
@@ -65,8 +62,8 @@ void PrefillMetrics::CountHandoffBytes(HandoffKind kind, int64_t bytes) {
   handoff_bytes_[static_cast<int>(kind)]->Increment(static_cast<double>(bytes));
 }
 
-void PrefillMetrics::CountHandoffRetry(HandoffRetry cause) {
-  handoff_retries_[static_cast<int>(cause)]->Increment();
+void PrefillMetrics::CountHandoffRetry() {
+  handoff_retries_.Increment();
 }
 
 void PrefillMetrics::SetBufferBytes(int64_t bytes) {

@@ -11,10 +11,6 @@ namespace runahead {
 enum class HandoffKind { kKv, kX };
 inline constexpr int kHandoffKinds = 2;
 
-// Why a slice was sent again: the receiver's checksum differed, or the path broke.
-enum class HandoffRetry { kCorrupt, kTransport };
-inline constexpr int kHandoffRetries = 2;
-
 // Thread-safe; lives no longer than the registry.
 class PrefillMetrics {
  public:
@@ -28,7 +24,7 @@ class PrefillMetrics {
 
   void CountTokens(int64_t tokens);
   void CountHandoffBytes(HandoffKind kind, int64_t bytes);
-  void CountHandoffRetry(HandoffRetry cause);
+  void CountHandoffRetry();  // the receiver's checksum differed
 
   void SetBufferBytes(int64_t bytes);
 
@@ -39,7 +35,7 @@ class PrefillMetrics {
   Histogram& handoff_;
   Counter& tokens_;
   std::array<Counter*, kHandoffKinds> handoff_bytes_;
-  std::array<Counter*, kHandoffRetries> handoff_retries_;
+  Counter& handoff_retries_;
   Gauge& buffer_bytes_;
 };
 

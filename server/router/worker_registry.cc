@@ -25,7 +25,12 @@ WorkerRegistry::WorkerRegistry(Fleet& fleet, Sequencer& sequencer, const ModelIn
   }
 }
 
+// The workers stay as they are for the next router: whose stream ends here is not lost.
 WorkerRegistry::~WorkerRegistry() {
+  {
+    MutexLock lock(mu_);
+    stopping_ = true;
+  }
   links_.clear();
 }
 
@@ -74,29 +79,30 @@ void WorkerRegistry::Left(int index, WorkerState state, const absl::Status& why)
 }
 
 void WorkerRegistry::FormLine(std::optional<int> newcomer) {
-  const auto address = [this](size_t position) RUNAHEAD_REQUIRES(mu_) -> const v1::Capabilities* {
-    if (position >= fleet_.line().size()) return nullptr;  // also before the head
-    const auto found = members_.find(fleet_.line()[position]);
-    return found == members_.end() || found->second.live == nullptr ? nullptr : &found->second.capabilities;
+  if (stopping_) return;
+  std::map<int, v1::FormLine> lines;  // what each is to know, by worker index
+  for (const auto& [index, member] : members_) {
+    if (member.live != nullptr) lines[index].mutable_lost()->Add(lost_.begin(), lost_.end());
+  }
+  const auto fill = [this](int index, v1::PeerAddress& to) RUNAHEAD_REQUIRES(mu_) {
+    const v1::Capabilities& peer = members_.at(index).capabilities;
+    to.set_name(peer.name());
+    to.set_link_address(peer.link_address());
+    to.set_incarnation(peer.incarnation());
   };
-  const auto fill = [](const v1::Capabilities& from, v1::PeerAddress& to) {
-    to.set_name(from.name());
-    to.set_link_address(from.link_address());
-    to.set_incarnation(from.incarnation());
-  };
+  for (size_t i = 1; i < fleet_.line().size(); ++i) {
+    const int before = fleet_.line()[i - 1], after = fleet_.line()[i];
+    if (!lines.contains(before) || !lines.contains(after)) continue;
+    fill(before, *lines[after].mutable_predecessor());
+    fill(after, *lines[before].mutable_successor());
+  }
   std::vector<std::pair<int, v1::ControlCommand>> commands;
-  for (size_t i = 0; i < fleet_.line().size(); ++i) {
-    const int index = fleet_.line()[i];
-    if (address(i) == nullptr) continue;
-    v1::FormLine neighbours;
-    if (const v1::Capabilities* peer = address(i - 1)) fill(*peer, *neighbours.mutable_predecessor());
-    if (const v1::Capabilities* peer = address(i + 1)) fill(*peer, *neighbours.mutable_successor());
-    neighbours.mutable_lost()->Add(lost_.begin(), lost_.end());
-    v1::FormLine& told = members_[index].neighbours;
-    if (index != newcomer && told.SerializeAsString() == neighbours.SerializeAsString()) continue;
-    told = neighbours;
+  for (auto& [index, line] : lines) {
+    v1::FormLine& told = members_[index].told;
+    if (index != newcomer && told.SerializeAsString() == line.SerializeAsString()) continue;
+    told = line;
     commands.emplace_back(index, v1::ControlCommand());
-    *commands.back().second.mutable_form_line() = std::move(neighbours);
+    *commands.back().second.mutable_form_line() = std::move(line);
   }
   sequencer_.Send(std::move(commands));
 }

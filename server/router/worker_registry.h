@@ -27,7 +27,7 @@ class WorkerRegistry final : private WorkerLink::Owner {
   struct Member {
     v1::Capabilities capabilities;
     std::shared_ptr<const LiveWorker> live;  // null until it has joined
-    v1::FormLine neighbours;                 // as it was told last
+    v1::FormLine told;                       // last
   };
 
   absl::Status Admit(int index, const v1::Capabilities& capabilities) override RUNAHEAD_EXCLUDES(mu_);
@@ -35,7 +35,7 @@ class WorkerRegistry final : private WorkerLink::Owner {
       RUNAHEAD_EXCLUDES(mu_);
   void Report(int index, const v1::ControlReport& report) override { sequencer_.OnReport(index, report); }
   void Left(int index, WorkerState state, const absl::Status& why) override RUNAHEAD_EXCLUDES(mu_);
-  // Tells every member of the line whose neighbours have changed.
+  // Tells every member what has changed for it: its neighbours on the line, whom to close links to.
   void FormLine(std::optional<int> newcomer) RUNAHEAD_REQUIRES(mu_);
   void LogOnce(int index, bool warn, std::string message) RUNAHEAD_REQUIRES(mu_);
 
@@ -43,6 +43,7 @@ class WorkerRegistry final : private WorkerLink::Owner {
   Sequencer& sequencer_;
   const ModelInfo model_;
   Mutex mu_;
+  bool stopping_ RUNAHEAD_GUARDED_BY(mu_) = false;
   std::map<int, Member> members_ RUNAHEAD_GUARDED_BY(mu_);  // by worker index
   std::deque<uint64_t> lost_ RUNAHEAD_GUARDED_BY(mu_);      // incarnations, the latest last
   std::vector<std::string> last_logged_ RUNAHEAD_GUARDED_BY(mu_);

@@ -121,6 +121,21 @@ TEST_F(FaultsTest, AHungPrefillWorkerIsNoticedAndTheServiceComesBack) {
   ExpectServiceAgain();
 }
 
+TEST_F(FaultsTest, AHungDecodeWorkerHoldsNoMemoryOfPrefill) {
+  Running running;
+  Run(running, LongPrompt());
+  AwaitMidPrefill();
+  kill(cluster_.pid("decode-0"), SIGSTOP);
+  running.thread.join();
+  EXPECT_EQ(running.answer.status.error_code(), grpc::StatusCode::UNAVAILABLE) << running.answer.status.error_message();
+  EXPECT_THAT(running.answer.status.error_message(), ::testing::HasSubstr("decode"));
+  for (const char* worker : {"prefill-0", "prefill-1"}) {
+    EXPECT_TRUE(Eventually([&] { return cluster_.Metric(worker, "runahead_prefill_buffer_bytes") == 0; })) << worker;
+  }
+  kill(cluster_.pid("decode-0"), SIGCONT);
+  ExpectServiceAgain();
+}
+
 TEST_F(FaultsTest, ACancelledClientAndADeadlineInMidPrefill) {
   {
     Running running;
@@ -173,6 +188,20 @@ TEST_F(FaultsTest, TheRouterKilled) {
   // The old router's job ended with its stream; its lease, which nobody released, goes when it expires (store_test).
   for (const char* worker : {"prefill-0", "prefill-1"}) {
     EXPECT_TRUE(Eventually([&] { return cluster_.Metric(worker, "runahead_prefill_buffer_bytes") == 0; })) << worker;
+  }
+}
+
+TEST_F(FaultsTest, TheRouterToldToStop) {
+  for (int life = 0; life < 2; ++life) {
+    ASSERT_TRUE(cluster_.GenerateEventually(ShortPrompt(2)).status.ok());
+    Running running;
+    Run(running, LongPrompt());
+    AwaitMidPrefill();
+    kill(cluster_.pid("router"), SIGTERM);
+    running.thread.join();
+    EXPECT_TRUE(running.answer.status.ok()) << running.answer.status.error_message();  // what runs may end
+    // The next router takes over the same workers, and the edges between them.
+    ExpectServiceAgain();
   }
 }
 

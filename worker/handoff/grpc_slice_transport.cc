@@ -60,9 +60,9 @@ struct Item {
 // seen while idle). Holds itself until gRPC is done with it.
 class Stream final : public grpc::ClientBidiReactor<v1::HandoffRequest, v1::HandoffReply> {
  public:
-  static std::shared_ptr<Stream> Open(const std::shared_ptr<grpc::Channel>& channel) {
+  static std::shared_ptr<Stream> Open(const std::shared_ptr<grpc::Channel>& channel, std::string address) {
     ended().Clear();
-    std::shared_ptr<Stream> stream(new Stream(channel));
+    std::shared_ptr<Stream> stream(new Stream(channel, std::move(address)));
     stream->self_ = stream;
     stream->stub_->async()->Push(&stream->context_, stream.get());
     stream->AddHold();  // for writes that start outside of reactions
@@ -83,6 +83,10 @@ class Stream final : public grpc::ClientBidiReactor<v1::HandoffRequest, v1::Hand
     return true;
   }
   void Cancel() { context_.TryCancel(); }
+  bool broken() const RUNAHEAD_EXCLUDES(mu_) {
+    MutexLock lock(mu_);
+    return broken_;
+  }
 
   void OnWriteDone(bool ok) override {
     {
@@ -110,7 +114,7 @@ class Stream final : public grpc::ClientBidiReactor<v1::HandoffRequest, v1::Hand
       failed.swap(items_);
     }
     const absl::Status why = absl::UnavailableError(
-        absl::StrCat("the hand-off stream to the decode worker ended: ", status.error_message()));
+        absl::StrCat("the hand-off to the decode worker at ", address_, " ended: ", status.error_message()));
     for (Item& item : failed) {
       item.bytes = {};
       item.done(why);
@@ -148,7 +152,8 @@ class Stream final : public grpc::ClientBidiReactor<v1::HandoffRequest, v1::Hand
     return ended;
   }
 
-  explicit Stream(const std::shared_ptr<grpc::Channel>& channel) : stub_(v1::KvHandoff::NewStub(channel)) {}
+  Stream(const std::shared_ptr<grpc::Channel>& channel, std::string address)
+      : stub_(v1::KvHandoff::NewStub(channel)), address_(std::move(address)) {}
 
   // Writes what comes next of the first item: its header, a chunk, or nothing.
   void WriteNext() RUNAHEAD_EXCLUDES(mu_) {
@@ -204,11 +209,12 @@ class Stream final : public grpc::ClientBidiReactor<v1::HandoffRequest, v1::Hand
   }
 
   const std::unique_ptr<v1::KvHandoff::Stub> stub_;
+  const std::string address_;  // for messages
   grpc::ClientContext context_;
   std::shared_ptr<Stream> self_;
   v1::HandoffRequest request_;  // of the write in flight
   v1::HandoffReply reply_;      // of the read in flight
-  Mutex mu_;
+  mutable Mutex mu_;
   bool broken_ RUNAHEAD_GUARDED_BY(mu_) = false;
   std::deque<Item> items_ RUNAHEAD_GUARDED_BY(mu_);  // the first is under way
   bool writing_ RUNAHEAD_GUARDED_BY(mu_) = false;
@@ -228,14 +234,15 @@ class GrpcSliceTransport final : public SliceTransport {
     {
       MutexLock lock(mu_);
       if (!stopped_) {
-        std::shared_ptr<Stream>& stream = streams_[to.incarnation];
-        if (stream != nullptr && stream->Send(item)) return;
+        if (const auto open = streams_.find(to.incarnation); open != streams_.end() && open->second->Send(item)) return;
+        absl::erase_if(streams_, [](const auto& stream) { return stream.second->broken(); });
         absl::StatusOr<std::shared_ptr<grpc::Channel>> channel = channel_(to);
         failed = channel.status();
         if (channel.ok()) {
-          stream = Stream::Open(*channel);
+          const std::shared_ptr<Stream> stream = Stream::Open(*channel, to.address);
+          streams_[to.incarnation] = stream;
           if (stream->Send(item)) return;
-          failed = absl::UnavailableError("the hand-off stream to the decode worker broke at once");
+          failed = absl::UnavailableError(absl::StrCat("the hand-off to ", to.address, " broke at once"));
         }
       }
     }
@@ -246,9 +253,7 @@ class GrpcSliceTransport final : public SliceTransport {
   void Stop() override {
     MutexLock lock(mu_);
     stopped_ = true;
-    for (const auto& [incarnation, stream] : streams_) {
-      if (stream != nullptr) stream->Cancel();
-    }
+    for (const auto& [incarnation, stream] : streams_) stream->Cancel();
   }
 
  private:

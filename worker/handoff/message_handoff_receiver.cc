@@ -33,7 +33,7 @@ class MessageHandoffReceiver::State : public std::enable_shared_from_this<Messag
       stopping_ = true;
       for (const auto& [incarnation, sender] : senders_) senders.push_back(sender);
     }
-    for (const PeerId& sender : senders) engine_.Close(sender);
+    for (const PeerId& sender : senders) engine_.Close(sender.incarnation);
     std::unique_ptr<TaskThread> hashing;
     {
       MutexLock lock(mu_);
@@ -122,7 +122,6 @@ class MessageHandoffReceiver::State : public std::enable_shared_from_this<Messag
   CondVar ended_;
   bool stopping_ RUNAHEAD_GUARDED_BY(mu_) = false;
   int writes_ RUNAHEAD_GUARDED_BY(mu_) = 0;
-  std::vector<Arrival> parked_ RUNAHEAD_GUARDED_BY(mu_);                    // overlap a write under way
   absl::flat_hash_map<uint64_t, PeerId> senders_ RUNAHEAD_GUARDED_BY(mu_);  // connected, by incarnation
   std::unique_ptr<TaskThread> hashing_ RUNAHEAD_GUARDED_BY(mu_) = std::make_unique<TaskThread>();
 };

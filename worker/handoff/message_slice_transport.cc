@@ -57,7 +57,7 @@ class SlicesUnderWay : public std::enable_shared_from_this<SlicesUnderWay> {
       MutexLock lock(mu_);
       for (const auto& [number, request] : requests_) peers.push_back(request.to);
     }
-    for (const PeerId& peer : peers) engine_.Close(peer);
+    for (const PeerId& peer : peers) engine_.Close(peer.incarnation);
   }
 
  private:

@@ -234,7 +234,7 @@ MessageEdgeFactory::MessageEdgeFactory(MessageEngine& engine)
 MessageEdgeFactory::~MessageEdgeFactory() {
   engine_.SetHandler(MessageKind::kEdgeFrame, nullptr);
   engine_.SetHandler(MessageKind::kEdgeControl, nullptr);
-  for (const PeerId& peer : state_->Stop()) engine_.Close(peer);
+  for (const PeerId& peer : state_->Stop()) engine_.Close(peer.incarnation);
 }
 
 PeerId MessageEdgeFactory::self() const {
@@ -247,7 +247,7 @@ absl::StatusOr<std::shared_ptr<Edge>> MessageEdgeFactory::Open(const PeerId& pee
 
 void MessageEdgeFactory::Close(const PeerId& peer) {
   state_->Bury(peer, absl::UnavailableError("the edge was closed here"));
-  engine_.Close(peer);
+  engine_.Close(peer.incarnation);
 }
 
 size_t MessageEdgeFactory::live_jobs(const PeerId& peer) const {

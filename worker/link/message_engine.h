@@ -72,8 +72,9 @@ class MessageEngine {
   // discarded them; UNAVAILABLE when the connection died.
   virtual void Send(const PeerId& peer, MessageKind kind, std::string header, ConstBufferRef bytes, Done done) = 0;
 
-  // Ends the connection to `peer`, at both ends. When this returns nothing holds a buffer of it.
-  virtual void Close(const PeerId& peer) = 0;
+  // Ends the connection to this incarnation, where there is one, at both ends. When this returns nothing holds a buffer
+  // of it.
+  virtual void Close(uint64_t incarnation) = 0;
 
   // What the connection runs over and where to ("tcp 10.0.0.2:4711", "ucx 10.0.0.2:4711"); empty when there is none.
   virtual std::string Transport(const PeerId& peer) = 0;

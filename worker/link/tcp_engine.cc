@@ -216,8 +216,8 @@ void TcpEngine::Send(const PeerId& peer, MessageKind kind, std::string header, C
   if (!impl_->Post(send)) done(absl::UnavailableError("the link has stopped"));
 }
 
-void TcpEngine::Close(const PeerId& peer) {
-  impl_->PostAndWait([&] { impl_->Close(peer); });
+void TcpEngine::Close(uint64_t incarnation) {
+  impl_->PostAndWait([&] { impl_->Close(incarnation); });
 }
 
 std::string TcpEngine::Transport(const PeerId& peer) {

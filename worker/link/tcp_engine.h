@@ -31,7 +31,7 @@ class TcpEngine final : public MessageEngine {
   void SetHandler(MessageKind kind, Handler handler) override;
   void Connect(const PeerId& peer, Done on_death) override;
   void Send(const PeerId& peer, MessageKind kind, std::string header, ConstBufferRef bytes, Done done) override;
-  void Close(const PeerId& peer) override;
+  void Close(uint64_t incarnation) override;
   std::string Transport(const PeerId& peer) override;
 
  private:

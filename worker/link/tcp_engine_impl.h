@@ -35,7 +35,7 @@ class TcpEngine::Impl final : public TcpConnection::Listener {
   void SetHandler(MessageKind kind, Handler handler) { handlers_[static_cast<size_t>(kind)] = std::move(handler); }
   void Connect(const PeerId& id, Done on_death);
   void Send(const PeerId& id, MessageKind kind, const std::string& header, ConstBufferRef bytes, Done done);
-  void Close(const PeerId& id);
+  void Close(uint64_t incarnation);
   std::string Transport(const PeerId& id) const;
 
   absl::Status OnHello(TcpConnection& connection, const PeerId& from, uint64_t to) override;

@@ -177,8 +177,8 @@ void TcpEngine::Impl::Remove(Line& line, const absl::Status& why) {
   removed->connection->Fail(why);
 }
 
-void TcpEngine::Impl::Close(const PeerId& id) {
-  const auto found = peers_.find(id.incarnation);
+void TcpEngine::Impl::Close(uint64_t incarnation) {
+  const auto found = peers_.find(incarnation);
   if (found == peers_.end()) return;
   const std::shared_ptr<Peer> peer = found->second;
   Kill(peer, absl::UnavailableError("the connection was closed here"));

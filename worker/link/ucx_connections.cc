@@ -196,13 +196,13 @@ bool UcxEngine::Impl::Close(Line& line) {
   return line.close_request == nullptr;
 }
 
-void UcxEngine::Impl::Close(const PeerId& id, const EventSource& closed) {
+void UcxEngine::Impl::Close(uint64_t incarnation, const EventSource& closed) {
   // Fires when the last of the peer's lives has let it go: one may be dying while the next was connected already.
   const std::shared_ptr<void> all_closed(nullptr, [closed](void*) { closed.Fire(absl::OkStatus()); });
   for (const auto& peer : dying_) {
-    if (peer->id == id) peer->closed.push_back(all_closed);
+    if (peer->id.incarnation == incarnation) peer->closed.push_back(all_closed);
   }
-  const auto found = peers_.find(id.incarnation);
+  const auto found = peers_.find(incarnation);
   if (found == peers_.end()) return;
   const std::shared_ptr<Peer> peer = found->second;
   peer->closed.push_back(all_closed);

@@ -285,9 +285,9 @@ void UcxEngine::Send(const PeerId& peer, MessageKind kind, std::string header, C
   if (!impl_->Post(send)) done(absl::UnavailableError("the link has stopped"));
 }
 
-void UcxEngine::Close(const PeerId& peer) {
+void UcxEngine::Close(uint64_t incarnation) {
   EventSource closed;
-  impl_->PostAndWait([&] { impl_->Close(peer, closed); });
+  impl_->PostAndWait([&] { impl_->Close(incarnation, closed); });
   closed.event().Wait().IgnoreError();
 }
 

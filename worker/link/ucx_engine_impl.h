@@ -34,7 +34,7 @@ class UcxEngine::Impl {
   void Connect(const PeerId& id, Done on_death);
   void Send(const PeerId& id, MessageKind kind, const std::string& header, ConstBufferRef bytes, Done done);
   // `closed` fires when UCX holds nothing of the peer.
-  void Close(const PeerId& id, const EventSource& closed);
+  void Close(uint64_t incarnation, const EventSource& closed);
   std::string Transport(const PeerId& id) const;
 
  private:

@@ -186,7 +186,7 @@ TEST(PrefillMetrics, EveryMethodMovesItsSeries) {
   metrics.ObserveHandoff(absl::Seconds(4));
   metrics.CountTokens(5);
   metrics.CountHandoffBytes(HandoffKind::kKv, 6);
-  metrics.CountHandoffRetry(HandoffRetry::kCorrupt);
+  metrics.CountHandoffRetry();
   metrics.SetBufferBytes(8);
   link.ObserveSend(9, absl::Seconds(10));
   link.ObserveReceive(11, absl::Seconds(12));

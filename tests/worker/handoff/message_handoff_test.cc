@@ -73,7 +73,7 @@ TEST_P(MessageHandoff, ACutConnectionFailsWhatIsUnderWayAndTheNextSliceConnectsA
   world_.receiving.HoldVerdicts();
   const Event pending = Push(lease_, 0);
   while (world_.receiving.held() == 0) absl::SleepFor(absl::Milliseconds(1));
-  world_.engine(0).Close(decode_);
+  world_.engine(0).Close(decode_.incarnation);
   EXPECT_EQ(Code(pending), absl::StatusCode::kUnavailable);
   world_.receiving.ReleaseVerdicts();
   EXPECT_EQ(Code(Push(lease_, 0)), absl::StatusCode::kOk);

@@ -303,7 +303,7 @@ TEST(TcpEngine, BothSidesMayConnectAndEndAtOnce) {
     b->Send(a->self(), MessageKind::kVerdict, "", ConstBufferRef(), [](const absl::Status&) {});
     ASSERT_TRUE(Await(at_a.event()).ok());
     ASSERT_TRUE(Await(at_b.event()).ok());
-    a->Close(b->self());
+    a->Close(b->self().incarnation);
     ASSERT_EQ(dead.Await(), absl::StatusCode::kUnavailable);
   }
 }
@@ -315,7 +315,7 @@ TEST(TcpEngine, AConnectionThatWasClosedIsMadeAnewAtOnce) {
     b->SetHandler(MessageKind::kVerdict, [&](const Message&) { heard.Fire(absl::OkStatus()); });
     a->Send(b->self(), MessageKind::kVerdict, "", ConstBufferRef(), [](const absl::Status&) {});
     ASSERT_TRUE(Await(heard.event()).ok()) << round;
-    a->Close(b->self());
+    a->Close(b->self().incarnation);
     b->SetHandler(MessageKind::kVerdict, nullptr);
   }
 }
