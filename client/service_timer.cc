@@ -7,6 +7,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "absl/strings/strip.h"
+#include "absl/time/clock.h"
 #include "client/answer.h"
 #include "kernels/base/status_macros.h"
 #include "server/rpc/channel.h"
@@ -17,8 +18,8 @@ namespace {
 
 // Far above any prompt that somebody would search a table for: only a router that hangs takes longer.
 constexpr absl::Duration kRunTimeout = absl::Minutes(15);
-// The first try elsewhere is over after the last job of any worker.
-constexpr int kTries = 4;
+// Pauses of 1, 2, 4, .. ms before a worker's last job is known to have ended: a second in all.
+constexpr int kTries = 11;
 constexpr absl::Duration kTokenizeTimeout = absl::Seconds(30);
 
 constexpr char kWords[] =
@@ -106,15 +107,23 @@ absl::StatusOr<double> ServiceTimer::TimeFromHead(absl::Span<const int64_t> part
   for (int i = 0; i < kTries; ++i) {
     RUNAHEAD_ASSIGN_OR_RETURN(const double seconds, Time(parts));
     if (std::equal(chain_.begin(), chain_.end(), workers_.begin(), workers_.begin() + chain_.size())) return seconds;
+    Pause(absl::Milliseconds(1 << i));
   }
   return absl::UnavailableError(absl::StrCat("the router takes ", absl::StrJoin(chain_, ", "),
                                              " in place of the first ", "workers of ", absl::StrJoin(workers_, ", "),
                                              ": others use them, or one was lost; try again when nobody does"));
 }
 
+void ServiceTimer::Pause(absl::Duration duration) {
+  const absl::Time until = absl::Now() + duration;
+  MutexLock lock(mu_);
+  while (!cancelled_ && absl::Now() < until) changed_.WaitFor(mu_, until - absl::Now());
+}
+
 void ServiceTimer::Cancel() {
   MutexLock lock(mu_);
   cancelled_ = true;
+  changed_.NotifyAll();
   if (running_ != nullptr) running_->TryCancel();
 }
 

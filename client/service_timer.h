@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "absl/status/statusor.h"
+#include "absl/time/time.h"
 #include "absl/types/span.h"
 #include "kernels/base/mutex.h"
 #include "runahead/v1/inference.grpc.pb.h"
@@ -27,7 +28,7 @@ class ServiceTimer {
 
   // The same on the first workers of the longest chain so far, whose names and order must be known by an earlier run.
   // The router takes others where one of them has not ended its last job yet: such a run is repeated. UNAVAILABLE:
-  // that did not help.
+  // that did not help for a second.
   absl::StatusOr<double> TimeFromHead(absl::Span<const int64_t> parts) RUNAHEAD_EXCLUDES(mu_);
 
   // Ends the call that runs and all further ones with CANCELLED. Any thread.
@@ -37,6 +38,7 @@ class ServiceTimer {
   const std::vector<std::string>& workers() const { return workers_; }
 
  private:
+  void Pause(absl::Duration duration) RUNAHEAD_EXCLUDES(mu_);  // or until Cancel
   v1::GenerateRequest Request(absl::Span<const int64_t> parts);
   absl::StatusOr<double> Value(const v1::Started& started, const v1::Finished& finished,
                                absl::Span<const int64_t> parts);
@@ -47,6 +49,7 @@ class ServiceTimer {
   std::vector<std::string> workers_;
   std::vector<std::string> chain_;  // of the last run
   Mutex mu_;
+  CondVar changed_;
   grpc::ClientContext* running_ RUNAHEAD_GUARDED_BY(mu_) = nullptr;
   bool cancelled_ RUNAHEAD_GUARDED_BY(mu_) = false;
 };
