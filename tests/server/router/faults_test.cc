@@ -2,6 +2,7 @@
 #include <future>
 #include <thread>
 
+#include "absl/algorithm/container.h"
 #include "gmock/gmock.h"
 #include "server/rpc/channel.h"
 #include "server/rpc/status.h"
@@ -155,6 +156,8 @@ TEST_F(FaultsTest, AFailureThatComesAfterTheHandOffHarmsNobody) {
 TEST_F(FaultsTest, APrefillWorkerDiesInMidPrefillAndComesBack) {
   Start();
   HoldPrefill(false, false);
+  const uint64_t former =
+      prefill_[0]->AwaitLine([](const v1::FormLine& line) { return line.has_successor(); }).successor().incarnation();
   Call call(*stub_, Chain());
   prefill_[1]->AwaitStarts(1);
   Restart(prefill_[1], Able("prefill-1", v1::WORKER_ROLE_PREFILL));
@@ -163,6 +166,10 @@ TEST_F(FaultsTest, APrefillWorkerDiesInMidPrefillAndComesBack) {
   EXPECT_THAT(got.status.message(), HasSubstr("prefill worker prefill-1 was lost"));
   EXPECT_TRUE(RetryAfter(got.status).has_value());
   prefill_[0]->AwaitCancel(Job());
+  // All who may have links to it are told, decode workers too.
+  const auto told = [former](const v1::FormLine& line) { return absl::c_linear_search(line.lost(), former); };
+  prefill_[0]->AwaitLine(told);
+  decode_[0]->AwaitLine(told);
   // The neighbour hears of the new incarnation, and the chain works again.
   const uint64_t incarnation =
       prefill_[0]->AwaitLine([](const v1::FormLine& line) { return line.has_successor(); }).successor().incarnation();
