@@ -39,15 +39,15 @@ std::vector<int64_t> ProbeLengths(int64_t longest, int workers) {
 std::vector<Probe> ProbesOf(absl::Span<const int64_t> lengths, int workers) {
   std::vector<Probe> probes;
   const int64_t shortest = lengths.front();
-  const int64_t middle = lengths[lengths.size() / 2];
+  const int64_t medium = lengths[lengths.size() * 2 / 3];
   for (const int64_t tokens : lengths) probes.push_back({Probe::Kind::kSingle, 0, tokens, {tokens}});
   for (int i = 1; i < workers; ++i) {
-    probes.push_back({Probe::Kind::kTail, i, middle, HeavyParts(middle, i, i + 1)});
+    probes.push_back({Probe::Kind::kTail, i, medium, HeavyParts(medium, i, i + 1)});
   }
   for (int i = 0; i + 1 < workers; ++i) {
-    for (const int64_t tokens : {shortest, middle}) {
+    for (const int64_t tokens : {shortest, medium}) {
       probes.push_back({Probe::Kind::kLink, i, tokens, HeavyParts(tokens, i, i + 2)});
-      if (shortest == middle) break;
+      if (shortest == medium) break;
     }
   }
   for (const int width : ChainWidths(workers)) {

@@ -25,8 +25,8 @@ struct Probe {
 // `longest` >= 2 * workers.
 std::vector<int64_t> ProbeLengths(int64_t longest, int workers);
 
-// `lengths`: rising, at least one, each at least 2 * workers. A single worker runs them all; others the middle one, and
-// links the shortest besides; chains of 2, 4, 8, .. and all workers the longer half.
+// `lengths`: rising, at least one, each at least 2 * workers. A single worker runs them all; others one of two
+// thirds up, and links the shortest besides; chains of 2, 4, 8, .. and all workers the longer half.
 std::vector<Probe> ProbesOf(absl::Span<const int64_t> lengths, int workers);
 
 }  // namespace runahead

@@ -28,7 +28,7 @@ constexpr int kPasses = 3;
 
 // What chains are off by in the mean for no reason that is known.
 constexpr double kLeastBias = 0.015;
-constexpr double kLeastTogether = 0.8;
+constexpr double kLeastTogether = 0.95;  // less is no effect of working together
 constexpr double kMostTogether = 10;
 
 constexpr double kLeastFactor = 0.01;
@@ -67,12 +67,12 @@ class Analysis {
  public:
   Analysis(CostModel start, absl::Span<const TimedProbe> probes, int workers) : workers_(workers) {
     found_.fit.model = std::move(start);
-    std::vector<double> spreads;
+    std::vector<double> noises;
     for (const TimedProbe& timed : probes) {
       by_kind_[timed.probe.kind].push_back(timed);
-      spreads.push_back(timed.sample.spread_s / timed.sample.seconds);
+      noises.push_back(timed.noise_s / timed.seconds);
     }
-    noise_ = std::max(kLeastNoise, SampleOf(std::move(spreads)).seconds);
+    noise_ = std::max(kLeastNoise, SampleOf(std::move(noises)).seconds);
   }
 
   absl::StatusOr<LineProfile> Run() {
@@ -86,7 +86,7 @@ class Analysis {
         for (int link = 0; link + 1 < workers_; ++link) FindLink(link);
       }
       FindTogetherFactor();
-      DropLinksUnlessChainsShowThem();
+      DropWhatChainsDeny();
       Simplify();
       JudgeChains();
     }
@@ -96,14 +96,14 @@ class Analysis {
  private:
   CostModel& model() { return found_.fit.model; }
 
-  double NoiseOf(const SearchSample& sample) const { return std::max(noise_, sample.spread_s / sample.seconds); }
+  double NoiseOf(const TimedProbe& timed) const { return std::max(noise_, timed.noise_s / timed.seconds); }
 
   absl::Status FitSingles() {
     FitFile file;
     file.model = model();
     file.find_floor = true;
     for (const TimedProbe& single : by_kind_[Probe::Kind::kSingle]) {
-      file.runs.push_back({SimulatedSchedule::kKvr, single.probe.parts, single.sample.seconds});
+      file.runs.push_back({SimulatedSchedule::kKvr, single.probe.parts, single.seconds});
     }
     RUNAHEAD_ASSIGN_OR_RETURN(found_.fit, FitOf(file));
     noise_ = std::max(noise_, 2 * found_.fit.rms_error);
@@ -115,9 +115,9 @@ class Analysis {
   double Target(const TimedProbe& timed) {
     for (size_t i = 0; i < found_.runs.size(); ++i) {
       if (found_.runs[i].parts[0] != timed.probe.tokens) continue;
-      return timed.sample.seconds * (1 + found_.fit.residuals[i].error);
+      return timed.seconds * (1 + found_.fit.residuals[i].error);
     }
-    return timed.sample.seconds;
+    return timed.seconds;
   }
 
   void FindFactor(const TimedProbe& tail) {
@@ -126,7 +126,7 @@ class Analysis {
       factor = tried;
       return Ttft(model(), tail.probe.parts);
     });
-    if (std::abs(factor - 1) <= NoiseOf(tail.sample)) factor = 1;
+    if (std::abs(factor - 1) <= NoiseOf(tail)) factor = 1;
     factor = Rounded(factor);
   }
 
@@ -146,7 +146,7 @@ class Analysis {
     link = {};
     const auto seen = [this](const TimedProbe& timed) {
       const double delay = Target(timed) / Ttft(model(), timed.probe.parts) - 1;
-      return delay > std::max(kLeastDelay, NoiseOf(timed.sample));
+      return delay > std::max(kLeastDelay, NoiseOf(timed));
     };
     finding.bandwidth_seen = seen(large);
     finding.latency_seen = small.probe.tokens < large.probe.tokens && seen(small);
@@ -196,7 +196,7 @@ class Analysis {
   // Slower links than these bounds would have been seen.
   void AddBounds(const TimedProbe& small, const TimedProbe& large, LinkCost& link, LinkFinding* finding) {
     const auto most = [&](const TimedProbe& timed) {
-      const double tolerance = 1 + std::max(kLeastDelay, NoiseOf(timed.sample));
+      const double tolerance = 1 + std::max(kLeastDelay, NoiseOf(timed));
       return std::max(Target(timed), Ttft(model(), timed.probe.parts)) * tolerance;
     };
     const LinkCost found = link;
@@ -222,35 +222,41 @@ class Analysis {
   double ChainBias() {
     const std::vector<TimedProbe>& chains = by_kind_[Probe::Kind::kChain];
     double sum = 0;
-    for (const TimedProbe& chain : chains) sum += std::log(Ttft(model(), chain.probe.parts) / chain.sample.seconds);
+    for (const TimedProbe& chain : chains) sum += std::log(Ttft(model(), chain.probe.parts) / chain.seconds);
     return std::exp(sum / static_cast<double>(chains.size()));
   }
 
   // Links that delay their probes delay chains as well: where these are described no worse without them, something else
-  // delayed the probes.
-  void DropLinksUnlessChainsShowThem() {
-    const auto seen = [](const LinkFinding& finding) { return finding.bandwidth_seen || finding.latency_seen; };
-    if (std::none_of(found_.links.begin(), found_.links.end(), seen)) return;
-    const CostModel with = model();
+  // delayed the probes. So it is with factors, which are likelier: there chains must be described far better without.
+  void DropWhatChainsDeny() {
+    const auto is_seen = [](const LinkFinding& finding) { return finding.bandwidth_seen || finding.latency_seen; };
+    const bool seen = std::any_of(found_.links.begin(), found_.links.end(), is_seen);
+    if (seen && Without([this] { model().links.assign(workers_ - 1, {}); }, 1)) {
+      for (int link = 0; link + 1 < workers_; ++link) {
+        found_.links[link] = {};
+        const auto [small, large] = ProbesOfLink(link);
+        AddBounds(small, large, model().links[link], &found_.links[link]);
+      }
+    }
+    Without([this] { model().worker_factors.assign(workers_, 1); }, 0.25);
+  }
+
+  // Whether the model stays as `change` makes it: if the chains' error falls to `share` of what it is, or below.
+  bool Without(const std::function<void()>& change, double share) {
+    const CostModel before = model();
     const double error = ChainError();
-    model().links.assign(workers_ - 1, {});
+    change();
     FindTogetherFactor();
-    if (ChainError() > error) {
-      model() = with;
-      return;
-    }
-    for (int link = 0; link + 1 < workers_; ++link) {
-      found_.links[link] = {};
-      const auto [small, large] = ProbesOfLink(link);
-      AddBounds(small, large, model().links[link], &found_.links[link]);
-    }
+    if (ChainError() <= share * error) return true;
+    model() = before;
+    return false;
   }
 
   // Squares of the logarithms, added up.
   double ChainError() {
     double sum = 0;
     for (const TimedProbe& chain : by_kind_[Probe::Kind::kChain]) {
-      const double error = std::log(Ttft(model(), chain.probe.parts) / chain.sample.seconds);
+      const double error = std::log(Ttft(model(), chain.probe.parts) / chain.seconds);
       sum += error * error;
     }
     return sum;
@@ -276,8 +282,8 @@ class Analysis {
     CostFit& fit = found_.fit;
     for (const TimedProbe& chain : by_kind_[Probe::Kind::kChain]) {
       const double predicted_s = Ttft(fit.model, chain.probe.parts);
-      const double error = predicted_s / chain.sample.seconds - 1;
-      found_.runs.push_back({SimulatedSchedule::kKvr, chain.probe.parts, chain.sample.seconds});
+      const double error = predicted_s / chain.seconds - 1;
+      found_.runs.push_back({SimulatedSchedule::kKvr, chain.probe.parts, chain.seconds});
       fit.residuals.push_back({predicted_s, error});
       errors.push_back(std::abs(error));
     }

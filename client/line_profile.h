@@ -9,13 +9,13 @@
 #include "client/line_probe.h"
 #include "scheduler/partition/cost_fit.h"
 #include "scheduler/partition/cost_model.h"
-#include "scheduler/partition/partition_search.h"
 
 namespace runahead {
 
 struct TimedProbe {
   Probe probe;
-  SearchSample sample;  // median and spread of its time to first token
+  double seconds = 0;  // to the first token: the median of its runs
+  double noise_s = 0;  // what this may be off by: twice the median deviation from it, so that outliers do not count
 };
 
 // A link delays the first token only where a layer's KV takes about as long as a layer's computing; a faster one is not

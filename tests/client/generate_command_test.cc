@@ -238,7 +238,8 @@ TEST(Usage, SaysWhichFlagWhichValueAndWhatIsAllowed) {
   const std::vector<std::pair<std::vector<std::string>, std::string>> wrong = {
       {{}, "runahead: a command is missing; the commands are up, generate, chat"},
       {{"generat"},
-       "runahead: there is no command 'generat'; the commands are up, generate, chat, tokenize, models, pull, plan"
+       "runahead: there is no command 'generat'; the commands are up, generate, chat, tokenize, models, pull, profile, "
+       "plan"
        "; did you mean generate?"},
       {{"--verson"}, "runahead: there is no flag --verson; did you mean --version?"},
       {{"generate"}, "runahead generate: missing: --router ADDR: Where the router listens"},
@@ -268,7 +269,7 @@ TEST(Usage, SaysWhichFlagWhichValueAndWhatIsAllowed) {
 }
 
 TEST(Usage, HelpReadsWell) {
-  for (const std::string command : {"up", "generate", "chat", "tokenize", "models", "pull"}) {
+  for (const std::string command : {"up", "generate", "chat", "tokenize", "models", "pull", "profile"}) {
     TestProcess process({RUNAHEAD_BINARY, command, "--help"});
     EXPECT_EQ(process.Wait(), 0);
     EXPECT_THAT(process.out(), HasSubstr("Usage: runahead " + command + " ")) << "not the binary's path";
@@ -278,7 +279,7 @@ TEST(Usage, HelpReadsWell) {
 }
 
 TEST(Usage, HelpAndVersionGoToStdout) {
-  for (const std::string command : {"", "up", "generate", "chat", "tokenize", "models", "pull"}) {
+  for (const std::string command : {"", "up", "generate", "chat", "tokenize", "models", "pull", "profile"}) {
     std::vector<std::string> args = {RUNAHEAD_BINARY, "--help"};
     if (!command.empty()) args.insert(args.begin() + 1, command);
     TestProcess process(args);

@@ -32,9 +32,9 @@ std::vector<Parts> PartsOf(const std::vector<Probe>& probes, Probe::Kind kind) {
 TEST(LineProbe, EveryWorkerEveryLinkAndChainsOfEvenParts) {
   const std::vector<Probe> probes = ProbesOf({100, 200, 400}, 3);
   EXPECT_THAT(PartsOf(probes, Probe::Kind::kSingle), ElementsAre(Parts{100}, Parts{200}, Parts{400}));
-  EXPECT_THAT(PartsOf(probes, Probe::Kind::kTail), ElementsAre(Parts{1, 199}, Parts{1, 1, 198}));
+  EXPECT_THAT(PartsOf(probes, Probe::Kind::kTail), ElementsAre(Parts{1, 399}, Parts{1, 1, 398}));
   EXPECT_THAT(PartsOf(probes, Probe::Kind::kLink),
-              ElementsAre(Parts{99, 1}, Parts{199, 1}, Parts{1, 98, 1}, Parts{1, 198, 1}));
+              ElementsAre(Parts{99, 1}, Parts{399, 1}, Parts{1, 98, 1}, Parts{1, 398, 1}));
   EXPECT_THAT(PartsOf(probes, Probe::Kind::kChain),
               ElementsAre(Parts{100, 100}, Parts{200, 200}, Parts{67, 67, 66}, Parts{134, 133, 133}));
   std::vector<int> tails, links;

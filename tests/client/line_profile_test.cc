@@ -40,7 +40,7 @@ std::vector<TimedProbe> Timed(const CostModel& truth, const std::vector<int64_t>
   for (Probe& probe : ProbesOf(lengths, workers)) {
     const CostModel& model = probe.kind == Probe::Kind::kChain ? truth : alone;
     const double seconds = SimulateChain(model, SimulatedSchedule::kKvr, probe.parts)->ttft_s * (1 + draw(random));
-    timed.push_back({std::move(probe), {seconds, noise * seconds}});
+    timed.push_back({std::move(probe), seconds, noise * seconds});
   }
   return timed;
 }
@@ -163,7 +163,7 @@ TEST(LineProfile, LinksThatAreAlikeStandAsOneForLinesOfAnyLength) {
 TEST(LineProfile, ALinkThatChainsDoNotShowIsNotThere) {
   std::vector<TimedProbe> timed = Timed(Small(), kLengths, 3);
   for (TimedProbe& each : timed) {
-    if (each.probe.kind == Probe::Kind::kLink) each.sample.seconds *= 1.3;
+    if (each.probe.kind == Probe::Kind::kLink) each.seconds *= 1.3;
   }
   const LineProfile profile = ProfileOf(timed, 3);
   for (const LinkFinding& link : profile.links) {
@@ -171,6 +171,14 @@ TEST(LineProfile, ALinkThatChainsDoNotShowIsNotThere) {
     EXPECT_GT(link.least_bytes_per_s, 0);
   }
   EXPECT_LT(PredictionError(profile.fit.model, Small(), 3), 0.01);
+}
+
+TEST(LineProfile, AFactorThatChainsDenyIsNotThere) {
+  std::vector<TimedProbe> timed = Timed(Small(), kLengths, 2, 0.01);
+  for (TimedProbe& each : timed) {
+    if (each.probe.kind == Probe::Kind::kTail) each.seconds *= 1.4;
+  }
+  EXPECT_THAT(ProfileOf(timed, 2).fit.model.worker_factors, IsEmpty());
 }
 
 TEST(LineProfile, WhatWorkingTogetherCostsIsFound) {
@@ -195,13 +203,13 @@ TEST(LineProfile, SaysWhenPredictionsArePoor) {
   std::vector<TimedProbe> timed = Timed(Small(), kLengths, 2);
   int chains = 0;
   for (TimedProbe& each : timed) {
-    if (each.probe.kind == Probe::Kind::kChain) each.sample.seconds *= chains++ % 2 == 0 ? 1.5 : 0.6;
+    if (each.probe.kind == Probe::Kind::kChain) each.seconds *= chains++ % 2 == 0 ? 1.5 : 0.6;
   }
   const LineProfile profile = ProfileOf(timed, 2);
   EXPECT_TRUE(profile.fit.poor());
   EXPECT_GT(profile.chain_error, kPoorChainError);
   // Nor do constants describe this.
-  for (TimedProbe& each : timed) each.sample.seconds = each.probe.tokens % 1024 == 0 ? 1 : 2;
+  for (TimedProbe& each : timed) each.seconds = each.probe.tokens % 1024 == 0 ? 1 : 2;
   EXPECT_TRUE(ProfileOf(timed, 2).fit.poor());
 }
 

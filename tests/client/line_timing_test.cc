@@ -100,6 +100,18 @@ TEST_F(LineTimingTest, TheProfileOfALineIsItsTruth) {
   EXPECT_THAT(ProfileComments(line, *times, *profile)[0], "some-model, f32, on a, b; 2026-01-31");
 }
 
+TEST_F(LineTimingTest, OneOutlierOfFiveIsNoNoise) {
+  options_.tokens = {64};
+  options_.workers = 1;
+  ran_.resize(3);  // after the warm-up, the third of five is the seventh of all, which is disturbed
+  const auto times = Run();
+  ASSERT_TRUE(times.ok()) << times.status();
+  EXPECT_EQ(times->runs, 6);
+  EXPECT_EQ(times->probes[0].noise_s, 0);
+  EXPECT_DOUBLE_EQ(times->probes[0].seconds,
+                   SimulateChain(truth_, SimulatedSchedule::kKvr, std::vector<int64_t>{64})->ttft_s);
+}
+
 TEST_F(LineTimingTest, TheBudgetEndsLengthsAndRounds) {
   options_.budget = absl::Seconds(60);
   const auto times = Run();
@@ -116,7 +128,7 @@ TEST_F(LineTimingTest, ATinyBudgetIsOneRoundOfFiveLengths) {
   ASSERT_TRUE(times.ok()) << times.status();
   EXPECT_EQ(times->rounds, 1);
   EXPECT_EQ(Longest(*times), 1024);
-  for (const TimedProbe& timed : times->probes) EXPECT_GT(timed.sample.seconds, 0);
+  for (const TimedProbe& timed : times->probes) EXPECT_GT(timed.seconds, 0);
   const auto profile = ProfileLine(truth_, times->probes, 2);
   ASSERT_TRUE(profile.ok()) << profile.status();
   EXPECT_THAT(ProfileText({"m", "f32", {"a", "b"}, ""}, *times, *profile), HasSubstr("give more --budget"));
