@@ -7,6 +7,7 @@
 #include "absl/strings/str_cat.h"
 #include "client/connection.h"
 #include "client/interrupt.h"
+#include "client/measure_flags.h"
 #include "client/measured_search.h"
 #include "client/output_file.h"
 #include "client/parse.h"
@@ -25,10 +26,6 @@ namespace runahead {
 namespace {
 
 constexpr char kName[] = "plan search";
-constexpr int kDefaultRepeats = 5;
-constexpr int kMaxRepeats = 1000;
-constexpr double kDefaultBudgetS = 60;
-constexpr double kMaxBudgetS = 7 * 24 * 3600;
 
 struct SearchFlags {
   std::string router;
@@ -37,8 +34,7 @@ struct SearchFlags {
   std::string table;
   bool resume = false;
   bool force = false;
-  std::optional<double> budget;
-  std::optional<int32_t> repeats;
+  MeasureFlags measure;
   bool json = false;
 };
 
@@ -74,16 +70,7 @@ absl::Status ReadItems(const SearchFlags& flags, SearchJob* job) {
       return Refuse("--widths: ", item.width, " workers are more than one a token of a prompt of ", item.tokens);
     }
   }
-  const double budget = flags.budget.value_or(kDefaultBudgetS);
-  if (!(budget > 0 && budget <= kMaxBudgetS)) {
-    return Refuse("--budget: ", budget, " is out of range; allowed: above 0, at most ", kMaxBudgetS, " seconds");
-  }
-  job->measure.budget = absl::Seconds(budget);
-  job->measure.repeats = flags.repeats.value_or(kDefaultRepeats);
-  if (job->measure.repeats < 1 || job->measure.repeats > kMaxRepeats) {
-    return Refuse("--repeats: ", job->measure.repeats, " is out of range; allowed: 1 to ", kMaxRepeats);
-  }
-  return absl::OkStatus();
+  return flags.measure.Read(job->measure.budget, job->measure.repeats);
 }
 
 absl::Status CheckTarget(const SearchFlags& flags) {
@@ -179,6 +166,7 @@ void AddPlanSearchCommand(CLI::App& plan, Command* chosen) {
       "after each entry; Ctrl-C keeps what is finished, and --resume goes on.\n"
       "Exit codes: 0 done, 1 the service refused or failed, 2 wrong usage, 130 Ctrl-C.");
   const auto flags = std::make_shared<SearchFlags>();
+  const MeasureOptions defaults;
   search.add_option("--router", flags->router, "Where the router listens (host:port)")->required()->type_name("ADDR");
   search.add_option("--tokens", flags->tokens, "Lengths of prompts, as in 1024,2048,4096")
       ->required()
@@ -195,13 +183,13 @@ void AddPlanSearchCommand(CLI::App& plan, Command* chosen) {
   search.add_flag("--resume", flags->resume,
                   "Keeps the entries of TABLE, of the same model and dtype, and finds only what is missing");
   search.add_flag("--force", flags->force, "Writes a new table over TABLE, once the first entry is found");
-  AddNumber(search, "--budget", &flags->budget,
-            absl::StrCat("Seconds for each length and width (default ", kDefaultBudgetS,
+  AddNumber(search, "--budget", &flags->measure.budget,
+            absl::StrCat("Seconds for each length and width (default ", absl::ToInt64Seconds(defaults.budget),
                          "); mind wide chains: 2 "
                          "workers need about 10 partitions, 3 up to 100, 4 up to 500"),
             "S");
-  AddNumber(search, "--repeats", &flags->repeats,
-            absl::StrCat("Runs of a partition, of which the median counts (default ", kDefaultRepeats, ")"), "N");
+  AddNumber(search, "--repeats", &flags->measure.repeats,
+            absl::StrCat("Runs of a partition, of which the median counts (default ", defaults.repeats, ")"), "N");
   search.add_flag("--json", flags->json,
                   "One JSON object: {\"table\",\"model\",\"dtype\",\"entries\":[{\"width\",\"tokens\",\"parts\","
                   "\"measured_ttft_s\",\"spread_s\",..}]}");

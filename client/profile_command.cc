@@ -4,7 +4,6 @@
 #include <algorithm>
 #include <iostream>
 #include <memory>
-#include <optional>
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
@@ -13,6 +12,7 @@
 #include "client/cost_file.h"
 #include "client/interrupt.h"
 #include "client/line_timing.h"
+#include "client/measure_flags.h"
 #include "client/output_file.h"
 #include "client/parse.h"
 #include "client/profile_report.h"
@@ -27,25 +27,15 @@ namespace runahead {
 namespace {
 
 constexpr char kName[] = "profile";
-constexpr int kDefaultRepeats = 5;
-constexpr int kMaxRepeats = 1000;
-constexpr double kDefaultBudgetS = 120;
-constexpr double kMaxBudgetS = 7 * 24 * 3600;
 
 struct ProfileFlags {
   std::string router;
   std::string file;
   bool force = false;
   std::string tokens;
-  std::optional<double> budget;
-  std::optional<int32_t> repeats;
+  MeasureFlags measure;
   bool json = false;
 };
-
-template <typename... Texts>
-absl::Status Refuse(const Texts&... texts) {
-  return absl::InvalidArgumentError(absl::StrCat(texts...));
-}
 
 absl::StatusOr<LineTimingOptions> ReadOptions(const ProfileFlags& flags) {
   LineTimingOptions options;
@@ -56,18 +46,11 @@ absl::StatusOr<LineTimingOptions> ReadOptions(const ProfileFlags& flags) {
     std::sort(options.tokens.begin(), options.tokens.end());
     options.tokens.erase(std::unique(options.tokens.begin(), options.tokens.end()), options.tokens.end());
     if (options.tokens.empty() || options.tokens[0] < 2) {
-      return Refuse("--tokens: '", flags.tokens, "' is no list of lengths of at least 2, as in 256,512,1024,2048,4096");
+      return absl::InvalidArgumentError(absl::StrCat(
+          "--tokens: '", flags.tokens, "' is no list of lengths of at least 2, as in 256,512,1024,2048,4096"));
     }
   }
-  const double budget = flags.budget.value_or(kDefaultBudgetS);
-  if (!(budget > 0 && budget <= kMaxBudgetS)) {
-    return Refuse("--budget: ", budget, " is out of range; allowed: above 0, at most ", kMaxBudgetS, " seconds");
-  }
-  options.budget = absl::Seconds(budget);
-  options.repeats = flags.repeats.value_or(kDefaultRepeats);
-  if (options.repeats < 1 || options.repeats > kMaxRepeats) {
-    return Refuse("--repeats: ", options.repeats, " is out of range; allowed: 1 to ", kMaxRepeats);
-  }
+  RUNAHEAD_RETURN_IF_ERROR(flags.measure.Read(options.budget, options.repeats));
   return options;
 }
 
@@ -190,6 +173,7 @@ void AddProfileCommand(CLI::App& app, Command* chosen) {
       "at the end, as a whole; Ctrl-C and failures leave it as it was.\n"
       "Exit codes: 0 done, 1 the service refused or failed, 2 wrong usage, 130 Ctrl-C.");
   const auto flags = std::make_shared<ProfileFlags>();
+  const LineTimingOptions defaults;
   profile.add_option("--router", flags->router, "Where the router listens (host:port)")->required()->type_name("ADDR");
   profile.add_option("-o", flags->file, "File to write, too; one that exists needs --force")->type_name("FILE");
   profile.add_flag("--force", flags->force, "Writes over FILE");
@@ -198,12 +182,12 @@ void AddProfileCommand(CLI::App& app, Command* chosen) {
                   "Lengths of prompts, as in 256,512,1024,2048,4096: from short to as long as you mean to ask for, at "
                   "least five (default: from 64 on by doubling, as long as the budget and the context allow)")
       ->type_name("LIST");
-  AddNumber(profile, "--budget", &flags->budget,
-            absl::StrCat("Seconds for all (default ", kDefaultBudgetS,
+  AddNumber(profile, "--budget", &flags->measure.budget,
+            absl::StrCat("Seconds for all (default ", absl::ToInt64Seconds(defaults.budget),
                          "); each length and worker runs at least once, whatever it takes"),
             "S");
-  AddNumber(profile, "--repeats", &flags->repeats,
-            absl::StrCat("Runs of each, of which the median counts (default ", kDefaultRepeats, ")"), "N");
+  AddNumber(profile, "--repeats", &flags->measure.repeats,
+            absl::StrCat("Runs of each, of which the median counts (default ", defaults.repeats, ")"), "N");
   profile.add_flag("--json", flags->json,
                    "One JSON object: {\"fixed_s\",\"linear_s_per_token\",..,\"workers\":[{\"name\",\"factor\"}],"
                    "\"links\":[..],\"runs\":[..],\"poor\"}");

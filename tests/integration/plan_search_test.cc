@@ -14,6 +14,7 @@
 #include "tests/client/test_process.h"
 #include "tests/integration/local_cluster.h"
 #include "tests/testing/model_fixture.h"
+#include "tests/testing/small_model.h"
 
 namespace runahead {
 namespace {
@@ -28,14 +29,7 @@ using Key = std::pair<int64_t, int>;  // tokens, width
 class PlanSearchTest : public ::testing::Test {
  protected:
   static void SetUpTestSuite() {
-    SyntheticModel model;
-    model.name = "small";
-    model.layers = 4;
-    model.heads = 6;
-    model.kv_heads = 2;
-    model.head_dim = 16;
-    model.hidden = 96;
-    model_path_ = new std::string(WriteSynthetic(model, "plan_search"));
+    model_path_ = new std::string(WriteSynthetic(SmallModel(), "plan_search"));
     cluster_ = new LocalCluster(*model_path_, {"--prefill", "2", "--dtype", "f32", "--experiments"});
   }
   static void TearDownTestSuite() {

@@ -12,6 +12,7 @@
 #include "tests/client/test_process.h"
 #include "tests/integration/local_cluster.h"
 #include "tests/testing/model_fixture.h"
+#include "tests/testing/small_model.h"
 
 namespace runahead {
 namespace {
@@ -23,14 +24,7 @@ using ::testing::Not;
 class ProfileTest : public ::testing::Test {
  protected:
   static void SetUpTestSuite() {
-    SyntheticModel model;
-    model.name = "small";
-    model.layers = 4;
-    model.heads = 6;
-    model.kv_heads = 2;
-    model.head_dim = 16;
-    model.hidden = 96;
-    model_path_ = new std::string(WriteSynthetic(model, "profile"));
+    model_path_ = new std::string(WriteSynthetic(SmallModel(), "profile"));
     cluster_ = new LocalCluster(*model_path_, {"--prefill", "3", "--dtype", "f32", "--experiments"});
   }
   static void TearDownTestSuite() {

@@ -8,28 +8,18 @@
 
 #include "tests/integration/local_cluster.h"
 #include "tests/testing/model_fixture.h"
+#include "tests/testing/small_model.h"
 
 namespace runahead {
 namespace {
 
 using ::testing::HasSubstr;
 
-SyntheticModel Small() {
-  SyntheticModel model;
-  model.name = "small";
-  model.layers = 4;
-  model.heads = 6;
-  model.kv_heads = 2;
-  model.head_dim = 16;
-  model.hidden = 96;
-  return model;
-}
-
 // One cluster for all tests of the file: starting processes is what takes long.
 class ServiceTest : public ::testing::Test {
  protected:
   static void SetUpTestSuite() {
-    model_path_ = new std::string(WriteSynthetic(Small(), "service"));
+    model_path_ = new std::string(WriteSynthetic(SmallModel(), "service"));
     cluster_ = new LocalCluster(*model_path_, {"--prefill", "3", "--decode", "1", "--dtype", "f32", "--experiments"});
   }
   static void TearDownTestSuite() {

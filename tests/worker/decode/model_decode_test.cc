@@ -10,20 +10,11 @@
 #include "gtest/gtest.h"
 #include "kernels/cpu/cpu_device.h"
 #include "tests/testing/model_fixture.h"
+#include "tests/testing/small_model.h"
 #include "worker/decode/engine.h"
 
 namespace runahead {
 namespace {
-
-SyntheticModel Small() {
-  SyntheticModel model;
-  model.layers = 3;
-  model.heads = 6;
-  model.kv_heads = 2;
-  model.head_dim = 16;
-  model.hidden = 96;
-  return model;
-}
 
 class Collector final : public DecodeSink {
  public:
@@ -45,7 +36,7 @@ class ModelDecode : public ::testing::TestWithParam<DType> {
  protected:
   void SetUp() override {
     if (!NewCpuDevice({1, GetParam()}).ok()) GTEST_SKIP() << "no " << DTypeName(GetParam()) << " on this CPU";
-    loaded_ = LoadForTest(WriteSynthetic(Small(), "decode"), GetParam(), 2);
+    loaded_ = LoadForTest(WriteSynthetic(SmallModel(3), "decode"), GetParam(), 2);
     const KvStoreOptions options{loaded_.model->config().layers, loaded_.model->attention_shape().kv_row_bytes(),
                                  64 * kKvBlockTokens, 1};
     absl::StatusOr<std::unique_ptr<KvStore>> store = KvStore::Create(options, *loaded_.device, RealClock());

@@ -5,23 +5,14 @@
 #include <cstring>
 
 #include "tests/testing/chain_fixture.h"
+#include "tests/testing/small_model.h"
 
 namespace runahead {
 namespace {
 
-SyntheticModel Small() {
-  SyntheticModel model;
-  model.layers = 4;
-  model.heads = 6;
-  model.kv_heads = 2;
-  model.head_dim = 16;
-  model.hidden = 96;
-  return model;
-}
-
 class StageTest : public testing::Test {
  protected:
-  StageTest() : loaded_(LoadForTest(WriteSynthetic(Small(), "stage"), DType::kF32, 2)) {}
+  StageTest() : loaded_(LoadForTest(WriteSynthetic(SmallModel(), "stage"), DType::kF32, 2)) {}
 
   int64_t row_bytes() const { return loaded_.model->attention_shape().kv_row_bytes(); }
   int64_t layers() const { return loaded_.model->config().layers; }

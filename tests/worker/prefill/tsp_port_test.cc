@@ -3,25 +3,16 @@
 #include <gtest/gtest.h>
 
 #include "tests/testing/chain_fixture.h"
+#include "tests/testing/small_model.h"
 
 namespace runahead {
 namespace {
 
 constexpr LoopbackNetwork::Delivery kManual = LoopbackNetwork::Delivery::kManual;
 
-SyntheticModel Small() {
-  SyntheticModel model;
-  model.layers = 4;
-  model.heads = 6;
-  model.kv_heads = 2;
-  model.head_dim = 16;
-  model.hidden = 96;
-  return model;
-}
-
 class TspPortTest : public testing::TestWithParam<PrefillSchedule> {
  protected:
-  TspPortTest() : loaded_(LoadForTest(WriteSynthetic(Small(), "tsp"), DType::kF32, 2)) {}
+  TspPortTest() : loaded_(LoadForTest(WriteSynthetic(SmallModel(), "tsp"), DType::kF32, 2)) {}
 
   WholeRun RunOn(TestChain& chain, JobId job, const std::vector<int64_t>& bounds, const std::vector<int32_t>& ids) {
     return RunWhole(loaded_, chain, job, bounds, ids, GetParam());
