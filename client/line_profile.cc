@@ -72,7 +72,7 @@ class Analysis {
       by_kind_[timed.probe.kind].push_back(timed);
       noises.push_back(timed.noise_s / timed.seconds);
     }
-    noise_ = std::max(kLeastNoise, SampleOf(std::move(noises)).seconds);
+    noise_ = std::max(kLeastNoise, MedianOf(std::move(noises)));
   }
 
   absl::StatusOr<LineProfile> Run() {
@@ -293,7 +293,7 @@ class Analysis {
       fit.worst_error = std::max(fit.worst_error, std::abs(residual.error));
     }
     fit.rms_error = std::sqrt(sum / static_cast<double>(fit.residuals.size()));
-    found_.chain_error = SampleOf(errors).seconds;
+    found_.chain_error = MedianOf(errors);
     if (found_.chain_error > kPoorChainError) {
       fit.doubts.push_back(absl::StrFormat("the median error over %d chains is %.0f%%, more than %.0f%%", errors.size(),
                                            100 * found_.chain_error, 100 * kPoorChainError));

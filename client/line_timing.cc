@@ -14,9 +14,9 @@ constexpr int kLeastRounds = 3;
 constexpr size_t kLeastLengths = 5;
 
 TimedProbe TimedOf(const Probe& probe, std::vector<double> times) {
-  const double median = SampleOf(times).seconds;
+  const double median = MedianOf(times);
   for (double& seconds : times) seconds = std::abs(seconds - median);
-  return {probe, median, 2 * SampleOf(std::move(times)).seconds};
+  return {probe, median, 2 * MedianOf(std::move(times))};
 }
 
 class Timing {

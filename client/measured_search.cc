@@ -1,11 +1,13 @@
 #include "client/measured_search.h"
 
 #include <algorithm>
+#include <cmath>
 #include <cstddef>
 #include <functional>
 #include <numeric>
 #include <utility>
 
+#include "client/chain_guess.h"
 #include "kernels/base/status_macros.h"
 #include "scheduler/partition/partition_moves.h"
 #include "scheduler/partition/partition_table.h"
@@ -25,21 +27,30 @@ constexpr int64_t kStridesInTokens = 64;
 // A bound for those who give a budget of hours: a level of six workers alone has 3125 partitions.
 constexpr int64_t kMaxPartitions = 5000;
 
+// A gain of more standard errors is hardly chance.
+constexpr double kRealGain = 2;
+
+// Of equal, normally distributed values: the standard deviation over the median deviation, and the standard error of a
+// median over that of a mean.
+constexpr double kDeviations = 1.4826;
+constexpr double kMedianOverMean = 1.2533;
+
 // The faster half of `running` so far, at least kFinalists, in their order.
-void DropSlower(const std::vector<std::vector<double>>& times, std::vector<size_t>& running) {
+void DropSlower(const std::vector<std::vector<double>>& ratios, std::vector<size_t>& running) {
   const size_t keep = std::max(kFinalists, (running.size() + 1) / 2);
   if (running.size() <= keep) return;
   std::stable_sort(running.begin(), running.end(),
-                   [&times](size_t a, size_t b) { return SampleOf(times[a]).seconds < SampleOf(times[b]).seconds; });
+                   [&ratios](size_t a, size_t b) { return MedianOf(ratios[a]) < MedianOf(ratios[b]); });
   running.resize(keep);
   std::sort(running.begin(), running.end());
 }
 
-// `times` of each partition, of which only `running` were in the last round.
-std::vector<SearchSample> SamplesOf(const std::vector<std::vector<double>>& times, const std::vector<size_t>& running) {
+// In units of the reference's time. Of all partitions only `running` were in the last round.
+std::vector<SearchSample> SamplesOf(const std::vector<std::vector<double>>& ratios,
+                                    const std::vector<size_t>& running) {
   std::vector<SearchSample> samples;
-  samples.reserve(times.size());
-  for (const std::vector<double>& of_one : times) samples.push_back(SampleOf(of_one));
+  samples.reserve(ratios.size());
+  for (const std::vector<double>& of_one : ratios) samples.push_back({MedianOf(of_one), MedianErrorOf(of_one)});
   double slowest = 0;
   for (const size_t i : running) slowest = std::max(slowest, samples[i].seconds);
   for (size_t i = 0; i < samples.size(); ++i) {
@@ -55,47 +66,93 @@ std::vector<int64_t> SettledParts(const SearchResult& found, const MeasuredObjec
   if (found.end != SearchEnd::kNoise) return found.parts;
   std::vector<int64_t> centre = PartsOf(found.levels.back().centre);
   const double gain = objective.sample(centre).seconds - found.best.seconds;
-  return gain > found.best.spread_s ? found.parts : centre;
+  return gain > kRealGain * found.best.noise_s ? found.parts : centre;
+}
+
+// Where to start beside the even split.
+absl::StatusOr<std::vector<std::vector<int64_t>>> SeedsOf(int64_t tokens, int width,
+                                                          absl::Span<const PartitionFileEntry> searched,
+                                                          const std::optional<CostModel>& cost) {
+  std::vector<PartitionEntry> neighbours;
+  for (const PartitionFileEntry& entry : searched) {
+    neighbours.push_back({.width = entry.width, .tokens = entry.tokens, .fractions = entry.fractions});
+  }
+  RUNAHEAD_ASSIGN_OR_RETURN(std::vector<int64_t> interpolated, InterpolateSeed(tokens, width, neighbours));
+  std::vector<std::vector<int64_t>> seeds;
+  if (!interpolated.empty()) seeds.push_back(std::move(interpolated));
+  if (cost) seeds.push_back(GuessParts(*cost, tokens, width));
+  return seeds;
 }
 
 }  // namespace
 
-SearchSample SampleOf(std::vector<double> times) {
-  std::sort(times.begin(), times.end());
-  const size_t half = times.size() / 2;
-  const double median = times.size() % 2 == 1 ? times[half] : (times[half - 1] + times[half]) / 2;
-  return {median, (times.back() - times.front()) / 2};
+double MedianOf(std::vector<double> values) {
+  std::sort(values.begin(), values.end());
+  const size_t half = values.size() / 2;
+  return values.size() % 2 == 1 ? values[half] : (values[half - 1] + values[half]) / 2;
+}
+
+double MedianErrorOf(const std::vector<double>& values) {
+  const double median = MedianOf(values);
+  std::vector<double> deviations;
+  for (const double value : values) deviations.push_back(std::abs(value - median));
+  const double deviation = kDeviations * MedianOf(std::move(deviations));
+  return kMedianOverMean * deviation / std::sqrt(static_cast<double>(values.size()));
 }
 
 MeasuredObjective::MeasuredObjective(const ChainTimer& timer, const Clock& clock, const MeasureOptions& options)
     : timer_(timer), clock_(clock), options_(options), began_(clock.Now()) {}
 
-absl::StatusOr<double> MeasuredObjective::Time(absl::Span<const int64_t> parts) {
+absl::StatusOr<double> MeasuredObjective::Time(const std::vector<int64_t>& parts) {
   ++runs_;
-  return timer_(parts);
+  RUNAHEAD_ASSIGN_OR_RETURN(const double seconds, timer_(parts));
+  times_[parts].push_back(seconds);
+  return seconds;
+}
+
+// Each round's reference first. Returns how many rounds were complete.
+absl::StatusOr<int> MeasuredObjective::RunRounds(absl::Span<const std::vector<int64_t>> partitions,
+                                                 std::vector<std::vector<double>>& ratios, std::vector<size_t>& running,
+                                                 bool* stopped) {
+  for (int round = 0; round < options_.repeats; ++round) {
+    const bool must = reference_s_ == 0 && round == 0;
+    const auto spent = [&] { return *stopped = !must && took() >= options_.budget; };
+    if (round > 0) DropSlower(ratios, running);
+    if (spent()) return round;
+    RUNAHEAD_ASSIGN_OR_RETURN(const double reference_s, Time(reference_));
+    for (const size_t i : running) {
+      double seconds = reference_s;
+      if (partitions[i] != reference_) {
+        if (spent()) return round;
+        RUNAHEAD_ASSIGN_OR_RETURN(seconds, Time(partitions[i]));
+      }
+      ratios[i].push_back(seconds / reference_s);
+    }
+  }
+  return options_.repeats;
 }
 
 absl::StatusOr<SearchAnswer> MeasuredObjective::operator()(absl::Span<const std::vector<int64_t>> partitions) {
   const bool first = runs_ == 0;
-  if (first) RUNAHEAD_RETURN_IF_ERROR(Time(partitions[0]).status());
-  std::vector<std::vector<double>> times(partitions.size());
+  if (first) {
+    reference_ = partitions[0];
+    RUNAHEAD_RETURN_IF_ERROR(Time(reference_).status());
+    times_.clear();
+  }
+  std::vector<std::vector<double>> ratios(partitions.size());
   std::vector<size_t> running(partitions.size());
   std::iota(running.begin(), running.end(), size_t{0});
   SearchAnswer answer;
-  int rounds = 0;
-  for (; rounds < options_.repeats && !answer.stop; ++rounds) {
-    if (rounds > 0) DropSlower(times, running);
-    for (const size_t i : running) {
-      answer.stop = took() >= options_.budget && !(first && rounds == 0);
-      if (answer.stop) break;
-      RUNAHEAD_ASSIGN_OR_RETURN(const double seconds, Time(partitions[i]));
-      times[i].push_back(seconds);
-    }
-  }
-  const int complete = answer.stop ? rounds - 1 : rounds;
+  RUNAHEAD_ASSIGN_OR_RETURN(const int complete, RunRounds(partitions, ratios, running, &answer.stop));
   if (complete < (first ? 1 : std::min(kTellingRounds, options_.repeats))) return answer;
-  answer.samples = SamplesOf(times, running);
-  for (size_t i = 0; i < partitions.size(); ++i) samples_[partitions[i]] = answer.samples[i];
+  if (first) reference_s_ = MedianOf(times_.at(reference_));
+  answer.samples = SamplesOf(ratios, running);
+  for (size_t i = 0; i < partitions.size(); ++i) {
+    SearchSample& sample = answer.samples[i];
+    sample.seconds *= reference_s_;
+    sample.noise_s = partitions[i] == reference_ ? MedianErrorOf(times_.at(reference_)) : sample.noise_s * reference_s_;
+    samples_[partitions[i]] = sample;
+  }
   return answer;
 }
 
@@ -105,17 +162,23 @@ absl::StatusOr<MeasuredEntry> MeasureEntry(int64_t tokens, int width, absl::Span
   search.thorough = false;
   search.last_stride = std::max<int64_t>(1, tokens / kStridesInTokens);
   search.max_evaluations = kMaxPartitions;
-  std::vector<PartitionEntry> neighbours;
-  for (const PartitionFileEntry& entry : searched) {
-    neighbours.push_back({.width = entry.width, .tokens = entry.tokens, .fractions = entry.fractions});
+  const std::optional<CostModel> cost = width > 1 ? CostOfSingles(searched) : std::nullopt;
+  if (width > 1) {
+    RUNAHEAD_ASSIGN_OR_RETURN(search.seeds, SeedsOf(tokens, width, searched, cost));
   }
-  RUNAHEAD_ASSIGN_OR_RETURN(std::vector<int64_t> seed, InterpolateSeed(tokens, width, neighbours));
-  if (!seed.empty() && width > 1) search.seeds.push_back(std::move(seed));
   MeasuredObjective objective(timer, clock, options);
   RUNAHEAD_ASSIGN_OR_RETURN(const SearchResult found, SearchPartition(tokens, width, std::ref(objective), search));
-  std::vector<int64_t> parts = SettledParts(found, objective);
-  const SearchSample sample = objective.sample(parts);
-  return MeasuredEntry{std::move(parts), sample, found.evaluations, objective.runs(), objective.took(), found.end};
+  MeasuredEntry entry;
+  entry.parts = SettledParts(found, objective);
+  const std::vector<double>& times = objective.times(entry.parts);
+  entry.ttft_s = MedianOf(times);
+  entry.spread_s = (*std::max_element(times.begin(), times.end()) - *std::min_element(times.begin(), times.end())) / 2;
+  if (cost) entry.predicted_s = PredictSeconds(*cost, entry.parts);
+  entry.partitions = found.evaluations;
+  entry.runs = objective.runs();
+  entry.took = objective.took();
+  entry.end = found.end;
+  return entry;
 }
 
 }  // namespace runahead

@@ -5,6 +5,7 @@
 #include <cstdint>
 #include <functional>
 #include <map>
+#include <optional>
 #include <vector>
 
 #include "absl/status/statusor.h"
@@ -24,14 +25,18 @@ struct MeasureOptions {
   absl::Duration budget = absl::Seconds(60);  // for one entry. The run that is on when it ends is waited for.
 };
 
-// The median of `times`, of which there is at least one, and half of their range.
-SearchSample SampleOf(std::vector<double> times);
+// At least one.
+double MedianOf(std::vector<double> values);
+// What the median of `values` is off by: its standard error, from the median deviation, so that outliers do not count.
+double MedianErrorOf(const std::vector<double>& values);
 
 // The objective of a search over one length and width. The partitions of a level run in turn, and all once more, until
-// each has run `repeats` times: what drifts falls on all alike. Of many partitions the slower half is left out after
-// each round, down to a handful; such a one never counts as faster than those that stayed. A sample is the median and
-// half of the range. Before the first level one run warms up and is not counted. When the budget ends within a level,
-// its partitions count only if they were in turn often enough (of the first level: once). Errors are the timer's.
+// each has run `repeats` times. The first partition of all, the reference, takes its turn in every level, and what
+// counts of another is the median of its ratios to the reference's run of the same round, times the reference's median:
+// what drifts falls on both alike. Of many partitions the slower half is left out after each round, down to a handful;
+// such a one never counts as faster than those that stayed. Before the first level one run warms up and is not counted.
+// When the budget ends within a level, its partitions count only if they were in turn often enough (of the first level:
+// once). Errors are the timer's.
 class MeasuredObjective {
  public:
   // `timer` and `clock` must outlive it; the budget begins now.
@@ -41,32 +46,42 @@ class MeasuredObjective {
 
   // Of a partition that has one.
   const SearchSample& sample(const std::vector<int64_t>& parts) const { return samples_.at(parts); }
+  // The times of its runs, as they were.
+  const std::vector<double>& times(const std::vector<int64_t>& parts) const { return times_.at(parts); }
   int64_t runs() const { return runs_; }  // the warm-up included
   absl::Duration took() const { return clock_.Now() - began_; }
 
  private:
-  absl::StatusOr<double> Time(absl::Span<const int64_t> parts);
+  absl::StatusOr<double> Time(const std::vector<int64_t>& parts);
+  absl::StatusOr<int> RunRounds(absl::Span<const std::vector<int64_t>> partitions,
+                                std::vector<std::vector<double>>& ratios, std::vector<size_t>& running, bool* stopped);
 
   const ChainTimer& timer_;
   const Clock& clock_;
   const MeasureOptions options_;
   const absl::Time began_;
+  std::vector<int64_t> reference_;
+  double reference_s_ = 0;  // its median on the first level; 0 before
   std::map<std::vector<int64_t>, SearchSample> samples_;
+  std::map<std::vector<int64_t>, std::vector<double>> times_;
   int64_t runs_ = 0;
 };
 
 struct MeasuredEntry {
   std::vector<int64_t> parts;
-  SearchSample sample;
-  int64_t partitions = 0;  // that were tried
+  double ttft_s = 0;                       // the median of its runs
+  double spread_s = 0;                     // and half of their range
+  std::optional<double> predicted_s = {};  // in simulation, from single workers' times; where these are known
+  int64_t partitions = 0;                  // that were tried
   int64_t runs = 0;
   absl::Duration took;
   SearchEnd end = SearchEnd::kFinished;
 };
 
-// Searches from the even split and from what neighbours of this width in `searched` suggest; strides begin at a quarter
-// of an even part and end at about a sixty-fourth of the tokens. A level that ends the search by its noise moves the
-// parts only if that gains more than the spread. Width 1 is only timed. Errors: SearchPartition's and the timer's.
+// Searches from the even split and from what neighbours of this width and the times of single workers in `searched`
+// suggest; strides begin at a quarter of an even part, or of that where there are suggestions, and end at about a
+// sixty-fourth of the tokens. A level that ends the search by its noise moves the parts only if that gains more than
+// two standard errors. Width 1 is only timed. Errors: SearchPartition's and the timer's.
 absl::StatusOr<MeasuredEntry> MeasureEntry(int64_t tokens, int width, absl::Span<const PartitionFileEntry> searched,
                                            const ChainTimer& timer, const Clock& clock, const MeasureOptions& options);
 

@@ -32,6 +32,7 @@ struct SearchFlags {
   std::string tokens;
   std::string widths;
   std::string table;
+  std::string link;
   bool resume = false;
   bool force = false;
   MeasureFlags measure;
@@ -95,14 +96,15 @@ absl::Status CheckFits(const std::vector<SearchItem>& items, const v1::Model& mo
 }
 
 // What is kept of the old table, or a new one without entries.
-absl::StatusOr<PartitionFile> Begin(const SearchJob& job, const v1::Model& model) {
+absl::StatusOr<PartitionFile> Begin(const SearchJob& job, const std::string& link, const v1::Model& model) {
+  PartitionFile table;
   if (job.old) {
     RUNAHEAD_RETURN_IF_ERROR(CheckResumable(*job.old, job.path, model.name(), model.dtype()));
-    return *job.old;
+    table = *job.old;
   }
-  PartitionFile table;
   table.model = model.name();
   table.dtype = model.dtype();
+  if (!link.empty()) table.link = link;
   return table;
 }
 
@@ -118,7 +120,7 @@ int Broken(const SearchJob& job, const TableSearch& search, const absl::Status& 
 int SearchOn(const SearchJob& job, const SearchFlags& flags, v1::Inference::StubInterface& stub, Interrupt& interrupt) {
   const auto model = ServedModel(stub);
   if (!model.ok()) return Refused(kName, model.status());
-  auto table = Begin(job, *model);
+  auto table = Begin(job, flags.link, *model);
   if (!table.ok()) return Refused(kName, table.status());
   if (const absl::Status fits = CheckFits(job.items, *model); !fits.ok()) return Refused(kName, fits);
   auto ids = ServiceTimer::OrdinaryIds(stub);
@@ -183,6 +185,8 @@ void AddPlanSearchCommand(CLI::App& plan, Command* chosen) {
   search.add_flag("--resume", flags->resume,
                   "Keeps the entries of TABLE, of the same model and dtype, and finds only what is missing");
   search.add_flag("--force", flags->force, "Writes a new table over TABLE, once the first entry is found");
+  search.add_option("--link", flags->link, "What connects the workers, for people who read TABLE, as in '25 Gbit/s'")
+      ->type_name("TEXT");
   AddNumber(search, "--budget", &flags->measure.budget,
             absl::StrCat("Seconds for each length and width (default ", absl::ToInt64Seconds(defaults.budget),
                          "); mind wide chains: 2 "

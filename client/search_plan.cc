@@ -30,8 +30,14 @@ std::vector<SearchItem> ItemsOf(std::vector<int32_t> tokens, std::vector<int32_t
   SortUnique(tokens);
   SortUnique(widths);
   std::vector<SearchItem> items;
+  const bool single = !widths.empty() && widths[0] == 1;
   for (const int32_t length : tokens) {
-    for (const int32_t width : widths) items.push_back({length, width});
+    if (single) items.push_back({length, 1});
+  }
+  for (const int32_t length : tokens) {
+    for (const int32_t width : widths) {
+      if (width > 1) items.push_back({length, width});
+    }
   }
   return items;
 }
@@ -63,8 +69,9 @@ void PutEntry(PartitionFile& table, const SearchItem& item, const MeasuredEntry&
   for (const int64_t part : found.parts) {
     entry.fractions.push_back(static_cast<double>(part) / static_cast<double>(item.tokens));
   }
-  entry.measured_ttft_s = found.sample.seconds;
-  entry.spread_s = found.sample.spread_s;
+  entry.measured_ttft_s = found.ttft_s;
+  entry.spread_s = found.spread_s;
+  entry.predicted_ttft_s = found.predicted_s;
   table.entries.push_back(std::move(entry));
 
   if (workers.size() > table.devices.size()) table.devices = workers;

@@ -19,8 +19,8 @@ struct SearchItem {
   int width = 0;
 };
 
-// All widths of the shortest length, then of the next one, each once: a search that ends early leaves whole lengths,
-// and wide chains come when the single worker's time is known.
+// Each once: single workers first, whose times tell where the search of chains may start; then all other widths of the
+// shortest length, and of the next one.
 std::vector<SearchItem> ItemsOf(std::vector<int32_t> tokens, std::vector<int32_t> widths);
 
 // Those of `items` whose time `table` does not have.

@@ -44,9 +44,8 @@ std::string RoughTime(absl::Duration duration) {
 std::string EntryLine(const SearchItem& item, const MeasuredEntry& found) {
   const std::string parts = item.width == 1 ? "" : absl::StrCat(" with ", absl::StrJoin(found.parts, " + "));
   const std::string tried = item.width == 1 ? "" : absl::StrCat(found.partitions, " partitions, ");
-  return absl::StrCat(ItemText(item), ": ", SecondsText(found.sample.seconds), " +- ",
-                      SecondsText(found.sample.spread_s), parts, " (", tried, found.runs, " runs, ",
-                      RoughTime(found.took), EndText(found.end), ")");
+  return absl::StrCat(ItemText(item), ": ", SecondsText(found.ttft_s), " +- ", SecondsText(found.spread_s), parts, " (",
+                      tried, found.runs, " runs, ", RoughTime(found.took), EndText(found.end), ")");
 }
 
 SearchProgress::SearchProgress() : terminal_(isatty(STDERR_FILENO) != 0) {}

@@ -18,9 +18,9 @@ namespace {
 // Widest chain whose grid of 5^(p-1) points a level scans whole.
 constexpr size_t kMaxGridWidth = 6;
 
-// A level of measurements tells nothing when three quarters of it are no more than so many spreads above its best: the
-// least of a handful of equal candidates is one spread below the others by chance alone.
-constexpr double kNoiseSpreads = 2;
+// A level of measurements tells nothing when three quarters of it are no more than so many standard errors above its
+// best: the least of a handful of equal candidates is one or two below the others by chance alone.
+constexpr double kNoiseErrors = 2;
 
 // A thorough search tries so many partitions for each worker, and goes on from the best few, in coarse steps only.
 constexpr int kScatteredPerWorker = 16;
@@ -154,14 +154,14 @@ class Search {
   // The level could as well have been scanned with a die.
   bool IsNoise(const std::vector<PartBounds>& candidates) const {
     const SearchSample& best = known_.at(here_);
-    if (best.spread_s <= 0) return false;
+    if (best.noise_s <= 0) return false;
     std::vector<double> seconds;
     for (const PartBounds& candidate : candidates) {
       if (const auto found = known_.find(candidate); found != known_.end()) seconds.push_back(found->second.seconds);
     }
     const size_t upper = seconds.size() * 3 / 4;
     std::nth_element(seconds.begin(), seconds.begin() + upper, seconds.end());
-    return seconds[upper] - best.seconds <= kNoiseSpreads * best.spread_s;
+    return seconds[upper] - best.seconds <= kNoiseErrors * best.noise_s;
   }
 
   const SearchObjective& objective_;

@@ -15,11 +15,11 @@ namespace runahead {
 
 inline constexpr int kMaxSearchWidth = 16;
 
-// What the objective says of one partition. Simulated: the TTFT and no spread. Measured: the median of the repetitions
-// and half of the range in which they lie.
+// What the objective says of one partition. Simulated: the TTFT and no noise. Measured: an estimate from repetitions,
+// and the standard error of it.
 struct SearchSample {
   double seconds = 0;
-  double spread_s = 0;
+  double noise_s = 0;
 };
 
 // `samples` answer the first so many of the partitions asked for. `stop`: no more, the budget is spent or somebody

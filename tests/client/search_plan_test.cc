@@ -30,13 +30,17 @@ PartitionFileEntry Entry(int width, int64_t tokens, bool measured) {
 MeasuredEntry Found(std::vector<int64_t> parts) {
   MeasuredEntry found;
   found.parts = std::move(parts);
-  found.sample = {0.5, 0.25};
+  found.ttft_s = 0.5;
+  found.spread_s = 0.25;
+  found.predicted_s = 0.4;
   return found;
 }
 
-TEST(SearchPlan, LengthsOneAfterTheOtherWidthsRising) {
-  EXPECT_THAT(Pairs(ItemsOf({2048, 512, 2048}, {2, 1})),
-              ElementsAre(std::pair(512, 1), std::pair(512, 2), std::pair(2048, 1), std::pair(2048, 2)));
+TEST(SearchPlan, SingleWorkersFirstThenLengthsOneAfterTheOtherWidthsRising) {
+  EXPECT_THAT(Pairs(ItemsOf({2048, 512, 2048}, {3, 2, 1})),
+              ElementsAre(std::pair(512, 1), std::pair(2048, 1), std::pair(512, 2), std::pair(512, 3),
+                          std::pair(2048, 2), std::pair(2048, 3)));
+  EXPECT_THAT(Pairs(ItemsOf({2048, 512}, {2})), ElementsAre(std::pair(512, 2), std::pair(2048, 2)));
 }
 
 TEST(SearchPlan, OnlyWhatWasMeasuredIsFinished) {
@@ -69,7 +73,7 @@ TEST(SearchPlan, WhatIsFoundTakesThePlaceOfWhatWasThere) {
   EXPECT_THAT(table.entries[1].fractions, ElementsAre(0.6, 0.4));
   EXPECT_EQ(table.entries[1].measured_ttft_s, 0.5);
   EXPECT_EQ(table.entries[1].spread_s, 0.25);
-  EXPECT_EQ(table.entries[1].predicted_ttft_s, std::nullopt);
+  EXPECT_EQ(table.entries[1].predicted_ttft_s, 0.4);
   EXPECT_THAT(table.devices, ElementsAre("prefill-0", "prefill-1"));
   // A shorter chain does not shorten the list.
   PutEntry(table, {500, 1}, Found({500}), {"prefill-0"});
@@ -93,8 +97,10 @@ TEST(SearchPlan, TheTimeLeftFollowsWhatLikeEntriesTook) {
   pace.Finished(all[0], absl::Seconds(4));
   const absl::Span<const SearchItem> left = all;
   EXPECT_EQ(pace.Left(left.subspan(1), absl::ZeroDuration()), absl::Seconds(60 + 8 + 60));
-  pace.Finished(all[1], absl::Seconds(40));
-  EXPECT_EQ(pace.Left(left.subspan(2), absl::ZeroDuration()), absl::Seconds(8 + 60));  // 80, if the budget let it
+  pace.Finished(all[2], absl::Seconds(25));
+  EXPECT_EQ(pace.Left(left.subspan(3), absl::ZeroDuration()), absl::Seconds(50));
+  pace.Finished(all[2], absl::Seconds(40));
+  EXPECT_EQ(pace.Left(left.subspan(3), absl::ZeroDuration()), absl::Seconds(60));  // 80, if the budget let it
   EXPECT_EQ(pace.Left({}, absl::ZeroDuration()), absl::ZeroDuration());
 }
 

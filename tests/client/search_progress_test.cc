@@ -17,7 +17,8 @@ TEST(SearchProgress, TimesAreRough) {
 TEST(SearchProgress, ALineForEachEntrySaysHowItEnded) {
   MeasuredEntry found;
   found.parts = {600, 424};
-  found.sample = {0.123, 0.004};
+  found.ttft_s = 0.123;
+  found.spread_s = 0.004;
   found.partitions = 9;
   found.runs = 46;
   found.took = absl::Seconds(12);
