@@ -3,7 +3,9 @@
 #include <algorithm>
 #include <utility>
 
+#include "absl/strings/str_cat.h"
 #include "kernels/base/status_macros.h"
+#include "server/base/logging.h"
 #include "server/rpc/channel.h"
 #include "worker/handoff/grpc_handoff.h"
 #include "worker/handoff/in_process_handoff.h"
@@ -23,6 +25,20 @@ int64_t DefaultMemory(const Model& model) {
   const ModelConfig& config = model.config();
   const int64_t layers = std::max(config.layers, kMinLayerSlots);
   return std::min(kMostDefaultMemory, 2 * layers * config.context_length * model.attention_shape().kv_row_bytes());
+}
+
+absl::Status CheckMemory(int64_t tokens, const Model& model) {
+  const ModelConfig& config = model.config();
+  if (tokens == 0) {
+    const int64_t least = 2 * kMinLayerSlots * model.attention_shape().kv_row_bytes();
+    return absl::InvalidArgumentError(
+        absl::StrCat("prefill_memory: does not hold a single token, of which each takes at least ", least, " bytes"));
+  }
+  if (tokens < config.context_length) {
+    LogWarning("prefill", "prefill_memory holds prompts of up to ", tokens, " tokens, the model's context is ",
+               config.context_length, ": longer ones are refused");
+  }
+  return absl::OkStatus();
 }
 
 // Workers have other draws, though they be told the same seed.
@@ -87,8 +103,9 @@ absl::StatusOr<std::unique_ptr<PrefillRole>> PrefillRole::Create(const WorkerOpt
   PrefillStageOptions stage;
   stage.memory_bytes = static_cast<size_t>(options.prefill_memory > 0 ? options.prefill_memory : DefaultMemory(*model));
   stage.on_memory = [&metrics](int64_t bytes) { metrics.SetBufferBytes(bytes); };
-  RUNAHEAD_ASSIGN_OR_RETURN(
-      role->stage_, PrefillStage::Create(stage, device, std::move(model), *role->metered_sender_, *role->control_));
+  RUNAHEAD_ASSIGN_OR_RETURN(role->stage_,
+                            PrefillStage::Create(stage, device, model, *role->metered_sender_, *role->control_));
+  RUNAHEAD_RETURN_IF_ERROR(CheckMemory(role->max_prefix_tokens(), *model));
   return role;
 }
 

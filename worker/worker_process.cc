@@ -49,6 +49,15 @@ absl::StatusOr<std::shared_ptr<Device>> OpenDevice(const WorkerOptions& options)
   return opened;
 }
 
+// Before the model is loaded: that takes long, and what is wrong here can be said at once.
+absl::StatusOr<std::string> LinkHostOf(const WorkerOptions& options) {
+  RUNAHEAD_ASSIGN_OR_RETURN(const HostPort listen, ParseHostPort(options.process.listen));
+  const bool given = !options.link_host.empty();
+  absl::StatusOr<std::string> host = LinkHost(given ? options.link_host : listen.host);
+  if (host.ok()) return host;
+  return absl::Status(host.status().code(), absl::StrCat(given ? "link_host: " : "listen: ", host.status().message()));
+}
+
 // Every role gets every command and takes what is its own.
 class AllRoles : public ControlHandler {
  public:
@@ -81,6 +90,7 @@ class AllRoles : public ControlHandler {
 
 // In the order of construction. How they end is ~WorkerProcess's business.
 struct WorkerProcess::Parts {
+  std::string link_host;
   std::shared_ptr<Device> device;
   std::shared_ptr<const Model> model;
   std::unique_ptr<MetricRegistry> metrics;
@@ -118,10 +128,7 @@ absl::Status WorkerProcess::Parts::LoadModelFor(const WorkerOptions& options) {
 
 absl::Status WorkerProcess::Parts::StartRoles(const WorkerOptions& options) {
   metrics = std::make_unique<MetricRegistry>("cpu");
-  RUNAHEAD_ASSIGN_OR_RETURN(const HostPort listen, ParseHostPort(options.process.listen));
-  RUNAHEAD_ASSIGN_OR_RETURN(const std::string host,
-                            LinkHost(options.link_host.empty() ? listen.host : options.link_host));
-  RUNAHEAD_ASSIGN_OR_RETURN(engine, MakeMessageEngine({RandomBits64(), options.link_transport, host}));
+  RUNAHEAD_ASSIGN_OR_RETURN(engine, MakeMessageEngine({RandomBits64(), options.link_transport, link_host}));
   roles.SetLinks(engine.get());
   if (options.decode()) {
     RUNAHEAD_ASSIGN_OR_RETURN(decode, DecodeRole::Create(options, *device, model, *engine, *metrics));
@@ -196,6 +203,7 @@ absl::StatusOr<std::unique_ptr<WorkerProcess>> WorkerProcess::Start(const Worker
                                                                     std::function<void()> given_up) {
   RUNAHEAD_RETURN_IF_ERROR(CheckWorkerOptions(options));
   auto parts = std::make_unique<Parts>();
+  RUNAHEAD_ASSIGN_OR_RETURN(parts->link_host, LinkHostOf(options));
   RUNAHEAD_RETURN_IF_ERROR(parts->LoadModelFor(options));
   RUNAHEAD_RETURN_IF_ERROR(parts->StartRoles(options));
   RUNAHEAD_RETURN_IF_ERROR(parts->Serve(options, std::move(given_up)));

@@ -6,6 +6,8 @@
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "tests/client/test_process.h"
+#include "tests/testing/model_fixture.h"
+#include "tests/testing/small_model.h"
 
 namespace runahead {
 namespace {
@@ -32,6 +34,19 @@ TEST(WorkerProcess, RefusesADtypeThatAnOlderCpuLacks) {
   TestProcess worker(Worker("/dev/null", {"--dtype", "bf16"}), {"ONEDNN_MAX_CPU_ISA=AVX2"});
   EXPECT_EQ(worker.Wait(), 1);
   EXPECT_THAT(worker.err(), HasSubstr("bf16 needs AVX-512, and this CPU has avx2: use f32"));
+}
+
+TEST(WorkerProcess, SaysWhatIsNoAddressBeforeItLoads) {
+  TestProcess worker(Worker("/dev/null", {"--link-host", "nowhere.invalid"}));
+  EXPECT_EQ(worker.Wait(), 1);
+  EXPECT_THAT(worker.err(), HasSubstr("link_host: \"nowhere.invalid\" is no address of this host"));
+}
+
+TEST(WorkerProcess, RefusesPrefillMemoryForLessThanAToken) {
+  const std::string model = WriteSynthetic(SmallModel(), "worker_process");
+  TestProcess worker(Worker(model, {"--prefill-memory", "1KiB"}));
+  EXPECT_EQ(worker.Wait(), 1);
+  EXPECT_THAT(worker.err(), HasSubstr("prefill_memory: does not hold a single token"));
 }
 
 TEST(WorkerProcess, EndsWhileItLoadsWhenToldTo) {
