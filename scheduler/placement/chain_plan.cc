@@ -90,11 +90,20 @@ ChainPlan PlanOf(const ChainRequest& request, size_t first, Partition partition)
   return plan;
 }
 
+ChainPlan InterleavedOn(const ChainRequest& request, size_t worker) {
+  return {worker, {request.tokens}, request.schedule, std::nullopt, true};
+}
+
 // Nothing when no segment could take the prompt even if it were idle.
 std::optional<absl::StatusOr<ChainPlan>> PlanByTimes(const ChainRequest& request, const PartitionTable& table,
                                                      absl::Span<const WorkerView> line, const QueueLoad& queue) {
   std::vector<WorkerLoad> loads;
-  for (const WorkerView& worker : line) loads.push_back({worker.backlog_s, worker.place_s});
+  for (const WorkerView& worker : line) {
+    WorkerLoad load{worker.backlog_s, worker.place_s};
+    load.jobs = worker.unfinished_jobs;
+    if (worker.interleave.Fits(request.tokens)) load.interleave_after_s = worker.layer_s;
+    loads.push_back(load);
+  }
   std::map<int, Partition> partitions;
   for (const int width : table.times().widths()) {
     absl::StatusOr<Partition> partition = Cut(request, width, table);
@@ -106,10 +115,50 @@ std::optional<absl::StatusOr<ChainPlan>> PlanByTimes(const ChainRequest& request
   const std::optional<WidthChoice> choice = ChooseWidth(request.tokens, table.times(), loads, queue, usable);
   if (!choice) return std::nullopt;
   const auto segment = line.subspan(choice->first, choice->width);
+  if (choice->interleave) return InterleavedOn(request, choice->first);
   if (choice->wait || Examine(request, segment, partitions.at(choice->width).parts) == Obstacle::kBusy) {
     return absl::ResourceExhaustedError("the prefill workers that suit the prompt best are busy");
   }
   return PlanOf(request, choice->first, std::move(partitions.at(choice->width)));
+}
+
+// The widest segment that is asked for or wanted and has a place; `idle`: that has nothing else to do. Where there is
+// none, the mildest of what stands in the way.
+absl::StatusOr<std::optional<ChainPlan>> WidestFree(const ChainRequest& request, const PartitionTable& table,
+                                                    absl::Span<const WorkerView> line, bool idle, Obstacle* mildest) {
+  const int asked = AskedWidth(request);
+  const int64_t most = IsTsp(request.schedule) ? request.tokens : request.tokens / kTokensPerWorker;
+  const int64_t wanted = std::clamp<int64_t>(most, 1, std::max<size_t>(line.size(), 1));
+  for (int width = asked > 0 ? asked : static_cast<int>(wanted); width >= (asked > 0 ? asked : 1); --width) {
+    RUNAHEAD_ASSIGN_OR_RETURN(Partition partition, Cut(request, width, table));
+    std::optional<size_t> best;
+    for (size_t first = 0; first + width <= line.size(); ++first) {
+      const absl::Span<const WorkerView> segment = line.subspan(first, width);
+      const Obstacle obstacle = Examine(request, segment, partition.parts);
+      *mildest = std::min(*mildest, obstacle);
+      if (obstacle != Obstacle::kNone || (idle && Load(segment) > 0)) continue;
+      if (!best || Load(segment) < Load(line.subspan(*best, width))) best = first;
+    }
+    if (best) return PlanOf(request, *best, std::move(partition));
+  }
+  return std::nullopt;
+}
+
+// As the header says, but for prompts that would wait.
+absl::StatusOr<ChainPlan> PlanSegment(const ChainRequest& request, const PartitionTable& table,
+                                      absl::Span<const WorkerView> line, const QueueLoad& queue) {
+  if (AskedWidth(request) == 0 && request.schedule == ChainSchedule::kKvr && !table.times().empty()) {
+    if (std::optional<absl::StatusOr<ChainPlan>> plan = PlanByTimes(request, table, line, queue)) return *plan;
+  }
+  Obstacle mildest = Obstacle::kNotReady;
+  // Rather alone between the layers of a longer prompt than behind it.
+  if (std::optional<ChainPlan> interleaved = PlanInterleaved(request, line)) {
+    RUNAHEAD_ASSIGN_OR_RETURN(std::optional<ChainPlan> idle, WidestFree(request, table, line, true, &mildest));
+    return idle ? *std::move(idle) : *std::move(interleaved);
+  }
+  RUNAHEAD_ASSIGN_OR_RETURN(std::optional<ChainPlan> plan, WidestFree(request, table, line, false, &mildest));
+  if (plan) return *std::move(plan);
+  return NothingFound(request, mildest, line);
 }
 
 }  // namespace
@@ -167,29 +216,26 @@ absl::Status CheckChainRequest(const ChainRequest& request, size_t line_size) {
   return absl::OkStatus();
 }
 
+std::optional<ChainPlan> PlanInterleaved(const ChainRequest& request, absl::Span<const WorkerView> line) {
+  if (AskedWidth(request) > 1 || IsTsp(request.schedule)) return std::nullopt;
+  std::optional<size_t> best;
+  for (size_t i = 0; i < line.size(); ++i) {
+    const WorkerView& worker = line[i];
+    const bool fits =
+        worker.ready && request.tokens <= worker.max_prefix_tokens && worker.interleave.Fits(request.tokens);
+    if (fits && (!best || worker.unfinished_jobs < line[*best].unfinished_jobs)) best = i;
+  }
+  if (!best) return std::nullopt;
+  return InterleavedOn(request, *best);
+}
+
 absl::StatusOr<ChainPlan> PlanChain(const ChainRequest& request, const PartitionTable& table,
                                     absl::Span<const WorkerView> line, const QueueLoad& queue) {
   RUNAHEAD_RETURN_IF_ERROR(CheckChainRequest(request, line.size()));
-  const int asked = AskedWidth(request);
-  if (asked == 0 && request.schedule == ChainSchedule::kKvr && !table.times().empty()) {
-    if (std::optional<absl::StatusOr<ChainPlan>> plan = PlanByTimes(request, table, line, queue)) return *plan;
-  }
-  const int64_t most = IsTsp(request.schedule) ? request.tokens : request.tokens / kTokensPerWorker;
-  const int64_t wanted = std::clamp<int64_t>(most, 1, std::max<size_t>(line.size(), 1));
-  Obstacle mildest = Obstacle::kNotReady;
-  for (int width = asked > 0 ? asked : static_cast<int>(wanted); width >= (asked > 0 ? asked : 1); --width) {
-    RUNAHEAD_ASSIGN_OR_RETURN(Partition partition, Cut(request, width, table));
-    std::optional<size_t> best;
-    for (size_t first = 0; first + width <= line.size(); ++first) {
-      const absl::Span<const WorkerView> segment = line.subspan(first, width);
-      const Obstacle obstacle = Examine(request, segment, partition.parts);
-      mildest = std::min(mildest, obstacle);
-      if (obstacle != Obstacle::kNone) continue;
-      if (!best || Load(segment) < Load(line.subspan(*best, width))) best = first;
-    }
-    if (best) return PlanOf(request, *best, std::move(partition));
-  }
-  return NothingFound(request, mildest, line);
+  absl::StatusOr<ChainPlan> plan = PlanSegment(request, table, line, queue);
+  if (!absl::IsResourceExhausted(plan.status())) return plan;
+  if (std::optional<ChainPlan> interleaved = PlanInterleaved(request, line)) return *std::move(interleaved);
+  return plan;
 }
 
 }  // namespace runahead

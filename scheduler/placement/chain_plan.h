@@ -10,11 +10,13 @@
 #include "absl/status/statusor.h"
 #include "absl/types/span.h"
 #include "scheduler/partition/partition_table.h"
+#include "scheduler/placement/interleave.h"
 #include "scheduler/placement/width_choice.h"
 
 namespace runahead {
 
-// Jobs that a worker may have unfinished: the one it computes and the one whose KV already flows in.
+// Jobs that a worker may have unfinished: the one it computes and the one whose KV already flows in. One that runs
+// between the former's layers comes on top.
 inline constexpr int kMaxUnfinishedJobs = 2;
 
 // Where nothing is known of times: one more worker of the chain for every so many tokens of the prompt. Below about
@@ -37,9 +39,11 @@ std::optional<ChainSchedule> ParseChainSchedule(std::string_view name);
 struct WorkerView {
   bool ready = false;  // false: dead, absent or not agreed with; it splits the line
   int unfinished_jobs = 0;
-  int64_t max_prefix_tokens = 0;  // longest prefix [0, end of part) that its buffers can hold; TSP: longest prompt
-  double backlog_s = 0;           // predicted, until it has finished its jobs
-  double place_s = 0;             // predicted, until it has less than kMaxUnfinishedJobs; 0 when it has
+  int64_t max_prefix_tokens = 0;     // longest prefix [0, end of part) that its buffers can hold; TSP: longest prompt
+  double backlog_s = 0;              // predicted, until it has finished its jobs
+  double place_s = 0;                // predicted, until it has less than kMaxUnfinishedJobs; 0 when it has
+  InterleaveBudget interleave = {};  // of the prompt that it computes; none while another runs between its layers
+  double layer_s = 0;                // predicted, of that prompt: until a short one may begin
 };
 
 struct ChainRequest {
@@ -54,6 +58,7 @@ struct ChainPlan {
   std::vector<int64_t> parts;  // tokens, each >= 1, adding up to the prompt
   ChainSchedule schedule = ChainSchedule::kKvr;
   std::optional<PartitionSource> source;  // absent where the table was not asked
+  bool interleaved = false;               // it runs between two layers of the prompt that its only worker computes
 };
 
 // What is wrong with the request itself, whatever the line does: INVALID_ARGUMENT naming experiment.width or
@@ -63,12 +68,17 @@ absl::Status CheckChainRequest(const ChainRequest& request, size_t line_size);
 // Takes a contiguous segment of ready workers with less than kMaxUnfinishedJobs each. Width, unless asked for: by
 // ChooseWidth, where the table knows times for schedule kvr; else one worker for every kTokensPerWorker tokens (TSP:
 // the whole line), or as many fewer as are free beside each other now. Of the segments of a width that was not chosen
-// by time the one with the fewest unfinished jobs, then the one nearest to the head of the line.
+// by time the one with the fewest unfinished jobs, then the one nearest to the head of the line. A prompt that would
+// wait, or queue behind others by a width not chosen by time, is interleaved where it may be.
 // Errors, beside CheckChainRequest's:
 //   RESOURCE_EXHAUSTED  all are busy, or the best segment is worth waiting for: ask again when a job ends
 //   UNAVAILABLE         no worker is ready, or not as many side by side as were asked for
 //   OUT_OF_RANGE        no ready segment's memory could ever hold the prompt; names both sizes
 absl::StatusOr<ChainPlan> PlanChain(const ChainRequest& request, const PartitionTable& table,
                                     absl::Span<const WorkerView> line, const QueueLoad& queue = {});
+
+// Between two layers of what a worker computes: the only way by which a prompt overtakes others. Of the workers where
+// it fits the one with the fewest unfinished jobs. Nothing for a request that asks for more than one worker.
+std::optional<ChainPlan> PlanInterleaved(const ChainRequest& request, absl::Span<const WorkerView> line);
 
 }  // namespace runahead

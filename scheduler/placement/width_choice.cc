@@ -20,6 +20,11 @@ double Cost(double ttft, absl::Span<const WorkerLoad> segment, size_t workers, c
          kHoldWeight * place * (queue.waiting + queue.arrivals_per_s * place);
 }
 
+double InterleavedCost(double ttft, const WorkerLoad& worker, size_t workers, const QueueLoad& queue) {
+  const double own = *worker.interleave_after_s + ttft;
+  return own + queue.arrivals_per_s * own / 2 * ttft / static_cast<double>(workers) + worker.jobs * ttft;
+}
+
 bool MustWait(absl::Span<const WorkerLoad> segment) {
   return std::any_of(segment.begin(), segment.end(), [](const WorkerLoad& worker) { return worker.place_s > 0; });
 }
@@ -30,16 +35,20 @@ std::optional<WidthChoice> ChooseWidth(int64_t tokens, const TtftTable& times, a
                                        const QueueLoad& queue, const std::function<bool(size_t, int)>& usable) {
   std::optional<WidthChoice> best;
   double least = 0;
+  const auto offer = [&](const WidthChoice& choice, double cost) {
+    if (best && cost >= least) return;
+    least = cost;
+    best = choice;
+  };
   for (const int width : times.widths()) {
     if (width > tokens || static_cast<size_t>(width) > line.size()) break;
     const double ttft = times.Seconds(tokens, width);
     for (size_t first = 0; first + width <= line.size(); ++first) {
       if (!usable(first, width)) continue;
       const absl::Span<const WorkerLoad> segment = line.subspan(first, width);
-      const double cost = Cost(ttft, segment, line.size(), queue);
-      if (best && cost >= least) continue;
-      least = cost;
-      best = WidthChoice{first, width, MustWait(segment)};
+      offer({first, width, MustWait(segment)}, Cost(ttft, segment, line.size(), queue));
+      if (width > 1 || !line[first].interleave_after_s) continue;
+      offer({first, 1, false, true}, InterleavedCost(ttft, line[first], line.size(), queue));
     }
   }
   return best;

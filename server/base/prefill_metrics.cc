@@ -22,6 +22,8 @@ PrefillMetrics::PrefillMetrics(MetricRegistry& registry)
                                      "From a slice of KV being ready to the decode worker's acknowledgement",
                                      TtftBuckets())),
       tokens_(registry.AddCounter("runahead_prefill_tokens_total", "Prompt tokens computed here")),
+      interleaved_(registry.AddCounter("runahead_prefill_interleaved_total",
+                                       "Prompts that ran between two layers of a longer one")),
       handoff_retries_(
           registry.AddCounter("runahead_handoff_retries_total", "Slices that were sent again", {{"cause", "corrupt"}})),
       buffer_bytes_(registry.AddGauge("runahead_prefill_buffer_bytes", "Memory held by layer buffers")) {
@@ -56,6 +58,10 @@ void PrefillMetrics::ObserveHandoff(absl::Duration ready_to_acknowledged) {
 
 void PrefillMetrics::CountTokens(int64_t tokens) {
   tokens_.Increment(static_cast<double>(tokens));
+}
+
+void PrefillMetrics::CountInterleaved() {
+  interleaved_.Increment();
 }
 
 void PrefillMetrics::CountHandoffBytes(HandoffKind kind, int64_t bytes) {

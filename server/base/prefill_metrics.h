@@ -23,6 +23,7 @@ class PrefillMetrics {
   void ObserveHandoff(absl::Duration ready_to_acknowledged);
 
   void CountTokens(int64_t tokens);
+  void CountInterleaved();  // a prompt ran between two layers of a longer one
   void CountHandoffBytes(HandoffKind kind, int64_t bytes);
   void CountHandoffRetry();  // the receiver's checksum differed
 
@@ -34,6 +35,7 @@ class PrefillMetrics {
   Histogram& ring_stall_;
   Histogram& handoff_;
   Counter& tokens_;
+  Counter& interleaved_;
   std::array<Counter*, kHandoffKinds> handoff_bytes_;
   Counter& handoff_retries_;
   Gauge& buffer_bytes_;

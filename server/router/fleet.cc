@@ -25,13 +25,17 @@ std::vector<int> LineOf(const std::vector<WorkerSpec>& workers) {
   return line;
 }
 
-// From now until a prompt is done on the segment: what it has, then the prompt. 0 where the table knows no time.
-double PredictedSeconds(int64_t tokens, absl::Span<const WorkerView> segment, const TtftTable& times) {
-  const int width = static_cast<int>(segment.size());
-  if (times.empty() || !times.knows(width)) return 0;
-  double start = 0;
-  for (const WorkerView& worker : segment) start = std::max(start, worker.backlog_s);
-  return start + times.Seconds(tokens, width);
+// What a prompt takes on workers that have nothing else to do. 0 where the table knows no time.
+absl::Duration PredictedTime(int64_t tokens, size_t width, const TtftTable& times) {
+  if (times.empty() || !times.knows(static_cast<int>(width))) return absl::ZeroDuration();
+  return absl::Seconds(times.Seconds(tokens, static_cast<int>(width)));
+}
+
+// Until the segment has nothing else to do.
+absl::Duration Backlog(absl::Span<const WorkerView> segment) {
+  double backlog_s = 0;
+  for (const WorkerView& worker : segment) backlog_s = std::max(backlog_s, worker.backlog_s);
+  return absl::Seconds(backlog_s);
 }
 
 // What a job is still thought to take that is past its predicted end.
@@ -140,8 +144,7 @@ void Fleet::Leave(int64_t ticket) {
   if (waiting_.erase(ticket) > 0) Changed();
 }
 
-bool Fleet::MayTry(const Ticket& ticket, const std::optional<AfterFull>& after_full, absl::Time now) const {
-  if (!waiting_.empty() && *waiting_.begin() < ticket.number_) return false;
+bool Fleet::MayTry(const std::optional<AfterFull>& after_full, absl::Time now) const {
   return !after_full || memory_epoch_ != after_full->epoch || now >= after_full->retry_at;
 }
 
@@ -155,7 +158,8 @@ absl::StatusOr<Placement> Fleet::Acquire(const Ticket& ticket, const ChainReques
   MutexLock lock(mu_);
   if (!after_full) arrivals_.Count(clock_.Now());
   absl::StatusOr<Placement> placement = AwaitPlace(ticket, request, table, cancel, deadline, after_full);
-  if (waiting_.erase(ticket.number_) > 0) Changed();
+  // Those behind may go on, also between the layers of what was just placed.
+  if (waiting_.erase(ticket.number_) > 0 || !waiting_.empty()) Changed();
   return placement;
 }
 
@@ -165,7 +169,7 @@ absl::StatusOr<Placement> Fleet::AwaitPlace(const Ticket& ticket, const ChainReq
   while (true) {
     RUNAHEAD_RETURN_IF_ERROR(cancel.status());
     const absl::Time now = clock_.Now();
-    if (MayTry(ticket, after_full, now)) {
+    if (MayTry(after_full, now)) {
       absl::StatusOr<Placement> placement = TryPlan(ticket, request, table);
       if (!absl::IsResourceExhausted(placement.status())) return placement;
     }
@@ -177,7 +181,7 @@ absl::StatusOr<Placement> Fleet::AwaitPlace(const Ticket& ticket, const ChainReq
     }
     // One that had its turn and came back because decode memory was full keeps its place whatever the queue holds.
     if (!after_full) RUNAHEAD_RETURN_IF_ERROR(AdmitToQueue(Waiting(), queue_size_));
-    waiting_.insert(ticket.number_);
+    waiting_.emplace(ticket.number_, Waiter{request, after_full.has_value()});
     Changed();
   }
 }
@@ -187,12 +191,56 @@ WorkerView Fleet::ViewOf(const State& state, absl::Time now) const {
   view.ready = state.live != nullptr;
   if (!view.ready) return view;
   view.max_prefix_tokens = state.live->capabilities.max_part_tokens();
-  view.unfinished_jobs = static_cast<int>(state.job_ends.size());
   // A job that takes longer than predicted is about to end.
   const auto until = [&](absl::Time end) { return absl::ToDoubleSeconds(std::max(end - now, kAboutToEnd)); };
-  if (view.unfinished_jobs > 0) view.backlog_s = until(state.job_ends.back());
-  if (view.unfinished_jobs >= kMaxUnfinishedJobs) view.place_s = until(state.job_ends.front());
+  const Job* computed = nullptr;
+  bool interleaved = false;
+  for (const Job& job : state.jobs) {
+    view.backlog_s = std::max(view.backlog_s, until(job.end));
+    interleaved |= job.interleaved;
+    if (job.interleaved) continue;
+    ++view.unfinished_jobs;
+    if (computed == nullptr) computed = &job;
+  }
+  if (view.unfinished_jobs >= kMaxUnfinishedJobs) view.place_s = until(computed->end);
+  if (computed != nullptr && !interleaved) {
+    view.interleave = computed->interleave;
+    view.layer_s = absl::ToDoubleSeconds(computed->layer);
+  }
   return view;
+}
+
+// Who is not at the head of the queue may go between the layers of what workers compute, but not while the head waits
+// for decode memory, which it would take. An older one that might do the same goes first.
+absl::StatusOr<ChainPlan> Fleet::Overtake(const Ticket& ticket, const ChainRequest& request,
+                                          absl::Span<const WorkerView> line) const {
+  if (waiting_.begin()->second.for_memory) return absl::ResourceExhaustedError("an older one waits for memory");
+  for (const auto& [number, waiter] : waiting_) {
+    if (number >= ticket.number_) break;
+    if (PlanInterleaved(waiter.request, line)) return absl::ResourceExhaustedError("an older one goes first");
+  }
+  std::optional<ChainPlan> plan = PlanInterleaved(request, line);
+  if (!plan) return absl::ResourceExhaustedError("others wait already");
+  return *std::move(plan);
+}
+
+// The first of its jobs that is not interleaved; null when it has none.
+Fleet::Job* Fleet::Computed(State& state) {
+  for (Job& job : state.jobs) {
+    if (!job.interleaved) return &job;
+  }
+  return nullptr;
+}
+
+// An interleaved one keeps all others waiting for as long as it takes.
+void Fleet::GiveJob(State& state, Job job) {
+  if (job.interleaved) {
+    Job& longer = *Computed(state);
+    longer.interleave.Take(job.tokens);
+    job.longer = longer.placement;
+    for (Job& other : state.jobs) other.end += job.computing;
+  }
+  state.jobs.push_back(std::move(job));
 }
 
 absl::StatusOr<Placement> Fleet::TryPlan(const Ticket& ticket, const ChainRequest& request,
@@ -201,19 +249,25 @@ absl::StatusOr<Placement> Fleet::TryPlan(const Ticket& ticket, const ChainReques
   std::vector<WorkerView> line;
   for (int index : line_) line.push_back(ViewOf(states_[index], now));
   const int behind = Waiting() - (waiting_.contains(ticket.number_) ? 1 : 0);
-  absl::StatusOr<ChainPlan> plan = PlanChain(request, table, line, {behind, arrivals_.PerSecond(now)});
+  const bool oldest = waiting_.empty() || ticket.number_ <= waiting_.begin()->first;
+  absl::StatusOr<ChainPlan> plan =
+      oldest ? PlanChain(request, table, line, {behind, arrivals_.PerSecond(now)}) : Overtake(ticket, request, line);
   if (absl::IsUnavailable(plan.status())) {
     return absl::UnavailableError(absl::StrCat(plan.status().message(), ": ", Notes(true)));
   }
   RUNAHEAD_RETURN_IF_ERROR(plan.status());
-  Placement placement;
-  placement.plan = *std::move(plan);
-  const absl::Span<const WorkerView> segment =
-      absl::MakeConstSpan(line).subspan(placement.plan.first, placement.plan.parts.size());
-  const absl::Time end = now + absl::Seconds(PredictedSeconds(request.tokens, segment, table.times()));
-  for (size_t i = 0; i < placement.plan.parts.size(); ++i) {
-    State& state = states_[line_[placement.plan.first + i]];
-    state.job_ends.push_back(end);
+  Placement placement{next_placement_++, *std::move(plan), {}};
+  const std::vector<int64_t>& parts = placement.plan.parts;
+  const size_t first = placement.plan.first;
+  const absl::Duration computing = PredictedTime(request.tokens, parts.size(), table.times());
+  Job job{placement.number, placement.plan.interleaved, 0, request.tokens, computing, now + computing, {}, {}};
+  job.end += job.interleaved ? absl::Seconds(line[first].layer_s)
+                             : Backlog(absl::MakeConstSpan(line).subspan(first, parts.size()));
+  for (size_t i = 0; i < parts.size(); ++i) {
+    State& state = states_[line_[first + i]];
+    job.layer = computing / std::max<int64_t>(1, state.live->capabilities.layers());
+    if (!job.interleaved) job.interleave = InterleaveBudget(parts[i]);
+    GiveJob(state, job);
     placement.chain.push_back(state.live);
   }
   return placement;
@@ -234,10 +288,34 @@ Fleet::State* Fleet::Find(const LiveWorker& worker) {
   return state.live.get() == &worker ? &state : nullptr;
 }
 
-void Fleet::ReleaseSlot(const LiveWorker& worker) {
+void Fleet::ReleaseSlot(const LiveWorker& worker, uint64_t placement) {
   MutexLock lock(mu_);
-  if (State* state = Find(worker)) state->job_ends.pop_front();
+  TakeJob(worker, placement);
   Changed();
+}
+
+void Fleet::ReturnSlot(const LiveWorker& worker, uint64_t placement) {
+  MutexLock lock(mu_);
+  const std::optional<Job> job = TakeJob(worker, placement);
+  if (job && job->interleaved) {
+    State& state = states_[worker.index];
+    for (Job& other : state.jobs) other.end -= job->computing;
+    Job* const computed = Computed(state);
+    if (computed != nullptr && computed->placement == job->longer) computed->interleave.GiveBack(job->tokens);
+  }
+  Changed();
+}
+
+// Nothing when that incarnation is gone.
+std::optional<Fleet::Job> Fleet::TakeJob(const LiveWorker& worker, uint64_t placement) {
+  State* const state = Find(worker);
+  if (state == nullptr) return std::nullopt;
+  const auto found = std::find_if(state->jobs.begin(), state->jobs.end(),
+                                  [placement](const Job& job) { return job.placement == placement; });
+  if (found == state->jobs.end()) return std::nullopt;
+  const Job job = *found;
+  state->jobs.erase(found);
+  return job;
 }
 
 absl::StatusOr<std::vector<std::shared_ptr<const LiveWorker>>> Fleet::RankDecode(int64_t tokens) const {

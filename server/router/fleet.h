@@ -2,10 +2,9 @@
 #pragma once
 
 #include <cstdint>
-#include <deque>
+#include <map>
 #include <memory>
 #include <optional>
-#include <set>
 #include <string>
 #include <vector>
 
@@ -18,6 +17,7 @@
 #include "scheduler/placement/arrival_rate.h"
 #include "scheduler/placement/chain_plan.h"
 #include "scheduler/placement/decode_choice.h"
+#include "scheduler/placement/interleave.h"
 #include "server/base/clock.h"
 #include "server/base/router_metrics.h"
 #include "server/router/cancel_token.h"
@@ -44,6 +44,7 @@ struct LiveWorker {
 
 // Where a prompt will be prefilled. Takes a place in each chain member's short queue.
 struct Placement {
+  uint64_t number = 0;  // by which its places are given back
   ChainPlan plan;
   std::vector<std::shared_ptr<const LiveWorker>> chain;  // head to tail, as many as plan.parts
 };
@@ -84,7 +85,8 @@ class Fleet {
 
   // Blocks until the ticket is the oldest that waits and PlanChain finds a place, then takes it; every member must be
   // given back by ReleaseSlot. `after_full`, where given, is a value of memory_epoch(): the ticket then waits until
-  // memory was given back since, or `retry_at` has come. The one at the head makes all others wait: nobody overtakes.
+  // memory was given back since, or `retry_at` has come. The one at the head makes all others wait, but for those that
+  // PlanInterleaved finds a place for; of these too the oldest comes first.
   // Errors: PlanChain's; UNAVAILABLE says what is the matter with each worker; RESOURCE_EXHAUSTED when it would have to
   // wait and the queue is full; DEADLINE_EXCEEDED; `cancel`'s status.
   struct AfterFull {
@@ -94,7 +96,9 @@ class Fleet {
   absl::StatusOr<Placement> Acquire(const Ticket& ticket, const ChainRequest& request, const PartitionTable& table,
                                     CancelToken& cancel, absl::Time deadline, std::optional<AfterFull> after_full)
       RUNAHEAD_EXCLUDES(mu_);
-  void ReleaseSlot(const LiveWorker& worker) RUNAHEAD_EXCLUDES(mu_);
+  void ReleaseSlot(const LiveWorker& worker, uint64_t placement) RUNAHEAD_EXCLUDES(mu_);
+  // The same for a placement that no worker was told of.
+  void ReturnSlot(const LiveWorker& worker, uint64_t placement) RUNAHEAD_EXCLUDES(mu_);
 
   // A request that waits elsewhere, for a session, counts in the same queue. RESOURCE_EXHAUSTED when that is full.
   absl::Status EnterQueue() RUNAHEAD_EXCLUDES(mu_);
@@ -109,23 +113,42 @@ class Fleet {
   uint64_t memory_epoch() const RUNAHEAD_EXCLUDES(mu_);  // changes with every LeaseReturned and worker that joins
 
  private:
+  struct Job {
+    uint64_t placement = 0;
+    bool interleaved = false;
+    uint64_t longer = 0;          // an interleaved one's: the placement between whose layers it runs
+    int64_t tokens = 0;           // of the whole prompt
+    absl::Duration computing;     // predicted, for the whole prompt
+    absl::Time end;               // predicted
+    absl::Duration layer;         // predicted
+    InterleaveBudget interleave;  // what is left of it
+  };
   struct State {
     std::shared_ptr<const LiveWorker> live;  // null unless ready
     WorkerState state = WorkerState::kConnecting;
     std::string note = "not reached yet";
-    std::deque<absl::Time> job_ends;  // predicted, of its unfinished jobs in their order
+    std::vector<Job> jobs;  // unfinished, in their order
     int64_t reserved_tokens = 0;
     int leases = 0;
   };
 
+  struct Waiter {
+    ChainRequest request;
+    bool for_memory = false;  // its lease was refused: it waits for that first
+  };
+
   absl::StatusOr<Placement> TryPlan(const Ticket& ticket, const ChainRequest& request, const PartitionTable& table)
       RUNAHEAD_REQUIRES(mu_);
+  absl::StatusOr<ChainPlan> Overtake(const Ticket& ticket, const ChainRequest& request,
+                                     absl::Span<const WorkerView> line) const RUNAHEAD_REQUIRES(mu_);
+  static void GiveJob(State& state, Job job);
+  static Job* Computed(State& state);
+  std::optional<Job> TakeJob(const LiveWorker& worker, uint64_t placement) RUNAHEAD_REQUIRES(mu_);
   WorkerView ViewOf(const State& state, absl::Time now) const RUNAHEAD_REQUIRES(mu_);
   absl::StatusOr<Placement> AwaitPlace(const Ticket& ticket, const ChainRequest& request, const PartitionTable& table,
                                        const CancelToken& cancel, absl::Time deadline,
                                        const std::optional<AfterFull>& after_full) RUNAHEAD_REQUIRES(mu_);
-  bool MayTry(const Ticket& ticket, const std::optional<AfterFull>& after_full, absl::Time now) const
-      RUNAHEAD_REQUIRES(mu_);
+  bool MayTry(const std::optional<AfterFull>& after_full, absl::Time now) const RUNAHEAD_REQUIRES(mu_);
   int Waiting() const RUNAHEAD_REQUIRES(mu_);
   void Leave(int64_t ticket) RUNAHEAD_EXCLUDES(mu_);
   State* Find(const LiveWorker& worker) RUNAHEAD_REQUIRES(mu_);
@@ -142,9 +165,10 @@ class Fleet {
   CondVar changed_;
   std::vector<State> states_ RUNAHEAD_GUARDED_BY(mu_);  // by worker index
   ArrivalRate arrivals_ RUNAHEAD_GUARDED_BY(mu_);
-  std::set<int64_t> waiting_ RUNAHEAD_GUARDED_BY(mu_);  // tickets that wait for workers
+  std::map<int64_t, Waiter> waiting_ RUNAHEAD_GUARDED_BY(mu_);  // by ticket: those that wait for workers
   int waiting_elsewhere_ RUNAHEAD_GUARDED_BY(mu_) = 0;
   int64_t next_ticket_ RUNAHEAD_GUARDED_BY(mu_) = 0;
+  uint64_t next_placement_ RUNAHEAD_GUARDED_BY(mu_) = 0;
   uint64_t memory_epoch_ RUNAHEAD_GUARDED_BY(mu_) = 0;
 };
 

@@ -32,6 +32,7 @@ std::vector<v1::StartJob> StartJobs(const PrefillOrder& order, const ChainPlan& 
   v1::StartJob common;
   common.set_request_id(order.request_id);
   common.set_schedule(ScheduleToProto(plan.schedule));
+  common.set_interleave(plan.interleaved);
   int64_t end = 0;
   common.add_bounds(0);
   for (int64_t part : parts) common.add_bounds(static_cast<int32_t>(end += part));
@@ -68,7 +69,7 @@ PrefillRun::PrefillRun(Placement placement, Fleet& fleet, Sequencer& sequencer, 
 PrefillRun::~PrefillRun() {
   MutexLock lock(mu_);
   if (started_) return;
-  for (const auto& worker : placement_.chain) fleet_.ReleaseSlot(*worker);
+  for (const auto& worker : placement_.chain) fleet_.ReturnSlot(*worker, placement_.number);
 }
 
 absl::Status PrefillRun::Start(const PrefillOrder& order) {
@@ -131,7 +132,7 @@ void PrefillRun::Ended(absl::Status status) {
 void PrefillRun::MemberFree(int worker) {
   const auto member = std::find_if(placement_.chain.begin(), placement_.chain.end(),
                                    [&](const auto& live) { return live->index == worker; });
-  fleet_.ReleaseSlot(**member);
+  fleet_.ReleaseSlot(**member, placement_.number);
   MutexLock lock(mu_);
   if (--unfinished_ > 0 || !cancelled_at_) return;
   metrics_.ObserveCancelToFree(clock_.Now() - *cancelled_at_);

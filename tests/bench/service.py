@@ -77,8 +77,8 @@ def fresh_ids(source, count):
     return [source.choice(VOCABULARY) for _ in range(count)]
 
 
-def in_turn(sides, tokens, repeats):
-    """Calls each side with the same fresh ids, turn about; (median, least, most) of each, the first turn not counted."""
+def turns(sides, tokens, repeats):
+    """Calls each side with the same fresh ids, turn about; what each returned by turn, the first turn not counted."""
     source = random.Random(tokens)
     results = [[] for _ in sides]
     for turn in range(repeats + 1):
@@ -87,7 +87,22 @@ def in_turn(sides, tokens, repeats):
             value = side(ids)
             if turn > 0:
                 result.append(value)
-    return [(statistics.median(r), min(r), max(r)) for r in results]
+    return results
+
+
+def summary(figures):
+    """(median, least, most)"""
+    return statistics.median(figures), min(figures), max(figures)
+
+
+def in_turn(sides, tokens, repeats):
+    """The summary of each side's turns()."""
+    return [summary(figures) for figures in turns(sides, tokens, repeats)]
+
+
+def ratio(figures, others):
+    """The median of the ratios turn by turn: what drifts falls on both."""
+    return statistics.median(a / b for a, b in zip(figures, others))
 
 
 def spread(figures):

@@ -3,6 +3,7 @@
 #include <gtest/gtest.h>
 
 #include <cmath>
+#include <future>
 #include <limits>
 #include <thread>
 
@@ -105,6 +106,30 @@ TEST_F(ServiceTest, TheBaselinesGiveThePlainPassTokens) {
     const double bytes = tokens * 4 * static_cast<double>(loaded.model->attention_shape().kv_row_bytes());
     EXPECT_TRUE(Eventually([&] { return sent_up() - before == bytes; })) << sent_up() - before;
   }
+}
+
+TEST_F(ServiceTest, AShortPromptRunsBetweenTheLayersOfALongOne) {
+  const LoadedModel loaded = LoadForTest(*model_path_, DType::kF32, 1);
+  const std::vector<int32_t> ids = SyntheticIds(30, 3), long_ids = SyntheticIds(4000, 4);
+  const auto expected = Plain(loaded, ids, 8);
+  const auto interleaved = [] {
+    double sum = 0;
+    for (const char* worker : {"prefill-0", "prefill-1", "prefill-2"}) {
+      sum += cluster_->Metric(worker, "runahead_prefill_interleaved_total");
+    }
+    return sum;
+  };
+  const double before = interleaved();
+  // Mostly at once; the long prompt may be over before the short one comes.
+  EXPECT_TRUE(Eventually([&] {
+    auto long_one = std::async(std::launch::async, [&] { return cluster_->Generate(RequestOf(long_ids, 1)); });
+    EXPECT_TRUE(Eventually([] { return cluster_->Metric("router", "runahead_requests_in_flight") > 0; }));
+    const Answer answer = cluster_->Generate(RequestOf(ids, 8));
+    EXPECT_TRUE(answer.status.ok()) << answer.status.error_message();
+    ExpectTokens(answer.ids, expected);
+    EXPECT_TRUE(long_one.get().status.ok());
+    return interleaved() > before;
+  }));
 }
 
 TEST_F(ServiceTest, SixteenAtOnceGiveWhatEachGivesAlone) {

@@ -15,6 +15,7 @@ absl::Status CheckJob(const PrefillJob& job, int64_t context_length, int64_t voc
   if (job.bounds.front() < 0 || job.bounds.back() > context_length) {
     return refuse("bounds: ", job.bounds.back(), " tokens do not fit a context of ", context_length);
   }
+  if (job.interleave && (job.parts() > 1 || job.prefix != nullptr)) return refuse("one that waits is not interleaved");
   if (job.bounds.front() > 0 && job.schedule != PrefillSchedule::kChain) return refuse("only a chain has a prefix");
   const int64_t expected = job.tail() ? job.end() : job.tokens();
   if (static_cast<int64_t>(job.ids.size()) != expected) {

@@ -111,6 +111,10 @@ void PrefillPort::EndLayer(int64_t layer) {
   ring_.Occupy(layer, WhenAll(uses_));
 }
 
+absl::Status PrefillPort::AwaitEnqueued() const {
+  return WaitUnlessStopped(device_.Record(compute_));
+}
+
 absl::Status PrefillPort::FinishPass() {
   EndLayer(static_cast<int64_t>(layer_ends_.size()));
   RUNAHEAD_RETURN_IF_ERROR(WaitUnlessStopped(layer_ends_.back()));

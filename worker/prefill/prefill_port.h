@@ -16,9 +16,10 @@ namespace runahead {
 
 // Seconds of one job on this worker.
 struct JobTimes {
-  double compute_s = 0;     // from the pass's beginning to its end, less waiting
-  double wait_s = 0;        // the compute stream waited for KV of other parts; the head of a chain: 0
-  double ring_stall_s = 0;  // the stage waited for a free layer buffer
+  double compute_s = 0;      // from the pass's beginning to its end, less waiting and what ran between its layers
+  double wait_s = 0;         // the compute stream waited for KV of other parts; the head of a chain: 0
+  double ring_stall_s = 0;   // the stage waited for a free layer buffer
+  bool interleaved = false;  // it ran between two layers of another
 };
 
 // One job's port. Which KV comes from where and goes on to whom is for its schedule to say. Used by the stage's thread;
@@ -34,12 +35,14 @@ class PrefillPort : public KvPort {
   absl::StatusOr<std::vector<KvSpan>> Own(int64_t layer) final;
   absl::StatusOr<std::vector<AttentionSequence>> Publish(int64_t layer, Stream& compute) final;
 
+  // Waits until the device has run what is enqueued, or the job is stopped: then that is returned.
+  absl::Status AwaitEnqueued() const;
   // The pass is enqueued: records the last layer's end, waits until the device has run it all, and checks that all that
   // was received came whole.
   absl::Status FinishPass();
   // Everything this job has under way on links and hand-off, for teardown and for Done.
   const std::vector<Event>& pending() const { return pending_; }
-  // Valid after FinishPass; compute_s is left to the caller.
+  // Valid after FinishPass; compute_s and interleaved are left to the caller.
   JobTimes times() const;
 
  protected:

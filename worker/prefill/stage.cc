@@ -40,8 +40,41 @@ struct PrefillStage::Running {
   const absl::Time started = absl::Now();
   const EventSource stop;  // fires when the job must end early
   int half = -1;           // of the stage's memory, once it runs
+  bool interleaved = false;
+  double interleaved_s = 0;  // that others took between its layers
   std::unique_ptr<PrefillPort> port;
   JobTimes times;
+};
+
+// A pass's port, with short prompts before each of its layers: what the layer receives is under way by then.
+class PrefillStage::InterleavingPort : public KvPort {
+ public:
+  InterleavingPort(PrefillStage& stage, Running& running)
+      : stage_(stage),
+        running_(running),
+        budget_(running.interleaved ? InterleaveBudget() : InterleaveBudget(running.job.tokens())) {}
+
+  absl::Status Begin(int64_t layer) override {
+    RUNAHEAD_RETURN_IF_ERROR(running_.port->Begin(layer));
+    while (stage_.HasInterleaved(budget_)) {
+      RUNAHEAD_RETURN_IF_ERROR(running_.port->AwaitEnqueued());
+      const absl::Time begin = absl::Now();
+      const std::shared_ptr<Running> next = stage_.TakeInterleaved(budget_);
+      budget_.Take(next->job.tokens());
+      stage_.Run(next);
+      running_.interleaved_s += absl::ToDoubleSeconds(absl::Now() - begin);
+    }
+    return absl::OkStatus();
+  }
+  absl::StatusOr<std::vector<KvSpan>> Own(int64_t layer) override { return running_.port->Own(layer); }
+  absl::StatusOr<std::vector<AttentionSequence>> Publish(int64_t layer, Stream& compute) override {
+    return running_.port->Publish(layer, compute);
+  }
+
+ private:
+  PrefillStage& stage_;
+  Running& running_;
+  InterleaveBudget budget_;
 };
 
 absl::StatusOr<std::unique_ptr<PrefillStage>> PrefillStage::Create(const PrefillStageOptions& options, Device& device,
@@ -62,6 +95,7 @@ PrefillStage::PrefillStage(const PrefillStageOptions& options, Device& device, s
       memory_(std::move(memory)),
       compute_(device.NewStream("prefill")),
       scratch_(device),
+      interleaved_scratch_(device),
       thread_([this] { Loop(); }) {}
 
 PrefillStage::~PrefillStage() {
@@ -139,15 +173,45 @@ void PrefillStage::Loop() {
       running = queue_.front();
       queue_.pop_front();
     }
+    running->half = AwaitMemory();
     Run(running);
   }
 }
 
-// The next job waits here until one of the two halves is free: memory is granted in the order of Starts, and what it
-// waits for are jobs that started before.
-int PrefillStage::TakeMemory() {
+// In the queue, the first job that may go before the next layer; its end where there is none, or where both halves of
+// the memory are in use.
+PrefillStage::Queue::iterator PrefillStage::FindInterleaved(const InterleaveBudget& budget) {
+  if (half_taken_[0] && half_taken_[1]) return queue_.end();
+  return std::find_if(queue_.begin(), queue_.end(), [&](const auto& running) {
+    return running->job.interleave && budget.Fits(running->job.tokens());
+  });
+}
+
+bool PrefillStage::HasInterleaved(const InterleaveBudget& budget) {
+  MutexLock lock(mu_);
+  return FindInterleaved(budget) != queue_.end();
+}
+
+// Only the stage's thread takes from the queue and takes memory: what it has found is there.
+std::shared_ptr<PrefillStage::Running> PrefillStage::TakeInterleaved(const InterleaveBudget& budget) {
+  MutexLock lock(mu_);
+  const auto found = FindInterleaved(budget);
+  RUNAHEAD_CHECK(found != queue_.end());
+  std::shared_ptr<Running> running = *found;
+  queue_.erase(found);
+  running->interleaved = true;
+  running->half = TakeMemory();
+  return running;
+}
+
+// The next job waits here until one of the two halves is free: what it waits for are jobs that began before.
+int PrefillStage::AwaitMemory() {
   MutexLock lock(mu_);
   while (half_taken_[0] && half_taken_[1]) changed_.Wait(mu_);
+  return TakeMemory();
+}
+
+int PrefillStage::TakeMemory() {
   const int half = half_taken_[0] ? 1 : 0;
   half_taken_[half] = true;
   ReportMemory();
@@ -160,11 +224,12 @@ void PrefillStage::ReportMemory() {
 }
 
 void PrefillStage::Run(const std::shared_ptr<Running>& running) {
-  running->half = TakeMemory();
   const absl::Time begin = absl::Now();
   const absl::Status computed = Compute(*running);
   if (running->port != nullptr) running->times = running->port->times();
-  running->times.compute_s = absl::ToDoubleSeconds(absl::Now() - begin) - running->times.wait_s;
+  const double others_s = running->times.wait_s + running->interleaved_s;
+  running->times.compute_s = absl::ToDoubleSeconds(absl::Now() - begin) - others_s;
+  running->times.interleaved = running->interleaved;
   Settle(running, computed);
 }
 
@@ -185,7 +250,9 @@ absl::Status PrefillStage::Compute(Running& running) {
     batch.positions.push_back(static_cast<int32_t>(position));
   }
   if (job.tail()) batch.logit_rows = {job.tokens() - 1};
-  RUNAHEAD_ASSIGN_OR_RETURN(const Tensor logits, model_->Forward(*compute_, scratch_, batch, *running.port));
+  ForwardScratch& scratch = running.interleaved ? interleaved_scratch_ : scratch_;
+  InterleavingPort port(*this, running);
+  RUNAHEAD_ASSIGN_OR_RETURN(const Tensor logits, model_->Forward(*compute_, scratch, batch, port));
   RUNAHEAD_RETURN_IF_ERROR(running.port->FinishPass());
   if (!job.tail()) return absl::OkStatus();
   RUNAHEAD_ASSIGN_OR_RETURN(const Sampled token, SampleFirst(job, logits));

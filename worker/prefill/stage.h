@@ -1,4 +1,5 @@
-// One worker's place in the prefill line: runs jobs one after the other, in the order of their Starts.
+// One worker's place in the prefill line: runs jobs one after the other, in the order of their Starts; but one that is
+// to be interleaved goes between two layers of a longer one.
 #pragma once
 
 #include <cstdint>
@@ -11,6 +12,7 @@
 #include "absl/status/status.h"
 #include "kernels/base/device.h"
 #include "kernels/base/mutex.h"
+#include "scheduler/placement/interleave.h"
 #include "worker/model/model.h"
 #include "worker/prefill/job.h"
 #include "worker/prefill/prefill_port.h"
@@ -35,6 +37,9 @@ struct PrefillStageOptions {
 };
 
 // Thread-safe. One thread runs the passes; a job whose pass is over waits for its acknowledgements beside the next job.
+// Before each layer of a pass, jobs that are to be interleaved, fit its InterleaveBudget and find memory overtake
+// whatever is queued: they wait for no other worker's KV, so that the order in which workers wait for each other stays
+// as it was.
 class PrefillStage {
  public:
   // All references outlive the stage. Allocates the layer buffers' memory.
@@ -55,15 +60,21 @@ class PrefillStage {
 
  private:
   struct Running;
+  class InterleavingPort;
+  using Queue = std::deque<std::shared_ptr<Running>>;
   PrefillStage(const PrefillStageOptions& options, Device& device, std::shared_ptr<const Model> model,
                HandoffSender& handoff, PrefillObserver& observer, std::shared_ptr<Buffer> memory);
   void Loop();
   void Run(const std::shared_ptr<Running>& running);
   absl::Status Compute(Running& running);
+  Queue::iterator FindInterleaved(const InterleaveBudget& budget) RUNAHEAD_REQUIRES(mu_);
+  bool HasInterleaved(const InterleaveBudget& budget) RUNAHEAD_EXCLUDES(mu_);
+  std::shared_ptr<Running> TakeInterleaved(const InterleaveBudget& budget) RUNAHEAD_EXCLUDES(mu_);
   absl::StatusOr<Sampled> SampleFirst(const PrefillJob& job, const Tensor& logits);
   void Settle(const std::shared_ptr<Running>& running, const absl::Status& computed);
   void Done(const std::shared_ptr<Running>& running, const absl::Status& status) RUNAHEAD_EXCLUDES(mu_);
-  int TakeMemory() RUNAHEAD_EXCLUDES(mu_);
+  int AwaitMemory() RUNAHEAD_EXCLUDES(mu_);
+  int TakeMemory() RUNAHEAD_REQUIRES(mu_);
   void ReportMemory() RUNAHEAD_REQUIRES(mu_);
   static void DropEdges(const PrefillJob& job, HandoffSender& handoff);
 
@@ -74,11 +85,12 @@ class PrefillStage {
   PrefillObserver& observer_;
   const std::shared_ptr<Buffer> memory_;  // two halves
   const std::unique_ptr<Stream> compute_;
-  ForwardScratch scratch_;  // of the stage's thread
+  ForwardScratch scratch_;              // of the stage's thread
+  ForwardScratch interleaved_scratch_;  // the same, for jobs between two layers of another
 
   mutable Mutex mu_;
   CondVar changed_;
-  std::deque<std::shared_ptr<Running>> queue_ RUNAHEAD_GUARDED_BY(mu_);
+  Queue queue_ RUNAHEAD_GUARDED_BY(mu_);
   absl::flat_hash_map<JobId, std::shared_ptr<Running>> jobs_ RUNAHEAD_GUARDED_BY(mu_);  // not yet done
   bool half_taken_[2] RUNAHEAD_GUARDED_BY(mu_) = {false, false};
   int reporting_ RUNAHEAD_GUARDED_BY(mu_) = 0;  // jobs that are done and being reported

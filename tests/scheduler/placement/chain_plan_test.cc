@@ -91,6 +91,51 @@ TEST(PlanChain, TimesWaitForThePlaceThatIsWorthIt) {
   EXPECT_EQ(PlanChain(Prompt(8000), Timed(), line).status().code(), absl::StatusCode::kOutOfRange);
 }
 
+TEST(PlanChain, AShortPromptGoesBetweenLayersRatherThanBehindALongOne) {
+  std::vector<WorkerView> line = Line("12");
+  line[0].interleave = line[1].interleave = InterleaveBudget(4000);
+  // 200 tokens would have a chain of two, if it had a place; 1,000 are the whole budget.
+  for (const int64_t tokens : {200, 1000}) {
+    const ChainPlan plan = PlanChain(Prompt(tokens), PartitionTable(), line).value();
+    EXPECT_TRUE(plan.interleaved);
+    EXPECT_THAT(plan.parts, ElementsAre(tokens));
+    EXPECT_EQ(plan.first, 0u);
+    EXPECT_EQ(plan.source, std::nullopt);
+  }
+  EXPECT_FALSE(PlanChain(Prompt(1001), PartitionTable(), line)->interleaved);
+  // With all places taken too; but not for one that asks for more workers, nor without memory for it.
+  line = Line("22");
+  line[1].interleave = InterleaveBudget(4000);
+  EXPECT_EQ(PlanChain(Prompt(200), PartitionTable(), line)->first, 1u);
+  EXPECT_TRUE(absl::IsResourceExhausted(PlanChain(Prompt(1001), PartitionTable(), line).status()));
+  for (const ChainSchedule schedule : {ChainSchedule::kKvr, ChainSchedule::kTsp}) {
+    const ChainRequest wide = {.tokens = 200, .schedule = schedule, .width = 2, .parts = {}};
+    EXPECT_TRUE(absl::IsResourceExhausted(PlanChain(wide, PartitionTable(), line).status()));
+  }
+  line[1].max_prefix_tokens = 199;
+  line[1].unfinished_jobs = 1;
+  EXPECT_FALSE(PlanChain(Prompt(200), PartitionTable(), line).ok());
+  // An idle worker is better than any.
+  line = Line("10");
+  line[0].interleave = InterleaveBudget(4000);
+  EXPECT_EQ(PlanChain(Prompt(200), PartitionTable(), line)->first, 1u);
+  EXPECT_FALSE(PlanChain(Prompt(200), PartitionTable(), line)->interleaved);
+}
+
+TEST(PlanChain, TimesSayWhetherBetweenLayersIsBetter) {
+  std::vector<WorkerView> line = Line("11");
+  for (WorkerView& worker : line) {
+    worker.interleave = InterleaveBudget(8000);
+    worker.backlog_s = 8;
+    worker.layer_s = 0.25;
+  }
+  EXPECT_TRUE(PlanChain(Prompt(1000), Timed(), line)->interleaved);
+  line[1].backlog_s = 0.5;  // about to end
+  const ChainPlan behind = PlanChain(Prompt(1000), Timed(), line).value();
+  EXPECT_FALSE(behind.interleaved);
+  EXPECT_EQ(behind.first, 1u);
+}
+
 TEST(PlanChain, AsksTheTableAndSaysSo) {
   const PartitionTable table = PartitionTable::Create({{2, 1000, {0.7, 0.3}}, {3, 1000, {0.5, 0.3, 0.2}}}).value();
   const ChainPlan searched = PlanChain(Prompt(1000), table, Line("000")).value();

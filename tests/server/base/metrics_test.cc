@@ -185,6 +185,7 @@ TEST(PrefillMetrics, EveryMethodMovesItsSeries) {
   metrics.ObserveRingStall(absl::Seconds(3));
   metrics.ObserveHandoff(absl::Seconds(4));
   metrics.CountTokens(5);
+  metrics.CountInterleaved();
   metrics.CountHandoffBytes(HandoffKind::kKv, 6);
   metrics.CountHandoffRetry();
   metrics.SetBufferBytes(8);
@@ -196,6 +197,7 @@ TEST(PrefillMetrics, EveryMethodMovesItsSeries) {
   EXPECT_EQ(Value(registry, "runahead_prefill_ring_stall_seconds_sum"), 3);
   EXPECT_EQ(Value(registry, "runahead_handoff_seconds_sum"), 4);
   EXPECT_EQ(Value(registry, "runahead_prefill_tokens_total"), 5);
+  EXPECT_EQ(Value(registry, "runahead_prefill_interleaved_total"), 1);
   EXPECT_EQ(Value(registry, "runahead_handoff_bytes_total{kind=\"kv\"}"), 6);
   EXPECT_EQ(Value(registry, "runahead_handoff_bytes_total{kind=\"x\"}"), 0);
   EXPECT_EQ(Value(registry, "runahead_handoff_retries_total{cause=\"corrupt\"}"), 1);

@@ -25,6 +25,7 @@ class FleetTest : public ::testing::Test {
     auto worker = std::make_shared<LiveWorker>();
     worker->index = index;
     worker->capabilities.set_max_part_tokens(1000);
+    worker->capabilities.set_layers(10);
     worker->capabilities.set_kv_capacity_tokens(capacity);
     return worker;
   }
@@ -61,10 +62,10 @@ TEST_F(FleetTest, TwoJobsAWorkerThenTheOldestWaitsFirst) {
   auto earlier = std::async(std::launch::async, [&] {
     EXPECT_TRUE(Acquire(third).ok());
     order.push_back(3);
-    fleet_->ReleaseSlot(*worker);
+    fleet_->ReleaseSlot(*worker, 2);
   });
   clock_.AwaitWaiters(2);
-  fleet_->ReleaseSlot(*worker);
+  fleet_->ReleaseSlot(*worker, 1);
   earlier.get();
   later.get();
   EXPECT_THAT(order, ElementsAre(3, 4));
@@ -88,6 +89,101 @@ TEST_F(FleetTest, KnownTimesChooseTheWidthByWhatEachWorkerStillHasToDo) {
   EXPECT_EQ(width(900), 2u);  // the short one is past its time
   clock_.Advance(absl::Seconds(3));
   EXPECT_EQ(width(10), 1u);
+}
+
+TEST_F(FleetTest, ShortPromptsGoBetweenTheLayersOfWhatIsComputedThoughOthersWait) {
+  Make(10);
+  const auto worker = Worker(0);
+  fleet_->SetReady(worker);
+  const Fleet::Ticket tickets[] = {Fleet::Ticket(*fleet_), Fleet::Ticket(*fleet_), Fleet::Ticket(*fleet_),
+                                   Fleet::Ticket(*fleet_), Fleet::Ticket(*fleet_), Fleet::Ticket(*fleet_)};
+  const auto acquire = [&](int i, int64_t tokens) {
+    return fleet_->Acquire(tickets[i], {.tokens = tokens, .parts = {}}, PartitionTable(), cancel_,
+                           absl::InfiniteFuture(), std::nullopt);
+  };
+  const uint64_t computed = acquire(0, 1000)->number;
+  ASSERT_TRUE(acquire(1, 1000).ok());
+  auto waits = std::async(std::launch::async, [&] { return acquire(2, 1000); });
+  clock_.AwaitWaiters(1);
+  const absl::StatusOr<Placement> first = acquire(3, 100);
+  ASSERT_TRUE(first.ok()) << first.status();
+  EXPECT_TRUE(first->plan.interleaved);
+  // One at a time; the older one comes first.
+  auto second = std::async(std::launch::async, [&] { return acquire(4, 100); });
+  clock_.AwaitWaiters(2);
+  auto third = std::async(std::launch::async, [&] { return acquire(5, 60); });
+  clock_.AwaitWaiters(3);
+  fleet_->ReleaseSlot(*worker, first->number);
+  const absl::StatusOr<Placement> placed = second.get();
+  ASSERT_TRUE(placed.ok());
+  EXPECT_TRUE(placed->plan.interleaved);
+  // Of a quarter of 1,000 tokens 50 are left: too few. When the next one is computed, there is a quarter of that.
+  fleet_->ReleaseSlot(*worker, placed->number);
+  clock_.AwaitWaiters(2);
+  fleet_->ReleaseSlot(*worker, computed);
+  EXPECT_FALSE(waits.get()->plan.interleaved);
+  EXPECT_TRUE(third.get()->plan.interleaved);
+}
+
+TEST_F(FleetTest, WhatNoWorkerWasToldOfTakesNothingOfTheBudget) {
+  Make(0);
+  const auto worker = Worker(0);
+  fleet_->SetReady(worker);
+  const auto place = [&](int64_t tokens) {
+    const Fleet::Ticket ticket(*fleet_);
+    return fleet_->Acquire(ticket, {.tokens = tokens, .parts = {}}, PartitionTable(), cancel_, absl::InfiniteFuture(),
+                           std::nullopt);
+  };
+  ASSERT_TRUE(place(1000).ok());
+  for (int i = 0; i < 3; ++i) {
+    const absl::StatusOr<Placement> returned = place(200);
+    ASSERT_TRUE(returned.ok() && returned->plan.interleaved) << i;
+    fleet_->ReturnSlot(*worker, returned->number);
+  }
+  const absl::StatusOr<Placement> used = place(200);
+  ASSERT_TRUE(used.ok() && used->plan.interleaved);
+  fleet_->ReleaseSlot(*worker, used->number);
+  EXPECT_FALSE(place(200)->plan.interleaved);  // behind
+}
+
+TEST_F(FleetTest, NobodyOvertakesAHeadThatWaitsForDecodeMemory) {
+  Make(10);
+  const auto worker = Worker(0);
+  fleet_->SetReady(worker);
+  const Fleet::Ticket computed(*fleet_), head(*fleet_), short_one(*fleet_);
+  const auto acquire = [&](const Fleet::Ticket& ticket, int64_t tokens, std::optional<Fleet::AfterFull> full) {
+    return fleet_->Acquire(ticket, {.tokens = tokens, .parts = {}}, PartitionTable(), cancel_, absl::InfiniteFuture(),
+                           full);
+  };
+  ASSERT_TRUE(acquire(computed, 1000, std::nullopt).ok());
+  const Fleet::AfterFull full{fleet_->memory_epoch(), absl::InfiniteFuture()};
+  auto waits = std::async(std::launch::async, [&] { return acquire(head, 1000, full).ok(); });
+  clock_.AwaitWaiters(1);
+  auto behind = std::async(std::launch::async, [&] { return acquire(short_one, 100, std::nullopt).ok(); });
+  clock_.AwaitWaiters(2);
+  EXPECT_EQ(behind.wait_for(std::chrono::seconds(0)), std::future_status::timeout);
+  const auto decode = Worker(2);
+  fleet_->SetReady(decode);
+  fleet_->LeaseReturned(*decode, 0);
+  EXPECT_TRUE(waits.get());
+  EXPECT_TRUE(behind.get());
+}
+
+TEST_F(FleetTest, AnInterleavedPromptKeepsTheOthersWaiting) {
+  Make(10);
+  const PartitionTable table = *PartitionTable::Create({{1, 100, {1}, 1.0}, {1, 1000, {1}, 10.0}});
+  fleet_->SetReady(Worker(1));
+  const auto place = [&](int64_t tokens) {
+    const Fleet::Ticket ticket(*fleet_);
+    return *fleet_->Acquire(ticket, {.tokens = tokens, .parts = {}}, table, cancel_, absl::InfiniteFuture(),
+                            std::nullopt);
+  };
+  place(1000);  // 10 s
+  const Placement short_one = place(100);
+  EXPECT_TRUE(short_one.plan.interleaved);
+  fleet_->SetReady(Worker(0));
+  EXPECT_EQ(place(1000).chain[0]->index, 0);  // until 10 s
+  EXPECT_EQ(place(1000).chain[0]->index, 0);  // behind that; the head of the line is free after 11 s
 }
 
 TEST_F(FleetTest, RefusesWhenTheQueueIsFullAndGivesUpAtTheDeadline) {
@@ -149,7 +245,7 @@ TEST_F(FleetTest, SlotsOfALostIncarnationDoNotCountForTheNext) {
   EXPECT_THAT(status.message(), HasSubstr("b:1: gone"));
   fleet_->SetReady(Worker(0));
   EXPECT_TRUE(Acquire(c).ok());
-  fleet_->ReleaseSlot(*old);  // late: of the old one
+  fleet_->ReleaseSlot(*old, 1);  // late: of the old one
   EXPECT_TRUE(Acquire(d).ok());
   EXPECT_EQ(Acquire(a).status().code(), absl::StatusCode::kResourceExhausted);
 }

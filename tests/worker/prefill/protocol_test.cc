@@ -15,17 +15,21 @@ struct Planned {
   int first;
   std::vector<int64_t> bounds;
   PrefillSchedule schedule;
+  bool interleave = false;
+
+  int64_t tokens() const { return bounds.back(); }
 };
 
 class ProtocolTest : public testing::TestWithParam<int> {};
 
 TEST_P(ProtocolTest, EveryJobEndsAndNothingIsLeft) {
   constexpr int kWidth = 4;
-  constexpr int64_t kTokens = 12;
+  // Of the long prompts some parts are long enough for the short ones to run between their layers.
+  constexpr int64_t kTokens = 400, kShort = 7;
   std::mt19937 random(GetParam());
   const auto draw = [&](int n) { return static_cast<int>(random() % n); };
   SyntheticModel options;
-  options.layers = 3;
+  options.layers = 6;  // more than a job's ring holds: it comes to a stop until frames are delivered
   options.hidden = 32;
   options.heads = 2;
   options.kv_heads = 1;
@@ -44,11 +48,13 @@ TEST_P(ProtocolTest, EveryJobEndsAndNothingIsLeft) {
                           : draw(2) == 0 ? PrefillSchedule::kTsp
                                          : PrefillSchedule::kTspCausal;
     Planned planned{job, draw(kWidth - parts + 1), {0}, schedule};
+    const int64_t tokens = parts == 1 && draw(3) > 0 ? kShort : kTokens;
     for (int part = 1; part < parts; ++part) {
       const int64_t room = kTokens - (parts - part) - planned.bounds.back();
       planned.bounds.push_back(planned.bounds.back() + 1 + draw(static_cast<int>(room)));
     }
-    planned.bounds.push_back(kTokens);
+    planned.bounds.push_back(tokens);
+    planned.interleave = tokens == kShort && draw(4) > 0;
     jobs.push_back(planned);
   }
 
@@ -80,8 +86,10 @@ TEST_P(ProtocolTest, EveryJobEndsAndNothingIsLeft) {
         const Planned& job = jobs[started[at]++];
         const int part = at - job.first;
         if (part >= 0 && part + 1 < static_cast<int>(job.bounds.size())) {
-          chain.member(at).stage->Start(
-              chain.JobOf(job.job, job.first, part, job.bounds, ids, {}, true, absl::InfiniteFuture(), job.schedule));
+          PrefillJob start =
+              chain.JobOf(job.job, job.first, part, job.bounds, ids, {}, true, absl::InfiniteFuture(), job.schedule);
+          start.interleave = job.interleave;
+          chain.member(at).stage->Start(std::move(start));
         }
       }
     } else if (what == 4) {
@@ -109,7 +117,8 @@ TEST_P(ProtocolTest, EveryJobEndsAndNothingIsLeft) {
     }
   }
 
-  static const WholeRun& alone = *new WholeRun(RunAlone(loaded, ids));
+  static const WholeRun& long_alone = *new WholeRun(RunAlone(loaded, ids));
+  static const WholeRun& short_alone = *new WholeRun(RunAlone(loaded, {ids.begin(), ids.begin() + kShort}));
   for (size_t index = 0; index < jobs.size(); ++index) {
     const Planned& job = jobs[index];
     const int parts = static_cast<int>(job.bounds.size()) - 1;
@@ -119,10 +128,11 @@ TEST_P(ProtocolTest, EveryJobEndsAndNothingIsLeft) {
       EXPECT_TRUE(done.ok() || cancelled[index] || hit) << "job " << job.job << " part " << part << ": " << done;
     }
     if (cancelled[index] || hit) continue;
+    const WholeRun& alone = job.tokens() == kShort ? short_alone : long_alone;
     WholeRun actual = alone;  // its logprobs: this job asked for none
     EXPECT_EQ(chain.member(job.first + parts - 1).news.AwaitFirstToken(job.job).id, alone.token.id);
     for (size_t layer = 0; layer < alone.kv.size(); ++layer) {
-      actual.kv[layer] = chain.handoff().Layer(TestChain::Lease(job.job), static_cast<int64_t>(layer), kTokens,
+      actual.kv[layer] = chain.handoff().Layer(TestChain::Lease(job.job), static_cast<int64_t>(layer), job.tokens(),
                                                loaded.model->attention_shape().kv_row_bytes());
     }
     ExpectSameRun(actual, alone);

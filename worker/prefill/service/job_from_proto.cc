@@ -20,6 +20,7 @@ PrefillJob JobFromProto(const v1::StartJob& start, HandoffRoute route, absl::Tim
   job.schedule = ScheduleFromProto(start.schedule());
   job.bounds.assign(start.bounds().begin(), start.bounds().end());
   job.part = start.part();
+  job.interleave = start.interleave();
   job.ids.assign(start.ids().begin(), start.ids().end());
   if (start.has_lease()) {
     job.lease = LeaseFromProto(start.lease());

@@ -119,6 +119,7 @@ void PrefillControl::OnDone(const PrefillJob& job, const absl::Status& status, c
     metrics_.ObserveWait(job.part, absl::Seconds(times.wait_s));
     metrics_.ObserveRingStall(absl::Seconds(times.ring_stall_s));
     metrics_.CountTokens(job.tokens());
+    if (times.interleaved) metrics_.CountInterleaved();
   } else if (!absl::IsCancelled(status)) {
     LogWarning("prefill", "request ", Printable(job.request_id), " (job ", job.id, "): ", status.ToString());
   }
