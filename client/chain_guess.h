@@ -19,9 +19,10 @@ inline constexpr size_t kLeastSingles = 3;
 // where they are of fewer than kLeastSingles lengths.
 std::optional<CostModel> CostOfSingles(absl::Span<const PartitionFileEntry> entries);
 
-// The best partition in simulation, and the time to first token of one. `model` is CostOfSingles'; 1 <= width <=
-// tokens.
+// The best partition in simulation. `model` is CostOfSingles'; 1 <= width <= tokens.
 std::vector<int64_t> GuessParts(const CostModel& model, int64_t tokens, int width);
+
+// Time to first token of `parts`, in simulation. `model` is valid for so many workers, the parts for SimulateChain.
 double PredictSeconds(const CostModel& model, absl::Span<const int64_t> parts);
 
 }  // namespace runahead

@@ -8,9 +8,10 @@
 #include <utility>
 
 #include "absl/strings/str_format.h"
+#include "client/chain_guess.h"
 #include "client/cost_file.h"
 #include "client/cost_keys.h"
-#include "client/measured_search.h"
+#include "client/median.h"
 #include "kernels/base/status_macros.h"
 #include "scheduler/partition/chain_simulator.h"
 
@@ -35,12 +36,6 @@ constexpr double kLeastFactor = 0.01;
 constexpr double kMostFactor = 100;
 constexpr double kLeastLatency = 1e-7;
 constexpr double kMostLatency = 10;
-
-double Ttft(const CostModel& model, absl::Span<const int64_t> parts) {
-  const auto run = SimulateChain(model, SimulatedSchedule::kKvr, parts);
-  RUNAHEAD_CHECK(run.ok());
-  return run->ttft_s;
-}
 
 // The x of [least, most] at which `rises` reaches `target`, or the end that comes nearest. To six digits.
 double Solve(double least, double most, double target, const std::function<double(double)>& rises) {
@@ -124,7 +119,7 @@ class Analysis {
     double& factor = model().worker_factors[tail.probe.number];
     factor = Solve(kLeastFactor, kMostFactor, Target(tail), [&](double tried) {
       factor = tried;
-      return Ttft(model(), tail.probe.parts);
+      return PredictSeconds(model(), tail.probe.parts);
     });
     if (std::abs(factor - 1) <= NoiseOf(tail)) factor = 1;
     factor = Rounded(factor);
@@ -145,7 +140,7 @@ class Analysis {
     LinkFinding& finding = found_.links[number];
     link = {};
     const auto seen = [this](const TimedProbe& timed) {
-      const double delay = Target(timed) / Ttft(model(), timed.probe.parts) - 1;
+      const double delay = Target(timed) / PredictSeconds(model(), timed.probe.parts) - 1;
       return delay > std::max(kLeastDelay, NoiseOf(timed));
     };
     finding.bandwidth_seen = seen(large);
@@ -170,9 +165,9 @@ class Analysis {
 
   // Whether `field` of a link adds to the probe's time what can be seen.
   bool Matters(const Probe& probe, double& field, double none) {
-    const double with = Ttft(model(), probe.parts);
+    const double with = PredictSeconds(model(), probe.parts);
     const double found = std::exchange(field, none);
-    const double without = Ttft(model(), probe.parts);
+    const double without = PredictSeconds(model(), probe.parts);
     field = found;
     return with > without * (1 + kLeastDelay / 2);
   }
@@ -181,7 +176,7 @@ class Analysis {
     const double seconds_per_byte =
         Solve(1 / BytesPerSecond(kMaxLinkGbps), 1 / BytesPerSecond(kMinLinkGbps), target, [&](double tried) {
           link.bytes_per_s = 1 / tried;
-          return Ttft(model(), probe.parts);
+          return PredictSeconds(model(), probe.parts);
         });
     return 1 / seconds_per_byte;
   }
@@ -189,7 +184,7 @@ class Analysis {
   double Latency(LinkCost& link, const Probe& probe, double target) {
     return Solve(kLeastLatency, kMostLatency, target, [&](double tried) {
       link.latency_s = tried;
-      return Ttft(model(), probe.parts);
+      return PredictSeconds(model(), probe.parts);
     });
   }
 
@@ -197,7 +192,7 @@ class Analysis {
   void AddBounds(const TimedProbe& small, const TimedProbe& large, LinkCost& link, LinkFinding* finding) {
     const auto most = [&](const TimedProbe& timed) {
       const double tolerance = 1 + std::max(kLeastDelay, NoiseOf(timed));
-      return std::max(Target(timed), Ttft(model(), timed.probe.parts)) * tolerance;
+      return std::max(Target(timed), PredictSeconds(model(), timed.probe.parts)) * tolerance;
     };
     const LinkCost found = link;
     if (!finding->bandwidth_seen) finding->least_bytes_per_s = Rounded(Bandwidth(link, large.probe, most(large)));
@@ -222,7 +217,7 @@ class Analysis {
   double ChainBias() {
     const std::vector<TimedProbe>& chains = by_kind_[Probe::Kind::kChain];
     double sum = 0;
-    for (const TimedProbe& chain : chains) sum += std::log(Ttft(model(), chain.probe.parts) / chain.seconds);
+    for (const TimedProbe& chain : chains) sum += std::log(PredictSeconds(model(), chain.probe.parts) / chain.seconds);
     return std::exp(sum / static_cast<double>(chains.size()));
   }
 
@@ -256,7 +251,7 @@ class Analysis {
   double ChainError() {
     double sum = 0;
     for (const TimedProbe& chain : by_kind_[Probe::Kind::kChain]) {
-      const double error = std::log(Ttft(model(), chain.probe.parts) / chain.seconds);
+      const double error = std::log(PredictSeconds(model(), chain.probe.parts) / chain.seconds);
       sum += error * error;
     }
     return sum;
@@ -281,7 +276,7 @@ class Analysis {
     std::vector<double> errors;
     CostFit& fit = found_.fit;
     for (const TimedProbe& chain : by_kind_[Probe::Kind::kChain]) {
-      const double predicted_s = Ttft(fit.model, chain.probe.parts);
+      const double predicted_s = PredictSeconds(fit.model, chain.probe.parts);
       const double error = predicted_s / chain.seconds - 1;
       found_.runs.push_back({SimulatedSchedule::kKvr, chain.probe.parts, chain.seconds});
       fit.residuals.push_back({predicted_s, error});

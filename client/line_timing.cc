@@ -1,10 +1,10 @@
 #include "client/line_timing.h"
 
 #include <algorithm>
-#include <cmath>
 #include <iterator>
 #include <map>
 
+#include "client/median.h"
 #include "kernels/base/status_macros.h"
 
 namespace runahead {
@@ -13,10 +13,8 @@ namespace {
 constexpr int kLeastRounds = 3;
 constexpr size_t kLeastLengths = 5;
 
-TimedProbe TimedOf(const Probe& probe, std::vector<double> times) {
-  const double median = MedianOf(times);
-  for (double& seconds : times) seconds = std::abs(seconds - median);
-  return {probe, median, 2 * MedianOf(std::move(times))};
+TimedProbe TimedOf(const Probe& probe, const std::vector<double>& times) {
+  return {probe, MedianOf(times), 2 * MedianDeviationOf(times)};
 }
 
 class Timing {
@@ -42,7 +40,7 @@ class Timing {
       }
     }
     LineTimes found{{}, round, runs_, took()};
-    for (size_t i = 0; i < probes_.size(); ++i) found.probes.push_back(TimedOf(probes_[i], std::move(times[i])));
+    for (size_t i = 0; i < probes_.size(); ++i) found.probes.push_back(TimedOf(probes_[i], times[i]));
     return found;
   }
 

@@ -1,13 +1,13 @@
 #include "client/measured_search.h"
 
 #include <algorithm>
-#include <cmath>
 #include <cstddef>
 #include <functional>
 #include <numeric>
 #include <utility>
 
 #include "client/chain_guess.h"
+#include "client/median.h"
 #include "kernels/base/status_macros.h"
 #include "scheduler/partition/partition_moves.h"
 #include "scheduler/partition/partition_table.h"
@@ -29,11 +29,6 @@ constexpr int64_t kMaxPartitions = 5000;
 
 // A gain of more standard errors is hardly chance.
 constexpr double kRealGain = 2;
-
-// Of equal, normally distributed values: the standard deviation over the median deviation, and the standard error of a
-// median over that of a mean.
-constexpr double kDeviations = 1.4826;
-constexpr double kMedianOverMean = 1.2533;
 
 // The faster half of `running` so far, at least kFinalists, in their order.
 void DropSlower(const std::vector<std::vector<double>>& ratios, std::vector<size_t>& running) {
@@ -85,20 +80,6 @@ absl::StatusOr<std::vector<std::vector<int64_t>>> SeedsOf(int64_t tokens, int wi
 }
 
 }  // namespace
-
-double MedianOf(std::vector<double> values) {
-  std::sort(values.begin(), values.end());
-  const size_t half = values.size() / 2;
-  return values.size() % 2 == 1 ? values[half] : (values[half - 1] + values[half]) / 2;
-}
-
-double MedianErrorOf(const std::vector<double>& values) {
-  const double median = MedianOf(values);
-  std::vector<double> deviations;
-  for (const double value : values) deviations.push_back(std::abs(value - median));
-  const double deviation = kDeviations * MedianOf(std::move(deviations));
-  return kMedianOverMean * deviation / std::sqrt(static_cast<double>(values.size()));
-}
 
 MeasuredObjective::MeasuredObjective(const ChainTimer& timer, const Clock& clock, const MeasureOptions& options)
     : timer_(timer), clock_(clock), options_(options), began_(clock.Now()) {}

@@ -25,11 +25,6 @@ struct MeasureOptions {
   absl::Duration budget = absl::Seconds(60);  // for one entry. The run that is on when it ends is waited for.
 };
 
-// At least one.
-double MedianOf(std::vector<double> values);
-// What the median of `values` is off by: its standard error, from the median deviation, so that outliers do not count.
-double MedianErrorOf(const std::vector<double>& values);
-
 // The objective of a search over one length and width. The partitions of a level run in turn, and all once more, until
 // each has run `repeats` times. The first partition of all, the reference, takes its turn in every level, and what
 // counts of another is the median of its ratios to the reference's run of the same round, times the reference's median:

@@ -30,15 +30,10 @@ std::vector<SearchItem> ItemsOf(std::vector<int32_t> tokens, std::vector<int32_t
   SortUnique(tokens);
   SortUnique(widths);
   std::vector<SearchItem> items;
-  const bool single = !widths.empty() && widths[0] == 1;
   for (const int32_t length : tokens) {
-    if (single) items.push_back({length, 1});
+    for (const int32_t width : widths) items.push_back({length, width});
   }
-  for (const int32_t length : tokens) {
-    for (const int32_t width : widths) {
-      if (width > 1) items.push_back({length, width});
-    }
-  }
+  std::stable_partition(items.begin(), items.end(), [](const SearchItem& item) { return item.width == 1; });
   return items;
 }
 

@@ -144,23 +144,6 @@ absl::StatusOr<std::optional<ChainPlan>> WidestFree(const ChainRequest& request,
   return std::nullopt;
 }
 
-// As the header says, but for prompts that would wait.
-absl::StatusOr<ChainPlan> PlanSegment(const ChainRequest& request, const PartitionTable& table,
-                                      absl::Span<const WorkerView> line, const QueueLoad& queue) {
-  if (AskedWidth(request) == 0 && request.schedule == ChainSchedule::kKvr && !table.times().empty()) {
-    if (std::optional<absl::StatusOr<ChainPlan>> plan = PlanByTimes(request, table, line, queue)) return *plan;
-  }
-  Obstacle mildest = Obstacle::kNotReady;
-  // Rather alone between the layers of a longer prompt than behind it.
-  if (std::optional<ChainPlan> interleaved = PlanInterleaved(request, line)) {
-    RUNAHEAD_ASSIGN_OR_RETURN(std::optional<ChainPlan> idle, WidestFree(request, table, line, true, &mildest));
-    return idle ? *std::move(idle) : *std::move(interleaved);
-  }
-  RUNAHEAD_ASSIGN_OR_RETURN(std::optional<ChainPlan> plan, WidestFree(request, table, line, false, &mildest));
-  if (plan) return *std::move(plan);
-  return NothingFound(request, mildest, line);
-}
-
 }  // namespace
 
 std::string_view ChainScheduleName(ChainSchedule schedule) {
@@ -232,10 +215,20 @@ std::optional<ChainPlan> PlanInterleaved(const ChainRequest& request, absl::Span
 absl::StatusOr<ChainPlan> PlanChain(const ChainRequest& request, const PartitionTable& table,
                                     absl::Span<const WorkerView> line, const QueueLoad& queue) {
   RUNAHEAD_RETURN_IF_ERROR(CheckChainRequest(request, line.size()));
-  absl::StatusOr<ChainPlan> plan = PlanSegment(request, table, line, queue);
-  if (!absl::IsResourceExhausted(plan.status())) return plan;
-  if (std::optional<ChainPlan> interleaved = PlanInterleaved(request, line)) return *std::move(interleaved);
-  return plan;
+  const std::optional<ChainPlan> interleaved = PlanInterleaved(request, line);
+  if (AskedWidth(request) == 0 && request.schedule == ChainSchedule::kKvr && !table.times().empty()) {
+    if (std::optional<absl::StatusOr<ChainPlan>> plan = PlanByTimes(request, table, line, queue)) {
+      return absl::IsResourceExhausted(plan->status()) && interleaved ? *interleaved : *plan;
+    }
+  }
+  // Rather alone between the layers of a longer prompt than behind it.
+  const bool only_idle = interleaved.has_value();
+  Obstacle mildest = Obstacle::kNotReady;
+  RUNAHEAD_ASSIGN_OR_RETURN(const std::optional<ChainPlan> widest,
+                            WidestFree(request, table, line, only_idle, &mildest));
+  if (widest) return *widest;
+  if (interleaved) return *interleaved;
+  return NothingFound(request, mildest, line);
 }
 
 }  // namespace runahead
