@@ -1,0 +1,90 @@
+// The launches of our own kernels. Pointers are to memory that the GPU reaches (device, or pinned host), shapes stand
+// beside them; nothing is allocated and nothing waits. They return the code of the launch. Element types are f32, bf16
+// and f16 where a comment does not say less; arithmetic is in f32. Nothing is launched for zero rows.
+#pragma once
+
+#include <cuda_runtime_api.h>
+
+#include <cstddef>
+#include <cstdint>
+
+#include "kernels/base/dtype.h"
+#include "kernels/base/weights.h"
+
+namespace runahead {
+
+// [rows, cols] elements of `dtype`, rows `stride` elements apart.
+struct CudaMatrix {
+  void* data = nullptr;
+  DType dtype = DType::kF32;
+  int64_t rows = 0;
+  int64_t cols = 0;
+  int64_t stride = 0;
+};
+
+// out[t] = table[ids[t]].
+cudaError_t LaunchEmbed(const CudaMatrix& table, const int32_t* ids, const CudaMatrix& out, cudaStream_t stream);
+
+// out[t,d] = x[t,d] * weight[d] / sqrt(mean_d(x[t,d]^2) + eps).  x: f32; weight: [cols].
+cudaError_t LaunchRmsNorm(const CudaMatrix& x, const float* weight, float eps, const CudaMatrix& out,
+                          cudaStream_t stream);
+
+// Splits qkv [t, (heads + 2*kv_heads)*head_dim] (f32), rotates Q and K by halves at positions[t] with `rotation`
+// [positions, head_dim] = (cos | sin), writes Q to q and (K|V) of row t, in kv_dtype, to kv_rows[t].
+struct RopeStoreArgs {
+  CudaMatrix qkv;
+  const float* rotation = nullptr;
+  const int32_t* positions = nullptr;
+  int heads = 0;
+  int kv_heads = 0;
+  int head_dim = 0;  // even
+  CudaMatrix q;
+  std::byte* const* kv_rows = nullptr;
+  DType kv_dtype = DType::kF32;
+};
+cudaError_t LaunchRopeStore(const RopeStoreArgs& args, cudaStream_t stream);
+
+// out[t,f] = silu(gate_up[t,f]) * gate_up[t,F+f], F = out.cols.
+cudaError_t LaunchSwiGlu(const CudaMatrix& gate_up, const CudaMatrix& out, cudaStream_t stream);
+
+// The k (1..128, at most cols) largest of each row of logits (f32), falling, ties to the smaller id, and
+// log(sum_v exp(logits[t,v])). ids: int32 in a matrix of four-byte elements [t, k]; values: f32 [t, k]; log_sum: f32
+// [t, 1]. Rows with NaN: log_sum is NaN, ids stay inside the row.
+cudaError_t LaunchTopK(const CudaMatrix& logits, int k, const CudaMatrix& ids, const CudaMatrix& values,
+                       const CudaMatrix& log_sum, cudaStream_t stream);
+
+// out [rows, cols] from rows stored as `type` (weights.h), dense from `stored`. cols: a multiple of 32 for the Q types.
+cudaError_t LaunchDequantize(WeightType type, const std::byte* stored, const CudaMatrix& out, cudaStream_t stream);
+
+// One sequence of a ragged batch: as AttentionSequence of device.h, its spans are spans[first_span .. + span_count).
+struct AttentionItem {
+  int64_t query_row = 0;
+  int64_t queries = 0;
+  int64_t length = 0;
+  int32_t first_span = 0;
+  int32_t span_count = 0;
+};
+// KV rows of positions [first, first + tokens) of a sequence: [tokens][K|V][kv_heads*head_dim].
+struct AttentionSpan {
+  const std::byte* rows = nullptr;
+  int64_t first = 0;
+  int64_t tokens = 0;
+};
+// The plain attention kernel: any head_dim up to 256, any dtypes, any spans; what faster ones are compared with and
+// what runs where they do not. The order in which a query's sums are taken depends on its position only.
+struct PlainAttentionArgs {
+  CudaMatrix q;    // [t, heads*head_dim]
+  CudaMatrix out;  // [t, heads*head_dim]
+  int heads = 0;
+  int kv_heads = 0;
+  int head_dim = 0;
+  DType kv_dtype = DType::kF32;
+  float scale = 1.0f;
+  const AttentionItem* items = nullptr;  // [item_count]
+  const AttentionSpan* spans = nullptr;
+  int item_count = 0;
+  int64_t most_queries = 0;  // of any item
+};
+cudaError_t LaunchPlainAttention(const PlainAttentionArgs& args, cudaStream_t stream);
+
+}  // namespace runahead
