@@ -7,13 +7,13 @@
 
 namespace runahead {
 
-absl::Status CudaStatus(cudaError_t code, std::string_view what) {
+absl::Status CudaStatus(cudaError_t code, absl::string_view what) {
   if (code == cudaSuccess) return absl::OkStatus();
   const std::string text = absl::StrCat(what, ": ", cudaGetErrorName(code), " (", cudaGetErrorString(code), ")");
   return code == cudaErrorMemoryAllocation ? absl::ResourceExhaustedError(text) : absl::InternalError(text);
 }
 
-void CudaMust(cudaError_t code, std::string_view what) {
+void CudaMust(cudaError_t code, absl::string_view what) {
   if (code == cudaSuccess) return;
   std::fprintf(stderr, "the GPU failed: %s\n", CudaStatus(code, what).ToString().c_str());
   std::abort();
