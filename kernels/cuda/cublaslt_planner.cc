@@ -160,7 +160,9 @@ class LtPlanner final : public GemmPlanner {
   absl::StatusOr<std::shared_ptr<const GemmPlan>> Plan(const GemmShape& shape) override {
     auto plan = std::make_shared<LtPlan>(handle_, shape);
     const cublasLtMatmulAlgo_t* fixed = nullptr;
-    if (shape.batch_invariant) RUNAHEAD_ASSIGN_OR_RETURN(fixed, Invariant(shape));
+    if (shape.batch_invariant) {
+      RUNAHEAD_ASSIGN_OR_RETURN(fixed, Invariant(shape));
+    }
     RUNAHEAD_RETURN_IF_ERROR(plan->Choose(fixed));
     return plan;
   }

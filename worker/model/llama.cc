@@ -12,10 +12,6 @@
 namespace runahead {
 namespace {
 
-// Rows go through projections in chunks of this many, so that intermediates stay in the second-level cache
-// (512 x 2 x 1536 x 2 bytes is 3 MB on the quick-start model) and scratch memory does not grow with the prompt.
-constexpr int64_t kChunkRows = 512;
-
 // Rows [begin, begin + count) of what the spans concatenate.
 std::vector<KvSpan> SliceSpans(const std::vector<KvSpan>& spans, size_t row_bytes, int64_t begin, int64_t count) {
   std::vector<KvSpan> slice;
@@ -46,7 +42,8 @@ AttentionSequence OneQuery(const std::vector<AttentionSequence>& sequences, int6
 
 }  // namespace
 
-// The activations of one pass; [rows, ...] of the whole batch, or [kChunkRows, ...].
+// The activations of one pass; [rows, ...] of the whole batch, or of a chunk of it, which is as long as Linear likes
+// best.
 struct LlamaModel::Pass {
   Stream& stream;
   const ForwardBatch& batch;
@@ -93,14 +90,14 @@ absl::StatusOr<Tensor> LlamaModel::Forward(Stream& stream, ForwardScratch& scrat
                                            KvPort& port) const {
   RUNAHEAD_RETURN_IF_ERROR(Check(batch));
   const int64_t rows = static_cast<int64_t>(batch.ids.size());
-  const int64_t chunk = std::min(rows, kChunkRows);
+  const int64_t chunk = std::min(rows, device_->gemm_rows());
   const int64_t wanted = static_cast<int64_t>(batch.logit_rows.size());
   const int64_t query_dim = config_.heads * config_.head_dim;
   const DType act = batch.batch_invariant ? device_->invariant_dtype() : device_->compute_dtype();
 
-  Pass pass{
-      stream, batch, {.batch_invariant = batch.batch_invariant}, {true, batch.batch_invariant}, {}, {}, {}, {}, {},
-      {},     {}};
+  const LinearOptions linear{.batch_invariant = batch.batch_invariant};
+  const LinearOptions accumulate{.accumulate = true, .batch_invariant = batch.batch_invariant};
+  Pass pass{stream, batch, linear, accumulate, {}, {}, {}, {}, {}, {}, {}};
   RUNAHEAD_ASSIGN_OR_RETURN(pass.x, scratch.Get(0, DType::kF32, rows, config_.hidden));
   RUNAHEAD_ASSIGN_OR_RETURN(pass.q, scratch.Get(1, act, rows, query_dim));
   RUNAHEAD_ASSIGN_OR_RETURN(pass.attended, scratch.Get(2, act, rows, query_dim));
