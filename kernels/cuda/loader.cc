@@ -17,8 +17,8 @@ constexpr char kDriver[] = "libcuda.so.1";
 std::string FindPlugin() {
   std::error_code error;
   const std::filesystem::path binary = std::filesystem::read_symlink("/proc/self/exe", error);
-  for (const auto& folder : {binary.parent_path(), binary.parent_path().parent_path() / "lib"}) {
-    const std::filesystem::path file = folder / kFileName;
+  for (const char* const folder : {".", "../lib", "../bin"}) {
+    const std::filesystem::path file = (binary.parent_path() / folder / kFileName).lexically_normal();
     if (std::filesystem::exists(file, error)) return file;
   }
   return "";
@@ -50,7 +50,7 @@ absl::Status ProbeGpu() {
 absl::StatusOr<const CudaPlugin*> OpenCudaPlugin(const std::string& path) {
   const std::string file = path.empty() ? FindPlugin() : path;
   if (file.empty()) {
-    return absl::NotFoundError(absl::StrCat("there is no ", kFileName, " beside this binary or in ../lib: it was built "
+    return absl::NotFoundError(absl::StrCat("there is no ", kFileName, " beside this binary, in ../lib or ../bin: it was built "
                                             "without CUDA (RUNAHEAD_CUDA=ON builds it, or says what is missing)"));
   }
   void* const library = dlopen(file.c_str(), RTLD_NOW | RTLD_LOCAL);
