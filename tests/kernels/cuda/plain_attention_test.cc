@@ -285,7 +285,7 @@ TEST_F(PlainAttentionTest, ExtremeScores) {
       for (int64_t p = 0; p < (s == 0 ? 77 : 30); ++p) {
         for (int64_t d = 0; d < 2 * 16; ++d) {
           float& key = problem.kv(s, p, false, d / 16, d % 16);
-          key = factor * (0.1f + std::fabs(key));
+          key = factor * (1 + std::fabs(key) + static_cast<float>(p));
         }
       }
     }
