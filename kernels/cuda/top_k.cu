@@ -95,8 +95,7 @@ __device__ int Gather(const LogitRow& row, Key threshold, Key* keys) {
 __device__ void SelectKeys(const LogitRow& row, int k, Key best, Key* keys) {
   keys[threadIdx.x] = best;
   SortKeys(keys);
-  Key threshold = keys[k - 1];
-  if (threshold == 0) threshold = 1;  // fewer shares than k: below k * kPack elements in all
+  Key threshold = keys[k - 1];  // 0 when fewer than k threads have a share: all elements, for which there is room
   Key low = threshold;
   Key high = ~Key{0};  // fewer than k elements reach it
   while (true) {

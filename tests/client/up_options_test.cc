@@ -70,7 +70,7 @@ TEST(UpOptions, PaceCopiesOfTheCpuDeviceOnly) {
   options.device = "cuda";
   const absl::Status status = CheckUpOptions(options);
   EXPECT_EQ(status.code(), absl::StatusCode::kInvalidArgument);
-  EXPECT_THAT(status.message(), StartsWith("--emulated-link-gbps:"));
+  EXPECT_THAT(std::string(status.message()), StartsWith("--emulated-link-gbps:"));
 }
 
 TEST(UpOptions, TellTheRouterItsWorkersInOrder) {

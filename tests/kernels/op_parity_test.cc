@@ -48,7 +48,7 @@ TEST_P(OpParity, LinearFinishesWithBiasAndActivation) {
     for (const bool accumulate : {false, true}) {
       for (const std::optional<Activation> activation :
            {std::optional<Activation>(), std::optional(Activation::kRelu), std::optional(Activation::kGelu)}) {
-        for (const DType dtype : {DType::kF32, DType::kBF16}) {
+        for (const DType dtype : {DType::kF32, device().compute_dtype()}) {
           for (const bool biased : {false, true}) {
             if (accumulate && (activation.has_value() || dtype != DType::kF32)) continue;
             std::vector<float> x = RandomFloats(m * k, 2);

@@ -80,10 +80,10 @@ __global__ void ShuffleWithTheGone(int* out) {
 }
 
 __global__ void HalfABarrier() {
-  if (threadIdx.x < 32) {
+  if (threadIdx.x < 32 || threadIdx.x == 63) {
     __syncthreads();
   } else {
-    __shfl_sync(threadIdx.x % 32 == 0 ? 1u : 3u, 0, 0);
+    __syncwarp();
   }
 }
 

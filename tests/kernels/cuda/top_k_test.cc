@@ -144,7 +144,10 @@ TEST_F(TopKTest, NanCountsAsMinusInfinityAndShowsInTheSum) {
     }
     const Top all = TopOf({Row(5000, kNan)}, k)[0];
     EXPECT_TRUE(std::isnan(all.log_sum));
-    for (int i = 0; i < k; ++i) EXPECT_EQ(all.ids[i], i);
+    for (int i = 0; i < k; ++i) {
+      EXPECT_EQ(all.ids[i], i);
+      EXPECT_EQ(all.values[i], -kInfinity);
+    }
   }
 }
 
