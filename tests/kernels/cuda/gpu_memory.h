@@ -89,6 +89,9 @@ inline double Epsilon(DType dtype) {
   return dtype == DType::kF32 ? 0x1p-24 : dtype == DType::kBF16 ? 0x1p-8 : 0x1p-11;
 }
 
+// A gap that makes rows a multiple of 16 elements apart, however long they are.
+inline constexpr int64_t kAlignRows = -1;
+
 // A matrix in device memory. The `gap` elements behind each row, the `offset` ones before the first, and all elements
 // until they are written, are 0xff: NaN in every type.
 class GpuMatrix {
@@ -97,9 +100,9 @@ class GpuMatrix {
       : dtype_(dtype),
         rows_(rows),
         cols_(cols),
-        stride_(cols + gap),
+        stride_(gap == kAlignRows ? (cols + 15) / 16 * 16 : cols + gap),
         offset_(offset),
-        bytes_((offset + rows * (cols + gap)) * DTypeSize(dtype), 0xff),
+        bytes_((offset + rows * stride_) * DTypeSize(dtype), 0xff),
         memory_(bytes_.size()) {
     memory_.Write(bytes_.data());
   }
@@ -162,11 +165,11 @@ class GpuMatrix {
 
 inline constexpr DType kAllDTypes[] = {DType::kF32, DType::kBF16, DType::kF16};
 
-// Where a matrix lies: aligned, with rows that are not, or from an odd element on.
+// Where a matrix lies: dense, with rows that are aligned or not, or from an odd element on.
 struct Placement {
   int64_t gap;
   int64_t offset;
 };
-inline constexpr Placement kPlacements[] = {{0, 0}, {3, 0}, {8, 1}};
+inline constexpr Placement kPlacements[] = {{0, 0}, {kAlignRows, 0}, {3, 0}, {8, 1}};
 
 }  // namespace runahead
