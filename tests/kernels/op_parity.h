@@ -16,8 +16,6 @@
 
 namespace runahead {
 
-using testing::DeviceMemory;
-using testing::RoundTo;
 
 inline constexpr float kNan = std::numeric_limits<float>::quiet_NaN();
 inline constexpr float kInfinity = std::numeric_limits<float>::infinity();

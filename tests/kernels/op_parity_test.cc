@@ -250,7 +250,7 @@ inline void CheckDraws(DeviceMemory& memory, int64_t vocab, bool coarse, uint32_
     int32_t got;
     std::memcpy(&got, bytes.data() + t * sizeof(got), sizeof(got));
     const auto begin = logits.begin() + t * vocab;
-    const testing::ReferenceDraw wanted = testing::ReferenceSample(std::vector<float>(begin, begin + vocab), params[t]);
+    const ReferenceDraw wanted = ReferenceSample(std::vector<float>(begin, begin + vocab), params[t]);
     close += wanted.close;
     if (!wanted.close) {
       EXPECT_EQ(got, wanted.id) << "row " << t << " of vocabulary " << vocab << ", seed " << seed;

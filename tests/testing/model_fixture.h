@@ -38,7 +38,7 @@ class SequenceRunner {
 
  private:
   const LoadedModel& loaded_;
-  testing::DeviceMemory memory_;
+  DeviceMemory memory_;
   ForwardScratch scratch_;
   DensePort port_;
 };

@@ -16,4 +16,10 @@ absl::StatusOr<std::shared_ptr<Device>> OpenTestDevice(DType dtype, int threads)
 // Emulated kernels run some thousand times slower than real ones: tests take smaller sizes where this is true.
 bool TestDeviceIsSlow();
 
+// Ends the test as skipped where there is no device that computes in `dtype`.
+#define RUNAHEAD_NEED_TEST_DEVICE(dtype)                                                        \
+  if (const absl::Status need = ::runahead::OpenTestDevice(dtype, 1).status(); !need.ok()) {    \
+    GTEST_SKIP() << need.message();                                                             \
+  }
+
 }  // namespace runahead
