@@ -7,8 +7,10 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <optional>
 
 #include "kernels/base/dtype.h"
+#include "kernels/base/op_params.h"
 #include "kernels/base/weights.h"
 
 namespace runahead {
@@ -86,5 +88,18 @@ struct PlainAttentionArgs {
   int64_t most_queries = 0;  // of any item
 };
 cudaError_t LaunchPlainAttention(const PlainAttentionArgs& args, cudaStream_t stream);
+
+cudaError_t LaunchLayerNorm(const CudaMatrix& x, const float* weight, const float* bias, float eps,
+                            const CudaMatrix& out, cudaStream_t stream);
+cudaError_t LaunchActivate(const CudaMatrix& x, Activation activation, const CudaMatrix& out, cudaStream_t stream);
+cudaError_t LaunchBias(const CudaMatrix& out, const float* bias, std::optional<Activation> activation,
+                       cudaStream_t stream);
+cudaError_t LaunchGatherRows(const CudaMatrix& x, const int32_t* rows, const CudaMatrix& out, cudaStream_t stream);
+cudaError_t LaunchScatterRows(const CudaMatrix& x, const int32_t* rows, const CudaMatrix& out, cudaStream_t stream);
+cudaError_t LaunchQuantizeKv(const CudaMatrix& rows, const KvQuant& quant, std::byte* out, cudaStream_t stream);
+cudaError_t LaunchDequantizeKv(const std::byte* from, const KvQuant& quant, const CudaMatrix& out,
+                               cudaStream_t stream);
+cudaError_t LaunchSample(const CudaMatrix& logits, const SampleParams* params, const CudaMatrix& ids,
+                         cudaStream_t stream);
 
 }  // namespace runahead
