@@ -10,16 +10,19 @@
 #include "gmock/gmock.h"
 #include "tests/kernels/cpu/random_weights.h"
 #include "tests/testing/device_tensor.h"
+#include "tests/testing/reference_kv_quant.h"
 #include "tests/testing/reference_sample.h"
 
 namespace runahead {
 
 using testing::DeviceMemory;
+using testing::QuantizeReference;
+using testing::ReferenceGroup;
 using testing::RoundTo;
 
 inline constexpr float kNan = std::numeric_limits<float>::quiet_NaN();
 inline constexpr float kInfinity = std::numeric_limits<float>::infinity();
-inline constexpr DType kAllDTypes[] = {DType::kF32, DType::kBF16, DType::kF16};
+inline constexpr DType kParityDTypes[] = {DType::kF32, DType::kBF16, DType::kF16};
 
 // How far a result may be from `wanted`, which `dtype` rounds; `size` is that of what was added up.
 inline double Tolerance(DType dtype, double wanted, double size) {
@@ -51,7 +54,7 @@ inline double Activated(std::optional<Activation> activation, double x) {
 
 TEST_P(OpParity, LayerNorm) {
   for (const int64_t dim : {1, 7, 129, 768, 2050}) {
-    for (const DType dtype : kAllDTypes) {
+    for (const DType dtype : kParityDTypes) {
       const int64_t rows = 5;
       std::vector<float> x = RandomFloats(rows * dim, 1);
       for (int64_t d = 0; d < dim; ++d) x[dim + d] += 100.0f;  // a mean far from zero takes nothing from the variance
@@ -123,8 +126,8 @@ TEST_P(OpParity, Activate) {
   x[0] = 30.0f;
   x[1] = -30.0f;
   for (const Activation activation : {Activation::kRelu, Activation::kGelu}) {
-    for (const DType from : kAllDTypes) {
-      for (const DType to : kAllDTypes) {
+    for (const DType from : kParityDTypes) {
+      for (const DType to : kParityDTypes) {
         const Tensor in = memory().NewTensor(x, rows, from, 1), out = memory().Empty(rows, cols, to, 2);
         ASSERT_TRUE(device().Activate(stream(), in, activation, out).ok());
         const std::vector<float> got = memory().Read(out);
@@ -144,7 +147,7 @@ TEST_P(OpParity, Activate) {
 }
 
 TEST_P(OpParity, GatherAndScatterMoveRowsAsTheyAre) {
-  for (const DType dtype : kAllDTypes) {
+  for (const DType dtype : kParityDTypes) {
     for (const int64_t cols : {1, 8, 129}) {
       const int64_t rows = 9;
       std::vector<float> x = RandomFloats(rows * cols, 1);
@@ -171,49 +174,10 @@ TEST_P(OpParity, GatherAndScatterMoveRowsAsTheyAre) {
   EXPECT_EQ(device().ScatterRows(stream(), x, {1, 1}, x).code(), absl::StatusCode::kInvalidArgument);
 }
 
-// One group as op_params.h describes it: its bytes, and what they read back as.
-struct ReferenceGroup {
-  std::vector<std::byte> bytes;
-  std::vector<float> values;
-};
-inline ReferenceGroup QuantizeReference(const float* x, const KvQuant& quant) {
-  const int levels = (1 << quant.bits) - 1;
-  float least = 65504, most = -65504;
-  bool finite = true;
-  for (int i = 0; i < quant.group; ++i) {
-    finite = finite && std::isfinite(x[i]);
-    least = std::clamp(x[i], -65504.0f, least);
-    most = std::clamp(x[i], most, 65504.0f);
-  }
-  const Float16 scale = finite ? ToFloat16((most - least) / static_cast<float>(levels)) : Float16{0x7e00};
-  const Float16 minimum = finite ? ToFloat16(least) : Float16{0};
-  ReferenceGroup group;
-  const auto append16 = [&](uint16_t bits) {
-    group.bytes.push_back(static_cast<std::byte>(bits & 255));
-    group.bytes.push_back(static_cast<std::byte>(bits >> 8));
-  };
-  append16(scale.bits);
-  append16(minimum.bits);
-  for (int i = 0; i < quant.group; ++i) {
-    const float steps =
-        finite && ToFloat(scale) > 0
-            ? std::clamp(std::nearbyint((x[i] - ToFloat(minimum)) / ToFloat(scale)), 0.0f, levels * 1.0f)
-            : 0.0f;
-    const int code = static_cast<int>(steps);
-    group.values.push_back(ToFloat(minimum) + steps * ToFloat(scale));
-    if (quant.bits == 8 || i % 2 == 0) {
-      group.bytes.push_back(static_cast<std::byte>(code));
-    } else {
-      group.bytes.back() |= static_cast<std::byte>(code << 4);
-    }
-  }
-  return group;
-}
-
 TEST_P(OpParity, KvQuantisationIsBitwiseTheReferences) {
   for (const int bits : {4, 8}) {
     for (const int group : {32, 64, 128}) {
-      for (const DType dtype : kAllDTypes) {
+      for (const DType dtype : kParityDTypes) {
         const KvQuant quant{bits, group};
         const int64_t rows = 7, cols = 3 * group;
         std::vector<float> x = RandomFloats(rows * cols, static_cast<uint32_t>(bits + group));
