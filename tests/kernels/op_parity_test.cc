@@ -1,5 +1,6 @@
 #include "tests/kernels/op_parity.h"
 
+#include "tests/testing/reference_kv_quant.h"
 #include "tests/testing/reference_sample.h"
 
 namespace runahead {
@@ -133,45 +134,6 @@ TEST_P(OpParity, GatherAndScatterMoveRowsAsTheyAre) {
   EXPECT_EQ(device().ScatterRows(stream(), x, {1, 1}, x).code(), absl::StatusCode::kInvalidArgument);
 }
 
-// One group as op_params.h describes it: its bytes, and what they read back as.
-struct ReferenceGroup {
-  std::vector<std::byte> bytes;
-  std::vector<float> values;
-};
-inline ReferenceGroup QuantizeReference(const float* x, const KvQuant& quant) {
-  const int levels = (1 << quant.bits) - 1;
-  float least = 65504, most = -65504;
-  bool finite = true;
-  for (int i = 0; i < quant.group; ++i) {
-    finite = finite && std::isfinite(x[i]);
-    least = std::clamp(x[i], -65504.0f, least);
-    most = std::clamp(x[i], most, 65504.0f);
-  }
-  const Float16 scale = finite ? ToFloat16((most - least) / static_cast<float>(levels)) : Float16{0x7e00};
-  const Float16 minimum = finite ? ToFloat16(least) : Float16{0};
-  ReferenceGroup group;
-  const auto append16 = [&](uint16_t bits) {
-    group.bytes.push_back(static_cast<std::byte>(bits & 255));
-    group.bytes.push_back(static_cast<std::byte>(bits >> 8));
-  };
-  append16(scale.bits);
-  append16(minimum.bits);
-  for (int i = 0; i < quant.group; ++i) {
-    const float steps =
-        finite && ToFloat(scale) > 0
-            ? std::clamp(std::nearbyint((x[i] - ToFloat(minimum)) / ToFloat(scale)), 0.0f, levels * 1.0f)
-            : 0.0f;
-    const int code = static_cast<int>(steps);
-    group.values.push_back(ToFloat(minimum) + steps * ToFloat(scale));
-    if (quant.bits == 8 || i % 2 == 0) {
-      group.bytes.push_back(static_cast<std::byte>(code));
-    } else {
-      group.bytes.back() |= static_cast<std::byte>(code << 4);
-    }
-  }
-  return group;
-}
-
 TEST_P(OpParity, KvQuantisationIsBitwiseTheReferences) {
   for (const int bits : {4, 8}) {
     for (const int group : {32, 64, 128}) {
@@ -192,7 +154,7 @@ TEST_P(OpParity, KvQuantisationIsBitwiseTheReferences) {
         std::vector<std::byte> bytes;
         std::vector<float> values;
         for (int64_t i = 0; i < rows * cols; i += group) {
-          const ReferenceGroup reference = QuantizeReference(x.data() + i, quant);
+          const testing::ReferenceGroup reference = testing::QuantizeReference(x.data() + i, quant);
           bytes.insert(bytes.end(), reference.bytes.begin(), reference.bytes.end());
           for (const float value : reference.values) values.push_back(RoundTo(dtype, value));
         }
