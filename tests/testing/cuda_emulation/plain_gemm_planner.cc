@@ -13,8 +13,9 @@ class PlainPlan final : public GemmPlan {
   explicit PlainPlan(const GemmShape& shape) : shape_(shape) {}
   size_t workspace_bytes() const override { return 0; }
   cudaError_t Run(const GemmOperands& operands, cudaStream_t stream) const override {
-    const PlainGemmArgs args{operands.x,   operands.w,      operands.out,      shape_.m,     shape_.n,         shape_.k,
-                             shape_.x_stride, shape_.out_stride, shape_.dtype, shape_.out_dtype, shape_.accumulate};
+    const PlainGemmArgs args{operands.x,   operands.w,       operands.out,     shape_.m,
+                             shape_.n,     shape_.k,         shape_.x_stride,  shape_.out_stride,
+                             shape_.dtype, shape_.out_dtype, shape_.accumulate};
     const cudaError_t code = LaunchPlainGemm(args, stream);
     const CudaMatrix out{operands.out, shape_.out_dtype, shape_.m, shape_.n, shape_.out_stride};
     if (code != cudaSuccess) return code;
