@@ -100,6 +100,11 @@ class Device {
       const Event& event) = 0;  // on the device, not on the thread; any status of the event lets the stream go on
   virtual void Call(Stream& stream, std::function<void()> function) = 0;  // a short host function, in stream order
   virtual absl::Status Copy(Stream& stream, const ConstBufferRef& from, const BufferRef& to) = 0;  // sizes agree
+  // What is enqueued between the two may go to the device as one piece, kept for the next time that the same ops come
+  // on the same buffers with other contents (CUDA: a graph, which saves most of the time between small ops). Record,
+  // WaitFor and Call end a piece and begin the next. Not nested.
+  virtual void BeginStep(Stream& stream) = 0;
+  virtual void EndStep(Stream& stream) = 0;
 
   // out[t] = row ids[t] of `table`, out: f32 [ids.size(), dim]; ids in [0, table rows).
   virtual absl::Status Embed(Stream& stream, const Weights& table, std::vector<int32_t> ids, const MutTensor& out) = 0;

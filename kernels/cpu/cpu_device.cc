@@ -80,6 +80,8 @@ class CpuDevice : public Device {
   void WaitFor(Stream& stream, const Event& event) override;
   void Call(Stream& stream, std::function<void()> function) override { Cast(stream).Enqueue(std::move(function)); }
   absl::Status Copy(Stream& stream, const ConstBufferRef& from, const BufferRef& to) override;
+  void BeginStep(Stream&) override {}  // an op costs little to enqueue here
+  void EndStep(Stream&) override {}
 
   absl::Status Embed(Stream& stream, const Weights& table, std::vector<int32_t> ids, const MutTensor& out) override;
   absl::Status RmsNorm(Stream& stream, const ConstTensor& x, const ConstTensor& weight, float eps,

@@ -8,7 +8,7 @@
 #include "gtest/gtest.h"
 #include "kernels/base/device.h"
 
-namespace runahead::testing {
+namespace runahead {
 
 // The nearest value that `dtype` has.
 inline float RoundTo(DType dtype, double value) {
@@ -95,4 +95,4 @@ class DeviceMemory {
   std::unique_ptr<Stream> stream_;
 };
 
-}  // namespace runahead::testing
+}  // namespace runahead

@@ -48,6 +48,8 @@ class FakeDevice final : public Device {
   void Call(Stream& stream, std::function<void()> function) override {
     static_cast<ThreadStream&>(stream).Enqueue(std::move(function));
   }
+  void BeginStep(Stream&) override {}
+  void EndStep(Stream&) override {}
   absl::Status Copy(Stream& stream, const ConstBufferRef& from, const BufferRef& to) override {
     if (from.size != to.size) return absl::InvalidArgumentError("Copy: the sizes differ");
     Call(stream, [from, to] { std::memmove(to.data(), from.data(), to.size); });

@@ -9,7 +9,7 @@
 
 #include "kernels/base/op_params.h"
 
-namespace runahead::testing {
+namespace runahead {
 
 struct ReferenceDraw {
   int32_t id = 0;
@@ -62,4 +62,4 @@ inline ReferenceDraw ReferenceSample(const std::vector<float>& logits, const Sam
   return draw;
 }
 
-}  // namespace runahead::testing
+}  // namespace runahead

@@ -11,7 +11,7 @@
 #include "runahead/v1/kv.grpc.pb.h"
 #include "worker/handoff/retrying_sender.h"
 #include "worker/handoff/slice_receiver.h"
-#include "worker/handoff/task_thread.h"
+#include "kernels/base/task_thread.h"
 
 namespace runahead {
 

@@ -4,7 +4,7 @@
 #include <utility>
 
 #include "kernels/base/mutex.h"
-#include "worker/handoff/task_thread.h"
+#include "kernels/base/task_thread.h"
 
 namespace runahead {
 namespace {

@@ -5,7 +5,7 @@
 #include "kernels/base/mutex.h"
 #include "worker/handoff/message_handoff.h"
 #include "worker/handoff/message_slice_wire.h"
-#include "worker/handoff/task_thread.h"
+#include "kernels/base/task_thread.h"
 
 namespace runahead {
 

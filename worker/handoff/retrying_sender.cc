@@ -7,7 +7,7 @@
 #include "absl/container/flat_hash_map.h"
 #include "absl/strings/str_cat.h"
 #include "kernels/base/mutex.h"
-#include "worker/handoff/task_thread.h"
+#include "kernels/base/task_thread.h"
 
 namespace runahead {
 

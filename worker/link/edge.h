@@ -1,5 +1,6 @@
 // One edge of the prefill line: KV frames between two neighbours. Frames are matched by what they are, not by when they
-// come. Implementations: over a message engine (processes), loopback (tests), and a pacing decorator; NCCL comes with the GPU plugin.
+// come. Implementations: over a message engine (processes), from GPU to GPU, loopback (tests); decorators pace it, count
+// it, or stage it through host memory.
 #pragma once
 
 #include <cstdint>
@@ -20,7 +21,11 @@ using JobId = uint64_t;
 struct PeerId {
   std::string address;
   uint64_t incarnation = 0;
-  friend bool operator==(const PeerId&, const PeerId&) = default;
+  // How its GPU can be reached (PeerCommFactory::identity()); empty: only its host can. No part of who it is.
+  std::string device_link = {};
+  friend bool operator==(const PeerId& a, const PeerId& b) {
+    return a.address == b.address && a.incarnation == b.incarnation;
+  }
 };
 
 // Piece p of a job is the KV of its part p; `layer` counts from 0.

@@ -241,6 +241,7 @@ void EdgeCore::AdvanceIncoming(JobId job, Effects& effects) {
     effects.fire.emplace_back(
         recv.source, absl::CancelledError(absl::StrCat(name_, " finished job ", job, " without ", Describe(id))));
   }
+  for (auto& [id, frame] : in.early) effects.discarded.push_back(std::move(frame));  // more than it says: a broken peer
   const absl::StatusCode answer = in.dropped ? absl::StatusCode::kCancelled : in.answer;
   effects.controls.push_back({EdgeControl::Kind::kFinished, job, 0, answer});
   incoming_closed_.Add(job, in.dropped);

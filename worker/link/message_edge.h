@@ -1,15 +1,10 @@
 // Edges between processes: the edge core with an engine's messages as its wire.
 #pragma once
 
-#include <deque>
-#include <functional>
 #include <memory>
-#include <string>
 
-#include "absl/container/flat_hash_map.h"
-#include "kernels/base/mutex.h"
 #include "worker/link/edge.h"
-#include "worker/link/edge_core.h"
+#include "worker/link/edge_directory.h"
 #include "worker/link/message_engine.h"
 
 namespace runahead {
@@ -28,9 +23,8 @@ class MessageEdgeFactory final : public EdgeFactory {
   size_t live_jobs(const PeerId& peer) const;
 
  private:
-  class State;
   MessageEngine& engine_;
-  const std::shared_ptr<State> state_;
+  const std::shared_ptr<EdgeDirectory> directory_;
 };
 
 }  // namespace runahead

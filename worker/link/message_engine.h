@@ -25,8 +25,17 @@
 namespace runahead {
 
 // What a message is for. Engines keep those up to kGoodbye to themselves.
-enum class MessageKind : uint16_t { kHello = 0, kHelloAnswer, kGoodbye, kEdgeFrame, kEdgeControl, kSlice, kVerdict };
-inline constexpr size_t kMessageKinds = 7;
+enum class MessageKind : uint16_t {
+  kHello = 0,
+  kHelloAnswer,
+  kGoodbye,
+  kEdgeFrame,
+  kEdgeControl,
+  kSlice,
+  kVerdict,
+  kDeviceEdge,
+};
+inline constexpr size_t kMessageKinds = 8;
 
 // Bytes up to this size travel with their header.
 inline constexpr size_t kEagerBytes = 8192;

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <atomic>
 #include <bit>
+#include <memory>
 
 #include "tests/testing/cuda_emulation/runtime.h"
 #include "tests/testing/cuda_emulation/shared_memory.h"
@@ -17,6 +18,19 @@ namespace {
 
 constexpr int kWarp = 32;
 thread_local BlockRunner* current_block = nullptr;
+// Of this thread: shared among threads they would make tsan see an order between streams that is none.
+thread_local std::vector<std::unique_ptr<Fiber>> own_fibers;
+thread_local std::vector<Fiber*> idle_fibers;
+
+Fiber* TakeFiber() {
+  if (idle_fibers.empty()) {
+    own_fibers.push_back(std::make_unique<Fiber>());
+    idle_fibers.push_back(own_fibers.back().get());
+  }
+  Fiber* fiber = idle_fibers.back();
+  idle_fibers.pop_back();
+  return fiber;
+}
 
 }  // namespace
 
@@ -35,7 +49,6 @@ BlockRunner::BlockRunner(dim3 grid, dim3 block, uint64_t launch, const std::func
 
 BlockRunner::~BlockRunner() {
   current_block = nullptr;
-  for (Fiber* fiber : idle_) Fiber::GiveBack(fiber);
 }
 
 void BlockRunner::Run(uint3 index) {
@@ -46,10 +59,8 @@ void BlockRunner::Run(uint3 index) {
   fresh_ = 0;
   running_ = count_;
   while (fresh_ < count_) {
-    if (idle_.empty()) idle_.push_back(Fiber::Take());
-    fiber_ = idle_.back();
-    idle_.pop_back();
-    if (fiber_->Start(&BlockRunner::RunFresh, this)) idle_.push_back(fiber_);
+    fiber_ = TakeFiber();
+    if (fiber_->Start(&BlockRunner::RunFresh, this)) idle_fibers.push_back(fiber_);
   }
   while (running_ > 0) {
     Release();
@@ -59,7 +70,7 @@ void BlockRunner::Run(uint3 index) {
       if (threads_[thread].state != State::kReady) continue;
       Enter(thread);
       fiber_ = threads_[thread].fiber;
-      if (fiber_->Resume()) idle_.push_back(fiber_);
+      if (fiber_->Resume()) idle_fibers.push_back(fiber_);
     }
   }
 }
@@ -182,7 +193,7 @@ uint64_t ValueOf(const WarpValues& values, int lane) {
 void RunGrid(dim3 grid, dim3 block, const void* kernel, const std::function<void()>& thread) {
   static std::atomic<uint64_t> launches = 0;
   constexpr int kSpoiled = 8;  // blocks of a launch that find garbage; the others what was left, which is cheaper
-  BlockRunner runner(grid, block, launches++, thread);
+  BlockRunner runner(grid, block, launches.fetch_add(1, std::memory_order_relaxed), thread);
   const std::span<std::byte> shared = SharedMemoryOf(kernel);
   int spoiled = 0;
   for (unsigned z = 0; z < grid.z; ++z) {

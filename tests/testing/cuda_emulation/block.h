@@ -48,7 +48,6 @@ class BlockRunner {
   const int count_;
   const uint64_t launch_;
   const std::function<void()>& thread_;
-  std::vector<Fiber*> idle_;
   std::vector<Thread> threads_;
   std::vector<uint64_t> brought_;  // by each thread, to the meeting it waits for
   std::vector<uint64_t> met_;      // of the last meeting

@@ -11,6 +11,12 @@
 #include "tests/testing/cuda_emulation/control.h"
 #include "tests/testing/cuda_emulation/runtime.h"
 
+#if defined(__has_feature)
+#if __has_feature(thread_sanitizer)
+#define RUNAHEAD_HAS_TSAN 1
+#endif
+#endif
+
 namespace runahead::cuda_emulation {
 namespace {
 
@@ -36,6 +42,7 @@ thread_local bool in_host_function = false;
 // What a test asked for: an error of the machine, or of this call.
 cudaError_t Failure(const char* function) {
   Machine& machine = TheMachine();
+  HiddenFromTsan hidden;
   MutexLock lock(machine.mu);
   const auto failure = machine.failures.find(std::string_view(function));
   if (failure == machine.failures.end()) return machine.error;
@@ -55,6 +62,30 @@ void Die(const char* format, ...) {
   va_end(arguments);
   std::abort();
 }
+
+#if defined(__SANITIZE_THREAD__) || RUNAHEAD_HAS_TSAN
+extern "C" {
+void AnnotateIgnoreReadsBegin(const char* file, int line);
+void AnnotateIgnoreReadsEnd(const char* file, int line);
+void AnnotateIgnoreWritesBegin(const char* file, int line);
+void AnnotateIgnoreWritesEnd(const char* file, int line);
+void AnnotateIgnoreSyncBegin(const char* file, int line);
+void AnnotateIgnoreSyncEnd(const char* file, int line);
+}
+HiddenFromTsan::HiddenFromTsan() {
+  AnnotateIgnoreReadsBegin(__FILE__, __LINE__);
+  AnnotateIgnoreWritesBegin(__FILE__, __LINE__);
+  AnnotateIgnoreSyncBegin(__FILE__, __LINE__);
+}
+HiddenFromTsan::~HiddenFromTsan() {
+  AnnotateIgnoreSyncEnd(__FILE__, __LINE__);
+  AnnotateIgnoreWritesEnd(__FILE__, __LINE__);
+  AnnotateIgnoreReadsEnd(__FILE__, __LINE__);
+}
+#else
+HiddenFromTsan::HiddenFromTsan() = default;
+HiddenFromTsan::~HiddenFromTsan() = default;
+#endif
 
 cudaError_t Api(const char* function, const std::function<cudaError_t()>& body) {
   if (in_host_function) Die("%s is called from a host function, which must not call CUDA", function);

@@ -2,9 +2,6 @@
 
 #include <sys/mman.h>
 
-#include <vector>
-
-#include "kernels/base/mutex.h"
 #include "tests/testing/cuda_emulation/runtime.h"
 
 #if defined(__SANITIZE_ADDRESS__)
@@ -14,18 +11,9 @@
 #define RUNAHEAD_ASAN 1
 #endif
 #endif
-#if defined(__SANITIZE_THREAD__)
-#define RUNAHEAD_TSAN 1
-#elif defined(__has_feature)
-#if __has_feature(thread_sanitizer)
-#define RUNAHEAD_TSAN 1
-#endif
-#endif
 #ifdef RUNAHEAD_ASAN
+#include <sanitizer/asan_interface.h>
 #include <sanitizer/common_interface_defs.h>
-#endif
-#ifdef RUNAHEAD_TSAN
-#include <sanitizer/tsan_interface.h>
 #endif
 
 #ifndef __x86_64__
@@ -122,9 +110,13 @@ Fiber::Fiber() {
   stack_ = static_cast<std::byte*>(memory) + kGuardBytes;
   if (mprotect(memory, kGuardBytes, PROT_NONE) != 0) Die("mprotect failed");
   inside_ = PrepareStack(stack_, &Fiber::Main, this);
-#ifdef RUNAHEAD_TSAN
-  tsan_inside_ = __tsan_create_fiber(0);
+}
+
+Fiber::~Fiber() {
+#ifdef RUNAHEAD_ASAN
+  ASAN_UNPOISON_MEMORY_REGION(stack_, kStackBytes);  // frames that are never left
 #endif
+  munmap(stack_ - kGuardBytes, kGuardBytes + kStackBytes);
 }
 
 bool Fiber::Start(void (*work)(void*), void* argument) {
@@ -139,10 +131,6 @@ bool Fiber::Resume() {
   void* fake_stack = nullptr;
   __sanitizer_start_switch_fiber(&fake_stack, stack_, kStackBytes);
 #endif
-#ifdef RUNAHEAD_TSAN
-  tsan_outside_ = __tsan_get_current_fiber();
-  __tsan_switch_to_fiber(tsan_inside_, 0);
-#endif
   SwitchStack(&outside_, inside_);
 #ifdef RUNAHEAD_ASAN
   __sanitizer_finish_switch_fiber(fake_stack, nullptr, nullptr);
@@ -153,9 +141,6 @@ bool Fiber::Resume() {
 void Fiber::Suspend() {
 #ifdef RUNAHEAD_ASAN
   __sanitizer_start_switch_fiber(&inside_fake_stack_, outside_stack_, outside_stack_size_);
-#endif
-#ifdef RUNAHEAD_TSAN
-  __tsan_switch_to_fiber(tsan_outside_, 0);
 #endif
   SwitchStack(&inside_, outside_);
 #ifdef RUNAHEAD_ASAN
@@ -172,37 +157,6 @@ void Fiber::Main(Fiber* self) {
     self->idle_ = true;
     self->Suspend();
   }
-}
-
-namespace {
-
-struct WaitingFibers {
-  Mutex mu;
-  std::vector<Fiber*> fibers RUNAHEAD_GUARDED_BY(mu);
-};
-
-WaitingFibers& Waiting() {
-  static auto& waiting = *new WaitingFibers;
-  return waiting;
-}
-
-}  // namespace
-
-Fiber* Fiber::Take() {
-  {
-    MutexLock lock(Waiting().mu);
-    if (!Waiting().fibers.empty()) {
-      Fiber* fiber = Waiting().fibers.back();
-      Waiting().fibers.pop_back();
-      return fiber;
-    }
-  }
-  return new Fiber;
-}
-
-void Fiber::GiveBack(Fiber* fiber) {
-  MutexLock lock(Waiting().mu);
-  Waiting().fibers.push_back(fiber);
 }
 
 }  // namespace runahead::cuda_emulation

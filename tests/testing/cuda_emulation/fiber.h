@@ -5,11 +5,13 @@
 
 namespace runahead::cuda_emulation {
 
-// Used by one thread at a time, but by different ones from one piece of work to the next. Never destroyed: a fiber that
-// is done waits for its next work.
+// Used and destroyed by the thread that made it. tsan is told nothing of fibers: to it, all work is that of the thread,
+// which is what we want of the threads of a block, and its own fibers take a millisecond each to make. (It counts the
+// functions entered and left; that adds up, though the stacks in its reports are mixed up.)
 class Fiber {
  public:
   Fiber();
+  ~Fiber();  // it is idle
   Fiber(const Fiber&) = delete;
   Fiber& operator=(const Fiber&) = delete;
 
@@ -19,10 +21,6 @@ class Fiber {
   bool Resume();
   // Called by the work: goes back behind Start or Resume.
   void Suspend();
-
-  // From those that wait, or a new one.
-  static Fiber* Take();
-  static void GiveBack(Fiber* fiber);
 
  private:
   static void Main(Fiber* self);
@@ -37,9 +35,6 @@ class Fiber {
   const void* outside_stack_ = nullptr;
   size_t outside_stack_size_ = 0;
   void* inside_fake_stack_ = nullptr;
-  // For tsan.
-  void* tsan_inside_ = nullptr;
-  void* tsan_outside_ = nullptr;
 };
 
 }  // namespace runahead::cuda_emulation

@@ -43,6 +43,7 @@ bool Forbids(const Capture& capture) {
 }  // namespace
 
 bool SpoilForbiddingCaptures() {
+  HiddenFromTsan hidden;
   MutexLock lock(TheGraphs().mu);
   bool any = false;
   for (const auto& capture : TheGraphs().captures) {

@@ -41,6 +41,7 @@ struct Found {
 Found FindRange(const void* address, size_t size) {
   const auto begin = reinterpret_cast<uintptr_t>(address);
   Memory& memory = TheMemory();
+  HiddenFromTsan hidden;
   MutexLock lock(memory.mu);
   auto next = memory.ranges.lower_bound(begin + std::max<size_t>(size, 1));  // the first that begins behind
   if (next == memory.ranges.begin()) return {};

@@ -22,6 +22,15 @@ namespace runahead::cuda_emulation {
 // Prints "CUDA emulation: ..." and aborts.
 [[noreturn]] void Die(const char* format, ...) __attribute__((format(printf, 1, 2)));
 
+// For its life tsan sees neither what this thread reads and writes nor its locks. For what is taken in every call of
+// the API: else each call would put all that happened before earlier calls of other threads in order, and hide their
+// races.
+class HiddenFromTsan {
+ public:
+  HiddenFromTsan();
+  ~HiddenFromTsan();
+};
+
 // Every function of the API but those that tell of errors runs its `body` in here: keeps the thread's last error,
 // answers for a machine without a driver or GPU, fails when the test asked for it (control.h).
 cudaError_t Api(const char* function, const std::function<cudaError_t()>& body);
@@ -48,6 +57,7 @@ class HandleTable {
   }
   // Ends the process when there is none.
   std::shared_ptr<T> Find(Handle handle) {
+    HiddenFromTsan hidden;
     MutexLock lock(mu_);
     const auto found = objects_.find(handle);
     if (found == objects_.end())
@@ -103,6 +113,8 @@ class StreamState : public std::enable_shared_from_this<StreamState> {
   bool Idle();
   // The thread ends when the queue is empty.
   void Quit();
+  // Whether it has been told to and all is done.
+  bool Finished();
 
   cudaError_t BeginCapture(cudaStreamCaptureMode mode);
   cudaError_t EndCapture(std::vector<Operation>* operations);

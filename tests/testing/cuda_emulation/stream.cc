@@ -13,7 +13,7 @@ namespace {
 struct Streams {
   HandleTable<cudaStream_t, StreamState> handles{"a stream"};
   Mutex mu;
-  std::vector<std::weak_ptr<StreamState>> all RUNAHEAD_GUARDED_BY(mu);
+  std::vector<std::shared_ptr<StreamState>> all RUNAHEAD_GUARDED_BY(mu);
   std::unordered_map<int, std::shared_ptr<StreamState>> defaults RUNAHEAD_GUARDED_BY(mu);  // by device
 };
 
@@ -73,6 +73,11 @@ bool StreamState::Idle() {
   return done_ == enqueued_;
 }
 
+bool StreamState::Finished() {
+  MutexLock lock(mu_);
+  return quit_ && done_ == enqueued_;
+}
+
 void StreamState::Quit() {
   MutexLock lock(mu_);
   quit_ = true;
@@ -95,8 +100,8 @@ void SynchronizeDevice(int device) {
   std::vector<std::shared_ptr<StreamState>> streams;
   {
     MutexLock lock(TheStreams().mu);
-    for (const auto& weak : TheStreams().all) {
-      if (auto stream = weak.lock(); stream != nullptr && stream->device() == device) streams.push_back(stream);
+    for (const auto& stream : TheStreams().all) {
+      if (stream->device() == device) streams.push_back(stream);
     }
   }
   for (const auto& stream : streams) stream->Synchronize();
@@ -144,7 +149,7 @@ cudaError_t cudaStreamCreateWithPriority(cudaStream_t* pStream, unsigned int fla
     const auto stream = StreamState::Start(CurrentDevice());
     *pStream = TheStreams().handles.Add(stream);
     MutexLock lock(TheStreams().mu);
-    std::erase_if(TheStreams().all, [](const auto& weak) { return weak.expired(); });
+    std::erase_if(TheStreams().all, [](const auto& old) { return old->Finished(); });
     TheStreams().all.push_back(stream);
     return cudaSuccess;
   });

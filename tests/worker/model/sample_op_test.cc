@@ -12,7 +12,7 @@ namespace runahead {
 namespace {
 
 TEST(SampleOp, DrawsWhatSampleTokenDraws) {
-  testing::DeviceMemory memory(*NewCpuDevice({.threads = 2}));
+  DeviceMemory memory(*NewCpuDevice({.threads = 2}));
   std::mt19937 random(7);
   std::normal_distribution<float> normal(0, 3);
   std::uniform_real_distribution<float> uniform(0, 1);
@@ -34,7 +34,7 @@ TEST(SampleOp, DrawsWhatSampleTokenDraws) {
     std::memcpy(&id, memory.ReadBytes(ids.ref).data(), sizeof(id));
     const auto sampled = SampleToken(logits, options, {}, 0, position);
     ASSERT_TRUE(sampled.ok());
-    const testing::ReferenceDraw reference = testing::ReferenceSample(logits, params);
+    const ReferenceDraw reference = ReferenceSample(logits, params);
     different += id != sampled->id;
     close += reference.close;
     if (!reference.close) {

@@ -1,4 +1,4 @@
-// One thread that runs tasks in order: hashing, kept off the threads that move bytes.
+// One thread that runs tasks in order: what would take too long on the threads that move bytes.
 #pragma once
 
 #include <deque>

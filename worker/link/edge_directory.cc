@@ -1,0 +1,117 @@
+#include "worker/link/edge_directory.h"
+
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "server/base/logging.h"
+
+namespace runahead {
+namespace {
+
+// Messages kept for a peer before this side has opened its edge, and how many such peers. Both sides open when the line
+// forms, so few messages wait, and not for long.
+constexpr size_t kStashedMessages = 4096;
+constexpr size_t kStashedPeers = 64;
+
+}  // namespace
+
+absl::StatusOr<std::shared_ptr<EdgeEnd>> EdgeDirectory::Open(const PeerId& peer,
+                                                             const std::function<std::shared_ptr<EdgeEnd>()>& make) {
+  std::shared_ptr<EdgeEnd> end;
+  std::deque<Delivery> stash;
+  {
+    MutexLock lock(mu_);
+    if (stopped_) return absl::UnavailableError("the link has stopped");
+    Side& side = sides_[peer.incarnation];
+    if (side.end != nullptr) {
+      if (!(side.peer == peer)) {
+        return absl::InvalidArgumentError(
+            absl::StrCat("incarnation ", peer.incarnation, " is known at another link address"));
+      }
+      RUNAHEAD_RETURN_IF_ERROR(side.end->core->Health());
+      return side.end;
+    }
+    side.peer = peer;
+    side.end = end = make();
+    stash.swap(side.stash);
+    engine_->Connect(peer,
+                     [directory = shared_from_this(), peer](const absl::Status& why) { directory->Bury(peer, why); });
+  }
+  for (const Delivery& delivery : stash) delivery(*end);
+  return end;
+}
+
+void EdgeDirectory::Deliver(uint64_t from, Delivery delivery) {
+  std::shared_ptr<EdgeEnd> end;
+  Side evicted;  // destroyed without the lock
+  {
+    MutexLock lock(mu_);
+    if (stopped_) return;
+    const auto [found, is_new] = sides_.try_emplace(from);
+    end = found->second.end;
+    if (end == nullptr) {
+      if (is_new) unopened_.push_back(from);
+      if (found->second.stash.size() >= kStashedMessages) {
+        LogWarning("link", "incarnation ", from, " floods an edge that is not open here; its message is discarded");
+        return;
+      }
+      found->second.stash.push_back(std::move(delivery));
+      if (unopened_.size() <= kStashedPeers) return;
+      const auto oldest = sides_.find(unopened_.front());
+      unopened_.pop_front();
+      if (oldest == sides_.end() || oldest->second.end != nullptr) return;
+      evicted = std::move(oldest->second);
+      sides_.erase(oldest);
+      return;
+    }
+  }
+  delivery(*end);
+}
+
+std::shared_ptr<EdgeEnd> EdgeDirectory::Find(const PeerId& peer) const {
+  MutexLock lock(mu_);
+  const auto found = sides_.find(peer.incarnation);
+  return found == sides_.end() ? nullptr : found->second.end;
+}
+
+void EdgeDirectory::Send(const PeerId& peer, MessageKind kind, std::string header, ConstBufferRef bytes,
+                         MessageEngine::Done done) {
+  {
+    MutexLock lock(mu_);  // held while the command is handed over, so that none follows Stop
+    const auto side = sides_.find(peer.incarnation);
+    if (!stopped_ && side != sides_.end() && side->second.end != nullptr && side->second.end->core->Health().ok()) {
+      return engine_->Send(peer, kind, std::move(header), std::move(bytes), std::move(done));
+    }
+  }
+  done(absl::UnavailableError("the edge is dead"));
+}
+
+void EdgeDirectory::Bury(const PeerId& peer, const absl::Status& why) {
+  if (const auto end = Find(peer); end != nullptr) end->Die(absl::UnavailableError(why.message()));
+}
+
+std::vector<std::shared_ptr<EdgeEnd>> EdgeDirectory::Stop() {
+  std::vector<std::shared_ptr<EdgeEnd>> ends;
+  absl::flat_hash_map<uint64_t, Side> sides;
+  {
+    MutexLock lock(mu_);
+    stopped_ = true;
+    sides.swap(sides_);
+  }
+  for (const auto& [incarnation, side] : sides) {
+    if (side.end == nullptr) continue;
+    side.end->Die(absl::UnavailableError("the link was closed here"));
+    ends.push_back(side.end);
+  }
+  for (const auto& [incarnation, side] : sides) {
+    if (side.end != nullptr) engine_->Close(incarnation);
+  }
+  return ends;
+}
+
+size_t EdgeDirectory::live_jobs(const PeerId& peer) const {
+  const auto end = Find(peer);
+  return end == nullptr ? 0 : end->core->live_jobs();
+}
+
+}  // namespace runahead

@@ -1,0 +1,69 @@
+// Which edges a process has over an engine, whatever moves their bytes: opening, what comes before that, and death.
+#pragma once
+
+#include <cstdint>
+#include <deque>
+#include <functional>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "absl/container/flat_hash_map.h"
+#include "kernels/base/mutex.h"
+#include "worker/link/edge_core.h"
+#include "worker/link/message_engine.h"
+
+namespace runahead {
+
+// This side of an edge.
+class EdgeEnd {
+ public:
+  explicit EdgeEnd(std::shared_ptr<EdgeCore> edge_core) : core(std::move(edge_core)) {}
+  virtual ~EdgeEnd() = default;
+  // The peer is gone, or the edge was closed here. Idempotent; called without locks.
+  virtual void Die(const absl::Status& why) { core->Die(why); }
+
+  const std::shared_ptr<EdgeCore> core;
+};
+
+// Thread-safe. What engine callbacks share with a factory of edges; outlives it while callbacks are under way. The
+// engine is used until Stop.
+class EdgeDirectory : public std::enable_shared_from_this<EdgeDirectory> {
+ public:
+  using Delivery = std::function<void(EdgeEnd&)>;
+
+  explicit EdgeDirectory(MessageEngine& engine) : engine_(&engine) {}
+
+  // The end to `peer`, made by `make` (short, calls nothing here) the first time. UNAVAILABLE when it is dead.
+  absl::StatusOr<std::shared_ptr<EdgeEnd>> Open(const PeerId& peer,
+                                                const std::function<std::shared_ptr<EdgeEnd>()>& make)
+      RUNAHEAD_EXCLUDES(mu_);
+  // Runs `delivery` on the end to `from`: now, or when it is opened here. Those for one end may overtake each other.
+  void Deliver(uint64_t from, Delivery delivery) RUNAHEAD_EXCLUDES(mu_);
+  // Null where it is not open.
+  std::shared_ptr<EdgeEnd> Find(const PeerId& peer) const RUNAHEAD_EXCLUDES(mu_);
+  // As MessageEngine::Send; once the edge is dead `done` runs with UNAVAILABLE.
+  void Send(const PeerId& peer, MessageKind kind, std::string header, ConstBufferRef bytes, MessageEngine::Done done)
+      RUNAHEAD_EXCLUDES(mu_);
+  // The edge to `peer` is dead, and stays so.
+  void Bury(const PeerId& peer, const absl::Status& why) RUNAHEAD_EXCLUDES(mu_);
+  // Kills all edges and closes the connections of their peers; nothing here calls the engine afterwards. Returns what
+  // is dead then.
+  std::vector<std::shared_ptr<EdgeEnd>> Stop() RUNAHEAD_EXCLUDES(mu_);
+  size_t live_jobs(const PeerId& peer) const RUNAHEAD_EXCLUDES(mu_);
+
+ private:
+  struct Side {
+    PeerId peer;
+    std::shared_ptr<EdgeEnd> end;  // null: not opened here
+    std::deque<Delivery> stash;    // until it is opened
+  };
+
+  MessageEngine* const engine_;
+  mutable Mutex mu_;
+  bool stopped_ RUNAHEAD_GUARDED_BY(mu_) = false;
+  absl::flat_hash_map<uint64_t, Side> sides_ RUNAHEAD_GUARDED_BY(mu_);  // by incarnation
+  std::deque<uint64_t> unopened_ RUNAHEAD_GUARDED_BY(mu_);
+};
+
+}  // namespace runahead
