@@ -68,9 +68,9 @@ cudaError_t LaunchActivate(const CudaMatrix& x, Activation activation, const Cud
   return LaunchFinish(x, nullptr, FinishOf(activation), out, stream);
 }
 
-cudaError_t LaunchBias(const CudaMatrix& out, const float* bias, std::optional<Activation> activation,
-                       cudaStream_t stream) {
-  return LaunchFinish(out, bias, activation.has_value() ? FinishOf(*activation) : Finish::kNone, out, stream);
+cudaError_t LaunchBias(const CudaMatrix& x, const float* bias, std::optional<Activation> activation,
+                       const CudaMatrix& out, cudaStream_t stream) {
+  return LaunchFinish(x, bias, activation.has_value() ? FinishOf(*activation) : Finish::kNone, out, stream);
 }
 
 }  // namespace runahead

@@ -57,25 +57,26 @@ struct Join {
   }
 };
 
+// Over each run of `width` lanes, a power of two.
 template <typename T, typename Combine>
-__device__ inline T WarpReduce(T value, const Combine& combine) {
+__device__ inline T WarpReduce(T value, const Combine& combine, int width = kWarpSize) {
 #pragma unroll
-  for (int lanes = kWarpSize / 2; lanes > 0; lanes /= 2) value = combine(value, ShuffleXor(value, lanes));
+  for (int lanes = kWarpSize / 2; lanes > 0; lanes /= 2) {
+    if (lanes < width) value = combine(value, ShuffleXor(value, lanes));
+  }
   return value;
 }
 
-// For blocks of whole warps along x, at most 32 of them. All threads of the block call it.
+// For blocks of 1, 2, 4, ... 32 whole warps along x. All threads of the block call it.
 template <typename T, typename Combine>
 __device__ inline T BlockReduce(T value, const Combine& combine) {
   __shared__ T of_warps[kWarpSize];
+  const int warps = static_cast<int>(blockDim.x) / kWarpSize;
   value = WarpReduce(value, combine);
   __syncthreads();  // what an earlier call left has been read
   if (threadIdx.x % kWarpSize == 0) of_warps[threadIdx.x / kWarpSize] = value;
   __syncthreads();
-  value = of_warps[0];
-  const int warps = static_cast<int>(blockDim.x) / kWarpSize;
-  for (int warp = 1; warp < warps; ++warp) value = combine(value, of_warps[warp]);
-  return value;
+  return WarpReduce(of_warps[threadIdx.x % warps], combine, warps);
 }
 
 }  // namespace runahead

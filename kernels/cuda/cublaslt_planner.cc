@@ -91,7 +91,8 @@ class LtPlan final : public GemmPlan {
     if (code != CUBLAS_STATUS_SUCCESS) return cudaErrorLaunchFailure;
     if (fused_) return cudaSuccess;
     const CudaMatrix out{operands.out, shape_.out_dtype, shape_.m, shape_.n, shape_.out_stride};
-    return LaunchBias(out, shape_.bias ? operands.bias : nullptr, shape_.activation, stream);
+    return shape_.bias ? LaunchBias(out, operands.bias, shape_.activation, out, stream)
+                       : LaunchActivate(out, *shape_.activation, out, stream);
   }
 
   // Finds a kernel: with all that follows the product fused into it where there is one, else alone.

@@ -95,9 +95,9 @@ cudaError_t LaunchLayerNorm(const CudaMatrix& x, const float* weight, const floa
 
 // out[t,f] = activation(x[t,f]); out may be x.
 cudaError_t LaunchActivate(const CudaMatrix& x, Activation activation, const CudaMatrix& out, cudaStream_t stream);
-// out[t,n] = activation(out[t,n] + bias[n]): what Linear does last where cuBLASLt does not. bias: [cols], or null.
-cudaError_t LaunchBias(const CudaMatrix& out, const float* bias, std::optional<Activation> activation,
-                       cudaStream_t stream);
+// out[t,n] = activation(x[t,n] + bias[n]): what Linear does last where cuBLASLt does not. bias: [cols]; out may be x.
+cudaError_t LaunchBias(const CudaMatrix& x, const float* bias, std::optional<Activation> activation,
+                       const CudaMatrix& out, cudaStream_t stream);
 
 // Gather: out[i] = x[rows[i]], as many as out has. Scatter: out[rows[i]] = x[i], as many as x has. rows: in device
 // memory. x and out: of one dtype and as many columns, in memory apart.

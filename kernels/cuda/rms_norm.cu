@@ -7,8 +7,9 @@ namespace runahead {
 namespace {
 
 constexpr int kPack = 4;  // floats in 16 bytes
-constexpr int kThreads = 256;
-constexpr int64_t kWarpCols = 1024;  // a warp takes narrower rows alone: eight loads of 16 bytes for each lane
+constexpr int kLeastThreads = 256;
+constexpr int kMostThreads = 1024;
+constexpr int64_t kWarpCols = 1024;  // a warp takes rows up to here alone: eight loads of 16 bytes for each lane
 
 struct RmsNormShape {
   int64_t rows;
@@ -48,12 +49,20 @@ __global__ void RmsNormKernel(Rows<float> x, const float* weight, Rows<Out> out,
   }
 }
 
+// A load for each thread where it can be: a step of decoding has few rows, and waits for each load.
+dim3 BlockOf(int64_t cols) {
+  if (cols <= kWarpCols) return dim3(kWarpSize, kLeastThreads / kWarpSize);
+  int threads = kLeastThreads;
+  while (threads < kMostThreads && kPack * threads < cols) threads *= 2;
+  return dim3(threads);
+}
+
 }  // namespace
 
 cudaError_t LaunchRmsNorm(const CudaMatrix& x, const float* weight, float eps, const CudaMatrix& out,
                           cudaStream_t stream) {
   if (x.rows == 0 || x.cols == 0) return cudaSuccess;
-  const dim3 block = x.cols <= kWarpCols ? dim3(kWarpSize, kThreads / kWarpSize) : dim3(kThreads);
+  const dim3 block = BlockOf(x.cols);
   const dim3 grid(static_cast<unsigned>((x.rows + block.y - 1) / block.y));
   return ForDType(out.dtype, [&]<typename Out>(Out*) {
     const Rows<float> from(x);

@@ -9,6 +9,7 @@ namespace runahead {
 namespace {
 
 constexpr int kPack = 4;        // floats in 16 bytes
+constexpr int kLoads = 4;       // that a thread has under way, because there are no other blocks to hide its waiting
 constexpr int kThreads = 1024;  // of one row
 constexpr int kRoom = 1024;     // candidates that are sorted
 
@@ -41,12 +42,21 @@ struct LogitRow {
   // Calls visit(logit, id) for this thread's share, ids rising.
   template <typename Visit>
   __device__ void ForEach(const Visit& visit) const {
-    for (int c = kPack * static_cast<int>(threadIdx.x); c < cols; c += kPack * kThreads) {
-      float values[kPack];
-      LoadFloats<kPack>(logits + c, cols - c, packed, values);
+    constexpr int kStep = kPack * kThreads;
+    for (int begin = kPack * static_cast<int>(threadIdx.x); begin < cols; begin += kLoads * kStep) {
+      float values[kLoads][kPack];
 #pragma unroll
-      for (int i = 0; i < kPack; ++i) {
-        if (c + i < cols) visit(values[i], c + i);
+      for (int l = 0; l < kLoads; ++l) {
+        const int c = begin + l * kStep;
+        LoadFloats<kPack>(logits + c, cols - c, packed, values[l]);
+      }
+#pragma unroll
+      for (int l = 0; l < kLoads; ++l) {
+#pragma unroll
+        for (int i = 0; i < kPack; ++i) {
+          const int id = begin + l * kStep + i;
+          if (id < cols) visit(values[l][i], id);
+        }
       }
     }
   }
@@ -107,8 +117,8 @@ __device__ void SelectKeys(const LogitRow& row, int k, Key best, Key* keys) {
   SortKeys(keys);
 }
 
-__global__ void __launch_bounds__(kThreads) TopKKernel(Rows<float> logits, int cols, bool packed, int k,
-                                                       Rows<int32_t> ids, Rows<float> values, Rows<float> log_sum) {
+__global__ void __launch_bounds__(kThreads, 1) TopKKernel(Rows<float> logits, int cols, bool packed, int k,
+                                                          Rows<int32_t> ids, Rows<float> values, Rows<float> log_sum) {
   __shared__ Key keys[kRoom];
   const int64_t at = blockIdx.x;
   const LogitRow row = {logits.at(at), cols, packed};

@@ -154,7 +154,7 @@ TEST_P(OpParity, KvQuantisationIsBitwiseTheReferences) {
         std::vector<std::byte> bytes;
         std::vector<float> values;
         for (int64_t i = 0; i < rows * cols; i += group) {
-          const testing::ReferenceGroup reference = testing::QuantizeReference(x.data() + i, quant);
+          const ReferenceGroup reference = QuantizeReference(x.data() + i, quant);
           bytes.insert(bytes.end(), reference.bytes.begin(), reference.bytes.end());
           for (const float value : reference.values) values.push_back(RoundTo(dtype, value));
         }

@@ -98,51 +98,35 @@ double Activated(std::optional<Activation> activation, double x) {
   return x / 2 * (1 + std::tanh(std::sqrt(2 / std::acos(-1.0)) * (x + 0.044715 * x * x * x)));
 }
 
-TEST_F(ActivateTest, MatchesTheReferenceAlsoInPlace) {
+TEST_F(ActivateTest, MatchesTheReferenceAlsoInPlaceAndWithABias) {
   ForAllCases([&](DType in, DType out_dtype, int64_t cols, const Placement& placement) {
     GpuMatrix x(in, 5, cols, placement.gap, placement.offset);
     x.UploadRandom(1, 5.0f);
-    for (const Activation activation : {Activation::kRelu, Activation::kGelu}) {
-      GpuMatrix out(out_dtype, 5, cols, placement.gap, placement.offset);
-      ASSERT_EQ(LaunchActivate(x.matrix(), activation, out.matrix(), nullptr), cudaSuccess);
-      out.Download();
-      for (int64_t t = 0; t < 5; ++t) {
-        for (int64_t c = 0; c < cols; ++c) {
-          ExpectElement(out, t, c, Activated(activation, x.at(t, c)), 1 + std::fabs(x.at(t, c)), 16);
-        }
-      }
-      if (in != out_dtype) continue;
-      GpuMatrix same(in, 5, cols, placement.gap, placement.offset);
-      same.Upload([&](int64_t r, int64_t c) { return x.at(r, c); });
-      ASSERT_EQ(LaunchActivate(same.matrix(), activation, same.matrix(), nullptr), cudaSuccess);
-      same.Download();
-      for (int64_t t = 0; t < 5; ++t) {
-        for (int64_t c = 0; c < cols; ++c) ASSERT_EQ(same.bits(t, c), out.bits(t, c));
-      }
-    }
-  });
-}
-
-TEST_F(ActivateTest, BiasComesFirst) {
-  ForAllCases([&](DType dtype, DType other, int64_t cols, const Placement& placement) {
-    if (dtype != other) return;
     GpuMatrix bias(DType::kF32, 1, cols, 0, placement.offset);
     bias.UploadRandom(2);
+    const auto* biases = reinterpret_cast<const float*>(bias.Row(0));
     for (const std::optional<Activation> activation :
          {std::optional<Activation>(), std::optional(Activation::kRelu), std::optional(Activation::kGelu)}) {
-      for (const bool biased : {false, true}) {
-        GpuMatrix out(dtype, 5, cols, placement.gap, placement.offset);
-        out.UploadRandom(1, 5.0f);
-        std::vector<float> before;
-        for (int64_t i = 0; i < 5 * cols; ++i) before.push_back(out.at(i / cols, i % cols));
-        const auto* biases = biased ? reinterpret_cast<const float*>(bias.Row(0)) : nullptr;
-        ASSERT_EQ(LaunchBias(out.matrix(), biases, activation, nullptr), cudaSuccess);
+      for (const float* added : {static_cast<const float*>(nullptr), biases}) {
+        if (!activation.has_value() && added == nullptr) continue;
+        GpuMatrix out(out_dtype, 5, cols, placement.gap, placement.offset);
+        ASSERT_EQ(added == nullptr ? LaunchActivate(x.matrix(), *activation, out.matrix(), nullptr)
+                                   : LaunchBias(x.matrix(), added, activation, out.matrix(), nullptr),
+                  cudaSuccess);
         out.Download();
         for (int64_t t = 0; t < 5; ++t) {
           for (int64_t c = 0; c < cols; ++c) {
-            const double sum = before[t * cols + c] + (biased ? static_cast<double>(bias.at(0, c)) : 0.0);
+            const double sum = x.at(t, c) + (added == nullptr ? 0.0 : static_cast<double>(bias.at(0, c)));
             ExpectElement(out, t, c, Activated(activation, sum), 1 + std::fabs(sum), 16);
           }
+        }
+        if (in != out_dtype) continue;
+        GpuMatrix same(in, 5, cols, placement.gap, placement.offset);
+        same.Upload([&](int64_t r, int64_t c) { return x.at(r, c); });
+        ASSERT_EQ(LaunchBias(same.matrix(), added, activation, same.matrix(), nullptr), cudaSuccess);
+        same.Download();
+        for (int64_t t = 0; t < 5; ++t) {
+          for (int64_t c = 0; c < cols; ++c) ASSERT_EQ(same.bits(t, c), out.bits(t, c));
         }
       }
     }

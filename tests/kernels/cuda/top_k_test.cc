@@ -66,8 +66,8 @@ Row RandomRow(int64_t cols, uint32_t seed, float scale = 10.0f) {
 using TopKTest = GpuTest;
 
 TEST_F(TopKTest, MatchesASort) {
-  for (const int cols : {1, 3, 129, 257, 1000, 4097, 20001}) {
-    for (const int k : {1, 2, 40, 128}) {
+  for (const int cols : {1, 3, 129, 257, 4097, 20001}) {
+    for (const int k : {1, 2, 128}) {
       if (k > cols) continue;
       for (const Placement& placement : kPlacements) {
         SCOPED_TRACE(testing::Message() << cols << " columns, k " << k << ", offset " << placement.offset);

@@ -1,110 +1,103 @@
-// What stands for FlashInfer's kernels where CUDA is emulated: the same arrays read in the same way, one thread for each
-// query and head.
+// Plain kernels in the place of FlashInfer's, behind kernels/cuda/flash_kernels.h: the same arrays in, the same results
+// out, so that what plans, launches and merges is tested without a GPU.
 #include "kernels/cuda/elements.cuh"
-#include "kernels/cuda/flash_attention.h"
+#include "kernels/cuda/flash_kernels.h"
 #include "kernels/cuda/launch.h"
 
 namespace runahead {
 namespace {
 
-constexpr int kMostHeadDim = 256;
+// The weighted mean of V so far, as it is on tensor cores: relative to the largest score yet.
+struct Softmax {
+  float max = -INFINITY;
+  float weights = 0.0f;
+  float sums[256] = {};
 
-// Softmax sums over some KV rows.
-struct Sums {
-  float top = -INFINITY;
-  float total = 0;
-  float values[kMostHeadDim] = {};
+  template <typename T>
+  __device__ void Add(float score, const T* v, int head_dim) {
+    const float new_max = fmaxf(max, score);
+    const float rescale = exp2f(max - new_max), weight = exp2f(score - new_max);
+    max = new_max;
+    weights = weights * rescale + weight;
+    for (int d = 0; d < head_dim; ++d) sums[d] = sums[d] * rescale + weight * LoadFloat(v + d);
+  }
 };
 
-// A KV head of a row of KV.
-struct Head {
-  int kv_head, kv_heads, head_dim;
-  DType dtype;
-};
-
-__device__ void Take(Sums& sums, float score, const float* values, int dim) {
-  const float top = fmaxf(sums.top, score);
-  const float old = sums.top == -INFINITY ? 0.0f : expf(sums.top - top), share = expf(score - top);
-  sums.total = sums.total * old + share;
-  for (int d = 0; d < dim; ++d) sums.values[d] = sums.values[d] * old + share * values[d];
-  sums.top = top;
+template <typename T>
+__device__ float Score(const T* q, const T* k, int head_dim, float scale) {
+  float sum = 0.0f;
+  for (int d = 0; d < head_dim; ++d) sum = fmaf(LoadFloat(q + d), LoadFloat(k + d), sum);
+  return sum * scale * 1.44269504f;  // of exp2
 }
 
-__device__ void TakeRow(Sums& sums, const float* q, const std::byte* row, const Head& head, float scale) {
-  float values[kMostHeadDim];
-  float score = 0;
-  for (int d = 0; d < head.head_dim; ++d) {
-    score += q[d] * LoadFloat(head.dtype, row, head.kv_head * head.head_dim + d);
-    values[d] = LoadFloat(head.dtype, row, (head.kv_heads + head.kv_head) * head.head_dim + d);
-  }
-  Take(sums, score * scale, values, head.head_dim);
-}
-
-__device__ void LoadQuery(const CudaMatrix& q, int64_t row, int head, int dim, float* to) {
-  for (int d = 0; d < dim; ++d) to[d] = LoadFloat(q.dtype, q.data, row * q.stride + head * dim + d);
-}
-
-__device__ void StoreOut(const Sums& sums, const CudaMatrix& out, int64_t row, int head, int dim) {
-  for (int d = 0; d < dim; ++d) {
-    StoreFloat(sums.values[d] / sums.total, out.dtype, out.data, row * out.stride + head * dim + d);
-  }
-}
-
+// A thread for each query and head.
+template <typename T>
 __global__ void PlainPrefill(FlashPrefillArgs args) {
-  const int64_t index = static_cast<int64_t>(blockIdx.x) * blockDim.x + threadIdx.x;
-  if (index >= args.q.rows * args.heads) return;
-  const int64_t row = index / args.heads;
-  const int head = static_cast<int>(index % args.heads), group = args.heads / args.kv_heads;
-  const Head kv{head / group, args.kv_heads, args.head_dim, args.kv_dtype};
-  const int64_t row_bytes = 4 * static_cast<int64_t>(args.kv_heads) * args.head_dim;
-  float q[kMostHeadDim];
-  LoadQuery(args.q, row, head, args.head_dim, q);
-  Sums sums;
-  for (int64_t t = 0; t <= args.length - args.q.rows + row; ++t) TakeRow(sums, q, args.kv + t * row_bytes, kv, args.scale);
-  StoreOut(sums, args.out, row, head, args.head_dim);
-}
-
-__global__ void PlainDecode(FlashDecodeArgs args) {
-  const int64_t index = static_cast<int64_t>(blockIdx.x) * blockDim.x + threadIdx.x;
-  if (index >= args.row_count * args.heads) return;
-  const FlashDecodeRow row = args.rows[index / args.heads];
-  const int head = static_cast<int>(index % args.heads), group = args.heads / args.kv_heads, dim = args.head_dim;
-  const Head kv{head / group, args.kv_heads, dim, args.kv_dtype};
-  const int64_t row_bytes = 4 * static_cast<int64_t>(args.kv_heads) * dim;
-  float q[kMostHeadDim];
-  LoadQuery(args.q, row.query_row, head, dim, q);
-  Sums all;
-  for (int p = 0; p < row.pieces; ++p) {
-    const FlashDecodePiece piece = args.pieces[row.first_piece + p];
-    if (piece.tokens == 0) continue;
-    Sums sums;
-    for (int t = 0; t < piece.tokens; ++t) {
-      const int64_t page = args.pages[piece.first_page + t / args.page_tokens] * kFlashAlignment;
-      TakeRow(sums, q, reinterpret_cast<const std::byte*>(page) + t % args.page_tokens * row_bytes, kv, args.scale);
-    }
-    const float top = fmaxf(all.top, sums.top);
-    const float old = all.top == -INFINITY ? 0.0f : expf(all.top - top), share = expf(sums.top - top);
-    all.total = all.total * old + sums.total * share;
-    for (int d = 0; d < dim; ++d) all.values[d] = all.values[d] * old + sums.values[d] * share;
-    all.top = top;
+  const int64_t query = blockIdx.x;
+  const int head = static_cast<int>(blockIdx.y), head_dim = args.head_dim;
+  const T* q = Rows<T>(args.q).at(query) + head * head_dim;
+  const T* kv = reinterpret_cast<const T*>(args.kv) + head / (args.heads / args.kv_heads) * head_dim;
+  const int64_t values = static_cast<int64_t>(args.kv_heads) * head_dim;
+  const int64_t positions = args.dense_length > 0 ? args.dense_length : args.length;
+  Softmax softmax;
+  for (int64_t p = 0; p < positions; ++p) {
+    const bool seen = p <= args.length - args.q.rows + query;
+    if (!seen && args.dense_length == 0) break;
+    softmax.Add(seen ? Score(q, kv + p * 2 * values, head_dim, args.scale) : -5e4f, kv + p * 2 * values + values,
+                head_dim);
   }
-  StoreOut(all, args.out, row.query_row, head, dim);
+  T* out = Rows<T>(args.out).at(query) + head * head_dim;
+  for (int d = 0; d < head_dim; ++d) StoreFloat(softmax.sums[d] / softmax.weights, out + d);
 }
 
-template <typename Args>
-cudaError_t LaunchThreads(void (*kernel)(Args), int64_t threads, const Args& args, cudaStream_t stream) {
-  return Launch(kernel, dim3(static_cast<unsigned>((threads + 63) / 64)), dim3(64), stream, args);
+// A thread for each piece and head.
+template <typename T>
+__global__ void PlainPieces(FlashDecodeArgs args) {
+  const FlashDecodePiece piece = args.pieces[blockIdx.x];
+  if (piece.tokens == 0) return;
+  const int head = static_cast<int>(blockIdx.y), head_dim = args.head_dim;
+  const T* q = Rows<T>(args.q).at(piece.query_row) + head * head_dim;
+  const int64_t values = static_cast<int64_t>(args.kv_heads) * head_dim;
+  Softmax softmax;
+  for (int32_t token = 0; token < piece.tokens; ++token) {
+    const int64_t page = args.pages[piece.first_page + token / args.page_tokens];
+    const T* k = reinterpret_cast<const T*>(page * kFlashAlignment) + token % args.page_tokens * 2 * values +
+                 head / (args.heads / args.kv_heads) * head_dim;
+    softmax.Add(Score(q, k, head_dim, args.scale), k + values, head_dim);
+  }
+  const FlashPartials partials = PartialsIn(args);
+  const int64_t at = static_cast<int64_t>(blockIdx.x) * args.heads + head;
+  for (int d = 0; d < head_dim; ++d) partials.means[at * head_dim + d] = softmax.sums[d] / softmax.weights;
+  partials.logs[at] = softmax.max + log2f(softmax.weights);
 }
 
 }  // namespace
 
-cudaError_t LaunchFlashPrefill(const FlashPrefillArgs& args, cudaStream_t stream) {
-  if (!FlashPrefillTakes(args)) return cudaErrorInvalidValue;
-  return LaunchThreads(PlainPrefill, args.q.rows * args.heads, args, stream);
+cudaError_t LaunchPrefillAnyGpu(const FlashPrefillArgs& args, cudaStream_t stream) {
+  const dim3 grid(static_cast<unsigned>(args.q.rows), static_cast<unsigned>(args.heads));
+  return ForDType(args.q.dtype, [&](auto* element) {
+    return Launch(&PlainPrefill<std::remove_pointer_t<decltype(element)>>, grid, dim3(1), stream, args);
+  });
 }
 
-cudaError_t LaunchFlashDecode(const FlashDecodeArgs& args, cudaStream_t stream) {
-  return LaunchThreads(PlainDecode, args.row_count * args.heads, args, stream);
+cudaError_t LaunchPrefillHopperBf16Dim64(const FlashPrefillArgs& args, cudaStream_t stream) {
+  return LaunchPrefillAnyGpu(args, stream);
+}
+cudaError_t LaunchPrefillHopperBf16Dim128(const FlashPrefillArgs& args, cudaStream_t stream) {
+  return LaunchPrefillAnyGpu(args, stream);
+}
+cudaError_t LaunchPrefillHopperBf16Dim128Dense(const FlashPrefillArgs& args, cudaStream_t stream) {
+  return LaunchPrefillAnyGpu(args, stream);
+}
+cudaError_t LaunchPrefillHopperF16Dim128(const FlashPrefillArgs& args, cudaStream_t stream) {
+  return LaunchPrefillAnyGpu(args, stream);
+}
+
+cudaError_t LaunchDecodePieces(const FlashDecodeArgs& args, cudaStream_t stream) {
+  const dim3 grid(static_cast<unsigned>(args.piece_count), static_cast<unsigned>(args.heads));
+  return ForDType(args.q.dtype, [&](auto* element) {
+    return Launch(&PlainPieces<std::remove_pointer_t<decltype(element)>>, grid, dim3(1), stream, args);
+  });
 }
 
 }  // namespace runahead

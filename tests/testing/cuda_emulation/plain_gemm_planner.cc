@@ -16,9 +16,10 @@ class PlainPlan final : public GemmPlan {
     const PlainGemmArgs args{operands.x,   operands.w,      operands.out,      shape_.m,     shape_.n,         shape_.k,
                              shape_.x_stride, shape_.out_stride, shape_.dtype, shape_.out_dtype, shape_.accumulate};
     const cudaError_t code = LaunchPlainGemm(args, stream);
-    if (code != cudaSuccess || (!shape_.bias && !shape_.activation.has_value())) return code;
-    return LaunchBias({operands.out, shape_.out_dtype, shape_.m, shape_.n, shape_.out_stride}, operands.bias,
-                      shape_.activation, stream);
+    const CudaMatrix out{operands.out, shape_.out_dtype, shape_.m, shape_.n, shape_.out_stride};
+    if (code != cudaSuccess) return code;
+    if (shape_.bias) return LaunchBias(out, operands.bias, shape_.activation, out, stream);
+    return shape_.activation.has_value() ? LaunchActivate(out, *shape_.activation, out, stream) : cudaSuccess;
   }
 
  private:
