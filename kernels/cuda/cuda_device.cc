@@ -6,6 +6,7 @@
 #include "kernels/base/status_macros.h"
 #include "kernels/cuda/cuda_device_impl.h"
 #include "kernels/cuda/cuda_status.h"
+#include "kernels/cuda/kernels.h"
 
 namespace runahead {
 namespace {
@@ -50,7 +51,7 @@ CudaDevice::CudaDevice(std::shared_ptr<const CudaContext> context, DType compute
       uploader_(context_, compute_dtype) {}
 
 OpLimits CudaDevice::limits() const {
-  return {.dtypes = dtypes_, .most_head_dim = kMostHeadDim};
+  return {.dtypes = dtypes_, .most_head_dim = kMostHeadDim, .most_vocab = kMostSampleVocab};
 }
 
 absl::StatusOr<std::shared_ptr<Buffer>> CudaDevice::Allocate(size_t bytes, MemoryKind kind) {
