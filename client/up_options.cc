@@ -10,12 +10,18 @@ namespace {
 // How long children finish what they do after SIGTERM; within SupervisorOptions::stop_timeout.
 constexpr char kDrainTimeout[] = "--drain-timeout=10s";
 
-ChildSpec WorkerSpec(const UpOptions& options, const std::string& role, int index, const std::string& folder,
-                     int threads) {
+// `number` counts all workers: each takes the next GPU, where there are some.
+ChildSpec WorkerSpec(const UpOptions& options, const std::string& role, int index, int number,
+                     const std::string& folder, int threads) {
   ChildSpec spec{.name = absl::StrCat(role, "-", index), .binary = folder + "/runahead-worker", .args = {}};
   spec.args = {absl::StrCat("--role=", role),           absl::StrCat("--name=", spec.name),
                absl::StrCat("--model=", options.model), absl::StrCat("--dtype=", options.dtype),
-               absl::StrCat("--threads=", threads),     kDrainTimeout};
+               absl::StrCat("--threads=", threads),     kDrainTimeout,
+               absl::StrCat("--device=", options.device)};
+  if (options.device != "cpu") spec.args.push_back(absl::StrCat("--gpu=", number));
+  if (options.device_memory_budget > 0) {
+    spec.args.push_back(absl::StrCat("--device-memory-budget=", options.device_memory_budget));
+  }
   if (role == "prefill") {
     spec.args.push_back(absl::StrCat("--handoff=", options.handoff));
     if (options.chain_link_gbps > 0) {
@@ -42,8 +48,13 @@ void DeclareUpOptions(ConfigSchema& schema, UpOptions& options) {
   schema.Int("decode", &options.decode, {.min = 1, .max = 64}, "Decode workers");
   schema.Int("threads", &options.threads, {.min = 0, .max = 1024},
              "Compute threads of each worker; 0 shares out the cores, at least 1 each");
-  schema.String("dtype", &options.dtype, {.one_of = {"auto", "f32", "bf16"}},
-                "Compute and KV dtype; auto takes what is fastest on this CPU");
+  schema.String("device", &options.device, {.one_of = {"auto", "cpu", "cuda"}},
+                "What workers compute on; auto takes GPUs, one after the other, where there are some");
+  schema.Bytes("device_memory_budget", &options.device_memory_budget, {.min = 0},
+               "What the device of each worker may allocate, weights included; 0 is no limit on the CPU, and nine tenths "
+               "of what a GPU has free");
+  schema.String("dtype", &options.dtype, {.one_of = {"auto", "f32", "bf16", "f16"}},
+                "Compute and KV dtype; auto takes what is fastest on the device; f16 is for GPUs");
   schema.String("schedule", &options.schedule, {.one_of = {"kvr", "kvr-even", "single"}},
                 "How prompts are spread over the chain");
   schema.String("table", &options.table, {.value_name = "FILE"},
@@ -63,6 +74,10 @@ void DeclareUpOptions(ConfigSchema& schema, UpOptions& options) {
 }
 
 absl::Status CheckUpOptions(const UpOptions& options) {
+  if (options.device == "cuda" && options.emulated_link_gbps > 0) {
+    return absl::InvalidArgumentError(
+        "--emulated-link-gbps: paces the copies of the CPU device only: leave it out, or give --device cpu");
+  }
   if (options.chain_link_noise > 0 && options.chain_link_gbps == 0) {
     return absl::InvalidArgumentError(
         "--chain-link-noise: give --chain-link-gbps besides: what is slowed down is the time that this gives a frame");
@@ -77,8 +92,10 @@ int ThreadsPerWorker(const UpOptions& options, int cores) {
 std::vector<ChildSpec> WorkerSpecs(const UpOptions& options, const std::string& folder, int cores) {
   const int threads = ThreadsPerWorker(options, cores);
   std::vector<ChildSpec> specs;
-  for (int i = 0; i < options.prefill; ++i) specs.push_back(WorkerSpec(options, "prefill", i, folder, threads));
-  for (int i = 0; i < options.decode; ++i) specs.push_back(WorkerSpec(options, "decode", i, folder, threads));
+  for (int i = 0; i < options.prefill; ++i) specs.push_back(WorkerSpec(options, "prefill", i, i, folder, threads));
+  for (int i = 0; i < options.decode; ++i) {
+    specs.push_back(WorkerSpec(options, "decode", i, options.prefill + i, folder, threads));
+  }
   return specs;
 }
 

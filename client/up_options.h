@@ -15,6 +15,8 @@ struct UpOptions {
   int prefill = 1;
   int decode = 1;
   int threads = 0;  // of each worker; 0: cores / workers, at least 1
+  std::string device = "auto";
+  int64_t device_memory_budget = 0;  // bytes, of each worker
   std::string dtype = "auto";
   std::string schedule = "kvr";
   std::string table;

@@ -8,8 +8,14 @@ void DeclareWorkerOptions(ConfigSchema& schema, WorkerOptions& options) {
   schema.String("name", &options.name, {}, "Name in logs and plans; the role where empty");
   schema.String("model", &options.model, {.allow_empty = false, .required = true, .value_name = "PATH"},
                 "GGUF file of the model");
-  schema.String("dtype", &options.dtype, {.one_of = {"auto", "f32", "bf16"}},
-                "Compute and KV dtype; auto takes what is fastest on this CPU");
+  schema.String("device", &options.device, {.one_of = {"auto", "cpu", "cuda"}},
+                "What computes; auto takes the GPU where there is one, and says in the log why it took the CPU");
+  schema.Int("gpu", &options.gpu, {.min = 0, .max = 1023}, "Which GPU, as CUDA numbers those that it shows; counted round where there are fewer");
+  schema.Bytes("device_memory_budget", &options.device_memory_budget, {.min = 0},
+               "What the device may allocate, weights included; 0 is no limit on the CPU, and nine tenths of what a GPU "
+               "has free");
+  schema.String("dtype", &options.dtype, {.one_of = {"auto", "f32", "bf16", "f16"}},
+                "Compute and KV dtype; auto takes what is fastest on this device; f16 is for GPUs");
   schema.Int("threads", &options.threads, {.min = 0, .max = 1024}, "Compute threads; 0 takes one a core");
   schema.String("link_host", &options.link_host, {},
                 "Address of this host at which other workers reach it for KV; that of listen, or the first network's, "
@@ -38,6 +44,10 @@ void DeclareWorkerOptions(ConfigSchema& schema, WorkerOptions& options) {
 }
 
 absl::Status CheckWorkerOptions(const WorkerOptions& options) {
+  if (options.device == "cuda" && options.emulated_link_gbps > 0) {
+    return absl::InvalidArgumentError(
+        "emulated_link_gbps: paces the copies of the CPU device only: leave it out, or give device: cpu");
+  }
   if (options.chain_link_noise > 0 && options.chain_link_gbps == 0) {
     return absl::InvalidArgumentError(
         "chain_link_noise: give chain_link_gbps besides: what is slowed down is the time that this gives a frame");

@@ -10,13 +10,13 @@
 
 #include "absl/strings/str_cat.h"
 #include "kernels/base/status_macros.h"
-#include "kernels/cpu/cpu_device.h"
 #include "server/base/address.h"
 #include "server/base/logging.h"
 #include "server/base/metrics_server.h"
 #include "server/base/random.h"
 #include "server/rpc/server.h"
 #include "worker/decode_role.h"
+#include "worker/device_factory.h"
 #include "worker/format/gguf.h"
 #include "worker/link/link_host.h"
 #include "worker/link/message_engine_factory.h"
@@ -33,20 +33,6 @@ std::string HostName() {
   char name[256] = "";
   if (gethostname(name, sizeof name - 1) != 0) return "localhost";
   return name;
-}
-
-absl::StatusOr<std::shared_ptr<Device>> OpenDevice(const WorkerOptions& options) {
-  CpuDeviceOptions device;
-  device.threads = options.threads > 0 ? static_cast<int>(options.threads)
-                                       : std::max(1, static_cast<int>(std::thread::hardware_concurrency()));
-  device.compute_dtype = options.dtype == "auto"   ? FastestDType()
-                         : options.dtype == "bf16" ? DType::kBF16
-                                                   : DType::kF32;
-  device.emulated_link_gbps = options.emulated_link_gbps;
-  RUNAHEAD_ASSIGN_OR_RETURN(std::shared_ptr<Device> opened, NewCpuDevice(device));
-  LogInfo("device", std::string(opened->name()), ", ", device.threads, " threads, ",
-          std::string(DTypeName(opened->compute_dtype())), options.dtype == "auto" ? " (the fastest on this CPU)" : "");
-  return opened;
 }
 
 // Before the model is loaded: that takes long, and what is wrong here can be said at once.
@@ -92,7 +78,7 @@ class AllRoles : public ControlHandler {
 struct WorkerProcess::Parts {
   std::string link_host;
   std::shared_ptr<Device> device;
-  std::unique_ptr<PeerCommFactory> device_links;  // null: the device has none
+  std::unique_ptr<PeerCommFactory> gpu_links;  // null on the CPU
   std::shared_ptr<const Model> model;
   std::unique_ptr<MetricRegistry> metrics;
   std::unique_ptr<MessageEngine> engine;
@@ -110,7 +96,9 @@ struct WorkerProcess::Parts {
 };
 
 absl::Status WorkerProcess::Parts::LoadModelFor(const WorkerOptions& options) {
-  RUNAHEAD_ASSIGN_OR_RETURN(device, OpenDevice(options));
+  RUNAHEAD_ASSIGN_OR_RETURN(OpenedDevice opened, OpenDevice(options));
+  device = std::move(opened.device);
+  gpu_links = std::move(opened.links);
   RUNAHEAD_ASSIGN_OR_RETURN(std::shared_ptr<const GgufFile> file, GgufFile::Open(options.model));
   const unsigned uses = (options.prefill() ? kUsePrefill : 0u) | (options.decode() ? kUseDecode : 0u);
   int tenths_logged = 0;
@@ -128,7 +116,7 @@ absl::Status WorkerProcess::Parts::LoadModelFor(const WorkerOptions& options) {
 }
 
 absl::Status WorkerProcess::Parts::StartRoles(const WorkerOptions& options) {
-  metrics = std::make_unique<MetricRegistry>("cpu");
+  metrics = std::make_unique<MetricRegistry>(std::string(device->name()));
   RUNAHEAD_ASSIGN_OR_RETURN(engine, MakeMessageEngine({RandomBits64(), options.link_transport, link_host}));
   roles.SetLinks(engine.get());
   if (options.decode()) {
@@ -138,7 +126,7 @@ absl::Status WorkerProcess::Parts::StartRoles(const WorkerOptions& options) {
   if (options.prefill()) {
     SliceReceiver* const own_store = decode != nullptr ? &decode->receiver() : nullptr;
     RUNAHEAD_ASSIGN_OR_RETURN(
-        prefill, PrefillRole::Create(options, *device, model, *engine, device_links.get(), own_store, *metrics));
+        prefill, PrefillRole::Create(options, *device, model, *engine, gpu_links.get(), own_store, *metrics));
     roles.Add(&prefill->control());
   }
   return absl::OkStatus();
@@ -162,7 +150,7 @@ v1::Capabilities WorkerProcess::Parts::CapabilitiesOf(const WorkerOptions& optio
   capabilities.set_layers(static_cast<int32_t>(config.layers));
   capabilities.set_kv_row_bytes(static_cast<int32_t>(model->attention_shape().kv_row_bytes()));
   capabilities.set_link_address(engine->self().address);
-  if (device_links != nullptr) capabilities.set_device_link(device_links->identity());
+  if (gpu_links != nullptr) capabilities.set_device_link(gpu_links->identity());
   if (decode != nullptr) capabilities.set_kv_capacity_tokens(decode->capacity_tokens());
   if (prefill != nullptr) capabilities.set_max_part_tokens(prefill->max_prefix_tokens());
   return capabilities;

@@ -4,6 +4,7 @@
 #include <cstdint>
 #include <functional>
 #include <memory>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -14,6 +15,7 @@
 #include "kernels/base/buffer.h"
 #include "kernels/base/dtype.h"
 #include "kernels/base/event.h"
+#include "kernels/base/op_params.h"
 #include "kernels/base/tensor.h"
 #include "kernels/base/weights.h"
 
@@ -39,6 +41,8 @@ struct LinearOptions {
   bool accumulate = false;  // out += x * w^T instead of out = x * w^T (the residual connection)
   bool batch_invariant =
       false;  // the result of a row is bitwise the same whatever rows are beside it, and on any number of threads
+  ConstTensor bias = {};                      // f32 [1, n], added to every row; without a buffer: none
+  std::optional<Activation> activation = {};  // of what was added up, bias included; not with accumulate
 };
 
 // Consecutive KV rows of one layer: [tokens][K|V][kv_heads*head_dim] in the KV dtype, K after RoPE.
@@ -81,6 +85,8 @@ class Device {
   virtual DType compute_dtype() const = 0;
   // The dtype that Linear reads under `batch_invariant`; without it Linear reads compute_dtype().
   virtual DType invariant_dtype() const = 0;
+  // Rows that Linear works best on at a time: passes over longer batches are cut into pieces of so many.
+  virtual int64_t gemm_rows() const = 0;
 
   // RESOURCE_EXHAUSTED with both sizes when the device's budget does not allow it. 64-byte aligned or better.
   virtual absl::StatusOr<std::shared_ptr<Buffer>> Allocate(size_t bytes, MemoryKind kind) = 0;
@@ -95,6 +101,11 @@ class Device {
       const Event& event) = 0;  // on the device, not on the thread; any status of the event lets the stream go on
   virtual void Call(Stream& stream, std::function<void()> function) = 0;  // a short host function, in stream order
   virtual absl::Status Copy(Stream& stream, const ConstBufferRef& from, const BufferRef& to) = 0;  // sizes agree
+  // What is enqueued between the two may go to the device as one piece, kept for the next time that the same ops come
+  // on the same buffers with other contents (CUDA: a graph, which saves most of the time between small ops). Record,
+  // WaitFor and Call end a piece and begin the next. Not nested.
+  virtual void BeginStep(Stream& stream) = 0;
+  virtual void EndStep(Stream& stream) = 0;
 
   // out[t] = row ids[t] of `table`, out: f32 [ids.size(), dim]; ids in [0, table rows).
   virtual absl::Status Embed(Stream& stream, const Weights& table, std::vector<int32_t> ids, const MutTensor& out) = 0;
@@ -102,8 +113,12 @@ class Device {
   // dim], any dtype.
   virtual absl::Status RmsNorm(Stream& stream, const ConstTensor& x, const ConstTensor& weight, float eps,
                                const MutTensor& out) = 0;
-  // out[t,n] (+)= sum_k x[t,k] * w[n,k].  x: [t, k] in compute_dtype() or invariant_dtype(); w: rows n, cols k; out:
-  // f32 or (not accumulating) bf16 [t, n].
+  // out[t,d] = (x[t,d] - mean(x[t])) / sqrt(var(x[t]) + eps) * weight[d] + bias[d], var = mean_d((x[t,d] - mean)^2).
+  // x: f32 [t, dim]; weight, bias: f32 [1, dim]; out: [t, dim], any dtype.
+  virtual absl::Status LayerNorm(Stream& stream, const ConstTensor& x, const ConstTensor& weight,
+                                 const ConstTensor& bias, float eps, const MutTensor& out) = 0;
+  // out[t,n] (+)= activation(sum_k x[t,k] * w[n,k] + bias[n]).  x: [t, k] in compute_dtype() or invariant_dtype(); w:
+  // rows n, cols k; out: f32 or (not accumulating) a shorter dtype of the device, [t, n].
   virtual absl::Status Linear(Stream& stream, const ConstTensor& x, std::shared_ptr<const Weights> w,
                               const LinearOptions& options, const MutTensor& out) = 0;
   // Splits qkv [t, (heads + 2*kv_heads)*head_dim] (f32), rotates Q and K (rotate-half: pairs d, d+head_dim/2) at the
@@ -118,10 +133,31 @@ class Device {
                                  std::vector<AttentionSequence> sequences, const MutTensor& out) = 0;
   // out[t,f] = silu(gate_up[t,f]) * gate_up[t,F+f].  gate_up: [t, 2F]; out: [t, F].
   virtual absl::Status SwiGlu(Stream& stream, const ConstTensor& gate_up, const MutTensor& out) = 0;
+  // out[t,f] = activation(x[t,f]).  x, out: [t, f]; out may be x.
+  virtual absl::Status Activate(Stream& stream, const ConstTensor& x, Activation activation, const MutTensor& out) = 0;
+  // Gather: out[i] = x[rows[i]].  Scatter: out[rows[i]] = x[i], rows are distinct; the other rows of out stay.
+  // x and out: of one dtype and as many columns, in memory apart.
+  virtual absl::Status GatherRows(Stream& stream, const ConstTensor& x, std::vector<int32_t> rows,
+                                  const MutTensor& out) = 0;
+  virtual absl::Status ScatterRows(Stream& stream, const ConstTensor& x, std::vector<int32_t> rows,
+                                   const MutTensor& out) = 0;
+  // Rows [t, n] in any dtype to and from their quantised form (op_params.h), t * KvQuantRowBytes(n, quant) bytes or
+  // more from an offset that is a multiple of 4; n is a multiple of the group.
+  virtual absl::Status QuantizeKv(Stream& stream, const ConstTensor& rows, const KvQuant& quant,
+                                  const BufferRef& out) = 0;
+  virtual absl::Status DequantizeKv(Stream& stream, const ConstBufferRef& from, const KvQuant& quant,
+                                    const MutTensor& out) = 0;
   // Per row of logits f32 [t, vocab] the k largest, in falling order, ties to the smaller id; k <= 128.
   // ids: int32 [t, k] in a f32-sized tensor; values: f32 [t, k]; log_sum: f32 [t, 1] = log(sum_v exp(logits[t,v])).
   virtual absl::Status TopK(Stream& stream, const ConstTensor& logits, int64_t k, const MutTensor& ids,
                             const MutTensor& values, const MutTensor& log_sum) = 0;
+  // ids[t]: the token that params[t] draws from row t of logits f32 [t, vocab]: temperature, then top-k, top-p over
+  // what top-k left, min-p; then the first id, in rising order, at which the running sum of what is left passes
+  // `uniform` of its total. Ties go to the smaller id. -1 where a logit is not finite. ids: int32 [t, 1] in a f32-sized
+  // tensor. A row's result does not depend on the rows beside it; between devices it may differ where sums are within
+  // rounding of a border.
+  virtual absl::Status Sample(Stream& stream, const ConstTensor& logits, std::vector<SampleParams> params,
+                              const MutTensor& ids) = 0;
 };
 
 }  // namespace runahead

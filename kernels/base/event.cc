@@ -6,6 +6,8 @@
 namespace runahead {
 
 struct Event::State {
+  explicit State(std::shared_ptr<NativeEvent> native) : native(std::move(native)) {}
+  const std::shared_ptr<NativeEvent> native;
   mutable Mutex mu;
   mutable CondVar fired_cv;
   std::optional<absl::Status> status RUNAHEAD_GUARDED_BY(mu);
@@ -26,7 +28,8 @@ struct Event::State {
 };
 
 struct EventSource::Guard {
-  std::shared_ptr<Event::State> state = std::make_shared<Event::State>();
+  explicit Guard(std::shared_ptr<NativeEvent> native) : state(std::make_shared<Event::State>(std::move(native))) {}
+  const std::shared_ptr<Event::State> state;
   ~Guard() { state->Fire(absl::AbortedError("the work was given up before it finished")); }
 };
 
@@ -67,7 +70,11 @@ absl::Status Event::Wait(absl::Duration timeout) const {
   return *state_->status;
 }
 
-EventSource::EventSource() : guard_(std::make_shared<Guard>()) {}
+std::shared_ptr<NativeEvent> Event::native() const {
+  return state_ == nullptr ? nullptr : state_->native;
+}
+
+EventSource::EventSource(std::shared_ptr<NativeEvent> native) : guard_(std::make_shared<Guard>(std::move(native))) {}
 Event EventSource::event() const {
   return Event(guard_->state);
 }

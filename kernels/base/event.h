@@ -13,6 +13,12 @@
 
 namespace runahead {
 
+// What the queues of one device need to wait for an event without a thread between; opaque to everybody else.
+class NativeEvent {
+ public:
+  virtual ~NativeEvent() = default;
+};
+
 // Fires exactly once. Copies share the same state. Thread-safe. A default-constructed Event has fired with OK, so that
 // "after nothing" needs no special case.
 class Event {
@@ -30,6 +36,8 @@ class Event {
   // Waits for the event; DEADLINE_EXCEEDED when `timeout` runs out (the work goes on). Never call it on a thread that
   // is needed to make the event fire.
   absl::Status Wait(absl::Duration timeout = absl::InfiniteDuration()) const;
+  // Null where none was given. It may be reached before the event fires, and then the event fires with OK.
+  std::shared_ptr<NativeEvent> native() const;
 
  private:
   friend class EventSource;
@@ -41,7 +49,7 @@ class Event {
 // The side that fires. The last copy going away unfired fires ABORTED, so that no waiter is forgotten.
 class EventSource {
  public:
-  EventSource();
+  explicit EventSource(std::shared_ptr<NativeEvent> native = nullptr);
   Event event() const;
   // Fires with `status`. False, and nothing happens, when it had fired already.
   bool Fire(absl::Status status) const;

@@ -7,13 +7,13 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "kernels/base/checks.h"
+#include "kernels/base/memory.h"
 #include "kernels/base/status_macros.h"
 #include "kernels/base/thread_pool.h"
 #include "kernels/cpu/attention.h"
-#include "kernels/cpu/checks.h"
 #include "kernels/cpu/cpu_stream.h"
 #include "kernels/cpu/gemm.h"
-#include "kernels/cpu/memory.h"
 #include "kernels/cpu/pacer.h"
 #include "kernels/cpu/row_ops.h"
 #include "kernels/cpu/stored_weights.h"
@@ -21,7 +21,8 @@
 namespace runahead {
 namespace {
 
-constexpr int64_t kMostTopK = 128;
+constexpr DType kDTypes[] = {DType::kF32, DType::kBF16};
+constexpr OpLimits kLimits{.dtypes = kDTypes, .head_dim_multiple = 8, .most_head_dim = kMaxAttentionHeadDim};
 constexpr int kMostThreads = 1024;
 // Copies hold the link for so many bytes at a time, so that streams that share a direction share its speed.
 constexpr size_t kCopyPiece = 256 << 10;
@@ -60,7 +61,7 @@ class CpuDevice : public Device {
         pool_(std::move(pool)),
         gemm_(std::move(gemm)),
         budget_(std::make_shared<MemoryBudget>(options.memory_budget)),
-        weights_arena_(budget_),
+        weights_arena_(HostChunks(budget_)),
         to_device_(options.emulated_link_gbps),
         to_host_(options.emulated_link_gbps) {}
 
@@ -68,6 +69,9 @@ class CpuDevice : public Device {
   bool host_reads_device_memory() const override { return true; }
   DType compute_dtype() const override { return compute_dtype_; }
   DType invariant_dtype() const override { return DType::kF32; }
+  // Intermediates stay in the second-level cache (512 x 2 x 1536 x 2 bytes is 3 MB on the quick-start model), and
+  // scratch memory does not grow with the prompt.
+  int64_t gemm_rows() const override { return 512; }
 
   absl::StatusOr<std::shared_ptr<Buffer>> Allocate(size_t bytes, MemoryKind kind) override;
   std::unique_ptr<Stream> NewStream(std::string_view name) override { return std::make_unique<CpuStream>(name); }
@@ -77,10 +81,14 @@ class CpuDevice : public Device {
   void WaitFor(Stream& stream, const Event& event) override;
   void Call(Stream& stream, std::function<void()> function) override { Cast(stream).Enqueue(std::move(function)); }
   absl::Status Copy(Stream& stream, const ConstBufferRef& from, const BufferRef& to) override;
+  void BeginStep(Stream&) override {}  // an op costs little to enqueue here
+  void EndStep(Stream&) override {}
 
   absl::Status Embed(Stream& stream, const Weights& table, std::vector<int32_t> ids, const MutTensor& out) override;
   absl::Status RmsNorm(Stream& stream, const ConstTensor& x, const ConstTensor& weight, float eps,
                        const MutTensor& out) override;
+  absl::Status LayerNorm(Stream& stream, const ConstTensor& x, const ConstTensor& weight, const ConstTensor& bias,
+                         float eps, const MutTensor& out) override;
   absl::Status Linear(Stream& stream, const ConstTensor& x, std::shared_ptr<const Weights> w,
                       const LinearOptions& options, const MutTensor& out) override;
   absl::Status RopeStore(Stream& stream, const ConstTensor& qkv, const AttentionShape& shape,
@@ -89,10 +97,25 @@ class CpuDevice : public Device {
   absl::Status Attention(Stream& stream, const ConstTensor& q, const AttentionShape& shape,
                          std::vector<AttentionSequence> sequences, const MutTensor& out) override;
   absl::Status SwiGlu(Stream& stream, const ConstTensor& gate_up, const MutTensor& out) override;
+  absl::Status Activate(Stream& stream, const ConstTensor& x, Activation activation, const MutTensor& out) override;
+  absl::Status GatherRows(Stream& stream, const ConstTensor& x, std::vector<int32_t> rows,
+                          const MutTensor& out) override;
+  absl::Status ScatterRows(Stream& stream, const ConstTensor& x, std::vector<int32_t> rows,
+                           const MutTensor& out) override;
+  absl::Status QuantizeKv(Stream& stream, const ConstTensor& rows, const KvQuant& quant, const BufferRef& out) override;
+  absl::Status DequantizeKv(Stream& stream, const ConstBufferRef& from, const KvQuant& quant,
+                            const MutTensor& out) override;
   absl::Status TopK(Stream& stream, const ConstTensor& logits, int64_t k, const MutTensor& ids, const MutTensor& values,
                     const MutTensor& log_sum) override;
+  absl::Status Sample(Stream& stream, const ConstTensor& logits, std::vector<SampleParams> params,
+                      const MutTensor& ids) override;
 
  private:
+  // The two forms of Linear; they block until it is done. sums: out, or f32 of its shape.
+  void InvariantLinear(const CpuWeights& w, const ConstTensor& x, const LinearOptions& options, const MutTensor& sums,
+                       const MutTensor& out) const;
+  void PackedLinear(const CpuWeights& w, const ConstTensor& x, const LinearOptions& options,
+                    const MutTensor& out) const;
   RowOps rows() const { return {kernels_, *pool_}; }
 
   const DType compute_dtype_;
@@ -117,7 +140,7 @@ absl::StatusOr<std::shared_ptr<const Weights>> CpuDevice::LoadWeights(const Weig
   if ((uses & (kUsePrefill | kUseDecode)) == 0) return absl::InvalidArgumentError("weights that no op may use");
   auto weights = std::make_shared<CpuWeights>(source.rows(), source.cols);
   // The prefill form is made from the stored one, which is dropped again where decode does not want it.
-  Arena passing(nullptr);
+  Arena passing(HostChunks(nullptr));
   RUNAHEAD_ASSIGN_OR_RETURN(StoredWeights stored,
                             StoredWeights::Make(source, (uses & kUseDecode) != 0 ? weights_arena_ : passing, *pool_));
   if ((uses & kUsePrefill) != 0) {
@@ -141,9 +164,7 @@ void CpuDevice::WaitFor(Stream& stream, const Event& event) {
 }
 
 absl::Status CpuDevice::Copy(Stream& stream, const ConstBufferRef& from, const BufferRef& to) {
-  if (from.size != to.size) {
-    return absl::InvalidArgumentError(absl::StrCat("a copy of ", from.size, " bytes to ", to.size, " bytes"));
-  }
+  RUNAHEAD_RETURN_IF_ERROR(CheckCopy(from, to));
   if (from.size == 0) return absl::OkStatus();
   Pacer* pacer = nullptr;
   if (KindOf(from) != KindOf(to)) pacer = KindOf(to) == MemoryKind::kDevice ? &to_device_ : &to_host_;
@@ -164,12 +185,7 @@ absl::Status CpuDevice::Copy(Stream& stream, const ConstBufferRef& from, const B
 absl::Status CpuDevice::Embed(Stream& stream, const Weights& table, std::vector<int32_t> ids, const MutTensor& out) {
   const auto& weights = static_cast<const CpuWeights&>(table);
   if (!weights.stored.has_value()) return absl::FailedPreconditionError("the embedding was not loaded for kUseDecode");
-  RUNAHEAD_RETURN_IF_ERROR(CheckTensor("out", out, {DType::kF32}, ids.size(), table.cols()));
-  for (int32_t id : ids) {
-    if (id < 0 || id >= table.rows()) {
-      return absl::InvalidArgumentError(absl::StrCat("token id ", id, " of a table of ", table.rows()));
-    }
-  }
+  RUNAHEAD_RETURN_IF_ERROR(CheckEmbed(table, ids, out));
   Cast(stream).Enqueue(
       [this, &stored = *weights.stored, ids = std::move(ids), out] { rows().Embed(stored, ids, out); });
   return absl::OkStatus();
@@ -177,67 +193,76 @@ absl::Status CpuDevice::Embed(Stream& stream, const Weights& table, std::vector<
 
 absl::Status CpuDevice::RmsNorm(Stream& stream, const ConstTensor& x, const ConstTensor& weight, float eps,
                                 const MutTensor& out) {
-  RUNAHEAD_RETURN_IF_ERROR(CheckTensor("x", x, {DType::kF32}, x.rows, x.cols));
-  RUNAHEAD_RETURN_IF_ERROR(CheckTensor("weight", weight, {DType::kF32}, 1, x.cols));
-  RUNAHEAD_RETURN_IF_ERROR(CheckTensor("out", out, {DType::kF32, DType::kBF16}, x.rows, x.cols));
+  RUNAHEAD_RETURN_IF_ERROR(CheckRmsNorm(kLimits, x, weight, out));
   Cast(stream).Enqueue([this, x, weight, eps, out] { rows().RmsNorm(x, weight, eps, out); });
+  return absl::OkStatus();
+}
+
+absl::Status CpuDevice::LayerNorm(Stream& stream, const ConstTensor& x, const ConstTensor& weight,
+                                  const ConstTensor& bias, float eps, const MutTensor& out) {
+  RUNAHEAD_RETURN_IF_ERROR(CheckLayerNorm(x, weight, bias, out));
+  Cast(stream).Enqueue([this, x, weight, bias, eps, out] { rows().LayerNorm(x, weight, bias, eps, out); });
   return absl::OkStatus();
 }
 
 absl::Status CpuDevice::Linear(Stream& stream, const ConstTensor& x, std::shared_ptr<const Weights> w,
                                const LinearOptions& options, const MutTensor& out) {
   const auto weights = std::static_pointer_cast<const CpuWeights>(std::move(w));
-  const DType x_dtype = options.batch_invariant ? invariant_dtype() : compute_dtype();
-  RUNAHEAD_RETURN_IF_ERROR(CheckTensor("x", x, {x_dtype}, x.rows, weights->cols()));
-  RUNAHEAD_RETURN_IF_ERROR(CheckTensor("out", out, {DType::kF32, DType::kBF16}, x.rows, weights->rows()));
-  if (options.accumulate && out.dtype != DType::kF32) {
-    return absl::InvalidArgumentError("Linear accumulates in f32 only");
-  }
-  if (options.batch_invariant ? !weights->stored.has_value() : weights->packed == nullptr) {
+  const bool invariant = options.batch_invariant;
+  RUNAHEAD_RETURN_IF_ERROR(
+      CheckLinear(kLimits, x, invariant ? invariant_dtype() : compute_dtype(), *weights, options, out));
+  if (invariant ? !weights->stored.has_value() : weights->packed == nullptr) {
     return absl::FailedPreconditionError(
-        absl::StrCat("the weights were not loaded for ", options.batch_invariant ? "kUseDecode" : "kUsePrefill"));
+        absl::StrCat("the weights were not loaded for ", invariant ? "kUseDecode" : "kUsePrefill"));
   }
   if (x.rows == 0) return absl::OkStatus();
-  if (options.batch_invariant) {
-    Cast(stream).Enqueue([this, weights, x, accumulate = options.accumulate, out] {
-      weights->stored->Matvec(kernels_, *pool_,
-                              {.x = x.row<float>(0),
-                               .x_stride = x.stride,
-                               .m = x.rows,
-                               .out = out.ref.data(),
-                               .out_stride = out.stride,
-                               .out_dtype = out.dtype,
-                               .accumulate = accumulate});
-    });
-  } else {
-    Cast(stream).Enqueue([this, weights, x, accumulate = options.accumulate, out] {
-      gemm_->Run(*weights->packed, {.x = x.ref.data(),
-                                    .x_stride = x.stride,
-                                    .m = x.rows,
-                                    .out = out.ref.data(),
-                                    .out_dtype = out.dtype,
-                                    .out_stride = out.stride,
-                                    .accumulate = accumulate});
-    });
+  if (!invariant) {
+    Cast(stream).Enqueue([this, weights, x, options, out] { PackedLinear(*weights, x, options, out); });
+    return absl::OkStatus();
   }
+  Tensor sums = out;
+  if (out.dtype != DType::kF32 && (options.bias.ref.buffer != nullptr || options.activation.has_value())) {
+    // What bias and activation are still to be applied to stays in f32.
+    RUNAHEAD_ASSIGN_OR_RETURN(std::shared_ptr<Buffer> memory,
+                              AllocateHostMemory(out.rows * out.cols * sizeof(float), nullptr));
+    sums = MakeTensor(BufferRef::Whole(std::move(memory)), DType::kF32, out.rows, out.cols);
+  }
+  Cast(stream).Enqueue([this, weights, x, options, sums, out] { InvariantLinear(*weights, x, options, sums, out); });
   return absl::OkStatus();
+}
+
+void CpuDevice::InvariantLinear(const CpuWeights& w, const ConstTensor& x, const LinearOptions& options,
+                                const MutTensor& sums, const MutTensor& out) const {
+  w.stored->Matvec(kernels_, *pool_,
+                   {.x = x.row<float>(0),
+                    .x_stride = x.stride,
+                    .m = x.rows,
+                    .out = sums.ref.data(),
+                    .out_stride = sums.stride,
+                    .out_dtype = sums.dtype,
+                    .accumulate = options.accumulate});
+  if (options.bias.ref.buffer != nullptr || options.activation.has_value()) {
+    rows().FinishLinear(sums, options.bias, options.activation, out);
+  }
+}
+
+void CpuDevice::PackedLinear(const CpuWeights& w, const ConstTensor& x, const LinearOptions& options,
+                             const MutTensor& out) const {
+  gemm_->Run(*w.packed, {.x = x.ref.data(),
+                         .x_stride = x.stride,
+                         .m = x.rows,
+                         .out = out.ref.data(),
+                         .out_dtype = out.dtype,
+                         .out_stride = out.stride,
+                         .accumulate = options.accumulate,
+                         .bias = options.bias.ref.buffer == nullptr ? nullptr : options.bias.row<float>(0),
+                         .activation = options.activation});
 }
 
 absl::Status CpuDevice::RopeStore(Stream& stream, const ConstTensor& qkv, const AttentionShape& shape,
                                   const ConstTensor& rotation, std::vector<int32_t> positions, const MutTensor& q,
                                   std::vector<KvSpan> kv) {
-  RUNAHEAD_RETURN_IF_ERROR(CheckAttentionShape(shape));
-  const int64_t tokens = static_cast<int64_t>(positions.size());
-  RUNAHEAD_RETURN_IF_ERROR(
-      CheckTensor("qkv", qkv, {DType::kF32}, tokens, (shape.heads + 2 * shape.kv_heads) * shape.head_dim));
-  RUNAHEAD_RETURN_IF_ERROR(CheckTensor("rotation", rotation, {DType::kF32}, rotation.rows, shape.head_dim));
-  RUNAHEAD_RETURN_IF_ERROR(CheckTensor("q", q, {DType::kF32, DType::kBF16}, tokens, shape.heads * shape.head_dim));
-  RUNAHEAD_RETURN_IF_ERROR(CheckKvSpans(kv, shape, tokens));
-  for (int32_t position : positions) {
-    if (position < 0 || position >= rotation.rows) {
-      return absl::InvalidArgumentError(absl::StrCat("position ", position, " of a rotation of ", rotation.rows));
-    }
-  }
+  RUNAHEAD_RETURN_IF_ERROR(CheckRopeStore(kLimits, qkv, shape, rotation, positions, q, kv));
   Cast(stream).Enqueue([this, qkv, shape, rotation, positions = std::move(positions), q, kv = std::move(kv)] {
     rows().RopeStore(qkv, shape, rotation, positions, q, kv);
   });
@@ -246,18 +271,7 @@ absl::Status CpuDevice::RopeStore(Stream& stream, const ConstTensor& qkv, const 
 
 absl::Status CpuDevice::Attention(Stream& stream, const ConstTensor& q, const AttentionShape& shape,
                                   std::vector<AttentionSequence> sequences, const MutTensor& out) {
-  RUNAHEAD_RETURN_IF_ERROR(CheckAttentionShape(shape));
-  if (!(shape.scale > 0.0f)) {
-    return absl::InvalidArgumentError(absl::StrCat("attention scale is ", shape.scale, ", must be above 0"));
-  }
-  if (shape.head_dim % 8 != 0 || shape.head_dim > kMaxAttentionHeadDim) {
-    return absl::InvalidArgumentError(
-        absl::StrCat("head_dim is ", shape.head_dim, ", not a multiple of 8 up to ", kMaxAttentionHeadDim));
-  }
-  const int64_t dim = shape.heads * shape.head_dim;
-  RUNAHEAD_RETURN_IF_ERROR(CheckTensor("q", q, {DType::kF32, DType::kBF16}, q.rows, dim));
-  RUNAHEAD_RETURN_IF_ERROR(CheckTensor("out", out, {DType::kF32, DType::kBF16}, q.rows, dim));
-  RUNAHEAD_RETURN_IF_ERROR(CheckSequences(sequences, shape, q.rows));
+  RUNAHEAD_RETURN_IF_ERROR(CheckAttention(kLimits, q, shape, sequences, out));
   Cast(stream).Enqueue([this, q, shape, sequences = std::move(sequences), out] {
     RunCpuAttention(*pool_, isa_,
                     {.q = q.ref.data(),
@@ -273,23 +287,55 @@ absl::Status CpuDevice::Attention(Stream& stream, const ConstTensor& q, const At
 }
 
 absl::Status CpuDevice::SwiGlu(Stream& stream, const ConstTensor& gate_up, const MutTensor& out) {
-  RUNAHEAD_RETURN_IF_ERROR(CheckTensor("gate_up", gate_up, {DType::kF32, DType::kBF16}, gate_up.rows, 2 * out.cols));
-  RUNAHEAD_RETURN_IF_ERROR(CheckTensor("out", out, {DType::kF32, DType::kBF16}, gate_up.rows, out.cols));
+  RUNAHEAD_RETURN_IF_ERROR(CheckSwiGlu(kLimits, gate_up, out));
   Cast(stream).Enqueue([this, gate_up, out] { rows().SwiGlu(gate_up, out); });
+  return absl::OkStatus();
+}
+
+absl::Status CpuDevice::Activate(Stream& stream, const ConstTensor& x, Activation activation, const MutTensor& out) {
+  RUNAHEAD_RETURN_IF_ERROR(CheckActivate(x, out));
+  Cast(stream).Enqueue([this, x, activation, out] { rows().Activate(x, activation, out); });
+  return absl::OkStatus();
+}
+
+absl::Status CpuDevice::GatherRows(Stream& stream, const ConstTensor& x, std::vector<int32_t> indices,
+                                   const MutTensor& out) {
+  RUNAHEAD_RETURN_IF_ERROR(CheckGatherRows(x, indices, out));
+  Cast(stream).Enqueue([this, x, indices = std::move(indices), out] { rows().GatherRows(x, indices, out); });
+  return absl::OkStatus();
+}
+
+absl::Status CpuDevice::ScatterRows(Stream& stream, const ConstTensor& x, std::vector<int32_t> indices,
+                                    const MutTensor& out) {
+  RUNAHEAD_RETURN_IF_ERROR(CheckScatterRows(x, indices, out));
+  Cast(stream).Enqueue([this, x, indices = std::move(indices), out] { rows().ScatterRows(x, indices, out); });
+  return absl::OkStatus();
+}
+
+absl::Status CpuDevice::QuantizeKv(Stream& stream, const ConstTensor& kv, const KvQuant& quant, const BufferRef& out) {
+  RUNAHEAD_RETURN_IF_ERROR(CheckQuantizeKv(kv, quant, out));
+  Cast(stream).Enqueue([this, kv, quant, out] { rows().QuantizeKv(kv, quant, out); });
+  return absl::OkStatus();
+}
+
+absl::Status CpuDevice::DequantizeKv(Stream& stream, const ConstBufferRef& from, const KvQuant& quant,
+                                     const MutTensor& out) {
+  RUNAHEAD_RETURN_IF_ERROR(CheckDequantizeKv(from, quant, out));
+  Cast(stream).Enqueue([this, from, quant, out] { rows().DequantizeKv(from, quant, out); });
   return absl::OkStatus();
 }
 
 absl::Status CpuDevice::TopK(Stream& stream, const ConstTensor& logits, int64_t k, const MutTensor& ids,
                              const MutTensor& values, const MutTensor& log_sum) {
-  RUNAHEAD_RETURN_IF_ERROR(CheckTensor("logits", logits, {DType::kF32}, logits.rows, logits.cols));
-  if (k < 1 || k > std::min(kMostTopK, logits.cols)) {
-    return absl::InvalidArgumentError(absl::StrCat(
-        "the top ", k, " of ", logits.cols, " logits; k is at least 1 and at most ", std::min(kMostTopK, logits.cols)));
-  }
-  RUNAHEAD_RETURN_IF_ERROR(CheckTensor("ids", ids, {DType::kF32}, logits.rows, k));
-  RUNAHEAD_RETURN_IF_ERROR(CheckTensor("values", values, {DType::kF32}, logits.rows, k));
-  RUNAHEAD_RETURN_IF_ERROR(CheckTensor("log_sum", log_sum, {DType::kF32}, logits.rows, 1));
+  RUNAHEAD_RETURN_IF_ERROR(CheckTopK(logits, k, ids, values, log_sum));
   Cast(stream).Enqueue([this, logits, k, ids, values, log_sum] { rows().TopK(logits, k, ids, values, log_sum); });
+  return absl::OkStatus();
+}
+
+absl::Status CpuDevice::Sample(Stream& stream, const ConstTensor& logits, std::vector<SampleParams> params,
+                               const MutTensor& ids) {
+  RUNAHEAD_RETURN_IF_ERROR(CheckSample(kLimits, logits, params, ids));
+  Cast(stream).Enqueue([this, logits, params = std::move(params), ids] { rows().Sample(logits, params, ids); });
   return absl::OkStatus();
 }
 

@@ -13,6 +13,7 @@
 #include "dnnl.hpp"
 #include "kernels/base/mutex.h"
 #include "kernels/base/status_macros.h"
+#include "kernels/cpu/activation.h"
 #include "kernels/cpu/gemm_plan.h"
 
 // Of the OpenMP runtime that oneDNN links; its header comes with another runtime under clang.
@@ -238,8 +239,10 @@ void OneDnnGemm::RunTask(const Packed& w, const GemmArgs& args, const GemmTask& 
   ThreadState& thread = ThreadState::Get();
   const size_t element = DTypeSize(dtype_);
   const bool whole_rows = task.rows == task.call_rows;
+  const bool unfinished = args.bias != nullptr || args.activation.has_value();
   // oneDNN does not round f32 products to bf16, and slows down a lot when rows of out are not next to each other.
-  const DType call_dtype = dtype_ == DType::kF32 ? DType::kF32 : args.out_dtype;
+  // Unfinished sums stay in f32.
+  const DType call_dtype = dtype_ == DType::kF32 || unfinished ? DType::kF32 : args.out_dtype;
   const bool in_place = whole_rows && task.cols == args.out_stride && call_dtype == args.out_dtype;
   const auto call = FindCall({task.call_rows, task.cols, w.k, call_dtype, in_place && args.accumulate});
 
@@ -263,6 +266,13 @@ void OneDnnGemm::RunTask(const Packed& w, const GemmArgs& args, const GemmTask& 
                       {DNNL_ARG_DST, dnnl::memory(call->out, engine, out)},
                       {DNNL_ARG_SCRATCHPAD,
                        dnnl::memory(call->scratchpad, engine, thread.scratchpad.Get(call->scratchpad_bytes + 1))}});
+  if (unfinished) {
+    // Rows of the result are next to each other, wherever it is.
+    const float* bias = args.bias == nullptr ? nullptr : args.bias + task.col;
+    for (int64_t r = 0; r < task.rows; ++r) {
+      FinishLinear(bias, args.activation, reinterpret_cast<float*>(out) + r * task.cols, task.cols);
+    }
+  }
   if (!in_place) Scatter(out, call_dtype, args, task);
 }
 

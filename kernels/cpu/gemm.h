@@ -4,11 +4,13 @@
 #include <cstdint>
 #include <functional>
 #include <memory>
+#include <optional>
 
 #include "absl/status/statusor.h"
 #include "kernels/base/dtype.h"
+#include "kernels/base/memory.h"
+#include "kernels/base/op_params.h"
 #include "kernels/base/thread_pool.h"
-#include "kernels/cpu/memory.h"
 
 namespace runahead {
 
@@ -18,7 +20,7 @@ class PackedMatrix {
   virtual ~PackedMatrix() = default;
 };
 
-// out[m, n] (+)= x[m, k] * w[n, k]^T.
+// out[m, n] (+)= activation(x[m, k] * w[n, k]^T + bias[n]).
 struct GemmArgs {
   const void* x = nullptr;  // in the dtype of the Gemm
   int64_t x_stride = 0;     // elements
@@ -27,6 +29,8 @@ struct GemmArgs {
   DType out_dtype = DType::kF32;  // f32; bf16 without accumulate
   int64_t out_stride = 0;         // elements
   bool accumulate = false;
+  const float* bias = nullptr;                // [n], or null
+  std::optional<Activation> activation = {};  // not with accumulate
 };
 
 // Keeps the primitives of the shapes it has met. Thread-safe.

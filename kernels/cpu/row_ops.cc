@@ -1,18 +1,9 @@
 #include "kernels/cpu/row_ops.h"
 
-#include <algorithm>
-
-#include "kernels/base/status_macros.h"
+#include "kernels/cpu/elements.h"
 
 namespace runahead {
 namespace {
-
-// Elements that one task handles at least: some ten microseconds of work, against one to hand it over.
-constexpr int64_t kTaskElements = 16 << 10;
-
-std::byte* RowBytes(const Tensor& tensor, int64_t row) {
-  return tensor.ref.data() + row * tensor.stride * DTypeSize(tensor.dtype);
-}
 
 // Where the KV row of each of `count` rows starts.
 std::vector<std::byte*> KvRowPointers(const std::vector<KvSpan>& kv, size_t row_bytes, size_t count) {
@@ -25,15 +16,6 @@ std::vector<std::byte*> KvRowPointers(const std::vector<KvSpan>& kv, size_t row_
 }
 
 }  // namespace
-
-template <typename Body>
-void RowOps::ForRows(int64_t rows, int64_t elements_per_row, const Body& body) const {
-  const int64_t step = std::max<int64_t>(1, kTaskElements / std::max<int64_t>(1, elements_per_row));
-  pool.ParallelFor((rows + step - 1) / step, [&](int64_t task) {
-    const int64_t end = std::min(rows, (task + 1) * step);
-    for (int64_t row = task * step; row < end; ++row) body(row);
-  });
-}
 
 void RowOps::Embed(const StoredWeights& table, const std::vector<int32_t>& ids, const MutTensor& out) const {
   ForRows(out.rows, out.cols, [&](int64_t t) { table.DequantizeRow(kernels, ids[t], out.row<float>(t)); });

@@ -4,7 +4,7 @@
 #include <cstring>
 #include <utility>
 
-#include "absl/strings/str_cat.h"
+#include "kernels/base/checks.h"
 #include "kernels/base/status_macros.h"
 
 namespace runahead {
@@ -91,23 +91,6 @@ std::vector<const std::byte*> RowPointers(const WeightSource& source) {
 }
 
 }  // namespace
-
-absl::Status CheckWeightSource(const WeightSource& source) {
-  if (source.cols < 1) return absl::InvalidArgumentError(absl::StrCat("weights of ", source.cols, " columns"));
-  for (size_t i = 0; i < source.runs.size(); ++i) {
-    const WeightRows& run = source.runs[i];
-    if (run.rows < 1 || run.data == nullptr) {
-      return absl::InvalidArgumentError(
-          absl::StrCat("weight run ", i, " has ", run.rows, " rows", run.data == nullptr ? " and no data" : ""));
-    }
-    if (LayoutOf(run.type).scale_bytes != 0 && source.cols % kBlockCols != 0) {
-      return absl::InvalidArgumentError(
-          absl::StrCat("weight run ", i, " is stored in blocks of 32, and has ", source.cols, " columns"));
-    }
-  }
-  if (source.rows() < 1) return absl::InvalidArgumentError("weights without rows");
-  return absl::OkStatus();
-}
 
 absl::StatusOr<StoredWeights> StoredWeights::Make(const WeightSource& source, Arena& arena, ThreadPool& pool) {
   RUNAHEAD_RETURN_IF_ERROR(CheckWeightSource(source));

@@ -5,20 +5,17 @@
 #include <vector>
 
 #include "absl/status/statusor.h"
+#include "kernels/base/memory.h"
 #include "kernels/base/thread_pool.h"
 #include "kernels/base/weights.h"
-#include "kernels/cpu/memory.h"
 #include "kernels/cpu/simd/kernels.h"
 
 namespace runahead {
 
-// INVALID_ARGUMENT, naming the run, when a source has no rows or columns, a null run, or columns that its type cannot
-// store.
-absl::Status CheckWeightSource(const WeightSource& source);
-
 // A copy of all rows in the kernels' layout. Immutable.
 class StoredWeights {
  public:
+  // Errors: those of CheckWeightSource (kernels/base/checks.h), and of the arena.
   static absl::StatusOr<StoredWeights> Make(const WeightSource& source, Arena& arena, ThreadPool& pool);
 
   // Consecutive rows of one type, top to bottom.

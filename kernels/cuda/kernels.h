@@ -7,8 +7,10 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <optional>
 
 #include "kernels/base/dtype.h"
+#include "kernels/base/op_params.h"
 #include "kernels/base/weights.h"
 
 namespace runahead {
@@ -86,5 +88,31 @@ struct PlainAttentionArgs {
   int64_t most_queries = 0;  // of any item
 };
 cudaError_t LaunchPlainAttention(const PlainAttentionArgs& args, cudaStream_t stream);
+
+// out[t,d] = (x[t,d] - mean(x[t])) / sqrt(var(x[t]) + eps) * weight[d] + bias[d].  x: f32; weight, bias: [cols].
+cudaError_t LaunchLayerNorm(const CudaMatrix& x, const float* weight, const float* bias, float eps,
+                            const CudaMatrix& out, cudaStream_t stream);
+
+// out[t,f] = activation(x[t,f]); out may be x.
+cudaError_t LaunchActivate(const CudaMatrix& x, Activation activation, const CudaMatrix& out, cudaStream_t stream);
+// out[t,n] = activation(x[t,n] + bias[n]): what Linear does last where cuBLASLt does not. bias: [cols]; out may be x.
+cudaError_t LaunchBias(const CudaMatrix& x, const float* bias, std::optional<Activation> activation,
+                       const CudaMatrix& out, cudaStream_t stream);
+
+// Gather: out[i] = x[rows[i]], as many as out has. Scatter: out[rows[i]] = x[i], as many as x has. rows: in device
+// memory. x and out: of one dtype and as many columns, in memory apart.
+cudaError_t LaunchGatherRows(const CudaMatrix& x, const int32_t* rows, const CudaMatrix& out, cudaStream_t stream);
+cudaError_t LaunchScatterRows(const CudaMatrix& x, const int32_t* rows, const CudaMatrix& out, cudaStream_t stream);
+
+// To and from the form of op_params.h, [rows] of KvQuantRowBytes(cols, quant) bytes at a multiple of 4. cols is a
+// multiple of quant.group.
+cudaError_t LaunchQuantizeKv(const CudaMatrix& rows, const KvQuant& quant, std::byte* out, cudaStream_t stream);
+cudaError_t LaunchDequantizeKv(const std::byte* from, const KvQuant& quant, const CudaMatrix& out, cudaStream_t stream);
+
+// Device::Sample for each row of logits (f32, at most kMostSampleVocab columns) with params[row], in device memory.
+// ids: int32 in a matrix of four-byte elements [t, 1]. A row's result is the same in every run.
+inline constexpr int64_t kMostSampleVocab = int64_t{1} << 23;
+cudaError_t LaunchSample(const CudaMatrix& logits, const SampleParams* params, const CudaMatrix& ids,
+                         cudaStream_t stream);
 
 }  // namespace runahead

@@ -3,6 +3,7 @@
 #include <dlfcn.h>
 
 #include <filesystem>
+#include <string_view>
 #include <system_error>
 
 #include "absl/strings/str_cat.h"
@@ -11,35 +12,58 @@ namespace runahead {
 namespace {
 
 constexpr char kFileName[] = "librunahead_cuda.so";
+constexpr char kDriver[] = "libcuda.so.1";
 
 std::string FindPlugin() {
   std::error_code error;
   const std::filesystem::path binary = std::filesystem::read_symlink("/proc/self/exe", error);
-  for (const auto& folder : {binary.parent_path(), binary.parent_path().parent_path() / "lib"}) {
-    const std::filesystem::path file = folder / kFileName;
+  for (const char* const folder : {".", "../lib", "../bin"}) {
+    const std::filesystem::path file = (binary.parent_path() / folder / kFileName).lexically_normal();
     if (std::filesystem::exists(file, error)) return file;
   }
   return "";
 }
 
-absl::StatusOr<const CudaPlugin*> Check(const CudaPlugin& plugin, const std::string& path) {
-  if (plugin.abi != kCudaPluginAbi || std::string(plugin.build) != RUNAHEAD_BUILD_ID) {
-    return absl::FailedPreconditionError(absl::StrCat(
-        path, " is of another build than this binary: build both together (", RUNAHEAD_BUILD_ID, ")"));
-  }
-  return &plugin;
+// A function of the driver, whose result 0 is success.
+template <typename... Params>
+int CallDriver(void* driver, const char* name, Params... params) {
+  const auto function = reinterpret_cast<int (*)(Params...)>(dlsym(driver, name));
+  return function == nullptr ? -1 : function(params...);
 }
 
 }  // namespace
 
+absl::Status ProbeGpu() {
+  void* const driver = dlopen(kDriver, RTLD_NOW | RTLD_LOCAL);
+  if (driver == nullptr) return absl::UnavailableError(absl::StrCat("no NVIDIA driver is here (", kDriver, ")"));
+  if (const int code = CallDriver(driver, "cuInit", 0u); code != 0) {
+    return absl::UnavailableError(
+        absl::StrCat("the NVIDIA driver does not start (cuInit returned ", code, ", where 100 is: no GPU)"));
+  }
+  int count = 0;
+  if (const int code = CallDriver(driver, "cuDeviceGetCount", &count); code != 0 || count < 1) {
+    return absl::UnavailableError("the NVIDIA driver shows no GPU (CUDA_VISIBLE_DEVICES?)");
+  }
+  return absl::OkStatus();
+}
+
 absl::StatusOr<const CudaPlugin*> OpenCudaPlugin(const std::string& path) {
   const std::string file = path.empty() ? FindPlugin() : path;
-  if (file.empty()) return absl::NotFoundError(absl::StrCat("this build has no ", kFileName));
+  if (file.empty()) {
+    return absl::NotFoundError(absl::StrCat("there is no ", kFileName, " beside this binary, in ../lib or ../bin: it was built "
+                                            "without CUDA (RUNAHEAD_CUDA=ON builds it, or says what is missing)"));
+  }
   void* const library = dlopen(file.c_str(), RTLD_NOW | RTLD_LOCAL);
   if (library == nullptr) return absl::UnavailableError(dlerror());
   const auto entry = reinterpret_cast<CudaPluginEntry>(dlsym(library, kCudaPluginEntry));
   if (entry == nullptr) return absl::FailedPreconditionError(absl::StrCat(file, " is no plugin of Runahead's"));
-  return Check(*entry(), file);
+  const CudaPlugin* const plugin = entry();
+  if (plugin->abi != kCudaPluginAbi || std::string_view(plugin->build) != RUNAHEAD_BUILD_ID) {
+    return absl::FailedPreconditionError(
+        absl::StrCat(file, " is of another build than this binary (border ", plugin->abi, ", ", plugin->build,
+                     "; here ", kCudaPluginAbi, ", ", RUNAHEAD_BUILD_ID, "): build both together"));
+  }
+  return plugin;
 }
 
 }  // namespace runahead

@@ -19,7 +19,6 @@ namespace runahead {
 namespace {
 
 constexpr int kRepetitions = 5;
-constexpr int64_t kChunkRows = 512;  // as the pass cuts its rows
 
 double Median(std::vector<double> values) {
   std::sort(values.begin(), values.end());
@@ -73,7 +72,7 @@ class PrefillBench {
   // The projections of all layers, nothing else.
   double Products(int64_t tokens) {
     const DType act = device_->compute_dtype();
-    const int64_t chunk = std::min(tokens, kChunkRows);
+    const int64_t chunk = std::min(tokens, device_->gemm_rows());
     const int64_t query_dim = config_.heads * config_.head_dim;
     const Tensor wide = Must(scratch_->Get(20, act, chunk, std::max({config_.hidden, query_dim, config_.ffn})));
     std::memset(wide.ref.data(), 0x3c, wide.ref.size);
@@ -145,4 +144,6 @@ int Main(int argc, char** argv) {
 }  // namespace
 }  // namespace runahead
 
-int main(int argc, char** argv) { return runahead::Main(argc, argv); }
+int main(int argc, char** argv) {
+  return runahead::Main(argc, argv);
+}

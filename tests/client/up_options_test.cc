@@ -1,5 +1,6 @@
 #include "client/up_options.h"
 
+#include "absl/strings/str_cat.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 
@@ -25,6 +26,8 @@ TEST(UpOptions, NameWorkersByRoleAndNumber) {
   UpOptions options;
   options.model = "m.gguf";
   options.prefill = 2;
+  options.device = "cpu";
+  options.device_memory_budget = 1 << 20;
   options.dtype = "f32";
   options.handoff = "grpc";
   options.chain_link_gbps = 2.5;
@@ -38,12 +41,36 @@ TEST(UpOptions, NameWorkersByRoleAndNumber) {
   EXPECT_THAT(
       specs[1].args,
       ElementsAre("--role=prefill", "--name=prefill-1", "--model=m.gguf", "--dtype=f32", "--threads=1",
-                  StartsWith("--drain-timeout="), "--handoff=grpc", "--chain-link-gbps=2.5", "--chain-link-noise=0.25",
+                  StartsWith("--drain-timeout="), "--device=cpu", "--device-memory-budget=1048576", "--handoff=grpc",
+                  "--chain-link-gbps=2.5", "--chain-link-noise=0.25",
                   "--chain-link-noise-factor=3", "--chain-link-noise-seed=9", "--emulated-link-gbps=10"));
   EXPECT_EQ(specs[2].name, "decode-0");
   EXPECT_THAT(specs[2].args, Contains("--role=decode"));
   EXPECT_THAT(specs[2].args, Not(Contains(HasSubstr("--chain-link-gbps"))));
   EXPECT_THAT(specs[2].args, Not(Contains(HasSubstr("--handoff"))));
+}
+
+TEST(UpOptions, GiveEachWorkerTheNextGpu) {
+  UpOptions options;
+  options.prefill = 2;
+  const auto specs = WorkerSpecs(options, "/bin", 4);
+  ASSERT_EQ(specs.size(), 3u);
+  for (int i = 0; i < 3; ++i) {
+    EXPECT_THAT(specs[i].args, Contains("--device=auto"));
+    EXPECT_THAT(specs[i].args, Contains(absl::StrCat("--gpu=", i)));
+  }
+  options.device = "cpu";
+  EXPECT_THAT(WorkerSpecs(options, "/bin", 4)[0].args, Not(Contains(HasSubstr("--gpu"))));
+}
+
+TEST(UpOptions, PaceCopiesOfTheCpuDeviceOnly) {
+  UpOptions options;
+  options.emulated_link_gbps = 10;
+  EXPECT_TRUE(CheckUpOptions(options).ok());
+  options.device = "cuda";
+  const absl::Status status = CheckUpOptions(options);
+  EXPECT_EQ(status.code(), absl::StatusCode::kInvalidArgument);
+  EXPECT_THAT(std::string(status.message()), StartsWith("--emulated-link-gbps:"));
 }
 
 TEST(UpOptions, TellTheRouterItsWorkersInOrder) {

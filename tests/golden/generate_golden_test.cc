@@ -1,14 +1,15 @@
-// The quick-start model against transformers, in both dtypes.
+// The quick-start model against transformers, in every dtype of the device.
 #include <gtest/gtest.h>
 
-#include "kernels/cpu/cpu_device.h"
 #include "tests/golden/golden_files.h"
+#include "tests/testing/test_device.h"
 
 namespace runahead {
 namespace {
 
 TEST(GenerateGolden, F32MatchesEveryToken) {
   if (QuickStartModelPath().empty()) GTEST_SKIP() << "RUNAHEAD_TEST_MODEL names no model; tests/run sets it";
+  RUNAHEAD_NEED_TEST_DEVICE(DType::kF32);
   const LoadedModel loaded = LoadForTest(QuickStartModelPath(), DType::kF32, 2);
   const std::vector<GoldenPrompt> prompts = ReadGoldenPrompts();
   ASSERT_GE(prompts.size(), 8u);
@@ -18,12 +19,12 @@ TEST(GenerateGolden, F32MatchesEveryToken) {
   }
 }
 
-TEST(GenerateGolden, Bf16TeacherForcedFollowsTheRule) {
+class ShortGenerateGolden : public testing::TestWithParam<DType> {};
+
+TEST_P(ShortGenerateGolden, TeacherForcedFollowsTheRule) {
   if (QuickStartModelPath().empty()) GTEST_SKIP() << "RUNAHEAD_TEST_MODEL names no model; tests/run sets it";
-  CpuDeviceOptions options;
-  options.compute_dtype = DType::kBF16;
-  if (!NewCpuDevice(options).ok()) GTEST_SKIP() << "no bf16 on this CPU";
-  const LoadedModel loaded = LoadForTest(QuickStartModelPath(), DType::kBF16, 2);
+  RUNAHEAD_NEED_TEST_DEVICE(GetParam());
+  const LoadedModel loaded = LoadForTest(QuickStartModelPath(), GetParam(), 2);
   ForcedSteps all;
   for (const GoldenPrompt& prompt : ReadGoldenPrompts()) {
     SCOPED_TRACE(testing::PrintToString(prompt.ids.size()) + " prompt tokens");
@@ -34,6 +35,9 @@ TEST(GenerateGolden, Bf16TeacherForcedFollowsTheRule) {
   EXPECT_LE(all.different, all.steps * 3 / 100) << "of " << all.steps;
   RecordProperty("different", all.different);
 }
+
+INSTANTIATE_TEST_SUITE_P(DTypes, ShortGenerateGolden, testing::Values(DType::kBF16, DType::kF16),
+                         [](const auto& dtype) { return std::string(DTypeName(dtype.param)); });
 
 }  // namespace
 }  // namespace runahead

@@ -28,6 +28,7 @@ class FakeDevice : public Device {
   bool host_reads_device_memory() const override { return true; }
   DType compute_dtype() const override { return DType::kF32; }
   DType invariant_dtype() const override { return DType::kF32; }
+  int64_t gemm_rows() const override { return 512; }
 
   absl::StatusOr<std::shared_ptr<Buffer>> Allocate(size_t bytes, MemoryKind) override {
     return std::shared_ptr<Buffer>(std::make_shared<HostBuffer>(bytes));
@@ -48,6 +49,8 @@ class FakeDevice : public Device {
   void Call(Stream& stream, std::function<void()> function) override {
     static_cast<ThreadStream&>(stream).Enqueue(std::move(function));
   }
+  void BeginStep(Stream&) override {}
+  void EndStep(Stream&) override {}
   absl::Status Copy(Stream& stream, const ConstBufferRef& from, const BufferRef& to) override {
     if (from.size != to.size) return absl::InvalidArgumentError("Copy: the sizes differ");
     Call(stream, [from, to] { std::memmove(to.data(), from.data(), to.size); });
@@ -79,6 +82,10 @@ class FakeDevice : public Device {
   absl::Status RmsNorm(Stream&, const ConstTensor&, const ConstTensor&, float, const MutTensor&) override {
     return Missing("RmsNorm");
   }
+  absl::Status LayerNorm(Stream&, const ConstTensor&, const ConstTensor&, const ConstTensor&, float,
+                         const MutTensor&) override {
+    return Missing("LayerNorm");
+  }
   absl::Status Linear(Stream&, const ConstTensor&, std::shared_ptr<const Weights>, const LinearOptions&,
                       const MutTensor&) override {
     return Missing("Linear");
@@ -92,6 +99,24 @@ class FakeDevice : public Device {
     return Missing("Attention");
   }
   absl::Status SwiGlu(Stream&, const ConstTensor&, const MutTensor&) override { return Missing("SwiGlu"); }
+  absl::Status Activate(Stream&, const ConstTensor&, Activation, const MutTensor&) override {
+    return Missing("Activate");
+  }
+  absl::Status GatherRows(Stream&, const ConstTensor&, std::vector<int32_t>, const MutTensor&) override {
+    return Missing("GatherRows");
+  }
+  absl::Status ScatterRows(Stream&, const ConstTensor&, std::vector<int32_t>, const MutTensor&) override {
+    return Missing("ScatterRows");
+  }
+  absl::Status QuantizeKv(Stream&, const ConstTensor&, const KvQuant&, const BufferRef&) override {
+    return Missing("QuantizeKv");
+  }
+  absl::Status DequantizeKv(Stream&, const ConstBufferRef&, const KvQuant&, const MutTensor&) override {
+    return Missing("DequantizeKv");
+  }
+  absl::Status Sample(Stream&, const ConstTensor&, std::vector<SampleParams>, const MutTensor&) override {
+    return Missing("Sample");
+  }
 
  private:
   class HostBuffer final : public Buffer {

@@ -5,7 +5,8 @@
 #include <cstring>
 #include <random>
 
-#include "kernels/cpu/cpu_device.h"
+#include "tests/testing/device_tensor.h"
+#include "tests/testing/test_device.h"
 
 namespace runahead {
 
@@ -15,10 +16,7 @@ LoadedModel LoadForTest(const std::string& path, DType dtype, int threads) {
   if (!file.ok()) ADD_FAILURE() << file.status();
   RUNAHEAD_CHECK(file.ok());
   loaded.file = *file;
-  CpuDeviceOptions options;
-  options.threads = threads;
-  options.compute_dtype = dtype;
-  auto device = NewCpuDevice(options);
+  auto device = OpenTestDevice(dtype, threads);
   if (!device.ok()) ADD_FAILURE() << device.status();
   RUNAHEAD_CHECK(device.ok());
   loaded.device = *device;
@@ -45,7 +43,7 @@ std::vector<int32_t> RandomIds(int64_t count, int64_t vocab, uint64_t seed) {
 
 SequenceRunner::SequenceRunner(const LoadedModel& loaded, int64_t capacity)
     : loaded_(loaded),
-      stream_(loaded.device->NewStream("test")),
+      memory_(loaded.device),
       scratch_(*loaded.device),
       port_(*loaded.device, loaded.model->attention_shape(), loaded.model->config().layers, capacity) {}
 
@@ -59,33 +57,21 @@ std::vector<std::vector<float>> SequenceRunner::Append(const std::vector<int32_t
     if (all_logits || i + 1 == ids.size()) batch.logit_rows.push_back(static_cast<int64_t>(i));
   }
   port_.Next(static_cast<int64_t>(ids.size()));
-  auto logits = loaded_.model->Forward(*stream_, scratch_, batch, port_);
+  auto logits = loaded_.model->Forward(memory_.stream(), scratch_, batch, port_);
   if (!logits.ok()) ADD_FAILURE() << logits.status();
   RUNAHEAD_CHECK(logits.ok());
-  RUNAHEAD_CHECK(loaded_.device->Record(*stream_).Wait().ok());
   port_.Append();
+  const std::vector<float> values = memory_.Read(*logits);
   std::vector<std::vector<float>> rows;
   for (int64_t row = 0; row < logits->rows; ++row) {
-    rows.emplace_back(logits->row<float>(row), logits->row<float>(row) + logits->cols);
+    rows.emplace_back(values.begin() + row * logits->cols, values.begin() + (row + 1) * logits->cols);
   }
   return rows;
 }
 
-std::vector<float> SequenceRunner::Kv(int64_t layer) const {
+std::vector<float> SequenceRunner::Kv(int64_t layer) {
   const AttentionShape& shape = loaded_.model->attention_shape();
-  const int64_t values = port_.length() * 2 * shape.kv_heads * shape.head_dim;
-  std::vector<float> kv(values);
-  const std::byte* data = port_.layer(layer).data();
-  for (int64_t i = 0; i < values; ++i) {
-    if (shape.kv_dtype == DType::kF32) {
-      std::memcpy(&kv[i], data + 4 * i, 4);
-    } else {
-      BFloat16 value;
-      std::memcpy(&value, data + 2 * i, 2);
-      kv[i] = ToFloat(value);
-    }
-  }
-  return kv;
+  return memory_.Read(MakeTensor(port_.layer(layer), shape.kv_dtype, port_.length(), 2 * shape.kv_heads * shape.head_dim));
 }
 
 Top TopOf(const std::vector<float>& logits) {

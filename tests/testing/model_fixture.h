@@ -1,4 +1,4 @@
-// Runs a model on the CPU device without any service: prefill and step-by-step decode of one sequence.
+// Runs a model on a device of the test's form (test_device.h) without any service: prefill and step-by-step decode of one sequence.
 #pragma once
 
 #include <memory>
@@ -7,12 +7,13 @@
 
 #include "kernels/base/device.h"
 #include "tests/testing/dense_port.h"
+#include "tests/testing/device_tensor.h"
 #include "tests/testing/synthetic_gguf.h"
 #include "worker/model/model.h"
 
 namespace runahead {
 
-// A model on a CPU device of its own. Dies with a message when it cannot be loaded.
+// A model on a device of its own. Dies with a message when it cannot be loaded.
 struct LoadedModel {
   std::shared_ptr<const GgufFile> file;
   std::shared_ptr<Device> device;
@@ -33,11 +34,11 @@ class SequenceRunner {
   // Appends `ids` in one pass; logits of every row, or of the last one only.
   std::vector<std::vector<float>> Append(const std::vector<int32_t>& ids, bool batch_invariant, bool all_logits);
   // KV rows of a layer as f32: [tokens * 2 * kv_dim].
-  std::vector<float> Kv(int64_t layer) const;
+  std::vector<float> Kv(int64_t layer);
 
  private:
   const LoadedModel& loaded_;
-  std::unique_ptr<Stream> stream_;
+  DeviceMemory memory_;
   ForwardScratch scratch_;
   DensePort port_;
 };

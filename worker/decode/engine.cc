@@ -225,9 +225,11 @@ absl::Status DecodeEngine::Forward() {
     sampling.push_back(&active.request.sampling);
   }
   StoreKvPort port(std::move(rows));
+  device_.BeginStep(*stream_);
   const absl::StatusOr<Tensor> logits = model_->Forward(*stream_, scratch_, batch, port);
   absl::Status status = logits.status();
   if (status.ok()) status = sampler_->Enqueue(*stream_, *logits, std::move(sampling));
+  device_.EndStep(*stream_);
   const absl::Status done = device_.Record(*stream_).Wait();
   if (status.ok()) status = done;
   if (status.ok()) return status;

@@ -12,10 +12,6 @@
 namespace runahead {
 namespace {
 
-// Rows go through projections in chunks of this many, so that intermediates stay in the second-level cache
-// (512 x 2 x 1536 x 2 bytes is 3 MB on the quick-start model) and scratch memory does not grow with the prompt.
-constexpr int64_t kChunkRows = 512;
-
 // Rows [begin, begin + count) of what the spans concatenate.
 std::vector<KvSpan> SliceSpans(const std::vector<KvSpan>& spans, size_t row_bytes, int64_t begin, int64_t count) {
   std::vector<KvSpan> slice;
@@ -34,19 +30,20 @@ std::vector<KvSpan> SliceSpans(const std::vector<KvSpan>& spans, size_t row_byte
   return slice;
 }
 
-// What attention computes for query row `row` alone.
-AttentionSequence OneQuery(const std::vector<AttentionSequence>& sequences, int64_t row) {
+// What attention computes for query row `row` alone, which is row `query_row` of its queries.
+AttentionSequence OneQuery(const std::vector<AttentionSequence>& sequences, int64_t row, int64_t query_row) {
   for (const AttentionSequence& sequence : sequences) {
     const int64_t query = row - sequence.query_row;
     if (query < 0 || query >= sequence.queries) continue;
-    return {row, 1, sequence.length - (sequence.queries - 1 - query), sequence.kv};
+    return {query_row, 1, sequence.length - (sequence.queries - 1 - query), sequence.kv};
   }
   RUNAHEAD_CHECK(false);
 }
 
 }  // namespace
 
-// The activations of one pass; [rows, ...] of the whole batch, or [kChunkRows, ...].
+// The activations of one pass; [rows, ...] of the whole batch, or of a chunk of it, which is as long as Linear likes
+// best.
 struct LlamaModel::Pass {
   Stream& stream;
   const ForwardBatch& batch;
@@ -92,15 +89,15 @@ absl::Status LlamaModel::Check(const ForwardBatch& batch) const {
 absl::StatusOr<Tensor> LlamaModel::Forward(Stream& stream, ForwardScratch& scratch, const ForwardBatch& batch,
                                            KvPort& port) const {
   RUNAHEAD_RETURN_IF_ERROR(Check(batch));
-  const int64_t rows = static_cast<int64_t>(batch.ids.size());
-  const int64_t chunk = std::min(rows, kChunkRows);
+  int64_t rows = static_cast<int64_t>(batch.ids.size());
+  const int64_t chunk = std::min(rows, device_->gemm_rows());
   const int64_t wanted = static_cast<int64_t>(batch.logit_rows.size());
   const int64_t query_dim = config_.heads * config_.head_dim;
   const DType act = batch.batch_invariant ? device_->invariant_dtype() : device_->compute_dtype();
 
-  Pass pass{
-      stream, batch, {.batch_invariant = batch.batch_invariant}, {true, batch.batch_invariant}, {}, {}, {}, {}, {},
-      {},     {}};
+  const LinearOptions linear{.batch_invariant = batch.batch_invariant};
+  const LinearOptions accumulate{.accumulate = true, .batch_invariant = batch.batch_invariant};
+  Pass pass{stream, batch, linear, accumulate, {}, {}, {}, {}, {}, {}, {}};
   RUNAHEAD_ASSIGN_OR_RETURN(pass.x, scratch.Get(0, DType::kF32, rows, config_.hidden));
   RUNAHEAD_ASSIGN_OR_RETURN(pass.q, scratch.Get(1, act, rows, query_dim));
   RUNAHEAD_ASSIGN_OR_RETURN(pass.attended, scratch.Get(2, act, rows, query_dim));
@@ -121,12 +118,9 @@ absl::StatusOr<Tensor> LlamaModel::Forward(Stream& stream, ForwardScratch& scrat
     RUNAHEAD_ASSIGN_OR_RETURN(std::vector<AttentionSequence> sequences, port.Publish(index, stream));
     if (last && wanted < rows) {
       // After its KV the last layer matters only to the rows whose logits are wanted.
-      std::vector<AttentionSequence> queries;
-      for (int64_t row : batch.logit_rows) queries.push_back(OneQuery(sequences, row));
       if (wanted == 0) return Tensor{};
-      RUNAHEAD_RETURN_IF_ERROR(device_->Attention(stream, pass.q, shape_, std::move(queries), pass.attended));
-      for (int64_t row : batch.logit_rows) RUNAHEAD_RETURN_IF_ERROR(Mlp(layer, pass, row, 1));
-      break;
+      RUNAHEAD_ASSIGN_OR_RETURN(sequences, KeepWanted(sequences, pass, scratch));
+      rows = wanted;
     }
     RUNAHEAD_RETURN_IF_ERROR(device_->Attention(stream, pass.q, shape_, std::move(sequences), pass.attended));
     for (int64_t begin = 0; begin < rows; begin += chunk) {
@@ -137,18 +131,30 @@ absl::StatusOr<Tensor> LlamaModel::Forward(Stream& stream, ForwardScratch& scrat
   return Logits(pass, scratch);
 }
 
-// norm(x) * Whead of the wanted rows. The head is applied to few rows: it takes the batch-invariant form always.
-absl::StatusOr<Tensor> LlamaModel::Logits(const Pass& pass, ForwardScratch& scratch) const {
+// Leaves the wanted rows of x and q, and what attention computes for them.
+absl::StatusOr<std::vector<AttentionSequence>> LlamaModel::KeepWanted(const std::vector<AttentionSequence>& sequences,
+                                                                      Pass& pass, ForwardScratch& scratch) const {
   const std::vector<int64_t>& wanted = pass.batch.logit_rows;
   const int64_t count = static_cast<int64_t>(wanted.size());
-  const bool all = count == pass.x.rows;
-  RUNAHEAD_ASSIGN_OR_RETURN(const Tensor normed, scratch.Get(7, device_->invariant_dtype(), count, config_.hidden));
-  RUNAHEAD_ASSIGN_OR_RETURN(const Tensor logits, scratch.Get(8, DType::kF32, count, config_.vocab));
-  for (int64_t i = 0; i < count; i += all ? count : 1) {
-    const int64_t rows = all ? count : 1;
-    RUNAHEAD_RETURN_IF_ERROR(device_->RmsNorm(pass.stream, pass.x.Rows(wanted[i], rows), weights_.output_norm,
-                                              config_.norm_eps, normed.Rows(i, rows)));
-  }
+  const std::vector<int32_t> rows(wanted.begin(), wanted.end());
+  RUNAHEAD_ASSIGN_OR_RETURN(const Tensor x, scratch.Get(7, pass.x.dtype, count, pass.x.cols));
+  RUNAHEAD_ASSIGN_OR_RETURN(const Tensor q, scratch.Get(8, pass.q.dtype, count, pass.q.cols));
+  RUNAHEAD_RETURN_IF_ERROR(device_->GatherRows(pass.stream, pass.x, rows, x));
+  RUNAHEAD_RETURN_IF_ERROR(device_->GatherRows(pass.stream, pass.q, rows, q));
+  pass.x = x;
+  pass.q = q;
+  pass.attended = pass.attended.Rows(0, count);
+  std::vector<AttentionSequence> queries;
+  for (int64_t i = 0; i < count; ++i) queries.push_back(OneQuery(sequences, wanted[i], i));
+  return queries;
+}
+
+// norm(x) * Whead. The head is applied to few rows: it takes the batch-invariant form always.
+absl::StatusOr<Tensor> LlamaModel::Logits(const Pass& pass, ForwardScratch& scratch) const {
+  const int64_t rows = pass.x.rows;
+  RUNAHEAD_ASSIGN_OR_RETURN(const Tensor normed, scratch.Get(9, device_->invariant_dtype(), rows, config_.hidden));
+  RUNAHEAD_ASSIGN_OR_RETURN(const Tensor logits, scratch.Get(10, DType::kF32, rows, config_.vocab));
+  RUNAHEAD_RETURN_IF_ERROR(device_->RmsNorm(pass.stream, pass.x, weights_.output_norm, config_.norm_eps, normed));
   RUNAHEAD_RETURN_IF_ERROR(device_->Linear(pass.stream, normed, weights_.head, {.batch_invariant = true}, logits));
   return logits;
 }

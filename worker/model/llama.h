@@ -45,6 +45,8 @@ class LlamaModel : public Model {
   absl::Status Check(const ForwardBatch& batch) const;
   absl::Status ProjectQkv(const LlamaLayer& layer, const Pass& pass, int64_t begin, int64_t count,
                           const std::vector<KvSpan>& own) const;
+  absl::StatusOr<std::vector<AttentionSequence>> KeepWanted(const std::vector<AttentionSequence>& sequences, Pass& pass,
+                                                            ForwardScratch& scratch) const;
   absl::StatusOr<Tensor> Logits(const Pass& pass, ForwardScratch& scratch) const;
   absl::Status Mlp(const LlamaLayer& layer, const Pass& pass, int64_t begin, int64_t count) const;
 

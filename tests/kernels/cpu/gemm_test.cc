@@ -60,7 +60,7 @@ double Rounded(DType dtype, double value) {
 // All rows of w in double; x as stored.
 void CheckCase(const Case& c, int threads, bool accumulate, DType out_dtype, int64_t pad) {
   ThreadPool pool(threads);
-  Arena arena(nullptr);
+  Arena arena(HostChunks(nullptr));
   auto gemm = *Gemm::Make(c.dtype, pool);
   const std::vector<float> w = RandomFloats(c.n * c.k, 1), x = RandomFloats(c.m * (c.k + pad), 2);
   auto packed = *gemm->Pack(

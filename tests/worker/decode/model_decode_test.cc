@@ -1,4 +1,4 @@
-// The engine with a real forward pass on the CPU device.
+// The engine with a real forward pass.
 #include <algorithm>
 #include <cstring>
 #include <memory>
@@ -8,9 +8,9 @@
 
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
-#include "kernels/cpu/cpu_device.h"
 #include "tests/testing/model_fixture.h"
 #include "tests/testing/small_model.h"
+#include "tests/testing/test_device.h"
 #include "worker/decode/engine.h"
 
 namespace runahead {
@@ -35,7 +35,7 @@ class Collector final : public DecodeSink {
 class ModelDecode : public ::testing::TestWithParam<DType> {
  protected:
   void SetUp() override {
-    if (!NewCpuDevice({1, GetParam()}).ok()) GTEST_SKIP() << "no " << DTypeName(GetParam()) << " on this CPU";
+    RUNAHEAD_NEED_TEST_DEVICE(GetParam());
     loaded_ = LoadForTest(WriteSynthetic(SmallModel(3), "decode"), GetParam(), 2);
     const KvStoreOptions options{loaded_.model->config().layers, loaded_.model->attention_shape().kv_row_bytes(),
                                  64 * kKvBlockTokens, 1};

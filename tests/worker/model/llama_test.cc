@@ -5,9 +5,9 @@
 
 #include <cmath>
 
-#include "kernels/cpu/cpu_device.h"
 #include "tests/testing/model_fixture.h"
 #include "tests/testing/reference_llama.h"
+#include "tests/testing/test_device.h"
 
 namespace runahead {
 namespace {
@@ -37,7 +37,10 @@ SyntheticModel Make(int64_t heads, int64_t kv_heads, int64_t head_dim, GgufType 
   return model;
 }
 
-class LlamaTest : public testing::TestWithParam<Case> {};
+class LlamaTest : public testing::TestWithParam<Case> {
+ protected:
+  void SetUp() override { RUNAHEAD_NEED_TEST_DEVICE(DType::kF32); }
+};
 
 TEST_P(LlamaTest, PrefillMatchesTheScalarReference) {
   const LoadedModel loaded = LoadForTest(WriteSynthetic(GetParam().model, GetParam().name), DType::kF32, 2);
@@ -64,9 +67,12 @@ TEST_P(LlamaTest, DecodeStepsMatchTheScalarReference) {
 
 TEST_P(LlamaTest, LastRowAloneMatchesThePassOverAllRows) {
   const LoadedModel loaded = LoadForTest(WriteSynthetic(GetParam().model, GetParam().name), DType::kF32, 2);
-  // More than one chunk of rows, and a chunk that is not full.
-  const std::vector<int32_t> ids = RandomIds(1100, loaded.model->config().vocab, 7);
-  SequenceRunner all(loaded, 1100), last(loaded, 1100);
+  // More than two chunks of rows where the context has room for them, and a chunk that is not full.
+  const ModelConfig& config = loaded.model->config();
+  const int64_t chunks = std::min(2 * loaded.device->gemm_rows() + 76, config.context_length);
+  const int64_t rows = TestDeviceIsSlow() ? 150 : chunks;
+  const std::vector<int32_t> ids = RandomIds(rows, config.vocab, 7);
+  SequenceRunner all(loaded, rows), last(loaded, rows);
   const auto expected = all.Append(ids, false, true);
   const auto actual = last.Append(ids, false, false);
   ASSERT_EQ(actual.size(), 1u);
@@ -75,9 +81,7 @@ TEST_P(LlamaTest, LastRowAloneMatchesThePassOverAllRows) {
 
 TEST_P(LlamaTest, Bf16StaysNearF32) {
   const LoadedModel f32 = LoadForTest(WriteSynthetic(GetParam().model, GetParam().name), DType::kF32, 2);
-  CpuDeviceOptions options;
-  options.compute_dtype = DType::kBF16;
-  if (!NewCpuDevice(options).ok()) GTEST_SKIP() << "no bf16 on this CPU";
+  RUNAHEAD_NEED_TEST_DEVICE(DType::kBF16);
   const LoadedModel bf16 = LoadForTest(WriteSynthetic(GetParam().model, GetParam().name), DType::kBF16, 2);
   const std::vector<int32_t> ids = RandomIds(150, f32.model->config().vocab, 8);
   SequenceRunner a(f32, 150), b(bf16, 150);
@@ -102,6 +106,7 @@ INSTANTIATE_TEST_SUITE_P(Shapes, LlamaTest,
                          [](const auto& info) { return std::string(info.param.name); });
 
 TEST(LlamaForward, RefusesRowsOutsideVocabularyAndContext) {
+  RUNAHEAD_NEED_TEST_DEVICE(DType::kF32);
   const LoadedModel loaded = LoadForTest(WriteSynthetic({}, "bounds"), DType::kF32, 1);
   const std::unique_ptr<Stream> stream = loaded.device->NewStream("test");
   ForwardScratch scratch(*loaded.device);

@@ -1,4 +1,4 @@
-#include "kernels/cpu/memory.h"
+#include "kernels/base/memory.h"
 
 #include <sys/mman.h>
 
@@ -14,7 +14,7 @@ namespace {
 
 constexpr size_t kAlignment = 64;
 constexpr size_t kHugePage = size_t{2} << 20;
-constexpr size_t kChunk = 8 * kHugePage;
+constexpr size_t kChunk = 8 * kHugePage;  // of an arena
 
 constexpr size_t RoundUp(size_t bytes, size_t to) {
   return (bytes + to - 1) / to * to;
@@ -63,17 +63,21 @@ absl::StatusOr<std::shared_ptr<Buffer>> AllocateHostMemory(size_t bytes, std::sh
   return std::make_shared<HostBuffer>(static_cast<std::byte*>(data), bytes, counted, std::move(budget));
 }
 
+ChunkAllocator HostChunks(std::shared_ptr<MemoryBudget> budget) {
+  return [budget = std::move(budget)](size_t bytes) { return AllocateHostMemory(bytes, budget); };
+}
+
 absl::StatusOr<BufferRef> Arena::Allocate(size_t bytes) {
   bytes = RoundUp(std::max<size_t>(bytes, 1), kAlignment);
   if (bytes > kChunk / 2) {
-    RUNAHEAD_ASSIGN_OR_RETURN(std::shared_ptr<Buffer> own, AllocateHostMemory(bytes, budget_));
+    RUNAHEAD_ASSIGN_OR_RETURN(std::shared_ptr<Buffer> own, allocate_(bytes));
     return BufferRef::Whole(std::move(own));
   }
   MutexLock lock(mu_);
   if (chunk_.size < bytes) {
     // A budget that a whole chunk would break may still hold the block.
-    auto chunk = AllocateHostMemory(kChunk, budget_);
-    if (!chunk.ok()) chunk = AllocateHostMemory(bytes, budget_);
+    auto chunk = allocate_(kChunk);
+    if (!chunk.ok()) chunk = allocate_(bytes);
     if (!chunk.ok()) return chunk.status();
     chunk_ = BufferRef::Whole(*std::move(chunk));
   }

@@ -1,4 +1,4 @@
-#include "kernels/cpu/memory.h"
+#include "kernels/base/memory.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -48,7 +48,7 @@ TEST(HostMemory, AbsurdSizesAreRefused) {
 TEST(Arena, BlocksAreApartAlignedAndCounted) {
   auto budget = std::make_shared<MemoryBudget>(0);
   {
-    Arena arena(budget);
+    Arena arena(HostChunks(budget));
     std::vector<BufferRef> blocks;
     for (int i = 0; i < 200; ++i) {
       auto block = arena.Allocate(1000 + i * 997);
@@ -69,7 +69,7 @@ TEST(Arena, BlocksAreApartAlignedAndCounted) {
 
 TEST(Arena, ASmallBudgetStillHoldsSmallBlocks) {
   auto budget = std::make_shared<MemoryBudget>(10000);
-  Arena arena(budget);
+  Arena arena(HostChunks(budget));
   auto block = arena.Allocate(6400);
   ASSERT_TRUE(block.ok());
   EXPECT_EQ(arena.Allocate(6400).status().code(), absl::StatusCode::kResourceExhausted);

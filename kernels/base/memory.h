@@ -1,9 +1,11 @@
-// Host memory for the CPU device: aligned, in huge pages where large, and counted against a budget.
+// Budgets of memory, host memory (aligned, in huge pages where large), and arenas that place blocks in either device's.
 #pragma once
 
 #include <atomic>
 #include <cstddef>
+#include <functional>
 #include <memory>
+#include <utility>
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
@@ -29,15 +31,20 @@ class MemoryBudget {
 // Uninitialised, 64-byte aligned memory; `budget` may be null. The budget gets its bytes back with the last reference.
 absl::StatusOr<std::shared_ptr<Buffer>> AllocateHostMemory(size_t bytes, std::shared_ptr<MemoryBudget> budget);
 
-// Places many blocks that live about as long as each other (weights) next to each other in huge pages. Thread-safe.
-// The memory of a chunk is freed with the arena and the last of its blocks.
+// Memory that an arena places its blocks in, 64-byte aligned or better. Thread-safe.
+using ChunkAllocator = std::function<absl::StatusOr<std::shared_ptr<Buffer>>(size_t bytes)>;
+ChunkAllocator HostChunks(std::shared_ptr<MemoryBudget> budget);  // AllocateHostMemory; `budget` may be null
+
+// Places many blocks that live about as long as each other (weights) next to each other, 64-byte aligned, in chunks of
+// 16 MiB; larger blocks get memory of their own. Thread-safe. The memory of a chunk is freed with the arena and the
+// last of its blocks.
 class Arena {
  public:
-  explicit Arena(std::shared_ptr<MemoryBudget> budget) : budget_(std::move(budget)) {}
+  explicit Arena(ChunkAllocator allocate) : allocate_(std::move(allocate)) {}
   absl::StatusOr<BufferRef> Allocate(size_t bytes) RUNAHEAD_EXCLUDES(mu_);
 
  private:
-  const std::shared_ptr<MemoryBudget> budget_;
+  const ChunkAllocator allocate_;
   Mutex mu_;
   BufferRef chunk_ RUNAHEAD_GUARDED_BY(mu_);  // what is left of the current chunk
 };

@@ -1,0 +1,291 @@
+#include "kernels/base/checks.h"
+
+#include <algorithm>
+#include <cmath>
+#include <string>
+
+#include "absl/strings/str_cat.h"
+#include "kernels/base/status_macros.h"
+
+namespace runahead {
+namespace {
+
+constexpr DType kAnyDType[] = {DType::kF32, DType::kBF16, DType::kF16};
+
+template <typename... Parts>
+absl::Status Invalid(const Parts&... parts) {
+  return absl::InvalidArgumentError(absl::StrCat(parts...));
+}
+
+bool CoversBytes(const BufferRef& ref, size_t bytes) {
+  return bytes == 0 || (ref.buffer != nullptr && ref.size >= bytes && ref.offset <= ref.buffer->size() &&
+                        ref.size <= ref.buffer->size() - ref.offset);
+}
+
+// Whatever shape it has, `name` is a tensor of one of `dtypes`.
+absl::Status CheckAnyShape(std::string_view name, const Tensor& tensor, absl::Span<const DType> dtypes) {
+  return CheckTensor(name, tensor, dtypes, tensor.rows, tensor.cols);
+}
+
+// Head counts and sizes are positive and divide each other, head_dim is even, KV is in a dtype of the device.
+absl::Status CheckAttentionShape(const OpLimits& limits, const AttentionShape& shape) {
+  if (shape.heads < 1 || shape.kv_heads < 1 || shape.heads % shape.kv_heads != 0) {
+    return Invalid(shape.heads, " heads cannot share ", shape.kv_heads, " KV heads");
+  }
+  if (shape.head_dim < 2 || shape.head_dim % 2 != 0) return Invalid("head_dim is ", shape.head_dim, ", not even");
+  if (std::find(limits.dtypes.begin(), limits.dtypes.end(), shape.kv_dtype) == limits.dtypes.end()) {
+    return Invalid("the device does not keep KV in ", std::string(DTypeName(shape.kv_dtype)));
+  }
+  return absl::OkStatus();
+}
+
+// The spans' buffers cover their tokens, and together they hold at least `tokens`.
+absl::Status CheckKvSpans(const std::vector<KvSpan>& kv, const AttentionShape& shape, int64_t tokens) {
+  int64_t held = 0;
+  for (const KvSpan& span : kv) {
+    if (span.tokens < 0 || !CoversBytes(span.rows, span.tokens * shape.kv_row_bytes())) {
+      return Invalid("a KV span of ", span.tokens, " tokens has ", span.rows.size, " bytes, not ",
+                     span.tokens * shape.kv_row_bytes());
+    }
+    held += span.tokens;
+  }
+  if (held < tokens) return Invalid("KV spans hold ", held, " tokens, and ", tokens, " are wanted");
+  return absl::OkStatus();
+}
+
+// Query rows lie within `rows`, lengths are consistent, KV is whole.
+absl::Status CheckSequences(const std::vector<AttentionSequence>& sequences, const AttentionShape& shape,
+                            int64_t rows) {
+  for (const AttentionSequence& sequence : sequences) {
+    if (sequence.query_row < 0 || sequence.queries < 1 || sequence.query_row > rows - sequence.queries) {
+      return Invalid("queries ", sequence.query_row, " to ", sequence.query_row + sequence.queries, " of ", rows);
+    }
+    if (sequence.length < sequence.queries) {
+      return Invalid(sequence.queries, " queries of a sequence of ", sequence.length, " positions");
+    }
+    if (sequence.dense_length != 0 && sequence.dense_length < sequence.length) {
+      return Invalid("a dense rectangle of ", sequence.dense_length, " of ", sequence.length, " positions");
+    }
+    RUNAHEAD_RETURN_IF_ERROR(CheckKvSpans(sequence.kv, shape, std::max(sequence.length, sequence.dense_length)));
+  }
+  return absl::OkStatus();
+}
+
+// Every index is a row of a tensor of `count` rows.
+absl::Status CheckRowIndices(std::string_view name, const std::vector<int32_t>& rows, int64_t count) {
+  for (size_t i = 0; i < rows.size(); ++i) {
+    if (rows[i] < 0 || rows[i] >= count) {
+      return Invalid("index ", i, " is row ", rows[i], " of ", std::string(name), ", which has ", count);
+    }
+  }
+  return absl::OkStatus();
+}
+
+absl::Status CheckSameDtype(const Tensor& x, const Tensor& out) {
+  if (x.dtype == out.dtype) return absl::OkStatus();
+  return Invalid("x is ", std::string(DTypeName(x.dtype)), " and out is ", std::string(DTypeName(out.dtype)));
+}
+
+// `quant` is a form that there is, and `ref` covers `rows` rows of n elements in it.
+absl::Status CheckQuantized(std::string_view name, const BufferRef& ref, const KvQuant& quant, int64_t rows,
+                            int64_t n) {
+  if (quant.bits != 4 && quant.bits != 8) return Invalid("KV is quantised to 4 or 8 bits, not to ", quant.bits);
+  if (quant.group != 32 && quant.group != 64 && quant.group != 128) {
+    return Invalid("KV is quantised in groups of 32, 64 or 128, not of ", quant.group);
+  }
+  if (n % quant.group != 0) return Invalid("KV rows of ", n, " elements are no whole groups of ", quant.group);
+  const size_t bytes = rows * KvQuantRowBytes(n, quant);
+  if (!CoversBytes(ref, bytes))
+    return Invalid(std::string(name), " has ", ref.size, " bytes, and ", bytes, " are wanted");
+  if (ref.offset % 4 != 0) return Invalid(std::string(name), " is at offset ", ref.offset, ", no multiple of 4");
+  return absl::OkStatus();
+}
+
+// A NaN fails every comparison, so it is refused too.
+absl::Status CheckSampleParams(size_t row, const SampleParams& params) {
+  const auto require = [row](bool good, const char* field, double value, const char* range) {
+    return good ? absl::OkStatus() : Invalid(field, " of row ", row, " is ", value, ", and must be ", range);
+  };
+  const float temperature = params.temperature;
+  RUNAHEAD_RETURN_IF_ERROR(
+      require(temperature >= 0 && std::isfinite(temperature), "temperature", temperature, "0 or a positive number"));
+  RUNAHEAD_RETURN_IF_ERROR(require(params.top_k >= 0, "top_k", params.top_k, "0 or more"));
+  RUNAHEAD_RETURN_IF_ERROR(
+      require(params.top_p > 0 && params.top_p <= 1, "top_p", params.top_p, "above 0 and at most 1"));
+  RUNAHEAD_RETURN_IF_ERROR(require(params.min_p >= 0 && params.min_p <= 1, "min_p", params.min_p, "from 0 to 1"));
+  return require(params.uniform >= 0 && params.uniform < 1, "uniform", params.uniform, "at least 0 and below 1");
+}
+
+}  // namespace
+
+absl::Status CheckTensor(std::string_view tensor_name, const Tensor& tensor, absl::Span<const DType> dtypes,
+                         int64_t rows, int64_t cols) {
+  const std::string name(tensor_name);  // Debian's absl does not take std::string_view
+  if (std::find(dtypes.begin(), dtypes.end(), tensor.dtype) == dtypes.end()) {
+    std::string wanted;
+    for (DType dtype : dtypes) absl::StrAppend(&wanted, wanted.empty() ? "" : " or ", std::string(DTypeName(dtype)));
+    return Invalid(name, " is ", std::string(DTypeName(tensor.dtype)), ", not ", wanted);
+  }
+  if (tensor.rows != rows || tensor.cols != cols) {
+    return Invalid(name, " is [", tensor.rows, ", ", tensor.cols, "], not [", rows, ", ", cols, "]");
+  }
+  if (tensor.stride < tensor.cols) return Invalid(name, " has a stride of ", tensor.stride, " for ", cols, " columns");
+  const int64_t elements = rows == 0 ? 0 : (rows - 1) * tensor.stride + cols;
+  if (!CoversBytes(tensor.ref, elements * DTypeSize(tensor.dtype))) {
+    return Invalid(name, " reaches beyond its buffer of ", tensor.ref.size, " bytes");
+  }
+  return absl::OkStatus();
+}
+
+absl::Status CheckWeightSource(const WeightSource& source) {
+  if (source.cols < 1) return Invalid("weights of ", source.cols, " columns");
+  for (size_t i = 0; i < source.runs.size(); ++i) {
+    const WeightRows& run = source.runs[i];
+    if (run.rows < 1 || run.data == nullptr) {
+      return Invalid("weight run ", i, " has ", run.rows, " rows", run.data == nullptr ? " and no data" : "");
+    }
+    const bool blocks = run.type != WeightType::kF32 && run.type != WeightType::kF16 && run.type != WeightType::kBF16;
+    if (blocks && source.cols % 32 != 0) {
+      return Invalid("weight run ", i, " is stored in blocks of 32, and has ", source.cols, " columns");
+    }
+  }
+  return source.rows() < 1 ? Invalid("weights without rows") : absl::OkStatus();
+}
+
+absl::Status CheckCopy(const ConstBufferRef& from, const BufferRef& to) {
+  if (from.size != to.size) return Invalid("a copy of ", from.size, " bytes to ", to.size, " bytes");
+  if (!CoversBytes(from, from.size) || !CoversBytes(to, to.size)) return Invalid("a copy reaches beyond its buffer");
+  return absl::OkStatus();
+}
+
+absl::Status CheckEmbed(const Weights& table, const std::vector<int32_t>& ids, const MutTensor& out) {
+  RUNAHEAD_RETURN_IF_ERROR(CheckTensor("out", out, {DType::kF32}, ids.size(), table.cols()));
+  for (int32_t id : ids) {
+    if (id < 0 || id >= table.rows()) return Invalid("token id ", id, " of a table of ", table.rows());
+  }
+  return absl::OkStatus();
+}
+
+absl::Status CheckRmsNorm(const OpLimits& limits, const ConstTensor& x, const ConstTensor& weight,
+                          const MutTensor& out) {
+  RUNAHEAD_RETURN_IF_ERROR(CheckAnyShape("x", x, {DType::kF32}));
+  RUNAHEAD_RETURN_IF_ERROR(CheckTensor("weight", weight, {DType::kF32}, 1, x.cols));
+  return CheckTensor("out", out, limits.dtypes, x.rows, x.cols);
+}
+
+absl::Status CheckLayerNorm(const ConstTensor& x, const ConstTensor& weight, const ConstTensor& bias,
+                            const MutTensor& out) {
+  RUNAHEAD_RETURN_IF_ERROR(CheckAnyShape("x", x, {DType::kF32}));
+  RUNAHEAD_RETURN_IF_ERROR(CheckTensor("weight", weight, {DType::kF32}, 1, x.cols));
+  RUNAHEAD_RETURN_IF_ERROR(CheckTensor("bias", bias, {DType::kF32}, 1, x.cols));
+  return CheckTensor("out", out, kAnyDType, x.rows, x.cols);
+}
+
+absl::Status CheckLinear(const OpLimits& limits, const ConstTensor& x, DType x_dtype, const Weights& w,
+                         const LinearOptions& options, const MutTensor& out) {
+  RUNAHEAD_RETURN_IF_ERROR(CheckTensor("x", x, {x_dtype}, x.rows, w.cols()));
+  RUNAHEAD_RETURN_IF_ERROR(CheckTensor("out", out, limits.dtypes, x.rows, w.rows()));
+  if (options.bias.ref.buffer != nullptr) {
+    RUNAHEAD_RETURN_IF_ERROR(CheckTensor("bias", options.bias, {DType::kF32}, 1, w.rows()));
+  }
+  if (!options.accumulate) return absl::OkStatus();
+  if (out.dtype != DType::kF32) return Invalid("Linear accumulates in f32 only");
+  if (options.activation.has_value()) return Invalid("Linear takes no activation of what it adds to");
+  return absl::OkStatus();
+}
+
+absl::Status CheckRopeStore(const OpLimits& limits, const ConstTensor& qkv, const AttentionShape& shape,
+                            const ConstTensor& rotation, const std::vector<int32_t>& positions, const MutTensor& q,
+                            const std::vector<KvSpan>& kv) {
+  RUNAHEAD_RETURN_IF_ERROR(CheckAttentionShape(limits, shape));
+  const int64_t tokens = static_cast<int64_t>(positions.size());
+  RUNAHEAD_RETURN_IF_ERROR(
+      CheckTensor("qkv", qkv, {DType::kF32}, tokens, (shape.heads + 2 * shape.kv_heads) * shape.head_dim));
+  RUNAHEAD_RETURN_IF_ERROR(CheckTensor("rotation", rotation, {DType::kF32}, rotation.rows, shape.head_dim));
+  RUNAHEAD_RETURN_IF_ERROR(CheckTensor("q", q, limits.dtypes, tokens, shape.heads * shape.head_dim));
+  RUNAHEAD_RETURN_IF_ERROR(CheckKvSpans(kv, shape, tokens));
+  for (int32_t position : positions) {
+    if (position < 0 || position >= rotation.rows) {
+      return Invalid("position ", position, " of a rotation of ", rotation.rows);
+    }
+  }
+  return absl::OkStatus();
+}
+
+absl::Status CheckAttention(const OpLimits& limits, const ConstTensor& q, const AttentionShape& shape,
+                            const std::vector<AttentionSequence>& sequences, const MutTensor& out) {
+  RUNAHEAD_RETURN_IF_ERROR(CheckAttentionShape(limits, shape));
+  if (!(shape.scale > 0.0f)) return Invalid("attention scale is ", shape.scale, ", must be above 0");
+  if (shape.head_dim % limits.head_dim_multiple != 0 || shape.head_dim > limits.most_head_dim) {
+    return Invalid("head_dim is ", shape.head_dim, ", not a multiple of ", limits.head_dim_multiple, " up to ",
+                   limits.most_head_dim);
+  }
+  RUNAHEAD_RETURN_IF_ERROR(CheckTensor("q", q, limits.dtypes, q.rows, shape.heads * shape.head_dim));
+  RUNAHEAD_RETURN_IF_ERROR(CheckTensor("out", out, limits.dtypes, q.rows, shape.heads * shape.head_dim));
+  return CheckSequences(sequences, shape, q.rows);
+}
+
+absl::Status CheckSwiGlu(const OpLimits& limits, const ConstTensor& gate_up, const MutTensor& out) {
+  RUNAHEAD_RETURN_IF_ERROR(CheckTensor("gate_up", gate_up, limits.dtypes, gate_up.rows, 2 * out.cols));
+  return CheckTensor("out", out, limits.dtypes, gate_up.rows, out.cols);
+}
+
+absl::Status CheckActivate(const ConstTensor& x, const MutTensor& out) {
+  RUNAHEAD_RETURN_IF_ERROR(CheckAnyShape("x", x, kAnyDType));
+  return CheckTensor("out", out, kAnyDType, x.rows, x.cols);
+}
+
+absl::Status CheckGatherRows(const ConstTensor& x, const std::vector<int32_t>& rows, const MutTensor& out) {
+  RUNAHEAD_RETURN_IF_ERROR(CheckAnyShape("x", x, kAnyDType));
+  RUNAHEAD_RETURN_IF_ERROR(CheckTensor("out", out, kAnyDType, rows.size(), x.cols));
+  RUNAHEAD_RETURN_IF_ERROR(CheckSameDtype(x, out));
+  return CheckRowIndices("x", rows, x.rows);
+}
+
+absl::Status CheckScatterRows(const ConstTensor& x, const std::vector<int32_t>& rows, const MutTensor& out) {
+  RUNAHEAD_RETURN_IF_ERROR(CheckAnyShape("out", out, kAnyDType));
+  RUNAHEAD_RETURN_IF_ERROR(CheckTensor("x", x, kAnyDType, rows.size(), out.cols));
+  RUNAHEAD_RETURN_IF_ERROR(CheckSameDtype(x, out));
+  RUNAHEAD_RETURN_IF_ERROR(CheckRowIndices("out", rows, out.rows));
+  std::vector<bool> written(out.rows);
+  for (size_t i = 0; i < rows.size(); ++i) {
+    if (written[rows[i]]) return Invalid("index ", i, " is row ", rows[i], " of out, as an index before it");
+    written[rows[i]] = true;
+  }
+  return absl::OkStatus();
+}
+
+absl::Status CheckQuantizeKv(const ConstTensor& rows, const KvQuant& quant, const BufferRef& out) {
+  RUNAHEAD_RETURN_IF_ERROR(CheckAnyShape("rows", rows, kAnyDType));
+  return CheckQuantized("out", out, quant, rows.rows, rows.cols);
+}
+
+absl::Status CheckDequantizeKv(const ConstBufferRef& from, const KvQuant& quant, const MutTensor& out) {
+  RUNAHEAD_RETURN_IF_ERROR(CheckAnyShape("out", out, kAnyDType));
+  return CheckQuantized("from", from, quant, out.rows, out.cols);
+}
+
+absl::Status CheckTopK(const ConstTensor& logits, int64_t k, const MutTensor& ids, const MutTensor& values,
+                       const MutTensor& log_sum) {
+  RUNAHEAD_RETURN_IF_ERROR(CheckAnyShape("logits", logits, {DType::kF32}));
+  const int64_t most = std::min(kMostTopK, logits.cols);
+  if (k < 1 || k > most) {
+    return Invalid("the top ", k, " of ", logits.cols, " logits; k is at least 1 and at most ", most);
+  }
+  RUNAHEAD_RETURN_IF_ERROR(CheckTensor("ids", ids, {DType::kF32}, logits.rows, k));
+  RUNAHEAD_RETURN_IF_ERROR(CheckTensor("values", values, {DType::kF32}, logits.rows, k));
+  return CheckTensor("log_sum", log_sum, {DType::kF32}, logits.rows, 1);
+}
+
+absl::Status CheckSample(const OpLimits& limits, const ConstTensor& logits, const std::vector<SampleParams>& params,
+                         const MutTensor& ids) {
+  RUNAHEAD_RETURN_IF_ERROR(CheckTensor("logits", logits, {DType::kF32}, params.size(), logits.cols));
+  if (logits.cols < 1 || logits.cols > limits.most_vocab) {
+    return Invalid("a draw from ", logits.cols, " logits; at least 1 and at most ", limits.most_vocab);
+  }
+  RUNAHEAD_RETURN_IF_ERROR(CheckTensor("ids", ids, {DType::kF32}, logits.rows, 1));
+  for (size_t row = 0; row < params.size(); ++row) RUNAHEAD_RETURN_IF_ERROR(CheckSampleParams(row, params[row]));
+  return absl::OkStatus();
+}
+
+}  // namespace runahead

@@ -1,0 +1,38 @@
+// Parameters of ops that kernels read as they are; without absl, so that files of kernels may include it.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+
+namespace runahead {
+
+// kRelu: max(x, 0), NaN stays NaN.  kGelu: x/2 * (1 + tanh(sqrt(2/pi) * (x + 0.044715 x^3))).
+enum class Activation { kRelu, kGelu };
+
+// How KV rows are quantised: group by group, asymmetrically. A row of n elements is its n / group groups one after the
+// other; a group is its scale and its minimum (f16), then its codes of `bits` bits (with 4 bits element 2i in the low
+// half of byte i). value = minimum + code * scale. A group whose values are all the same has scale 0. Values beyond the
+// range of f16 saturate; a group with a value that is not finite reads back as NaN, all of it.
+struct KvQuant {
+  int bits = 4;    // 4 or 8
+  int group = 64;  // 32, 64 or 128
+};
+
+constexpr size_t KvQuantGroupBytes(const KvQuant& quant) {
+  return 4 + static_cast<size_t>(quant.group) * quant.bits / 8;
+}
+// n: a multiple of the group.
+constexpr size_t KvQuantRowBytes(int64_t n, const KvQuant& quant) {
+  return static_cast<size_t>(n / quant.group) * KvQuantGroupBytes(quant);
+}
+
+// How Device::Sample draws a token for one row.
+struct SampleParams {
+  float temperature = 0;  // 0: the likeliest, whatever else is set
+  int32_t top_k = 0;      // 0: off
+  float top_p = 1;        // (0, 1]; 1: off
+  float min_p = 0;        // [0, 1]; 0: off
+  double uniform = 0;     // the draw, in [0, 1)
+};
+
+}  // namespace runahead

@@ -1,0 +1,198 @@
+// cuBLASLt knows columns only: out [t, n] in rows is D [n, t] in columns = w^T (k x n, transposed) * x (k x t).
+#include <cublasLt.h>
+
+#include <array>
+#include <utility>
+
+#include "absl/container/flat_hash_map.h"
+#include "absl/strings/str_cat.h"
+#include "kernels/base/status_macros.h"
+#include "kernels/cuda/cuda_status.h"
+#include "kernels/cuda/gemm.h"
+#include "kernels/cuda/kernels.h"
+
+namespace runahead {
+namespace {
+
+// What cuBLAS's own documentation asks for on Hopper; older GPUs take less.
+constexpr size_t kWorkspaceBytes = 32 << 20;
+// Batch-invariant kernels are chosen for so many rows, a usual decode batch, and take every other number of rows too.
+constexpr int64_t kInvariantRows = 16;
+
+absl::Status Check(cublasStatus_t code, const char* what) {
+  if (code == CUBLAS_STATUS_SUCCESS) return absl::OkStatus();
+  return absl::InternalError(absl::StrCat("cuBLASLt: ", what, ": ", cublasLtGetStatusString(code)));
+}
+
+cudaDataType_t CudaType(DType dtype) {
+  return dtype == DType::kF32 ? CUDA_R_32F : dtype == DType::kBF16 ? CUDA_R_16BF : CUDA_R_16F;
+}
+
+cublasLtEpilogue_t EpilogueOf(const GemmShape& shape) {
+  const bool relu = shape.activation == Activation::kRelu, gelu = shape.activation == Activation::kGelu;
+  if (shape.bias) return relu ? CUBLASLT_EPILOGUE_RELU_BIAS : gelu ? CUBLASLT_EPILOGUE_GELU_BIAS : CUBLASLT_EPILOGUE_BIAS;
+  return relu ? CUBLASLT_EPILOGUE_RELU : gelu ? CUBLASLT_EPILOGUE_GELU : CUBLASLT_EPILOGUE_DEFAULT;
+}
+
+// The descriptors of one product; owns them.
+struct Description {
+  cublasLtMatmulDesc_t matmul = nullptr;
+  cublasLtMatrixLayout_t w = nullptr, x = nullptr, out = nullptr;
+
+  Description() = default;
+  Description(const Description&) = delete;
+  Description& operator=(const Description&) = delete;
+  ~Description() {
+    for (cublasLtMatrixLayout_t layout : {w, x, out}) {
+      if (layout != nullptr) cublasLtMatrixLayoutDestroy(layout);
+    }
+    if (matmul != nullptr) cublasLtMatmulDescDestroy(matmul);
+  }
+
+  absl::Status Fill(const GemmShape& shape, cublasLtEpilogue_t epilogue) {
+    const cudaDataType_t in = CudaType(shape.dtype), result = CudaType(shape.out_dtype), f32 = CUDA_R_32F;
+    const cublasOperation_t transposed = CUBLAS_OP_T;
+    RUNAHEAD_RETURN_IF_ERROR(Check(cublasLtMatmulDescCreate(&matmul, CUBLAS_COMPUTE_32F, f32), "describing a product"));
+    RUNAHEAD_RETURN_IF_ERROR(Set(CUBLASLT_MATMUL_DESC_TRANSA, transposed));
+    RUNAHEAD_RETURN_IF_ERROR(Set(CUBLASLT_MATMUL_DESC_EPILOGUE, epilogue));
+    if (shape.bias && epilogue != CUBLASLT_EPILOGUE_DEFAULT) {
+      RUNAHEAD_RETURN_IF_ERROR(Set(CUBLASLT_MATMUL_DESC_BIAS_DATA_TYPE, f32));
+    }
+    RUNAHEAD_RETURN_IF_ERROR(Check(cublasLtMatrixLayoutCreate(&w, in, shape.k, shape.n, shape.k), "weights"));
+    RUNAHEAD_RETURN_IF_ERROR(Check(cublasLtMatrixLayoutCreate(&x, in, shape.k, shape.m, shape.x_stride), "input"));
+    return Check(cublasLtMatrixLayoutCreate(&out, result, shape.n, shape.m, shape.out_stride), "output");
+  }
+
+  template <typename T>
+  absl::Status Set(cublasLtMatmulDescAttributes_t attribute, const T& value) {
+    return Check(cublasLtMatmulDescSetAttribute(matmul, attribute, &value, sizeof(value)), "describing a product");
+  }
+};
+
+class LtPlan final : public GemmPlan {
+ public:
+  LtPlan(cublasLtHandle_t handle, const GemmShape& shape) : handle_(handle), shape_(shape) {}
+
+  size_t workspace_bytes() const override { return workspace_; }
+
+  // The descriptor holds the bias's address, so each run has a copy of it.
+  cudaError_t Run(const GemmOperands& operands, cudaStream_t stream) const override {
+    cublasLtMatmulDescOpaque_t with_bias = *description_.matmul;
+    if (fused_ && shape_.bias &&
+        cublasLtMatmulDescSetAttribute(&with_bias, CUBLASLT_MATMUL_DESC_BIAS_POINTER, &operands.bias,
+                                       sizeof(operands.bias)) != CUBLAS_STATUS_SUCCESS) {
+      return cudaErrorInvalidValue;
+    }
+    const float one = 1.0f, beta = shape_.accumulate ? 1.0f : 0.0f;
+    const cublasStatus_t code =
+        cublasLtMatmul(handle_, &with_bias, &one, operands.w, description_.w, operands.x, description_.x, &beta,
+                       operands.out, description_.out, operands.out, description_.out, &algorithm_, operands.workspace,
+                       workspace_, stream);
+    if (code != CUBLAS_STATUS_SUCCESS) return cudaErrorLaunchFailure;
+    if (fused_) return cudaSuccess;
+    const CudaMatrix out{operands.out, shape_.out_dtype, shape_.m, shape_.n, shape_.out_stride};
+    return shape_.bias ? LaunchBias(out, operands.bias, shape_.activation, out, stream)
+                       : LaunchActivate(out, *shape_.activation, out, stream);
+  }
+
+  // Finds a kernel: with all that follows the product fused into it where there is one, else alone.
+  absl::Status Choose(const cublasLtMatmulAlgo_t* fixed) {
+    const cublasLtEpilogue_t epilogue = EpilogueOf(shape_);
+    const absl::Status fused = ChooseWith(epilogue, fixed);
+    if (fused.ok() || epilogue == CUBLASLT_EPILOGUE_DEFAULT) return fused;
+    fused_ = false;
+    return ChooseWith(CUBLASLT_EPILOGUE_DEFAULT, nullptr);
+  }
+  const cublasLtMatmulAlgo_t& algorithm() const { return algorithm_; }
+
+ private:
+  absl::Status ChooseWith(cublasLtEpilogue_t epilogue, const cublasLtMatmulAlgo_t* fixed) {
+    description_.~Description();
+    new (&description_) Description();
+    RUNAHEAD_RETURN_IF_ERROR(description_.Fill(shape_, epilogue));
+    cublasLtMatmulHeuristicResult_t found = {};
+    if (fixed != nullptr) {
+      RUNAHEAD_RETURN_IF_ERROR(Check(
+          cublasLtMatmulAlgoCheck(handle_, description_.matmul, description_.w, description_.x, description_.out,
+                                  description_.out, fixed, &found),
+          "taking the batch-invariant kernel"));
+      algorithm_ = *fixed;
+      workspace_ = found.workspaceSize;
+      return absl::OkStatus();
+    }
+    cublasLtMatmulPreference_t preference = nullptr;
+    RUNAHEAD_RETURN_IF_ERROR(Check(cublasLtMatmulPreferenceCreate(&preference), "asking for a kernel"));
+    const auto prefer = [&](cublasLtMatmulPreferenceAttributes_t what, const auto& value) {
+      cublasLtMatmulPreferenceSetAttribute(preference, what, &value, sizeof(value));
+    };
+    prefer(CUBLASLT_MATMUL_PREF_MAX_WORKSPACE_BYTES, shape_.batch_invariant ? size_t{0} : kWorkspaceBytes);
+    if (shape_.batch_invariant) {
+      prefer(CUBLASLT_MATMUL_PREF_REDUCTION_SCHEME_MASK, uint32_t{CUBLASLT_REDUCTION_SCHEME_NONE});
+    }
+    for (const auto what : {CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_B_BYTES, CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_C_BYTES,
+                            CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_D_BYTES}) {
+      prefer(what, static_cast<uint32_t>(shape_.alignment));
+    }
+    int count = 0;
+    const cublasStatus_t code =
+        cublasLtMatmulAlgoGetHeuristic(handle_, description_.matmul, description_.w, description_.x, description_.out,
+                                       description_.out, preference, 1, &found, &count);
+    cublasLtMatmulPreferenceDestroy(preference);
+    RUNAHEAD_RETURN_IF_ERROR(Check(code, "asking for a kernel"));
+    if (count == 0) return absl::InternalError("cuBLASLt has no kernel for this product");
+    algorithm_ = found.algo;
+    workspace_ = found.workspaceSize;
+    return absl::OkStatus();
+  }
+
+  const cublasLtHandle_t handle_;
+  const GemmShape shape_;
+  Description description_;
+  cublasLtMatmulAlgo_t algorithm_ = {};
+  size_t workspace_ = 0;
+  bool fused_ = true;
+};
+
+class LtPlanner final : public GemmPlanner {
+ public:
+  explicit LtPlanner(cublasLtHandle_t handle) : handle_(handle) {}
+  ~LtPlanner() override { cublasLtDestroy(handle_); }
+
+  absl::StatusOr<std::shared_ptr<const GemmPlan>> Plan(const GemmShape& shape) override {
+    auto plan = std::make_shared<LtPlan>(handle_, shape);
+    const cublasLtMatmulAlgo_t* fixed = nullptr;
+    if (shape.batch_invariant) {
+      RUNAHEAD_ASSIGN_OR_RETURN(fixed, Invariant(shape));
+    }
+    RUNAHEAD_RETURN_IF_ERROR(plan->Choose(fixed));
+    return plan;
+  }
+
+ private:
+  // The one kernel for all shapes that differ in their rows and strides only.
+  absl::StatusOr<const cublasLtMatmulAlgo_t*> Invariant(GemmShape shape) {
+    shape.m = kInvariantRows;
+    shape.x_stride = shape.k;
+    shape.out_stride = shape.n;
+    std::unique_ptr<cublasLtMatmulAlgo_t>& known = invariant_[shape];
+    if (known == nullptr) {
+      LtPlan reference(handle_, shape);
+      RUNAHEAD_RETURN_IF_ERROR(reference.Choose(nullptr));
+      known = std::make_unique<cublasLtMatmulAlgo_t>(reference.algorithm());
+    }
+    return known.get();
+  }
+
+  const cublasLtHandle_t handle_;
+  absl::flat_hash_map<GemmShape, std::unique_ptr<cublasLtMatmulAlgo_t>> invariant_;
+};
+
+}  // namespace
+
+absl::StatusOr<std::unique_ptr<GemmPlanner>> NewGemmPlanner() {
+  cublasLtHandle_t handle = nullptr;
+  RUNAHEAD_RETURN_IF_ERROR(Check(cublasLtCreate(&handle), "starting"));
+  return std::make_unique<LtPlanner>(handle);
+}
+
+}  // namespace runahead

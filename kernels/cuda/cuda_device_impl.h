@@ -1,0 +1,95 @@
+// The class behind NewCudaDevice; its ops are in cuda_ops.cc, attention in cuda_attention.cc.
+#pragma once
+
+#include <functional>
+#include <memory>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "kernels/base/checks.h"
+#include "kernels/base/device.h"
+#include "kernels/cuda/cuda_device.h"
+#include "kernels/cuda/cuda_stream.h"
+#include "kernels/cuda/cuda_weights.h"
+#include "kernels/cuda/gemm.h"
+
+namespace runahead {
+
+class CudaDevice final : public Device {
+ public:
+  CudaDevice(std::shared_ptr<const CudaContext> context, DType compute_dtype, int compute_capability,
+             std::unique_ptr<GemmPlanner> planner);
+
+  std::string_view name() const override { return name_; }
+  bool host_reads_device_memory() const override { return false; }
+  DType compute_dtype() const override { return dtype_; }
+  DType invariant_dtype() const override { return dtype_; }
+  // Enough rows to fill a large GPU; 22,016 columns of 4,096 rows (Llama-7B's gate and up) are 180 MB in bf16.
+  int64_t gemm_rows() const override { return 4096; }
+
+  absl::StatusOr<std::shared_ptr<Buffer>> Allocate(size_t bytes, MemoryKind kind) override;
+  std::unique_ptr<Stream> NewStream(std::string_view name) override;
+  absl::StatusOr<std::shared_ptr<const Weights>> LoadWeights(const WeightSource& source, unsigned uses) override;
+
+  Event Record(Stream& stream) override;
+  void WaitFor(Stream& stream, const Event& event) override;
+  void Call(Stream& stream, std::function<void()> function) override;
+  absl::Status Copy(Stream& stream, const ConstBufferRef& from, const BufferRef& to) override;
+  void BeginStep(Stream& stream) override;
+  void EndStep(Stream& stream) override;
+
+  absl::Status Embed(Stream& stream, const Weights& table, std::vector<int32_t> ids, const MutTensor& out) override;
+  absl::Status RmsNorm(Stream& stream, const ConstTensor& x, const ConstTensor& weight, float eps,
+                       const MutTensor& out) override;
+  absl::Status LayerNorm(Stream& stream, const ConstTensor& x, const ConstTensor& weight, const ConstTensor& bias,
+                         float eps, const MutTensor& out) override;
+  absl::Status Linear(Stream& stream, const ConstTensor& x, std::shared_ptr<const Weights> w,
+                      const LinearOptions& options, const MutTensor& out) override;
+  absl::Status RopeStore(Stream& stream, const ConstTensor& qkv, const AttentionShape& shape,
+                         const ConstTensor& rotation, std::vector<int32_t> positions, const MutTensor& q,
+                         std::vector<KvSpan> kv) override;
+  absl::Status Attention(Stream& stream, const ConstTensor& q, const AttentionShape& shape,
+                         std::vector<AttentionSequence> sequences, const MutTensor& out) override;
+  absl::Status SwiGlu(Stream& stream, const ConstTensor& gate_up, const MutTensor& out) override;
+  absl::Status Activate(Stream& stream, const ConstTensor& x, Activation activation, const MutTensor& out) override;
+  absl::Status GatherRows(Stream& stream, const ConstTensor& x, std::vector<int32_t> rows,
+                          const MutTensor& out) override;
+  absl::Status ScatterRows(Stream& stream, const ConstTensor& x, std::vector<int32_t> rows,
+                           const MutTensor& out) override;
+  absl::Status QuantizeKv(Stream& stream, const ConstTensor& rows, const KvQuant& quant, const BufferRef& out) override;
+  absl::Status DequantizeKv(Stream& stream, const ConstBufferRef& from, const KvQuant& quant,
+                            const MutTensor& out) override;
+  absl::Status TopK(Stream& stream, const ConstTensor& logits, int64_t k, const MutTensor& ids, const MutTensor& values,
+                    const MutTensor& log_sum) override;
+  absl::Status Sample(Stream& stream, const ConstTensor& logits, std::vector<SampleParams> params,
+                      const MutTensor& ids) override;
+
+ private:
+  OpLimits limits() const;
+
+  const std::shared_ptr<const CudaContext> context_;
+  const std::string name_;
+  const DType dtype_;
+  const int compute_capability_;  // 10 * major + minor
+  const std::vector<DType> dtypes_;  // that ops take: f32 and dtype_
+  GemmPlans gemm_plans_;
+  WeightUploader uploader_;
+};
+
+inline CudaStream& CudaStreamOf(Stream& stream) {
+  return static_cast<CudaStream&>(stream);
+}
+
+inline CudaMatrix MatrixOf(const Tensor& tensor) {
+  return {tensor.ref.buffer == nullptr ? nullptr : tensor.ref.data(), tensor.dtype, tensor.rows, tensor.cols,
+          tensor.stride};
+}
+
+// Where an array of an op's parameters lies on the GPU.
+template <typename T>
+const T* ArrayAt(const std::byte* params, size_t offset) {
+  return reinterpret_cast<const T*>(params + offset);
+}
+
+}  // namespace runahead

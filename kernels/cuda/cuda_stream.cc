@@ -1,0 +1,202 @@
+#include "kernels/cuda/cuda_stream.h"
+
+#include <algorithm>
+#include <atomic>
+#include <cstring>
+#include <optional>
+#include <utility>
+
+#include "kernels/base/status_macros.h"
+#include "kernels/cuda/cuda_status.h"
+
+namespace runahead {
+namespace {
+
+constexpr size_t kStepParams = 256 << 10;
+// What is held is let go at the latest after so many launches, also where nobody records.
+constexpr size_t kMostHeld = 256;
+constexpr unsigned kWaitUntilEqual = 1;  // CU_STREAM_WAIT_VALUE_EQ
+
+// An event in a stream.
+class CudaMark final : public NativeEvent {
+ public:
+  CudaMark() {
+    CudaMust(cudaEventCreateWithFlags(&event_, cudaEventDisableTiming | cudaEventBlockingSync), "making an event");
+  }
+  ~CudaMark() override { CudaMust(cudaEventDestroy(event_), "ending an event"); }
+  cudaEvent_t get() const { return event_; }
+
+ private:
+  cudaEvent_t event_ = nullptr;
+};
+
+void CUDART_CB RunFunction(void* function) {
+  (*static_cast<std::function<void()>*>(function))();
+}
+
+}  // namespace
+
+// A point in the stream, and what to do once the GPU has passed it.
+struct CudaStream::Mark {
+  std::shared_ptr<CudaMark> mark;
+  std::optional<EventSource> source;
+  std::vector<std::shared_ptr<const void>> held;
+};
+
+CudaStream::CudaStream(std::shared_ptr<const CudaContext> context)
+    : context_(std::move(context)), ring_(context_->memory) {
+  CudaMust(cudaSetDevice(context_->ordinal), "choosing the GPU");
+  CudaMust(cudaStreamCreateWithFlags(&stream_, cudaStreamNonBlocking), "making a stream");
+  watcher_ = std::thread([this] { Watch(); });
+}
+
+CudaStream::~CudaStream() {
+  if (in_step_) EndStep();
+  Record();
+  {
+    MutexLock lock(mu_);
+    ending_ = true;
+    changed_.NotifyAll();
+  }
+  watcher_.join();
+  CudaMust(cudaStreamDestroy(stream_), "ending a stream");
+}
+
+void CudaStream::Watch() {
+  CudaMust(cudaSetDevice(context_->ordinal), "choosing the GPU");
+  while (true) {
+    Mark next;
+    {
+      MutexLock lock(mu_);
+      while (marks_.empty() && !ending_) changed_.Wait(mu_);
+      if (marks_.empty()) return;
+      next = std::move(marks_.front());
+      marks_.pop_front();
+    }
+    CudaMust(cudaEventSynchronize(next.mark->get()), "running what was enqueued");
+    next.held.clear();
+    if (next.source.has_value()) next.source->Fire(absl::OkStatus());
+  }
+}
+
+void CudaStream::Push(Mark mark) {
+  CudaMust(cudaEventRecord(mark.mark->get(), stream_), "recording an event");
+  mark.held = std::exchange(held_, {});
+  MutexLock lock(mu_);
+  marks_.push_back(std::move(mark));
+  changed_.NotifyAll();
+}
+
+Event CudaStream::Record() {
+  Flush();
+  auto mark = std::make_shared<CudaMark>();
+  const EventSource source(mark);
+  Push({std::move(mark), source, {}});
+  return source.event();
+}
+
+void CudaStream::WaitFor(const Event& event) {
+  if (event.fired()) return;
+  Flush();
+  if (auto mark = std::dynamic_pointer_cast<CudaMark>(event.native())) {
+    CudaMust(cudaStreamWaitEvent(stream_, mark->get(), 0), "waiting for another stream");
+    return Hold(std::move(mark));
+  }
+  std::shared_ptr<uint32_t> flag = context_->flags->Take();
+  if (flag == nullptr) {  // thousands of waits are under way
+    event.Wait().IgnoreError();
+    return;
+  }
+  const int code = context_->wait_value(stream_, reinterpret_cast<uintptr_t>(flag.get()), 1, kWaitUntilEqual);
+  CudaMust(static_cast<cudaError_t>(code), "waiting for the host");
+  Hold(flag);
+  event.OnFire([flag](const absl::Status&) { std::atomic_ref<uint32_t>(*flag).store(1, std::memory_order_release); });
+}
+
+void CudaStream::Call(std::function<void()> function) {
+  Flush();
+  // Destroyed by the watcher: what the function holds may be memory, which CUDA does not take back inside a call.
+  auto kept = std::make_shared<std::function<void()>>(std::move(function));
+  CudaMust(cudaLaunchHostFunc(stream_, RunFunction, kept.get()), "calling the host");
+  Hold(std::move(kept));
+}
+
+void CudaStream::Hold(std::shared_ptr<const void> what) {
+  held_.push_back(std::move(what));
+}
+
+void CudaStream::Enqueue(const OpKey& key, CudaLaunch launch) {
+  if (in_step_) {
+    step_key_ += key.bytes();
+    step_launches_.push_back(std::move(launch));
+    return;
+  }
+  CudaMust(cudaSetDevice(context_->ordinal), "choosing the GPU");
+  CudaMust(launch.run(), launch.name);
+  if (held_.size() >= kMostHeld) Push({std::make_shared<CudaMark>(), std::nullopt, {}});
+}
+
+absl::StatusOr<const std::byte*> CudaStream::Upload(const CudaParams& params) {
+  const size_t size = params.bytes().size();
+  if (!in_step_) {
+    RUNAHEAD_ASSIGN_OR_RETURN(CudaParamRing::Piece piece, ring_.Take(size));
+    std::memcpy(piece.host, params.bytes().data(), size);
+    CudaMust(cudaMemcpyAsync(piece.device, piece.host, size, cudaMemcpyDefault, stream_), "copying arrays");
+    Hold(std::move(piece.owner));
+    return piece.device;
+  }
+  if (staged_.size() + size > step_params_.size) {
+    Flush();
+    const size_t bytes = std::max({kStepParams, 2 * step_params_.size, 2 * size});
+    RUNAHEAD_ASSIGN_OR_RETURN(std::shared_ptr<Buffer> larger, context_->memory->AllocateDevice(bytes));
+    Hold(step_params_.buffer);
+    step_params_ = BufferRef::Whole(std::move(larger));
+    staged_.clear();
+    flushed_ = 0;
+  }
+  const size_t offset = staged_.size();
+  staged_.insert(staged_.end(), params.bytes().begin(), params.bytes().end());
+  return step_params_.data() + offset;
+}
+
+absl::StatusOr<void*> CudaStream::Workspace(size_t bytes) {
+  if (workspace_.size < bytes) {
+    RUNAHEAD_ASSIGN_OR_RETURN(std::shared_ptr<Buffer> larger, context_->memory->AllocateDevice(bytes));
+    if (workspace_.buffer != nullptr) Hold(workspace_.buffer);
+    workspace_ = BufferRef::Whole(std::move(larger));
+  }
+  return workspace_.size == 0 ? nullptr : workspace_.data();
+}
+
+void CudaStream::BeginStep() {
+  RUNAHEAD_CHECK(!in_step_);
+  in_step_ = true;
+  staged_.clear();
+  flushed_ = 0;
+}
+
+void CudaStream::EndStep() {
+  RUNAHEAD_CHECK(in_step_);
+  Flush();
+  in_step_ = false;
+}
+
+// The arrays first, then what reads them. Nothing where no step collects.
+void CudaStream::Flush() {
+  if (step_launches_.empty()) return;
+  CudaMust(cudaSetDevice(context_->ordinal), "choosing the GPU");
+  if (const size_t size = staged_.size() - flushed_; size > 0) {
+    const absl::StatusOr<CudaParamRing::Piece> piece = ring_.Take(size);
+    CudaMust(piece.ok() ? cudaSuccess : cudaErrorMemoryAllocation, "finding pinned memory for a step's arrays");
+    std::memcpy(piece->host, staged_.data() + flushed_, size);
+    CudaMust(cudaMemcpyAsync(step_params_.data() + flushed_, piece->host, size, cudaMemcpyDefault, stream_),
+             "copying a step's arrays");
+    Hold(piece->owner);
+    flushed_ = staged_.size();
+  }
+  graphs_.Run(stream_, step_key_, step_launches_);
+  step_key_.clear();
+  step_launches_.clear();
+}
+
+}  // namespace runahead

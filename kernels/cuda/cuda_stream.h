@@ -1,0 +1,89 @@
+// A stream of the GPU with a thread that watches it.
+#pragma once
+
+#include <cuda_runtime_api.h>
+
+#include <deque>
+#include <functional>
+#include <memory>
+#include <string>
+#include <string_view>
+#include <thread>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "kernels/base/device.h"
+#include "kernels/base/mutex.h"
+#include "kernels/cuda/cuda_memory.h"
+#include "kernels/cuda/cuda_params.h"
+#include "kernels/cuda/op_key.h"
+#include "kernels/cuda/step_graphs.h"
+
+namespace runahead {
+
+// cuStreamWaitValue32 of the driver, with its types as the runtime knows them.
+using StreamWaitValue = int (*)(cudaStream_t stream, unsigned long long address, uint32_t value, unsigned int flags);
+
+// What all streams of a device share.
+struct CudaContext {
+  int ordinal = 0;
+  std::shared_ptr<CudaMemory> memory;
+  std::shared_ptr<CudaFlags> flags;
+  StreamWaitValue wait_value = nullptr;
+};
+
+// Used by one thread at a time, which need not be the same always. What is held is let go by the watching thread once
+// the GPU has passed it.
+class CudaStream final : public Stream {
+ public:
+  explicit CudaStream(std::shared_ptr<const CudaContext> context);
+  ~CudaStream() override;
+
+  Event Record();
+  void WaitFor(const Event& event);
+  void Call(std::function<void()> function);
+
+  // Keeps `what` until all that is enqueued so far has run.
+  void Hold(std::shared_ptr<const void> what);
+  // Copies the arrays to the GPU, in stream order; returns where they lie there.
+  absl::StatusOr<const std::byte*> Upload(const CudaParams& params);
+  // Runs the launch now, or with the others of the step. `key` says all that it depends on but contents of memory.
+  void Enqueue(const OpKey& key, CudaLaunch launch);
+  // Memory for one launch at a time, contents undefined.
+  absl::StatusOr<void*> Workspace(size_t bytes);
+
+  // Between the two launches are collected (Device::BeginStep).
+  void BeginStep();
+  void EndStep();
+
+  cudaStream_t get() const { return stream_; }
+
+ private:
+  struct Mark;
+  void Flush();
+  void Watch();
+  void Push(Mark mark);
+
+  const std::shared_ptr<const CudaContext> context_;
+  cudaStream_t stream_ = nullptr;
+  CudaParamRing ring_;
+  std::vector<std::shared_ptr<const void>> held_;  // since the last mark
+  BufferRef workspace_;
+
+  bool in_step_ = false;
+  StepGraphs graphs_;
+  std::string step_key_;
+  std::vector<CudaLaunch> step_launches_;
+  BufferRef step_params_;         // where a step's arrays lie on the GPU, the same place each time
+  std::vector<std::byte> staged_;  // those of the step so far
+  size_t flushed_ = 0;             // of them, on their way already
+
+  Mutex mu_;
+  CondVar changed_;
+  std::deque<Mark> marks_ RUNAHEAD_GUARDED_BY(mu_);
+  bool ending_ RUNAHEAD_GUARDED_BY(mu_) = false;
+  std::thread watcher_;
+};
+
+}  // namespace runahead

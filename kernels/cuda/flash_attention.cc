@@ -1,0 +1,55 @@
+#include "kernels/cuda/flash_attention.h"
+
+#include "kernels/cuda/flash_kernels.h"
+
+namespace runahead {
+namespace {
+
+// Hopper's own instructions are in kernels for compute capability 9.0 and nothing before or after it.
+cudaError_t IsHopper(bool& result) {
+  int device = 0, major = 0, minor = 0;
+  if (const cudaError_t error = cudaGetDevice(&device); error != cudaSuccess) return error;
+  if (const cudaError_t error = cudaDeviceGetAttribute(&major, cudaDevAttrComputeCapabilityMajor, device);
+      error != cudaSuccess) {
+    return error;
+  }
+  if (const cudaError_t error = cudaDeviceGetAttribute(&minor, cudaDevAttrComputeCapabilityMinor, device);
+      error != cudaSuccess) {
+    return error;
+  }
+  result = major == 9 && minor == 0;
+  return cudaSuccess;
+}
+
+// Those whose compilation is worth its time; nullptr: there is none.
+PrefillLauncher HopperPrefill(const FlashPrefillArgs& args) {
+  const bool bf16 = args.q.dtype == DType::kBF16;
+  if (args.dense_length > 0) return bf16 && args.head_dim == 128 ? &LaunchPrefillHopperBf16Dim128Dense : nullptr;
+  if (args.head_dim == 64) return bf16 ? &LaunchPrefillHopperBf16Dim64 : nullptr;
+  if (args.head_dim == 128) return bf16 ? &LaunchPrefillHopperBf16Dim128 : &LaunchPrefillHopperF16Dim128;
+  return nullptr;
+}
+
+}  // namespace
+
+cudaError_t LaunchFlashPrefill(const FlashPrefillArgs& args, cudaStream_t stream) {
+  if (!FlashPrefillTakes(args)) return cudaErrorInvalidValue;
+  const PrefillLauncher hopper = HopperPrefill(args);
+  bool is_hopper = false;
+  if (hopper != nullptr) {
+    if (const cudaError_t error = IsHopper(is_hopper); error != cudaSuccess) return error;
+  }
+  return is_hopper ? hopper(args, stream) : LaunchPrefillAnyGpu(args, stream);
+}
+
+cudaError_t LaunchFlashDecode(const FlashDecodeArgs& args, cudaStream_t stream) {
+  if (!FlashDecodeTakes(args.q, args.out, args.heads, args.kv_heads, args.head_dim, args.kv_dtype) ||
+      !IsFlashAligned(args.workspace)) {
+    return cudaErrorInvalidValue;
+  }
+  if (args.row_count == 0) return cudaSuccess;
+  if (const cudaError_t error = LaunchDecodePieces(args, stream); error != cudaSuccess) return error;
+  return LaunchDecodeMerge(args, stream);
+}
+
+}  // namespace runahead

@@ -1,0 +1,94 @@
+// Attention by the kernels of FlashInfer. What they take they compute like LaunchPlainAttention of kernels.h, on tensor
+// cores; what they do not take, that does. Pointers are to memory that the GPU reaches; nothing is allocated and
+// nothing waits. Products of a query with a key, before they are scaled, must be above -5e4: the kernels take less for
+// masked.
+#pragma once
+
+#include <cuda_runtime_api.h>
+
+#include <cstddef>
+#include <cstdint>
+
+#include "kernels/base/dtype.h"
+#include "kernels/cuda/flash_decode_plan.h"
+#include "kernels/cuda/kernels.h"
+
+namespace runahead {
+
+// One sequence, as AttentionSequence of device.h, whose KV rows are consecutive: query i (row i of q, and of out) is at
+// position length - queries + i and sees KV rows 0..position. No row behind `length` (or dense_length) is read.
+struct FlashPrefillArgs {
+  CudaMatrix q;    // [queries, heads*head_dim]
+  CudaMatrix out;  // the same shape and dtype, rows without gaps between them
+  int heads = 0;
+  int kv_heads = 0;
+  int head_dim = 0;
+  DType kv_dtype = DType::kF32;
+  float scale = 1.0f;
+  const std::byte* kv = nullptr;  // [tokens][K|V][kv_heads*head_dim]
+  int64_t length = 0;
+  // 0, or at least `length`: all tiles of KV rows 0..dense_length-1 are multiplied, and what a query must not see is
+  // masked afterwards. Rows from `length` on must exist and hold finite numbers.
+  int64_t dense_length = 0;
+};
+
+// Sequences of one query each. q and out may have gaps between rows.
+struct FlashDecodeArgs {
+  CudaMatrix q;    // [t, heads*head_dim]
+  CudaMatrix out;  // the same shape and dtype
+  int heads = 0;
+  int kv_heads = 0;
+  int head_dim = 0;
+  DType kv_dtype = DType::kF32;
+  float scale = 1.0f;
+  // Copies of a FlashDecodePlan's arrays on the device. The counts and page_tokens are part of the launch; what the
+  // arrays hold is not: a recorded launch reads what they hold when it runs.
+  const FlashDecodeRow* rows = nullptr;
+  const FlashDecodePiece* pieces = nullptr;
+  const int64_t* pages = nullptr;
+  int64_t row_count = 0;
+  int64_t piece_count = 0;
+  int32_t page_tokens = 0;
+  std::byte* workspace = nullptr;  // FlashDecodeWorkspaceBytes(piece_count, heads, head_dim)
+};
+
+// What both take, whatever the pointers and lengths.
+inline bool FlashTakes(int head_dim, DType q, DType kv, DType out) {
+  return (head_dim == 64 || head_dim == 128 || head_dim == 256) && (q == DType::kBF16 || q == DType::kF16) && kv == q &&
+         out == q;
+}
+
+inline bool IsFlashAligned(const void* data) {
+  return reinterpret_cast<uintptr_t>(data) % kFlashAlignment == 0;
+}
+
+// Rows of 2-byte elements, all of them aligned.
+inline bool IsFlashMatrix(const CudaMatrix& matrix) {
+  return IsFlashAligned(matrix.data) && matrix.stride * 2 % kFlashAlignment == 0 && matrix.stride >= matrix.cols;
+}
+
+inline bool FlashPrefillTakes(const FlashPrefillArgs& args) {
+  // The kernels count elements of q and out, and rows of KV, in 32 bits.
+  constexpr int64_t kMostElements = int64_t{1} << 31;
+  constexpr int64_t kMostTokens = int64_t{1} << 30;
+  return FlashTakes(args.head_dim, args.q.dtype, args.kv_dtype, args.out.dtype) && args.kv_heads > 0 &&
+         args.heads % args.kv_heads == 0 && args.kv_heads < 65536 && args.heads < 65536 && IsFlashMatrix(args.q) &&
+         IsFlashMatrix(args.out) && args.out.stride == args.out.cols && args.q.rows * args.q.stride < kMostElements &&
+         args.q.rows > 0 && args.q.rows <= args.length && args.length < kMostTokens &&
+         args.dense_length < kMostTokens && IsFlashAligned(args.kv);
+}
+
+inline bool FlashDecodeTakes(const CudaMatrix& q, const CudaMatrix& out, int heads, int kv_heads, int head_dim,
+                             DType kv_dtype) {
+  return FlashTakes(head_dim, q.dtype, kv_dtype, out.dtype) && kv_heads > 0 && heads % kv_heads == 0 &&
+         IsFlashMatrix(q) && IsFlashMatrix(out);
+}
+
+// cudaErrorInvalidValue for what FlashPrefillTakes refuses. Chooses among the kernels by the current device.
+cudaError_t LaunchFlashPrefill(const FlashPrefillArgs& args, cudaStream_t stream);
+
+// Two launches: of all pieces, and of what merges them. Bitwise the same for a sequence, whatever is beside it in the
+// batch and wherever it lies. cudaErrorInvalidValue for what FlashDecodeTakes refuses.
+cudaError_t LaunchFlashDecode(const FlashDecodeArgs& args, cudaStream_t stream);
+
+}  // namespace runahead

@@ -1,0 +1,9 @@
+#include "kernels/cuda/flash_prefill_hopper.cuh"
+
+namespace runahead {
+
+cudaError_t LaunchPrefillHopperBf16Dim128Dense(const FlashPrefillArgs& args, cudaStream_t stream) {
+  return LaunchPrefillHopper<cutlass::bfloat16_t, 128, /*kDense=*/true>(args, stream);
+}
+
+}  // namespace runahead

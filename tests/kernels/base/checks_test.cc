@@ -1,0 +1,165 @@
+#include "kernels/base/checks.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <limits>
+
+#include "kernels/base/memory.h"
+
+namespace runahead {
+namespace {
+
+using testing::AllOf;
+using testing::HasSubstr;
+
+constexpr DType kDTypes[] = {DType::kF32, DType::kBF16};
+constexpr OpLimits kLimits{.dtypes = kDTypes, .head_dim_multiple = 8, .most_head_dim = 128, .most_vocab = 1000};
+
+BufferRef Bytes(size_t bytes) {
+  return BufferRef::Whole(*AllocateHostMemory(bytes, nullptr));
+}
+
+Tensor Make(int64_t rows, int64_t cols, DType dtype = DType::kF32) {
+  return MakeTensor(Bytes(rows * cols * DTypeSize(dtype)), dtype, rows, cols);
+}
+
+struct SomeWeights : Weights {
+  SomeWeights(int64_t rows, int64_t cols) : Weights(rows, cols) {}
+};
+
+testing::Matcher<const absl::Status&> Refused(const std::vector<std::string>& words) {
+  std::vector<testing::Matcher<std::string>> parts;
+  for (const std::string& word : words) parts.push_back(HasSubstr(word));
+  return AllOf(testing::Property(&absl::Status::code, absl::StatusCode::kInvalidArgument),
+               testing::ResultOf([](const absl::Status& status) { return std::string(status.message()); },
+                                 testing::AllOfArray(parts)));
+}
+
+TEST(Checks, ATensorHasADtypeAShapeAStrideAndABuffer) {
+  const Tensor good = Make(3, 5, DType::kBF16);
+  EXPECT_TRUE(CheckTensor("x", good, kDTypes, 3, 5).ok());
+  EXPECT_THAT(CheckTensor("x", good, {DType::kF32, DType::kF16}, 3, 5), Refused({"x is bf16", "f32 or f16"}));
+  EXPECT_THAT(CheckTensor("x", good, kDTypes, 3, 4), Refused({"[3, 5]", "[3, 4]"}));
+  Tensor bad = good;
+  bad.stride = 4;
+  EXPECT_THAT(CheckTensor("x", bad, kDTypes, 3, 5), Refused({"stride of 4"}));
+  bad.stride = 6;
+  EXPECT_THAT(CheckTensor("x", bad, kDTypes, 3, 5), Refused({"buffer of 30 bytes"}));
+  bad = good;
+  bad.ref.buffer = nullptr;
+  EXPECT_THAT(CheckTensor("x", bad, kDTypes, 3, 5), Refused({"buffer"}));
+  bad = good;
+  bad.ref.offset = 2;  // the slice itself reaches beyond the buffer
+  EXPECT_THAT(CheckTensor("x", bad, kDTypes, 3, 5), Refused({"buffer"}));
+}
+
+TEST(Checks, WeightSources) {
+  const std::vector<std::byte> data(1024);
+  const WeightSource good{nullptr, 64, {{WeightType::kQ4_1, data.data(), 2}}};
+  EXPECT_TRUE(CheckWeightSource(good).ok());
+  WeightSource bad = good;
+  bad.cols = 63;
+  EXPECT_THAT(CheckWeightSource(bad), Refused({"blocks of 32", "63"}));
+  bad.runs[0].type = WeightType::kF16;
+  EXPECT_TRUE(CheckWeightSource(bad).ok());
+  bad.cols = 0;
+  EXPECT_THAT(CheckWeightSource(bad), Refused({"0 columns"}));
+  bad = good;
+  bad.runs[0].data = nullptr;
+  EXPECT_THAT(CheckWeightSource(bad), Refused({"run 0", "no data"}));
+  bad.runs.clear();
+  EXPECT_THAT(CheckWeightSource(bad), Refused({"without rows"}));
+}
+
+TEST(Checks, Copies) {
+  EXPECT_TRUE(CheckCopy(Bytes(8), Bytes(8)).ok());
+  EXPECT_THAT(CheckCopy(Bytes(8), Bytes(9)), Refused({"8 bytes to 9"}));
+  BufferRef beyond = Bytes(8);
+  beyond.offset = 1;
+  EXPECT_THAT(CheckCopy(Bytes(8), beyond), Refused({"beyond its buffer"}));
+}
+
+TEST(Checks, NormsWantAWeightOfTheRowsWidth) {
+  const Tensor x = Make(2, 6), w = Make(1, 6), out = Make(2, 6), half = Make(2, 6, DType::kF16);
+  EXPECT_TRUE(CheckRmsNorm(kLimits, x, w, out).ok());
+  EXPECT_THAT(CheckRmsNorm(kLimits, x, Make(1, 5), out), Refused({"weight", "[1, 6]"}));
+  EXPECT_THAT(CheckRmsNorm(kLimits, x, w, half), Refused({"out is f16"}));
+  EXPECT_TRUE(CheckLayerNorm(x, w, w, half).ok());
+  EXPECT_THAT(CheckLayerNorm(x, w, Make(2, 6), out), Refused({"bias", "[1, 6]"}));
+  EXPECT_THAT(CheckLayerNorm(half, w, w, out), Refused({"x is f16"}));
+}
+
+TEST(Checks, LinearAccumulatesInF32WithoutAnActivation) {
+  const SomeWeights w(8, 4);
+  const Tensor x = Make(2, 4), out = Make(2, 8), half = Make(2, 8, DType::kBF16), bias = Make(1, 8);
+  EXPECT_TRUE(CheckLinear(kLimits, x, DType::kF32, w, {}, half).ok());
+  EXPECT_TRUE(CheckLinear(kLimits, x, DType::kF32, w, {.bias = bias, .activation = Activation::kGelu}, half).ok());
+  EXPECT_TRUE(CheckLinear(kLimits, x, DType::kF32, w, {.accumulate = true, .bias = bias}, out).ok());
+  EXPECT_THAT(CheckLinear(kLimits, x, DType::kBF16, w, {}, out), Refused({"x is f32"}));
+  EXPECT_THAT(CheckLinear(kLimits, x, DType::kF32, w, {.bias = Make(1, 4)}, out), Refused({"bias", "[1, 8]"}));
+  EXPECT_THAT(CheckLinear(kLimits, x, DType::kF32, w, {.accumulate = true}, half), Refused({"f32"}));
+  EXPECT_THAT(CheckLinear(kLimits, x, DType::kF32, w, {.accumulate = true, .activation = Activation::kRelu}, out),
+              Refused({"activation"}));
+}
+
+TEST(Checks, RowIndicesAreNamed) {
+  const Tensor x = Make(5, 3), out = Make(2, 3);
+  EXPECT_TRUE(CheckGatherRows(x, {4, 4}, out).ok());
+  EXPECT_THAT(CheckGatherRows(x, {0, 5}, out), Refused({"index 1", "row 5", "x"}));
+  EXPECT_THAT(CheckGatherRows(x, {-1, 0}, out), Refused({"index 0", "row -1"}));
+  EXPECT_THAT(CheckGatherRows(x, {0}, out), Refused({"out", "[1, 3]"}));
+  EXPECT_THAT(CheckGatherRows(x, {0, 1}, Make(2, 3, DType::kF16)), Refused({"x is f32", "out is f16"}));
+  EXPECT_TRUE(CheckScatterRows(out, {4, 0}, x).ok());
+  EXPECT_THAT(CheckScatterRows(out, {4, 5}, x), Refused({"index 1", "row 5", "out"}));
+  EXPECT_THAT(CheckScatterRows(out, {4, 4}, x), Refused({"index 1", "row 4", "before"}));
+  EXPECT_THAT(CheckScatterRows(out, {1, 2, 3}, x), Refused({"x is [2, 3]", "[3, 3]"}));
+}
+
+TEST(Checks, QuantisedRowsAreWholeGroupsInEnoughBytes) {
+  const Tensor rows = Make(3, 192, DType::kF16);
+  const KvQuant four{.bits = 4, .group = 64};
+  ASSERT_EQ(KvQuantRowBytes(192, four), 3u * (4 + 32));
+  EXPECT_TRUE(CheckQuantizeKv(rows, four, Bytes(3 * 108)).ok());
+  EXPECT_TRUE(CheckDequantizeKv(Bytes(3 * 108), four, rows).ok());
+  EXPECT_THAT(CheckQuantizeKv(rows, four, Bytes(3 * 108 - 1)), Refused({"out", "323", "324"}));
+  EXPECT_THAT(CheckDequantizeKv(Bytes(100), four, rows), Refused({"from", "100", "324"}));
+  EXPECT_THAT(CheckQuantizeKv(rows, {.bits = 5}, Bytes(1000)), Refused({"4 or 8", "5"}));
+  EXPECT_THAT(CheckQuantizeKv(rows, {.group = 48}, Bytes(1000)), Refused({"32, 64 or 128", "48"}));
+  EXPECT_THAT(CheckQuantizeKv(rows, {.group = 128}, Bytes(1000)), Refused({"192", "128"}));
+  EXPECT_THAT(CheckQuantizeKv(rows, four, Bytes(1000).Slice(2, 998)), Refused({"offset 2"}));
+}
+
+TEST(Checks, SamplingParametersHaveRanges) {
+  const Tensor logits = Make(2, 9), ids = Make(2, 1);
+  const auto check = [&](const SampleParams& params) {
+    return CheckSample(kLimits, logits, {SampleParams{}, params}, ids);
+  };
+  EXPECT_TRUE(check({.temperature = 1, .top_k = 3, .top_p = 0.5f, .min_p = 1, .uniform = 0.999}).ok());
+  EXPECT_THAT(check({.temperature = -1}), Refused({"temperature of row 1", "-1"}));
+  EXPECT_THAT(check({.temperature = std::numeric_limits<float>::infinity()}), Refused({"temperature"}));
+  EXPECT_THAT(check({.top_k = -1}), Refused({"top_k of row 1"}));
+  EXPECT_THAT(check({.top_p = 0}), Refused({"top_p"}));
+  EXPECT_THAT(check({.min_p = std::nanf("")}), Refused({"min_p"}));
+  EXPECT_THAT(check({.uniform = 1}), Refused({"uniform"}));
+  EXPECT_THAT(CheckSample(kLimits, logits, {SampleParams{}}, ids), Refused({"logits", "[1, 9]"}));
+  EXPECT_THAT(CheckSample(kLimits, Make(1, 1001), {SampleParams{}}, Make(1, 1)), Refused({"1001", "1000"}));
+  EXPECT_THAT(CheckSample(kLimits, logits, {{}, {}}, Make(2, 2)), Refused({"ids", "[2, 1]"}));
+}
+
+TEST(Checks, AttentionLimitsAreTheDevices) {
+  const Tensor q = Make(1, 16);
+  const AttentionShape shape{.heads = 2, .kv_heads = 1, .head_dim = 8};
+  const AttentionSequence sequence{.queries = 1, .length = 1, .kv = {{Bytes(shape.kv_row_bytes()), 1}}};
+  EXPECT_TRUE(CheckAttention(kLimits, q, shape, {sequence}, q).ok());
+  EXPECT_THAT(CheckAttention({.dtypes = kDTypes, .head_dim_multiple = 16, .most_head_dim = 64}, q, shape, {}, q),
+              Refused({"head_dim is 8", "multiple of 16"}));
+  EXPECT_THAT(CheckAttention({.dtypes = kDTypes, .most_head_dim = 6}, q, shape, {}, q), Refused({"up to 6"}));
+  AttentionShape half = shape;
+  half.kv_dtype = DType::kF16;
+  EXPECT_THAT(CheckAttention(kLimits, q, half, {}, q), Refused({"f16"}));
+}
+
+}  // namespace
+}  // namespace runahead

@@ -1,0 +1,46 @@
+// What is the CUDA device's own: which machines it starts on. Its ops are in the parity tests.
+#include "kernels/cuda/cuda_device.h"
+
+#include <gtest/gtest.h>
+
+#include "tests/kernels/cpu/random_weights.h"
+#include "tests/testing/cuda_emulation/control.h"
+
+namespace runahead {
+namespace {
+
+TEST(CudaDevice, SaysWhyItDoesNotStartWithoutAGpu) {
+  for (const cudaError_t error : {cudaErrorInsufficientDriver, cudaErrorNoDevice}) {
+    cuda_emulation::SetDevices(1, error);
+    const absl::Status status = NewCudaDevice({}).status();
+    EXPECT_EQ(status.code(), absl::StatusCode::kUnavailable);
+    EXPECT_NE(status.message().find(cudaGetErrorString(error)), absl::string_view::npos) << status;
+  }
+  cuda_emulation::SetDevices(1);
+  EXPECT_TRUE(NewCudaDevice({}).ok());
+}
+
+TEST(CudaDevice, RefusesGpusAndBudgetsThatAreNotThere) {
+  EXPECT_EQ(NewCudaDevice({.ordinal = 1}).status().code(), absl::StatusCode::kInvalidArgument);
+  EXPECT_EQ(NewCudaDevice({.ordinal = -1}).status().code(), absl::StatusCode::kInvalidArgument);
+  EXPECT_EQ(NewCudaDevice({.memory_budget = size_t{1} << 50}).status().code(), absl::StatusCode::kInvalidArgument);
+  cuda_emulation::SetDevices(2);
+  auto second = NewCudaDevice({.ordinal = 1});
+  ASSERT_TRUE(second.ok()) << second.status();
+  EXPECT_EQ((*second)->name(), "cuda:1");
+  cuda_emulation::SetDevices(1);
+}
+
+TEST(CudaDevice, WeightsCountAgainstTheBudgetAndPassThroughBoundedMemory) {
+  const RandomWeights weights(WeightType::kQ8_0, 40000, 512, 1);  // 22 MB stored, 41 MB in bf16
+  auto small = *NewCudaDevice({.compute_dtype = DType::kBF16, .memory_budget = 40 << 20});
+  EXPECT_EQ(small->LoadWeights(weights.Source(), kUseDecode).status().code(), absl::StatusCode::kResourceExhausted);
+  auto large = *NewCudaDevice({.compute_dtype = DType::kBF16, .memory_budget = 64 << 20});
+  const auto loaded = large->LoadWeights(weights.Source(), kUseDecode);
+  ASSERT_TRUE(loaded.ok()) << loaded.status();
+  EXPECT_FALSE(large->LoadWeights(weights.Source(), 0).ok());
+  EXPECT_LT(cuda_emulation::CountLiveObjects().device_bytes, size_t{64} << 20);
+}
+
+}  // namespace
+}  // namespace runahead

@@ -1,0 +1,61 @@
+#include "kernels/cuda/loader.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <cstdlib>
+#include <filesystem>
+
+namespace runahead {
+namespace {
+
+using ::testing::HasSubstr;
+
+std::string Library(const std::string& name) {
+  return std::filesystem::read_symlink("/proc/self/exe").parent_path() / ("lib" + name + ".so");
+}
+
+TEST(OpenCudaPlugin, TakesOneOfThisBuild) {
+  const auto plugin = OpenCudaPlugin(Library("plugin_same"));
+  ASSERT_TRUE(plugin.ok()) << plugin.status();
+  EXPECT_EQ((*plugin)->abi, kCudaPluginAbi);
+}
+
+TEST(OpenCudaPlugin, RefusesOneOfAnotherBuildOrBorder) {
+  for (const char* const name : {"plugin_other_build", "plugin_other_abi"}) {
+    const absl::Status status = OpenCudaPlugin(Library(name)).status();
+    EXPECT_EQ(status.code(), absl::StatusCode::kFailedPrecondition) << name;
+    EXPECT_THAT(std::string(status.message()), HasSubstr("another build")) << name;
+  }
+}
+
+TEST(OpenCudaPlugin, RefusesALibraryThatIsNone) {
+  EXPECT_EQ(OpenCudaPlugin(Library("plugin_without_entry")).status().code(), absl::StatusCode::kFailedPrecondition);
+}
+
+TEST(OpenCudaPlugin, SaysWhatTheLoaderSaysOfAFileThatIsNotThere) {
+  const absl::Status status = OpenCudaPlugin("/nowhere/librunahead_cuda.so").status();
+  EXPECT_EQ(status.code(), absl::StatusCode::kUnavailable);
+  EXPECT_THAT(std::string(status.message()), HasSubstr("/nowhere/librunahead_cuda.so"));
+}
+
+// ctest runs it with drivers of the tests' own, and says what is to be heard of them.
+TEST(ProbeGpu, SaysWhatIsMissing) {
+  const char* const expected = std::getenv("RUNAHEAD_EXPECT_PROBE");
+  const absl::Status status = ProbeGpu();
+  if (expected == nullptr) {
+    // This machine as it is: only its words are known.
+    if (!status.ok()) {
+      EXPECT_THAT(std::string(status.message()), HasSubstr("NVIDIA driver"));
+    }
+    return;
+  }
+  EXPECT_EQ(status.ok(), std::string(expected) == "OK") << status;
+  if (!status.ok()) {
+    EXPECT_EQ(status.code(), absl::StatusCode::kUnavailable);
+    EXPECT_THAT(std::string(status.message()), HasSubstr(expected));
+  }
+}
+
+}  // namespace
+}  // namespace runahead

@@ -1,0 +1,103 @@
+// Plain kernels in the place of FlashInfer's, behind kernels/cuda/flash_kernels.h: the same arrays in, the same results
+// out, so that what plans, launches and merges is tested without a GPU.
+#include "kernels/cuda/elements.cuh"
+#include "kernels/cuda/flash_kernels.h"
+#include "kernels/cuda/launch.h"
+
+namespace runahead {
+namespace {
+
+// The weighted mean of V so far, as it is on tensor cores: relative to the largest score yet.
+struct Softmax {
+  float max = -INFINITY;
+  float weights = 0.0f;
+  float sums[256] = {};
+
+  template <typename T>
+  __device__ void Add(float score, const T* v, int head_dim) {
+    const float new_max = fmaxf(max, score);
+    const float rescale = exp2f(max - new_max), weight = exp2f(score - new_max);
+    max = new_max;
+    weights = weights * rescale + weight;
+    for (int d = 0; d < head_dim; ++d) sums[d] = sums[d] * rescale + weight * LoadFloat(v + d);
+  }
+};
+
+template <typename T>
+__device__ float Score(const T* q, const T* k, int head_dim, float scale) {
+  float sum = 0.0f;
+  for (int d = 0; d < head_dim; ++d) sum = fmaf(LoadFloat(q + d), LoadFloat(k + d), sum);
+  return sum * scale * 1.44269504f;  // of exp2
+}
+
+// A thread for each query and head.
+template <typename T>
+__global__ void PlainPrefill(FlashPrefillArgs args) {
+  const int64_t query = blockIdx.x;
+  const int head = static_cast<int>(blockIdx.y), head_dim = args.head_dim;
+  const T* q = Rows<T>(args.q).at(query) + head * head_dim;
+  const T* kv = reinterpret_cast<const T*>(args.kv) + head / (args.heads / args.kv_heads) * head_dim;
+  const int64_t values = static_cast<int64_t>(args.kv_heads) * head_dim;
+  const int64_t positions = args.dense_length > 0 ? args.dense_length : args.length;
+  Softmax softmax;
+  for (int64_t p = 0; p < positions; ++p) {
+    const bool seen = p <= args.length - args.q.rows + query;
+    if (!seen && args.dense_length == 0) break;
+    softmax.Add(seen ? Score(q, kv + p * 2 * values, head_dim, args.scale) : -5e4f, kv + p * 2 * values + values,
+                head_dim);
+  }
+  T* out = Rows<T>(args.out).at(query) + head * head_dim;
+  for (int d = 0; d < head_dim; ++d) StoreFloat(softmax.sums[d] / softmax.weights, out + d);
+}
+
+// A thread for each piece and head.
+template <typename T>
+__global__ void PlainPieces(FlashDecodeArgs args) {
+  const FlashDecodePiece piece = args.pieces[blockIdx.x];
+  if (piece.tokens == 0) return;
+  const int head = static_cast<int>(blockIdx.y), head_dim = args.head_dim;
+  const T* q = Rows<T>(args.q).at(piece.query_row) + head * head_dim;
+  const int64_t values = static_cast<int64_t>(args.kv_heads) * head_dim;
+  Softmax softmax;
+  for (int32_t token = 0; token < piece.tokens; ++token) {
+    const int64_t page = args.pages[piece.first_page + token / args.page_tokens];
+    const T* k = reinterpret_cast<const T*>(page * kFlashAlignment) + token % args.page_tokens * 2 * values +
+                 head / (args.heads / args.kv_heads) * head_dim;
+    softmax.Add(Score(q, k, head_dim, args.scale), k + values, head_dim);
+  }
+  const FlashPartials partials = PartialsIn(args);
+  const int64_t at = static_cast<int64_t>(blockIdx.x) * args.heads + head;
+  for (int d = 0; d < head_dim; ++d) partials.means[at * head_dim + d] = softmax.sums[d] / softmax.weights;
+  partials.logs[at] = softmax.max + log2f(softmax.weights);
+}
+
+}  // namespace
+
+cudaError_t LaunchPrefillAnyGpu(const FlashPrefillArgs& args, cudaStream_t stream) {
+  const dim3 grid(static_cast<unsigned>(args.q.rows), static_cast<unsigned>(args.heads));
+  return ForDType(args.q.dtype, [&](auto* element) {
+    return Launch(&PlainPrefill<std::remove_pointer_t<decltype(element)>>, grid, dim3(1), stream, args);
+  });
+}
+
+cudaError_t LaunchPrefillHopperBf16Dim64(const FlashPrefillArgs& args, cudaStream_t stream) {
+  return LaunchPrefillAnyGpu(args, stream);
+}
+cudaError_t LaunchPrefillHopperBf16Dim128(const FlashPrefillArgs& args, cudaStream_t stream) {
+  return LaunchPrefillAnyGpu(args, stream);
+}
+cudaError_t LaunchPrefillHopperBf16Dim128Dense(const FlashPrefillArgs& args, cudaStream_t stream) {
+  return LaunchPrefillAnyGpu(args, stream);
+}
+cudaError_t LaunchPrefillHopperF16Dim128(const FlashPrefillArgs& args, cudaStream_t stream) {
+  return LaunchPrefillAnyGpu(args, stream);
+}
+
+cudaError_t LaunchDecodePieces(const FlashDecodeArgs& args, cudaStream_t stream) {
+  const dim3 grid(static_cast<unsigned>(args.piece_count), static_cast<unsigned>(args.heads));
+  return ForDType(args.q.dtype, [&](auto* element) {
+    return Launch(&PlainPieces<std::remove_pointer_t<decltype(element)>>, grid, dim3(1), stream, args);
+  });
+}
+
+}  // namespace runahead

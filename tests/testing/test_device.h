@@ -1,0 +1,25 @@
+// The device that a test runs on. Which one is decided by what its binary links: the CPU's (testing_device), the CUDA
+// device over an emulated GPU (testing_device_emulated), or the plugin on a real one (testing_device_gpu).
+#pragma once
+
+#include <memory>
+
+#include "absl/status/statusor.h"
+#include "kernels/base/device.h"
+
+namespace runahead {
+
+// A device of its own. UNIMPLEMENTED where it cannot compute in `dtype`; UNAVAILABLE, "skipped: no CUDA device ...",
+// where there is no GPU. `threads` is for the CPU.
+absl::StatusOr<std::shared_ptr<Device>> OpenTestDevice(DType dtype, int threads);
+
+// Emulated kernels run some thousand times slower than real ones: tests take smaller sizes where this is true.
+bool TestDeviceIsSlow();
+
+// Ends the test as skipped where there is no device that computes in `dtype`.
+#define RUNAHEAD_NEED_TEST_DEVICE(dtype)                                                        \
+  if (const absl::Status need = ::runahead::OpenTestDevice(dtype, 1).status(); !need.ok()) {    \
+    GTEST_SKIP() << need.message();                                                             \
+  }
+
+}  // namespace runahead

@@ -1,0 +1,14 @@
+#include "kernels/cpu/cpu_device.h"
+#include "tests/testing/test_device.h"
+
+namespace runahead {
+
+absl::StatusOr<std::shared_ptr<Device>> OpenTestDevice(DType dtype, int threads) {
+  return NewCpuDevice({.threads = threads, .compute_dtype = dtype});
+}
+
+bool TestDeviceIsSlow() {
+  return false;
+}
+
+}  // namespace runahead

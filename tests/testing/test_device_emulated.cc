@@ -1,0 +1,14 @@
+#include "kernels/cuda/cuda_device.h"
+#include "tests/testing/test_device.h"
+
+namespace runahead {
+
+absl::StatusOr<std::shared_ptr<Device>> OpenTestDevice(DType dtype, int) {
+  return NewCudaDevice({.compute_dtype = dtype});
+}
+
+bool TestDeviceIsSlow() {
+  return true;
+}
+
+}  // namespace runahead

@@ -1,0 +1,22 @@
+#include "absl/strings/str_cat.h"
+#include "kernels/base/status_macros.h"
+#include "kernels/cuda/loader.h"
+#include "tests/testing/test_device.h"
+
+namespace runahead {
+
+// The plugin stands beside the workers' binary, one folder up from the tests'.
+absl::StatusOr<std::shared_ptr<Device>> OpenTestDevice(DType dtype, int) {
+  if (const absl::Status gpu = ProbeGpu(); !gpu.ok()) {
+    return absl::UnavailableError(absl::StrCat("skipped: no CUDA device: ", gpu.message()));
+  }
+  const absl::StatusOr<const CudaPlugin*> plugin = OpenCudaPlugin();
+  RUNAHEAD_CHECK(plugin.ok());  // a GPU and no plugin is no reason to skip
+  return (*plugin)->open({.compute_dtype = dtype});
+}
+
+bool TestDeviceIsSlow() {
+  return false;
+}
+
+}  // namespace runahead

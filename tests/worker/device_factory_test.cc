@@ -1,0 +1,83 @@
+// What `device: auto|cpu|cuda` opens. ctest runs it with drivers of the tests' own besides (tests/kernels/cuda).
+#include "worker/device_factory.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <cstdlib>
+
+#include "kernels/cuda/loader.h"
+
+namespace runahead {
+namespace {
+
+using ::testing::HasSubstr;
+
+WorkerOptions Options(const std::string& device) {
+  WorkerOptions options;
+  options.device = device;
+  options.threads = 1;
+  return options;
+}
+
+// The log of `open`.
+template <typename Open>
+std::string LogOf(const Open& open) {
+  testing::internal::CaptureStderr();
+  open();
+  return testing::internal::GetCapturedStderr();
+}
+
+TEST(DeviceFactory, OpensTheCpuWhereItIsAskedFor) {
+  const auto opened = OpenDevice(Options("cpu"));
+  ASSERT_TRUE(opened.ok()) << opened.status();
+  EXPECT_EQ(opened->device->name(), "cpu");
+  EXPECT_EQ(opened->links, nullptr);
+}
+
+TEST(DeviceFactory, AutoTakesTheCpuAndSaysWhy) {
+  const absl::Status gpu = ProbeGpu();
+  if (gpu.ok() && OpenCudaPlugin().ok()) GTEST_SKIP() << "auto takes this machine's GPU";
+  std::string name;
+  const std::string log = LogOf([&name] {
+    const auto opened = OpenDevice(Options("auto"));
+    ASSERT_TRUE(opened.ok()) << opened.status();
+    name = opened->device->name();
+  });
+  EXPECT_EQ(name, "cpu");
+  EXPECT_THAT(log, HasSubstr("auto takes the CPU"));
+  EXPECT_THAT(log, HasSubstr(std::string(gpu.ok() ? OpenCudaPlugin().status().message() : gpu.message())));
+}
+
+TEST(DeviceFactory, CudaThatIsNotThereIsAnErrorThatNamesTheOption) {
+  if (ProbeGpu().ok() && OpenCudaPlugin().ok()) GTEST_SKIP() << "there is a GPU";
+  const absl::Status status = OpenDevice(Options("cuda")).status();
+  EXPECT_FALSE(status.ok());
+  EXPECT_THAT(std::string(status.message()), HasSubstr("device:"));
+}
+
+TEST(DeviceFactory, PacedCopiesAreTheCpusOnly) {
+  WorkerOptions options = Options("auto");
+  options.emulated_link_gbps = 1;
+  const std::string log = LogOf([&options] { EXPECT_EQ(OpenDevice(options)->device->name(), "cpu"); });
+  EXPECT_THAT(log, HasSubstr("emulated_link_gbps"));
+  options.device = "cuda";
+  EXPECT_THAT(std::string(CheckWorkerOptions(options).message()), HasSubstr("emulated_link_gbps:"));
+}
+
+TEST(DeviceFactory, TheCpuHasNoF16AndKeepsToItsBudget) {
+  WorkerOptions options = Options("cpu");
+  options.dtype = "f16";
+  const absl::Status status = OpenDevice(options).status();
+  EXPECT_EQ(status.code(), absl::StatusCode::kInvalidArgument);
+  EXPECT_THAT(std::string(status.message()), HasSubstr("dtype:"));
+  options.dtype = "f32";
+  options.device_memory_budget = 1 << 20;
+  const auto opened = OpenDevice(options);
+  ASSERT_TRUE(opened.ok());
+  EXPECT_EQ(opened->device->Allocate(2 << 20, MemoryKind::kDevice).status().code(),
+            absl::StatusCode::kResourceExhausted);
+}
+
+}  // namespace
+}  // namespace runahead

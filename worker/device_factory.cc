@@ -1,0 +1,83 @@
+#include "worker/device_factory.h"
+
+#include <algorithm>
+#include <string>
+#include <thread>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "kernels/base/status_macros.h"
+#include "kernels/cpu/cpu_device.h"
+#include "kernels/cuda/loader.h"
+#include "server/base/logging.h"
+
+namespace runahead {
+namespace {
+
+// What `auto` is, is the device's to say.
+DType DTypeOf(const WorkerOptions& options, DType fastest) {
+  if (options.dtype == "auto") return fastest;
+  return options.dtype == "bf16" ? DType::kBF16 : options.dtype == "f16" ? DType::kF16 : DType::kF32;
+}
+
+absl::StatusOr<OpenedDevice> OpenCpu(const WorkerOptions& options) {
+  if (options.dtype == "f16") {
+    return absl::InvalidArgumentError("dtype: f16 is for GPUs; the CPU computes in f32 or bf16: give one of them, or auto");
+  }
+  CpuDeviceOptions device;
+  device.threads = options.threads > 0 ? static_cast<int>(options.threads)
+                                       : std::max(1, static_cast<int>(std::thread::hardware_concurrency()));
+  device.compute_dtype = DTypeOf(options, FastestDType());
+  device.emulated_link_gbps = options.emulated_link_gbps;
+  device.memory_budget = static_cast<size_t>(options.device_memory_budget);
+  OpenedDevice opened;
+  RUNAHEAD_ASSIGN_OR_RETURN(opened.device, NewCpuDevice(device));
+  LogInfo("device", std::string(opened.device->name()), ", ", device.threads, " threads, ",
+          std::string(DTypeName(opened.device->compute_dtype())),
+          options.dtype == "auto" ? " (the fastest on this CPU)" : "");
+  return opened;
+}
+
+absl::StatusOr<OpenedDevice> OpenCuda(const WorkerOptions& options, const CudaPlugin& plugin) {
+  RUNAHEAD_ASSIGN_OR_RETURN(const int count, plugin.count());
+  CudaDeviceOptions device;
+  device.ordinal = static_cast<int>(options.gpu % count);
+  device.compute_dtype = DTypeOf(options, DType::kBF16);
+  device.memory_budget = static_cast<size_t>(options.device_memory_budget);
+  RUNAHEAD_ASSIGN_OR_RETURN(const CudaDeviceInfo info, plugin.info(device.ordinal));
+  OpenedDevice opened;
+  RUNAHEAD_ASSIGN_OR_RETURN(opened.device, plugin.open(device));
+  RUNAHEAD_ASSIGN_OR_RETURN(opened.links, plugin.open_links(*opened.device));
+  LogInfo("device", std::string(opened.device->name()), ", ", info.name, " (compute ", info.compute_major, ".",
+          info.compute_minor, ", ", info.free_bytes >> 20, " of ", info.total_bytes >> 20, " MiB free), driver for CUDA ",
+          info.driver_version / 1000, ".", info.driver_version % 1000 / 10, ", ",
+          std::string(DTypeName(opened.device->compute_dtype())));
+  return opened;
+}
+
+}  // namespace
+
+absl::StatusOr<OpenedDevice> OpenDevice(const WorkerOptions& options) {
+  if (options.device == "cpu") return OpenCpu(options);
+  const bool asked = options.device == "cuda";
+  if (!asked && options.emulated_link_gbps > 0) {
+    LogInfo("device", "auto takes the CPU: emulated_link_gbps paces its copies only");
+    return OpenCpu(options);
+  }
+  if (const absl::Status gpu = ProbeGpu(); !gpu.ok()) {
+    if (asked) return absl::UnavailableError(absl::StrCat("device: cuda was asked for, and ", gpu.message()));
+    LogInfo("device", "auto takes the CPU: ", std::string(gpu.message()));
+    return OpenCpu(options);
+  }
+  const absl::StatusOr<const CudaPlugin*> plugin = OpenCudaPlugin();
+  if (plugin.ok()) return OpenCuda(options, **plugin);
+  // A GPU that stands idle for want of a file is worth a warning; one of another build is a broken installation.
+  if (asked || absl::IsFailedPrecondition(plugin.status())) {
+    return absl::Status(plugin.status().code(),
+                        absl::StrCat("device: the GPU cannot be used: ", plugin.status().message()));
+  }
+  LogWarning("device", "auto takes the CPU though there is a GPU: ", std::string(plugin.status().message()));
+  return OpenCpu(options);
+}
+
+}  // namespace runahead
