@@ -36,7 +36,7 @@ GRPC_FOLDERS = {"proto", "server/rpc", "server/router", "client"}  # and every f
 GRPC_INCLUDE = re.compile(r"^(grpc|grpcpp|grpc\+\+)/|\.grpc\.pb\.h$|^server/rpc/")
 GRPC_TARGET = re.compile(r"^gRPC::|^runahead::(proto|server_rpc)$")
 
-CONCRETE_DEVICE = re.compile(r"^kernels/(cpu|cuda)/")
+CONCRETE_DEVICE = re.compile(r"^kernels/(cpu|cuda)/(?!peer_comm\.h$)")  # that one is an interface
 CONCRETE_LINK = re.compile(r"^worker/link/(tcp|ucx|nccl|loopback)")
 
 # scheduler/* is pure: no device, thread or clock; time is an argument.
@@ -213,6 +213,8 @@ CLEAN = {
     "worker/format/CMakeLists.txt": "runahead_library(worker_format SRCS a.cc DEPS absl::status)\n",
     "worker/model/model.h": '#include "worker/format/gguf.h"\n// std::mutex would be wrong here\n',
     "worker/link/edge.h": '#include "kernels/base/device.h"\n',
+    "kernels/cuda/peer_comm.h": '#include "kernels/base/device.h"\n',
+    "worker/link/device_edge.h": '#include "kernels/cuda/peer_comm.h"\n',
     "worker/link/ucx_engine.h": '#include "worker/link/edge.h"\n',
     "worker/kv/store.h": '#include "worker/model/model.h"\n#include "server/base/clock.h"\n',
     "worker/kv/CMakeLists.txt": "runahead_library(worker_kv SRCS a.cc DEPS runahead::server_base)\n",

@@ -12,8 +12,12 @@
 #include "worker/handoff/message_handoff.h"
 #include "worker/handoff/metered_handoff.h"
 #include "worker/handoff/retrying_sender.h"
+#include "worker/handoff/staged_handoff.h"
+#include "worker/link/chosen_edge.h"
+#include "worker/link/device_edge.h"
 #include "worker/link/message_edge.h"
 #include "worker/link/paced_edge.h"
+#include "worker/link/staged_edge.h"
 
 namespace runahead {
 namespace {
@@ -67,6 +71,32 @@ class OwnStoreFirst : public HandoffSender {
   const std::unique_ptr<HandoffSender> own_, others_;
 };
 
+// Pinned memory that the frames or slices of one direction pass through: what a stage of the longest prompt has under
+// way in two layers, but pinned memory is taken from all others, and more than some tens of milliseconds of a fast
+// link's bytes gain nothing.
+size_t StagingBytes(const Model& model) {
+  constexpr int64_t kLeast = int64_t{16} << 20, kMost = int64_t{512} << 20;
+  const int64_t layer = model.config().context_length * model.attention_shape().kv_row_bytes();
+  return static_cast<size_t>(std::clamp(2 * layer, kLeast, kMost));
+}
+
+std::unique_ptr<EdgeFactory> MakeEdges(const WorkerOptions& options, Device& device, const Model& model,
+                                       MessageEngine& engine, PeerCommFactory* device_links) {
+  std::unique_ptr<EdgeFactory> edges = std::make_unique<MessageEdgeFactory>(engine);
+  if (!device.host_reads_device_memory()) {
+    edges = std::make_unique<StagedEdgeFactory>(std::move(edges), device, StagingBytes(model));
+  }
+  if (device_links != nullptr) {
+    edges = std::make_unique<ChosenEdgeFactory>(
+        device_links->identity(), std::make_unique<DeviceEdgeFactory>(engine, *device_links), std::move(edges));
+  }
+  if (options.chain_link_gbps > 0) {
+    edges =
+        std::make_unique<PacedEdgeFactory>(std::move(edges), options.chain_link_gbps, RealClock(), NoiseOf(options));
+  }
+  return edges;
+}
+
 std::shared_ptr<SliceTransport> MakeTransport(HandoffRoute route, MessageEngine& engine) {
   if (route == HandoffRoute::kLink) return MakeMessageSliceTransport(engine);
   return MakeGrpcSliceTransport([](const PeerId& decode) -> absl::StatusOr<std::shared_ptr<grpc::Channel>> {
@@ -79,15 +109,11 @@ std::shared_ptr<SliceTransport> MakeTransport(HandoffRoute route, MessageEngine&
 
 absl::StatusOr<std::unique_ptr<PrefillRole>> PrefillRole::Create(const WorkerOptions& options, Device& device,
                                                                  std::shared_ptr<const Model> model,
-                                                                 MessageEngine& engine, SliceReceiver* own_store,
-                                                                 MetricRegistry& registry) {
+                                                                 MessageEngine& engine, PeerCommFactory* device_links,
+                                                                 SliceReceiver* own_store, MetricRegistry& registry) {
   std::unique_ptr<PrefillRole> role(new PrefillRole);
   role->metrics_ = std::make_unique<PrefillMetrics>(registry);
-  role->edges_ = std::make_unique<MessageEdgeFactory>(engine);
-  if (options.chain_link_gbps > 0) {
-    role->edges_ = std::make_unique<PacedEdgeFactory>(std::move(role->edges_), options.chain_link_gbps, RealClock(),
-                                                      NoiseOf(options));
-  }
+  role->edges_ = MakeEdges(options, device, *model, engine, device_links);
   PrefillMetrics& metrics = *role->metrics_;
   const HandoffSenderOptions retries{.on_retry = [&metrics] { metrics.CountHandoffRetry(); }};
   const HandoffRoute route = options.handoff == "grpc" ? HandoffRoute::kGrpc : HandoffRoute::kLink;
@@ -96,6 +122,9 @@ absl::StatusOr<std::unique_ptr<PrefillRole>> PrefillRole::Create(const WorkerOpt
     auto own = std::make_unique<RetryingSender>(MakeInProcessTransport(*own_store), retries);
     role->sender_ =
         std::make_unique<OwnStoreFirst>(engine.self().incarnation, std::move(own), std::move(role->sender_));
+  }
+  if (!device.host_reads_device_memory()) {
+    role->sender_ = std::make_unique<StagedHandoff>(std::move(role->sender_), device, StagingBytes(*model));
   }
   role->metered_sender_ = std::make_unique<MeteredHandoff>(*role->sender_, metrics);
   role->control_ = std::make_unique<PrefillControl>(*role->edges_, route, metrics, registry);

@@ -5,6 +5,7 @@
 #include <memory>
 
 #include "absl/status/statusor.h"
+#include "kernels/cuda/peer_comm.h"
 #include "server/base/prefill_metrics.h"
 #include "worker/handoff/handoff.h"
 #include "worker/handoff/slice_receiver.h"
@@ -17,10 +18,12 @@ namespace runahead {
 
 class PrefillRole {
  public:
-  // All references outlive the role. `own_store`, where this process decodes too, takes its slices without a link.
+  // All references outlive the role. `device_links` is null where there is no link from `device` to other GPUs.
+  // `own_store`, where this process decodes too, takes its slices without a link.
   static absl::StatusOr<std::unique_ptr<PrefillRole>> Create(const WorkerOptions& options, Device& device,
                                                              std::shared_ptr<const Model> model, MessageEngine& engine,
-                                                             SliceReceiver* own_store, MetricRegistry& registry);
+                                                             PeerCommFactory* device_links, SliceReceiver* own_store,
+                                                             MetricRegistry& registry);
   ~PrefillRole();
 
   ControlHandler& control() { return *control_; }

@@ -125,7 +125,8 @@ absl::Status WorkerProcess::Parts::StartRoles(const WorkerOptions& options) {
   }
   if (options.prefill()) {
     SliceReceiver* const own_store = decode != nullptr ? &decode->receiver() : nullptr;
-    RUNAHEAD_ASSIGN_OR_RETURN(prefill, PrefillRole::Create(options, *device, model, *engine, own_store, *metrics));
+    RUNAHEAD_ASSIGN_OR_RETURN(
+        prefill, PrefillRole::Create(options, *device, model, *engine, gpu_links.get(), own_store, *metrics));
     roles.Add(&prefill->control());
   }
   return absl::OkStatus();
@@ -149,6 +150,7 @@ v1::Capabilities WorkerProcess::Parts::CapabilitiesOf(const WorkerOptions& optio
   capabilities.set_layers(static_cast<int32_t>(config.layers));
   capabilities.set_kv_row_bytes(static_cast<int32_t>(model->attention_shape().kv_row_bytes()));
   capabilities.set_link_address(engine->self().address);
+  if (gpu_links != nullptr) capabilities.set_device_link(gpu_links->identity());
   if (decode != nullptr) capabilities.set_kv_capacity_tokens(decode->capacity_tokens());
   if (prefill != nullptr) capabilities.set_max_part_tokens(prefill->max_prefix_tokens());
   return capabilities;

@@ -66,6 +66,7 @@ class CpuDevice : public Device {
         to_host_(options.emulated_link_gbps) {}
 
   std::string_view name() const override { return "cpu"; }
+  bool host_reads_device_memory() const override { return true; }
   DType compute_dtype() const override { return compute_dtype_; }
   DType invariant_dtype() const override { return DType::kF32; }
   // Intermediates stay in the second-level cache (512 x 2 x 1536 x 2 bytes is 3 MB on the quick-start model), and

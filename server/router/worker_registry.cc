@@ -89,6 +89,7 @@ void WorkerRegistry::FormLine(std::optional<int> newcomer) {
     to.set_name(peer.name());
     to.set_link_address(peer.link_address());
     to.set_incarnation(peer.incarnation());
+    to.set_device_link(peer.device_link());
   };
   for (size_t i = 1; i < fleet_.line().size(); ++i) {
     const int before = fleet_.line()[i - 1], after = fleet_.line()[i];

@@ -22,9 +22,10 @@
 namespace runahead::testing {
 
 // Thread-safe, as the contract of Device asks. Buffers start filled with 0xA5.
-class FakeDevice final : public Device {
+class FakeDevice : public Device {
  public:
   std::string_view name() const override { return "fake"; }
+  bool host_reads_device_memory() const override { return true; }
   DType compute_dtype() const override { return DType::kF32; }
   DType invariant_dtype() const override { return DType::kF32; }
   int64_t gemm_rows() const override { return 512; }

@@ -103,6 +103,7 @@ TEST_F(GenerateTest, FormsTheLine) {
   const v1::FormLine middle =
       prefill_[1]->AwaitLine([](const v1::FormLine& line) { return line.has_predecessor() && line.has_successor(); });
   EXPECT_EQ(middle.predecessor().link_address(), "link of prefill-0");
+  EXPECT_EQ(middle.predecessor().device_link(), "device link of prefill-0");
   EXPECT_EQ(middle.successor().name(), "prefill-2");
   EXPECT_FALSE(prefill_[2]->AwaitLine([](const v1::FormLine& l) { return l.has_predecessor(); }).has_successor());
 }

@@ -61,7 +61,7 @@ void PrefillControl::OnFormLine(const v1::FormLine& line) {
 }
 
 std::shared_ptr<Edge> PrefillControl::EdgeTo(const v1::PeerAddress& address, const char* what) {
-  const PeerId peer{address.link_address(), address.incarnation()};
+  const PeerId peer{address.link_address(), address.incarnation(), address.device_link()};
   LogInfo("line", what, " is ", address.name());
   if (const auto found = known_.find(peer.incarnation); found != known_.end()) return found->second.second;
   auto edge = edges_.Open(peer);

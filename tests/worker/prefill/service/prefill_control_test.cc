@@ -69,6 +69,32 @@ TEST_F(PrefillControlTest, RefusesSamplingThatMakesNoSense) {
   EXPECT_TRUE(chain_.member(0).news.AwaitDone(job).ok());
 }
 
+// Keeps whom edges are opened to, and opens none.
+class AskedEdges final : public EdgeFactory {
+ public:
+  PeerId self() const override { return {"here", 1}; }
+  absl::StatusOr<std::shared_ptr<Edge>> Open(const PeerId& peer) override {
+    asked.push_back(peer);
+    return absl::UnavailableError("there are no edges here");
+  }
+  void Close(const PeerId&) override {}
+  std::vector<PeerId> asked;
+};
+
+TEST_F(PrefillControlTest, AnEdgeIsOpenedToAllThatTheLineSaysOfThePeer) {
+  AskedEdges edges;
+  PrefillControl control(edges, HandoffRoute::kLink, metrics_, registry_);
+  v1::FormLine line;
+  line.mutable_successor()->set_link_address("there");
+  line.mutable_successor()->set_incarnation(7);
+  line.mutable_successor()->set_device_link("nccl");
+  control.OnFormLine(line);
+  ASSERT_EQ(edges.asked.size(), 1u);
+  EXPECT_EQ(edges.asked[0].address, "there");
+  EXPECT_EQ(edges.asked[0].incarnation, 7u);
+  EXPECT_EQ(edges.asked[0].device_link, "nccl");
+}
+
 TEST(JobFromProto, KnowsWhichSchedulesAreNoChain) {
   v1::StartJob start;
   for (const auto& [proto, schedule] :

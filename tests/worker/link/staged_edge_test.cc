@@ -1,0 +1,240 @@
+#include "worker/link/staged_edge.h"
+
+#include <array>
+#include <random>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "kernels/cpu/cpu_device.h"
+#include "tests/testing/remote_device.h"
+#include "tests/worker/link/edge_contract.h"
+#include "tests/worker/link/message_engines.h"
+#include "worker/link/loopback.h"
+#include "worker/link/message_edge.h"
+
+namespace runahead {
+namespace {
+
+using ::runahead::testing::Bytes;
+using ::runahead::testing::EdgeContract;
+using ::runahead::testing::EdgeWorld;
+using ::runahead::testing::FakeDevice;
+using ::runahead::testing::NewEngine;
+using ::runahead::testing::Pattern;
+using ::runahead::testing::RemoteDevice;
+
+// Three processes over real connections, each with a device of its own.
+class StagedWorld final : public EdgeWorld {
+ public:
+  // `bytes` of staging each way.
+  StagedWorld(const std::function<std::shared_ptr<Device>()>& device, size_t bytes) {
+    for (int i = 0; i < 3; ++i) {
+      devices_[i] = device();
+      engines_[i] = NewEngine("tcp");
+      auto inner = std::make_unique<MessageEdgeFactory>(*engines_[i]);
+      inner_[i] = inner.get();
+      factories_[i] = std::make_unique<StagedEdgeFactory>(std::move(inner), *devices_[i], bytes);
+      ids_[i] = engines_[i]->self();
+    }
+  }
+  ~StagedWorld() override {
+    for (int i = 0; i < 3; ++i) Kill(i);
+  }
+  EdgeFactory& factory(int process) override { return *factories_[process]; }
+  void Kill(int process) override {
+    factories_[process].reset();
+    engines_[process].reset();
+  }
+  size_t live_jobs(int process, int peer) override { return inner_[process]->live_jobs(ids_[peer]); }
+
+ private:
+  std::array<std::shared_ptr<Device>, 3> devices_;
+  std::array<std::unique_ptr<MessageEngine>, 3> engines_;
+  std::array<MessageEdgeFactory*, 3> inner_;
+  std::array<std::unique_ptr<StagedEdgeFactory>, 3> factories_;
+  std::array<PeerId, 3> ids_;
+};
+
+std::unique_ptr<EdgeWorld> World(const std::function<std::shared_ptr<Device>()>& device, size_t bytes) {
+  return std::make_unique<StagedWorld>(device, bytes);
+}
+std::shared_ptr<Device> Fake() {
+  return std::make_shared<FakeDevice>();
+}
+std::shared_ptr<Device> Cpu() {
+  return *NewCpuDevice({});
+}
+
+INSTANTIATE_TEST_SUITE_P(Fake, EdgeContract, ::testing::Values([] { return World(Fake, 8 << 20); }));
+INSTANTIATE_TEST_SUITE_P(Cpu, EdgeContract, ::testing::Values([] { return World(Cpu, 8 << 20); }));
+
+class StagedEdge : public ::testing::Test {
+ protected:
+  static constexpr size_t kBytes = 1000;
+  static constexpr size_t kStaging = 4 * 1024;  // four frames
+
+  StagedEdge() : a_(Factory(1)), b_(Factory(2)), ab_(*a_->Open({"b", 2})), ba_(*b_->Open({"a", 1})) {}
+  ~StagedEdge() override {
+    a_.reset();
+    b_.reset();
+  }
+  std::unique_ptr<StagedEdgeFactory> Factory(uint64_t incarnation) {
+    return std::make_unique<StagedEdgeFactory>(network_->Join({incarnation == 1 ? "a" : "b", incarnation}), device_,
+                                               kStaging);
+  }
+  static absl::StatusCode Code(const Event& event) { return event.Wait(absl::Seconds(60)).code(); }
+  BufferRef Holding(uint64_t seed, size_t bytes = kBytes) { return device_.Holding(Pattern(bytes, seed)); }
+
+  RemoteDevice device_;
+  std::shared_ptr<LoopbackNetwork> network_ = LoopbackNetwork::Create(LoopbackNetwork::Delivery::kImmediate);
+  std::unique_ptr<StagedEdgeFactory> a_, b_;
+  std::shared_ptr<Edge> ab_, ba_;
+};
+
+TEST_F(StagedEdge, TheHostNeverTouchesDeviceMemory) {
+  const BufferRef into = device_.Room(kBytes);
+  const Event got = ba_->Recv({1, 0, 0}, into);
+  EXPECT_EQ(Code(ab_->Send({1, 0, 0}, Holding(1), Event())), absl::StatusCode::kOk);
+  EXPECT_EQ(Code(got), absl::StatusCode::kOk);
+  EXPECT_EQ(device_.Peek(into), Bytes(Pattern(kBytes, 1)));
+}
+
+TEST_F(StagedEdge, StagingIsBoundedAndEveryFrameHasItsTurn) {
+  constexpr int kFrames = 200;
+  std::vector<BufferRef> into;
+  std::vector<Event> all;
+  for (int i = 0; i < kFrames; ++i) {
+    const size_t bytes = 1 + (i * 37) % 3000;
+    into.push_back(device_.Room(bytes));
+    all.push_back(ba_->Recv({1, i, 0}, into.back()));
+    all.push_back(ab_->Send({1, i, 0}, Holding(i, bytes), Event()));
+  }
+  for (const Event& event : all) EXPECT_EQ(Code(event), absl::StatusCode::kOk);
+  for (int i = 0; i < kFrames; ++i) EXPECT_EQ(device_.Peek(into[i]), Bytes(Pattern(into[i].size, i)));
+  EXPECT_LE(device_.host_bytes(), 4 * kStaging) << "two processes, two lanes each";
+  EXPECT_EQ(Code(ab_->Finish(1)), absl::StatusCode::kOk);
+}
+
+TEST_F(StagedEdge, WhatIsLargerThanTheStagingGetsMemoryOfItsOwnInItsTurn) {
+  const size_t large = 3 * kStaging;
+  std::vector<Event> all;
+  std::vector<BufferRef> into;
+  for (int i = 0; i < 6; ++i) {
+    const size_t bytes = i % 2 == 0 ? large : kBytes;
+    into.push_back(device_.Room(bytes));
+    all.push_back(ba_->Recv({1, i, 0}, into.back()));
+    all.push_back(ab_->Send({1, i, 0}, Holding(i, bytes), Event()));
+  }
+  for (const Event& event : all) EXPECT_EQ(Code(event), absl::StatusCode::kOk);
+  for (int i = 0; i < 6; ++i) EXPECT_EQ(device_.Peek(into[i]), Bytes(Pattern(into[i].size, i)));
+}
+
+TEST_F(StagedEdge, SendsThatHoldAllRoomDoNotKeepReceivesWaiting) {
+  std::vector<Event> stuck;
+  for (int i = 0; i < 8; ++i) stuck.push_back(ab_->Send({1, i, 0}, Holding(1), Event()));
+  const Event got = ab_->Recv({2, 0, 0}, device_.Room(kBytes));
+  ba_->Send({2, 0, 0}, Holding(2), Event());
+  EXPECT_EQ(Code(got), absl::StatusCode::kOk);
+  for (int i = 0; i < 8; ++i) EXPECT_EQ(Code(ba_->Recv({1, i, 0}, device_.Room(kBytes))), absl::StatusCode::kOk);
+  for (const Event& event : stuck) EXPECT_EQ(Code(event), absl::StatusCode::kOk);
+}
+
+TEST_F(StagedEdge, ADroppedJobGivesItsRoomBackAndItsWaitersUp) {
+  std::vector<Event> sends, recvs;
+  for (int i = 0; i < 8; ++i) {
+    sends.push_back(ab_->Send({1, i, 0}, Holding(1), Event()));
+    recvs.push_back(ab_->Recv({1, i, 1}, device_.Room(kBytes)));
+  }
+  const Event other = ab_->Recv({2, 0, 1}, device_.Room(kBytes));
+  ab_->Drop(1);
+  for (const Event& event : recvs) EXPECT_EQ(Code(event), absl::StatusCode::kCancelled);
+  for (const Event& event : sends) EXPECT_NE(Code(event), absl::StatusCode::kDeadlineExceeded);
+  EXPECT_EQ(Code(ab_->Send({1, 9, 0}, Holding(1), Event())), absl::StatusCode::kCancelled);
+  EXPECT_EQ(Code(ab_->Recv({1, 9, 1}, device_.Room(kBytes))), absl::StatusCode::kCancelled);
+  ba_->Send({2, 0, 1}, Holding(2), Event());
+  EXPECT_EQ(Code(other), absl::StatusCode::kOk);
+  ab_->Finish(1).Wait(absl::Seconds(60)).IgnoreError();
+  ba_->Finish(1).Wait(absl::Seconds(60)).IgnoreError();
+  EXPECT_EQ(network_->live_jobs({"a", 1}, {"b", 2}), 1u) << "job 2";
+}
+
+TEST_F(StagedEdge, ASendIsNotOverWhileItsBytesAreBeingCopied) {
+  EventSource gate;
+  device_.HoldCopies(gate.event());
+  BufferRef bytes = Holding(1);
+  const std::weak_ptr<Buffer> held = bytes.buffer;
+  EventSource ready;
+  const Event sent = ab_->Send({1, 0, 0}, std::move(bytes), ready.event());
+  ready.Fire(absl::OkStatus());
+  while (device_.enqueued() == 0) absl::SleepFor(absl::Milliseconds(1));
+  ab_->Drop(1);
+  EXPECT_FALSE(sent.fired());
+  gate.Fire(absl::OkStatus());
+  EXPECT_EQ(Code(sent), absl::StatusCode::kCancelled);
+  EXPECT_TRUE(held.expired());
+}
+
+TEST_F(StagedEdge, CloseAwaitsTheCopiesUnderWay) {
+  EventSource gate;
+  const BufferRef into = device_.Room(kBytes);
+  const Event got = ba_->Recv({1, 0, 0}, into);
+  device_.HoldCopies(gate.event());
+  const Event sent = ab_->Send({1, 0, 0}, Holding(1), Event());
+  const Event waits = ab_->Recv({1, 0, 1}, device_.Room(kBytes));
+  std::thread closing([&] { a_->Close({"b", 2}); });
+  EXPECT_EQ(Code(waits), absl::StatusCode::kUnavailable);
+  gate.Fire(absl::OkStatus());
+  closing.join();
+  EXPECT_TRUE(sent.fired());
+  EXPECT_EQ(Code(got), absl::StatusCode::kUnavailable);
+  EXPECT_EQ(ab_->Health().code(), absl::StatusCode::kUnavailable);
+}
+
+TEST_F(StagedEdge, WithoutHostMemoryFramesFailAndLaterOnesDoNot) {
+  device_.RefuseHostMemory(true);
+  RemoteDevice poor;
+  poor.RefuseHostMemory(true);
+  StagedEdgeFactory c(network_->Join({"c", 3}), poor, kStaging);
+  const auto edge = *c.Open({"b", 2});
+  EXPECT_EQ(Code(edge->Send({1, 0, 0}, poor.Room(kBytes), Event())), absl::StatusCode::kResourceExhausted);
+  EXPECT_EQ(Code(edge->Recv({1, 0, 1}, poor.Room(kBytes))), absl::StatusCode::kResourceExhausted);
+  poor.RefuseHostMemory(false);
+  device_.RefuseHostMemory(false);
+  const auto back = *b_->Open({"c", 3});
+  const Event got = back->Recv({2, 0, 0}, device_.Room(kBytes));
+  EXPECT_EQ(Code(edge->Send({2, 0, 0}, poor.Holding(Pattern(kBytes, 2)), Event())), absl::StatusCode::kOk);
+  EXPECT_EQ(Code(got), absl::StatusCode::kOk);
+}
+
+TEST_F(StagedEdge, ManyJobsWithDropsLeaveNothing) {
+  std::mt19937 random(5);
+  constexpr JobId kJobs = 40;
+  std::vector<Event> all;
+  std::vector<std::function<void()>> steps;
+  for (JobId job = 1; job <= kJobs; ++job) {
+    for (int layer = 0; layer < 4; ++layer) {
+      const size_t bytes = random() % 3000;
+      const auto hold = [this, job, bytes] { return bytes == 0 ? BufferRef() : Holding(job, bytes); };
+      const auto room = [this, bytes] { return bytes == 0 ? BufferRef() : device_.Room(bytes); };
+      steps.push_back([&, job, layer, hold] { all.push_back(ab_->Send({job, layer, 0}, hold(), Event())); });
+      steps.push_back([&, job, layer, room] { all.push_back(ba_->Recv({job, layer, 0}, room())); });
+    }
+    if (job % 3 == 0) steps.push_back([&, job] { ab_->Drop(job); });
+    if (job % 4 == 0) steps.push_back([&, job] { ba_->Drop(job); });
+  }
+  for (const auto& step : steps) step();
+  for (JobId job = 1; job <= kJobs; ++job) {
+    all.push_back(ab_->Finish(job));
+    all.push_back(ba_->Finish(job));
+  }
+  for (const Event& event : all) {
+    const absl::StatusCode code = Code(event);
+    EXPECT_TRUE(code == absl::StatusCode::kOk || code == absl::StatusCode::kCancelled) << *event.status();
+  }
+  EXPECT_EQ(network_->live_jobs({"a", 1}, {"b", 2}), 0u);
+  EXPECT_EQ(network_->live_jobs({"b", 2}, {"a", 1}), 0u);
+}
+
+}  // namespace
+}  // namespace runahead
