@@ -1,5 +1,5 @@
 // A prefill chain in one process: stages over loopback edges that share one model, and a hand-off that keeps what it
-// gets.
+// gets; through pinned memory where the device's is not the host's.
 #pragma once
 
 #include <map>
@@ -114,6 +114,7 @@ class TestChain {
  private:
   const std::shared_ptr<LoopbackNetwork> network_;
   KeepingHandoff handoff_;
+  std::unique_ptr<HandoffSender> staged_handoff_;  // before handoff_, where the host cannot read the device's memory
   std::vector<std::unique_ptr<ChainMember>> members_;
 };
 

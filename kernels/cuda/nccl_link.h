@@ -1,0 +1,90 @@
+// Communicators between two GPUs over NCCL: what is called when, deadlines, errors and the end.
+#pragma once
+
+#include <deque>
+#include <memory>
+#include <string>
+#include <thread>
+
+#include "absl/time/time.h"
+#include "kernels/base/mutex.h"
+#include "kernels/cuda/nccl_api.h"
+#include "kernels/cuda/peer_comm.h"
+
+namespace runahead {
+
+struct NcclTimes {
+  absl::Duration ready = absl::Seconds(30);    // for the peer to join, and the first byte to pass
+  absl::Duration enqueue = absl::Seconds(10);  // for a transfer to be put into the stream
+  absl::Duration end = absl::Seconds(2);       // to finalize, before it is aborted; for aborted kernels to end
+};
+
+// One communicator. A thread of its own does all calls of NCCL and CUDA in turn, and fires the events.
+class NcclLink final : public PeerComm {
+ public:
+  // `api` outlives it.
+  NcclLink(NcclApi& api, std::string id, PeerRank rank, const NcclTimes& times);
+  ~NcclLink() override;
+
+  Event ready() const override { return ready_.event(); }
+  Event Send(ConstBufferRef bytes) override { return Enqueue(PeerRank::kSender, std::move(bytes)); }
+  Event Recv(BufferRef into) override { return Enqueue(PeerRank::kReceiver, std::move(into)); }
+  absl::Status Health() const override RUNAHEAD_EXCLUDES(mu_);
+
+ private:
+  struct Transfer {
+    BufferRef ref;
+    EventSource source;
+    NcclApi::Mark mark = nullptr;
+  };
+
+  Event Enqueue(PeerRank as, BufferRef ref) RUNAHEAD_EXCLUDES(mu_);
+  // All below are of the link's thread.
+  void Run();
+  absl::Status Establish();
+  absl::Status Serve();
+  absl::Status Submit(Transfer transfer);
+  absl::StatusOr<bool> FirePassed();
+  absl::Status Start(void* memory, size_t size, absl::Time deadline);
+  absl::Status AwaitSettled(absl::Time deadline, const char* what);
+  void End(absl::Status why);
+  bool Finalize();
+  void AwaitKernels();
+  // Sleeps, but not over the link's end: then UNAVAILABLE.
+  absl::Status Pause(absl::Duration time) RUNAHEAD_EXCLUDES(mu_);
+
+  NcclApi& api_;
+  const std::string id_;
+  const PeerRank rank_;
+  const NcclTimes times_;
+  const EventSource ready_;
+
+  mutable Mutex mu_;
+  CondVar changed_;
+  bool ending_ RUNAHEAD_GUARDED_BY(mu_) = false;
+  absl::Status health_ RUNAHEAD_GUARDED_BY(mu_);
+  std::deque<Transfer> queue_ RUNAHEAD_GUARDED_BY(mu_);  // not in the stream yet
+
+  NcclApi::Comm comm_ = nullptr;
+  NcclApi::Stream stream_ = nullptr;
+  void* scratch_ = nullptr;
+  std::deque<Transfer> moving_;  // in the stream, in its order
+  std::thread thread_;
+};
+
+class NcclLinkFactory final : public PeerCommFactory {
+ public:
+  // `host`: what tells this host from others.
+  NcclLinkFactory(std::unique_ptr<NcclApi> api, const std::string& host, const NcclTimes& times = {});
+
+  const std::string& identity() const override { return identity_; }
+  absl::StatusOr<std::string> NewId() override { return api_->NewId(); }
+  absl::StatusOr<std::unique_ptr<PeerComm>> Open(const std::string& id, PeerRank rank) override;
+
+ private:
+  const std::unique_ptr<NcclApi> api_;
+  const std::string identity_;
+  const NcclTimes times_;
+};
+
+}  // namespace runahead

@@ -1,0 +1,223 @@
+#include "kernels/cuda/nccl_link.h"
+
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "gmock/gmock.h"
+#include "gtest/gtest.h"
+#include "tests/testing/fake_nccl.h"
+#include "tests/worker/link/host_buffer.h"
+
+namespace runahead {
+namespace {
+
+using ::runahead::testing::Bytes;
+using ::runahead::testing::FakeNccl;
+using ::runahead::testing::Pattern;
+using ::runahead::testing::Room;
+using ::testing::HasSubstr;
+
+class NcclLinkTest : public ::testing::Test {
+ protected:
+  static constexpr size_t kBytes = 1000;
+
+  explicit NcclLinkTest(const NcclTimes& times = {}) {
+    auto api = std::make_unique<FakeNccl>();
+    nccl_ = api.get();
+    factory_ = std::make_unique<NcclLinkFactory>(std::move(api), "8f3a", times);
+    id_ = *factory_->NewId();
+  }
+  std::unique_ptr<PeerComm> Open(PeerRank rank) { return *factory_->Open(id_, rank); }
+  // Both ranks, ready.
+  void OpenBoth() {
+    from_ = Open(PeerRank::kSender);
+    to_ = Open(PeerRank::kReceiver);
+    ASSERT_TRUE(Await(from_->ready()).ok());
+    ASSERT_TRUE(Await(to_->ready()).ok());
+  }
+  static absl::Status Await(const Event& event) { return event.Wait(absl::Seconds(60)); }
+  static absl::StatusCode Code(const Event& event) { return Await(event).code(); }
+
+  FakeNccl* nccl_ = nullptr;
+  std::unique_ptr<NcclLinkFactory> factory_;
+  std::string id_;
+  std::unique_ptr<PeerComm> from_, to_;
+};
+
+// Deadlines that pass soon: for joining, and for what comes later.
+class NcclLinkJoining : public NcclLinkTest {
+ protected:
+  NcclLinkJoining() : NcclLinkTest({.ready = absl::Milliseconds(30)}) {}
+};
+class NcclLinkDeadlines : public NcclLinkTest {
+ protected:
+  NcclLinkDeadlines() : NcclLinkTest({.enqueue = absl::Milliseconds(30), .end = absl::Milliseconds(30)}) {}
+};
+
+TEST_F(NcclLinkTest, SaysWhatItIs) {
+  EXPECT_EQ(factory_->identity(), "nccl 2.27.7 GPU-1 host 8f3a");
+}
+
+TEST_F(NcclLinkTest, TransfersArriveInOrderAndItEndsInOrder) {
+  OpenBoth();
+  std::vector<BufferRef> into;
+  std::vector<Event> all;
+  for (int i = 0; i < 50; ++i) {
+    into.push_back(Room(kBytes + i));
+    all.push_back(to_->Recv(into.back()));
+    all.push_back(from_->Send(Pattern(kBytes + i, i)));
+  }
+  for (const Event& event : all) EXPECT_TRUE(Await(event).ok());
+  for (int i = 0; i < 50; ++i) EXPECT_EQ(Bytes(into[i]), Bytes(Pattern(kBytes + i, i)));
+  EXPECT_TRUE(from_->Health().ok());
+  from_.reset();
+  to_.reset();
+  EXPECT_EQ(nccl_->count("finalize"), 2);
+  EXPECT_EQ(nccl_->count("destroy"), 2);
+  EXPECT_EQ(nccl_->count("abort"), 0);
+}
+
+TEST_F(NcclLinkTest, WhatIsEnqueuedBeforeThePeerJoinsWaitsBehindTheFirstByte) {
+  nccl_->Set({.hold_init = true});
+  from_ = Open(PeerRank::kSender);
+  const Event sent = from_->Send(Pattern(kBytes, 1));
+  to_ = Open(PeerRank::kReceiver);
+  const BufferRef into = Room(kBytes);
+  const Event got = to_->Recv(into);
+  nccl_->Await("init", 2);
+  EXPECT_FALSE(from_->ready().fired());
+  EXPECT_EQ(nccl_->count("send 1000"), 0);
+  nccl_->Set({});
+  EXPECT_TRUE(Await(sent).ok());
+  EXPECT_TRUE(Await(got).ok());
+  EXPECT_EQ(Bytes(into), Bytes(Pattern(kBytes, 1)));
+  EXPECT_EQ(nccl_->count("send 256"), 1) << "the kernel was loaded before the first frame";
+}
+
+TEST_F(NcclLinkTest, NothingIsAskedOfNcclForNoBytesOrTheWrongRank) {
+  OpenBoth();
+  EXPECT_TRUE(Await(from_->Send(BufferRef())).ok());
+  EXPECT_EQ(Code(from_->Recv(Room(kBytes))), absl::StatusCode::kInvalidArgument);
+  EXPECT_EQ(factory_->Open("short", PeerRank::kSender).status().code(), absl::StatusCode::kInvalidArgument);
+  EXPECT_TRUE(from_->Health().ok());
+}
+
+TEST_F(NcclLinkJoining, APeerThatDoesNotJoinIsUnavailable) {
+  from_ = Open(PeerRank::kSender);
+  const Event sent = from_->Send(Pattern(kBytes, 1));
+  EXPECT_EQ(Code(from_->ready()), absl::StatusCode::kUnavailable);
+  EXPECT_THAT(std::string(Await(from_->ready()).message()), HasSubstr("to join"));
+  EXPECT_EQ(Code(sent), absl::StatusCode::kUnavailable);
+  EXPECT_EQ(Code(from_->Send(Pattern(kBytes, 1))), absl::StatusCode::kUnavailable);
+  EXPECT_EQ(from_->Health().code(), absl::StatusCode::kUnavailable);
+  EXPECT_EQ(nccl_->count("abort"), 1);
+}
+
+TEST_F(NcclLinkJoining, AFirstByteThatDoesNotComeIsUnavailable) {
+  nccl_->Set({.hold_transfers = true});
+  from_ = Open(PeerRank::kSender);
+  to_ = Open(PeerRank::kReceiver);
+  EXPECT_EQ(Code(from_->ready()), absl::StatusCode::kUnavailable);
+  EXPECT_EQ(Code(to_->ready()), absl::StatusCode::kUnavailable);
+  from_.reset();
+  to_.reset();
+  EXPECT_EQ(nccl_->count("abort"), 2);
+}
+
+TEST_F(NcclLinkDeadlines, ATransferThatDoesNotGetIntoTheStreamEndsTheLink) {
+  OpenBoth();
+  nccl_->Set({.hold_enqueue = true});
+  EXPECT_EQ(Code(from_->Send(Pattern(kBytes, 1))), absl::StatusCode::kUnavailable);
+  EXPECT_EQ(from_->Health().code(), absl::StatusCode::kUnavailable);
+}
+
+TEST_F(NcclLinkDeadlines, WhatCannotEndInOrderIsAborted) {
+  OpenBoth();
+  nccl_->Set({.hold_finalize = true});
+  from_.reset();
+  to_.reset();
+  EXPECT_EQ(nccl_->count("finalize"), 2);
+  EXPECT_EQ(nccl_->count("abort"), 2);
+  EXPECT_EQ(nccl_->count("destroy"), 0);
+}
+
+TEST_F(NcclLinkTest, WhateverFailsOnTheWayIsWhyItIsNotReady) {
+  const std::vector<std::pair<FakeNccl::Faults, std::string>> faults = {
+      {{.fail_init = true}, "init failed"},     {{.fail_joining = true}, "the peer refused"},
+      {{.fail_thread = true}, "thread failed"}, {{.fail_stream = true}, "stream failed"},
+      {{.fail_mark = true}, "mark failed"},     {{.fail_scratch = true}, "scratch failed"},
+      {{.fail_send = true}, "send 256 failed"}};
+  for (const auto& [fault, why] : faults) {
+    id_ = *factory_->NewId();
+    nccl_->Set(fault);
+    from_ = Open(PeerRank::kSender);
+    to_ = Open(PeerRank::kReceiver);
+    const Event sent = from_->Send(Pattern(kBytes, 1));
+    EXPECT_EQ(Code(from_->ready()), absl::StatusCode::kUnavailable);
+    EXPECT_THAT(std::string(Await(from_->ready()).message()), HasSubstr(why));
+    EXPECT_EQ(Code(sent), absl::StatusCode::kUnavailable);
+    from_.reset();
+    to_.reset();
+  }
+}
+
+TEST_F(NcclLinkTest, AnErrorWhileATransferIsUnderWayAbortsFirstAndTellsThen) {
+  OpenBoth();
+  nccl_->Set({.hold_transfers = true});
+  BufferRef bytes = Pattern(kBytes, 1);
+  const std::weak_ptr<Buffer> held = bytes.buffer;
+  const Event sent = from_->Send(std::move(bytes));
+  bytes = {};
+  int aborted = 0;
+  bool freed = false;
+  EventSource told;
+  sent.OnFire([&, this](const absl::Status&) {
+    aborted = nccl_->count("abort");
+    freed = held.expired();
+    told.Fire(absl::OkStatus());
+  });
+  nccl_->Await("send 1000", 1);
+  nccl_->FailAll();
+  EXPECT_EQ(Code(sent), absl::StatusCode::kUnavailable);
+  EXPECT_THAT(std::string(Await(sent).message()), HasSubstr("the network broke"));
+  ASSERT_TRUE(Await(told.event()).ok());
+  EXPECT_GE(aborted, 1);
+  EXPECT_TRUE(freed);
+  EXPECT_EQ(Code(from_->Send(Pattern(kBytes, 1))), absl::StatusCode::kUnavailable);
+}
+
+TEST_F(NcclLinkTest, AnErrorOfAnIdleLinkIsSeenByHealth) {
+  OpenBoth();
+  nccl_->FailAll();
+  while (from_->Health().ok() || to_->Health().ok()) absl::SleepFor(absl::Milliseconds(1));
+  EXPECT_THAT(std::string(from_->Health().message()), HasSubstr("the network broke"));
+}
+
+TEST_F(NcclLinkTest, EndingItAbortsWhatIsUnderWayAndWaitsForNobody) {
+  OpenBoth();
+  nccl_->Set({.hold_transfers = true});
+  std::vector<Event> all;
+  for (int i = 0; i < 40; ++i) all.push_back(from_->Send(Pattern(kBytes, i)));  // some not in the stream yet
+  nccl_->Await("send 1000", 3);
+  from_.reset();
+  for (const Event& event : all) {
+    ASSERT_TRUE(event.fired());
+    EXPECT_EQ(Code(event), absl::StatusCode::kUnavailable);
+  }
+  EXPECT_EQ(nccl_->count("abort"), 1);
+}
+
+TEST_F(NcclLinkTest, EndingItWhileThePeerJoinsAbortsIt) {
+  from_ = Open(PeerRank::kSender);
+  const Event ready = from_->ready();
+  const Event sent = from_->Send(Pattern(kBytes, 1));
+  nccl_->Await("init", 1);
+  from_.reset();
+  EXPECT_TRUE(ready.fired());
+  EXPECT_EQ(Code(ready), absl::StatusCode::kUnavailable);
+  EXPECT_EQ(Code(sent), absl::StatusCode::kUnavailable);
+}
+
+}  // namespace
+}  // namespace runahead
