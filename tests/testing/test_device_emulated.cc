@@ -7,6 +7,10 @@ absl::StatusOr<std::shared_ptr<Device>> OpenTestDevice(DType dtype, int) {
   return NewCudaDevice({.compute_dtype = dtype});
 }
 
+absl::StatusOr<std::unique_ptr<PeerCommFactory>> OpenTestLinks(Device&) {
+  return nullptr;
+}
+
 bool TestDeviceIsSlow() {
   return true;
 }

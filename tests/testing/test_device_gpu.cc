@@ -15,6 +15,11 @@ absl::StatusOr<std::shared_ptr<Device>> OpenTestDevice(DType dtype, int) {
   return (*plugin)->open({.compute_dtype = dtype});
 }
 
+absl::StatusOr<std::unique_ptr<PeerCommFactory>> OpenTestLinks(Device& device) {
+  RUNAHEAD_ASSIGN_OR_RETURN(const CudaPlugin* const plugin, OpenCudaPlugin());
+  return plugin->open_links(device);
+}
+
 bool TestDeviceIsSlow() {
   return false;
 }
