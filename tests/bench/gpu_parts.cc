@@ -133,7 +133,10 @@ absl::Status Predict(const Bench& bench, const ModelConfig& config, CostModel mo
                       .what = absl::StrCat("TTFT, prediction, ", rate / 1e9, " GB/s"),
                       .value = best.best.seconds * 1e3,
                       .unit = "ms",
-                      .numbers = {{"even_ms", even * 1e3}, {"speedup", single / best.best.seconds}},
+                      .numbers = {{"even_ms", even * 1e3},
+                                  {"speedup", single / best.best.seconds},
+                                  {"link_gb_s", rate / 1e9},
+                                  {"link_latency_us", kLinkLatency * 1e6}},
                       .parts = best.parts,
                       .note = "prediction: simulated, not run"});
   }
