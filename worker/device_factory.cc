@@ -70,13 +70,17 @@ absl::StatusOr<OpenedDevice> OpenDevice(const WorkerOptions& options) {
     return OpenCpu(options);
   }
   const absl::StatusOr<const CudaPlugin*> plugin = OpenCudaPlugin();
-  if (plugin.ok()) return OpenCuda(options, **plugin);
-  // A GPU that stands idle for want of a file is worth a warning; one of another build is a broken installation.
-  if (asked || absl::IsFailedPrecondition(plugin.status())) {
-    return absl::Status(plugin.status().code(),
-                        absl::StrCat("device: the GPU cannot be used: ", plugin.status().message()));
+  absl::StatusOr<OpenedDevice> opened = plugin.ok() ? OpenCuda(options, **plugin) : plugin.status();
+  if (opened.ok()) return opened;
+  // A GPU or a driver that is too old, or a library that is missing, is for the operator to see; a plugin of another
+  // build, or an option that this GPU cannot, is to be mended.
+  const bool unusable = absl::IsUnavailable(opened.status()) || absl::IsNotFound(opened.status()) ||
+                        (plugin.ok() && absl::IsFailedPrecondition(opened.status()));
+  if (asked || !unusable) {
+    return absl::Status(opened.status().code(),
+                        absl::StrCat("device: the GPU cannot be used: ", opened.status().message()));
   }
-  LogWarning("device", "auto takes the CPU though there is a GPU: ", std::string(plugin.status().message()));
+  LogWarning("device", "auto takes the CPU though there is a GPU: ", std::string(opened.status().message()));
   return OpenCpu(options);
 }
 
