@@ -17,7 +17,6 @@
 #include "worker/link/device_edge.h"
 #include "worker/link/message_edge.h"
 #include "worker/link/paced_edge.h"
-#include "worker/link/staged_edge.h"
 
 namespace runahead {
 namespace {
@@ -82,10 +81,9 @@ size_t StagingBytes(const Model& model) {
 
 std::unique_ptr<EdgeFactory> MakeEdges(const WorkerOptions& options, Device& device, const Model& model,
                                        MessageEngine& engine, PeerCommFactory* device_links) {
-  std::unique_ptr<EdgeFactory> edges = std::make_unique<MessageEdgeFactory>(engine);
-  if (!device.host_reads_device_memory()) {
-    edges = std::make_unique<StagedEdgeFactory>(std::move(edges), device, StagingBytes(model));
-  }
+  std::unique_ptr<EdgeStaging> staging;
+  if (!device.host_reads_device_memory()) staging = std::make_unique<EdgeStaging>(device, StagingBytes(model));
+  std::unique_ptr<EdgeFactory> edges = std::make_unique<MessageEdgeFactory>(engine, std::move(staging));
   if (device_links != nullptr) {
     edges = std::make_unique<ChosenEdgeFactory>(
         device_links->identity(), std::make_unique<DeviceEdgeFactory>(engine, *device_links), std::move(edges));
