@@ -124,7 +124,8 @@ def run_all(steps, ends, environment, log):
 
 
 def row_of(step):
-    return f"{step.phase:<9} {step.name:<46} {step.result:<8} {step.seconds:6.1f} s  {step.note}"
+    result = f"not run ({step.note})" if step.result == "not run" else f"{step.result:<8} {step.seconds:6.1f} s  {step.note}"
+    return f"{step.phase:<9} {step.name:<46} {result}"
 
 
 def comparison(steps):
