@@ -12,13 +12,13 @@ usage() {
 usage: tests/gpu/bundle.sh [--out FOLDER]
        tests/gpu/bundle.sh --model-part N [--out FOLDER]
 
-Builds the CUDA plugin, the tests that need a GPU and the GPU's benchmark, and copies them into FOLDER ($bundle) with the
-libraries that they need, but for CUDA's own and the C library: at most $limit_mib MiB. It is run there, from the root of a
-checkout of the same commit, with tests/gpu/run.sh.
+Builds the CUDA plugin, the tests that need a GPU and the GPU's benchmark, and copies them into FOLDER ($bundle)
+with the libraries that they need, but for CUDA's own and the C library: at most $limit_mib MiB. tests/gpu/run.sh runs
+it on a machine with a GPU, from the root of a checkout of the same commit.
 
-The quick-start model, which some golden tests want, is too large to go with it: --model-part N puts part N of $parts into
-FOLDER instead (of RUNAHEAD_TEST_MODEL, or of deploy/model's). tests/gpu/run.sh keeps each part that it finds there, and
-uses the model once it has had all.
+The quick-start model, which some golden tests want, is too large to go with it: --model-part N puts part N of $parts
+into FOLDER instead (of RUNAHEAD_TEST_MODEL, or of deploy/model's). tests/gpu/run.sh keeps each part that it finds
+there, and uses the model once it has had all.
 USAGE
 }
 
@@ -54,7 +54,7 @@ if [[ -n $part ]]; then
   fresh_folder
   split -n "$part/$parts" "$model" >"$bundle/model.part${part}of$parts"
   ls -l "$bundle/model.part${part}of$parts"
-  echo "Next, on the machine with the GPU: tests/gpu/run.sh --bundle $bundle; then the other parts, then the bundle itself."
+  echo "Next, on the machine with the GPU: tests/gpu/run.sh --bundle $bundle; then the other parts, then the bundle."
   exit 0
 fi
 
@@ -125,9 +125,9 @@ PYTHON
 
 size_kib=$(du -sk --apparent-size "$bundle" | cut -f1)
 if [[ $size_kib -gt $((limit_mib * 1024)) ]]; then
-  echo "tests/gpu/bundle.sh: $bundle is of $((size_kib / 1024)) MiB, above the $limit_mib that it may have. The largest:" >&2
+  echo "tests/gpu/bundle.sh: $bundle has $((size_kib / 1024)) MiB, above the $limit_mib that it may. The largest:" >&2
   (cd "$bundle" && find . -type f -printf '%s %P\n' | sort -rn | head -20) >&2
   exit 1
 fi
-echo "$bundle: $((size_kib / 1024)) MiB of at most $limit_mib. Bring it and the checkout to a machine with a GPU, and run" \
-  "there tests/gpu/run.sh --bundle $bundle (--dry-run lists what it does)."
+echo "$bundle: $((size_kib / 1024)) MiB of at most $limit_mib. Bring it and the checkout to a machine with a GPU," \
+  "and run there: tests/gpu/run.sh --bundle $bundle (--dry-run lists what it does)."

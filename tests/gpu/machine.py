@@ -57,7 +57,7 @@ def cuda_folders():
 
 
 def library_folders():
-    """Where CUDA's libraries and NCCL may lie, the likeliest first; the dynamic linker's own folders are not among them."""
+    """Where CUDA's libraries and NCCL may lie, the likeliest first, but for the dynamic linker's own folders."""
     folders = os.environ.get("LD_LIBRARY_PATH", "").split(":")
     if "NCCL_HOME" in os.environ:
         folders.append(os.path.join(os.environ["NCCL_HOME"], "lib"))

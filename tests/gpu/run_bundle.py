@@ -1,10 +1,11 @@
 #!/usr/bin/env python3
-"""Runs a bundle of tests/gpu/bundle.sh on this machine's GPU, within a given time: the parity tests, golden tokens where
-the quick-start model is, chains of processes over NCCL, memcheck on the parity tests, and the benchmarks with PyTorch's
-side beside them. Prints a table and writes all of it as JSON; one piece that fails does not keep the others from running.
+"""Runs a bundle of tests/gpu/bundle.sh on this machine's GPU, within a given time: the parity tests, golden tokens
+where the quick-start model is, chains of processes over NCCL, memcheck on the parity tests, and the benchmarks with
+PyTorch's side beside them. Prints a table and writes all of it as JSON; one piece that fails does not keep the others
+from running.
 
-Exit codes: 0 all tests passed; 1 one did not (failed, timed out, skipped itself or had no time left); 77 there is no GPU;
-2 nothing could be run. Figures do not count.
+Exit codes: 0 all tests passed; 1 one did not (failed, timed out, skipped itself or had no time left); 77 there is no
+GPU; 2 nothing could be run. Figures do not count.
 
 environment: RUNAHEAD_GPU_BUDGET_S (540): seconds in all. RUNAHEAD_TEST_MODEL: the quick-start model's file; without it
   parts that came here before (tests/gpu/bundle.sh --model-part) are joined, or the golden tests do not run.
@@ -116,7 +117,7 @@ def run_all(steps, ends, environment, log):
             # PyTorch brings libraries of its own.
             mine = dict(os.environ) if step.phase == "pytorch" else environment
             run_step(step, min(step.timeout_s, left), ROOT, mine)
-        log.write(f"\n==== {step.phase}/{step.name}: {step.result}, {step.note}\n{shlex.join(step.command)}\n{step.output}")
+        log.write(f"\n==== {row_of(step)}\n{shlex.join(step.command)}\n{step.output}")
         log.flush()
         print(row_of(step), flush=True)
         if step.result not in ("passed", "not run"):
@@ -124,8 +125,8 @@ def run_all(steps, ends, environment, log):
 
 
 def row_of(step):
-    result = f"not run ({step.note})" if step.result == "not run" else f"{step.result:<8} {step.seconds:6.1f} s  {step.note}"
-    return f"{step.phase:<9} {step.name:<46} {result}"
+    named = f"{step.phase:<9} {step.name:<46} {step.result}"
+    return f"{named} ({step.note})" if step.result == "not run" else f"{named:<65} {step.seconds:6.1f} s  {step.note}"
 
 
 def comparison(steps):

@@ -35,7 +35,7 @@ BINARIES = {
                  'echo "{\\"side\\":\\"runahead\\",\\"suite\\":\\"$suite\\",\\"model\\":\\"m\\",\\"shape\\":\\"s\\",'
                  '\\"what\\":\\"w\\",\\"value\\":2.5,\\"unit\\":\\"TFLOP/s\\"}"; echo \'{"side":"run\'',
     # memcheck: finds fault with one of them
-    "sanitizer": 'while [[ $1 == -* ]]; do [[ $1 == --tool || $1 == --*api* || $1 == --*exitcode ]] && shift; shift; done\n'
+    "sanitizer": 'while [[ $1 == -* ]]; do [[ $1 == --tool || $1 == --*api* || $1 == --*code ]] && shift; shift; done\n'
                  '"$@" || exit $?; [[ $1 != */passes ]] || { echo "ERROR SUMMARY: 2 errors"; exit 99; }',
 }
 
@@ -50,8 +50,8 @@ MANIFEST = {
     "benchmarks": ["bench/gpu"],
     "tests": [
         test("worker/chain_process_test@gpu", "passes"), test("kernels/passes@gpu", "passes"),
-        test("kernels/fails@gpu", "fails"), test("kernels/skips@gpu", "skips"), test("kernels/nothing@gpu", "runs_nothing"),
-        test("worker/dies@gpu", "dies"), test("worker/hangs@gpu", "hangs"),
+        test("kernels/fails@gpu", "fails"), test("kernels/skips@gpu", "skips"),
+        test("kernels/nothing@gpu", "runs_nothing"), test("worker/dies@gpu", "dies"), test("worker/hangs@gpu", "hangs"),
         test("golden/generate@gpu", "golden", ("model", "gpu"), {"MORE": "1"}),
     ],
 }
@@ -103,9 +103,12 @@ class RunBundleTest(unittest.TestCase):
         found = {name: (step["result"], step["note"]) for name, step in results.items()}
         self.assertEqual(found.pop("parity/worker/hangs@gpu")[0], "timeout")
         self.assertEqual(found, {
-            "parity/kernels/passes@gpu": ("passed", "3 tests"), "parity/kernels/fails@gpu": ("failed", "Suite.Name/bf16"),
-            "parity/kernels/skips@gpu": ("skipped", "Suite.Name"), "parity/kernels/nothing@gpu": ("failed", "ran no test"),
-            "parity/worker/dies@gpu": ("failed", "killed by signal 11"), "golden/golden/generate@gpu": ("not run", "no model"),
+            "parity/kernels/passes@gpu": ("passed", "3 tests"),
+            "parity/kernels/fails@gpu": ("failed", "Suite.Name/bf16"),
+            "parity/kernels/skips@gpu": ("skipped", "Suite.Name"),
+            "parity/kernels/nothing@gpu": ("failed", "ran no test"),
+            "parity/worker/dies@gpu": ("failed", "killed by signal 11"),
+            "golden/golden/generate@gpu": ("not run", "no model"),
             "chain/worker/chain_process_test@gpu": ("passed", "3 tests")})
         self.assertIn("not run (no model)", said)
         self.assertIn("NOT PASSED: parity/kernels/fails@gpu, ", said)
@@ -149,13 +152,15 @@ class RunBundleTest(unittest.TestCase):
         self.assertIn("not run (no compute-sanitizer)", said)
 
     def test_figures_of_both_sides_stand_side_by_side(self):
-        other = [{"side": "pytorch", "suite": "gemm", "model": "m", "shape": "s", "what": "w", "value": 2.0, "unit": "TFLOP/s"},
-                 {"side": "pytorch", "suite": "gemm", "model": "m", "shape": "s", "what": "x", "value": None, "unit": "ms"}]
+        named = {"side": "pytorch", "suite": "gemm", "model": "m", "shape": "s"}
+        other = [{**named, "what": "w", "value": 2.0, "unit": "TFLOP/s"},
+                 {**named, "what": "x", "value": None, "unit": "ms"}]
         code, said, results = self.run_it("--only", "^bench/(gemm|handoff)")
         self.assertEqual(code, 0, said)
         self.assertEqual(set(results), {"bench/gemm", "bench/gemm again", "bench/handoff"})
         self.assertEqual([figure["suite"] for figure in results["bench/gemm"]["figures"]], ["device", "gemm"])
-        ours = [steps.Step("bench", name, [], 1, figures=results[name]["figures"]) for name in results if "gemm" in name]
+        ours = [steps.Step("bench", name, [], 1, figures=step["figures"]) for name, step in results.items()
+                if "gemm" in name]
         table = run_bundle.comparison(ours + [steps.Step("pytorch", "gemm", [], 1, figures=other)])
         shown = {key[3]: tuple(run_bundle.value_text(sides[side]) for side in ("runahead", "pytorch"))
                  for key, sides in table.items()}
