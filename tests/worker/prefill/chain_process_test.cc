@@ -44,8 +44,8 @@ Form ThisForm() {
 const char* const kPeer = ThisForm().peer;
 const char* const kTransport = ThisForm().transport;
 
-// For whatever ends by itself; far more than the second in which a death is noticed.
-constexpr absl::Duration kBound = absl::Seconds(20);
+// For whatever ends by itself: more than links between GPUs take at most to be made or to fail.
+constexpr absl::Duration kBound = absl::Seconds(45);
 
 // Heads of 64 in groups: in 16-bit types the GPU runs the attention kernels that it runs in service.
 SyntheticModel ChainModel() {
