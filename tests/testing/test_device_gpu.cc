@@ -1,3 +1,5 @@
+#include <cstdio>
+
 #include "absl/strings/str_cat.h"
 #include "kernels/base/status_macros.h"
 #include "kernels/cuda/loader.h"
@@ -11,6 +13,7 @@ absl::StatusOr<std::shared_ptr<Device>> OpenTestDevice(DType dtype, int) {
     return absl::UnavailableError(absl::StrCat("skipped: no CUDA device: ", gpu.message()));
   }
   const absl::StatusOr<const CudaPlugin*> plugin = OpenCudaPlugin();
+  if (!plugin.ok()) std::fprintf(stderr, "%s\n", plugin.status().ToString().c_str());
   RUNAHEAD_CHECK(plugin.ok());  // a GPU and no plugin is no reason to skip
   return (*plugin)->open({.compute_dtype = dtype});
 }
@@ -20,8 +23,8 @@ absl::StatusOr<std::unique_ptr<PeerCommFactory>> OpenTestLinks(Device& device) {
   return plugin->open_links(device);
 }
 
-bool TestDeviceIsSlow() {
-  return false;
+TestDeviceForm FormOfTestDevice() {
+  return TestDeviceForm::kGpu;
 }
 
 }  // namespace runahead
