@@ -20,10 +20,11 @@ enum class PeerRank { kSender = 0, kReceiver = 1 };
 class PeerComm {
  public:
   virtual ~PeerComm() = default;
-  // Fires OK when the peer has joined, else with UNAVAILABLE: the peer did not come within the deadline, or NCCL failed.
+  // Fires OK when the peer has joined, else with UNAVAILABLE: the peer did not come within the deadline, or NCCL
+  // failed.
   virtual Event ready() const = 0;
-  // Device memory. Enqueues in the order of the calls; before ready() has fired they wait for it. Fires when `bytes` may
-  // be reused, or `into` is filled; UNAVAILABLE, as all that is under way, when the communicator failed.
+  // Device memory. Enqueues in the order of the calls; before ready() has fired they wait for it. Fires when `bytes`
+  // may be reused, or `into` is filled; UNAVAILABLE, as all that is under way, when the communicator failed.
   virtual Event Send(ConstBufferRef bytes) = 0;
   virtual Event Recv(BufferRef into) = 0;
   // The first asynchronous error of NCCL, or why the communicator could not be made; OK while all is well.
