@@ -121,7 +121,7 @@ absl::Status Predict(const Bench& bench, const ModelConfig& config, CostModel mo
   for (const int width : {1, 2, 4, 8}) {
     if (width > tokens) break;
     SearchOptions options;
-    options.max_evaluations = kEvaluations;
+    options.max_evaluations = bench.tiny ? kEvaluations / 100 : kEvaluations;
     options.last_stride = bench.tiny ? 1 : kPartStride;
     RUNAHEAD_ASSIGN_OR_RETURN(const SearchResult best, SearchPartition(tokens, width, ObjectiveOf(ttft), options));
     RUNAHEAD_ASSIGN_OR_RETURN(const std::vector<int64_t> parts, EvenParts(tokens, width));
@@ -133,7 +133,10 @@ absl::Status Predict(const Bench& bench, const ModelConfig& config, CostModel mo
                       .what = absl::StrCat("TTFT, prediction, ", rate / 1e9, " GB/s"),
                       .value = best.best.seconds * 1e3,
                       .unit = "ms",
-                      .numbers = {{"even_ms", even * 1e3}, {"speedup", single / best.best.seconds}},
+                      .numbers = {{"even_ms", even * 1e3},
+                                  {"speedup", single / best.best.seconds},
+                                  {"link_gb_s", rate / 1e9},
+                                  {"link_latency_us", kLinkLatency * 1e6}},
                       .parts = best.parts,
                       .note = "prediction: simulated, not run"});
   }

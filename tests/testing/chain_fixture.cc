@@ -8,7 +8,6 @@
 #include <utility>
 
 #include "worker/handoff/staged_handoff.h"
-#include "worker/link/staged_edge.h"
 
 namespace runahead {
 
@@ -163,6 +162,17 @@ class BorrowedHandoff final : public HandoffSender {
 TestChain::TestChain(const LoadedModel& loaded, int width, int64_t max_tokens, int64_t slots,
                      LoopbackNetwork::Delivery delivery)
     : network_(LoopbackNetwork::Create(delivery)) {
+  std::vector<std::unique_ptr<EdgeFactory>> edges;
+  for (int i = 0; i < width; ++i) edges.push_back(network_->Join(Peer(i)));
+  Assemble(loaded, std::move(edges), max_tokens, slots);
+}
+
+TestChain::TestChain(const LoadedModel& loaded, std::vector<std::unique_ptr<EdgeFactory>> edges, int64_t max_tokens) {
+  Assemble(loaded, std::move(edges), max_tokens, /*slots=*/0);
+}
+
+void TestChain::Assemble(const LoadedModel& loaded, std::vector<std::unique_ptr<EdgeFactory>> edges, int64_t max_tokens,
+                         int64_t slots) {
   const int64_t row_bytes = loaded.model->attention_shape().kv_row_bytes();
   if (slots == 0) slots = std::max(loaded.model->config().layers, kMinLayerSlots);
   const bool staged = !loaded.device->host_reads_device_memory();
@@ -171,17 +181,14 @@ TestChain::TestChain(const LoadedModel& loaded, int width, int64_t max_tokens, i
         std::make_unique<StagedHandoff>(std::make_unique<BorrowedHandoff>(handoff_), *loaded.device, kStagingBytes);
   }
   HandoffSender& handoff = staged ? *staged_handoff_ : handoff_;
-  for (int i = 0; i < width; ++i) {
+  for (auto& factory : edges) {
     members_.push_back(std::make_unique<ChainMember>());
-    members_[i]->edges = network_->Join(Peer(i));
-    if (!staged) continue;
-    members_[i]->edges =
-        std::make_unique<StagedEdgeFactory>(std::move(members_[i]->edges), *loaded.device, kStagingBytes);
+    members_.back()->edges = std::move(factory);
   }
-  for (int i = 0; i < width; ++i) {
+  for (int i = 0; i < width(); ++i) {
     ChainMember& member = *members_[i];
-    if (i > 0) member.predecessor = *member.edges->Open(Peer(i - 1));
-    if (i + 1 < width) member.successor = *member.edges->Open(Peer(i + 1));
+    if (i > 0) member.predecessor = *member.edges->Open(members_[i - 1]->edges->self());
+    if (i + 1 < width()) member.successor = *member.edges->Open(members_[i + 1]->edges->self());
     PrefillStageOptions options;
     options.memory_bytes = static_cast<size_t>(2 * slots * max_tokens * row_bytes);
     options.trace = &member.trace;
@@ -195,8 +202,10 @@ TestChain::~TestChain() {
   // Stages wait for what their jobs have under way: let it all arrive or fail first.
   for (int i = 0; i < width(); ++i) members_[i]->stage->CancelAll(absl::CancelledError("the test is over"));
   handoff_.Unblock();
-  network_->DeliverAll();
-  for (int i = 0; i < width(); ++i) network_->Kill(Peer(i));
+  if (network_ != nullptr) {
+    network_->DeliverAll();
+    for (int i = 0; i < width(); ++i) network_->Kill(Peer(i));
+  }
   for (auto& member : members_) member->stage.reset();
 }
 

@@ -1,5 +1,6 @@
 // A prefill chain in one process: stages over loopback edges that share one model, and a hand-off that keeps what it
-// gets; through pinned memory where the device's is not the host's.
+// gets (through pinned memory where the device's is not the host's). Loopback moves bytes as the host's: it is for the
+// CPU's device and the emulated one.
 #pragma once
 
 #include <map>
@@ -92,6 +93,9 @@ class TestChain {
   // `slots`: layer buffers a job gets for the longest prompt; 0: all layers.
   TestChain(const LoadedModel& loaded, int width, int64_t max_tokens, int64_t slots = 0,
             LoopbackNetwork::Delivery delivery = LoopbackNetwork::Delivery::kImmediate);
+  // Over other edges than the loopback's, in the order of the line: then there is no network(), and live_edge_jobs() is
+  // the caller's to know.
+  TestChain(const LoadedModel& loaded, std::vector<std::unique_ptr<EdgeFactory>> edges, int64_t max_tokens);
   ~TestChain();
 
   // Starts a job on members [first, first + parts): `bounds` as in PrefillJob, ids of the whole prompt.
@@ -112,6 +116,9 @@ class TestChain {
   size_t live_edge_jobs() const;
 
  private:
+  void Assemble(const LoadedModel& loaded, std::vector<std::unique_ptr<EdgeFactory>> edges, int64_t max_tokens,
+                int64_t slots);
+
   const std::shared_ptr<LoopbackNetwork> network_;
   KeepingHandoff handoff_;
   std::unique_ptr<HandoffSender> staged_handoff_;  // before handoff_, where the host cannot read the device's memory

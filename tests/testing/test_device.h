@@ -17,8 +17,13 @@ absl::StatusOr<std::shared_ptr<Device>> OpenTestDevice(DType dtype, int threads)
 // Links from `device`, which is one of OpenTestDevice, to other GPUs; null where there are none.
 absl::StatusOr<std::unique_ptr<PeerCommFactory>> OpenTestLinks(Device& device);
 
+enum class TestDeviceForm { kCpu, kEmulated, kGpu };
+TestDeviceForm FormOfTestDevice();
+
 // Emulated kernels run some thousand times slower than real ones: tests take smaller sizes where this is true.
-bool TestDeviceIsSlow();
+inline bool TestDeviceIsSlow() {
+  return FormOfTestDevice() == TestDeviceForm::kEmulated;
+}
 
 // Ends the test as skipped where there is no device that computes in `dtype`.
 #define RUNAHEAD_NEED_TEST_DEVICE(dtype)                                                     \

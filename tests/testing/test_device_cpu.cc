@@ -11,8 +11,8 @@ absl::StatusOr<std::unique_ptr<PeerCommFactory>> OpenTestLinks(Device&) {
   return nullptr;
 }
 
-bool TestDeviceIsSlow() {
-  return false;
+TestDeviceForm FormOfTestDevice() {
+  return TestDeviceForm::kCpu;
 }
 
 }  // namespace runahead

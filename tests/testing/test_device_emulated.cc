@@ -11,8 +11,8 @@ absl::StatusOr<std::unique_ptr<PeerCommFactory>> OpenTestLinks(Device&) {
   return nullptr;
 }
 
-bool TestDeviceIsSlow() {
-  return true;
+TestDeviceForm FormOfTestDevice() {
+  return TestDeviceForm::kEmulated;
 }
 
 }  // namespace runahead

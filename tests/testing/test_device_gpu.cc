@@ -23,8 +23,8 @@ absl::StatusOr<std::unique_ptr<PeerCommFactory>> OpenTestLinks(Device& device) {
   return plugin->open_links(device);
 }
 
-bool TestDeviceIsSlow() {
-  return false;
+TestDeviceForm FormOfTestDevice() {
+  return TestDeviceForm::kGpu;
 }
 
 }  // namespace runahead

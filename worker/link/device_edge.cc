@@ -39,6 +39,7 @@ class DeviceEnd final : public EdgeEnd {
   DeviceEnd(const std::shared_ptr<EdgeCore>& edge_core, std::shared_ptr<DeviceWire> device_wire)
       : EdgeEnd(edge_core), wire(std::move(device_wire)), edge(std::make_shared<DeviceEdge>(edge_core, wire)) {}
   void Die(const absl::Status& why) override { wire->Fail(why, /*tell_peer=*/false); }
+  void AwaitEnd() override { wire->gone().Wait().IgnoreError(); }
 
   const std::shared_ptr<DeviceWire> wire;
   const std::shared_ptr<DeviceEdge> edge;
@@ -68,7 +69,7 @@ DeviceEdgeFactory::DeviceEdgeFactory(MessageEngine& engine, PeerCommFactory& com
 
 DeviceEdgeFactory::~DeviceEdgeFactory() {
   engine_.SetHandler(MessageKind::kDeviceEdge, nullptr);
-  for (const auto& end : shared_->directory->Stop()) WireOf(*end).gone().Wait().IgnoreError();
+  shared_->directory->Stop();
 }
 
 PeerId DeviceEdgeFactory::self() const {
@@ -83,10 +84,7 @@ absl::StatusOr<std::shared_ptr<Edge>> DeviceEdgeFactory::Open(const PeerId& peer
 }
 
 void DeviceEdgeFactory::Close(const PeerId& peer) {
-  const std::shared_ptr<EdgeEnd> end = shared_->directory->Find(peer);
-  if (end != nullptr) end->Die(absl::UnavailableError("the edge was closed here"));
-  engine_.Close(peer.incarnation);
-  if (end != nullptr) WireOf(*end).gone().Wait().IgnoreError();
+  shared_->directory->Close(peer);
 }
 
 size_t DeviceEdgeFactory::live_jobs(const PeerId& peer) const {

@@ -34,8 +34,9 @@ absl::StatusOr<std::shared_ptr<EdgeEnd>> EdgeDirectory::Open(const PeerId& peer,
     side.peer = peer;
     side.end = end = make();
     stash.swap(side.stash);
-    engine_->Connect(peer,
-                     [directory = shared_from_this(), peer](const absl::Status& why) { directory->Bury(peer, why); });
+    engine_->Connect(peer, [directory = shared_from_this(), peer](const absl::Status& why) {
+      if (const auto dead = directory->Find(peer); dead != nullptr) dead->Die(absl::UnavailableError(why.message()));
+    });
   }
   for (const Delivery& delivery : stash) delivery(*end);
   return end;
@@ -86,27 +87,24 @@ void EdgeDirectory::Send(const PeerId& peer, MessageKind kind, std::string heade
   done(absl::UnavailableError("the edge is dead"));
 }
 
-void EdgeDirectory::Bury(const PeerId& peer, const absl::Status& why) {
-  if (const auto end = Find(peer); end != nullptr) end->Die(absl::UnavailableError(why.message()));
+void EdgeDirectory::Close(const PeerId& peer) {
+  const std::shared_ptr<EdgeEnd> end = Find(peer);
+  if (end != nullptr) end->Die(absl::UnavailableError("the edge was closed here"));
+  engine_->Close(peer.incarnation);
+  if (end != nullptr) end->AwaitEnd();
 }
 
-std::vector<std::shared_ptr<EdgeEnd>> EdgeDirectory::Stop() {
-  std::vector<std::shared_ptr<EdgeEnd>> ends;
+void EdgeDirectory::Stop() {
   absl::flat_hash_map<uint64_t, Side> sides;
   {
     MutexLock lock(mu_);
     stopped_ = true;
     sides.swap(sides_);
+    absl::erase_if(sides, [](const auto& side) { return side.second.end == nullptr; });
   }
-  for (const auto& [incarnation, side] : sides) {
-    if (side.end == nullptr) continue;
-    side.end->Die(absl::UnavailableError("the link was closed here"));
-    ends.push_back(side.end);
-  }
-  for (const auto& [incarnation, side] : sides) {
-    if (side.end != nullptr) engine_->Close(incarnation);
-  }
-  return ends;
+  for (const auto& [incarnation, side] : sides) side.end->Die(absl::UnavailableError("the link was closed here"));
+  for (const auto& [incarnation, side] : sides) engine_->Close(incarnation);
+  for (const auto& [incarnation, side] : sides) side.end->AwaitEnd();
 }
 
 size_t EdgeDirectory::live_jobs(const PeerId& peer) const {

@@ -6,7 +6,7 @@
 #include <functional>
 #include <memory>
 #include <string>
-#include <vector>
+#include <utility>
 
 #include "absl/container/flat_hash_map.h"
 #include "kernels/base/mutex.h"
@@ -20,8 +20,11 @@ class EdgeEnd {
  public:
   explicit EdgeEnd(std::shared_ptr<EdgeCore> edge_core) : core(std::move(edge_core)) {}
   virtual ~EdgeEnd() = default;
+  virtual void OnFrame(const FrameId& id, std::shared_ptr<ArrivedFrame> frame) { core->OnFrame(id, std::move(frame)); }
   // The peer is gone, or the edge was closed here. Idempotent; called without locks.
   virtual void Die(const absl::Status& why) { core->Die(why); }
+  // After Die, and after the engine closed the connection: returns when nothing here holds a buffer. Not on a callback.
+  virtual void AwaitEnd() {}
 
   const std::shared_ptr<EdgeCore> core;
 };
@@ -40,19 +43,19 @@ class EdgeDirectory : public std::enable_shared_from_this<EdgeDirectory> {
       RUNAHEAD_EXCLUDES(mu_);
   // Runs `delivery` on the end to `from`: now, or when it is opened here. Those for one end may overtake each other.
   void Deliver(uint64_t from, Delivery delivery) RUNAHEAD_EXCLUDES(mu_);
-  // Null where it is not open.
-  std::shared_ptr<EdgeEnd> Find(const PeerId& peer) const RUNAHEAD_EXCLUDES(mu_);
   // As MessageEngine::Send; once the edge is dead `done` runs with UNAVAILABLE.
   void Send(const PeerId& peer, MessageKind kind, std::string header, ConstBufferRef bytes, MessageEngine::Done done)
       RUNAHEAD_EXCLUDES(mu_);
-  // The edge to `peer` is dead, and stays so.
-  void Bury(const PeerId& peer, const absl::Status& why) RUNAHEAD_EXCLUDES(mu_);
-  // Kills all edges and closes the connections of their peers; nothing here calls the engine afterwards. Returns what
-  // is dead then.
-  std::vector<std::shared_ptr<EdgeEnd>> Stop() RUNAHEAD_EXCLUDES(mu_);
+  // Kills the edge to `peer` and closes the connection; nothing holds a buffer of it when this returns.
+  void Close(const PeerId& peer) RUNAHEAD_EXCLUDES(mu_);
+  // Closes all edges; nothing here calls the engine afterwards.
+  void Stop() RUNAHEAD_EXCLUDES(mu_);
   size_t live_jobs(const PeerId& peer) const RUNAHEAD_EXCLUDES(mu_);
 
  private:
+  // Null where it is not open.
+  std::shared_ptr<EdgeEnd> Find(const PeerId& peer) const RUNAHEAD_EXCLUDES(mu_);
+
   struct Side {
     PeerId peer;
     std::shared_ptr<EdgeEnd> end;  // null: not opened here

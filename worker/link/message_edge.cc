@@ -74,7 +74,7 @@ void OnFrame(EdgeDirectory& directory, const Message& message) {
   if (!Unpack(message.header, header)) return;
   directory.Deliver(message.from, [id = FrameId{header.job, header.layer, header.piece},
                                    frame = std::make_shared<MessageFrame>(message.payload)](EdgeEnd& end) mutable {
-    end.core->OnFrame(id, std::move(frame));
+    end.OnFrame(id, std::move(frame));
   });
 }
 
@@ -88,8 +88,8 @@ void OnControl(EdgeDirectory& directory, const Message& message) {
 
 }  // namespace
 
-MessageEdgeFactory::MessageEdgeFactory(MessageEngine& engine)
-    : engine_(engine), directory_(std::make_shared<EdgeDirectory>(engine)) {
+MessageEdgeFactory::MessageEdgeFactory(MessageEngine& engine, std::unique_ptr<EdgeStaging> staging)
+    : engine_(engine), staging_(std::move(staging)), directory_(std::make_shared<EdgeDirectory>(engine)) {
   engine_.SetHandler(MessageKind::kEdgeFrame,
                      [directory = directory_](const Message& message) { OnFrame(*directory, message); });
   engine_.SetHandler(MessageKind::kEdgeControl,
@@ -107,16 +107,24 @@ PeerId MessageEdgeFactory::self() const {
 }
 
 absl::StatusOr<std::shared_ptr<Edge>> MessageEdgeFactory::Open(const PeerId& peer) {
-  RUNAHEAD_ASSIGN_OR_RETURN(const std::shared_ptr<EdgeEnd> end, directory_->Open(peer, [this, &peer] {
-    return std::make_shared<EdgeEnd>(EdgeCore::Create(std::make_shared<MessageWire>(directory_, peer),
-                                                      absl::StrCat("incarnation ", peer.incarnation)));
-  }));
+  RUNAHEAD_ASSIGN_OR_RETURN(const std::shared_ptr<EdgeEnd> end,
+                            directory_->Open(peer, [this, &peer] { return MakeEnd(peer); }));
   return end->core;
 }
 
+std::shared_ptr<EdgeEnd> MessageEdgeFactory::MakeEnd(const PeerId& peer) {
+  const std::string name = absl::StrCat("incarnation ", peer.incarnation);
+  auto wire = std::make_shared<MessageWire>(directory_, peer);
+  if (staging_ == nullptr) return std::make_shared<EdgeEnd>(EdgeCore::Create(std::move(wire), name));
+  staging_->Prepare();
+  auto staged = std::make_shared<StagedWire>(std::move(wire), *staging_);
+  auto core = EdgeCore::Create(staged, name);
+  staged->Bind(core);
+  return std::make_shared<StagedEnd>(std::move(core), std::move(staged));
+}
+
 void MessageEdgeFactory::Close(const PeerId& peer) {
-  directory_->Bury(peer, absl::UnavailableError("the edge was closed here"));
-  engine_.Close(peer.incarnation);
+  directory_->Close(peer);
 }
 
 size_t MessageEdgeFactory::live_jobs(const PeerId& peer) const {

@@ -6,13 +6,15 @@
 #include "worker/link/edge.h"
 #include "worker/link/edge_directory.h"
 #include "worker/link/message_engine.h"
+#include "worker/link/staged_wire.h"
 
 namespace runahead {
 
 // Thread-safe. The engine outlives the factory; edges may outlive both (they are dead then). One factory per engine.
 class MessageEdgeFactory final : public EdgeFactory {
  public:
-  explicit MessageEdgeFactory(MessageEngine& engine);
+  // With `staging`, buffers are memory of its device. Null: of the host.
+  explicit MessageEdgeFactory(MessageEngine& engine, std::unique_ptr<EdgeStaging> staging = nullptr);
   ~MessageEdgeFactory() override;  // closes all edges
 
   PeerId self() const override;
@@ -23,7 +25,10 @@ class MessageEdgeFactory final : public EdgeFactory {
   size_t live_jobs(const PeerId& peer) const;
 
  private:
+  std::shared_ptr<EdgeEnd> MakeEnd(const PeerId& peer);
+
   MessageEngine& engine_;
+  const std::unique_ptr<EdgeStaging> staging_;
   const std::shared_ptr<EdgeDirectory> directory_;
 };
 

@@ -3,7 +3,9 @@
 #include <algorithm>
 #include <utility>
 
+#include "kernels/base/memory.h"
 #include "kernels/base/status_macros.h"
+#include "server/base/logging.h"
 
 namespace runahead {
 namespace {
@@ -105,7 +107,7 @@ bool StagingLane::TakeNext(Granted& granted, absl::StatusOr<BufferRef>& room) {
     waiting_.pop_front();
   }
   if (alone == 0) return true;
-  absl::StatusOr<std::shared_ptr<Buffer>> own = device_.Allocate(alone, MemoryKind::kHost);
+  absl::StatusOr<std::shared_ptr<Buffer>> own = HostMemory(alone);
   if (own.ok()) {
     room = BufferRef::Whole(std::make_shared<Room>(shared_from_this(), *std::move(own), 0, alone, 0));
   } else {
@@ -115,12 +117,20 @@ bool StagingLane::TakeNext(Granted& granted, absl::StatusOr<BufferRef>& room) {
   return true;
 }
 
+absl::StatusOr<std::shared_ptr<Buffer>> StagingLane::HostMemory(size_t bytes) {
+  absl::StatusOr<std::shared_ptr<Buffer>> pinned = device_.Allocate(bytes, MemoryKind::kHost);
+  if (pinned.ok()) return pinned;
+  LogWarning("link", "memory that is not pinned stages what leaves and enters the device, which is slower: ",
+             pinned.status().ToString());
+  return AllocateHostMemory(bytes, nullptr);
+}
+
 absl::Status StagingLane::AllocateMemory() {
   {
     MutexLock lock(mu_);
     if (memory_ != nullptr || stopped_) return absl::OkStatus();
   }
-  RUNAHEAD_ASSIGN_OR_RETURN(std::shared_ptr<Buffer> memory, device_.Allocate(bytes_, MemoryKind::kHost));
+  RUNAHEAD_ASSIGN_OR_RETURN(std::shared_ptr<Buffer> memory, HostMemory(bytes_));
   MutexLock lock(mu_);
   memory_ = std::move(memory);
   free_ = {{0, bytes_}};

@@ -54,6 +54,7 @@ class StagingLane : public std::enable_shared_from_this<StagingLane> {
   // The front request with its room, or nothing while there is none. On the lane's thread.
   bool TakeNext(Granted& granted, absl::StatusOr<BufferRef>& room) RUNAHEAD_EXCLUDES(mu_);
   absl::Status AllocateMemory() RUNAHEAD_EXCLUDES(mu_);
+  absl::StatusOr<std::shared_ptr<Buffer>> HostMemory(size_t bytes);
   BufferRef Carve(size_t bytes) RUNAHEAD_REQUIRES(mu_);
   void GiveBack(size_t offset, size_t bytes) RUNAHEAD_EXCLUDES(mu_);
   void Enqueue(ConstBufferRef from, BufferRef to, std::function<void(absl::Status)> done);

@@ -25,9 +25,24 @@ namespace {
 
 using ::runahead::testing::PeerProcess;
 
-// Which form this is: what its peers' binary is called, and what their edges must be.
-constexpr char kPeer[] = RUNAHEAD_CHAIN_PEER;
-constexpr char kTransport[] = RUNAHEAD_CHAIN_TRANSPORT;
+// What the peers' binary of this form is called, and what their edges must be.
+struct Form {
+  const char* peer;
+  const char* transport;
+};
+Form ThisForm() {
+  switch (FormOfTestDevice()) {
+    case TestDeviceForm::kCpu:
+      return {"worker_prefill_chain_peer", "message"};
+    case TestDeviceForm::kEmulated:
+      return {"worker_prefill_chain_peer_emulated", "staged"};
+    case TestDeviceForm::kGpu:
+      return {"worker_prefill_chain_peer_gpu", "nccl"};
+  }
+  RUNAHEAD_CHECK(false);
+}
+const char* const kPeer = ThisForm().peer;
+const char* const kTransport = ThisForm().transport;
 
 // For whatever ends by itself: more than links between GPUs take at most to be made or to fail.
 constexpr absl::Duration kBound = absl::Seconds(45);
