@@ -22,7 +22,8 @@ DType DTypeOf(const WorkerOptions& options, DType fastest) {
 
 absl::StatusOr<OpenedDevice> OpenCpu(const WorkerOptions& options) {
   if (options.dtype == "f16") {
-    return absl::InvalidArgumentError("dtype: f16 is for GPUs; the CPU computes in f32 or bf16: give one of them, or auto");
+    return absl::InvalidArgumentError(
+        "dtype: f16 is for GPUs; the CPU computes in f32 or bf16: give one of them, or auto");
   }
   CpuDeviceOptions device;
   device.threads = options.threads > 0 ? static_cast<int>(options.threads)
@@ -49,8 +50,8 @@ absl::StatusOr<OpenedDevice> OpenCuda(const WorkerOptions& options, const CudaPl
   RUNAHEAD_ASSIGN_OR_RETURN(opened.device, plugin.open(device));
   RUNAHEAD_ASSIGN_OR_RETURN(opened.links, plugin.open_links(*opened.device));
   LogInfo("device", std::string(opened.device->name()), ", ", info.name, " (compute ", info.compute_major, ".",
-          info.compute_minor, ", ", info.free_bytes >> 20, " of ", info.total_bytes >> 20, " MiB free), driver for CUDA ",
-          info.driver_version / 1000, ".", info.driver_version % 1000 / 10, ", ",
+          info.compute_minor, ", ", info.free_bytes >> 20, " of ", info.total_bytes >> 20,
+          " MiB free), driver for CUDA ", info.driver_version / 1000, ".", info.driver_version % 1000 / 10, ", ",
           std::string(DTypeName(opened.device->compute_dtype())));
   return opened;
 }

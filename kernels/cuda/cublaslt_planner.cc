@@ -1,7 +1,6 @@
 // cuBLASLt knows columns only: out [t, n] in rows is D [n, t] in columns = w^T (k x n, transposed) * x (k x t).
 #include <cublasLt.h>
 
-#include <array>
 #include <utility>
 
 #include "absl/container/flat_hash_map.h"
@@ -101,6 +100,8 @@ class LtPlan final : public GemmPlan {
   // Takes `fixed`, or else finds a kernel: with all that follows the product fused into it where there is one.
   absl::Status Choose(const LtChoice* fixed) {
     if (fixed != nullptr) return ChooseAs(fixed->fused, &fixed->algorithm);
+    // cuBLASLt takes a bias of the result's own type only, and ours is f32.
+    if (shape_.bias && shape_.out_dtype != DType::kF32) return ChooseAs(false, nullptr);
     const absl::Status fused = ChooseAs(true, nullptr);
     return fused.ok() || EpilogueOf(shape_) == CUBLASLT_EPILOGUE_DEFAULT ? fused : ChooseAs(false, nullptr);
   }
@@ -115,6 +116,11 @@ class LtPlan final : public GemmPlan {
     description_.~Description();
     new (&description_) Description();
     RUNAHEAD_RETURN_IF_ERROR(description_.Fill(fused ? shape_ : ProductAlone(shape_)));
+    if (fused && shape_.bias) {
+      // Which kernels there are depends on how the bias is aligned: an address that says just that.
+      const uintptr_t like_the_bias = static_cast<uintptr_t>(shape_.alignment);
+      RUNAHEAD_RETURN_IF_ERROR(description_.Set(CUBLASLT_MATMUL_DESC_BIAS_POINTER, like_the_bias));
+    }
     cublasLtMatmulHeuristicResult_t found = {};
     if (fixed != nullptr) {
       RUNAHEAD_RETURN_IF_ERROR(

@@ -29,13 +29,15 @@ absl::StatusOr<CudaParamRing::Piece> CudaParamRing::Take(size_t bytes) {
       auto chunk = std::make_shared<Chunk>();
       const size_t size = std::max(bytes, kChunkBytes);
       RUNAHEAD_ASSIGN_OR_RETURN(chunk->host, memory_->AllocatePinned(size));
-      RUNAHEAD_ASSIGN_OR_RETURN(chunk->device, memory_->AllocateDevice(size));
+      if (with_device_) {
+        RUNAHEAD_ASSIGN_OR_RETURN(chunk->device, memory_->AllocateDevice(size));
+      }
       chunks_.push_back(std::move(chunk));
     }
     used_ = 0;
   }
   const std::shared_ptr<Chunk>& chunk = chunks_.back();
-  Piece piece{chunk->host->data() + used_, chunk->device->data() + used_, chunk};
+  Piece piece{chunk->host->data() + used_, with_device_ ? chunk->device->data() + used_ : nullptr, chunk};
   used_ += bytes;
   return piece;
 }

@@ -25,7 +25,7 @@ struct GemmShape {
   DType out_dtype = DType::kF32;
   int64_t x_stride = 0;  // elements; w is dense
   int64_t out_stride = 0;
-  int alignment = 16;  // bytes, of x and out; no kernel asks for more than 16
+  int alignment = 16;  // bytes, of x, bias and out; no kernel asks for more than 16
   bool accumulate = false;
   bool bias = false;  // f32
   std::optional<Activation> activation = {};

@@ -93,7 +93,7 @@ while read -r name path; do
 done < <(for file in "${files[@]}"; do ldd "build/$file"; done | awk '$2 == "=>" { print $1, $3 }' | sort -u)
 
 python3 - "$tests" "$bundle" "${needs[@]}" <<'PYTHON'
-import json, os, subprocess, sys
+import glob, json, os, subprocess, sys
 tests, bundle, needs = json.loads(sys.argv[1])["tests"], sys.argv[2], sys.argv[3:]
 build = os.path.abspath("build")
 
@@ -112,12 +112,12 @@ def entry(test):
 manifest = {
     "commit": said("git", "rev-parse", "HEAD"),
     "changed": said("git", "status", "--porcelain", "--untracked-files=no") != "",
-    "compiler": said("sed", "-n", "s/^CMAKE_CUDA_COMPILER:[^=]*=//p", "build/CMakeCache.txt"),
+    "compiler": "nvcc " + said("sed", "-n", 's/^set(CMAKE_CUDA_COMPILER_VERSION "\\(.*\\)")/\\1/p',
+                               *glob.glob("build/CMakeFiles/*/CMakeCUDACompiler.cmake")),
     "needs": sorted(set(needs)),
     "tests": [entry(test) for test in tests],
     "benchmarks": ["bench/gpu"],
 }
-manifest["compiler"] = said(manifest["compiler"], "--version").splitlines()[-1]
 with open(os.path.join(bundle, "manifest.json"), "w", encoding="utf-8") as file:
     json.dump(manifest, file, indent=1)
 print(f"{len(manifest['tests'])} tests; the machine must have {', '.join(manifest['needs'])}")

@@ -86,7 +86,7 @@ def bench_steps(bundle, manifest, root, seconds):
     no_binary = "" if "bench/gpu" in manifest["benchmarks"] else "not in the bundle"
     no_torch = ""
     if not os.path.exists(torch_side):
-        no_torch = "not in the bundle"
+        no_torch = "no tests/gpu/torch_side.py"
     elif importlib.util.find_spec("torch") is None:
         no_torch = "no PyTorch"
     steps = []

@@ -25,9 +25,10 @@ inline bool TestDeviceIsSlow() {
   return FormOfTestDevice() == TestDeviceForm::kEmulated;
 }
 
-// Ends the test as skipped where there is no device that computes in `dtype`.
+// Ends the test as skipped where no device computes in `dtype`, or none is there; any other reason is a failure.
 #define RUNAHEAD_NEED_TEST_DEVICE(dtype)                                                     \
   if (const absl::Status need = ::runahead::OpenTestDevice(dtype, 1).status(); !need.ok()) { \
+    ASSERT_TRUE(absl::IsUnimplemented(need) || absl::IsUnavailable(need)) << need;           \
     GTEST_SKIP() << need.message();                                                          \
   }
 

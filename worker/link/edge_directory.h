@@ -20,7 +20,6 @@ class EdgeEnd {
  public:
   explicit EdgeEnd(std::shared_ptr<EdgeCore> edge_core) : core(std::move(edge_core)) {}
   virtual ~EdgeEnd() = default;
-  virtual void OnFrame(const FrameId& id, std::shared_ptr<ArrivedFrame> frame) { core->OnFrame(id, std::move(frame)); }
   // The peer is gone, or the edge was closed here. Idempotent; called without locks.
   virtual void Die(const absl::Status& why) { core->Die(why); }
   // After Die, and after the engine closed the connection: returns when nothing here holds a buffer. Not on a callback.

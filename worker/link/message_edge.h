@@ -5,8 +5,8 @@
 
 #include "worker/link/edge.h"
 #include "worker/link/edge_directory.h"
+#include "worker/link/edge_staging.h"
 #include "worker/link/message_engine.h"
-#include "worker/link/staged_wire.h"
 
 namespace runahead {
 

@@ -34,8 +34,10 @@ enum class MessageKind : uint16_t {
   kSlice,
   kVerdict,
   kDeviceEdge,
+  kEdgeOffer,
+  kEdgeBytes,
 };
-inline constexpr size_t kMessageKinds = 8;
+inline constexpr size_t kMessageKinds = 10;
 
 // Bytes up to this size travel with their header.
 inline constexpr size_t kEagerBytes = 8192;
