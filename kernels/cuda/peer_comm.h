@@ -16,7 +16,8 @@ enum class PeerRank { kSender = 0, kReceiver = 1 };
 
 // A communicator of two ranks with a stream of its own. The n-th Send of one side meets the n-th Recv of the other; the
 // sizes must agree. Thread-safe. Nothing here waits for the peer, the destructor neither: it aborts what is under way,
-// and the events of that have fired when it returns.
+// and the events of that have fired when it returns. It may wait for all else that runs on the GPU, also for what waits
+// for transfers of other communicators: whoever ends several stops them all first.
 class PeerComm {
  public:
   virtual ~PeerComm() = default;
@@ -27,6 +28,8 @@ class PeerComm {
   // may be reused, or `into` is filled; UNAVAILABLE, as all that is under way, when the communicator failed.
   virtual Event Send(ConstBufferRef bytes) = 0;
   virtual Event Recv(BufferRef into) = 0;
+  // Begins to end it: what is under way is aborted and its events fire soon. Does not wait; on any thread. Idempotent.
+  virtual void Stop() = 0;
   // The first asynchronous error of NCCL, or why the communicator could not be made; OK while all is well.
   virtual absl::Status Health() const = 0;
 };

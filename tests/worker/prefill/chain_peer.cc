@@ -69,6 +69,7 @@ class CountingLinks final : public PeerCommFactory {
       return event;
     }
     Event Recv(BufferRef into) override { return comm_->Recv(std::move(into)); }
+    void Stop() override { comm_->Stop(); }
     absl::Status Health() const override { return comm_->Health(); }
 
    private:
