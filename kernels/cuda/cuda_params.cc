@@ -8,7 +8,7 @@ namespace runahead {
 namespace {
 
 constexpr size_t kChunkBytes = 1 << 20;
-constexpr size_t kAlignment = 256;
+constexpr size_t kArrayAlignment = 256;
 
 }  // namespace
 
@@ -17,7 +17,7 @@ struct CudaParamRing::Chunk {
 };
 
 absl::StatusOr<CudaParamRing::Piece> CudaParamRing::Take(size_t bytes) {
-  bytes = (std::max<size_t>(bytes, 1) + kAlignment - 1) / kAlignment * kAlignment;
+  bytes = (std::max<size_t>(bytes, 1) + kArrayAlignment - 1) / kArrayAlignment * kArrayAlignment;
   if (chunks_.empty() || used_ + bytes > chunks_.back()->host->size()) {
     // Only the ring itself still holds a chunk whose pieces are all done with.
     const auto idle = std::find_if(chunks_.begin(), chunks_.end(), [bytes](const std::shared_ptr<Chunk>& chunk) {
