@@ -59,6 +59,10 @@ MANIFEST = {
 
 class RunBundleTest(unittest.TestCase):
     def setUp(self):
+        environment = mock.patch.dict(os.environ)
+        environment.start()
+        self.addCleanup(environment.stop)
+        os.environ.pop("RUNAHEAD_TEST_MODEL", None)  # tests/run sets it
         folder = tempfile.TemporaryDirectory()
         self.addCleanup(folder.cleanup)
         self.bundle = folder.name
