@@ -247,6 +247,16 @@ TEST_F(DeviceEdge, CloseEndsItsCommunicatorsBeforeItReturns) {
   EXPECT_EQ(network_.open(), 0u);
 }
 
+TEST_F(DeviceEdge, NothingIsKeptOfAnEdgeThatWasClosed) {
+  auto a = Open(0, 1);
+  const auto b = Open(1, 0);
+  world_.factory(0).Close(world_.factory(1).self());
+  EXPECT_EQ(world_.factory(0).Open(world_.factory(1).self()).status().code(), absl::StatusCode::kUnavailable);
+  const std::weak_ptr<Edge> kept = a;
+  a.reset();
+  while (!kept.expired()) absl::SleepFor(absl::Milliseconds(1));
+}
+
 // What computes there waits for all of them, and to end any communicator is to wait for that.
 TEST_F(DeviceEdge, PeersThatDieWithFramesInTransferBothWaysLeaveNobodyWaiting) {
   const auto a = Open(0, 1), b = Open(1, 0), to_c = Open(0, 2), c = Open(2, 0);
