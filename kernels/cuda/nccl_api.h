@@ -47,8 +47,9 @@ class NcclApi {
   virtual absl::StatusOr<Mark> Record(Stream stream) = 0;
   virtual absl::StatusOr<bool> Passed(Mark mark) = 0;
   virtual void EndMark(Mark mark) = 0;
-  virtual absl::StatusOr<void*> NewScratch(size_t bytes) = 0;  // device memory
-  virtual void EndScratch(void* scratch) = 0;
+  // Device memory, in the order of `stream`: to wait for the whole GPU may be to wait for another link's peer.
+  virtual absl::StatusOr<void*> NewScratch(size_t bytes, Stream stream) = 0;
+  virtual void EndScratch(void* scratch, Stream stream) = 0;
 };
 
 }  // namespace runahead

@@ -17,7 +17,7 @@
 namespace runahead {
 namespace {
 
-// Blocks of a transfer's kernel: one moves some 20 GB/s over NVLink, and what they take the GEMMs beside them lack.
+// Blocks of a transfer's kernel: few, for the GEMMs beside them lack what they take.
 constexpr int kLeastBlocks = 1;
 constexpr int kMostBlocks = 4;
 
@@ -122,12 +122,12 @@ class RealNccl final : public NcclApi {
   }
   void EndMark(Mark mark) override { cudaEventDestroy(static_cast<cudaEvent_t>(mark)); }
 
-  absl::StatusOr<void*> NewScratch(size_t bytes) override {
+  absl::StatusOr<void*> NewScratch(size_t bytes, Stream stream) override {
     void* scratch = nullptr;
-    RUNAHEAD_RETURN_IF_ERROR(Cuda(cudaMalloc(&scratch, bytes), "taking GPU memory"));
+    RUNAHEAD_RETURN_IF_ERROR(Cuda(cudaMallocAsync(&scratch, bytes, StreamOf(stream)), "taking GPU memory"));
     return scratch;
   }
-  void EndScratch(void* scratch) override { cudaFree(scratch); }
+  void EndScratch(void* scratch, Stream stream) override { cudaFreeAsync(scratch, StreamOf(stream)); }
 
  private:
   const int ordinal_;

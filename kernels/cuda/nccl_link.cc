@@ -77,7 +77,7 @@ absl::Status NcclLink::Establish() {
   const absl::Time deadline = absl::Now() + times_.ready;
   RUNAHEAD_RETURN_IF_ERROR(api_.EnterThread());
   RUNAHEAD_ASSIGN_OR_RETURN(stream_, api_.NewStream());
-  RUNAHEAD_ASSIGN_OR_RETURN(scratch_, api_.NewScratch(kFirstBytes));
+  RUNAHEAD_ASSIGN_OR_RETURN(scratch_, api_.NewScratch(kFirstBytes, stream_));
   RUNAHEAD_ASSIGN_OR_RETURN(comm_, api_.Init(id_, static_cast<int>(rank_)));
   RUNAHEAD_RETURN_IF_ERROR(AwaitSettled(deadline, "the peer's GPU to join"));
   // Before any frame: loading a kernel may wait for kernels that run, which may be waiting for this one.
@@ -168,7 +168,7 @@ void NcclLink::End(absl::Status why) {
     api_.Abort(comm_);
     AwaitKernels();
   }
-  if (scratch_ != nullptr) api_.EndScratch(scratch_);
+  if (scratch_ != nullptr) api_.EndScratch(scratch_, stream_);
   if (stream_ != nullptr) api_.EndStream(stream_);
   ready_.Fire(why);
   for (std::deque<Transfer>* transfers : {&moving_, &queued}) {

@@ -16,14 +16,16 @@ enum class PeerRank { kSender = 0, kReceiver = 1 };
 
 // A communicator of two ranks with a stream of its own. The n-th Send of one side meets the n-th Recv of the other; the
 // sizes must agree. Thread-safe. Nothing here waits for the peer, the destructor neither: it aborts what is under way,
-// and the events of that have fired when it returns.
+// and the events of that have fired when it returns. It is not destroyed on a callback. Events fire on a thread of the
+// communicator's, never within a call, so that callers may hold locks.
 class PeerComm {
  public:
   virtual ~PeerComm() = default;
-  // Fires OK when the peer has joined, else with UNAVAILABLE: the peer did not come within the deadline, or NCCL failed.
+  // Fires OK when the peer has joined, else with UNAVAILABLE: the peer did not come within the deadline, or NCCL
+  // failed.
   virtual Event ready() const = 0;
-  // Device memory. Enqueues in the order of the calls; before ready() has fired they wait for it. Fires when `bytes` may
-  // be reused, or `into` is filled; UNAVAILABLE, as all that is under way, when the communicator failed.
+  // Device memory. Enqueues in the order of the calls; before ready() has fired they wait for it. Fires when `bytes`
+  // may be reused, or `into` is filled; UNAVAILABLE, as all that is under way, when the communicator failed.
   virtual Event Send(ConstBufferRef bytes) = 0;
   virtual Event Recv(BufferRef into) = 0;
   // The first asynchronous error of NCCL, or why the communicator could not be made; OK while all is well.

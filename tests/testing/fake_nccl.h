@@ -159,13 +159,13 @@ class FakeNccl final : public NcclApi {
     --marks_;
     mark_states_.erase(mark);
   }
-  absl::StatusOr<void*> NewScratch(size_t bytes) override {
+  absl::StatusOr<void*> NewScratch(size_t bytes, Stream) override {
     if (const absl::Status status = May(&Faults::fail_scratch, "scratch"); !status.ok()) return status;
     MutexLock lock(mu_);
     ++scratches_;
     return static_cast<void*>(new char[bytes]());
   }
-  void EndScratch(void* scratch) override {
+  void EndScratch(void* scratch, Stream) override {
     MutexLock lock(mu_);
     --scratches_;
     delete[] static_cast<char*>(scratch);
