@@ -14,9 +14,12 @@ constexpr char kDrainTimeout[] = "--drain-timeout=10s";
 ChildSpec WorkerSpec(const UpOptions& options, const std::string& role, int index, int number,
                      const std::string& folder, int threads) {
   ChildSpec spec{.name = absl::StrCat(role, "-", index), .binary = folder + "/runahead-worker", .args = {}};
-  spec.args = {absl::StrCat("--role=", role),           absl::StrCat("--name=", spec.name),
-               absl::StrCat("--model=", options.model), absl::StrCat("--dtype=", options.dtype),
-               absl::StrCat("--threads=", threads),     kDrainTimeout,
+  spec.args = {absl::StrCat("--role=", role),
+               absl::StrCat("--name=", spec.name),
+               absl::StrCat("--model=", options.model),
+               absl::StrCat("--dtype=", options.dtype),
+               absl::StrCat("--threads=", threads),
+               kDrainTimeout,
                absl::StrCat("--device=", options.device)};
   if (options.device != "cpu") spec.args.push_back(absl::StrCat("--gpu=", number));
   if (options.device_memory_budget > 0) {
@@ -50,9 +53,10 @@ void DeclareUpOptions(ConfigSchema& schema, UpOptions& options) {
              "Compute threads of each worker; 0 shares out the cores, at least 1 each");
   schema.String("device", &options.device, {.one_of = {"auto", "cpu", "cuda"}},
                 "What workers compute on; auto takes GPUs, one after the other, where there are some");
-  schema.Bytes("device_memory_budget", &options.device_memory_budget, {.min = 0},
-               "What the device of each worker may allocate, weights included; 0 is no limit on the CPU, and nine tenths "
-               "of what a GPU has free");
+  schema.Bytes(
+      "device_memory_budget", &options.device_memory_budget, {.min = 0},
+      "What the device of each worker may allocate, weights included; 0 is no limit on the CPU, and nine tenths "
+      "of what a GPU has free");
   schema.String("dtype", &options.dtype, {.one_of = {"auto", "f32", "bf16", "f16"}},
                 "Compute and KV dtype; auto takes what is fastest on the device; f16 is for GPUs");
   schema.String("schedule", &options.schedule, {.one_of = {"kvr", "kvr-even", "single"}},

@@ -22,7 +22,8 @@ DType DTypeOf(const WorkerOptions& options, DType fastest) {
 
 absl::StatusOr<OpenedDevice> OpenCpu(const WorkerOptions& options) {
   if (options.dtype == "f16") {
-    return absl::InvalidArgumentError("dtype: f16 is for GPUs; the CPU computes in f32 or bf16: give one of them, or auto");
+    return absl::InvalidArgumentError(
+        "dtype: f16 is for GPUs; the CPU computes in f32 or bf16: give one of them, or auto");
   }
   CpuDeviceOptions device;
   device.threads = options.threads > 0 ? static_cast<int>(options.threads)
@@ -49,8 +50,8 @@ absl::StatusOr<OpenedDevice> OpenCuda(const WorkerOptions& options, const CudaPl
   RUNAHEAD_ASSIGN_OR_RETURN(opened.device, plugin.open(device));
   RUNAHEAD_ASSIGN_OR_RETURN(opened.links, plugin.open_links(*opened.device));
   LogInfo("device", std::string(opened.device->name()), ", ", info.name, " (compute ", info.compute_major, ".",
-          info.compute_minor, ", ", info.free_bytes >> 20, " of ", info.total_bytes >> 20, " MiB free), driver for CUDA ",
-          info.driver_version / 1000, ".", info.driver_version % 1000 / 10, ", ",
+          info.compute_minor, ", ", info.free_bytes >> 20, " of ", info.total_bytes >> 20,
+          " MiB free), driver for CUDA ", info.driver_version / 1000, ".", info.driver_version % 1000 / 10, ", ",
           std::string(DTypeName(opened.device->compute_dtype())));
   return opened;
 }
@@ -70,13 +71,17 @@ absl::StatusOr<OpenedDevice> OpenDevice(const WorkerOptions& options) {
     return OpenCpu(options);
   }
   const absl::StatusOr<const CudaPlugin*> plugin = OpenCudaPlugin();
-  if (plugin.ok()) return OpenCuda(options, **plugin);
-  // A GPU that stands idle for want of a file is worth a warning; one of another build is a broken installation.
-  if (asked || absl::IsFailedPrecondition(plugin.status())) {
-    return absl::Status(plugin.status().code(),
-                        absl::StrCat("device: the GPU cannot be used: ", plugin.status().message()));
+  absl::StatusOr<OpenedDevice> opened = plugin.ok() ? OpenCuda(options, **plugin) : plugin.status();
+  if (opened.ok()) return opened;
+  // A GPU or a driver that is too old, or a library that is missing, is for the operator to see; a plugin of another
+  // build, or an option that this GPU cannot, is to be mended.
+  const bool unusable = absl::IsUnavailable(opened.status()) || absl::IsNotFound(opened.status()) ||
+                        (plugin.ok() && absl::IsFailedPrecondition(opened.status()));
+  if (asked || !unusable) {
+    return absl::Status(opened.status().code(),
+                        absl::StrCat("device: the GPU cannot be used: ", opened.status().message()));
   }
-  LogWarning("device", "auto takes the CPU though there is a GPU: ", std::string(plugin.status().message()));
+  LogWarning("device", "auto takes the CPU though there is a GPU: ", std::string(opened.status().message()));
   return OpenCpu(options);
 }
 

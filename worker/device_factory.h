@@ -15,9 +15,9 @@ struct OpenedDevice {
   std::unique_ptr<PeerCommFactory> links;  // between GPUs; null on the CPU. Goes before the device
 };
 
-// `auto` takes the GPU where there is one, and says in the log why it took the CPU. UNAVAILABLE when a GPU was asked for
-// and there is none; INVALID_ARGUMENT or UNIMPLEMENTED, naming the option, for what the device cannot; FAILED_PRECONDITION
-// when there is a GPU, but not for this build.
+// `auto` takes the GPU where there is one, and says in the log why it took the CPU. UNAVAILABLE when a GPU was asked
+// for and there is none; INVALID_ARGUMENT or UNIMPLEMENTED, naming the option, for what the device cannot;
+// FAILED_PRECONDITION when there is a GPU, but not for this build.
 absl::StatusOr<OpenedDevice> OpenDevice(const WorkerOptions& options);
 
 }  // namespace runahead

@@ -10,10 +10,12 @@ void DeclareWorkerOptions(ConfigSchema& schema, WorkerOptions& options) {
                 "GGUF file of the model");
   schema.String("device", &options.device, {.one_of = {"auto", "cpu", "cuda"}},
                 "What computes; auto takes the GPU where there is one, and says in the log why it took the CPU");
-  schema.Int("gpu", &options.gpu, {.min = 0, .max = 1023}, "Which GPU, as CUDA numbers those that it shows; counted round where there are fewer");
-  schema.Bytes("device_memory_budget", &options.device_memory_budget, {.min = 0},
-               "What the device may allocate, weights included; 0 is no limit on the CPU, and nine tenths of what a GPU "
-               "has free");
+  schema.Int("gpu", &options.gpu, {.min = 0, .max = 1023},
+             "Which GPU, as CUDA numbers those that it shows; counted round where there are fewer");
+  schema.Bytes(
+      "device_memory_budget", &options.device_memory_budget, {.min = 0},
+      "What the device may allocate, weights included; 0 is no limit on the CPU, and nine tenths of what a GPU "
+      "has free");
   schema.String("dtype", &options.dtype, {.one_of = {"auto", "f32", "bf16", "f16"}},
                 "Compute and KV dtype; auto takes what is fastest on this device; f16 is for GPUs");
   schema.Int("threads", &options.threads, {.min = 0, .max = 1024}, "Compute threads; 0 takes one a core");

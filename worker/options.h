@@ -15,7 +15,8 @@ struct WorkerOptions {
   std::string model;  // path
   std::string device = "auto";
   int64_t gpu = 0;  // ordinal
-  int64_t device_memory_budget = 0;  // bytes, weights included; 0: no limit on the CPU, nine tenths of what a GPU has free
+  int64_t device_memory_budget =
+      0;  // bytes, weights included; 0: no limit on the CPU, nine tenths of what a GPU has free
   std::string dtype = "auto";
   int64_t threads = 0;    // 0: all cores
   std::string link_host;  // empty: that of process.listen

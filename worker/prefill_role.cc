@@ -13,9 +13,7 @@
 #include "worker/handoff/metered_handoff.h"
 #include "worker/handoff/retrying_sender.h"
 #include "worker/handoff/staged_handoff.h"
-#include "worker/link/chosen_edge.h"
-#include "worker/link/device_edge.h"
-#include "worker/link/message_edge.h"
+#include "worker/link/line_edges.h"
 #include "worker/link/paced_edge.h"
 
 namespace runahead {
@@ -80,13 +78,7 @@ size_t StagingBytes(const Model& model) {
 
 std::unique_ptr<EdgeFactory> MakeEdges(const WorkerOptions& options, Device& device, const Model& model,
                                        MessageEngine& engine, PeerCommFactory* device_links) {
-  std::unique_ptr<EdgeStaging> staging;
-  if (!device.host_reads_device_memory()) staging = std::make_unique<EdgeStaging>(device, StagingBytes(model));
-  std::unique_ptr<EdgeFactory> edges = std::make_unique<MessageEdgeFactory>(engine, std::move(staging));
-  if (device_links != nullptr) {
-    edges = std::make_unique<ChosenEdgeFactory>(
-        device_links->identity(), std::make_unique<DeviceEdgeFactory>(engine, *device_links), std::move(edges));
-  }
+  std::unique_ptr<EdgeFactory> edges = NewLineEdges(engine, device, StagingBytes(model), device_links);
   if (options.chain_link_gbps > 0) {
     edges =
         std::make_unique<PacedEdgeFactory>(std::move(edges), options.chain_link_gbps, RealClock(), NoiseOf(options));

@@ -1,7 +1,6 @@
 // cuBLASLt knows columns only: out [t, n] in rows is D [n, t] in columns = w^T (k x n, transposed) * x (k x t).
 #include <cublasLt.h>
 
-#include <array>
 #include <utility>
 
 #include "absl/container/flat_hash_map.h"
@@ -30,7 +29,8 @@ cudaDataType_t CudaType(DType dtype) {
 
 cublasLtEpilogue_t EpilogueOf(const GemmShape& shape) {
   const bool relu = shape.activation == Activation::kRelu, gelu = shape.activation == Activation::kGelu;
-  if (shape.bias) return relu ? CUBLASLT_EPILOGUE_RELU_BIAS : gelu ? CUBLASLT_EPILOGUE_GELU_BIAS : CUBLASLT_EPILOGUE_BIAS;
+  if (shape.bias)
+    return relu ? CUBLASLT_EPILOGUE_RELU_BIAS : gelu ? CUBLASLT_EPILOGUE_GELU_BIAS : CUBLASLT_EPILOGUE_BIAS;
   return relu ? CUBLASLT_EPILOGUE_RELU : gelu ? CUBLASLT_EPILOGUE_GELU : CUBLASLT_EPILOGUE_DEFAULT;
 }
 
@@ -49,15 +49,13 @@ struct Description {
     if (matmul != nullptr) cublasLtMatmulDescDestroy(matmul);
   }
 
-  absl::Status Fill(const GemmShape& shape, cublasLtEpilogue_t epilogue) {
+  absl::Status Fill(const GemmShape& shape) {
     const cudaDataType_t in = CudaType(shape.dtype), result = CudaType(shape.out_dtype), f32 = CUDA_R_32F;
     const cublasOperation_t transposed = CUBLAS_OP_T;
     RUNAHEAD_RETURN_IF_ERROR(Check(cublasLtMatmulDescCreate(&matmul, CUBLAS_COMPUTE_32F, f32), "describing a product"));
     RUNAHEAD_RETURN_IF_ERROR(Set(CUBLASLT_MATMUL_DESC_TRANSA, transposed));
-    RUNAHEAD_RETURN_IF_ERROR(Set(CUBLASLT_MATMUL_DESC_EPILOGUE, epilogue));
-    if (shape.bias && epilogue != CUBLASLT_EPILOGUE_DEFAULT) {
-      RUNAHEAD_RETURN_IF_ERROR(Set(CUBLASLT_MATMUL_DESC_BIAS_DATA_TYPE, f32));
-    }
+    RUNAHEAD_RETURN_IF_ERROR(Set(CUBLASLT_MATMUL_DESC_EPILOGUE, EpilogueOf(shape)));
+    if (shape.bias) RUNAHEAD_RETURN_IF_ERROR(Set(CUBLASLT_MATMUL_DESC_BIAS_DATA_TYPE, f32));
     RUNAHEAD_RETURN_IF_ERROR(Check(cublasLtMatrixLayoutCreate(&w, in, shape.k, shape.n, shape.k), "weights"));
     RUNAHEAD_RETURN_IF_ERROR(Check(cublasLtMatrixLayoutCreate(&x, in, shape.k, shape.m, shape.x_stride), "input"));
     return Check(cublasLtMatrixLayoutCreate(&out, result, shape.n, shape.m, shape.out_stride), "output");
@@ -69,54 +67,67 @@ struct Description {
   }
 };
 
+// A kernel, and whether it does all that follows the product.
+struct LtChoice {
+  cublasLtMatmulAlgo_t algorithm = {};
+  bool fused = true;
+};
+
 class LtPlan final : public GemmPlan {
  public:
   LtPlan(cublasLtHandle_t handle, const GemmShape& shape) : handle_(handle), shape_(shape) {}
 
-  size_t workspace_bytes() const override { return workspace_; }
+  size_t workspace_bytes() const override { return choice_.fused ? workspace_ : SumsAt() + SumBytes(shape_); }
 
   // The descriptor holds the bias's address, so each run has a copy of it.
   cudaError_t Run(const GemmOperands& operands, cudaStream_t stream) const override {
     cublasLtMatmulDescOpaque_t with_bias = *description_.matmul;
-    if (fused_ && shape_.bias &&
+    if (choice_.fused && shape_.bias &&
         cublasLtMatmulDescSetAttribute(&with_bias, CUBLASLT_MATMUL_DESC_BIAS_POINTER, &operands.bias,
                                        sizeof(operands.bias)) != CUBLAS_STATUS_SUCCESS) {
       return cudaErrorInvalidValue;
     }
+    const bool apart = !choice_.fused && SumBytes(shape_) != 0;
+    void* const out = apart ? static_cast<std::byte*>(operands.workspace) + SumsAt() : operands.out;
     const float one = 1.0f, beta = shape_.accumulate ? 1.0f : 0.0f;
-    const cublasStatus_t code =
-        cublasLtMatmul(handle_, &with_bias, &one, operands.w, description_.w, operands.x, description_.x, &beta,
-                       operands.out, description_.out, operands.out, description_.out, &algorithm_, operands.workspace,
-                       workspace_, stream);
+    const cublasStatus_t code = cublasLtMatmul(handle_, &with_bias, &one, operands.w, description_.w, operands.x,
+                                               description_.x, &beta, out, description_.out, out, description_.out,
+                                               &choice_.algorithm, operands.workspace, workspace_, stream);
     if (code != CUBLAS_STATUS_SUCCESS) return cudaErrorLaunchFailure;
-    if (fused_) return cudaSuccess;
-    const CudaMatrix out{operands.out, shape_.out_dtype, shape_.m, shape_.n, shape_.out_stride};
-    return shape_.bias ? LaunchBias(out, operands.bias, shape_.activation, out, stream)
-                       : LaunchActivate(out, *shape_.activation, out, stream);
+    return choice_.fused ? cudaSuccess : FinishGemm(shape_, operands, out, stream);
   }
 
-  // Finds a kernel: with all that follows the product fused into it where there is one, else alone.
-  absl::Status Choose(const cublasLtMatmulAlgo_t* fixed) {
-    const cublasLtEpilogue_t epilogue = EpilogueOf(shape_);
-    const absl::Status fused = ChooseWith(epilogue, fixed);
-    if (fused.ok() || epilogue == CUBLASLT_EPILOGUE_DEFAULT) return fused;
-    fused_ = false;
-    return ChooseWith(CUBLASLT_EPILOGUE_DEFAULT, nullptr);
+  // Takes `fixed`, or else finds a kernel: with all that follows the product fused into it where there is one.
+  absl::Status Choose(const LtChoice* fixed) {
+    if (fixed != nullptr) return ChooseAs(fixed->fused, &fixed->algorithm);
+    // cuBLASLt takes a bias of the result's own type only, and ours is f32.
+    if (shape_.bias && shape_.out_dtype != DType::kF32) return ChooseAs(false, nullptr);
+    const absl::Status fused = ChooseAs(true, nullptr);
+    return fused.ok() || EpilogueOf(shape_) == CUBLASLT_EPILOGUE_DEFAULT ? fused : ChooseAs(false, nullptr);
   }
-  const cublasLtMatmulAlgo_t& algorithm() const { return algorithm_; }
+  const LtChoice& choice() const { return choice_; }
 
  private:
-  absl::Status ChooseWith(cublasLtEpilogue_t epilogue, const cublasLtMatmulAlgo_t* fixed) {
+  // Of the unfused sums in the workspace.
+  size_t SumsAt() const { return (workspace_ + 255) / 256 * 256; }
+
+  absl::Status ChooseAs(bool fused, const cublasLtMatmulAlgo_t* fixed) {
+    choice_.fused = fused;
     description_.~Description();
     new (&description_) Description();
-    RUNAHEAD_RETURN_IF_ERROR(description_.Fill(shape_, epilogue));
+    RUNAHEAD_RETURN_IF_ERROR(description_.Fill(fused ? shape_ : ProductAlone(shape_)));
+    if (fused && shape_.bias) {
+      // Which kernels there are depends on how the bias is aligned: an address that says just that.
+      const uintptr_t like_the_bias = static_cast<uintptr_t>(shape_.alignment);
+      RUNAHEAD_RETURN_IF_ERROR(description_.Set(CUBLASLT_MATMUL_DESC_BIAS_POINTER, like_the_bias));
+    }
     cublasLtMatmulHeuristicResult_t found = {};
     if (fixed != nullptr) {
-      RUNAHEAD_RETURN_IF_ERROR(Check(
-          cublasLtMatmulAlgoCheck(handle_, description_.matmul, description_.w, description_.x, description_.out,
-                                  description_.out, fixed, &found),
-          "taking the batch-invariant kernel"));
-      algorithm_ = *fixed;
+      RUNAHEAD_RETURN_IF_ERROR(
+          Check(cublasLtMatmulAlgoCheck(handle_, description_.matmul, description_.w, description_.x, description_.out,
+                                        description_.out, fixed, &found),
+                "taking the batch-invariant kernel"));
+      choice_.algorithm = *fixed;
       workspace_ = found.workspaceSize;
       return absl::OkStatus();
     }
@@ -140,7 +151,7 @@ class LtPlan final : public GemmPlan {
     cublasLtMatmulPreferenceDestroy(preference);
     RUNAHEAD_RETURN_IF_ERROR(Check(code, "asking for a kernel"));
     if (count == 0) return absl::InternalError("cuBLASLt has no kernel for this product");
-    algorithm_ = found.algo;
+    choice_.algorithm = found.algo;
     workspace_ = found.workspaceSize;
     return absl::OkStatus();
   }
@@ -148,9 +159,8 @@ class LtPlan final : public GemmPlan {
   const cublasLtHandle_t handle_;
   const GemmShape shape_;
   Description description_;
-  cublasLtMatmulAlgo_t algorithm_ = {};
-  size_t workspace_ = 0;
-  bool fused_ = true;
+  LtChoice choice_;
+  size_t workspace_ = 0;  // of the kernel
 };
 
 class LtPlanner final : public GemmPlanner {
@@ -160,7 +170,7 @@ class LtPlanner final : public GemmPlanner {
 
   absl::StatusOr<std::shared_ptr<const GemmPlan>> Plan(const GemmShape& shape) override {
     auto plan = std::make_shared<LtPlan>(handle_, shape);
-    const cublasLtMatmulAlgo_t* fixed = nullptr;
+    const LtChoice* fixed = nullptr;
     if (shape.batch_invariant) {
       RUNAHEAD_ASSIGN_OR_RETURN(fixed, Invariant(shape));
     }
@@ -170,21 +180,21 @@ class LtPlanner final : public GemmPlanner {
 
  private:
   // The one kernel for all shapes that differ in their rows and strides only.
-  absl::StatusOr<const cublasLtMatmulAlgo_t*> Invariant(GemmShape shape) {
+  absl::StatusOr<const LtChoice*> Invariant(GemmShape shape) {
     shape.m = kInvariantRows;
     shape.x_stride = shape.k;
     shape.out_stride = shape.n;
-    std::unique_ptr<cublasLtMatmulAlgo_t>& known = invariant_[shape];
+    std::unique_ptr<LtChoice>& known = invariant_[shape];
     if (known == nullptr) {
       LtPlan reference(handle_, shape);
       RUNAHEAD_RETURN_IF_ERROR(reference.Choose(nullptr));
-      known = std::make_unique<cublasLtMatmulAlgo_t>(reference.algorithm());
+      known = std::make_unique<LtChoice>(reference.choice());
     }
     return known.get();
   }
 
   const cublasLtHandle_t handle_;
-  absl::flat_hash_map<GemmShape, std::unique_ptr<cublasLtMatmulAlgo_t>> invariant_;
+  absl::flat_hash_map<GemmShape, std::unique_ptr<LtChoice>> invariant_;
 };
 
 }  // namespace

@@ -81,9 +81,8 @@ absl::Status EnqueueDecode(const AttentionCall& call, const std::vector<FlashDec
                        .row_count = static_cast<int64_t>(plan.rows.size()),
                        .piece_count = static_cast<int64_t>(plan.pieces.size()),
                        .page_tokens = plan.page_tokens};
-  RUNAHEAD_ASSIGN_OR_RETURN(
-      void* const workspace,
-      call.cuda.Workspace(FlashDecodeWorkspaceBytes(args.piece_count, call.heads, call.head_dim)));
+  RUNAHEAD_ASSIGN_OR_RETURN(void* const workspace, call.cuda.Workspace(FlashDecodeWorkspaceBytes(
+                                                       args.piece_count, call.heads, call.head_dim)));
   args.workspace = static_cast<std::byte*>(workspace);
   const OpKey key("flash_decode", args.q, args.out, args.heads, args.kv_heads, args.head_dim, args.kv_dtype, args.scale,
                   args.rows, args.pieces, args.pages, args.row_count, args.piece_count, args.page_tokens,
@@ -129,12 +128,12 @@ absl::Status CudaDevice::Attention(Stream& stream, const ConstTensor& q, const A
                                    std::vector<AttentionSequence> sequences, const MutTensor& out) {
   RUNAHEAD_RETURN_IF_ERROR(CheckAttention(limits(), q, shape, sequences, out));
   const AttentionCall call{CudaStreamOf(stream),
-                  MatrixOf(q),
-                  MatrixOf(out),
-                  static_cast<int>(shape.heads),
-                  static_cast<int>(shape.kv_heads),
-                  static_cast<int>(shape.head_dim),
-                  shape};
+                           MatrixOf(q),
+                           MatrixOf(out),
+                           static_cast<int>(shape.heads),
+                           static_cast<int>(shape.kv_heads),
+                           static_cast<int>(shape.head_dim),
+                           shape};
   call.cuda.Hold(q.ref.buffer);
   call.cuda.Hold(out.ref.buffer);
   const bool decode_takes =

@@ -6,6 +6,7 @@
 #include "kernels/base/status_macros.h"
 #include "kernels/cuda/cuda_device_impl.h"
 #include "kernels/cuda/cuda_status.h"
+#include "kernels/cuda/kernels.h"
 
 namespace runahead {
 namespace {
@@ -23,9 +24,9 @@ int DriverSupports(cudaDeviceAttr attribute, int ordinal) {
 absl::StatusOr<StreamWaitValue> FindWaitValue() {
   void* function = nullptr;
   cudaDriverEntryPointQueryResult found = cudaDriverEntryPointSymbolNotFound;
-  RUNAHEAD_RETURN_IF_ERROR(CudaStatus(
-      cudaGetDriverEntryPointByVersion("cuStreamWaitValue32", &function, 12000, cudaEnableDefault, &found),
-      "asking the driver for cuStreamWaitValue32"));
+  RUNAHEAD_RETURN_IF_ERROR(
+      CudaStatus(cudaGetDriverEntryPointByVersion("cuStreamWaitValue32", &function, 12000, cudaEnableDefault, &found),
+                 "asking the driver for cuStreamWaitValue32"));
   if (found != cudaDriverEntryPointSuccess || function == nullptr) {
     return absl::FailedPreconditionError("the GPU's driver has no cuStreamWaitValue32: install a newer one");
   }
@@ -50,11 +51,12 @@ CudaDevice::CudaDevice(std::shared_ptr<const CudaContext> context, DType compute
       uploader_(context_, compute_dtype) {}
 
 OpLimits CudaDevice::limits() const {
-  return {.dtypes = dtypes_, .most_head_dim = kMostHeadDim};
+  return {.dtypes = dtypes_, .most_head_dim = kMostHeadDim, .most_vocab = kMostSampleVocab};
 }
 
 absl::StatusOr<std::shared_ptr<Buffer>> CudaDevice::Allocate(size_t bytes, MemoryKind kind) {
-  return kind == MemoryKind::kDevice ? context_->memory->AllocateDevice(bytes) : context_->memory->AllocatePinned(bytes);
+  return kind == MemoryKind::kDevice ? context_->memory->AllocateDevice(bytes)
+                                     : context_->memory->AllocatePinned(bytes);
 }
 
 std::unique_ptr<Stream> CudaDevice::NewStream(std::string_view) {

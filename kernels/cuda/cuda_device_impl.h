@@ -71,7 +71,7 @@ class CudaDevice final : public Device {
   const std::shared_ptr<const CudaContext> context_;
   const std::string name_;
   const DType dtype_;
-  const int compute_capability_;  // 10 * major + minor
+  const int compute_capability_;     // 10 * major + minor
   const std::vector<DType> dtypes_;  // that ops take: f32 and dtype_
   GemmPlans gemm_plans_;
   WeightUploader uploader_;

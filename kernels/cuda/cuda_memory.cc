@@ -11,27 +11,32 @@
 namespace runahead {
 namespace {
 
-constexpr size_t kAlignment = 256;  // what cudaMalloc aligns to, and so what it takes
+constexpr size_t kAlignment = 256;     // what cudaMalloc aligns to, and so what it takes
 constexpr size_t kOwnPages = 1 << 20;  // pinned blocks from this size on have pages of their own
 constexpr size_t kFlagBytes = 64 << 10;
 
 class PinnedBuffer final : public Buffer {
  public:
-  explicit PinnedBuffer(std::shared_ptr<Buffer> memory)
-      : Buffer(memory->data(), memory->size()), memory_(std::move(memory)) {}
-  ~PinnedBuffer() override { CudaMust(cudaHostUnregister(data_), "unpinning host memory"); }
+  PinnedBuffer(std::shared_ptr<Buffer> memory, int ordinal)
+      : Buffer(memory->data(), memory->size()), ordinal_(ordinal), memory_(std::move(memory)) {}
+  ~PinnedBuffer() override {
+    UseGpu(ordinal_);
+    CudaMust(cudaHostUnregister(data_), "unpinning host memory");
+  }
 
  private:
+  const int ordinal_;
   const std::shared_ptr<Buffer> memory_;
 };
 
-absl::StatusOr<std::shared_ptr<Buffer>> Pin(size_t bytes) {
+absl::StatusOr<std::shared_ptr<Buffer>> Pin(int ordinal, size_t bytes) {
+  UseGpu(ordinal);
   RUNAHEAD_ASSIGN_OR_RETURN(std::shared_ptr<Buffer> memory, AllocateHostMemory(bytes, nullptr));
   const cudaError_t code =
       cudaHostRegister(memory->data(), memory->size(), cudaHostRegisterPortable | cudaHostRegisterMapped);
   if (code != cudaSuccess) cudaGetLastError();
   RUNAHEAD_RETURN_IF_ERROR(CudaStatus(code, absl::StrCat("pinning ", bytes, " bytes of host memory")));
-  return std::make_shared<PinnedBuffer>(std::move(memory));
+  return std::make_shared<PinnedBuffer>(std::move(memory), ordinal);
 }
 
 // A byte range with its owner as a buffer.
@@ -63,11 +68,12 @@ class CudaMemory::Pool {
   }
   explicit Pool(int ordinal) : ordinal_(ordinal) {}
   ~Pool() {
+    UseGpu(ordinal_);
     if (stream_ != nullptr) CudaMust(cudaStreamDestroy(stream_), "ending the memory stream");
   }
 
   absl::StatusOr<void*> Take(size_t bytes) {
-    CudaMust(cudaSetDevice(ordinal_), "choosing the GPU");
+    UseGpu(ordinal_);
     void* data = nullptr;
     const cudaError_t code = cudaMallocAsync(&data, bytes, stream_);
     if (code != cudaSuccess) cudaGetLastError();  // else the next launch would report it again
@@ -75,7 +81,11 @@ class CudaMemory::Pool {
     CudaMust(cudaStreamSynchronize(stream_), "taking GPU memory");
     return data;
   }
-  void GiveBack(void* data) { CudaMust(cudaFreeAsync(data, stream_), "giving GPU memory back"); }
+  void GiveBack(void* data) {
+    UseGpu(ordinal_);
+    CudaMust(cudaFreeAsync(data, stream_), "giving GPU memory back");
+  }
+  int ordinal() const { return ordinal_; }
 
  private:
   const int ordinal_;
@@ -108,7 +118,9 @@ class DeviceBuffer final : public Buffer {
 }  // namespace
 
 CudaMemory::CudaMemory(std::shared_ptr<Pool> pool, size_t budget)
-    : pool_(std::move(pool)), budget_(std::make_shared<MemoryBudget>(budget)), pinned_(Pin) {}
+    : pool_(std::move(pool)),
+      budget_(std::make_shared<MemoryBudget>(budget)),
+      pinned_([ordinal = pool_->ordinal()](size_t bytes) { return Pin(ordinal, bytes); }) {}
 
 absl::StatusOr<std::shared_ptr<CudaMemory>> CudaMemory::Create(int ordinal, size_t budget) {
   RUNAHEAD_ASSIGN_OR_RETURN(std::shared_ptr<Pool> pool, Pool::Create(ordinal));
@@ -133,7 +145,7 @@ absl::StatusOr<std::shared_ptr<Buffer>> CudaMemory::AllocateDevice(size_t bytes)
 }
 
 absl::StatusOr<std::shared_ptr<Buffer>> CudaMemory::AllocatePinned(size_t bytes) {
-  if (bytes >= kOwnPages) return Pin(bytes);
+  if (bytes >= kOwnPages) return Pin(pool_->ordinal(), bytes);
   RUNAHEAD_ASSIGN_OR_RETURN(BufferRef block, pinned_.Allocate(bytes));
   return std::make_shared<SlicedBuffer>(std::move(block), bytes);
 }

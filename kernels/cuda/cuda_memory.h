@@ -21,8 +21,8 @@ class CudaMemory {
   // `budget`: bytes of device memory that AllocateDevice may give out; 0: nine tenths of what is free now.
   static absl::StatusOr<std::shared_ptr<CudaMemory>> Create(int ordinal, size_t budget);
 
-  // From the driver's stream-ordered pool, which keeps what is freed: no call here waits for the GPU's work. May be used
-  // on any stream at once. RESOURCE_EXHAUSTED with the budget's figures, or with the GPU's.
+  // From the driver's stream-ordered pool, which keeps what is freed: no call here waits for the GPU's work. May be
+  // used on any stream at once. RESOURCE_EXHAUSTED with the budget's figures, or with the GPU's.
   absl::StatusOr<std::shared_ptr<Buffer>> AllocateDevice(size_t bytes);
   // Page-locked, in huge pages where large, reachable by kernels under the same address. Small blocks share pages.
   absl::StatusOr<std::shared_ptr<Buffer>> AllocatePinned(size_t bytes);

@@ -15,10 +15,12 @@ void Hold(CudaStream& stream, std::initializer_list<const Tensor*> tensors) {
   for (const Tensor* tensor : tensors) stream.Hold(tensor->ref.buffer);
 }
 
-// The largest power of two, up to 16, that divides both addresses and the distances between rows.
-int AlignmentOf(const Tensor& x, const Tensor& out) {
+// The largest power of two, up to 16, that divides all addresses and the distances between rows.
+int AlignmentOf(const Tensor& x, const Tensor& bias, const Tensor& out) {
   uintptr_t bits = 16 | reinterpret_cast<uintptr_t>(x.ref.data()) | reinterpret_cast<uintptr_t>(out.ref.data());
-  bits |= static_cast<uintptr_t>(x.stride) * DTypeSize(x.dtype) | static_cast<uintptr_t>(out.stride) * DTypeSize(out.dtype);
+  bits |=
+      static_cast<uintptr_t>(x.stride) * DTypeSize(x.dtype) | static_cast<uintptr_t>(out.stride) * DTypeSize(out.dtype);
+  if (bias.ref.buffer != nullptr) bits |= reinterpret_cast<uintptr_t>(bias.ref.data());
   return static_cast<int>(bits & -bits);
 }
 
@@ -104,7 +106,7 @@ absl::Status CudaDevice::Linear(Stream& stream, const ConstTensor& x, std::share
                         .out_dtype = out.dtype,
                         .x_stride = x.stride,
                         .out_stride = out.stride,
-                        .alignment = AlignmentOf(x, out),
+                        .alignment = AlignmentOf(x, options.bias, out),
                         .accumulate = options.accumulate,
                         .bias = bias,
                         .activation = options.activation,
@@ -145,8 +147,8 @@ absl::Status CudaDevice::RopeStore(Stream& stream, const ConstTensor& qkv, const
                            .q = MatrixOf(q),
                            .kv_rows = ArrayAt<std::byte*>(arrays, rows_at),
                            .kv_dtype = shape.kv_dtype};
-  const OpKey key("rope_store", args.qkv, args.rotation, args.positions, args.heads, args.kv_heads, args.head_dim, args.q,
-                  args.kv_rows, args.kv_dtype);
+  const OpKey key("rope_store", args.qkv, args.rotation, args.positions, args.heads, args.kv_heads, args.head_dim,
+                  args.q, args.kv_rows, args.kv_dtype);
   cuda.Enqueue(key, {"RopeStore", [=, s = cuda.get()] { return LaunchRopeStore(args, s); }});
   return absl::OkStatus();
 }
@@ -234,9 +236,8 @@ absl::Status CudaDevice::TopK(Stream& stream, const ConstTensor& logits, int64_t
   CudaStream& cuda = CudaStreamOf(stream);
   Hold(cuda, {&logits, &ids, &values, &log_sum});
   const CudaMatrix from = MatrixOf(logits), top = MatrixOf(ids), best = MatrixOf(values), sum = MatrixOf(log_sum);
-  cuda.Enqueue(OpKey("top_k", from, k, top, best, sum), {"TopK", [=, s = cuda.get()] {
-                 return LaunchTopK(from, static_cast<int>(k), top, best, sum, s);
-               }});
+  cuda.Enqueue(OpKey("top_k", from, k, top, best, sum),
+               {"TopK", [=, s = cuda.get()] { return LaunchTopK(from, static_cast<int>(k), top, best, sum, s); }});
   return absl::OkStatus();
 }
 

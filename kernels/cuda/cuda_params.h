@@ -39,22 +39,24 @@ class CudaParams {
   std::vector<std::byte> bytes_;
 };
 
-// Pinned memory with as much of the GPU's beside it, of which a stream takes pieces that stay untouched while a
-// reference to them is held. Used by one thread at a time.
+// Pinned memory, with as much of the GPU's beside it where that is wanted, of which a stream takes pieces that stay
+// untouched while a reference to them is held. Used by one thread at a time.
 class CudaParamRing {
  public:
   struct Piece {
     std::byte* host = nullptr;    // pinned
-    std::byte* device = nullptr;  // as many bytes
+    std::byte* device = nullptr;  // as many bytes, or null
     std::shared_ptr<const void> owner;
   };
-  explicit CudaParamRing(std::shared_ptr<CudaMemory> memory) : memory_(std::move(memory)) {}
+  CudaParamRing(std::shared_ptr<CudaMemory> memory, bool with_device)
+      : memory_(std::move(memory)), with_device_(with_device) {}
   // RESOURCE_EXHAUSTED when there is no memory for it.
   absl::StatusOr<Piece> Take(size_t bytes);
 
  private:
   struct Chunk;
   const std::shared_ptr<CudaMemory> memory_;
+  const bool with_device_;
   std::vector<std::shared_ptr<Chunk>> chunks_;  // the one in use last
   size_t used_ = 0;                             // of that
 };

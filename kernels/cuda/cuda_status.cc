@@ -19,4 +19,8 @@ void CudaMust(cudaError_t code, absl::string_view what) {
   std::abort();
 }
 
+void UseGpu(int ordinal) {
+  CudaMust(cudaSetDevice(ordinal), "choosing the GPU");
+}
+
 }  // namespace runahead

@@ -20,13 +20,17 @@ constexpr unsigned kWaitUntilEqual = 1;  // CU_STREAM_WAIT_VALUE_EQ
 // An event in a stream.
 class CudaMark final : public NativeEvent {
  public:
-  CudaMark() {
+  explicit CudaMark(int ordinal) : ordinal_(ordinal) {
     CudaMust(cudaEventCreateWithFlags(&event_, cudaEventDisableTiming | cudaEventBlockingSync), "making an event");
   }
-  ~CudaMark() override { CudaMust(cudaEventDestroy(event_), "ending an event"); }
+  ~CudaMark() override {
+    UseGpu(ordinal_);
+    CudaMust(cudaEventDestroy(event_), "ending an event");
+  }
   cudaEvent_t get() const { return event_; }
 
  private:
+  const int ordinal_;
   cudaEvent_t event_ = nullptr;
 };
 
@@ -44,8 +48,8 @@ struct CudaStream::Mark {
 };
 
 CudaStream::CudaStream(std::shared_ptr<const CudaContext> context)
-    : context_(std::move(context)), ring_(context_->memory) {
-  CudaMust(cudaSetDevice(context_->ordinal), "choosing the GPU");
+    : context_(std::move(context)), ring_(context_->memory, true), step_ring_(context_->memory, false) {
+  UseGpu(context_->ordinal);
   CudaMust(cudaStreamCreateWithFlags(&stream_, cudaStreamNonBlocking), "making a stream");
   watcher_ = std::thread([this] { Watch(); });
 }
@@ -63,7 +67,7 @@ CudaStream::~CudaStream() {
 }
 
 void CudaStream::Watch() {
-  CudaMust(cudaSetDevice(context_->ordinal), "choosing the GPU");
+  UseGpu(context_->ordinal);
   while (true) {
     Mark next;
     {
@@ -89,7 +93,8 @@ void CudaStream::Push(Mark mark) {
 
 Event CudaStream::Record() {
   Flush();
-  auto mark = std::make_shared<CudaMark>();
+  UseGpu(context_->ordinal);
+  auto mark = std::make_shared<CudaMark>(context_->ordinal);
   const EventSource source(mark);
   Push({std::move(mark), source, {}});
   return source.event();
@@ -98,6 +103,7 @@ Event CudaStream::Record() {
 void CudaStream::WaitFor(const Event& event) {
   if (event.fired()) return;
   Flush();
+  UseGpu(context_->ordinal);
   if (auto mark = std::dynamic_pointer_cast<CudaMark>(event.native())) {
     CudaMust(cudaStreamWaitEvent(stream_, mark->get(), 0), "waiting for another stream");
     return Hold(std::move(mark));
@@ -115,6 +121,7 @@ void CudaStream::WaitFor(const Event& event) {
 
 void CudaStream::Call(std::function<void()> function) {
   Flush();
+  UseGpu(context_->ordinal);
   // Destroyed by the watcher: what the function holds may be memory, which CUDA does not take back inside a call.
   auto kept = std::make_shared<std::function<void()>>(std::move(function));
   CudaMust(cudaLaunchHostFunc(stream_, RunFunction, kept.get()), "calling the host");
@@ -131,14 +138,15 @@ void CudaStream::Enqueue(const OpKey& key, CudaLaunch launch) {
     step_launches_.push_back(std::move(launch));
     return;
   }
-  CudaMust(cudaSetDevice(context_->ordinal), "choosing the GPU");
+  UseGpu(context_->ordinal);
   CudaMust(launch.run(), launch.name);
-  if (held_.size() >= kMostHeld) Push({std::make_shared<CudaMark>(), std::nullopt, {}});
+  if (held_.size() >= kMostHeld) Push({std::make_shared<CudaMark>(context_->ordinal), std::nullopt, {}});
 }
 
 absl::StatusOr<const std::byte*> CudaStream::Upload(const CudaParams& params) {
   const size_t size = params.bytes().size();
   if (!in_step_) {
+    UseGpu(context_->ordinal);
     RUNAHEAD_ASSIGN_OR_RETURN(CudaParamRing::Piece piece, ring_.Take(size));
     std::memcpy(piece.host, params.bytes().data(), size);
     CudaMust(cudaMemcpyAsync(piece.device, piece.host, size, cudaMemcpyDefault, stream_), "copying arrays");
@@ -184,9 +192,9 @@ void CudaStream::EndStep() {
 // The arrays first, then what reads them. Nothing where no step collects.
 void CudaStream::Flush() {
   if (step_launches_.empty()) return;
-  CudaMust(cudaSetDevice(context_->ordinal), "choosing the GPU");
+  UseGpu(context_->ordinal);
   if (const size_t size = staged_.size() - flushed_; size > 0) {
-    const absl::StatusOr<CudaParamRing::Piece> piece = ring_.Take(size);
+    const absl::StatusOr<CudaParamRing::Piece> piece = step_ring_.Take(size);
     CudaMust(piece.ok() ? cudaSuccess : cudaErrorMemoryAllocation, "finding pinned memory for a step's arrays");
     std::memcpy(piece->host, staged_.data() + flushed_, size);
     CudaMust(cudaMemcpyAsync(step_params_.data() + flushed_, piece->host, size, cudaMemcpyDefault, stream_),

@@ -67,7 +67,8 @@ class CudaStream final : public Stream {
 
   const std::shared_ptr<const CudaContext> context_;
   cudaStream_t stream_ = nullptr;
-  CudaParamRing ring_;
+  CudaParamRing ring_;                             // arrays of launches
+  CudaParamRing step_ring_;                        // what passes to step_params_
   std::vector<std::shared_ptr<const void>> held_;  // since the last mark
   BufferRef workspace_;
 
@@ -75,7 +76,7 @@ class CudaStream final : public Stream {
   StepGraphs graphs_;
   std::string step_key_;
   std::vector<CudaLaunch> step_launches_;
-  BufferRef step_params_;         // where a step's arrays lie on the GPU, the same place each time
+  BufferRef step_params_;          // where a step's arrays lie on the GPU, the same place each time
   std::vector<std::byte> staged_;  // those of the step so far
   size_t flushed_ = 0;             // of them, on their way already
 

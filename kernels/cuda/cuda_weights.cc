@@ -56,7 +56,7 @@ absl::StatusOr<std::shared_ptr<const Weights>> WeightUploader::Upload(const Weig
   auto weights = std::make_shared<CudaWeights>(BufferRef::Whole(std::move(memory)), dtype_, rows, source.cols);
   MutexLock lock(mu_);
   RUNAHEAD_RETURN_IF_ERROR(Prepare());
-  CudaMust(cudaSetDevice(context_->ordinal), "choosing the GPU");
+  UseGpu(context_->ordinal);
   Piece piece;
   for (const WeightRows& run : source.runs) {
     const size_t row_bytes = WeightRowBytes(run.type, source.cols);

@@ -72,10 +72,11 @@ inline bool FlashPrefillTakes(const FlashPrefillArgs& args) {
   constexpr int64_t kMostElements = int64_t{1} << 31;
   constexpr int64_t kMostTokens = int64_t{1} << 30;
   return FlashTakes(args.head_dim, args.q.dtype, args.kv_dtype, args.out.dtype) && args.kv_heads > 0 &&
-         args.heads % args.kv_heads == 0 && args.kv_heads < 65536 && args.heads < 65536 && IsFlashMatrix(args.q) &&
-         IsFlashMatrix(args.out) && args.out.stride == args.out.cols && args.q.rows * args.q.stride < kMostElements &&
-         args.q.rows > 0 && args.q.rows <= args.length && args.length < kMostTokens &&
-         args.dense_length < kMostTokens && IsFlashAligned(args.kv);
+         args.heads % args.kv_heads == 0 && args.kv_heads < 65536 && args.heads < 65536 &&
+         args.out.cols == int64_t{args.heads} * args.head_dim && IsFlashMatrix(args.q) && IsFlashMatrix(args.out) &&
+         args.out.stride == args.out.cols && args.q.rows * args.q.stride < kMostElements && args.q.rows > 0 &&
+         args.q.rows <= args.length && args.length < kMostTokens && args.dense_length < kMostTokens &&
+         IsFlashAligned(args.kv);
 }
 
 inline bool FlashDecodeTakes(const CudaMatrix& q, const CudaMatrix& out, int heads, int kv_heads, int head_dim,

@@ -14,8 +14,8 @@ namespace {
 
 constexpr uint32_t kTileQ = 16;
 
-// Of 64 rows of KV each: what a block loads at once is about 32 KiB of K and as much of V, so that two blocks have room
-// in the shared memory of any GPU with compute capability 8.x or 9.0 that is made for servers.
+// Of 64 rows of KV each: a block loads at most 32 KiB of K at once and as much of V, so that two blocks have room in
+// the shared memory of an A100 and three in Hopper's, and one in that of any other GPU.
 template <int kHeadDim>
 inline constexpr uint32_t kKvSteps = kHeadDim == 256 ? 1 : 2;
 

@@ -21,14 +21,14 @@ struct GemmShape {
   int64_t m = 0;  // rows of x and out
   int64_t n = 0;
   int64_t k = 0;
-  DType dtype = DType::kF32;      // of x and w; sums are f32 in any case, and never TF32
+  DType dtype = DType::kF32;  // of x and w; sums are f32 in any case, and never TF32
   DType out_dtype = DType::kF32;
   int64_t x_stride = 0;  // elements; w is dense
   int64_t out_stride = 0;
-  int alignment = 16;  // bytes, of x and out; no kernel asks for more than 16
+  int alignment = 16;  // bytes, of x, bias and out; no kernel asks for more than 16
   bool accumulate = false;
   bool bias = false;  // f32
-  std::optional<Activation> activation;
+  std::optional<Activation> activation = {};
   bool batch_invariant = false;
 
   friend bool operator==(const GemmShape&, const GemmShape&) = default;
@@ -46,6 +46,12 @@ struct GemmOperands {
   void* out = nullptr;
   void* workspace = nullptr;  // workspace_bytes of the plan
 };
+
+// Where bias and activation are not fused, the product alone is computed and then finished. They are applied to
+// unrounded sums: these are f32, in out where that is f32, else dense in SumBytes(shape) of workspace (0: in out).
+GemmShape ProductAlone(const GemmShape& shape);
+size_t SumBytes(const GemmShape& shape);
+cudaError_t FinishGemm(const GemmShape& shape, const GemmOperands& operands, void* sums, cudaStream_t stream);
 
 // How one shape is computed. Immutable; any thread, any stream.
 class GemmPlan {

@@ -95,7 +95,8 @@ cudaError_t LaunchLayerNorm(const CudaMatrix& x, const float* weight, const floa
 
 // out[t,f] = activation(x[t,f]); out may be x.
 cudaError_t LaunchActivate(const CudaMatrix& x, Activation activation, const CudaMatrix& out, cudaStream_t stream);
-// out[t,n] = activation(x[t,n] + bias[n]): what Linear does last where cuBLASLt does not. bias: [cols]; out may be x.
+// out[t,n] = activation(x[t,n] + bias[n]): what Linear does last where cuBLASLt does not. bias: [cols], or null;
+// out may be x.
 cudaError_t LaunchBias(const CudaMatrix& x, const float* bias, std::optional<Activation> activation,
                        const CudaMatrix& out, cudaStream_t stream);
 

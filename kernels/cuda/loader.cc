@@ -50,7 +50,8 @@ absl::Status ProbeGpu() {
 absl::StatusOr<const CudaPlugin*> OpenCudaPlugin(const std::string& path) {
   const std::string file = path.empty() ? FindPlugin() : path;
   if (file.empty()) {
-    return absl::NotFoundError(absl::StrCat("there is no ", kFileName, " beside this binary, in ../lib or ../bin: it was built "
+    return absl::NotFoundError(absl::StrCat("there is no ", kFileName,
+                                            " beside this binary, in ../lib or ../bin: it was built "
                                             "without CUDA (RUNAHEAD_CUDA=ON builds it, or says what is missing)"));
   }
   void* const library = dlopen(file.c_str(), RTLD_NOW | RTLD_LOCAL);
@@ -59,9 +60,9 @@ absl::StatusOr<const CudaPlugin*> OpenCudaPlugin(const std::string& path) {
   if (entry == nullptr) return absl::FailedPreconditionError(absl::StrCat(file, " is no plugin of Runahead's"));
   const CudaPlugin* const plugin = entry();
   if (plugin->abi != kCudaPluginAbi || std::string_view(plugin->build) != RUNAHEAD_BUILD_ID) {
-    return absl::FailedPreconditionError(
-        absl::StrCat(file, " is of another build than this binary (border ", plugin->abi, ", ", plugin->build,
-                     "; here ", kCudaPluginAbi, ", ", RUNAHEAD_BUILD_ID, "): build both together"));
+    return absl::FailedPreconditionError(absl::StrCat(file, " is of another build than this binary (border ",
+                                                      plugin->abi, ", ", plugin->build, "; here ", kCudaPluginAbi, ", ",
+                                                      RUNAHEAD_BUILD_ID, "): build both together"));
   }
   return plugin;
 }

@@ -9,13 +9,14 @@
 
 namespace runahead {
 
-// OK when this machine has a driver and a GPU that this process may use; else UNAVAILABLE says what is missing. Asks the
-// driver only, so that a machine without one does not pay for loading the plugin and CUDA's libraries.
+// OK when this machine has a driver and a GPU that this process may use; else UNAVAILABLE says what is missing. Asks
+// the driver only, so that a machine without one does not pay for loading the plugin and CUDA's libraries.
 absl::Status ProbeGpu();
 
 // The plugin of this build, opened once and never closed (CUDA cannot be unloaded). `path`: the file; empty: the one
-// beside the running binary, or in ../lib or ../bin. Errors: NOT_FOUND, no such file; FAILED_PRECONDITION, it is of another build;
-// UNAVAILABLE, it cannot be loaded here, with the loader's reason (a library that is missing). Thread-safe.
+// beside the running binary, or in ../lib or ../bin. Errors: NOT_FOUND, no such file; FAILED_PRECONDITION, it is of
+// another build; UNAVAILABLE, it cannot be loaded here, with the loader's reason (a library that is missing).
+// Thread-safe.
 absl::StatusOr<const CudaPlugin*> OpenCudaPlugin(const std::string& path = "");
 
 }  // namespace runahead

@@ -3,10 +3,12 @@
 #pragma once
 
 #include <cstddef>
+#include <memory>
 #include <string>
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
+#include "kernels/base/buffer.h"
 
 namespace runahead {
 
@@ -31,25 +33,24 @@ class NcclApi {
   // Communicators of two ranks. What the calls begin goes on in the background: Settled() says true when it has come to
   // its end, or the error that came up in it, also later. One call at a time, and none on what is not settled, but
   // Abort.
-  virtual absl::StatusOr<Comm> Init(const std::string& id, int rank) = 0;
+  // Where `comm` is not null afterwards, also after an error, Abort is to end it.
+  virtual absl::Status Init(const std::string& id, int rank, Comm& comm) = 0;
   virtual absl::StatusOr<bool> Settled(Comm comm) = 0;
   // To and from the other rank, device memory. Once settled it is in `stream`.
   virtual absl::Status Send(Comm comm, const void* bytes, size_t size, Stream stream) = 0;
   virtual absl::Status Recv(Comm comm, void* into, size_t size, Stream stream) = 0;
-  // Nothing is under way: ends in order. Once settled, Destroy.
-  virtual absl::Status Finalize(Comm comm) = 0;
-  virtual void Destroy(Comm comm) = 0;
-  // Whatever is under way: it ends soon after, and the communicator is gone.
+  // Tells what is under way to end, which it does at once. Then frees the communicator, for which it waits until
+  // nothing runs on the GPU: while another thread looks after the streams.
   virtual void Abort(Comm comm) = 0;
 
   virtual absl::StatusOr<Stream> NewStream() = 0;  // of high priority
   virtual void EndStream(Stream stream) = 0;
   virtual absl::StatusOr<Mark> Record(Stream stream) = 0;
-  virtual absl::StatusOr<bool> Passed(Mark mark) = 0;
+  // Asks nothing of CUDA, which may be busy with Abort.
+  virtual bool Passed(Mark mark) = 0;
   virtual void EndMark(Mark mark) = 0;
-  // Device memory, in the order of `stream`: to wait for the whole GPU may be to wait for another link's peer.
-  virtual absl::StatusOr<void*> NewScratch(size_t bytes, Stream stream) = 0;
-  virtual void EndScratch(void* scratch, Stream stream) = 0;
+  // Device memory; letting it go waits for nothing.
+  virtual absl::StatusOr<std::shared_ptr<Buffer>> NewScratch(size_t bytes) = 0;
 };
 
 }  // namespace runahead

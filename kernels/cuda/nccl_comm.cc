@@ -4,20 +4,23 @@
 #include <nccl.h>
 #include <unistd.h>
 
+#include <atomic>
 #include <cstdlib>
 #include <cstring>
 #include <fstream>
 #include <string>
+#include <vector>
 
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
+#include "kernels/base/mutex.h"
 #include "kernels/base/status_macros.h"
 #include "kernels/cuda/nccl_link.h"
 
 namespace runahead {
 namespace {
 
-// Blocks of a transfer's kernel: few, for the GEMMs beside them lack what they take.
+// Blocks of a transfer's kernel: one moves some 20 GB/s over NVLink, and what they take the GEMMs beside them lack.
 constexpr int kLeastBlocks = 1;
 constexpr int kMostBlocks = 4;
 
@@ -42,10 +45,67 @@ cudaStream_t StreamOf(NcclApi::Stream stream) {
   return static_cast<cudaStream_t>(stream);
 }
 
+// cuStreamWriteValue32 of the driver, with its types as the runtime knows them.
+using StreamWriteValue = int (*)(cudaStream_t stream, unsigned long long address, uint32_t value, unsigned int flags);
+
+// Taken from the driver that is there: linking it would keep the plugin from loading where it is not.
+absl::StatusOr<StreamWriteValue> FindWriteValue() {
+  void* function = nullptr;
+  cudaDriverEntryPointQueryResult found = cudaDriverEntryPointSymbolNotFound;
+  RUNAHEAD_RETURN_IF_ERROR(
+      Cuda(cudaGetDriverEntryPointByVersion("cuStreamWriteValue32", &function, 12000, cudaEnableDefault, &found),
+           "asking the driver for cuStreamWriteValue32"));
+  if (found != cudaDriverEntryPointSuccess || function == nullptr) {
+    return absl::UnavailableError("the GPU's driver has no cuStreamWriteValue32: install a newer one");
+  }
+  return reinterpret_cast<StreamWriteValue>(function);
+}
+
+// Words that a stream raises and the host reads. Thread-safe. Their memory goes with this: to unpin it is to wait for
+// the GPU.
+class Flags {
+ public:
+  explicit Flags(Device& device) : device_(device) {}
+
+  // Not raised.
+  absl::StatusOr<uint32_t*> Take() RUNAHEAD_EXCLUDES(mu_) {
+    MutexLock lock(mu_);
+    if (free_.empty()) {
+      RUNAHEAD_ASSIGN_OR_RETURN(std::shared_ptr<Buffer> memory, device_.Allocate(kBytes, MemoryKind::kHost));
+      auto* const words = reinterpret_cast<uint32_t*>(memory->data());
+      for (size_t i = 0; i < kBytes / sizeof(uint32_t); ++i) free_.push_back(words + i);
+      memory_.push_back(std::move(memory));
+    }
+    uint32_t* const flag = free_.back();
+    free_.pop_back();
+    std::atomic_ref<uint32_t>(*flag).store(0, std::memory_order_release);
+    return flag;
+  }
+  // One that is not raised yet may be at any time: nobody gets it again.
+  void GiveBack(uint32_t* flag) RUNAHEAD_EXCLUDES(mu_) {
+    if (!Raised(flag)) return;
+    MutexLock lock(mu_);
+    free_.push_back(flag);
+  }
+  static bool Raised(uint32_t* flag) { return std::atomic_ref<uint32_t>(*flag).load(std::memory_order_acquire) != 0; }
+
+ private:
+  static constexpr size_t kBytes = 4096;
+  Device& device_;
+  Mutex mu_;
+  std::vector<uint32_t*> free_ RUNAHEAD_GUARDED_BY(mu_);
+  std::vector<std::shared_ptr<Buffer>> memory_ RUNAHEAD_GUARDED_BY(mu_);
+};
+
 class RealNccl final : public NcclApi {
  public:
-  RealNccl(int ordinal, std::string version, std::string gpu)
-      : ordinal_(ordinal), version_(std::move(version)), gpu_(std::move(gpu)) {}
+  RealNccl(Device& device, StreamWriteValue write_value, int ordinal, std::string version, std::string gpu)
+      : device_(device),
+        write_value_(write_value),
+        ordinal_(ordinal),
+        version_(std::move(version)),
+        gpu_(std::move(gpu)),
+        flags_(device) {}
 
   std::string version() override { return version_; }
   std::string gpu() override { return gpu_; }
@@ -57,19 +117,18 @@ class RealNccl final : public NcclApi {
     return std::string(id.internal, sizeof(id.internal));
   }
 
-  absl::StatusOr<Comm> Init(const std::string& id, int rank) override {
+  absl::Status Init(const std::string& id, int rank, Comm& comm) override {
     ncclUniqueId unique;
     std::memcpy(unique.internal, id.data(), sizeof(unique.internal));
     ncclConfig_t config = NCCL_CONFIG_INITIALIZER;
     config.blocking = 0;
     config.minCTAs = kLeastBlocks;
     config.maxCTAs = kMostBlocks;
-    ncclComm_t comm = nullptr;
+    ncclComm_t made = nullptr;
     const absl::Status status =
-        Nccl(ncclCommInitRankConfig(&comm, 2, unique, rank, &config), "joining the peer's GPU", nullptr);
-    if (!status.ok() && comm != nullptr) ncclCommAbort(comm);
-    RUNAHEAD_RETURN_IF_ERROR(status);
-    return comm;
+        Nccl(ncclCommInitRankConfig(&made, 2, unique, rank, &config), "joining the peer's GPU", nullptr);
+    comm = made;
+    return status;
   }
 
   absl::StatusOr<bool> Settled(Comm comm) override {
@@ -86,10 +145,6 @@ class RealNccl final : public NcclApi {
     return Nccl(ncclRecv(into, size, ncclUint8, /*peer=*/0, CommOf(comm), StreamOf(stream)), "receiving", CommOf(comm));
   }
 
-  absl::Status Finalize(Comm comm) override {
-    return Nccl(ncclCommFinalize(CommOf(comm)), "ending the link", CommOf(comm));
-  }
-  void Destroy(Comm comm) override { ncclCommDestroy(CommOf(comm)); }
   void Abort(Comm comm) override { ncclCommAbort(CommOf(comm)); }
 
   absl::StatusOr<Stream> NewStream() override {
@@ -104,34 +159,25 @@ class RealNccl final : public NcclApi {
   void EndStream(Stream stream) override { cudaStreamDestroy(StreamOf(stream)); }
 
   absl::StatusOr<Mark> Record(Stream stream) override {
-    cudaEvent_t event = nullptr;
-    RUNAHEAD_RETURN_IF_ERROR(Cuda(cudaEventCreateWithFlags(&event, cudaEventDisableTiming), "making an event"));
-    const absl::Status status = Cuda(cudaEventRecord(event, StreamOf(stream)), "recording an event");
-    if (!status.ok()) cudaEventDestroy(event);
-    RUNAHEAD_RETURN_IF_ERROR(status);
-    return event;
+    RUNAHEAD_ASSIGN_OR_RETURN(uint32_t* const flag, flags_.Take());
+    // Behind all that the stream has written before.
+    const int code = write_value_(StreamOf(stream), reinterpret_cast<uintptr_t>(flag), 1, /*flags=*/0);
+    RUNAHEAD_RETURN_IF_ERROR(Cuda(static_cast<cudaError_t>(code), "marking a point in a stream"));
+    return flag;
   }
-  absl::StatusOr<bool> Passed(Mark mark) override {
-    const cudaError_t code = cudaEventQuery(static_cast<cudaEvent_t>(mark));
-    if (code == cudaErrorNotReady) {
-      cudaGetLastError();  // it is kept as if it were an error
-      return false;
-    }
-    RUNAHEAD_RETURN_IF_ERROR(Cuda(code, "a transfer"));
-    return true;
-  }
-  void EndMark(Mark mark) override { cudaEventDestroy(static_cast<cudaEvent_t>(mark)); }
+  bool Passed(Mark mark) override { return Flags::Raised(static_cast<uint32_t*>(mark)); }
+  void EndMark(Mark mark) override { flags_.GiveBack(static_cast<uint32_t*>(mark)); }
 
-  absl::StatusOr<void*> NewScratch(size_t bytes, Stream stream) override {
-    void* scratch = nullptr;
-    RUNAHEAD_RETURN_IF_ERROR(Cuda(cudaMallocAsync(&scratch, bytes, StreamOf(stream)), "taking GPU memory"));
-    return scratch;
+  absl::StatusOr<std::shared_ptr<Buffer>> NewScratch(size_t bytes) override {
+    return device_.Allocate(bytes, MemoryKind::kDevice);
   }
-  void EndScratch(void* scratch, Stream stream) override { cudaFreeAsync(scratch, StreamOf(stream)); }
 
  private:
+  Device& device_;
+  const StreamWriteValue write_value_;
   const int ordinal_;
   const std::string version_, gpu_;
+  Flags flags_;
 };
 
 std::string VersionText(int code) {
@@ -176,7 +222,8 @@ absl::StatusOr<std::unique_ptr<PeerCommFactory>> NewNcclFactory(Device& device) 
   RUNAHEAD_RETURN_IF_ERROR(Nccl(ncclGetVersion(&version), "asking for NCCL's version", nullptr));
   cudaDeviceProp properties;
   RUNAHEAD_RETURN_IF_ERROR(Cuda(cudaGetDeviceProperties(&properties, ordinal), "asking what the GPU is"));
-  auto api = std::make_unique<RealNccl>(ordinal, VersionText(version), UuidText(properties.uuid));
+  RUNAHEAD_ASSIGN_OR_RETURN(const StreamWriteValue write_value, FindWriteValue());
+  auto api = std::make_unique<RealNccl>(device, write_value, ordinal, VersionText(version), UuidText(properties.uuid));
   return std::make_unique<NcclLinkFactory>(std::move(api), HostText());
 }
 

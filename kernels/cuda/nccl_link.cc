@@ -29,12 +29,14 @@ NcclLink::NcclLink(NcclApi& api, std::string id, PeerRank rank, const NcclTimes&
     : api_(api), id_(std::move(id)), rank_(rank), times_(times), thread_([this] { Run(); }) {}
 
 NcclLink::~NcclLink() {
-  {
-    MutexLock lock(mu_);
-    ending_ = true;
-    changed_.NotifyAll();
-  }
+  Stop();
   thread_.join();
+}
+
+void NcclLink::Stop() {
+  MutexLock lock(mu_);
+  ending_ = true;
+  changed_.NotifyAll();
 }
 
 absl::Status NcclLink::Health() const {
@@ -77,15 +79,15 @@ absl::Status NcclLink::Establish() {
   const absl::Time deadline = absl::Now() + times_.ready;
   RUNAHEAD_RETURN_IF_ERROR(api_.EnterThread());
   RUNAHEAD_ASSIGN_OR_RETURN(stream_, api_.NewStream());
-  RUNAHEAD_ASSIGN_OR_RETURN(scratch_, api_.NewScratch(kFirstBytes, stream_));
-  RUNAHEAD_ASSIGN_OR_RETURN(comm_, api_.Init(id_, static_cast<int>(rank_)));
+  RUNAHEAD_ASSIGN_OR_RETURN(scratch_, api_.NewScratch(kFirstBytes));
+  RUNAHEAD_RETURN_IF_ERROR(api_.Init(id_, static_cast<int>(rank_), comm_));
   RUNAHEAD_RETURN_IF_ERROR(AwaitSettled(deadline, "the peer's GPU to join"));
   // Before any frame: loading a kernel may wait for kernels that run, which may be waiting for this one.
-  RUNAHEAD_RETURN_IF_ERROR(Start(scratch_, kFirstBytes, deadline));
+  RUNAHEAD_RETURN_IF_ERROR(Start(scratch_->data(), kFirstBytes, deadline));
   RUNAHEAD_ASSIGN_OR_RETURN(const NcclApi::Mark mark, api_.Record(stream_));
   moving_.push_back({BufferRef(), EventSource(), mark});
   for (;;) {
-    RUNAHEAD_RETURN_IF_ERROR(FirePassed().status());
+    FirePassed();
     if (moving_.empty()) return absl::OkStatus();
     RUNAHEAD_RETURN_IF_ERROR(api_.Settled(comm_).status());
     if (absl::Now() >= deadline) return absl::UnavailableError("no byte came through the link between the GPUs");
@@ -106,9 +108,12 @@ absl::Status NcclLink::Serve() {
     }
     const bool submits = next.ref.buffer != nullptr;
     if (submits) RUNAHEAD_RETURN_IF_ERROR(Submit(std::move(next)));
-    RUNAHEAD_ASSIGN_OR_RETURN(const bool passed, FirePassed());
+    const bool passed = FirePassed();
     if (submits || passed) continue;
     RUNAHEAD_RETURN_IF_ERROR(api_.Settled(comm_).status());
+    if (!moving_.empty() && absl::Now() >= first_since_ + times_.move) {
+      return absl::UnavailableError("a transfer between the GPUs does not come to its end");
+    }
     MutexLock lock(mu_);
     const bool waits = queue_.empty() || moving_.size() >= kMostMoving;
     if (waits && !ending_) changed_.WaitFor(mu_, moving_.empty() ? kIdlePause : kMovePause);
@@ -118,6 +123,7 @@ absl::Status NcclLink::Serve() {
 absl::Status NcclLink::Submit(Transfer transfer) {
   std::byte* const memory = transfer.ref.data();
   const size_t size = transfer.ref.size;
+  if (moving_.empty()) first_since_ = absl::Now();
   moving_.push_back(std::move(transfer));  // also where it fails: it may be in the stream
   RUNAHEAD_RETURN_IF_ERROR(Start(memory, size, absl::Now() + times_.enqueue));
   RUNAHEAD_ASSIGN_OR_RETURN(moving_.back().mark, api_.Record(stream_));
@@ -141,11 +147,9 @@ absl::Status NcclLink::AwaitSettled(absl::Time deadline, const char* what) {
   }
 }
 
-absl::StatusOr<bool> NcclLink::FirePassed() {
+bool NcclLink::FirePassed() {
   bool any = false;
-  while (!moving_.empty()) {
-    RUNAHEAD_ASSIGN_OR_RETURN(const bool passed, api_.Passed(moving_.front().mark));
-    if (!passed) break;
+  while (!moving_.empty() && api_.Passed(moving_.front().mark)) {
     any = true;
     Transfer done = std::move(moving_.front());
     moving_.pop_front();
@@ -153,10 +157,12 @@ absl::StatusOr<bool> NcclLink::FirePassed() {
     done.ref = {};
     done.source.Fire(absl::OkStatus());
   }
+  if (any) first_since_ = absl::Now();
   return any;
 }
 
-// Buffers are let go, and events fire, when no kernel touches them any more.
+// To free a communicator is to wait for all that runs on the GPU: kernels of other links, and streams that wait for
+// events of this one. So that is done beside, while the events fire.
 void NcclLink::End(absl::Status why) {
   std::deque<Transfer> queued;
   {
@@ -164,48 +170,58 @@ void NcclLink::End(absl::Status why) {
     health_ = why;
     queued.swap(queue_);
   }
-  if (comm_ != nullptr && !(moving_.empty() && queued.empty() && ready_.event().fired() && Finalize())) {
-    api_.Abort(comm_);
-    AwaitKernels();
+  const EventSource aborted;
+  std::thread aborting;
+  if (comm_ != nullptr) {
+    aborting = std::thread([this, aborted] {
+      api_.EnterThread().IgnoreError();  // it could be entered once
+      api_.Abort(comm_);
+      aborted.Fire(absl::OkStatus());
+    });
   }
-  if (scratch_ != nullptr) api_.EndScratch(scratch_, stream_);
-  if (stream_ != nullptr) api_.EndStream(stream_);
   ready_.Fire(why);
-  for (std::deque<Transfer>* transfers : {&moving_, &queued}) {
-    for (; !transfers->empty(); transfers->pop_front()) {
-      Transfer& transfer = transfers->front();
-      if (transfer.mark != nullptr) api_.EndMark(transfer.mark);
-      transfer.ref = {};
-      transfer.source.Fire(why);
-    }
+  for (; !queued.empty(); queued.pop_front()) {
+    queued.front().ref = {};
+    queued.front().source.Fire(why);
   }
+  FireAborted(why, aborted.event());
+  if (aborting.joinable()) {
+    aborting.join();
+    AwaitStream();
+  }
+  scratch_.reset();
+  if (stream_ != nullptr) api_.EndStream(stream_);
 }
 
-bool NcclLink::Finalize() {
-  // One that has failed cannot end in order.
-  const absl::StatusOr<bool> healthy = api_.Settled(comm_);
-  if (!healthy.ok() || !*healthy || !api_.Finalize(comm_).ok()) return false;
-  for (const absl::Time deadline = absl::Now() + times_.end;; absl::SleepFor(kJoinPause)) {
-    const absl::StatusOr<bool> settled = api_.Settled(comm_);
-    if (!settled.ok() || absl::Now() >= deadline) return false;
-    if (!*settled) continue;
-    api_.Destroy(comm_);
-    return true;
+void NcclLink::FireAborted(const absl::Status& why, const Event& aborted) {
+  for (; !moving_.empty(); moving_.pop_front()) {
+    Transfer& transfer = moving_.front();
+    if (transfer.mark != nullptr) {
+      AwaitPassed(transfer.mark);
+      api_.EndMark(transfer.mark);
+    } else {
+      // NCCL may put it into the stream still: the last moment for that is not told but by the end of Abort, which may
+      // be waiting for this event.
+      aborted.Wait(times_.end).IgnoreError();
+      AwaitStream();
+    }
+    transfer.ref = {};
+    transfer.source.Fire(why);
   }
 }
 
 // Kernels that were told to end do so at once; the bound is for a GPU that has failed, which ends the process
 // elsewhere.
-void NcclLink::AwaitKernels() {
+void NcclLink::AwaitPassed(NcclApi::Mark mark) {
   const absl::Time deadline = absl::Now() + times_.end;
-  for (const Transfer& transfer : moving_) {
-    if (transfer.mark == nullptr) continue;
-    while (absl::Now() < deadline) {
-      const absl::StatusOr<bool> passed = api_.Passed(transfer.mark);
-      if (!passed.ok() || *passed) break;
-      absl::SleepFor(kMovePause);
-    }
-  }
+  while (!api_.Passed(mark) && absl::Now() < deadline) absl::SleepFor(kMovePause);
+}
+
+void NcclLink::AwaitStream() {
+  const absl::StatusOr<NcclApi::Mark> mark = api_.Record(stream_);
+  if (!mark.ok()) return;
+  AwaitPassed(*mark);
+  api_.EndMark(*mark);
 }
 
 NcclLinkFactory::NcclLinkFactory(std::unique_ptr<NcclApi> api, const std::string& host, const NcclTimes& times)

@@ -16,10 +16,11 @@ namespace runahead {
 struct NcclTimes {
   absl::Duration ready = absl::Seconds(30);    // for the peer to join, and the first byte to pass
   absl::Duration enqueue = absl::Seconds(10);  // for a transfer to be put into the stream
-  absl::Duration end = absl::Seconds(2);       // to finalize, before it is aborted; for aborted kernels to end
+  absl::Duration move = absl::Seconds(30);     // for the first in the stream to pass
+  absl::Duration end = absl::Seconds(2);       // for aborted kernels to end
 };
 
-// One communicator. A thread of its own does all calls of NCCL and CUDA in turn, and fires the events.
+// One communicator. A thread of its own does all calls of NCCL and CUDA in turn, but the last, and fires the events.
 class NcclLink final : public PeerComm {
  public:
   // `api` outlives it.
@@ -29,6 +30,7 @@ class NcclLink final : public PeerComm {
   Event ready() const override { return ready_.event(); }
   Event Send(ConstBufferRef bytes) override { return Enqueue(PeerRank::kSender, std::move(bytes)); }
   Event Recv(BufferRef into) override { return Enqueue(PeerRank::kReceiver, std::move(into)); }
+  void Stop() override RUNAHEAD_EXCLUDES(mu_);
   absl::Status Health() const override RUNAHEAD_EXCLUDES(mu_);
 
  private:
@@ -44,12 +46,16 @@ class NcclLink final : public PeerComm {
   absl::Status Establish();
   absl::Status Serve();
   absl::Status Submit(Transfer transfer);
-  absl::StatusOr<bool> FirePassed();
+  bool FirePassed();
   absl::Status Start(void* memory, size_t size, absl::Time deadline);
   absl::Status AwaitSettled(absl::Time deadline, const char* what);
   void End(absl::Status why);
-  bool Finalize();
-  void AwaitKernels();
+  // Fires the events of what is in the stream once no kernel touches its buffer; `aborted`: all is told to end, and
+  // gone.
+  void FireAborted(const absl::Status& why, const Event& aborted);
+  // At most times_.end.
+  void AwaitPassed(NcclApi::Mark mark);
+  void AwaitStream();
   // Sleeps, but not over the link's end: then UNAVAILABLE.
   absl::Status Pause(absl::Duration time) RUNAHEAD_EXCLUDES(mu_);
 
@@ -67,8 +73,9 @@ class NcclLink final : public PeerComm {
 
   NcclApi::Comm comm_ = nullptr;
   NcclApi::Stream stream_ = nullptr;
-  void* scratch_ = nullptr;
+  std::shared_ptr<Buffer> scratch_;
   std::deque<Transfer> moving_;  // in the stream, in its order
+  absl::Time first_since_;       // since when the first of them has been the first
   std::thread thread_;
 };
 

@@ -19,10 +19,8 @@ class OpKey {
 
  private:
   template <typename T>
-    requires std::is_scalar_v<T>
-  void Add(const T& value) {
-    bytes_.append(reinterpret_cast<const char*>(&value), sizeof(value));
-  }
+  requires std::is_scalar_v<T>
+  void Add(const T& value) { bytes_.append(reinterpret_cast<const char*>(&value), sizeof(value)); }
   void Add(const CudaMatrix& matrix) {
     Add(matrix.data);
     Add(matrix.dtype);

@@ -16,8 +16,9 @@ enum class PeerRank { kSender = 0, kReceiver = 1 };
 
 // A communicator of two ranks with a stream of its own. The n-th Send of one side meets the n-th Recv of the other; the
 // sizes must agree. Thread-safe. Nothing here waits for the peer, the destructor neither: it aborts what is under way,
-// and the events of that have fired when it returns. It is not destroyed on a callback. Events fire on a thread of the
-// communicator's, never within a call, so that callers may hold locks.
+// and the events of that have fired when it returns. It may wait for all else that runs on the GPU, also for what waits
+// for transfers of other communicators: whoever ends several stops them all first.
+// Nothing fires within Send, Recv, Stop or Health, so that callers may hold locks.
 class PeerComm {
  public:
   virtual ~PeerComm() = default;
@@ -28,6 +29,8 @@ class PeerComm {
   // may be reused, or `into` is filled; UNAVAILABLE, as all that is under way, when the communicator failed.
   virtual Event Send(ConstBufferRef bytes) = 0;
   virtual Event Recv(BufferRef into) = 0;
+  // Begins to end it: what is under way is aborted and its events fire soon. Does not wait; on any thread. Idempotent.
+  virtual void Stop() = 0;
   // The first asynchronous error of NCCL, or why the communicator could not be made; OK while all is well.
   virtual absl::Status Health() const = 0;
 };

@@ -17,8 +17,8 @@ absl::StatusOr<int> Count() {
   const cudaError_t code = cudaGetDeviceCount(&count);
   if (code == cudaSuccess && count > 0) return count;
   cudaGetLastError();
-  return absl::UnavailableError(
-      code == cudaSuccess ? "CUDA shows no GPU" : absl::StrCat("CUDA shows no GPU: ", cudaGetErrorString(code)));
+  return absl::UnavailableError(code == cudaSuccess ? "CUDA shows no GPU"
+                                                    : absl::StrCat("CUDA shows no GPU: ", cudaGetErrorString(code)));
 }
 
 absl::StatusOr<CudaDeviceInfo> Info(int ordinal) {

@@ -1,5 +1,5 @@
-// What the CUDA plugin (librunahead_cuda.so) offers to the binary that opens it. The plugin holds all that needs CUDA or
-// NCCL to load; the binary needs neither.
+// What the CUDA plugin (librunahead_cuda.so) offers to the binary that opens it. The plugin holds all that needs CUDA
+// or NCCL to load; the binary needs neither.
 #pragma once
 
 #include <cstdint>

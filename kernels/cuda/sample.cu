@@ -1,15 +1,13 @@
-#include <cstring>
-
 #include "kernels/cuda/block_reduce.cuh"
 #include "kernels/cuda/elements.cuh"
 #include "kernels/cuda/kernels.h"
 #include "kernels/cuda/launch.h"
+#include "kernels/cuda/logits.cuh"
 
 namespace runahead {
 namespace {
 
-constexpr int kPack = 4;        // floats in 16 bytes
-constexpr int kThreads = 1024;  // of one row
+constexpr int kThreads = LogitRow::kThreads;
 constexpr int kWarps = kThreads / kWarpSize;
 constexpr int kBins = 256;
 constexpr int kCopies = 8;  // of the bins, so that fewer threads of a warp add to the same one
@@ -21,30 +19,8 @@ constexpr float kUnit = 0x1p40f;
 
 // Falls as the logit rises. No number has the largest key.
 __device__ uint32_t KeyOf(float logit) {
-  if (logit == 0.0f) logit = 0.0f;  // -0 too
-  uint32_t bits;
-  memcpy(&bits, &logit, sizeof(bits));
-  return (bits >> 31) != 0 ? bits : ~(bits | 0x80000000u);
+  return ~OrderOf(logit);
 }
-
-struct LogitRow {
-  const float* logits;
-  int cols;
-  bool packed;
-
-  // Calls visit(logit, id) for this thread's share.
-  template <typename Visit>
-  __device__ void ForEach(const Visit& visit) const {
-    for (int c = kPack * static_cast<int>(threadIdx.x); c < cols; c += kPack * kThreads) {
-      float values[kPack];
-      LoadFloats<kPack>(logits + c, cols - c, packed, values);
-#pragma unroll
-      for (int i = 0; i < kPack; ++i) {
-        if (c + i < cols) visit(values[i], c + i);
-      }
-    }
-  }
-};
 
 // What a first pass sees of a row.
 struct Survey {
@@ -61,7 +37,7 @@ __device__ Survey SurveyOf(const LogitRow& row) {
   int bad = 0;
   row.ForEach([&](float logit, int id) {
     bad |= fabsf(logit) <= kMost ? 0 : 1;
-    const Weight key = static_cast<Weight>(~KeyOf(logit)) << 32 | ~static_cast<uint32_t>(id);
+    const Weight key = static_cast<Weight>(OrderOf(logit)) << 32 | ~static_cast<uint32_t>(id);
     best = best < key ? key : best;
     smallest = fminf(smallest, logit);
   });
@@ -269,7 +245,7 @@ cudaError_t LaunchSample(const CudaMatrix& logits, const SampleParams* params, c
   if (logits.cols > kMostSampleVocab) return cudaErrorInvalidValue;
   const Rows<float> from(logits);
   return Launch(SampleKernel, dim3(static_cast<unsigned>(logits.rows)), dim3(kThreads), stream, from,
-                static_cast<int>(logits.cols), from.IsPacked<kPack>(), params, Rows<int32_t>(ids));
+                static_cast<int>(logits.cols), from.IsPacked<LogitRow::kPack>(), params, Rows<int32_t>(ids));
 }
 
 }  // namespace runahead

@@ -23,6 +23,10 @@ if(NOT RUNAHEAD_CUDA STREQUAL OFF)
     set(missing "no nvcc was found: install the CUDA 13 toolkit, or set CUDACXX to its nvcc")
   else()
     enable_language(CUDA)
+    if(NOT CMAKE_CUDA20_STANDARD_COMPILE_OPTION)  # CMake 3.25 came before the first nvcc with C++20
+      set(CMAKE_CUDA20_STANDARD_COMPILE_OPTION -std=c++20)
+      set(CMAKE_CUDA20_EXTENSION_COMPILE_OPTION -std=c++20)
+    endif()
     find_package(CUDAToolkit)
     find_path(RUNAHEAD_NCCL_INCLUDE nccl.h HINTS ENV NCCL_HOME ${CUDAToolkit_INCLUDE_DIRS} PATH_SUFFIXES include)
     find_library(RUNAHEAD_NCCL_LIBRARY NAMES nccl libnccl.so.2

@@ -1,17 +1,14 @@
-#include <cstring>
-
 #include "kernels/cuda/block_reduce.cuh"
 #include "kernels/cuda/elements.cuh"
 #include "kernels/cuda/kernels.h"
 #include "kernels/cuda/launch.h"
+#include "kernels/cuda/logits.cuh"
 
 namespace runahead {
 namespace {
 
-constexpr int kPack = 4;        // floats in 16 bytes
-constexpr int kLoads = 4;       // that a thread has under way, because there are no other blocks to hide its waiting
-constexpr int kThreads = 1024;  // of one row
-constexpr int kRoom = 1024;     // candidates that are sorted
+constexpr int kThreads = LogitRow::kThreads;
+constexpr int kRoom = 1024;  // candidates that are sorted
 
 // A larger key is a larger logit, or the smaller id of equal ones; NaN counts as -inf. No two elements of a row share a
 // key, and none is 0.
@@ -22,45 +19,12 @@ __device__ float NumberOrLowest(float x) {
 }
 
 __device__ Key KeyOf(float logit, int id) {
-  logit = NumberOrLowest(logit);
-  if (logit == 0.0f) logit = 0.0f;  // -0 too
-  uint32_t bits;
-  memcpy(&bits, &logit, sizeof(bits));
-  bits = (bits >> 31) != 0 ? ~bits : bits | 0x80000000u;
-  return static_cast<Key>(bits) << 32 | ~static_cast<uint32_t>(id);
+  return static_cast<Key>(OrderOf(NumberOrLowest(logit))) << 32 | ~static_cast<uint32_t>(id);
 }
 
 __device__ int IdOf(Key key) {
   return static_cast<int>(~static_cast<uint32_t>(key));
 }
-
-struct LogitRow {
-  const float* logits;
-  int cols;
-  bool packed;
-
-  // Calls visit(logit, id) for this thread's share, ids rising.
-  template <typename Visit>
-  __device__ void ForEach(const Visit& visit) const {
-    constexpr int kStep = kPack * kThreads;
-    for (int begin = kPack * static_cast<int>(threadIdx.x); begin < cols; begin += kLoads * kStep) {
-      float values[kLoads][kPack];
-#pragma unroll
-      for (int l = 0; l < kLoads; ++l) {
-        const int c = begin + l * kStep;
-        LoadFloats<kPack>(logits + c, cols - c, packed, values[l]);
-      }
-#pragma unroll
-      for (int l = 0; l < kLoads; ++l) {
-#pragma unroll
-        for (int i = 0; i < kPack; ++i) {
-          const int id = begin + l * kStep + i;
-          if (id < cols) visit(values[l][i], id);
-        }
-      }
-    }
-  }
-};
 
 // Sorts keys[kThreads] so that they fall: a bitonic network.
 __device__ void SortKeys(Key* keys) {
@@ -151,8 +115,8 @@ cudaError_t LaunchTopK(const CudaMatrix& logits, int k, const CudaMatrix& ids, c
   if (logits.rows == 0) return cudaSuccess;
   const Rows<float> from(logits);
   return Launch(TopKKernel, dim3(static_cast<unsigned>(logits.rows)), dim3(kThreads), stream, from,
-                static_cast<int>(logits.cols), from.IsPacked<kPack>(), k, Rows<int32_t>(ids), Rows<float>(values),
-                Rows<float>(log_sum));
+                static_cast<int>(logits.cols), from.IsPacked<LogitRow::kPack>(), k, Rows<int32_t>(ids),
+                Rows<float>(values), Rows<float>(log_sum));
 }
 
 }  // namespace runahead

@@ -15,7 +15,8 @@ TEST(TinyGolden, F32MatchesTransformers) {
   RUNAHEAD_NEED_TEST_DEVICE(DType::kF32);
   const std::string make = std::filesystem::read_symlink("/proc/self/exe").parent_path() / "make_synthetic_gguf";
   int index = 0;
-  for (const GoldenCheckpoint& checkpoint : ReadGoldenCheckpoints()) {
+  for (GoldenCheckpoint& checkpoint : ReadGoldenCheckpoints()) {
+    if (TestDeviceIsSlow()) checkpoint.prompts.resize(1);
     const std::string flags = absl::StrJoin(checkpoint.flags, " ");
     SCOPED_TRACE(flags);
     const std::string path = testing::TempDir() + "tiny-" + std::to_string(index++) + ".gguf";

@@ -234,10 +234,10 @@ TEST_P(ForwardParity, AttentionOverRaggedSequences) {
     int64_t heads, kv_heads, dim;
   } const shapes[] = {{4, 4, 64}, {6, 2, 64}, {8, 1, 128}, {3, 3, 48}, {2, 1, 80}};
   const std::vector<std::vector<Ragged>> batches = {
-      {{5, 5, {}}, {1, 1, {}}, {1, 33, {16}}, {7, 40, {13, 3}}},         // a mix
-      {{1, 300, {256}}, {1, 17, {256}}, {1, 257, {256}}, {1, 2, {1}}},   // decode
-      {{70, 133, {}}, {33, 33, {}}},                                     // prefill behind a prefix
-      {{9, 20, {}, 31}, {4, 4, {}, 4}},                                  // the dense rectangle
+      {{5, 5, {}}, {1, 1, {}}, {1, 33, {16}}, {7, 40, {13, 3}}},        // a mix
+      {{1, 300, {256}}, {1, 17, {256}}, {1, 257, {256}}, {1, 2, {1}}},  // decode
+      {{70, 133, {}}, {33, 33, {}}},                                    // prefill behind a prefix
+      {{9, 20, {}, 31}, {4, 4, {}, 4}},                                 // the dense rectangle
   };
   for (const auto& [heads, kv_heads, dim] : shapes) {
     AttentionShape shape{heads, kv_heads, dim, dtype()};
@@ -299,8 +299,8 @@ TEST_P(ForwardParity, ASequenceThatDecodesAttendsTheSameInAnyBatchAndHoweverItsR
     AttentionSequence last{before, 1, length, {}};
     for (int64_t at = 0; at < length; at += cut) {
       const int64_t take = std::min(cut, length - at);
-      last.kv.push_back({memory().NewTensor({kv.begin() + at * row, kv.begin() + (at + take) * row}, take, dtype()).ref,
-                         take});
+      last.kv.push_back(
+          {memory().NewTensor({kv.begin() + at * row, kv.begin() + (at + take) * row}, take, dtype()).ref, take});
     }
     sequences.push_back(last);
     const Tensor out = memory().Empty(before + 1, 6 * 64, dtype());

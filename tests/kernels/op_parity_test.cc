@@ -154,7 +154,7 @@ TEST_P(OpParity, KvQuantisationIsBitwiseTheReferences) {
         std::vector<std::byte> bytes;
         std::vector<float> values;
         for (int64_t i = 0; i < rows * cols; i += group) {
-          const testing::ReferenceGroup reference = testing::QuantizeReference(x.data() + i, quant);
+          const ReferenceGroup reference = QuantizeReference(x.data() + i, quant);
           bytes.insert(bytes.end(), reference.bytes.begin(), reference.bytes.end());
           for (const float value : reference.values) values.push_back(RoundTo(dtype, value));
         }
@@ -188,10 +188,10 @@ TEST_P(OpParity, KvThatIsNotFiniteReadsBackAsNan) {
   EXPECT_EQ(got[97], -65504);
 }
 
-// Draws of device and reference for random logits of size `vocab`.
-inline void CheckDraws(DeviceMemory& memory, int64_t vocab, bool coarse, uint32_t seed) {
+// Draws of device and reference from rows of random logits.
+void CheckDraws(DeviceMemory& memory, int64_t rows, int64_t vocab, bool coarse) {
+  const uint32_t seed = static_cast<uint32_t>(vocab);
   std::mt19937 random(seed);
-  const int64_t rows = 64;
   std::vector<float> logits = RandomFloats(rows * vocab, seed);
   for (float& logit : logits) logit = coarse ? std::round(logit * 4) : logit * 8;  // coarse: nothing but ties
   std::vector<SampleParams> params(rows);
@@ -215,7 +215,7 @@ inline void CheckDraws(DeviceMemory& memory, int64_t vocab, bool coarse, uint32_
     const ReferenceDraw wanted = ReferenceSample(std::vector<float>(begin, begin + vocab), params[t]);
     close += wanted.close;
     if (!wanted.close) {
-      EXPECT_EQ(got, wanted.id) << "row " << t << " of vocabulary " << vocab << ", seed " << seed;
+      EXPECT_EQ(got, wanted.id) << "row " << t << " of vocabulary " << vocab;
     }
     EXPECT_TRUE(got >= 0 && got < vocab) << got;
   }
@@ -223,10 +223,10 @@ inline void CheckDraws(DeviceMemory& memory, int64_t vocab, bool coarse, uint32_
 }
 
 TEST_P(OpParity, SampleDrawsWhatTheReferenceDraws) {
-  for (const int64_t vocab : {1, 2, 37, 1000, 5003}) {
-    for (const bool coarse : {false, true}) CheckDraws(memory(), vocab, coarse, static_cast<uint32_t>(vocab));
+  for (const int64_t vocab : {1, 37, 1003}) {
+    for (const bool coarse : {false, true}) CheckDraws(memory(), 24, vocab, coarse);
   }
-  CheckDraws(memory(), 49152, false, 1);
+  CheckDraws(memory(), 8, 20011, false);
 }
 
 TEST_P(OpParity, SampleDoesNotDependOnItsNeighboursAndMarksWhatIsNotFinite) {

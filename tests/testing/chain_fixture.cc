@@ -7,6 +7,8 @@
 #include <cstring>
 #include <utility>
 
+#include "worker/handoff/staged_handoff.h"
+
 namespace runahead {
 
 Event KeepingHandoff::Push(const PeerId&, const Slice& slice, ConstBufferRef bytes, const Event& after) {
@@ -138,6 +140,25 @@ bool KeepingTrace::Has(JobId job, int64_t layer, TracePoint point) const {
   return false;
 }
 
+namespace {
+
+constexpr size_t kStagingBytes = 16 << 20;
+
+// Hands on to a sender that is somebody else's.
+class BorrowedHandoff final : public HandoffSender {
+ public:
+  explicit BorrowedHandoff(HandoffSender& to) : to_(to) {}
+  Event Push(const PeerId& decode, const Slice& slice, ConstBufferRef bytes, const Event& after) override {
+    return to_.Push(decode, slice, std::move(bytes), after);
+  }
+  void Cancel(const LeaseId& lease) override { to_.Cancel(lease); }
+
+ private:
+  HandoffSender& to_;
+};
+
+}  // namespace
+
 TestChain::TestChain(const LoadedModel& loaded, int width, int64_t max_tokens, int64_t slots,
                      LoopbackNetwork::Delivery delivery)
     : network_(LoopbackNetwork::Create(delivery)) {
@@ -154,6 +175,12 @@ void TestChain::Assemble(const LoadedModel& loaded, std::vector<std::unique_ptr<
                          int64_t slots) {
   const int64_t row_bytes = loaded.model->attention_shape().kv_row_bytes();
   if (slots == 0) slots = std::max(loaded.model->config().layers, kMinLayerSlots);
+  const bool staged = !loaded.device->host_reads_device_memory();
+  if (staged) {
+    staged_handoff_ =
+        std::make_unique<StagedHandoff>(std::make_unique<BorrowedHandoff>(handoff_), *loaded.device, kStagingBytes);
+  }
+  HandoffSender& handoff = staged ? *staged_handoff_ : handoff_;
   for (auto& factory : edges) {
     members_.push_back(std::make_unique<ChainMember>());
     members_.back()->edges = std::move(factory);
@@ -165,7 +192,7 @@ void TestChain::Assemble(const LoadedModel& loaded, std::vector<std::unique_ptr<
     PrefillStageOptions options;
     options.memory_bytes = static_cast<size_t>(2 * slots * max_tokens * row_bytes);
     options.trace = &member.trace;
-    auto stage = PrefillStage::Create(options, *loaded.device, loaded.model, handoff_, member.news);
+    auto stage = PrefillStage::Create(options, *loaded.device, loaded.model, handoff, member.news);
     RUNAHEAD_CHECK(stage.ok());
     member.stage = *std::move(stage);
   }

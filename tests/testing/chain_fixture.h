@@ -1,5 +1,6 @@
 // A prefill chain in one process: stages over loopback edges that share one model, and a hand-off that keeps what it
-// gets.
+// gets (through pinned memory where the device's is not the host's). Loopback moves bytes as the host's: it is for the
+// CPU's device and the emulated one.
 #pragma once
 
 #include <map>
@@ -120,6 +121,7 @@ class TestChain {
 
   const std::shared_ptr<LoopbackNetwork> network_;
   KeepingHandoff handoff_;
+  std::unique_ptr<HandoffSender> staged_handoff_;  // before handoff_, where the host cannot read the device's memory
   std::vector<std::unique_ptr<ChainMember>> members_;
 };
 

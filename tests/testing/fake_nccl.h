@@ -1,5 +1,6 @@
 // NCCL and CUDA as far as a communicator sees them, inside one process, with faults on demand. It checks how it is
-// called: one call at a time, none but Abort on what is not settled, everything ended.
+// called: one call at a time, none but Abort on what is not settled, everything ended. Abort returns when its GPU
+// rests.
 #pragma once
 
 #include <algorithm>
@@ -13,8 +14,11 @@
 
 #include "absl/strings/str_cat.h"
 #include "gtest/gtest.h"
+#include "kernels/base/event.h"
+#include "kernels/base/memory.h"
 #include "kernels/base/mutex.h"
 #include "kernels/cuda/nccl_api.h"
+#include "kernels/cuda/peer_comm.h"
 
 namespace runahead::testing {
 
@@ -28,8 +32,8 @@ class FakeNccl final : public NcclApi {
     bool fail_joining = false;    // Init begins, and fails later
     bool hold_transfers = false;  // what is in a stream stays there
     bool hold_enqueue = false;    // Send and Recv stay in progress
+    bool late_enqueue = false;    // and get into the stream, run for a while and end, when Abort has been called
     bool fail_send = false;       // Send itself fails
-    bool hold_finalize = false;   // Finalize stays in progress
     bool fail_thread = false, fail_stream = false, fail_mark = false, fail_scratch = false;
   };
 
@@ -37,7 +41,6 @@ class FakeNccl final : public NcclApi {
     EXPECT_TRUE(comms_.empty()) << "a communicator was never ended";
     EXPECT_EQ(streams_, 0) << "a stream was never ended";
     EXPECT_EQ(marks_, 0) << "a mark was never ended";
-    EXPECT_EQ(scratches_, 0) << "scratch memory was never ended";
   }
 
   void Set(const Faults& faults) RUNAHEAD_EXCLUDES(mu_) {
@@ -48,6 +51,23 @@ class FakeNccl final : public NcclApi {
   void FailAll() RUNAHEAD_EXCLUDES(mu_) {
     MutexLock lock(mu_);
     for (auto& [comm, state] : comms_) state.error = absl::UnavailableError("the network broke");
+  }
+  // A rank's GPU, before it is opened; else it has one of its own.
+  void Place(const std::string& id, PeerRank rank, int gpu) RUNAHEAD_EXCLUDES(mu_) {
+    MutexLock lock(mu_);
+    gpus_[{id, static_cast<int>(rank)}] = gpu;
+  }
+  // A stream of this GPU waits for `event`.
+  void AddStreamThatWaits(int gpu, const Event& event) RUNAHEAD_EXCLUDES(mu_) {
+    {
+      MutexLock lock(mu_);
+      ++waiting_[gpu];
+    }
+    event.OnFire([this, gpu](const absl::Status&) {
+      MutexLock lock(mu_);
+      --waiting_[gpu];
+      changed_.NotifyAll();
+    });
   }
   int count(const std::string& call) const RUNAHEAD_EXCLUDES(mu_) {
     MutexLock lock(mu_);
@@ -67,23 +87,25 @@ class FakeNccl final : public NcclApi {
     id.resize(128, '.');
     return id;
   }
-  absl::StatusOr<Comm> Init(const std::string& id, int rank) override {
-    if (const absl::Status status = May(&Faults::fail_init, "init"); !status.ok()) return status;
+  absl::Status Init(const std::string& id, int rank, Comm& comm) override {
+    const absl::Status status = May(&Faults::fail_init, "init");
     MutexLock lock(mu_);
-    Comm comm = Handle();
+    comm = Handle();
     CommState& state = comms_[comm];
     state.id = id;
     state.rank = rank;
     state.joining = true;
+    const auto placed = gpus_.find({id, rank});
+    state.gpu = placed == gpus_.end() ? --own_gpus_ : placed->second;
     if (faults_.fail_joining) state.error = absl::UnavailableError("the peer refused");
-    return comm;
+    return status;
   }
   absl::StatusOr<bool> Settled(Comm comm) override {
     MutexLock lock(mu_);
     CommState& state = comms_.at(comm);
     if (!state.error.ok()) return absl::UnavailableError(state.error.message());
     const bool held = (state.joining && (faults_.hold_init || Other(state) == nullptr)) ||
-                      (state.enqueuing && faults_.hold_enqueue) || (state.finalizing && faults_.hold_finalize);
+                      (state.enqueuing && (faults_.hold_enqueue || faults_.late_enqueue));
     // A call takes a few looks to come to its end.
     if (held || state.looks++ < 2) return false;
     state.looks = 2;
@@ -100,30 +122,25 @@ class FakeNccl final : public NcclApi {
     Log(absl::StrCat("recv ", size));
     return Transfer(comm, 1, into, size, stream);
   }
-  absl::Status Finalize(Comm comm) override {
-    Log("finalize");
-    MutexLock lock(mu_);
-    CommState& state = comms_.at(comm);
-    EXPECT_TRUE(state.settled);
-    state.settled = false;
-    state.finalizing = true;
-    state.looks = 0;
-    return absl::OkStatus();
-  }
-  void Destroy(Comm comm) override {
-    Log("destroy");
-    MutexLock lock(mu_);
-    EXPECT_TRUE(comms_.at(comm).finalizing && comms_.at(comm).settled);
-    comms_.erase(comm);
-  }
   void Abort(Comm comm) override {
     Log("abort");
     MutexLock lock(mu_);
+    const CommState ended = std::move(comms_.at(comm));
+    comms_.erase(comm);
     // Its kernels end.
     for (auto& [stream, state] : stream_states_) {
       if (state.comm == comm) state.done = state.submitted;
     }
-    comms_.erase(comm);
+    if (ended.enqueuing && faults_.late_enqueue) {
+      StreamState& state = stream_states_.at(ended.next.stream);
+      ++state.submitted;
+      state.late = ended.next;
+      state.looks = 10;
+      changed_.NotifyAll();
+      return;
+    }
+    changed_.NotifyAll();
+    while (Works(ended.gpu)) changed_.Wait(mu_);
   }
 
   absl::StatusOr<Stream> NewStream() override {
@@ -148,27 +165,26 @@ class FakeNccl final : public NcclApi {
     mark_states_[mark] = {stream, stream_states_.at(stream).submitted};
     return mark;
   }
-  absl::StatusOr<bool> Passed(Mark mark) override {
+  bool Passed(Mark mark) override {
     MutexLock lock(mu_);
     if (!faults_.hold_transfers) Move();
     const auto& [stream, position] = mark_states_.at(mark);
-    return stream_states_.at(stream).done >= position;
+    StreamState& state = stream_states_.at(stream);
+    if (state.looks > 0 && --state.looks == 0) {
+      std::memset(state.late.memory, 0xee, state.late.size);
+      ++state.done;
+      changed_.NotifyAll();
+    }
+    return state.done >= position;
   }
   void EndMark(Mark mark) override {
     MutexLock lock(mu_);
     --marks_;
     mark_states_.erase(mark);
   }
-  absl::StatusOr<void*> NewScratch(size_t bytes, Stream) override {
+  absl::StatusOr<std::shared_ptr<Buffer>> NewScratch(size_t bytes) override {
     if (const absl::Status status = May(&Faults::fail_scratch, "scratch"); !status.ok()) return status;
-    MutexLock lock(mu_);
-    ++scratches_;
-    return static_cast<void*>(new char[bytes]());
-  }
-  void EndScratch(void* scratch, Stream) override {
-    MutexLock lock(mu_);
-    --scratches_;
-    delete[] static_cast<char*>(scratch);
+    return AllocateHostMemory(bytes, nullptr);
   }
 
  private:
@@ -179,16 +195,25 @@ class FakeNccl final : public NcclApi {
   };
   struct CommState {
     std::string id;
-    int rank = 0, looks = 0;
-    bool settled = false, joining = false, enqueuing = false, finalizing = false;
+    int rank = 0, looks = 0, gpu = 0;
+    bool settled = false, joining = false, enqueuing = false;
     absl::Status error;
     Operation next;
     std::vector<Operation> operations;  // in the stream, not done
   };
   struct StreamState {
     Comm comm = nullptr;
-    int submitted = 0, done = 0;
+    int submitted = 0, done = 0, gpu = 0;
+    int looks = 0;  // until `late` has run
+    Operation late;
   };
+
+  bool Works(int gpu) RUNAHEAD_REQUIRES(mu_) {
+    if (waiting_[gpu] > 0) return true;
+    return std::any_of(stream_states_.begin(), stream_states_.end(), [gpu](const auto& stream) {
+      return stream.second.gpu == gpu && stream.second.done < stream.second.submitted;
+    });
+  }
 
   void* Handle() RUNAHEAD_REQUIRES(mu_) { return reinterpret_cast<void*>(++next_); }
   void Log(const std::string& call) RUNAHEAD_EXCLUDES(mu_) {
@@ -217,6 +242,7 @@ class FakeNccl final : public NcclApi {
     state.looks = 0;
     state.next = {memory, size, stream};
     stream_states_.at(stream).comm = comm;
+    stream_states_.at(stream).gpu = state.gpu;
     return absl::OkStatus();
   }
   void Submit(CommState& state) RUNAHEAD_REQUIRES(mu_) {
@@ -235,6 +261,7 @@ class FakeNccl final : public NcclApi {
         std::memcpy(recv.memory, send.memory, std::min(send.size, recv.size));
         ++stream_states_.at(send.stream).done;
         ++stream_states_.at(recv.stream).done;
+        changed_.NotifyAll();
       }
     }
   }
@@ -244,7 +271,9 @@ class FakeNccl final : public NcclApi {
   Faults faults_ RUNAHEAD_GUARDED_BY(mu_);
   uintptr_t next_ RUNAHEAD_GUARDED_BY(mu_) = 0;
   int streams_ RUNAHEAD_GUARDED_BY(mu_) = 0, marks_ RUNAHEAD_GUARDED_BY(mu_) = 0;
-  int scratches_ RUNAHEAD_GUARDED_BY(mu_) = 0;
+  int own_gpus_ RUNAHEAD_GUARDED_BY(mu_) = 0;
+  std::map<std::pair<std::string, int>, int> gpus_ RUNAHEAD_GUARDED_BY(mu_);  // of the ranks of an id
+  std::map<int, int> waiting_ RUNAHEAD_GUARDED_BY(mu_);                       // streams of a GPU
   std::vector<std::string> calls_ RUNAHEAD_GUARDED_BY(mu_);
   std::map<Comm, CommState> comms_ RUNAHEAD_GUARDED_BY(mu_);
   std::map<Stream, StreamState> stream_states_ RUNAHEAD_GUARDED_BY(mu_);

@@ -18,7 +18,8 @@
 namespace runahead::testing {
 
 // Where two ranks meet by their id: the n-th send meets the n-th receive, whose sizes must agree, or the test fails.
-// Events fire on the network's thread. Thread-safe; outlives its factories.
+// Events fire on the network's thread. A process has one GPU: the end of a communicator waits until nothing runs there.
+// Thread-safe; outlives its factories.
 class FakePeerNetwork {
  public:
   ~FakePeerNetwork() { EXPECT_EQ(open(), 0u) << "communicators outlive the test"; }
@@ -67,6 +68,14 @@ class FakePeerNetwork {
         Rank& side = pair.ranks[static_cast<int>(rank)];
         if (side.open && side.process == process) Fail(pair, side, "an asynchronous error");
       }
+    });
+  }
+
+  // A stream of the process's GPU waits for `event`.
+  void AddStreamThatWaits(const std::string& process, const Event& event) RUNAHEAD_EXCLUDES(mu_) {
+    Set([this, &process]() RUNAHEAD_REQUIRES(mu_) { ++waiting_[process]; });
+    event.OnFire([this, process](const absl::Status&) {
+      Set([this, &process]() RUNAHEAD_REQUIRES(mu_) { --waiting_[process]; });
     });
   }
 
@@ -156,6 +165,7 @@ class FakePeerNetwork {
       EXPECT_EQ(send.ref.size, recv.ref.size) << "a send met the receive of another frame";
       std::memcpy(recv.ref.data(), send.ref.data(), std::min(send.ref.size, recv.ref.size));
       ++transfers_;
+      changed_.NotifyAll();
       FireLater(send.source, absl::OkStatus());
       FireLater(recv.source, absl::OkStatus());
     }
@@ -166,10 +176,23 @@ class FakePeerNetwork {
     FireLater(rank.ready, rank.health);
     for (const Operation& operation : rank.operations) FireLater(operation.source, rank.health);
     rank.operations.clear();
+    changed_.NotifyAll();
+  }
+
+  // Kernels that wait for their peer, and streams that wait for events.
+  bool Works(const std::string& process) RUNAHEAD_REQUIRES(mu_) {
+    if (waiting_[process] > 0) return true;
+    for (const auto& [id, pair] : pairs_) {
+      for (const Rank& rank : pair.ranks) {
+        if (rank.open && rank.process == process && rank.is_ready && !rank.operations.empty()) return true;
+      }
+    }
+    return false;
   }
 
   mutable Mutex mu_;
   CondVar changed_;
+  std::map<std::string, int> waiting_ RUNAHEAD_GUARDED_BY(mu_);  // streams of a process
   bool ready_held_ RUNAHEAD_GUARDED_BY(mu_) = false, held_ RUNAHEAD_GUARDED_BY(mu_) = false;
   bool ids_refused_ RUNAHEAD_GUARDED_BY(mu_) = false, open_refused_ RUNAHEAD_GUARDED_BY(mu_) = false;
   size_t next_id_ RUNAHEAD_GUARDED_BY(mu_) = 0;
@@ -214,10 +237,12 @@ class FakePeerCommFactory final : public PeerCommFactory {
     Comm(FakePeerNetwork& network, std::string id, PeerRank rank, Event ready)
         : network_(network), id_(std::move(id)), rank_(static_cast<int>(rank)), ready_(std::move(ready)) {}
     ~Comm() override {
-      FakePeerNetwork::Rank ended;
+      Stop();
+      FakePeerNetwork::Rank ended;  // destroyed without the lock
       {
         MutexLock lock(network_.mu_);
         FakePeerNetwork::Rank& own = network_.pairs_.at(id_).ranks[rank_];
+        while (network_.Works(own.process)) network_.changed_.Wait(network_.mu_);
         std::swap(ended, own);
         network_.changed_.NotifyAll();
       }
@@ -225,10 +250,11 @@ class FakePeerCommFactory final : public PeerCommFactory {
       EventSource said;
       network_.firing_.Post([said] { said.Fire(absl::OkStatus()); });
       said.event().Wait().IgnoreError();
-      ended.ready.Fire(absl::UnavailableError("the communicator was ended"));
-      for (const auto& operation : ended.operations) {
-        operation.source.Fire(absl::UnavailableError("the communicator was ended"));
-      }
+    }
+    void Stop() override {
+      MutexLock lock(network_.mu_);
+      FakePeerNetwork::Pair& pair = network_.pairs_.at(id_);
+      network_.Fail(pair, pair.ranks[rank_], "the communicator was ended");
     }
     Event ready() const override { return ready_; }
     Event Send(ConstBufferRef bytes) override { return Enqueue(0, std::move(bytes)); }

@@ -71,7 +71,8 @@ std::vector<std::vector<float>> SequenceRunner::Append(const std::vector<int32_t
 
 std::vector<float> SequenceRunner::Kv(int64_t layer) {
   const AttentionShape& shape = loaded_.model->attention_shape();
-  return memory_.Read(MakeTensor(port_.layer(layer), shape.kv_dtype, port_.length(), 2 * shape.kv_heads * shape.head_dim));
+  return memory_.Read(
+      MakeTensor(port_.layer(layer), shape.kv_dtype, port_.length(), 2 * shape.kv_heads * shape.head_dim));
 }
 
 Top TopOf(const std::vector<float>& logits) {

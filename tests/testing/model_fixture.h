@@ -1,4 +1,5 @@
-// Runs a model on a device of the test's form (test_device.h) without any service: prefill and step-by-step decode of one sequence.
+// Runs a model on a device of the test's form (test_device.h) without any service: prefill and step-by-step decode of
+// one sequence.
 #pragma once
 
 #include <memory>

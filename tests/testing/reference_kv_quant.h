@@ -10,7 +10,7 @@
 #include "kernels/base/dtype.h"
 #include "kernels/base/op_params.h"
 
-namespace runahead::testing {
+namespace runahead {
 
 // The bytes of a group, and what they read back as.
 struct ReferenceGroup {
@@ -51,4 +51,4 @@ inline ReferenceGroup QuantizeReference(const float* x, const KvQuant& quant) {
   return group;
 }
 
-}  // namespace runahead::testing
+}  // namespace runahead

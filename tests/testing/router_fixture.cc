@@ -86,8 +86,8 @@ void RouterFixture::Start(const RouterSetup& setup) {
   metrics_ = std::make_unique<RouterMetrics>(metric_registry_, model_.name);
   fleet_ = std::make_unique<Fleet>(specs, setup.queue_size, *metrics_, RealClock());
   sequencer_ = std::make_unique<Sequencer>();
-  parts_.reset(new RouterParts{*fleet_, *sequencer_, *metrics_, RealClock(), model_, tokenizer_, chat_template_,
-                               table_, ChainSchedule::kKvr, setup.experiments});
+  parts_.reset(new RouterParts{*fleet_, *sequencer_, *metrics_, RealClock(), model_, tokenizer_, chat_template_, table_,
+                               ChainSchedule::kKvr, setup.experiments});
   registry_ = std::make_unique<WorkerRegistry>(*fleet_, *sequencer_, model_, RealClock());
   service_ = std::make_unique<InferenceService>(*parts_, ServiceLimits{setup.max_sessions, setup.stall_timeout});
   RpcServerOptions rpc;

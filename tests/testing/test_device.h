@@ -6,6 +6,7 @@
 
 #include "absl/status/statusor.h"
 #include "kernels/base/device.h"
+#include "kernels/cuda/peer_comm.h"
 
 namespace runahead {
 
@@ -13,13 +14,22 @@ namespace runahead {
 // where there is no GPU. `threads` is for the CPU.
 absl::StatusOr<std::shared_ptr<Device>> OpenTestDevice(DType dtype, int threads);
 
-// Emulated kernels run some thousand times slower than real ones: tests take smaller sizes where this is true.
-bool TestDeviceIsSlow();
+// Links from `device`, which is one of OpenTestDevice, to other GPUs; null where there are none.
+absl::StatusOr<std::unique_ptr<PeerCommFactory>> OpenTestLinks(Device& device);
 
-// Ends the test as skipped where there is no device that computes in `dtype`.
-#define RUNAHEAD_NEED_TEST_DEVICE(dtype)                                                        \
-  if (const absl::Status need = ::runahead::OpenTestDevice(dtype, 1).status(); !need.ok()) {    \
-    GTEST_SKIP() << need.message();                                                             \
+enum class TestDeviceForm { kCpu, kEmulated, kGpu };
+TestDeviceForm FormOfTestDevice();
+
+// Emulated kernels run some thousand times slower than real ones: tests take smaller sizes where this is true.
+inline bool TestDeviceIsSlow() {
+  return FormOfTestDevice() == TestDeviceForm::kEmulated;
+}
+
+// Ends the test as skipped where no device computes in `dtype`, or none is there; any other reason is a failure.
+#define RUNAHEAD_NEED_TEST_DEVICE(dtype)                                                     \
+  if (const absl::Status need = ::runahead::OpenTestDevice(dtype, 1).status(); !need.ok()) { \
+    ASSERT_TRUE(absl::IsUnimplemented(need) || absl::IsUnavailable(need)) << need;           \
+    GTEST_SKIP() << need.message();                                                          \
   }
 
 }  // namespace runahead

@@ -7,8 +7,12 @@ absl::StatusOr<std::shared_ptr<Device>> OpenTestDevice(DType dtype, int threads)
   return NewCpuDevice({.threads = threads, .compute_dtype = dtype});
 }
 
-bool TestDeviceIsSlow() {
-  return false;
+absl::StatusOr<std::unique_ptr<PeerCommFactory>> OpenTestLinks(Device&) {
+  return nullptr;
+}
+
+TestDeviceForm FormOfTestDevice() {
+  return TestDeviceForm::kCpu;
 }
 
 }  // namespace runahead

@@ -7,8 +7,12 @@ absl::StatusOr<std::shared_ptr<Device>> OpenTestDevice(DType dtype, int) {
   return NewCudaDevice({.compute_dtype = dtype});
 }
 
-bool TestDeviceIsSlow() {
-  return true;
+absl::StatusOr<std::unique_ptr<PeerCommFactory>> OpenTestLinks(Device&) {
+  return nullptr;
+}
+
+TestDeviceForm FormOfTestDevice() {
+  return TestDeviceForm::kEmulated;
 }
 
 }  // namespace runahead

@@ -30,7 +30,10 @@ void ChosenEdgeFactory::Close(const PeerId& peer) {
   EdgeFactory* chosen = host_.get();
   {
     MutexLock lock(mu_);
-    if (const auto found = chosen_.find(peer.incarnation); found != chosen_.end()) chosen = found->second;
+    if (const auto found = chosen_.find(peer.incarnation); found != chosen_.end()) {
+      chosen = found->second;
+      chosen_.erase(found);
+    }
   }
   chosen->Close(peer);
 }

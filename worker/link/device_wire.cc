@@ -248,7 +248,8 @@ void DeviceWire::Make(std::string ids) {
       if (why_.ok()) Install(*made, drawn_here ? ids : "", started);
     }
     for (const Event& event : ready) event.OnFire(check);
-    *made = {};  // what a death meanwhile left over
+    made->Stop();  // what a death meanwhile left over
+    *made = {};
   } else {
     Fail(absl::UnavailableError(made.status().message()), /*tell_peer=*/true);
   }
@@ -303,6 +304,8 @@ void DeviceWire::Fail(const absl::Status& why, bool tell_peer) {
     outbox_.clear();
     *comms = std::move(comms_);
   }
+  // Both at once, and those of other edges too: to end one may be to wait for what the others have under way.
+  comms->Stop();
   if (const auto core = core_.lock()) core->Die(why);
   for (Done& done : ended) done(why);
   ended.clear();

@@ -76,6 +76,11 @@ class DeviceWire final : public EdgeWire, public std::enable_shared_from_this<De
   };
   struct Comms {
     std::unique_ptr<PeerComm> out, in;
+    // Does not wait.
+    void Stop() {
+      if (out != nullptr) out->Stop();
+      if (in != nullptr) in->Stop();
+    }
   };
   // Transfers that were enqueued under the lock; their ends are looked at without it.
   using Started = std::vector<std::pair<Event, Done>>;

@@ -22,6 +22,7 @@ absl::StatusOr<std::shared_ptr<EdgeEnd>> EdgeDirectory::Open(const PeerId& peer,
   {
     MutexLock lock(mu_);
     if (stopped_) return absl::UnavailableError("the link has stopped");
+    if (closed_.contains(peer.incarnation)) return absl::UnavailableError("the edge was closed here");
     Side& side = sides_[peer.incarnation];
     if (side.end != nullptr) {
       if (!(side.peer == peer)) {
@@ -47,7 +48,7 @@ void EdgeDirectory::Deliver(uint64_t from, Delivery delivery) {
   Side evicted;  // destroyed without the lock
   {
     MutexLock lock(mu_);
-    if (stopped_) return;
+    if (stopped_ || closed_.contains(from)) return;
     const auto [found, is_new] = sides_.try_emplace(from);
     end = found->second.end;
     if (end == nullptr) {
@@ -91,7 +92,11 @@ void EdgeDirectory::Close(const PeerId& peer) {
   const std::shared_ptr<EdgeEnd> end = Find(peer);
   if (end != nullptr) end->Die(absl::UnavailableError("the edge was closed here"));
   engine_->Close(peer.incarnation);
-  if (end != nullptr) end->AwaitEnd();
+  if (end == nullptr) return;
+  end->AwaitEnd();
+  MutexLock lock(mu_);
+  closed_.insert(peer.incarnation);
+  sides_.erase(peer.incarnation);  // `end` is held here still
 }
 
 void EdgeDirectory::Stop() {

@@ -9,6 +9,7 @@
 #include <utility>
 
 #include "absl/container/flat_hash_map.h"
+#include "absl/container/flat_hash_set.h"
 #include "kernels/base/mutex.h"
 #include "worker/link/edge_core.h"
 #include "worker/link/message_engine.h"
@@ -36,7 +37,8 @@ class EdgeDirectory : public std::enable_shared_from_this<EdgeDirectory> {
 
   explicit EdgeDirectory(MessageEngine& engine) : engine_(&engine) {}
 
-  // The end to `peer`, made by `make` (short, calls nothing here) the first time. UNAVAILABLE when it is dead.
+  // The end to `peer`, made by `make` (short, calls nothing here) the first time. UNAVAILABLE when it is dead or was
+  // closed.
   absl::StatusOr<std::shared_ptr<EdgeEnd>> Open(const PeerId& peer,
                                                 const std::function<std::shared_ptr<EdgeEnd>()>& make)
       RUNAHEAD_EXCLUDES(mu_);
@@ -66,6 +68,7 @@ class EdgeDirectory : public std::enable_shared_from_this<EdgeDirectory> {
   bool stopped_ RUNAHEAD_GUARDED_BY(mu_) = false;
   absl::flat_hash_map<uint64_t, Side> sides_ RUNAHEAD_GUARDED_BY(mu_);  // by incarnation
   std::deque<uint64_t> unopened_ RUNAHEAD_GUARDED_BY(mu_);
+  absl::flat_hash_set<uint64_t> closed_ RUNAHEAD_GUARDED_BY(mu_);  // incarnations that had an end here
 };
 
 }  // namespace runahead

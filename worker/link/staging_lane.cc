@@ -19,7 +19,7 @@ size_t RoundUp(size_t bytes) {
 
 }  // namespace
 
-// A range of the lane's memory, or memory of its own.
+// A range of the lane's memory, or of what it has for large ones.
 class StagingLane::Room final : public Buffer {
  public:
   Room(std::shared_ptr<StagingLane> lane, std::shared_ptr<Buffer> memory, size_t offset, size_t size, size_t taken)
@@ -107,7 +107,7 @@ bool StagingLane::TakeNext(Granted& granted, absl::StatusOr<BufferRef>& room) {
     waiting_.pop_front();
   }
   if (alone == 0) return true;
-  absl::StatusOr<std::shared_ptr<Buffer>> own = HostMemory(alone);
+  absl::StatusOr<std::shared_ptr<Buffer>> own = LargeMemory(alone);
   if (own.ok()) {
     room = BufferRef::Whole(std::make_shared<Room>(shared_from_this(), *std::move(own), 0, alone, 0));
   } else {
@@ -123,6 +123,19 @@ absl::StatusOr<std::shared_ptr<Buffer>> StagingLane::HostMemory(size_t bytes) {
   LogWarning("link", "memory that is not pinned stages what leaves and enters the device, which is slower: ",
              pinned.status().ToString());
   return AllocateHostMemory(bytes, nullptr);
+}
+
+absl::StatusOr<std::shared_ptr<Buffer>> StagingLane::LargeMemory(size_t bytes) {
+  size_t least = 0;
+  {
+    MutexLock lock(mu_);
+    if (!large_.empty() && large_.back()->size() >= bytes) return large_.back();
+    if (!large_.empty()) least = 2 * large_.back()->size();
+  }
+  RUNAHEAD_ASSIGN_OR_RETURN(std::shared_ptr<Buffer> memory, HostMemory(std::max(RoundUp(bytes), least)));
+  MutexLock lock(mu_);
+  large_.push_back(memory);
+  return memory;
 }
 
 absl::Status StagingLane::AllocateMemory() {
@@ -196,6 +209,7 @@ void StagingLane::Stop() {
   std::deque<Waiting> forgotten;
   std::unique_ptr<TaskThread> thread;
   std::shared_ptr<Buffer> memory;
+  std::vector<std::shared_ptr<Buffer>> large;
   {
     MutexLock lock(mu_);
     stopped_ = true;
@@ -207,6 +221,7 @@ void StagingLane::Stop() {
     while (held_ > 0 || copies_ > 0) changed_.Wait(mu_);
     thread = std::move(thread_);
     memory = std::move(memory_);
+    large.swap(large_);
   }
   thread.reset();
   stream_.reset();

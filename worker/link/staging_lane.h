@@ -8,6 +8,7 @@
 #include <map>
 #include <memory>
 #include <string>
+#include <vector>
 
 #include "absl/status/statusor.h"
 #include "kernels/base/buffer.h"
@@ -18,7 +19,8 @@
 namespace runahead {
 
 // Thread-safe. One thread and one stream of its own. Room is given in the order of asking; what is larger than all of
-// the memory gets memory of its own when nobody else holds any. Room comes back with the last reference to it.
+// the memory gets memory of its own when nobody else holds any. Room comes back with the last reference to it. No
+// memory is freed before Stop: to unpin it may be to wait for streams that wait for what is yet to pass through here.
 class StagingLane : public std::enable_shared_from_this<StagingLane> {
  public:
   // Runs on the lane's thread.
@@ -55,6 +57,8 @@ class StagingLane : public std::enable_shared_from_this<StagingLane> {
   bool TakeNext(Granted& granted, absl::StatusOr<BufferRef>& room) RUNAHEAD_EXCLUDES(mu_);
   absl::Status AllocateMemory() RUNAHEAD_EXCLUDES(mu_);
   absl::StatusOr<std::shared_ptr<Buffer>> HostMemory(size_t bytes);
+  // For what is larger than all of the memory, while nobody else has it.
+  absl::StatusOr<std::shared_ptr<Buffer>> LargeMemory(size_t bytes) RUNAHEAD_EXCLUDES(mu_);
   BufferRef Carve(size_t bytes) RUNAHEAD_REQUIRES(mu_);
   void GiveBack(size_t offset, size_t bytes) RUNAHEAD_EXCLUDES(mu_);
   void Enqueue(ConstBufferRef from, BufferRef to, std::function<void(absl::Status)> done);
@@ -70,8 +74,10 @@ class StagingLane : public std::enable_shared_from_this<StagingLane> {
   std::deque<Waiting> waiting_ RUNAHEAD_GUARDED_BY(mu_);
   std::shared_ptr<Buffer> memory_ RUNAHEAD_GUARDED_BY(mu_);  // null until it is wanted
   std::map<size_t, size_t> free_ RUNAHEAD_GUARDED_BY(mu_);   // offset -> bytes; no two touch
-  int held_ RUNAHEAD_GUARDED_BY(mu_) = 0;                    // rooms
-  int copies_ RUNAHEAD_GUARDED_BY(mu_) = 0;                  // under way
+  // Each at least twice as large as the one before, so that those outgrown are less than the last.
+  std::vector<std::shared_ptr<Buffer>> large_ RUNAHEAD_GUARDED_BY(mu_);
+  int held_ RUNAHEAD_GUARDED_BY(mu_) = 0;    // rooms
+  int copies_ RUNAHEAD_GUARDED_BY(mu_) = 0;  // under way
   std::unique_ptr<TaskThread> thread_ RUNAHEAD_GUARDED_BY(mu_) = std::make_unique<TaskThread>();
 };
 

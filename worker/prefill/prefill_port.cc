@@ -69,12 +69,12 @@ void PrefillPort::Expect(const FrameId& id, const BufferRef& into, const Event& 
 }
 
 absl::StatusOr<std::vector<KvSpan>> PrefillPort::Own(int64_t layer) {
-  device_.Call(compute_, [this, layer] { Trace(layer, TracePoint::kQkvBegin); });
+  TraceInOrder(layer, TracePoint::kQkvBegin);
   return std::vector<KvSpan>{{PartRows(layer, job_.part), job_.tokens()}};
 }
 
 absl::StatusOr<std::vector<AttentionSequence>> PrefillPort::Publish(int64_t layer, Stream& compute) {
-  device_.Call(compute, [this, layer] { Trace(layer, TracePoint::kQkvEnd); });
+  TraceInOrder(layer, TracePoint::kQkvEnd);
   const Event own_ready = device_.Record(compute);
   Exchange(layer, own_ready);
   if (job_.lease.has_value()) HandOff(layer, own_ready);
@@ -83,10 +83,8 @@ absl::StatusOr<std::vector<AttentionSequence>> PrefillPort::Publish(int64_t laye
   const bool waits = !received_.empty();
   if (waits) device_.Call(compute, [this] { wait_begin_ns_ = absl::GetCurrentTimeNanos(); });
   for (const Event& received : received_) device_.WaitFor(compute, received);
-  device_.Call(compute, [this, layer, waits] {
-    if (waits) wait_ns_ += absl::GetCurrentTimeNanos() - wait_begin_ns_;
-    Trace(layer, TracePoint::kAttentionBegin);
-  });
+  if (waits) device_.Call(compute, [this] { wait_ns_ += absl::GetCurrentTimeNanos() - wait_begin_ns_; });
+  TraceInOrder(layer, TracePoint::kAttentionBegin);
   return std::vector<AttentionSequence>{View(layer)};
 }
 
@@ -105,7 +103,7 @@ void PrefillPort::HandOff(int64_t layer, const Event& own_ready) {
 
 // The layer's buffer is free when it is attended, forwarded and handed off.
 void PrefillPort::EndLayer(int64_t layer) {
-  device_.Call(compute_, [this, layer] { Trace(layer, TracePoint::kLayerEnd); });
+  TraceInOrder(layer, TracePoint::kLayerEnd);
   layer_ends_.push_back(device_.Record(compute_));
   uses_.push_back(layer_ends_.back());
   ring_.Occupy(layer, WhenAll(uses_));
@@ -136,6 +134,11 @@ absl::Status PrefillPort::WaitUnlessStopped(const Event& event) const {
   if (const auto stopped = stop_.event().status(); stopped.has_value()) return *stopped;
   if (absl::Now() >= job_.deadline) return absl::DeadlineExceededError("the request's deadline passed during prefill");
   return FirstOf(event, stop_.event()).Wait(job_.deadline - absl::Now());
+}
+
+// A call stalls a GPU's stream for a moment: none where nobody listens.
+void PrefillPort::TraceInOrder(int64_t layer, TracePoint point) {
+  if (trace_ != nullptr) device_.Call(compute_, [this, layer, point] { Trace(layer, point); });
 }
 
 void PrefillPort::Trace(int64_t layer, TracePoint point) const {

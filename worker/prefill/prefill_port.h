@@ -70,6 +70,8 @@ class PrefillPort : public KvPort {
   void HandOff(int64_t layer, const Event& own_ready);
   void Track(const Event& event, int64_t layer, TracePoint point);
   void EndLayer(int64_t layer);
+  // When the compute stream has got there.
+  void TraceInOrder(int64_t layer, TracePoint point);
   absl::Status WaitUnlessStopped(const Event& event) const;
 
   const PrefillJob& job_;

@@ -25,9 +25,11 @@ TEST(CudaDevice, RefusesGpusAndBudgetsThatAreNotThere) {
   EXPECT_EQ(NewCudaDevice({.ordinal = -1}).status().code(), absl::StatusCode::kInvalidArgument);
   EXPECT_EQ(NewCudaDevice({.memory_budget = size_t{1} << 50}).status().code(), absl::StatusCode::kInvalidArgument);
   cuda_emulation::SetDevices(2);
-  auto second = NewCudaDevice({.ordinal = 1});
-  ASSERT_TRUE(second.ok()) << second.status();
-  EXPECT_EQ((*second)->name(), "cuda:1");
+  {
+    const auto second = NewCudaDevice({.ordinal = 1});
+    ASSERT_TRUE(second.ok()) << second.status();
+    EXPECT_EQ((*second)->name(), "cuda:1");
+  }
   cuda_emulation::SetDevices(1);
 }
 

@@ -52,14 +52,14 @@ class NcclLinkJoining : public NcclLinkTest {
 };
 class NcclLinkDeadlines : public NcclLinkTest {
  protected:
-  NcclLinkDeadlines() : NcclLinkTest({.enqueue = absl::Milliseconds(30), .end = absl::Milliseconds(30)}) {}
+  NcclLinkDeadlines() : NcclLinkTest({.enqueue = absl::Milliseconds(30), .move = absl::Milliseconds(30)}) {}
 };
 
 TEST_F(NcclLinkTest, SaysWhatItIs) {
   EXPECT_EQ(factory_->identity(), "nccl 2.27.7 GPU-1 host 8f3a");
 }
 
-TEST_F(NcclLinkTest, TransfersArriveInOrderAndItEndsInOrder) {
+TEST_F(NcclLinkTest, TransfersArriveInOrder) {
   OpenBoth();
   std::vector<BufferRef> into;
   std::vector<Event> all;
@@ -73,9 +73,7 @@ TEST_F(NcclLinkTest, TransfersArriveInOrderAndItEndsInOrder) {
   EXPECT_TRUE(from_->Health().ok());
   from_.reset();
   to_.reset();
-  EXPECT_EQ(nccl_->count("finalize"), 2);
-  EXPECT_EQ(nccl_->count("destroy"), 2);
-  EXPECT_EQ(nccl_->count("abort"), 0);
+  EXPECT_EQ(nccl_->count("abort"), 2);
 }
 
 TEST_F(NcclLinkTest, WhatIsEnqueuedBeforeThePeerJoinsWaitsBehindTheFirstByte) {
@@ -111,6 +109,7 @@ TEST_F(NcclLinkJoining, APeerThatDoesNotJoinIsUnavailable) {
   EXPECT_EQ(Code(sent), absl::StatusCode::kUnavailable);
   EXPECT_EQ(Code(from_->Send(Pattern(kBytes, 1))), absl::StatusCode::kUnavailable);
   EXPECT_EQ(from_->Health().code(), absl::StatusCode::kUnavailable);
+  from_.reset();
   EXPECT_EQ(nccl_->count("abort"), 1);
 }
 
@@ -132,14 +131,88 @@ TEST_F(NcclLinkDeadlines, ATransferThatDoesNotGetIntoTheStreamEndsTheLink) {
   EXPECT_EQ(from_->Health().code(), absl::StatusCode::kUnavailable);
 }
 
-TEST_F(NcclLinkDeadlines, WhatCannotEndInOrderIsAborted) {
+TEST_F(NcclLinkDeadlines, ATransferThatDoesNotEndEndsTheLink) {
   OpenBoth();
-  nccl_->Set({.hold_finalize = true});
+  nccl_->Set({.hold_transfers = true});
+  const Event sent = from_->Send(Pattern(kBytes, 1));
+  EXPECT_EQ(Code(sent), absl::StatusCode::kUnavailable);
+  EXPECT_THAT(std::string(Await(sent).message()), HasSubstr("does not come to its end"));
+  EXPECT_EQ(from_->Health().code(), absl::StatusCode::kUnavailable);
+}
+
+TEST_F(NcclLinkDeadlines, ATransferThatGetsIntoTheStreamTooLateHasItsBufferUntilItEnds) {
+  OpenBoth();
+  nccl_->Set({.late_enqueue = true});
+  BufferRef into = Room(kBytes);
+  const std::weak_ptr<Buffer> held = into.buffer;
+  bool kept = true;
+  const Event got = to_->Recv(std::move(into));
+  into = {};
+  // The stream's end checks that nothing runs in it any more.
+  EventSource told;
+  got.OnFire([&](const absl::Status&) {
+    kept = !held.expired();
+    told.Fire(absl::OkStatus());
+  });
+  EXPECT_EQ(Code(got), absl::StatusCode::kUnavailable);
+  ASSERT_TRUE(Await(told.event()).ok());
+  EXPECT_FALSE(kept);
+}
+
+// Two links of GPU 1, and their peers, each on its own. A peer that dies says nothing.
+class NcclLinksOfOneGpu : public NcclLinkTest {
+ protected:
+  explicit NcclLinksOfOneGpu(const NcclTimes& times = {}) : NcclLinkTest(times) {
+    back_id_ = *factory_->NewId();
+    nccl_->Place(id_, PeerRank::kSender, 1);
+    nccl_->Place(back_id_, PeerRank::kReceiver, 1);
+    OpenBoth();
+    back_to_ = *factory_->Open(back_id_, PeerRank::kReceiver);
+    back_from_ = *factory_->Open(back_id_, PeerRank::kSender);
+    EXPECT_TRUE(Await(back_to_->ready()).ok());
+    EXPECT_TRUE(Await(back_from_->ready()).ok());
+    nccl_->Set({.hold_transfers = true});
+    sent_ = from_->Send(Pattern(kBytes, 1));
+    got_ = back_to_->Recv(Room(kBytes));
+    nccl_->Await("mark", 6);  // those two after the first bytes of all four
+    nccl_->AddStreamThatWaits(1, sent_);
+    nccl_->AddStreamThatWaits(1, got_);
+  }
+
+  std::string back_id_;
+  std::unique_ptr<PeerComm> back_to_, back_from_;
+  Event sent_, got_;
+};
+class NcclLinksWithDeadlines : public NcclLinksOfOneGpu {
+ protected:
+  NcclLinksWithDeadlines() : NcclLinksOfOneGpu({.move = absl::Milliseconds(50)}) {}
+};
+
+TEST_F(NcclLinksOfOneGpu, BothEndWhenTheyAreStoppedBeforeEither) {
+  from_->Stop();
+  back_to_->Stop();
   from_.reset();
-  to_.reset();
-  EXPECT_EQ(nccl_->count("finalize"), 2);
+  back_to_.reset();
+  EXPECT_EQ(Code(sent_), absl::StatusCode::kUnavailable);
+  EXPECT_EQ(Code(got_), absl::StatusCode::kUnavailable);
+}
+
+TEST_F(NcclLinksOfOneGpu, EventsFireWhileFreeingWaitsForWhatTheOtherHasUnderWay) {
+  from_->Stop();
+  EXPECT_EQ(Code(sent_), absl::StatusCode::kUnavailable);
+  EXPECT_FALSE(got_.fired());
+  nccl_->Await("abort", 1);
+  back_to_->Stop();
+  EXPECT_EQ(Code(got_), absl::StatusCode::kUnavailable);
+  from_.reset();
+}
+
+TEST_F(NcclLinksWithDeadlines, WithoutBeingToldTheyEndByTheirDeadlines) {
+  EXPECT_EQ(Code(sent_), absl::StatusCode::kUnavailable);
+  EXPECT_EQ(Code(got_), absl::StatusCode::kUnavailable);
+  from_.reset();
+  back_to_.reset();
   EXPECT_EQ(nccl_->count("abort"), 2);
-  EXPECT_EQ(nccl_->count("destroy"), 0);
 }
 
 TEST_F(NcclLinkTest, WhateverFailsOnTheWayIsWhyItIsNotReady) {

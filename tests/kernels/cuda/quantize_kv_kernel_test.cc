@@ -10,8 +10,6 @@
 namespace runahead {
 namespace {
 
-using ::runahead::testing::QuantizeReference;
-using ::runahead::testing::ReferenceGroup;
 using QuantizeKvTest = GpuTest;
 
 // Bytes of the quantised rows, which nothing behind them may be written to.

@@ -11,8 +11,6 @@
 namespace runahead {
 namespace {
 
-using ::runahead::testing::ReferenceDraw;
-using ::runahead::testing::ReferenceSample;
 using Row = std::vector<float>;
 using SampleTest = GpuTest;
 
@@ -78,7 +76,7 @@ Row RandomRow(int64_t cols, uint32_t seed, float scale) {
 TEST_F(SampleTest, MatchesASort) {
   for (const int cols : {1, 2, 33, 257, 1031, 5003}) {
     const Placement& placement = kPlacements[cols % 4];
-    SCOPED_TRACE(::testing::Message() << cols << " columns, offset " << placement.offset);
+    SCOPED_TRACE(testing::Message() << cols << " columns, offset " << placement.offset);
     ExpectReference({RandomRow(cols, 1, 3.0f), RandomRow(cols, 2, 0.01f)}, placement, static_cast<uint32_t>(cols));
     if (HasFatalFailure()) return;
   }

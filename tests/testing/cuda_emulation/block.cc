@@ -35,8 +35,7 @@ Fiber* TakeFiber() {
 }  // namespace
 
 BlockRunner::BlockRunner(dim3 grid, dim3 block, uint64_t launch, const std::function<void()>& thread)
-    : block_(block),
-      count_(static_cast<int>(block.x * block.y * block.z)),
+    : count_(static_cast<int>(block.x * block.y * block.z)),
       launch_(launch),
       thread_(thread),
       threads_(count_),
@@ -45,6 +44,12 @@ BlockRunner::BlockRunner(dim3 grid, dim3 block, uint64_t launch, const std::func
   current_block = this;
   gridDim = grid;
   blockDim = block;
+  indices_.reserve(count_);
+  for (unsigned z = 0; z < block.z; ++z) {
+    for (unsigned y = 0; y < block.y; ++y) {
+      for (unsigned x = 0; x < block.x; ++x) indices_.push_back({x, y, z});
+    }
+  }
 }
 
 BlockRunner::~BlockRunner() {
@@ -90,8 +95,7 @@ void BlockRunner::RunFresh(void* self) {
 
 void BlockRunner::Enter(int thread) {
   current_ = thread;
-  const auto linear = static_cast<unsigned>(thread);
-  threadIdx = {linear % block_.x, linear / block_.x % block_.y, linear / (block_.x * block_.y)};
+  threadIdx = indices_[thread];
 }
 
 BlockRunner& BlockRunner::Current(const char* function) {

@@ -44,10 +44,10 @@ class BlockRunner {
   bool ReleaseWarp(int first);
   [[noreturn]] void DieStuck() const;
 
-  const dim3 block_;
   const int count_;
   const uint64_t launch_;
   const std::function<void()>& thread_;
+  std::vector<uint3> indices_;  // threadIdx of each thread
   std::vector<Thread> threads_;
   std::vector<uint64_t> brought_;  // by each thread, to the meeting it waits for
   std::vector<uint64_t> met_;      // of the last meeting

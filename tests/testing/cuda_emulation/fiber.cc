@@ -91,10 +91,11 @@ static void EnterFiber(unsigned entry_high, unsigned entry_low, unsigned fiber_h
 }
 
 static void* PrepareStack(std::byte* stack, void (*entry)(Fiber*), Fiber* fiber) {
-  auto* context = new ucontext_t;
+  auto* context = reinterpret_cast<ucontext_t*>(stack);
+  constexpr size_t kContextBytes = (sizeof(ucontext_t) + 63) / 64 * 64;
   getcontext(context);
-  context->uc_stack.ss_sp = stack;
-  context->uc_stack.ss_size = kStackBytes;
+  context->uc_stack.ss_sp = stack + kContextBytes;
+  context->uc_stack.ss_size = kStackBytes - kContextBytes;
   const auto function = reinterpret_cast<uintptr_t>(entry);
   const auto argument = reinterpret_cast<uintptr_t>(fiber);
   makecontext(context, reinterpret_cast<void (*)()>(&EnterFiber), 4, static_cast<unsigned>(function >> 32),

@@ -2,7 +2,6 @@
 #include <utility>
 
 #include "kernels/cuda/gemm.h"
-#include "kernels/cuda/kernels.h"
 #include "tests/testing/cuda_emulation/plain_gemm.h"
 
 namespace runahead {
@@ -11,19 +10,20 @@ namespace {
 class PlainPlan final : public GemmPlan {
  public:
   explicit PlainPlan(const GemmShape& shape) : shape_(shape) {}
-  size_t workspace_bytes() const override { return 0; }
+  size_t workspace_bytes() const override { return finished_ ? 0 : SumBytes(shape_); }
   cudaError_t Run(const GemmOperands& operands, cudaStream_t stream) const override {
-    const PlainGemmArgs args{operands.x,   operands.w,      operands.out,      shape_.m,     shape_.n,         shape_.k,
-                             shape_.x_stride, shape_.out_stride, shape_.dtype, shape_.out_dtype, shape_.accumulate};
+    const GemmShape product = finished_ ? shape_ : ProductAlone(shape_);
+    void* const sums = workspace_bytes() == 0 ? operands.out : operands.workspace;
+    const PlainGemmArgs args{
+        operands.x,       operands.w,         sums,          product.m,         product.n,         product.k,
+        product.x_stride, product.out_stride, product.dtype, product.out_dtype, product.accumulate};
     const cudaError_t code = LaunchPlainGemm(args, stream);
-    const CudaMatrix out{operands.out, shape_.out_dtype, shape_.m, shape_.n, shape_.out_stride};
-    if (code != cudaSuccess) return code;
-    if (shape_.bias) return LaunchBias(out, operands.bias, shape_.activation, out, stream);
-    return shape_.activation.has_value() ? LaunchActivate(out, *shape_.activation, out, stream) : cudaSuccess;
+    return code != cudaSuccess || finished_ ? code : FinishGemm(shape_, operands, sums, stream);
   }
 
  private:
   const GemmShape shape_;
+  const bool finished_ = !shape_.bias && !shape_.activation.has_value();  // by the product alone
 };
 
 class PlainPlanner final : public GemmPlanner {

@@ -74,7 +74,7 @@ class ModelDecode : public ::testing::TestWithParam<DType> {
   };
   Prompt Prefill(int index) const {
     Prompt prompt;
-    for (int i = 0; i < 1 + 41 * index; ++i) prompt.ids.push_back((i * 37 + index * 11) % 320);
+    for (int i = 0; i < 1 + (TestDeviceIsSlow() ? 6 : 41) * index; ++i) prompt.ids.push_back((i * 37 + index * 11) % 320);
     SequenceRunner runner(loaded_, static_cast<int64_t>(prompt.ids.size()));
     prompt.first_token = TopOf(runner.Append(prompt.ids, false, false).back()).id;
     for (int64_t layer = 0; layer < loaded_.model->config().layers; ++layer) prompt.kv.push_back(runner.Kv(layer));
@@ -122,22 +122,23 @@ class ModelDecode : public ::testing::TestWithParam<DType> {
 };
 
 // Twenty logprobs a token are as good as logits: they are compared to the bit.
-TEST_P(ModelDecode, SixteenTogetherGiveBitwiseWhatEachGivesAlone) {
+TEST_P(ModelDecode, ManyTogetherGiveBitwiseWhatEachGivesAlone) {
+  const int count = TestDeviceIsSlow() ? 5 : 16;
   std::vector<Prompt> prompts;
-  std::vector<SamplingOptions> sampling(16);
-  for (int i = 0; i < 16; ++i) {
+  std::vector<SamplingOptions> sampling(count);
+  for (int i = 0; i < count; ++i) {
     prompts.push_back(Prefill(i));
     if (i % 2 == 1) sampling[i].logprobs = 20;
     if (i % 4 == 3) sampling[i].temperature = 0.8f, sampling[i].seed = i;
   }
   std::vector<std::vector<Sampled>> alone;
-  for (int i = 0; i < 16; ++i) alone.push_back(Start(prompts[i], sampling[i])->Await());
+  for (int i = 0; i < count; ++i) alone.push_back(Start(prompts[i], sampling[i])->Await());
   EXPECT_EQ(largest_step(), 1);
   Hold(true);  // the first step ends when all are there
   std::vector<std::shared_ptr<Collector>> sinks;
-  for (int i = 0; i < 16; ++i) sinks.push_back(Start(prompts[i], sampling[i]));
+  for (int i = 0; i < count; ++i) sinks.push_back(Start(prompts[i], sampling[i]));
   Hold(false);
-  for (int i = 0; i < 16; ++i) {
+  for (int i = 0; i < count; ++i) {
     const std::vector<Sampled>& together = sinks[i]->Await();
     ASSERT_EQ(together.size(), static_cast<size_t>(prompts[i].max_tokens - 1));
     ASSERT_EQ(together.size(), alone[i].size());
@@ -150,7 +151,7 @@ TEST_P(ModelDecode, SixteenTogetherGiveBitwiseWhatEachGivesAlone) {
       }
     }
   }
-  EXPECT_GE(largest_step(), 8);
+  EXPECT_GE(largest_step(), count / 2);
   EXPECT_EQ(store_->stats().used_bytes, 0);
 }
 

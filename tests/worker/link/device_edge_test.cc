@@ -247,6 +247,39 @@ TEST_F(DeviceEdge, CloseEndsItsCommunicatorsBeforeItReturns) {
   EXPECT_EQ(network_.open(), 0u);
 }
 
+TEST_F(DeviceEdge, NothingIsKeptOfAnEdgeThatWasClosed) {
+  auto a = Open(0, 1);
+  const auto b = Open(1, 0);
+  world_.factory(0).Close(world_.factory(1).self());
+  EXPECT_EQ(world_.factory(0).Open(world_.factory(1).self()).status().code(), absl::StatusCode::kUnavailable);
+  const std::weak_ptr<Edge> kept = a;
+  a.reset();
+  while (!kept.expired()) absl::SleepFor(absl::Milliseconds(1));
+}
+
+// What computes there waits for all of them, and to end any communicator is to wait for that.
+TEST_F(DeviceEdge, PeersThatDieWithFramesInTransferBothWaysLeaveNobodyWaiting) {
+  const auto a = Open(0, 1), b = Open(1, 0), to_c = Open(0, 2), c = Open(2, 0);
+  network_.HoldTransfers();
+  const std::vector<Event> under_way = {a->Send({1, 0, 0}, Pattern(kBytes, 1), Event()),
+                                        a->Recv({1, 0, 1}, Room(kBytes)),
+                                        to_c->Send({1, 0, 0}, Pattern(kBytes, 1), Event()),
+                                        to_c->Recv({1, 0, 1}, Room(kBytes)),
+                                        a->Recv({1, 1, 1}, Room(kBytes)),
+                                        to_c->Recv({1, 1, 1}, Room(kBytes))};
+  b->Recv({1, 0, 0}, Room(kBytes));
+  b->Send({1, 0, 1}, Pattern(kBytes, 1), Event());
+  c->Recv({1, 0, 0}, Room(kBytes));
+  c->Send({1, 0, 1}, Pattern(kBytes, 1), Event());
+  network_.AwaitUnderWay(8);
+  for (const Event& event : under_way) network_.AddStreamThatWaits("process 0", event);
+  world_.Kill(1);
+  world_.Kill(2);
+  for (const Event& event : under_way) EXPECT_EQ(Code(event), absl::StatusCode::kUnavailable);
+  world_.Kill(0);
+  EXPECT_EQ(network_.open(), 0u);
+}
+
 TEST_F(DeviceEdge, NonsenseFromAPeerEndsTheEdgeAtMost) {
   std::mt19937 random(7);
   const std::string ids(256, 'x');

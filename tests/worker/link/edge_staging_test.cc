@@ -127,6 +127,7 @@ TEST_F(StagedEdge, WhatIsLargerThanTheStagingGetsMemoryOfItsOwnInItsTurn) {
   }
   for (const Event& event : all) EXPECT_EQ(Code(event), absl::StatusCode::kOk);
   for (int i = 0; i < 6; ++i) EXPECT_EQ(device_.Peek(into[i]), Bytes(Pattern(into[i].size, i)));
+  EXPECT_LE(device_.host_bytes(), 4 * kStaging + 2 * large) << "the next large frame gets the same memory";
 }
 
 TEST_F(StagedEdge, SendsThatHoldAllRoomDoNotKeepReceivesWaiting) {

@@ -4,7 +4,7 @@
 
 #include <cstdint>
 
-#include "driver_types.h"
+#include <driver_types.h>
 
 #define CUDA_VERSION 13000
 #define CUDAAPI

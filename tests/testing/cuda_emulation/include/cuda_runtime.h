@@ -11,7 +11,7 @@
 #include <tuple>
 #include <utility>
 
-#include "cuda_runtime_api.h"
+#include <cuda_runtime_api.h>
 
 #define __global__
 #define __device__

@@ -2,7 +2,7 @@
 // leaves undefined ends the process with a message (runtime.h beside this folder says what).
 #pragma once
 
-#include "driver_types.h"
+#include <driver_types.h>
 
 #define CUDART_VERSION 13000
 

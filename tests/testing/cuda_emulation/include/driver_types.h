@@ -3,7 +3,7 @@
 
 #include <cstddef>
 
-#include "vector_types.h"
+#include <vector_types.h>
 
 #define CUDART_CB
 #define CUDARTAPI

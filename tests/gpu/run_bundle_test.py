@@ -1,0 +1,229 @@
+#!/usr/bin/env python3
+"""tests/gpu/run.sh without a GPU: that it says so; and on a GPU and a bundle of our making, what it makes of tests that
+pass, fail, skip, die and hang, of figures, and of time that runs out."""
+import contextlib
+import hashlib
+import io
+import json
+import os
+import stat
+import subprocess
+import sys
+import tempfile
+import time
+import unittest
+from unittest import mock
+
+HERE = os.path.dirname(os.path.abspath(__file__))
+sys.path.insert(0, HERE)
+import machine  # noqa: E402
+import run_bundle  # noqa: E402
+import steps  # noqa: E402
+
+RAN = "echo '[==========] 3 tests from 1 test suite ran. (1 ms total)'"
+# Binary -> what it does, as a shell script.
+BINARIES = {
+    "tests/passes": RAN,
+    "tests/fails": f"echo '[  FAILED  ] Suite.Name/bf16, where GetParam() = 3 (0 ms)'; {RAN}; exit 1",
+    "tests/skips": f"echo '[  SKIPPED ] Suite.Name (0 ms)'; {RAN}",
+    "tests/runs_nothing": "echo '[==========] 0 tests from 0 test suites ran. (0 ms total)'",
+    "tests/dies": "kill -SEGV $$",
+    "tests/hangs": "sleep 1000 & echo $! >$0.child; wait",
+    "tests/golden": f'[[ $RUNAHEAD_TEST_MODEL == /model && $MORE == 1 ]] && {RAN}',
+    "bench/gpu": 'echo noise; echo "noise too" >&2; for suite; do :; done\n'
+                 'echo \'{"side":"runahead","suite":"device","device":"a card"}\'\n'
+                 'echo "{\\"side\\":\\"runahead\\",\\"suite\\":\\"$suite\\",\\"model\\":\\"m\\",\\"shape\\":\\"s\\",'
+                 '\\"what\\":\\"w\\",\\"value\\":2.5,\\"unit\\":\\"TFLOP/s\\"}"; echo \'{"side":"run\'',
+    # memcheck: finds fault with one of them
+    "sanitizer": 'while [[ $1 == -* ]]; do [[ $1 == --tool || $1 == --*api* || $1 == --*code ]] && shift; shift; done\n'
+                 '"$@" || exit $?; [[ $1 != */passes ]] || { echo "ERROR SUMMARY: 2 errors"; exit 99; }',
+}
+
+
+def test(name, binary, labels=("gpu",), environment=None):
+    return {"name": name, "command": [f"tests/{binary}"], "timeout_s": 1 if binary == "hangs" else 60,
+            "labels": list(labels), "environment": environment or {}}
+
+
+MANIFEST = {
+    "commit": "0123456789abcdef", "changed": False, "compiler": "nvcc", "needs": ["libnowhere.so.1"],
+    "benchmarks": ["bench/gpu"],
+    "tests": [
+        test("worker/chain_process_test@gpu", "passes"), test("kernels/passes@gpu", "passes"),
+        test("kernels/fails@gpu", "fails"), test("kernels/skips@gpu", "skips"),
+        test("kernels/nothing@gpu", "runs_nothing"), test("worker/dies@gpu", "dies"), test("worker/hangs@gpu", "hangs"),
+        test("golden/generate@gpu", "golden", ("model", "gpu"), {"MORE": "1"}),
+    ],
+}
+
+
+class RunBundleTest(unittest.TestCase):
+    def setUp(self):
+        environment = mock.patch.dict(os.environ)
+        environment.start()
+        self.addCleanup(environment.stop)
+        os.environ.pop("RUNAHEAD_TEST_MODEL", None)  # tests/run sets it
+        folder = tempfile.TemporaryDirectory()
+        self.addCleanup(folder.cleanup)
+        self.bundle = folder.name
+        for name, script in BINARIES.items():
+            path = os.path.join(self.bundle, name)
+            os.makedirs(os.path.dirname(path), exist_ok=True)
+            with open(path, "w", encoding="utf-8") as file:
+                file.write(f"#!/bin/bash\n{script}\n")
+            os.chmod(path, os.stat(path).st_mode | stat.S_IXUSR)
+        self.write("manifest.json", json.dumps(MANIFEST))
+        self.models = os.path.join(self.bundle, "kept")
+        gpu = {"name": "a card", "memory_mib": 1, "compute": "9.0", "driver_cuda": "13.0", "driver": "580"}
+        for target, name, value in ((machine, "missing_gpu", lambda: None), (machine, "first_gpu", lambda: gpu),
+                                    (machine, "smi", lambda fields: ""), (run_bundle, "MODEL_FOLDER", self.models),
+                                    (machine, "find_tool", lambda *_: os.path.join(self.bundle, "sanitizer"))):
+            patch = mock.patch.object(target, name, value)
+            patch.start()
+            self.addCleanup(patch.stop)
+
+    def write(self, name, text):
+        with open(os.path.join(self.bundle, name), "w", encoding="utf-8") as file:
+            file.write(text)
+
+    def run_it(self, *arguments, **environment):
+        """Exit code, what was said, and the results by phase/name."""
+        out = os.path.join(self.bundle, "results.json")
+        environment = {"RUNAHEAD_TEST_MODEL": "", **environment}
+        said = io.StringIO()
+        with mock.patch.dict(os.environ, environment), contextlib.redirect_stdout(said):
+            code = run_bundle.main(["--bundle", self.bundle, "--out", out, *arguments])
+        results = {}
+        if os.path.exists(out):
+            with open(out, encoding="utf-8") as file:
+                self.results = json.load(file)
+            results = {f"{step['phase']}/{step['name']}": step for step in self.results["steps"]}
+        return code, said.getvalue(), results
+
+    def test_each_test_is_judged_and_none_stops_the_rest(self):
+        code, said, results = self.run_it("--only", "^(parity|golden|chain)/")
+        self.assertEqual(code, 1)
+        self.assertFalse(self.results["passed"])
+        found = {name: (step["result"], step["note"]) for name, step in results.items()}
+        self.assertEqual(found.pop("parity/worker/hangs@gpu")[0], "timeout")
+        self.assertEqual(found, {
+            "parity/kernels/passes@gpu": ("passed", "3 tests"),
+            "parity/kernels/fails@gpu": ("failed", "Suite.Name/bf16"),
+            "parity/kernels/skips@gpu": ("skipped", "Suite.Name"),
+            "parity/kernels/nothing@gpu": ("failed", "ran no test"),
+            "parity/worker/dies@gpu": ("failed", "killed by signal 11"),
+            "golden/golden/generate@gpu": ("not run", "no model"),
+            "chain/worker/chain_process_test@gpu": ("passed", "3 tests")})
+        self.assertIn("not run (no model)", said)
+        self.assertIn("NOT PASSED: parity/kernels/fails@gpu, ", said)
+        self.assertIn("libnowhere.so.1: NOT FOUND", said)
+        with open(os.path.join(self.bundle, "results.log"), encoding="utf-8") as log:
+            self.assertIn("where GetParam() = 3", log.read())
+
+    def test_what_hangs_ends_with_all_that_it_started(self):
+        self.run_it("--only", "hangs")
+        with open(os.path.join(self.bundle, "tests/hangs.child"), encoding="utf-8") as file:
+            child = int(file.read())
+        deadline = time.monotonic() + 60  # an orphan is there until it is reaped
+        while time.monotonic() < deadline:
+            try:
+                with open(f"/proc/{child}/stat", encoding="utf-8") as file:
+                    if file.read().rsplit(")", 1)[1].split()[0] == "Z":
+                        return
+            except OSError:
+                return
+        self.fail(f"{child} is still there")
+
+    def test_all_is_well_without_the_model(self):
+        code, said, _ = self.run_it("--only", "^(parity/kernels/passes|golden|chain)")
+        self.assertEqual(code, 0, said)
+        self.assertIn("all tests passed", said)
+
+    def test_the_model_and_the_tests_own_environment_are_given(self):
+        code, said, results = self.run_it("--only", "golden", RUNAHEAD_TEST_MODEL="/model")
+        self.assertEqual((code, results["golden/golden/generate@gpu"]["result"]), (0, "passed"), said)
+
+    def test_faults_of_memory_fail(self):
+        code, _, results = self.run_it("--only", "memcheck/kernels/(passes|fails)")
+        self.assertEqual(code, 1)
+        self.assertEqual(results["memcheck/kernels/passes@gpu"]["note"], "2 errors")
+        self.assertEqual(results["memcheck/kernels/fails@gpu"]["note"], "Suite.Name/bf16")
+
+    def test_no_sanitizer_is_said_and_fails_nothing(self):
+        with mock.patch.object(machine, "find_tool", lambda *_: None):
+            code, said, _ = self.run_it("--only", "memcheck/kernels/passes")
+        self.assertEqual(code, 0)
+        self.assertIn("not run (no compute-sanitizer)", said)
+
+    def test_figures_of_both_sides_stand_side_by_side(self):
+        named = {"side": "pytorch", "suite": "gemm", "model": "m", "shape": "s"}
+        other = [{**named, "what": "w", "value": 2.0, "unit": "TFLOP/s"},
+                 {**named, "what": "x", "value": None, "unit": "ms"}]
+        code, said, results = self.run_it("--only", "^bench/(gemm|handoff)")
+        self.assertEqual(code, 0, said)
+        self.assertEqual(set(results), {"bench/gemm", "bench/gemm again", "bench/handoff"})
+        self.assertEqual([figure["suite"] for figure in results["bench/gemm"]["figures"]], ["device", "gemm"])
+        ours = [steps.Step("bench", name, [], 1, figures=step["figures"]) for name, step in results.items()
+                if "gemm" in name]
+        table = run_bundle.comparison(ours + [steps.Step("pytorch", "gemm", [], 1, figures=other)])
+        shown = {key[3]: tuple(run_bundle.value_text(sides[side]) for side in ("runahead", "pytorch"))
+                 for key, sides in table.items()}
+        self.assertEqual(shown, {"w": ("2.5 2.5", "2"), "x": ("-", "none")})
+
+    def test_time_that_is_over_fails_tests_but_not_figures(self):
+        code, said, results = self.run_it("--only", "parity/kernels/passes|bench/gemm", RUNAHEAD_GPU_BUDGET_S="6")
+        self.assertEqual(code, 1)
+        self.assertEqual({(step["result"], step["note"]) for step in results.values()}, {("not run", "time")})
+        self.assertIn("NOT PASSED: parity/kernels/passes@gpu\n", said)
+
+    def test_later_phases_keep_their_share(self):
+        def ends(*phases):
+            found = run_bundle.phase_ends([steps.Step(phase, "", [], 1) for phase in phases], 100, 540)
+            return [round(found[phase]) for phase in ("parity", "memcheck", "bench", "pytorch")]
+
+        self.assertEqual(ends("parity", "memcheck", "bench"), [311, 419, 635, 635])
+        self.assertEqual(ends("parity"), [635, 635, 635, 635])
+        self.assertEqual(ends("parity", "bench"), [419, 419, 635, 635])
+
+    def test_a_dry_run_lists_what_it_would_do(self):
+        code, said, results = self.run_it("--dry-run", "--only", "chain|pytorch/gemm")
+        self.assertEqual((code, results), (0, {}))
+        self.assertRegex(said, r"chain/worker/chain_process_test@gpu +60 s +\S*tests/passes\n")
+        self.assertIn("pytorch/gemm", said)
+
+    def test_parts_of_the_model_are_kept_and_joined(self):
+        self.write("model.part1of2", "the ")
+        os.remove(os.path.join(self.bundle, "manifest.json"))
+        self.assertEqual(self.run_it()[0], 0)
+        self.assertEqual(run_bundle.quick_start_model(), "")
+        os.remove(os.path.join(self.bundle, "model.part1of2"))
+        self.write("model.part2of2", "model")
+        self.assertEqual(self.run_it()[0], 0)
+        os.makedirs(os.path.join(self.bundle, "deploy"))
+        self.write("deploy/models", f"quick-start package file {hashlib.sha256(b'the model').hexdigest()}\n")
+        with mock.patch.object(run_bundle, "ROOT", self.bundle):
+            with open(run_bundle.quick_start_model(), encoding="utf-8") as model:
+                self.assertEqual(model.read(), "the model")
+            self.write("deploy/models", "another\n")
+            with contextlib.redirect_stdout(io.StringIO()) as said:
+                self.assertEqual(run_bundle.quick_start_model(), "")
+        self.assertIn("is not the quick-start model", said.getvalue())
+        self.assertFalse(os.path.exists(self.models))
+
+    def test_no_bundle_is_said(self):
+        os.remove(os.path.join(self.bundle, "manifest.json"))
+        with contextlib.redirect_stderr(io.StringIO()) as said:
+            self.assertEqual(self.run_it()[0], 2)
+        self.assertIn("there is no bundle in", said.getvalue())
+
+
+class WithoutGpuTest(unittest.TestCase):
+    def test_it_says_so(self):
+        ran = subprocess.run([os.path.join(HERE, "run.sh")], stdout=subprocess.PIPE, text=True, check=False,
+                             env=dict(os.environ, CUDA_VISIBLE_DEVICES=""))
+        self.assertEqual(ran.returncode, 77)
+        self.assertTrue(ran.stdout.startswith("skipped: no CUDA device: "), ran.stdout)
+
+
+if __name__ == "__main__":
+    unittest.main()

@@ -1,0 +1,20 @@
+// Which edges a worker of the prefill line has, by what its device can do.
+#pragma once
+
+#include <cstddef>
+#include <memory>
+
+#include "kernels/base/device.h"
+#include "kernels/cuda/peer_comm.h"
+#include "worker/link/edge.h"
+#include "worker/link/message_engine.h"
+
+namespace runahead {
+
+// Edges whose buffers are memory of `device`. They go over `engine`, through pinned host memory of at most
+// `staging_bytes` each way where the host cannot read the device's; and from GPU to GPU where `device_links` is not
+// null and the peer's fit. All references outlive the factory.
+std::unique_ptr<EdgeFactory> NewLineEdges(MessageEngine& engine, Device& device, size_t staging_bytes,
+                                          PeerCommFactory* device_links);
+
+}  // namespace runahead
