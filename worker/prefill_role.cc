@@ -68,13 +68,12 @@ class OwnStoreFirst : public HandoffSender {
   const std::unique_ptr<HandoffSender> own_, others_;
 };
 
-// Pinned memory that the frames or slices of one direction pass through: what a stage of the longest prompt has under
-// way in two layers, but pinned memory is taken from all others, and more than some tens of milliseconds of a fast
-// link's bytes gain nothing.
+// Pinned memory that the frames or slices of one direction pass through: a layer of the longest prompt, than which no
+// frame is larger; but pinned memory is taken from all others, and what is larger gets memory of its own.
 size_t StagingBytes(const Model& model) {
   constexpr int64_t kLeast = int64_t{16} << 20, kMost = int64_t{512} << 20;
   const int64_t layer = model.config().context_length * model.attention_shape().kv_row_bytes();
-  return static_cast<size_t>(std::clamp(2 * layer, kLeast, kMost));
+  return static_cast<size_t>(std::clamp(layer, kLeast, kMost));
 }
 
 std::unique_ptr<EdgeFactory> MakeEdges(const WorkerOptions& options, Device& device, const Model& model,

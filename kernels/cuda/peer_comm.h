@@ -18,6 +18,7 @@ enum class PeerRank { kSender = 0, kReceiver = 1 };
 // sizes must agree. Thread-safe. Nothing here waits for the peer, the destructor neither: it aborts what is under way,
 // and the events of that have fired when it returns. It may wait for all else that runs on the GPU, also for what waits
 // for transfers of other communicators: whoever ends several stops them all first.
+// Nothing fires within Send, Recv, Stop or Health, so that callers may hold locks.
 class PeerComm {
  public:
   virtual ~PeerComm() = default;

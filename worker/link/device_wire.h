@@ -113,11 +113,11 @@ class DeviceWire final : public EdgeWire, public std::enable_shared_from_this<De
   Mutex mu_;
   absl::Status why_ RUNAHEAD_GUARDED_BY(mu_);  // not OK: dead
   bool started_ RUNAHEAD_GUARDED_BY(mu_) = false;
-  bool met_ RUNAHEAD_GUARDED_BY(mu_) = false;     // the other side is open
-  bool making_ RUNAHEAD_GUARDED_BY(mu_) = false;  // from then on
-  int tasks_ RUNAHEAD_GUARDED_BY(mu_) = 0;
-  Comms comms_ RUNAHEAD_GUARDED_BY(mu_);
+  bool met_ RUNAHEAD_GUARDED_BY(mu_) = false;                 // the other side is open
   std::vector<std::string> outbox_ RUNAHEAD_GUARDED_BY(mu_);  // until it is
+  bool making_ RUNAHEAD_GUARDED_BY(mu_) = false;              // the communicators are made, or being made
+  int tasks_ RUNAHEAD_GUARDED_BY(mu_) = 0;                    // of this wire on other threads
+  Comms comms_ RUNAHEAD_GUARDED_BY(mu_);
   uint64_t next_ RUNAHEAD_GUARDED_BY(mu_) = 0;
   absl::flat_hash_map<uint64_t, Outgoing> announced_ RUNAHEAD_GUARDED_BY(mu_);
   std::deque<Outgoing> going_ RUNAHEAD_GUARDED_BY(mu_);     // until the communicators are made
