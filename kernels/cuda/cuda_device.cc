@@ -40,12 +40,11 @@ std::vector<DType> DTypesOf(DType compute) {
 
 }  // namespace
 
-CudaDevice::CudaDevice(std::shared_ptr<const CudaContext> context, DType compute_dtype, int compute_capability,
+CudaDevice::CudaDevice(std::shared_ptr<const CudaContext> context, DType compute_dtype,
                        std::unique_ptr<GemmPlanner> planner)
     : context_(std::move(context)),
       name_(absl::StrCat("cuda:", context_->ordinal)),
       dtype_(compute_dtype),
-      compute_capability_(compute_capability),
       dtypes_(DTypesOf(compute_dtype)),
       gemm_plans_(std::move(planner)),
       uploader_(context_, compute_dtype) {}
@@ -116,7 +115,7 @@ absl::StatusOr<std::shared_ptr<Device>> NewCudaDevice(const CudaDeviceOptions& o
   RUNAHEAD_ASSIGN_OR_RETURN(context->memory, CudaMemory::Create(options.ordinal, options.memory_budget));
   RUNAHEAD_ASSIGN_OR_RETURN(context->flags, CudaFlags::Create(*context->memory));
   RUNAHEAD_ASSIGN_OR_RETURN(std::unique_ptr<GemmPlanner> planner, NewGemmPlanner());
-  return std::make_shared<CudaDevice>(std::move(context), options.compute_dtype, capability, std::move(planner));
+  return std::make_shared<CudaDevice>(std::move(context), options.compute_dtype, std::move(planner));
 }
 
 }  // namespace runahead

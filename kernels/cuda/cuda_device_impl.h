@@ -18,8 +18,7 @@ namespace runahead {
 
 class CudaDevice final : public Device {
  public:
-  CudaDevice(std::shared_ptr<const CudaContext> context, DType compute_dtype, int compute_capability,
-             std::unique_ptr<GemmPlanner> planner);
+  CudaDevice(std::shared_ptr<const CudaContext> context, DType compute_dtype, std::unique_ptr<GemmPlanner> planner);
 
   std::string_view name() const override { return name_; }
   bool host_reads_device_memory() const override { return false; }
@@ -71,7 +70,6 @@ class CudaDevice final : public Device {
   const std::shared_ptr<const CudaContext> context_;
   const std::string name_;
   const DType dtype_;
-  const int compute_capability_;     // 10 * major + minor
   const std::vector<DType> dtypes_;  // that ops take: f32 and dtype_
   GemmPlans gemm_plans_;
   WeightUploader uploader_;

@@ -36,6 +36,26 @@ std::vector<std::byte*> KvRows(const std::vector<KvSpan>& kv, int64_t tokens, si
   return rows;
 }
 
+// Where a copy of `values` lies on the GPU, in stream order.
+template <typename T>
+absl::StatusOr<const T*> UploadArray(CudaStream& cuda, const std::vector<T>& values) {
+  CudaParams params;
+  const size_t at = params.Add(values);
+  RUNAHEAD_ASSIGN_OR_RETURN(const std::byte* arrays, cuda.Upload(params));
+  return ArrayAt<T>(arrays, at);
+}
+
+// Gather and scatter differ in the kernel only.
+absl::Status EnqueueRows(CudaStream& cuda, const char* name, decltype(&LaunchGatherRows) launch, const ConstTensor& x,
+                         const std::vector<int32_t>& rows, const MutTensor& out) {
+  if (rows.empty()) return absl::OkStatus();
+  RUNAHEAD_ASSIGN_OR_RETURN(const int32_t* const at, UploadArray(cuda, rows));
+  Hold(cuda, {&x, &out});
+  const CudaMatrix from = MatrixOf(x), to = MatrixOf(out);
+  cuda.Enqueue(OpKey(name, from, at, to), {name, [=, s = cuda.get()] { return launch(from, at, to, s); }});
+  return absl::OkStatus();
+}
+
 }  // namespace
 
 absl::Status CudaDevice::Copy(Stream& stream, const ConstBufferRef& from, const BufferRef& to) {
@@ -56,13 +76,10 @@ absl::Status CudaDevice::Embed(Stream& stream, const Weights& table, std::vector
   if (ids.empty()) return absl::OkStatus();
   CudaStream& cuda = CudaStreamOf(stream);
   const auto& weights = static_cast<const CudaWeights&>(table);
-  CudaParams params;
-  const size_t at = params.Add(ids);
-  RUNAHEAD_ASSIGN_OR_RETURN(const std::byte* arrays, cuda.Upload(params));
+  RUNAHEAD_ASSIGN_OR_RETURN(const int32_t* const wanted, UploadArray(cuda, ids));
   cuda.Hold(weights.memory.buffer);
   Hold(cuda, {&out});
   const CudaMatrix rows = weights.matrix(), to = MatrixOf(out);
-  const int32_t* const wanted = ArrayAt<int32_t>(arrays, at);
   cuda.Enqueue(OpKey("embed", rows, wanted, to),
                {"Embed", [=, s = cuda.get()] { return LaunchEmbed(rows, wanted, to, s); }});
   return absl::OkStatus();
@@ -175,33 +192,13 @@ absl::Status CudaDevice::Activate(Stream& stream, const ConstTensor& x, Activati
 absl::Status CudaDevice::GatherRows(Stream& stream, const ConstTensor& x, std::vector<int32_t> rows,
                                     const MutTensor& out) {
   RUNAHEAD_RETURN_IF_ERROR(CheckGatherRows(x, rows, out));
-  if (rows.empty()) return absl::OkStatus();
-  CudaStream& cuda = CudaStreamOf(stream);
-  CudaParams params;
-  const size_t at = params.Add(rows);
-  RUNAHEAD_ASSIGN_OR_RETURN(const std::byte* arrays, cuda.Upload(params));
-  Hold(cuda, {&x, &out});
-  const CudaMatrix from = MatrixOf(x), to = MatrixOf(out);
-  const int32_t* const wanted = ArrayAt<int32_t>(arrays, at);
-  cuda.Enqueue(OpKey("gather", from, wanted, to),
-               {"GatherRows", [=, s = cuda.get()] { return LaunchGatherRows(from, wanted, to, s); }});
-  return absl::OkStatus();
+  return EnqueueRows(CudaStreamOf(stream), "GatherRows", LaunchGatherRows, x, rows, out);
 }
 
 absl::Status CudaDevice::ScatterRows(Stream& stream, const ConstTensor& x, std::vector<int32_t> rows,
                                      const MutTensor& out) {
   RUNAHEAD_RETURN_IF_ERROR(CheckScatterRows(x, rows, out));
-  if (rows.empty()) return absl::OkStatus();
-  CudaStream& cuda = CudaStreamOf(stream);
-  CudaParams params;
-  const size_t at = params.Add(rows);
-  RUNAHEAD_ASSIGN_OR_RETURN(const std::byte* arrays, cuda.Upload(params));
-  Hold(cuda, {&x, &out});
-  const CudaMatrix from = MatrixOf(x), to = MatrixOf(out);
-  const int32_t* const places = ArrayAt<int32_t>(arrays, at);
-  cuda.Enqueue(OpKey("scatter", from, places, to),
-               {"ScatterRows", [=, s = cuda.get()] { return LaunchScatterRows(from, places, to, s); }});
-  return absl::OkStatus();
+  return EnqueueRows(CudaStreamOf(stream), "ScatterRows", LaunchScatterRows, x, rows, out);
 }
 
 absl::Status CudaDevice::QuantizeKv(Stream& stream, const ConstTensor& rows, const KvQuant& quant,
@@ -246,12 +243,9 @@ absl::Status CudaDevice::Sample(Stream& stream, const ConstTensor& logits, std::
   RUNAHEAD_RETURN_IF_ERROR(CheckSample(limits(), logits, params, ids));
   if (params.empty()) return absl::OkStatus();
   CudaStream& cuda = CudaStreamOf(stream);
-  CudaParams arrays;
-  const size_t at = arrays.Add(params);
-  RUNAHEAD_ASSIGN_OR_RETURN(const std::byte* uploaded, cuda.Upload(arrays));
+  RUNAHEAD_ASSIGN_OR_RETURN(const SampleParams* const rows, UploadArray(cuda, params));
   Hold(cuda, {&logits, &ids});
   const CudaMatrix from = MatrixOf(logits), to = MatrixOf(ids);
-  const SampleParams* const rows = ArrayAt<SampleParams>(uploaded, at);
   cuda.Enqueue(OpKey("sample", from, rows, to),
                {"Sample", [=, s = cuda.get()] { return LaunchSample(from, rows, to, s); }});
   return absl::OkStatus();

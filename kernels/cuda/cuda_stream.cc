@@ -13,7 +13,7 @@ namespace runahead {
 namespace {
 
 constexpr size_t kStepParams = 256 << 10;
-// What is held is let go at the latest after so many launches, also where nobody records.
+// What is held is let go at the latest when it is so much, also where nobody records.
 constexpr size_t kMostHeld = 256;
 constexpr unsigned kWaitUntilEqual = 1;  // CU_STREAM_WAIT_VALUE_EQ
 

@@ -34,8 +34,8 @@ struct OpParityCase {
 class OpParity : public ::testing::TestWithParam<OpParityCase> {
  protected:
   void SetUp() override {
-    RUNAHEAD_NEED_TEST_DEVICE(GetParam().dtype);
     auto opened = OpenTestDevice(GetParam().dtype, GetParam().threads);
+    RUNAHEAD_SKIP_WITHOUT_DEVICE(opened.status());
     memory_.emplace(*std::move(opened));
   }
   Device& device() { return memory_->device(); }

@@ -25,11 +25,13 @@ inline bool TestDeviceIsSlow() {
   return FormOfTestDevice() == TestDeviceForm::kEmulated;
 }
 
-// Ends the test as skipped where no device computes in `dtype`, or none is there; any other reason is a failure.
-#define RUNAHEAD_NEED_TEST_DEVICE(dtype)                                                     \
-  if (const absl::Status need = ::runahead::OpenTestDevice(dtype, 1).status(); !need.ok()) { \
-    ASSERT_TRUE(absl::IsUnimplemented(need) || absl::IsUnavailable(need)) << need;           \
-    GTEST_SKIP() << need.message();                                                          \
+// Ends the test as skipped where `status`, of OpenTestDevice, says that there is no such device here; any other failure
+// is the test's.
+#define RUNAHEAD_SKIP_WITHOUT_DEVICE(status)                                       \
+  if (const absl::Status need = (status); !need.ok()) {                            \
+    ASSERT_TRUE(absl::IsUnimplemented(need) || absl::IsUnavailable(need)) << need; \
+    GTEST_SKIP() << need.message();                                                \
   }
+#define RUNAHEAD_NEED_TEST_DEVICE(dtype) RUNAHEAD_SKIP_WITHOUT_DEVICE(::runahead::OpenTestDevice(dtype, 1).status())
 
 }  // namespace runahead
