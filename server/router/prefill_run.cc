@@ -45,7 +45,9 @@ std::vector<v1::StartJob> StartJobs(const PrefillOrder& order, const ChainPlan& 
     common.mutable_decode()->set_rpc_address(order.lease->worker().address);
   }
   if (order.time_left != absl::InfiniteDuration()) {
-    common.set_deadline_ms(std::max<int64_t>(1, absl::ToInt64Milliseconds(order.time_left)));
+    // Rounded up: no worker's deadline passes before the router's.
+    const int64_t left_ms = absl::ToInt64Milliseconds(absl::Ceil(order.time_left, absl::Milliseconds(1)));
+    common.set_deadline_ms(std::max<int64_t>(1, left_ms));
   }
   std::vector<v1::StartJob> jobs(parts.size(), common);
   for (size_t i = 0; i < parts.size(); ++i) {

@@ -168,11 +168,10 @@ absl::StatusOr<v1::FirstToken> Session::AwaitFirstToken() {
   while (true) {
     const absl::Time until = std::min(deadline_, router_.clock.Now() + kRenewPeriod);
     absl::StatusOr<std::optional<v1::FirstToken>> first = run_->AwaitFirstToken(until, cancel_);
+    RUNAHEAD_RETURN_IF_ERROR(cancel_.status());
+    if (first.ok() && *first) return **first;
+    RUNAHEAD_RETURN_IF_ERROR(InTime("while the prompt was computed"));
     RUNAHEAD_RETURN_IF_ERROR(first.status());
-    if (*first) return **first;
-    if (router_.clock.Now() >= deadline_) {
-      return absl::DeadlineExceededError("the deadline passed while the prompt was computed");
-    }
     if (lease_ != nullptr) RUNAHEAD_RETURN_IF_ERROR(lease_->Renew(cancel_));
   }
 }
@@ -205,14 +204,17 @@ absl::Status Session::Decode() {
 absl::Status Session::EndOfDecode(const absl::Status& status) const {
   if (answer_->reason()) return absl::OkStatus();
   RUNAHEAD_RETURN_IF_ERROR(cancel_.status());
+  RUNAHEAD_RETURN_IF_ERROR(InTime("while tokens were generated"));
   RUNAHEAD_RETURN_IF_ERROR(lease_->worker().lost->status());
   if (prefill_needed_) RUNAHEAD_RETURN_IF_ERROR(run_->failed().status());
-  if (router_.clock.Now() >= deadline_) {
-    return absl::DeadlineExceededError("the deadline passed while tokens were generated");
-  }
   const std::string who = absl::StrCat("decode worker ", lease_->worker().capabilities.name());
   if (!status.ok()) return OfWorker(who, status);
   return absl::InternalError(absl::StrCat(who, " ended after ", answer_->tokens(), " of ", max_tokens_, " tokens"));
+}
+
+absl::Status Session::InTime(absl::string_view meanwhile) const {
+  if (router_.clock.Now() < deadline_) return absl::OkStatus();
+  return absl::DeadlineExceededError(absl::StrCat("the deadline passed ", meanwhile));
 }
 
 v1::DecodeRequest Session::MakeDecodeRequest() const {

@@ -1,0 +1,56 @@
+#include "server/router/session.h"
+
+#include <functional>
+
+#include "gtest/gtest.h"
+#include "tests/testing/router_fixture.h"
+
+namespace runahead {
+namespace {
+
+using testing::FakeBehaviour;
+
+class SessionTest : public testing::RouterFixture {
+ protected:
+  // Calls `on_started` on the session's thread when the chain has its work.
+  class Sink final : public ResponseSink {
+   public:
+    explicit Sink(std::function<void()> on_started) : on_started_(std::move(on_started)) {}
+    void Send(v1::GenerateResponse response) override {
+      if (response.has_started()) on_started_();
+    }
+
+   private:
+    const std::function<void()> on_started_;
+  };
+};
+
+TEST_F(SessionTest, AWorkersFailureAfterTheDeadlineIsTheDeadlines) {
+  Start();
+  for (auto& worker : prefill_) worker->Change([](FakeBehaviour& b) { b.first_token = b.done = false; });
+  Sink sink([this] {
+    const uint64_t job = prefill_[0]->AwaitStarts(1).at(0).job();
+    prefill_[0]->SendDone(job, absl::UnavailableError("the job was dropped on an edge"));
+    prefill_[1]->AwaitCancel(job);  // so the router knows of the failure
+  });
+  v1::GenerateRequest request = Ids(10, 1);
+  request.mutable_experiment()->set_width(2);
+  CancelToken cancel;
+  const absl::Time now = RealClock().Now();
+  EXPECT_EQ(Session(*parts_, request, now, now, cancel, sink).Run().code(), absl::StatusCode::kDeadlineExceeded);
+}
+
+TEST(StartJobsTest, NoWorkersDeadlineIsBeforeTheRouters) {
+  const std::vector<int32_t> ids = {1, 2, 3};
+  ChainPlan plan;
+  plan.parts = {2, 1};
+  PrefillOrder order;
+  order.ids = ids;
+  order.time_left = absl::Microseconds(2001);
+  for (const v1::StartJob& job : StartJobs(order, plan)) EXPECT_EQ(job.deadline_ms(), 3);
+  order.time_left = absl::Seconds(-1);
+  for (const v1::StartJob& job : StartJobs(order, plan)) EXPECT_EQ(job.deadline_ms(), 1);
+}
+
+}  // namespace
+}  // namespace runahead
