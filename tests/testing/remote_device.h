@@ -30,11 +30,12 @@ class RemoteDevice : public FakeDevice {
   }
   absl::Status Copy(Stream& stream, const ConstBufferRef& from, const BufferRef& to) override {
     if (from.size != to.size) return absl::InvalidArgumentError("Copy: the sizes differ");
-    ++enqueued_;
     Event gate;
     {
       MutexLock lock(mu_);
       gate = gate_;
+      any_enqueued_ = true;
+      changed_.NotifyAll();
     }
     Call(stream, [this, from, to, gate] {
       gate.Wait().IgnoreError();
@@ -58,9 +59,13 @@ class RemoteDevice : public FakeDevice {
     MutexLock lock(mu_);
     gate_ = gate;
   }
+  // Blocks until a first copy is enqueued.
+  void AwaitCopyEnqueued() {
+    MutexLock lock(mu_);
+    while (!any_enqueued_) changed_.Wait(mu_);
+  }
   void RefuseHostMemory(bool refuse) { refuse_host_ = refuse; }
   size_t host_bytes() const { return host_bytes_; }  // ever allocated
-  int enqueued() const { return enqueued_; }         // copies
   int copies() const { return copies_; }             // that have run
 
  private:
@@ -94,11 +99,13 @@ class RemoteDevice : public FakeDevice {
   }
 
   Mutex mu_;
+  CondVar changed_;
+  bool any_enqueued_ RUNAHEAD_GUARDED_BY(mu_) = false;
   Event gate_ RUNAHEAD_GUARDED_BY(mu_);
   std::map<std::byte*, std::vector<std::byte>> memory_ RUNAHEAD_GUARDED_BY(mu_);
   std::atomic<bool> refuse_host_{false};
   std::atomic<size_t> host_bytes_{0};
-  std::atomic<int> enqueued_{0}, copies_{0};
+  std::atomic<int> copies_{0};
 };
 
 }  // namespace runahead::testing

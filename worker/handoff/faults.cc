@@ -40,9 +40,9 @@ void HandoffFaults::ReleaseVerdicts() {
   for (const auto& answer : answers) answer();
 }
 
-int HandoffFaults::held() const {
+void HandoffFaults::AwaitHeld(size_t count) {
   MutexLock lock(mu_);
-  return static_cast<int>(answers_.size());
+  while (answers_.size() < count) held_.Wait(mu_);
 }
 
 ConstBufferRef HandoffFaults::Tamper(ConstBufferRef bytes) {
@@ -61,6 +61,7 @@ void HandoffFaults::Answer(std::function<void()> answer) {
     MutexLock lock(mu_);
     if (holding_) {
       answers_.push_back(std::move(answer));
+      held_.NotifyAll();
       return;
     }
   }

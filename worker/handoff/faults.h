@@ -1,6 +1,7 @@
 // What tests do to hand-off: corrupt what is sent, hold back what is answered. Production code has none of it (null).
 #pragma once
 
+#include <cstddef>
 #include <functional>
 #include <vector>
 
@@ -17,8 +18,8 @@ class HandoffFaults {
   // Answers wait from now on, until ReleaseVerdicts: the hand-off is blocked.
   void HoldVerdicts() RUNAHEAD_EXCLUDES(mu_);
   void ReleaseVerdicts() RUNAHEAD_EXCLUDES(mu_);
-  // How many answers wait.
-  int held() const RUNAHEAD_EXCLUDES(mu_);
+  // Blocks until so many answers wait.
+  void AwaitHeld(size_t count) RUNAHEAD_EXCLUDES(mu_);
 
   // For senders: the bytes to send in place of `bytes`.
   ConstBufferRef Tamper(ConstBufferRef bytes) RUNAHEAD_EXCLUDES(mu_);
@@ -26,7 +27,8 @@ class HandoffFaults {
   void Answer(std::function<void()> answer) RUNAHEAD_EXCLUDES(mu_);
 
  private:
-  mutable Mutex mu_;
+  Mutex mu_;
+  CondVar held_;
   int corrupt_ RUNAHEAD_GUARDED_BY(mu_) = 0;
   bool holding_ RUNAHEAD_GUARDED_BY(mu_) = false;
   std::vector<std::function<void()>> answers_ RUNAHEAD_GUARDED_BY(mu_);

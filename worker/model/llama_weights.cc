@@ -36,10 +36,11 @@ WeightType ToWeightType(GgufType type) {
   RUNAHEAD_CHECK(false);
 }
 
-// Reads tensors of one file by name and shape.
+// Reads tensors of one file by name and shape. Thread-safe.
 class Loader {
  public:
-  Loader(std::shared_ptr<const GgufFile> file, Device& device) : file_(std::move(file)), device_(device) {}
+  Loader(std::shared_ptr<const GgufFile> file, Device& device)
+      : file_(std::move(file)), device_(device), stream_(device.NewStream("load")) {}
 
   // Appends tensor `name`, which must be [rows, cols], to `source`.
   absl::Status Append(const std::string& name, int64_t rows, int64_t cols, WeightSource& source) const {
@@ -80,9 +81,7 @@ class Loader {
     RUNAHEAD_ASSIGN_OR_RETURN(std::shared_ptr<Buffer> host, device_.Allocate(bytes, MemoryKind::kHost));
     RUNAHEAD_ASSIGN_OR_RETURN(std::shared_ptr<Buffer> buffer, device_.Allocate(bytes, MemoryKind::kDevice));
     std::memcpy(host->data(), values, bytes);
-    const std::unique_ptr<Stream> stream = device_.NewStream("load");
-    RUNAHEAD_RETURN_IF_ERROR(device_.Copy(*stream, BufferRef::Whole(host), BufferRef::Whole(buffer)));
-    RUNAHEAD_RETURN_IF_ERROR(device_.Record(*stream).Wait());
+    RUNAHEAD_RETURN_IF_ERROR(CopyNow(BufferRef::Whole(host), BufferRef::Whole(buffer)));
     return MakeTensor(BufferRef::Whole(buffer), DType::kF32, rows, cols);
   }
 
@@ -100,8 +99,16 @@ class Loader {
     return tensor;
   }
 
+  absl::Status CopyNow(const BufferRef& from, const BufferRef& to) const RUNAHEAD_EXCLUDES(mu_) {
+    MutexLock lock(mu_);
+    RUNAHEAD_RETURN_IF_ERROR(device_.Copy(*stream_, from, to));
+    return device_.Record(*stream_).Wait();
+  }
+
   const std::shared_ptr<const GgufFile> file_;
   Device& device_;
+  mutable Mutex mu_;
+  const std::unique_ptr<Stream> stream_ RUNAHEAD_PT_GUARDED_BY(mu_);
 };
 
 absl::Status LoadLayer(const Loader& loader, const ModelConfig& config, unsigned uses, int64_t index,

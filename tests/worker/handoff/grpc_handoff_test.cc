@@ -95,7 +95,7 @@ TEST_F(GrpcHandoff, ADecodeWorkerThatStopsMakesItUnavailable) {
 TEST_F(GrpcHandoff, ASenderThatStopsEndsWhatItHasUnderWay) {
   world_.receiving.HoldVerdicts();
   const Event pending = Push(2000);
-  while (world_.receiving.held() == 0) absl::SleepFor(absl::Milliseconds(1));
+  world_.receiving.AwaitHeld(1);
   world_.StopSender(0);
   EXPECT_EQ(Code(pending), absl::StatusCode::kUnavailable);
   world_.receiving.ReleaseVerdicts();

@@ -63,7 +63,7 @@ class MessageHandoff : public OverEveryTransport {
 TEST_P(MessageHandoff, ADecodeWorkerThatStopsMakesItUnavailable) {
   world_.receiving.HoldVerdicts();
   const Event pending = Push(lease_, 0);
-  while (world_.receiving.held() == 0) absl::SleepFor(absl::Milliseconds(1));
+  world_.receiving.AwaitHeld(1);
   world_.StopDecode();
   EXPECT_EQ(Code(pending), absl::StatusCode::kUnavailable);
   EXPECT_EQ(Code(Push(lease_, 1)), absl::StatusCode::kUnavailable);
@@ -72,7 +72,7 @@ TEST_P(MessageHandoff, ADecodeWorkerThatStopsMakesItUnavailable) {
 TEST_P(MessageHandoff, ACutConnectionFailsWhatIsUnderWayAndTheNextSliceConnectsAgain) {
   world_.receiving.HoldVerdicts();
   const Event pending = Push(lease_, 0);
-  while (world_.receiving.held() == 0) absl::SleepFor(absl::Milliseconds(1));
+  world_.receiving.AwaitHeld(1);
   world_.engine(0).Close(decode_.incarnation);
   EXPECT_EQ(Code(pending), absl::StatusCode::kUnavailable);
   world_.receiving.ReleaseVerdicts();
@@ -86,7 +86,7 @@ TEST_P(MessageHandoff, ASenderThatStopsEndsWhatItHasUnderWay) {
   const Event pending = Push(lease_, 0);
   EventSource never;
   const Event waiting = world_.sender(0).Push(decode_, {lease_, 1, 0, 300}, Pattern(300 * kRowBytes, 1), never.event());
-  while (world_.receiving.held() == 0) absl::SleepFor(absl::Milliseconds(1));
+  world_.receiving.AwaitHeld(1);
   world_.StopSender(0);
   EXPECT_EQ(Code(waiting), absl::StatusCode::kCancelled);
   EXPECT_EQ(Code(pending), absl::StatusCode::kUnavailable);

@@ -86,7 +86,7 @@ TEST_F(StagedHandoffTest, CancelMeansWhatWaitsForRoomToo) {
   std::vector<Event> pushed;
   for (int64_t part = 0; part < 6; ++part) pushed.push_back(Push(lease, 0, part * kTokens));
   const Event unharmed = Push(other, 0, 0);
-  while (world_.receiving.held() < 2) absl::SleepFor(absl::Milliseconds(1));  // they have all the room
+  world_.receiving.AwaitHeld(2);  // they have all the room
   world_.sender(0).Cancel(lease);
   for (int i = 2; i < 6; ++i) EXPECT_EQ(Code(pushed[i]), absl::StatusCode::kCancelled);
   EXPECT_FALSE(pushed[0].fired()) << "it is on the wire";

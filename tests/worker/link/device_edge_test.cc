@@ -254,7 +254,7 @@ TEST_F(DeviceEdge, NothingIsKeptOfAnEdgeThatWasClosed) {
   EXPECT_EQ(world_.factory(0).Open(world_.factory(1).self()).status().code(), absl::StatusCode::kUnavailable);
   const std::weak_ptr<Edge> kept = a;
   a.reset();
-  while (!kept.expired()) absl::SleepFor(absl::Milliseconds(1));
+  while (!kept.expired()) std::this_thread::yield();
 }
 
 // What computes there waits for all of them, and to end any communicator is to wait for that.

@@ -170,7 +170,7 @@ TEST_F(StagedEdge, AFrameInTransferIsSentWholeThoughItsJobIsDropped) {
   const Event sent = ab_->Send({1, 0, 0}, std::move(bytes), Event());
   bytes = {};
   const Event waiting = ab_->Send({1, 1, 0}, Holding(2), Event());
-  while (device_.enqueued() == 0) absl::SleepFor(absl::Milliseconds(1));
+  device_.AwaitCopyEnqueued();
   ab_->Drop(1);
   ba_->Drop(1);
   EXPECT_NE(Code(waiting), absl::StatusCode::kOk);
@@ -240,7 +240,7 @@ TEST_F(StagedEdge, CloseAwaitsTheCopiesUnderWay) {
   device_.HoldCopies(gate.event());
   const Event sent = ab_->Send({1, 0, 0}, Holding(1), Event());
   const Event waits = ab_->Recv({1, 0, 1}, device_.Room(kBytes));
-  while (device_.enqueued() == 0) absl::SleepFor(absl::Milliseconds(1));
+  device_.AwaitCopyEnqueued();
   std::thread closing([&] { a_->Close(engine_b_->self()); });
   EXPECT_EQ(Code(waits), absl::StatusCode::kUnavailable);
   EXPECT_FALSE(sent.fired()) << "its bytes are being read";
