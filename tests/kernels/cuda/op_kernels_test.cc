@@ -3,38 +3,14 @@
 #include <cmath>
 #include <limits>
 #include <optional>
-#include <string>
+#include <vector>
 
-#include "absl/strings/str_cat.h"
 #include "gtest/gtest.h"
 #include "kernels/cuda/kernels.h"
-#include "tests/kernels/cuda/gpu_memory.h"
+#include "tests/kernels/cuda/matrix_cases.h"
 
 namespace runahead {
 namespace {
-
-constexpr int64_t kWidths[] = {1, 3, 16, 129, 257, 1024, 1031, 2052};
-
-void ExpectElement(const GpuMatrix& out, int64_t row, int64_t col, double want, double magnitude, double steps) {
-  const double tolerance = std::fabs(want) * Epsilon(out.dtype()) + magnitude * steps * 0x1p-24 + 0x1p-25;
-  ASSERT_NEAR(out.at(row, col), want, tolerance) << "row " << row << ", column " << col;
-}
-
-template <typename Body>
-void ForAllCases(const Body& body) {
-  for (const DType in : kAllDTypes) {
-    for (const DType out : kAllDTypes) {
-      for (const int64_t cols : kWidths) {
-        for (const Placement& placement : kPlacements) {
-          SCOPED_TRACE(absl::StrCat(std::string(DTypeName(in)), " to ", std::string(DTypeName(out)), ", ", cols,
-                                    " columns, gap ", placement.gap, ", offset ", placement.offset));
-          body(in, out, cols, placement);
-          if (testing::Test::HasFatalFailure()) return;
-        }
-      }
-    }
-  }
-}
 
 using LayerNormTest = GpuTest;
 

@@ -1,11 +1,9 @@
-#include <algorithm>
 #include <cmath>
-#include <string>
+#include <vector>
 
-#include "absl/strings/str_cat.h"
 #include "gtest/gtest.h"
 #include "kernels/cuda/kernels.h"
-#include "tests/kernels/cuda/gpu_memory.h"
+#include "tests/kernels/cuda/matrix_cases.h"
 
 namespace runahead {
 namespace {
@@ -14,34 +12,6 @@ using EmbedTest = GpuTest;
 using RmsNormTest = GpuTest;
 using RopeStoreTest = GpuTest;
 using SwiGluTest = GpuTest;
-
-constexpr int64_t kWidths[] = {1, 3, 16, 129, 257, 1024, 1031};
-
-std::string CaseName(DType in, DType out, int64_t cols, const Placement& placement) {
-  return absl::StrCat(std::string(DTypeName(in)), " to ", std::string(DTypeName(out)), ", ", cols, " columns, gap ",
-                      placement.gap, ", offset ", placement.offset);
-}
-
-// `out` rounds values that were computed in f32 with a relative error of some `steps` * 2^-24 of `magnitude`.
-void ExpectElement(const GpuMatrix& out, int64_t row, int64_t col, double want, double magnitude, double steps) {
-  const double tolerance = std::fabs(want) * Epsilon(out.dtype()) + magnitude * steps * 0x1p-24 + 0x1p-25;
-  ASSERT_NEAR(out.at(row, col), want, tolerance) << "row " << row << ", column " << col;
-}
-
-template <typename Body>
-void ForAllCases(const Body& body) {
-  for (const DType in : kAllDTypes) {
-    for (const DType out : kAllDTypes) {
-      for (const int64_t cols : kWidths) {
-        for (const Placement& placement : kPlacements) {
-          SCOPED_TRACE(CaseName(in, out, cols, placement));
-          body(in, out, cols, placement);
-          if (testing::Test::HasFatalFailure()) return;
-        }
-      }
-    }
-  }
-}
 
 TEST_F(EmbedTest, CopiesAndConvertsRows) {
   const std::vector<int32_t> ids = {4, 0, 6, 6, 1};
