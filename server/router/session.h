@@ -77,8 +77,8 @@ class Session {
   void ObserveFirstToken();
   v1::DecodeRequest MakeDecodeRequest() const;
   absl::Status EndOfDecode(const absl::Status& status) const;
-  // DEADLINE_EXCEEDED once the time is up. Asked before a worker's failure is believed: workers end a job at its deadline
-  // too, each in its own way, and their reports may come before the client's cancel.
+  // DEADLINE_EXCEEDED once the time is up. Asked before a worker's failure is believed: workers end a job at its
+  // deadline too, each in its own way, and their reports may come before the client's cancel.
   absl::Status InTime(absl::string_view meanwhile) const;
   void Lap(TtftStage stage) { stages_.Lap(stage, router_.clock.Now()); }
   int width() const { return static_cast<int>(run_->placement().chain.size()); }

@@ -1,6 +1,8 @@
 #include "worker/link/edge_staging.h"
 
 #include <array>
+#include <functional>
+#include <memory>
 #include <random>
 #include <string>
 #include <thread>
@@ -8,9 +10,7 @@
 
 #include "kernels/cpu/cpu_device.h"
 #include "tests/testing/remote_device.h"
-#include "tests/worker/link/edge_contract.h"
-#include "tests/worker/link/message_engines.h"
-#include "worker/link/message_edge.h"
+#include "tests/worker/link/message_world.h"
 
 namespace runahead {
 namespace {
@@ -19,42 +19,16 @@ using ::runahead::testing::Bytes;
 using ::runahead::testing::EdgeContract;
 using ::runahead::testing::EdgeWorld;
 using ::runahead::testing::FakeDevice;
+using ::runahead::testing::MessageWorld;
 using ::runahead::testing::NewEngine;
 using ::runahead::testing::Pattern;
 using ::runahead::testing::RemoteDevice;
 
-// Three processes over real connections, each with a device of its own.
-class StagedWorld final : public EdgeWorld {
- public:
-  // `bytes` of staging each way.
-  StagedWorld(const std::function<std::shared_ptr<Device>()>& device, size_t bytes) {
-    for (int i = 0; i < 3; ++i) {
-      devices_[i] = device();
-      engines_[i] = NewEngine("tcp");
-      factories_[i] =
-          std::make_unique<MessageEdgeFactory>(*engines_[i], std::make_unique<EdgeStaging>(*devices_[i], bytes));
-      ids_[i] = engines_[i]->self();
-    }
-  }
-  ~StagedWorld() override {
-    for (int i = 0; i < 3; ++i) Kill(i);
-  }
-  EdgeFactory& factory(int process) override { return *factories_[process]; }
-  void Kill(int process) override {
-    factories_[process].reset();
-    engines_[process].reset();
-  }
-  size_t live_jobs(int process, int peer) override { return factories_[process]->live_jobs(ids_[peer]); }
-
- private:
-  std::array<std::shared_ptr<Device>, 3> devices_;
-  std::array<std::unique_ptr<MessageEngine>, 3> engines_;
-  std::array<std::unique_ptr<MessageEdgeFactory>, 3> factories_;
-  std::array<PeerId, 3> ids_;
-};
-
+// Each process with a device of its own and `bytes` of staging each way.
 std::unique_ptr<EdgeWorld> World(const std::function<std::shared_ptr<Device>()>& device, size_t bytes) {
-  return std::make_unique<StagedWorld>(device, bytes);
+  const std::array<std::shared_ptr<Device>, 3> devices = {device(), device(), device()};
+  return std::make_unique<MessageWorld>(
+      "tcp", [devices, bytes](int process) { return std::make_unique<EdgeStaging>(*devices[process], bytes); });
 }
 std::shared_ptr<Device> Fake() {
   return std::make_shared<FakeDevice>();

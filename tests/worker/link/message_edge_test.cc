@@ -1,12 +1,10 @@
 #include "worker/link/message_edge.h"
 
-#include <array>
 #include <string>
 
 #include "absl/strings/str_cat.h"
 #include "server/base/random.h"
-#include "tests/worker/link/edge_contract.h"
-#include "tests/worker/link/message_engines.h"
+#include "tests/worker/link/message_world.h"
 #include "tests/worker/link/ucx_test_main.h"
 #include "worker/link/message_engine.h"
 #include "worker/link/ucx_engine.h"
@@ -17,38 +15,11 @@ namespace {
 using ::runahead::testing::EdgeContract;
 using ::runahead::testing::EdgeWorld;
 using ::runahead::testing::EveryTransport;
-using ::runahead::testing::NewEngine;
+using ::runahead::testing::MessageWorld;
 using ::runahead::testing::OverEveryTransport;
 using ::runahead::testing::Pattern;
 using ::runahead::testing::Room;
 using ::runahead::testing::TransportName;
-
-// Three engines in this process.
-class MessageWorld final : public EdgeWorld {
- public:
-  explicit MessageWorld(const std::string& transport) {
-    for (int i = 0; i < 3; ++i) {
-      engines_[i] = NewEngine(transport);
-      factories_[i] = std::make_unique<MessageEdgeFactory>(*engines_[i]);
-      ids_[i] = engines_[i]->self();
-    }
-  }
-  ~MessageWorld() override {
-    for (int i = 0; i < 3; ++i) Kill(i);
-  }
-  EdgeFactory& factory(int process) override { return *factories_[process]; }
-  void Kill(int process) override {
-    factories_[process].reset();
-    engines_[process].reset();
-  }
-  size_t live_jobs(int process, int peer) override { return factories_[process]->live_jobs(ids_[peer]); }
-  MessageEngine& engine(int process) { return *engines_[process]; }
-
- private:
-  std::array<std::unique_ptr<MessageEngine>, 3> engines_;
-  std::array<std::unique_ptr<MessageEdgeFactory>, 3> factories_;
-  std::array<PeerId, 3> ids_;
-};
 
 INSTANTIATE_TEST_SUITE_P(Tcp, EdgeContract,
                          ::testing::Values([] { return std::unique_ptr<EdgeWorld>(new MessageWorld("tcp")); }));
