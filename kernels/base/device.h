@@ -79,7 +79,7 @@ class Device {
  public:
   virtual ~Device() = default;
 
-  virtual std::string_view name() const = 0;  // "cpu", "cuda:0"
+  virtual std::string_view name() const = 0;          // "cpu", "cuda:0"
   virtual bool host_reads_device_memory() const = 0;  // links and hand-off may read and write kDevice memory themselves
   // What GEMMs multiply in and activations are kept in between ops: f32, bf16 (or f16).
   virtual DType compute_dtype() const = 0;

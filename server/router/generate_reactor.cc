@@ -9,8 +9,9 @@
 namespace runahead {
 namespace {
 
-// The client counts the deadline from when it sent the request, and we from when it came, in gRPC's three digits, rounded
-// up: its cancel comes before the deadline has passed here, by the way of the request and up to a hundredth of the time.
+// The client counts the deadline from when it sent the request, and we from when it came, in gRPC's three digits,
+// rounded up: its cancel comes before the deadline has passed here, by the way of the request and up to a hundredth of
+// the time.
 constexpr absl::Duration kDeadlineSlack = absl::Milliseconds(100);
 constexpr int kDeadlineRounding = 100;
 

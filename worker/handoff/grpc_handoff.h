@@ -8,10 +8,10 @@
 #include <memory>
 
 #include "absl/status/statusor.h"
+#include "kernels/base/task_thread.h"
 #include "runahead/v1/kv.grpc.pb.h"
 #include "worker/handoff/retrying_sender.h"
 #include "worker/handoff/slice_receiver.h"
-#include "kernels/base/task_thread.h"
 
 namespace runahead {
 

@@ -3,9 +3,9 @@
 
 #include "absl/container/flat_hash_map.h"
 #include "kernels/base/mutex.h"
+#include "kernels/base/task_thread.h"
 #include "worker/handoff/message_handoff.h"
 #include "worker/handoff/message_slice_wire.h"
-#include "kernels/base/task_thread.h"
 
 namespace runahead {
 

@@ -1,4 +1,5 @@
-// Headers of slices and verdicts as they travel over an engine's messages. Little-endian, as all hosts that we build for are.
+// Headers of slices and verdicts as they travel over an engine's messages. Little-endian, as all hosts that we build
+// for are.
 #pragma once
 
 #include <cstdint>

@@ -24,8 +24,10 @@ struct Setting {
 };
 
 constexpr Setting kSettings[] = {
-    {"UCX_ERROR_SIGNALS", ""},         {"UCX_LOG_FILE", "stderr"},
-    {"UCX_WARN_UNUSED_ENV_VARS", "n"}, {"OMP_WAIT_POLICY", "passive"},
+    {"UCX_ERROR_SIGNALS", ""},
+    {"UCX_LOG_FILE", "stderr"},
+    {"UCX_WARN_UNUSED_ENV_VARS", "n"},
+    {"OMP_WAIT_POLICY", "passive"},
     // A GPU's streams that wait for the host must not share a hardware queue with those that bring what it waits for:
     // as many queues as there can be.
     {"CUDA_DEVICE_MAX_CONNECTIONS", "32"},

@@ -74,7 +74,8 @@ class ModelDecode : public ::testing::TestWithParam<DType> {
   };
   Prompt Prefill(int index) const {
     Prompt prompt;
-    for (int i = 0; i < 1 + (TestDeviceIsSlow() ? 6 : 41) * index; ++i) prompt.ids.push_back((i * 37 + index * 11) % 320);
+    for (int i = 0; i < 1 + (TestDeviceIsSlow() ? 6 : 41) * index; ++i)
+      prompt.ids.push_back((i * 37 + index * 11) % 320);
     SequenceRunner runner(loaded_, static_cast<int64_t>(prompt.ids.size()));
     prompt.first_token = TopOf(runner.Append(prompt.ids, false, false).back()).id;
     for (int64_t layer = 0; layer < loaded_.model->config().layers; ++layer) prompt.kv.push_back(runner.Kv(layer));
