@@ -32,9 +32,9 @@ MODEL_FOLDER = os.path.join(tempfile.gettempdir(), "runahead-gpu-model")
 LEAST_S = 3      # a step is not begun with less
 WRITE_S = 5      # kept for the end
 SHOWN_LINES = 25  # of what failed
-CLOCKS = "clocks.sm,clocks.mem,temperature.gpu,power.draw"
+STATE = "clocks.sm,clocks.mem,temperature.gpu,power.draw,compute_mode"
 # Figures that the table shows; all are in the results.
-HEADLINES = re.compile(r"\w+: (all four|causal|dense rectangle|share of [\w ]+|step, \d+ layers|gain of graphs"
+HEADLINES = re.compile(r"\w+: (all four|causal|dense rectangle|share of [\w ,]+|step, \d+ layers|gain of graphs"
                        r"|TTFT, prediction, 300.*|cost model.*|device to host.*|copy .*|prefill beside copies)"
                        r"|prefill: \d+ layers, .*")
 
@@ -151,14 +151,16 @@ def comparison(steps):
 
 
 def value_text(figures):
-    known = [figure["value"] for figure in figures if figure.get("value") is not None]
+    known = [figure for figure in figures if figure.get("value") is not None]
     if not known:
         return "-" if not figures else "none"
-    return " ".join(f"{value:.4g}" for value in known)
+    # PyTorch's backends by their first word: FLASH_ATTENTION, CUDNN_ATTENTION.
+    texts = [f"{figure['value']:.4g} {figure.get('backend', '').split('_')[0].lower()}" for figure in known]
+    return ", ".join(text.strip() for text in texts)
 
 
 def print_comparison(table):
-    row = "{:<10}{:<12}{:<26}{:<33}{:<9}{:<14}{}"
+    row = "{:<10}{:<12}{:<26}{:<33}{:<9}{:<16}{}"
     print("\n" + row.format("suite", "model", "shape", "what", "unit", "runahead", "pytorch"))
     for (suite, model, shape, what, unit), sides in table.items():
         if HEADLINES.fullmatch(f"{suite}: {what}"):
@@ -215,7 +217,7 @@ def main(argv):
     if args.dry_run:
         return dry_run(args, steps, budget_s)
 
-    gpu = {**machine.first_gpu(), "shm_mib": machine.shm_mib(), "before": machine.smi(CLOCKS)}
+    gpu = {**machine.first_gpu(), "shm_mib": machine.shm_mib(), "before": machine.smi(STATE)}
     libraries = machine.find_libraries(manifest["needs"])
     print(f"{gpu['name']}, compute {gpu['compute']}, {gpu['memory_mib']} MiB, driver {gpu['driver']} for CUDA "
           f"{gpu['driver_cuda']}; commit {manifest['commit'][:12]}{' with changes' if manifest['changed'] else ''}")
@@ -233,7 +235,7 @@ def main(argv):
 
     with open(os.path.splitext(args.out)[0] + ".log", "w", encoding="utf-8") as log:
         run_all(steps, phase_ends(steps, begin, budget_s), own_environment(args.bundle, libraries), log, keep)
-    gpu["after"] = machine.smi(CLOCKS)
+    gpu["after"] = machine.smi(STATE)
     results = keep()
     print_summary(steps, results, args.out)
     return 0 if results["passed"] else 1

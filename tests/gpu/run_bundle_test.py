@@ -199,7 +199,7 @@ class RunBundleTest(unittest.TestCase):
 
     def test_figures_of_both_sides_stand_side_by_side(self):
         named = {"side": "pytorch", "suite": "gemm", "model": "m", "shape": "s"}
-        other = [{**named, "what": "w", "value": 2.0, "unit": "TFLOP/s"},
+        other = [{**named, "what": "w", "value": 2.0, "unit": "TFLOP/s", "backend": "FLASH_ATTENTION"},
                  {**named, "what": "x", "value": None, "unit": "ms"}]
         code, said, results = self.run_it("--only", "^bench/(gemm|handoff)")
         self.assertEqual(code, 0, said)
@@ -210,7 +210,7 @@ class RunBundleTest(unittest.TestCase):
         table = run_bundle.comparison(ours + [steps.Step("pytorch", "gemm", [], 1, figures=other)])
         shown = {key[3]: tuple(run_bundle.value_text(sides[side]) for side in ("runahead", "pytorch"))
                  for key, sides in table.items()}
-        self.assertEqual(shown, {"w": ("2.5 2.5", "2"), "x": ("-", "none")})
+        self.assertEqual(shown, {"w": ("2.5, 2.5", "2 flash"), "x": ("-", "none")})
 
     def test_time_that_is_over_fails_tests_but_not_figures(self):
         code, said, results = self.run_it("--only", "parity/kernels/passes|bench/gemm", RUNAHEAD_GPU_BUDGET_S="6")
