@@ -49,6 +49,7 @@ def parse_args(argv):
     parser.add_argument("--seconds", type=float, default=0.2, help="of measuring for each figure of the benchmarks")
     parser.add_argument("--dry-run", action="store_true", help="list the steps with their longest times")
     args = parser.parse_args(argv)
+    args.bundle = os.path.abspath(args.bundle)
     args.out = args.out or os.path.join(os.environ.get("OUT", "."), "gpu-results.json")
     return args
 
