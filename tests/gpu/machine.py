@@ -51,6 +51,15 @@ def smi(fields):
     return asked.stdout.strip() if asked.returncode == 0 else ""
 
 
+def shm_mib():
+    """Free shared memory; None where there is none."""
+    try:
+        space = os.statvfs("/dev/shm")
+    except OSError:
+        return None
+    return space.f_bavail * space.f_frsize >> 20
+
+
 def cuda_folders():
     roots = [os.environ.get(name, "") for name in ("CUDA_HOME", "CUDA_PATH")] + ["/usr/local/cuda"]
     return [root for root in roots + sorted(glob.glob("/usr/local/cuda-*"), reverse=True) if root]
@@ -61,10 +70,10 @@ def library_folders():
     folders = os.environ.get("LD_LIBRARY_PATH", "").split(":")
     if "NCCL_HOME" in os.environ:
         folders.append(os.path.join(os.environ["NCCL_HOME"], "lib"))
+    for path in sys.path:  # the wheels that come with PyTorch: beside it, and of the same versions
+        folders += sorted(glob.glob(os.path.join(path, "nvidia", "*", "lib")), reverse=True)
     for root in cuda_folders():
         folders += [os.path.join(root, "lib64"), os.path.join(root, "targets/x86_64-linux/lib")]
-    for path in sys.path:  # the wheels that come with PyTorch
-        folders += sorted(glob.glob(os.path.join(path, "nvidia", "*", "lib")), reverse=True)
     return [folder for folder in dict.fromkeys(folders) if os.path.isdir(folder)]
 
 

@@ -32,9 +32,11 @@ MODEL_FOLDER = os.path.join(tempfile.gettempdir(), "runahead-gpu-model")
 LEAST_S = 3      # a step is not begun with less
 WRITE_S = 5      # kept for the end
 SHOWN_LINES = 25  # of what failed
+STATE = "clocks.sm,clocks.mem,temperature.gpu,power.draw,compute_mode"
 # Figures that the table shows; all are in the results.
-HEADLINES = re.compile(r"all four|causal|dense rectangle|\d+ layers, measured|share of [\w ]+|step, \d+ layers"
-                       r"|TTFT, prediction, 300.*|cost model.*|device to host.*|copy .*|prefill beside copies")
+HEADLINES = re.compile(r"\w+: (all four|causal|dense rectangle|share of [\w ,]+|step, \d+ layers|gain of graphs"
+                       r"|TTFT, prediction, 300.*|cost model.*|device to host.*|copy .*|prefill beside copies)"
+                       r"|prefill: \d+ layers, .*")
 
 
 def parse_args(argv):
@@ -47,6 +49,7 @@ def parse_args(argv):
     parser.add_argument("--seconds", type=float, default=0.2, help="of measuring for each figure of the benchmarks")
     parser.add_argument("--dry-run", action="store_true", help="list the steps with their longest times")
     args = parser.parse_args(argv)
+    args.bundle = os.path.abspath(args.bundle)
     args.out = args.out or os.path.join(os.environ.get("OUT", "."), "gpu-results.json")
     return args
 
@@ -109,7 +112,8 @@ def own_environment(bundle, libraries):
     return environment
 
 
-def run_all(steps, ends, environment, log):
+def run_all(steps, ends, environment, log, keep):
+    """`keep` is called after each step: what stops all of this in the middle loses one."""
     for step in steps:
         left = ends[step.phase] - time.monotonic()
         if step.missing:
@@ -125,6 +129,7 @@ def run_all(steps, ends, environment, log):
         print(row_of(step), flush=True)
         if step.result not in ("passed", "not run"):
             print("\n".join("    " + line for line in step.output.splitlines()[-SHOWN_LINES:]), flush=True)
+        keep()
 
 
 def row_of(step):
@@ -147,17 +152,19 @@ def comparison(steps):
 
 
 def value_text(figures):
-    known = [figure["value"] for figure in figures if figure.get("value") is not None]
+    known = [figure for figure in figures if figure.get("value") is not None]
     if not known:
         return "-" if not figures else "none"
-    return " ".join(f"{value:.4g}" for value in known)
+    # PyTorch's backends by their first word: FLASH_ATTENTION, CUDNN_ATTENTION.
+    texts = [f"{figure['value']:.4g} {figure.get('backend', '').split('_')[0].lower()}" for figure in known]
+    return ", ".join(text.strip() for text in texts)
 
 
 def print_comparison(table):
-    row = "{:<10}{:<12}{:<26}{:<33}{:<9}{:<14}{}"
+    row = "{:<10}{:<12}{:<26}{:<33}{:<9}{:<16}{}"
     print("\n" + row.format("suite", "model", "shape", "what", "unit", "runahead", "pytorch"))
     for (suite, model, shape, what, unit), sides in table.items():
-        if HEADLINES.fullmatch(what):
+        if HEADLINES.fullmatch(f"{suite}: {what}"):
             values = [value_text(sides[side]) for side in ("runahead", "pytorch")]
             print(row.format(suite, model, shape, what, unit, *values).rstrip(" -"))
 
@@ -211,19 +218,26 @@ def main(argv):
     if args.dry_run:
         return dry_run(args, steps, budget_s)
 
-    gpu = {**machine.first_gpu(), "before": machine.smi("clocks.sm,clocks.mem,temperature.gpu,power.draw")}
+    gpu = {**machine.first_gpu(), "shm_mib": machine.shm_mib(), "before": machine.smi(STATE)}
     libraries = machine.find_libraries(manifest["needs"])
     print(f"{gpu['name']}, compute {gpu['compute']}, {gpu['memory_mib']} MiB, driver {gpu['driver']} for CUDA "
           f"{gpu['driver_cuda']}; commit {manifest['commit'][:12]}{' with changes' if manifest['changed'] else ''}")
+    print(f"/dev/shm, of which NCCL takes tens of MiB for a link: {gpu['shm_mib']} MiB free")
     for name, path in libraries.items():
         print(f"{name}: {path or 'NOT FOUND: install it, or name its folder in LD_LIBRARY_PATH'}")
     os.makedirs(os.path.dirname(os.path.abspath(args.out)), exist_ok=True)
+
+    def keep():
+        results = results_of(args, manifest, gpu, libraries, steps, time.monotonic() - begin)
+        with open(args.out + ".new", "w", encoding="utf-8") as file:
+            json.dump(results, file, indent=1)
+        os.replace(file.name, args.out)
+        return results
+
     with open(os.path.splitext(args.out)[0] + ".log", "w", encoding="utf-8") as log:
-        run_all(steps, phase_ends(steps, begin, budget_s), own_environment(args.bundle, libraries), log)
-    gpu["after"] = machine.smi("clocks.sm,clocks.mem,temperature.gpu,power.draw")
-    results = results_of(args, manifest, gpu, libraries, steps, time.monotonic() - begin)
-    with open(args.out, "w", encoding="utf-8") as file:
-        json.dump(results, file, indent=1)
+        run_all(steps, phase_ends(steps, begin, budget_s), own_environment(args.bundle, libraries), log, keep)
+    gpu["after"] = machine.smi(STATE)
+    results = keep()
     print_summary(steps, results, args.out)
     return 0 if results["passed"] else 1
 

@@ -6,6 +6,7 @@ import hashlib
 import io
 import json
 import os
+import signal
 import stat
 import subprocess
 import sys
@@ -29,19 +30,21 @@ BINARIES = {
     "tests/runs_nothing": "echo '[==========] 0 tests from 0 test suites ran. (0 ms total)'",
     "tests/dies": "kill -SEGV $$",
     "tests/hangs": "sleep 1000 & echo $! >$0.child; wait",
+    "tests/leaves": "echo begun; setsid sleep 1000 & echo $! >$0.child; wait",
     "tests/golden": f'[[ $RUNAHEAD_TEST_MODEL == /model && $MORE == 1 ]] && {RAN}',
     "bench/gpu": 'echo noise; echo "noise too" >&2; for suite; do :; done\n'
                  'echo \'{"side":"runahead","suite":"device","device":"a card"}\'\n'
                  'echo "{\\"side\\":\\"runahead\\",\\"suite\\":\\"$suite\\",\\"model\\":\\"m\\",\\"shape\\":\\"s\\",'
                  '\\"what\\":\\"w\\",\\"value\\":2.5,\\"unit\\":\\"TFLOP/s\\"}"; echo \'{"side":"run\'',
     # memcheck: finds fault with one of them
+    "tests/unsupported": "echo '========= Error: Device not supported'; exit 1",
     "sanitizer": 'while [[ $1 == -* ]]; do [[ $1 == --tool || $1 == --*api* || $1 == --*code ]] && shift; shift; done\n'
                  '"$@" || exit $?; [[ $1 != */passes ]] || { echo "ERROR SUMMARY: 2 errors"; exit 99; }',
 }
 
 
 def test(name, binary, labels=("gpu",), environment=None):
-    return {"name": name, "command": [f"tests/{binary}"], "timeout_s": 1 if binary == "hangs" else 60,
+    return {"name": name, "command": [f"tests/{binary}"], "timeout_s": 1 if binary in ("hangs", "leaves") else 60,
             "labels": list(labels), "environment": environment or {}}
 
 
@@ -134,6 +137,45 @@ class RunBundleTest(unittest.TestCase):
                 return
         self.fail(f"{child} is still there")
 
+    def test_what_does_not_die_holds_up_nothing(self):
+        leaves = steps.Step("parity", "leaves", [os.path.join(self.bundle, "tests/leaves")], 1)
+        with mock.patch.object(steps, "KILL_S", 0.1):
+            steps.run_step(leaves, 1, self.bundle, dict(os.environ))
+        with open(os.path.join(self.bundle, "tests/leaves.child"), encoding="utf-8") as file:
+            os.kill(int(file.read()), signal.SIGKILL)
+        self.assertEqual((leaves.result, leaves.output), ("timeout", "begun\n"))
+
+    def test_results_are_kept_step_by_step(self):
+        def stopped(step, *rest):
+            if step.name == "kernels/fails@gpu":
+                raise KeyboardInterrupt
+            steps.run_step(step, *rest)
+
+        with mock.patch.object(run_bundle, "run_step", stopped), self.assertRaises(KeyboardInterrupt):
+            self.run_it("--only", "^parity/")
+        with open(os.path.join(self.bundle, "results.json"), encoding="utf-8") as file:
+            kept = json.load(file)
+        self.assertFalse(kept["passed"])
+        self.assertEqual([step["result"] for step in kept["steps"]][:2], ["passed", "not run"])
+
+    def test_notes_are_short_and_say_why(self):
+        many = "\n".join(f"[  FAILED  ] Suite.Test{i} (0 ms)" for i in range(5))
+        skip = "skipped: no CUDA device: old driver\n[  SKIPPED ] A.B (0 ms)\n[  SKIPPED ] 1 test, listed below:"
+        for out, code, expected in ((many, 1, ("failed", "Suite.Test0, Suite.Test1, Suite.Test2 and 2 more")),
+                                    (skip, 0, ("skipped", "skipped: no CUDA device: old driver"))):
+            step = steps.Step("parity", "", [], 1)
+            steps.judge(step, code, True, out)
+            self.assertEqual((step.result, step.note), expected)
+
+    def test_a_gpu_that_the_sanitizer_does_not_know_is_no_failure(self):
+        step = steps.Step("memcheck", "", [os.path.join(self.bundle, "tests/unsupported")], 1)
+        steps.run_step(step, 60, self.bundle, dict(os.environ))
+        self.assertEqual((step.result, step.note, step.failed), ("not run", "no compute-sanitizer", False))
+
+    def test_nccl_speaks_beside_the_processes_words(self):
+        [chain] = [step for step in steps.test_steps("", MANIFEST, "") if step.phase == "chain"]
+        self.assertEqual(chain.environment["NCCL_DEBUG_FILE"], "/dev/stderr")
+
     def test_all_is_well_without_the_model(self):
         code, said, _ = self.run_it("--only", "^(parity/kernels/passes|golden|chain)")
         self.assertEqual(code, 0, said)
@@ -157,7 +199,7 @@ class RunBundleTest(unittest.TestCase):
 
     def test_figures_of_both_sides_stand_side_by_side(self):
         named = {"side": "pytorch", "suite": "gemm", "model": "m", "shape": "s"}
-        other = [{**named, "what": "w", "value": 2.0, "unit": "TFLOP/s"},
+        other = [{**named, "what": "w", "value": 2.0, "unit": "TFLOP/s", "backend": "FLASH_ATTENTION"},
                  {**named, "what": "x", "value": None, "unit": "ms"}]
         code, said, results = self.run_it("--only", "^bench/(gemm|handoff)")
         self.assertEqual(code, 0, said)
@@ -168,7 +210,7 @@ class RunBundleTest(unittest.TestCase):
         table = run_bundle.comparison(ours + [steps.Step("pytorch", "gemm", [], 1, figures=other)])
         shown = {key[3]: tuple(run_bundle.value_text(sides[side]) for side in ("runahead", "pytorch"))
                  for key, sides in table.items()}
-        self.assertEqual(shown, {"w": ("2.5 2.5", "2"), "x": ("-", "none")})
+        self.assertEqual(shown, {"w": ("2.5, 2.5", "2 flash"), "x": ("-", "none")})
 
     def test_time_that_is_over_fails_tests_but_not_figures(self):
         code, said, results = self.run_it("--only", "parity/kernels/passes|bench/gemm", RUNAHEAD_GPU_BUDGET_S="6")

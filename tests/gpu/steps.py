@@ -14,7 +14,12 @@ SUITES = SUITES_OF_BOTH + ("parts", "handoff")
 # Memcheck slows kernels down many times: what is left out under it, by a gtest filter.
 NOT_UNDER_MEMCHECK = {"kernels/cuda/flash_attention_test@gpu": "*.ALongSequence",
                       "kernels/cuda/top_k_test@gpu": "*.LargestVocabulary"}
-NOT_A_FAILURE = ("no model", "no compute-sanitizer", "no PyTorch", "not in the bundle")
+NO_SANITIZER = "no compute-sanitizer"
+NOT_A_FAILURE = ("no model", NO_SANITIZER, "no PyTorch", "not in the bundle")
+# NCCL says what is wrong, and not on stdout, where the tests' processes speak with each other.
+NCCL_TELLS = {"NCCL_DEBUG": "WARN", "NCCL_DEBUG_FILE": "/dev/stderr"}
+KILL_S = 5      # for what was killed to be gone; what the driver holds may never be
+MOST_NAMES = 3  # of tests, in a note
 
 
 @dataclasses.dataclass
@@ -57,7 +62,9 @@ def test_steps(bundle, manifest, model):
     for test in manifest["tests"]:
         phase = phase_of(test["name"])
         step = Step(phase, test["name"], [os.path.join(bundle, test["command"][0]), *test["command"][1:]],
-                    min(test["timeout_s"], 150 if phase == "golden" else 90), dict(test["environment"]))
+                    min(test["timeout_s"], 90 if phase == "parity" else 150), dict(test["environment"]))
+        if phase == "chain":
+            step.environment.update({name: os.environ.get(name, value) for name, value in NCCL_TELLS.items()})
         if "model" in test["labels"]:
             step.environment["RUNAHEAD_TEST_MODEL"] = model
             step.missing = "" if model else "no model"
@@ -75,8 +82,7 @@ def memcheck_steps(tests, sanitizer):
                    "--error-exitcode", "99", *test.command]
         if test.name in NOT_UNDER_MEMCHECK:
             command.append(f"--gtest_filter=-{NOT_UNDER_MEMCHECK[test.name]}")
-        steps.append(Step("memcheck", test.name, command, 60, test.environment,
-                          "" if sanitizer else "no compute-sanitizer"))
+        steps.append(Step("memcheck", test.name, command, 120, test.environment, "" if sanitizer else NO_SANITIZER))
     return steps
 
 
@@ -118,7 +124,13 @@ def run_step(step, timeout_s, root, environment):
     except subprocess.TimeoutExpired:
         ended = False
         os.killpg(process.pid, signal.SIGKILL)  # not reaped yet: the id is its own
-        said = process.communicate()
+        try:
+            said = process.communicate(timeout=KILL_S)
+        except subprocess.TimeoutExpired as undead:
+            said = (undead.stdout, undead.stderr)
+            process.poll()
+            for pipe in filter(None, (process.stdout, process.stderr)):
+                pipe.close()
     step.seconds = time.monotonic() - begin
     out, err = ((text or b"").decode(errors="replace") for text in said)
     step.output = out + err
@@ -137,6 +149,10 @@ def figures_of(out):
     return figures
 
 
+def some(names):
+    return ", ".join(names[:MOST_NAMES]) + (f" and {len(names) - MOST_NAMES} more" if len(names) > MOST_NAMES else "")
+
+
 def judge(step, code, ended, out):
     if not step.is_test:
         step.figures = figures_of(out)
@@ -144,19 +160,22 @@ def judge(step, code, ended, out):
         step.result, step.note = "timeout", f"killed after {step.seconds:.0f} s"
         return
     ran = re.search(r"^\[=+\] (\d+) tests? from .* ran\.", out, re.M)
-    skipped = sorted(set(re.findall(r"^\[  SKIPPED \] ([^\s,]+)", out, re.M)))
+    skipped = sorted(set(re.findall(r"^\[  SKIPPED \] ([^\s,]+)(?: \(|$)", out, re.M)))
+    no_device = re.search(r"skipped: no CUDA device.*", out)
     failures = sorted(set(re.findall(r"^\[  FAILED  \] ([^\s,]+)(?: \(|, where|$)", out, re.M)))
     step.result = "passed"
     if code != 0:
         step.result = "failed"
-        step.note = f"killed by signal {-code}" if code < 0 else ", ".join(failures) or f"exit code {code}"
-        if step.phase == "memcheck" and code == 99:
+        step.note = f"killed by signal {-code}" if code < 0 else some(failures) or f"exit code {code}"
+        if step.phase == "memcheck" and "Device not supported" in out:
+            step.result, step.note = "not run", NO_SANITIZER
+        elif step.phase == "memcheck" and code == 99:
             found = re.search(r"ERROR SUMMARY: (.*)", out)
             step.note = found.group(1) if found else "errors of memory"
     elif not step.is_test:
         step.note = f"{len(step.figures)} lines"
-    elif skipped or "skipped: no CUDA device" in out:  # there is a GPU: nothing has a reason to skip
-        step.result, step.note = "skipped", ", ".join(skipped)
+    elif skipped or no_device:  # there is a GPU: nothing has a reason to skip
+        step.result, step.note = "skipped", no_device.group() if no_device else some(skipped)
     elif ran is None or int(ran.group(1)) == 0:
         step.result, step.note = "failed", "ran no test"
     else:
