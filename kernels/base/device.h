@@ -96,9 +96,8 @@ class Device {
   virtual absl::StatusOr<std::shared_ptr<const Weights>> LoadWeights(const WeightSource& source, unsigned uses) = 0;
 
   virtual Event Record(Stream& stream) = 0;  // fires exactly once, when all before it has run
-  virtual void WaitFor(
-      Stream& stream,
-      const Event& event) = 0;  // on the device, not on the thread; any status of the event lets the stream go on
+  // On the device, not on the thread; any status of the event lets the stream go on.
+  virtual void WaitFor(Stream& stream, const Event& event) = 0;
   virtual void Call(Stream& stream, std::function<void()> function) = 0;  // a short host function, in stream order
   virtual absl::Status Copy(Stream& stream, const ConstBufferRef& from, const BufferRef& to) = 0;  // sizes agree
   // What is enqueued between the two may go to the device as one piece, kept for the next time that the same ops come

@@ -1,0 +1,257 @@
+// Streams, events and steps: what every device must do.
+#include <gtest/gtest.h>
+
+#include <atomic>
+#include <cstring>
+#include <string_view>
+#include <thread>
+
+#include "tests/testing/device_tensor.h"
+#include "tests/testing/test_device.h"
+
+namespace runahead {
+namespace {
+
+class DeviceStreamTest : public testing::Test {
+ protected:
+  void SetUp() override {
+    const auto device = OpenTestDevice(DType::kF32, 1);
+    RUNAHEAD_SKIP_WITHOUT_DEVICE(device.status());
+    device_ = *device;
+    stream_ = device_->NewStream("a");
+    other_ = device_->NewStream("b");
+  }
+
+  BufferRef Host(size_t bytes, int value = 0) {
+    const BufferRef ref = BufferRef::Whole(*device_->Allocate(bytes, MemoryKind::kHost));
+    std::memset(ref.data(), value, bytes);
+    return ref;
+  }
+  BufferRef OnDevice(size_t bytes) { return BufferRef::Whole(*device_->Allocate(bytes, MemoryKind::kDevice)); }
+  void ExpectAll(const BufferRef& host, int value) {
+    EXPECT_EQ(std::string_view(reinterpret_cast<const char*>(host.data()), host.size),
+              std::string(host.size, static_cast<char>(value)));
+  }
+
+  std::shared_ptr<Device> device_;
+  std::unique_ptr<Stream> stream_, other_;
+};
+
+TEST_F(DeviceStreamTest, CallsRunInOrderAndRecordFiresAfterThem) {
+  std::vector<int> order;
+  for (int i = 0; i < 20; ++i) device_->Call(*stream_, [&order, i] { order.push_back(i); });
+  EXPECT_TRUE(device_->Record(*stream_).Wait().ok());
+  ASSERT_EQ(order.size(), 20u);
+  for (int i = 0; i < 20; ++i) EXPECT_EQ(order[i], i);
+}
+
+TEST_F(DeviceStreamTest, WaitsForAHostEventWithoutHoldingTheThread) {
+  EventSource source;
+  std::atomic<bool> ran{false};
+  device_->WaitFor(*stream_, source.event());
+  device_->Call(*stream_, [&ran] { ran = true; });
+  const Event after = device_->Record(*stream_);
+  EXPECT_TRUE(device_->Record(*other_).Wait().ok());  // the other stream goes on
+  EXPECT_FALSE(after.fired());
+  EXPECT_FALSE(ran);
+  source.Fire(absl::CancelledError("any status lets the stream go on"));
+  EXPECT_TRUE(after.Wait().ok());
+  EXPECT_TRUE(ran);
+}
+
+// A worker has some streams that wait for what comes over its links, and copies that they wait for go on beside them.
+TEST_F(DeviceStreamTest, StreamsThatWaitDoNotHoldUpOthers) {
+  EventSource source;
+  std::vector<std::unique_ptr<Stream>> waiting;
+  std::vector<Event> ends;
+  for (int i = 0; i < 12; ++i) {
+    waiting.push_back(device_->NewStream("waits"));
+    device_->WaitFor(*waiting.back(), source.event());
+    ends.push_back(device_->Record(*waiting.back()));
+  }
+  for (int i = 0; i < 12; ++i) {
+    const auto late = device_->NewStream("goes on");
+    const BufferRef from = Host(1 << 16, i), there = OnDevice(1 << 16), back = Host(1 << 16);
+    ASSERT_TRUE(device_->Copy(*late, from, there).ok());
+    const Event copied = device_->Record(*late);
+    device_->WaitFor(*other_, copied);
+    ASSERT_TRUE(device_->Copy(*other_, there, back).ok());
+    ASSERT_TRUE(device_->Record(*other_).Wait(absl::Seconds(60)).ok());
+    ExpectAll(back, i);
+  }
+  for (const Event& end : ends) EXPECT_FALSE(end.fired());
+  source.Fire(absl::OkStatus());
+  for (const Event& end : ends) EXPECT_TRUE(end.Wait().ok());
+}
+
+TEST_F(DeviceStreamTest, WaitsForAnotherStream) {
+  EventSource source;
+  const BufferRef from = Host(1 << 16, 3), there = OnDevice(1 << 16), back = Host(1 << 16);
+  device_->WaitFor(*stream_, source.event());
+  ASSERT_TRUE(device_->Copy(*stream_, from, there).ok());
+  const Event first = device_->Record(*stream_);
+  device_->WaitFor(*other_, first);
+  ASSERT_TRUE(device_->Copy(*other_, there, back).ok());
+  const Event second = device_->Record(*other_);
+  EXPECT_FALSE(second.fired());
+  source.Fire(absl::OkStatus());
+  EXPECT_TRUE(second.Wait().ok());
+  EXPECT_TRUE(first.fired());
+  ExpectAll(back, 3);
+}
+
+TEST_F(DeviceStreamTest, WaitsForAnEventOfAStreamThatIsGone) {
+  const Event last = device_->Record(*other_);
+  other_.reset();  // waits for it
+  EXPECT_TRUE(last.fired());
+  device_->WaitFor(*stream_, last);
+  EXPECT_TRUE(device_->Record(*stream_).Wait().ok());
+}
+
+TEST_F(DeviceStreamTest, HoldsBuffersUntilTheCopyHasRun) {
+  EventSource source;
+  device_->WaitFor(*stream_, source.event());
+  BufferRef from = Host(1 << 16, 7), to = OnDevice(1 << 16);
+  const std::weak_ptr<Buffer> from_alive = from.buffer, to_alive = to.buffer;
+  const BufferRef back = Host(1 << 16);
+  ASSERT_TRUE(device_->Copy(*stream_, from, to).ok());
+  ASSERT_TRUE(device_->Copy(*stream_, to, back).ok());
+  const Event done = device_->Record(*stream_);
+  from = BufferRef();
+  to = BufferRef();
+  EXPECT_FALSE(from_alive.expired());
+  EXPECT_FALSE(to_alive.expired());
+  source.Fire(absl::OkStatus());
+  ASSERT_TRUE(done.Wait().ok());
+  EXPECT_TRUE(from_alive.expired());
+  EXPECT_TRUE(to_alive.expired());
+  ExpectAll(back, 7);
+}
+
+TEST_F(DeviceStreamTest, DestroyingAStreamWaitsForWhatItHas) {
+  EventSource source;
+  std::atomic<bool> ran{false};
+  device_->WaitFor(*stream_, source.event());
+  device_->Call(*stream_, [&ran] { ran = true; });
+  std::thread release([&source] { source.Fire(absl::OkStatus()); });
+  stream_.reset();
+  EXPECT_TRUE(ran);
+  release.join();
+}
+
+// out = rows of a table, copy = these backwards: ops with arrays of the host's, in one step.
+class DeviceStepTest : public DeviceStreamTest {
+ protected:
+  static constexpr int64_t kRows = 3, kCols = 32;
+
+  void SetUp() override {
+    DeviceStreamTest::SetUp();
+    if (device_ == nullptr) return;
+    for (int i = 0; i < 50 * kCols; ++i) values_.push_back(static_cast<float>(i));
+    const WeightSource source{nullptr, kCols, {{WeightType::kF32, reinterpret_cast<std::byte*>(values_.data()), 50}}};
+    table_ = *device_->LoadWeights(source, kUseDecode);
+    out_ = MakeTensor(OnDevice(kRows * kCols * 4), DType::kF32, kRows, kCols);
+    copy_ = MakeTensor(OnDevice(kRows * kCols * 4), DType::kF32, kRows, kCols);
+  }
+  void Step(const std::vector<int32_t>& ids) {
+    device_->BeginStep(*stream_);
+    EXPECT_TRUE(device_->Embed(*stream_, *table_, ids, out_).ok());
+    EXPECT_TRUE(device_->GatherRows(*stream_, out_, {2, 1, 0}, copy_).ok());
+    device_->EndStep(*stream_);
+  }
+  std::vector<float> Read() {
+    const BufferRef host = Host(copy_.ref.size);
+    EXPECT_TRUE(device_->Copy(*stream_, copy_.ref, host).ok());
+    EXPECT_TRUE(device_->Record(*stream_).Wait().ok());
+    const float* const at = reinterpret_cast<const float*>(host.data());
+    return {at, at + kRows * kCols};
+  }
+  // What `copy` holds after a step.
+  static std::vector<float> Backwards(const std::vector<int32_t>& ids) {
+    std::vector<float> rows;
+    for (auto id = ids.rbegin(); id != ids.rend(); ++id) {
+      for (int64_t c = 0; c < kCols; ++c) rows.push_back(static_cast<float>(*id * kCols + c));
+    }
+    return rows;
+  }
+
+  std::vector<float> values_;
+  std::shared_ptr<const Weights> table_;
+  Tensor out_, copy_;
+};
+
+TEST_F(DeviceStepTest, EachComputesWithItsOwnArrays) {
+  for (const std::vector<int32_t>& ids : {std::vector<int32_t>{1, 2, 3}, {4, 5, 6}, {49, 0, 7}, {1, 2, 3}}) {
+    Step(ids);
+    EXPECT_EQ(Read(), Backwards(ids));
+  }
+}
+
+TEST_F(DeviceStepTest, ManyInFlightKeepTheirArraysApart) {
+  EventSource source;
+  std::vector<BufferRef> results;
+  device_->WaitFor(*stream_, source.event());
+  for (int i = 0; i < 40; ++i) {
+    Step({i, i + 1, i + 2});
+    results.push_back(Host(copy_.ref.size));
+    ASSERT_TRUE(device_->Copy(*stream_, copy_.ref, results.back()).ok());
+  }
+  source.Fire(absl::OkStatus());
+  ASSERT_TRUE(device_->Record(*stream_).Wait().ok());
+  for (int i = 0; i < 40; ++i) {
+    const float* const at = reinterpret_cast<const float*>(results[i].data());
+    EXPECT_EQ(std::vector<float>(at, at + kRows * kCols), Backwards({i, i + 1, i + 2})) << i;
+  }
+}
+
+TEST_F(DeviceStepTest, OtherMemoryIsAnotherStep) {
+  for (int i = 0; i < 2; ++i) Step({1, 2, 3});
+  const Tensor before = copy_;
+  copy_ = MakeTensor(OnDevice(kRows * kCols * 4), DType::kF32, kRows, kCols);
+  Step({7, 8, 9});
+  EXPECT_EQ(Read(), Backwards({7, 8, 9}));
+  copy_ = before;
+  EXPECT_EQ(Read(), Backwards({1, 2, 3}));
+}
+
+TEST_F(DeviceStepTest, RecordWaitAndCallDivideAStep) {
+  for (int i = 0; i < 3; ++i) {
+    std::atomic<int> called{0};
+    device_->BeginStep(*stream_);
+    ASSERT_TRUE(device_->Embed(*stream_, *table_, {i, i + 1, i + 2}, out_).ok());
+    const Event middle = device_->Record(*stream_);
+    EXPECT_TRUE(middle.Wait().ok()) << "what was enqueued before Record runs, though the step is not at its end";
+    device_->Call(*stream_, [&called] { ++called; });
+    device_->WaitFor(*stream_, device_->Record(*other_));
+    ASSERT_TRUE(device_->GatherRows(*stream_, out_, {2, 1, 0}, copy_).ok());
+    device_->EndStep(*stream_);
+    EXPECT_EQ(Read(), Backwards({i, i + 1, i + 2}));
+    EXPECT_EQ(called, 1);
+  }
+}
+
+TEST_F(DeviceStepTest, LongArraysArriveToo) {
+  std::vector<int32_t> ids(100000);
+  for (size_t i = 0; i < ids.size(); ++i) ids[i] = static_cast<int32_t>(i % 50);
+  const Tensor many = MakeTensor(OnDevice(ids.size() * kCols * 4), DType::kF32, ids.size(), kCols);
+  for (int round = 0; round < 3; ++round) {
+    device_->BeginStep(*stream_);
+    ASSERT_TRUE(device_->Embed(*stream_, *table_, {5, 6, 7}, out_).ok());
+    ASSERT_TRUE(device_->Embed(*stream_, *table_, ids, many).ok());
+    ASSERT_TRUE(device_->GatherRows(*stream_, out_, {2, 1, 0}, copy_).ok());
+    device_->EndStep(*stream_);
+    EXPECT_EQ(Read(), Backwards({5, 6, 7}));
+  }
+}
+
+TEST_F(DeviceStepTest, AnArgumentErrorLeavesTheRestOfTheStep) {
+  device_->BeginStep(*stream_);
+  ASSERT_TRUE(device_->Embed(*stream_, *table_, {1, 2, 3}, out_).ok());
+  EXPECT_FALSE(device_->Embed(*stream_, *table_, {50, 0, 0}, out_).ok());
+  ASSERT_TRUE(device_->GatherRows(*stream_, out_, {2, 1, 0}, copy_).ok());
+  device_->EndStep(*stream_);
+  EXPECT_EQ(Read(), Backwards({1, 2, 3}));
+}
+
+}  // namespace
+}  // namespace runahead
