@@ -156,8 +156,8 @@ cudaError_t LaunchDecodePieces(const FlashDecodeArgs& args, cudaStream_t stream)
     const DecodeLaunch<T> launch = DecodeLaunchOf<T>(args);
     const dim3 grid(static_cast<unsigned>(args.piece_count * launch.q_tiles * launch.kv_heads));
     const dim3 block(32, Traits::NUM_WARPS_Q, Traits::NUM_WARPS_KV);
-    return LaunchWithSharedMemory(&DecodePieces<Traits, T>, grid, block, sizeof(typename Traits::SharedStorage), stream,
-                                  launch);
+    return LaunchWithSharedMemory<&DecodePieces<Traits, T>>(grid, block, sizeof(typename Traits::SharedStorage), stream,
+                                                            launch);
   });
 }
 

@@ -85,8 +85,8 @@ cudaError_t LaunchPrefill(const FlashPrefillArgs& args, cudaStream_t stream) {
   const dim3 grid(static_cast<unsigned>((packed + Traits::CTA_TILE_Q - 1) / Traits::CTA_TILE_Q), 1,
                   static_cast<unsigned>(args.kv_heads));
   const dim3 block(32, Traits::NUM_WARPS_Q, Traits::NUM_WARPS_KV);
-  return LaunchWithSharedMemory(&flashinfer::SinglePrefillWithKVCacheKernel<Traits, PrefillParams<T>>, grid, block,
-                                sizeof(typename Traits::SharedStorage), stream, ParamsOf<T>(args));
+  return LaunchWithSharedMemory<&flashinfer::SinglePrefillWithKVCacheKernel<Traits, PrefillParams<T>>>(
+      grid, block, sizeof(typename Traits::SharedStorage), stream, ParamsOf<T>(args));
 }
 
 template <typename T, int kHeadDim>

@@ -12,6 +12,7 @@
 #include <flashinfer/attention/hopper/variants.cuh>
 
 #include "kernels/cuda/flash_kernels.h"
+#include "kernels/cuda/flash_launch.cuh"
 
 namespace runahead {
 
@@ -94,9 +95,33 @@ cudaError_t LaunchPrefillHopper(const FlashPrefillArgs& args, cudaStream_t strea
   using Variant = std::conditional_t<kDense, HopperMaskAfterwards, flashinfer::StandardAttention>;
   using Traits = flashinfer::AttentionKernelTraits</*USE_TMA_LOAD_KV=*/true, kHeadDim, kHeadDim, kTileQ, kTileKv,
                                                    kStages, T, T, T, int32_t, Variant>;
-  HopperParams<T> params = HopperParamsOf<T>(args);
-  return flashinfer::SinglePrefillWithKVCacheKernelTraitsDispatched<Traits, /*LEFT_SLIDING_WINDOW=*/false, !kDense>(
-      params, stream);
+  using Mainloop = flashinfer::CollectiveMainloop<typename HopperParams<T>::AdditionalParams, Traits, !kDense>;
+  using Epilogue = flashinfer::CollectiveEpilogue<Traits>;
+  using Scheduler = flashinfer::SingleTileScheduler;
+  // As FlashInfer's own launcher, which says at every launch how much shared memory it wants.
+  const HopperParams<T> params = HopperParamsOf<T>(args);
+  const auto layout = [](int rows, int heads, int64_t row_stride, int64_t head_stride) {
+    return flashinfer::get_gmem_layout(rows, heads, kHeadDim, row_stride, head_stride);
+  };
+  typename Mainloop::Params mainloop = Mainloop::to_underlying_arguments(
+      {params.q_ptr, layout(params.qo_len, params.num_qo_heads, params.q_stride_n, params.q_stride_h), params.k_ptr,
+       layout(params.kv_len, params.num_kv_heads, params.k_stride_n, params.k_stride_h), params.v_ptr,
+       layout(params.kv_len, params.num_kv_heads, params.v_stride_n, params.v_stride_h), params.window_left,
+       params.additional_params});
+  typename Epilogue::Params epilogue = Epilogue::to_underlying_arguments(
+      {params.o_ptr, layout(params.qo_len, params.num_qo_heads, params.o_stride_n, params.o_stride_h), params.lse_ptr,
+       flashinfer::get_lse_gmem_layout(params.qo_len, params.num_qo_heads)});
+  const typename Scheduler::Arguments tiles = {cutlass::ceil_div(params.qo_len, kTileQ), params.num_qo_heads,
+                                               params.qo_len, params.kv_len,
+                                               cutlass::FastDivmod(params.num_qo_heads / params.num_kv_heads)};
+  typename Scheduler::Params scheduler = Scheduler::to_underlying_arguments(tiles);
+  constexpr auto kKernel = &flashinfer::PrefillWithKVCacheKernel<Mainloop, Epilogue, Traits,
+                                                                 /*LEFT_SLIDING_WINDOW=*/false, !kDense, Scheduler>;
+  constexpr size_t kBytes = sizeof(typename Traits::SharedStorage);
+  if (const cudaError_t error = AllowSharedMemory<kKernel>(kBytes); error != cudaSuccess) return error;
+  void* arguments[] = {&mainloop, &epilogue, &scheduler};
+  return cudaLaunchKernel(reinterpret_cast<const void*>(kKernel), Scheduler::get_grid_dim(tiles, 0),
+                          dim3(Traits::NUM_THREADS), arguments, kBytes, stream);
 }
 
 }  // namespace runahead
