@@ -96,7 +96,9 @@ class Device {
   virtual absl::StatusOr<std::shared_ptr<const Weights>> LoadWeights(const WeightSource& source, unsigned uses) = 0;
 
   virtual Event Record(Stream& stream) = 0;  // fires exactly once, when all before it has run
-  // On the device, not on the thread; any status of the event lets the stream go on.
+  // On the device, not on the thread; any status of the event lets the stream go on. A GPU's driver that loads a kernel
+  // may wait until no stream waits, and take no call meanwhile: so the event must not need a call to that driver to fire,
+  // unless it is one of the device's own streams.
   virtual void WaitFor(Stream& stream, const Event& event) = 0;
   virtual void Call(Stream& stream, std::function<void()> function) = 0;  // a short host function, in stream order
   virtual absl::Status Copy(Stream& stream, const ConstBufferRef& from, const BufferRef& to) = 0;  // sizes agree

@@ -1,6 +1,8 @@
 #include "worker/prefill/prefill_port.h"
 
 #include <algorithm>
+#include <atomic>
+#include <memory>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
@@ -61,7 +63,6 @@ FrameId PrefillPort::PartFrame(int64_t layer, int part) const {
 
 void PrefillPort::Expect(const FrameId& id, const BufferRef& into, const Event& received, Edge* onward) {
   received_.push_back(received);
-  all_received_.push_back(received);
   Track(received, id.layer, TracePoint::kReceived);
   if (onward == nullptr) return;
   uses_.push_back(onward->Send(id, into, received));
@@ -78,14 +79,24 @@ absl::StatusOr<std::vector<AttentionSequence>> PrefillPort::Publish(int64_t laye
   const Event own_ready = device_.Record(compute);
   Exchange(layer, own_ready);
   if (job_.lease.has_value()) HandOff(layer, own_ready);
-  // From here, not from the end of QKV: the stream may stand idle because the sends above were still being posted, and
-  // that is no wait for others. The head of a chain without a prefix waits for nobody.
-  const bool waits = !received_.empty();
-  if (waits) device_.Call(compute, [this] { wait_begin_ns_ = absl::GetCurrentTimeNanos(); });
-  for (const Event& received : received_) device_.WaitFor(compute, received);
-  if (waits) device_.Call(compute, [this] { wait_ns_ += absl::GetCurrentTimeNanos() - wait_begin_ns_; });
+  RUNAHEAD_RETURN_IF_ERROR(AwaitReceived(own_ready));
   TraceInOrder(layer, TracePoint::kAttentionBegin);
   return std::vector<AttentionSequence>{View(layer)};
+}
+
+// On the stage's thread: were it the compute stream that waited, a GPU's driver that has to load a kernel would wait for
+// the stream, and take no call meanwhile: none of those either that bring what the stream waits for.
+absl::Status PrefillPort::AwaitReceived(const Event& own_ready) {
+  if (received_.empty()) return absl::OkStatus();
+  const int64_t posted_ns = absl::GetCurrentTimeNanos();
+  const auto own_ready_ns = std::make_shared<std::atomic<int64_t>>(0);
+  own_ready.OnFire([own_ready_ns](const absl::Status&) { *own_ready_ns = absl::GetCurrentTimeNanos(); });
+  for (const Event& received : received_) RUNAHEAD_RETURN_IF_ERROR(WaitUnlessStopped(received));
+  // The device stood idle from when the own KV was there and what waited for it was posted.
+  if (const int64_t ready_ns = *own_ready_ns; ready_ns != 0) {
+    wait_s_ += static_cast<double>(absl::GetCurrentTimeNanos() - std::max(ready_ns, posted_ns)) * 1e-9;
+  }
+  return absl::OkStatus();
 }
 
 void PrefillPort::SendOwn(Edge& to, int64_t layer, const Event& own_ready) {
@@ -115,14 +126,11 @@ absl::Status PrefillPort::AwaitEnqueued() const {
 
 absl::Status PrefillPort::FinishPass() {
   EndLayer(static_cast<int64_t>(layer_ends_.size()));
-  RUNAHEAD_RETURN_IF_ERROR(WaitUnlessStopped(layer_ends_.back()));
-  // The compute stream waited for each of them, whatever their status: a failed one means that garbage was attended.
-  for (const Event& received : all_received_) RUNAHEAD_RETURN_IF_ERROR(*received.status());
-  return absl::OkStatus();
+  return WaitUnlessStopped(layer_ends_.back());
 }
 
 JobTimes PrefillPort::times() const {
-  return {0, static_cast<double>(wait_ns_.load()) * 1e-9, ring_stall_s_};
+  return {0, wait_s_, ring_stall_s_};
 }
 
 BufferRef PrefillPort::Rows(int64_t layer, int64_t begin, int64_t end) const {

@@ -1,7 +1,6 @@
 // What the ports of all schedules share: the layer ring, the own part and its hand-off, waiting, failure, times.
 #pragma once
 
-#include <atomic>
 #include <cstdint>
 #include <vector>
 
@@ -17,13 +16,12 @@ namespace runahead {
 // Seconds of one job on this worker.
 struct JobTimes {
   double compute_s = 0;      // from the pass's beginning to its end, less waiting and what ran between its layers
-  double wait_s = 0;         // the compute stream waited for KV of other parts; the head of a chain: 0
+  double wait_s = 0;         // the device stood idle for want of KV of other parts; the head of a chain: 0
   double ring_stall_s = 0;   // the stage waited for a free layer buffer
   bool interleaved = false;  // it ran between two layers of another
 };
 
-// One job's port. Which KV comes from where and goes on to whom is for its schedule to say. Used by the stage's thread;
-// the edges' and streams' threads only touch what is atomic.
+// One job's port. Which KV comes from where and goes on to whom is for its schedule to say. Used by the stage's thread.
 class PrefillPort : public KvPort {
  public:
   // All references outlive the port. `ring` holds job.held_tokens() a layer. `stop` is fired by whoever ends the job
@@ -37,8 +35,7 @@ class PrefillPort : public KvPort {
 
   // Waits until the device has run what is enqueued, or the job is stopped: then that is returned.
   absl::Status AwaitEnqueued() const;
-  // The pass is enqueued: records the last layer's end, waits until the device has run it all, and checks that all that
-  // was received came whole.
+  // The pass is enqueued: records the last layer's end and waits until the device has run it all.
   absl::Status FinishPass();
   // Everything this job has under way on links and hand-off, for teardown and for Done.
   const std::vector<Event>& pending() const { return pending_; }
@@ -60,7 +57,7 @@ class PrefillPort : public KvPort {
   // The layer's KV of tokens [begin, end), and of a part.
   BufferRef Rows(int64_t layer, int64_t begin, int64_t end) const;
   BufferRef PartRows(int64_t layer, int part) const { return Rows(layer, job_.bounds[part], job_.bounds[part + 1]); }
-  // The frame is in `into` once `received` has fired: attention waits for it, and it goes on to `onward`, where there
+  // The frame is in `into` once `received` has fired: attention is enqueued then, and it goes on to `onward`, where there
   // is one, as soon as it is whole (cut-through).
   void Expect(const FrameId& id, const BufferRef& into, const Event& received, Edge* onward);
   void SendOwn(Edge& to, int64_t layer, const Event& own_ready);
@@ -72,6 +69,7 @@ class PrefillPort : public KvPort {
   void EndLayer(int64_t layer);
   // When the compute stream has got there.
   void TraceInOrder(int64_t layer, TracePoint point);
+  absl::Status AwaitReceived(const Event& own_ready);
   absl::Status WaitUnlessStopped(const Event& event) const;
 
   const PrefillJob& job_;
@@ -83,14 +81,12 @@ class PrefillPort : public KvPort {
   const EventSource stop_;
   TraceSink* const trace_;
 
-  std::vector<Event> layer_ends_;    // by layer
-  std::vector<Event> received_;      // of the layer that is being enqueued
-  std::vector<Event> uses_;          // of its buffer: sends and hand-off
-  std::vector<Event> all_received_;  // of the job
-  std::vector<Event> pending_;       // all receives, sends and pushes of the job
+  std::vector<Event> layer_ends_;  // by layer
+  std::vector<Event> received_;    // of the layer that is being enqueued
+  std::vector<Event> uses_;        // of its buffer: sends and hand-off
+  std::vector<Event> pending_;     // all receives, sends and pushes of the job
   double ring_stall_s_ = 0;
-  std::atomic<int64_t> wait_begin_ns_{0};  // written and read on the compute stream's thread
-  std::atomic<int64_t> wait_ns_{0};
+  double wait_s_ = 0;
 };
 
 }  // namespace runahead

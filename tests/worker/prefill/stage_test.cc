@@ -135,7 +135,7 @@ TEST_F(StageTest, ReceiveOverlapsQkvAndSendOverlapsAttention) {
 TEST_F(StageTest, OnlyThoseBehindTheHeadWait) {
   TestChain chain(loaded_, 2, 60, 0, LoopbackNetwork::Delivery::kManual);
   chain.Start(1, 0, {0, 40, 60}, RandomIds(60, 320, 22));
-  chain.member(1).trace.Await(1, 0, TracePoint::kQkvEnd);
+  chain.member(1).trace.Await(1, 0, TracePoint::kHandedOff);  // its own KV is there
   while (!chain.member(0).news.done(1) || !chain.member(1).news.done(1)) chain.network().DeliverAll();
   EXPECT_EQ(chain.member(0).news.times(1).wait_s, 0);
   EXPECT_GT(chain.member(1).news.times(1).wait_s, 0);
