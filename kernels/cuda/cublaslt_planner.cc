@@ -1,7 +1,9 @@
 // cuBLASLt knows columns only: out [t, n] in rows is D [n, t] in columns = w^T (k x n, transposed) * x (k x t).
 #include <cublasLt.h>
 
+#include <cstdio>
 #include <utility>
+#include <vector>
 
 #include "absl/container/flat_hash_map.h"
 #include "absl/strings/str_cat.h"
@@ -15,8 +17,10 @@ namespace {
 
 // What cuBLAS's own documentation asks for on Hopper; older GPUs take less.
 constexpr size_t kWorkspaceBytes = 32 << 20;
-// Batch-invariant kernels are chosen for so many rows, a usual decode batch, and take every other number of rows too.
-constexpr int64_t kInvariantRows = 16;
+// Batch-invariant kernels are chosen for so many rows, and take every other number of rows too. A tile for fewer would
+// have a batch of 128 read the weights many times; this one's arithmetic for a single row still hides behind reading.
+constexpr int64_t kInvariantRows = 64;
+constexpr int kInvariantChoices = 8;
 
 absl::Status Check(cublasStatus_t code, const char* what) {
   if (code == CUBLAS_STATUS_SUCCESS) return absl::OkStatus();
@@ -93,44 +97,53 @@ class LtPlan final : public GemmPlan {
     const cublasStatus_t code = cublasLtMatmul(handle_, &with_bias, &one, operands.w, description_.w, operands.x,
                                                description_.x, &beta, out, description_.out, out, description_.out,
                                                &choice_.algorithm, operands.workspace, workspace_, stream);
-    if (code != CUBLAS_STATUS_SUCCESS) return cudaErrorLaunchFailure;
+    if (code != CUBLAS_STATUS_SUCCESS) {
+      std::fprintf(stderr, "cuBLASLt: a product of [%lld, %lld] and [%lld, %lld]: %s\n",
+                   static_cast<long long>(shape_.m), static_cast<long long>(shape_.k), static_cast<long long>(shape_.n),
+                   static_cast<long long>(shape_.k), cublasLtGetStatusString(code));
+      return cudaErrorLaunchFailure;
+    }
     return choice_.fused ? cudaSuccess : FinishGemm(shape_, operands, out, stream);
   }
 
-  // Takes `fixed`, or else finds a kernel: with all that follows the product fused into it where there is one.
-  absl::Status Choose(const LtChoice* fixed) {
-    if (fixed != nullptr) return ChooseAs(fixed->fused, &fixed->algorithm);
+  // Kernels, best first: with all that follows the product fused into them where there is one.
+  absl::StatusOr<std::vector<LtChoice>> Choices(int most) {
     // cuBLASLt takes a bias of the result's own type only, and ours is f32.
-    if (shape_.bias && shape_.out_dtype != DType::kF32) return ChooseAs(false, nullptr);
-    const absl::Status fused = ChooseAs(true, nullptr);
-    return fused.ok() || EpilogueOf(shape_) == CUBLASLT_EPILOGUE_DEFAULT ? fused : ChooseAs(false, nullptr);
+    const bool fusable = !shape_.bias || shape_.out_dtype == DType::kF32;
+    if (fusable) {
+      absl::StatusOr<std::vector<LtChoice>> fused = Ask(true, most);
+      if (fused.ok() || EpilogueOf(shape_) == CUBLASLT_EPILOGUE_DEFAULT) return fused;
+    }
+    return Ask(false, most);
   }
-  const LtChoice& choice() const { return choice_; }
+
+  absl::Status Take(const LtChoice& choice) {
+    RUNAHEAD_RETURN_IF_ERROR(Describe(choice.fused));
+    cublasLtMatmulHeuristicResult_t found = {};
+    RUNAHEAD_RETURN_IF_ERROR(
+        Check(cublasLtMatmulAlgoCheck(handle_, description_.matmul, description_.w, description_.x, description_.out,
+                                      description_.out, &choice.algorithm, &found),
+              "taking a kernel"));
+    choice_ = choice;
+    workspace_ = found.workspaceSize;
+    return absl::OkStatus();
+  }
 
  private:
   // Of the unfused sums in the workspace.
   size_t SumsAt() const { return (workspace_ + 255) / 256 * 256; }
 
-  absl::Status ChooseAs(bool fused, const cublasLtMatmulAlgo_t* fixed) {
-    choice_.fused = fused;
+  absl::Status Describe(bool fused) {
     description_.~Description();
     new (&description_) Description();
     RUNAHEAD_RETURN_IF_ERROR(description_.Fill(fused ? shape_ : ProductAlone(shape_)));
-    if (fused && shape_.bias) {
-      // Which kernels there are depends on how the bias is aligned: an address that says just that.
-      const uintptr_t like_the_bias = static_cast<uintptr_t>(shape_.alignment);
-      RUNAHEAD_RETURN_IF_ERROR(description_.Set(CUBLASLT_MATMUL_DESC_BIAS_POINTER, like_the_bias));
-    }
-    cublasLtMatmulHeuristicResult_t found = {};
-    if (fixed != nullptr) {
-      RUNAHEAD_RETURN_IF_ERROR(
-          Check(cublasLtMatmulAlgoCheck(handle_, description_.matmul, description_.w, description_.x, description_.out,
-                                        description_.out, fixed, &found),
-                "taking the batch-invariant kernel"));
-      choice_.algorithm = *fixed;
-      workspace_ = found.workspaceSize;
-      return absl::OkStatus();
-    }
+    if (!fused || !shape_.bias) return absl::OkStatus();
+    // Which kernels there are depends on how the bias is aligned: an address that says just that.
+    return description_.Set(CUBLASLT_MATMUL_DESC_BIAS_POINTER, static_cast<uintptr_t>(shape_.alignment));
+  }
+
+  absl::StatusOr<std::vector<LtChoice>> Ask(bool fused, int most) {
+    RUNAHEAD_RETURN_IF_ERROR(Describe(fused));
     cublasLtMatmulPreference_t preference = nullptr;
     RUNAHEAD_RETURN_IF_ERROR(Check(cublasLtMatmulPreferenceCreate(&preference), "asking for a kernel"));
     const auto prefer = [&](cublasLtMatmulPreferenceAttributes_t what, const auto& value) {
@@ -144,16 +157,19 @@ class LtPlan final : public GemmPlan {
                             CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_D_BYTES}) {
       prefer(what, static_cast<uint32_t>(shape_.alignment));
     }
+    std::vector<cublasLtMatmulHeuristicResult_t> found(most);
     int count = 0;
     const cublasStatus_t code =
         cublasLtMatmulAlgoGetHeuristic(handle_, description_.matmul, description_.w, description_.x, description_.out,
-                                       description_.out, preference, 1, &found, &count);
+                                       description_.out, preference, most, found.data(), &count);
     cublasLtMatmulPreferenceDestroy(preference);
     RUNAHEAD_RETURN_IF_ERROR(Check(code, "asking for a kernel"));
-    if (count == 0) return absl::InternalError("cuBLASLt has no kernel for this product");
-    choice_.algorithm = found.algo;
-    workspace_ = found.workspaceSize;
-    return absl::OkStatus();
+    std::vector<LtChoice> choices;
+    for (int i = 0; i < count; ++i) {
+      if (found[i].state == CUBLAS_STATUS_SUCCESS) choices.push_back({found[i].algo, fused});
+    }
+    if (choices.empty()) return absl::InternalError("cuBLASLt has no kernel for this product");
+    return choices;
   }
 
   const cublasLtHandle_t handle_;
@@ -170,27 +186,39 @@ class LtPlanner final : public GemmPlanner {
 
   absl::StatusOr<std::shared_ptr<const GemmPlan>> Plan(const GemmShape& shape) override {
     auto plan = std::make_shared<LtPlan>(handle_, shape);
-    const LtChoice* fixed = nullptr;
     if (shape.batch_invariant) {
-      RUNAHEAD_ASSIGN_OR_RETURN(fixed, Invariant(shape));
+      RUNAHEAD_ASSIGN_OR_RETURN(const LtChoice* const choice, Invariant(shape));
+      RUNAHEAD_RETURN_IF_ERROR(plan->Take(*choice));
+    } else {
+      RUNAHEAD_ASSIGN_OR_RETURN(const std::vector<LtChoice> choices, plan->Choices(1));
+      RUNAHEAD_RETURN_IF_ERROR(plan->Take(choices.front()));
     }
-    RUNAHEAD_RETURN_IF_ERROR(plan->Choose(fixed));
     return plan;
   }
 
  private:
-  // The one kernel for all shapes that differ in their rows and strides only.
+  // The one kernel for all shapes that differ in their rows and strides only: the first that takes few rows and many.
   absl::StatusOr<const LtChoice*> Invariant(GemmShape shape) {
     shape.m = kInvariantRows;
     shape.x_stride = shape.k;
     shape.out_stride = shape.n;
     std::unique_ptr<LtChoice>& known = invariant_[shape];
-    if (known == nullptr) {
-      LtPlan reference(handle_, shape);
-      RUNAHEAD_RETURN_IF_ERROR(reference.Choose(nullptr));
-      known = std::make_unique<LtChoice>(reference.choice());
+    if (known != nullptr) return known.get();
+    RUNAHEAD_ASSIGN_OR_RETURN(const std::vector<LtChoice> choices, LtPlan(handle_, shape).Choices(kInvariantChoices));
+    for (const LtChoice& choice : choices) {
+      if (!TakesAllRows(choice, shape)) continue;
+      known = std::make_unique<LtChoice>(choice);
+      return known.get();
     }
-    return known.get();
+    return absl::InternalError("cuBLASLt has no kernel that takes this product for every number of rows");
+  }
+
+  bool TakesAllRows(const LtChoice& choice, GemmShape shape) const {
+    for (const int64_t rows : {1, 16, 64, 128, 512}) {
+      shape.m = rows;
+      if (!LtPlan(handle_, shape).Take(choice).ok()) return false;
+    }
+    return true;
   }
 
   const cublasLtHandle_t handle_;

@@ -202,8 +202,7 @@ void NcclLink::FireAborted(const absl::Status& why, const Event& aborted) {
     } else {
       // NCCL may put it into the stream still: the last moment for that is not told but by the end of Abort, which may
       // be waiting for this event.
-      aborted.Wait(times_.end).IgnoreError();
-      AwaitStream();
+      if (aborted.Wait(times_.end).ok()) AwaitStream();
     }
     transfer.ref = {};
     transfer.source.Fire(why);

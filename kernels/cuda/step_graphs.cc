@@ -1,5 +1,7 @@
 #include "kernels/cuda/step_graphs.h"
 
+#include <cstdio>
+
 #include "kernels/cuda/cuda_status.h"
 
 namespace runahead {
@@ -45,6 +47,8 @@ cudaGraphExec_t StepGraphs::Record(cudaStream_t stream, const std::vector<CudaLa
   if (graph != nullptr) CudaMust(cudaGraphDestroy(graph), "ending a recorded graph");
   if (code == cudaSuccess) return made;
   cudaGetLastError();
+  if (!told_) std::fprintf(stderr, "a step cannot be a CUDA graph, and runs as it is: %s\n", cudaGetErrorString(code));
+  told_ = true;
   return nullptr;
 }
 

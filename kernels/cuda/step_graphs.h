@@ -42,10 +42,11 @@ class StepGraphs {
     cudaGraphExec_t graph = nullptr;
   };
   Entry* Find(const std::string& key);
-  static cudaGraphExec_t Record(cudaStream_t stream, const std::vector<CudaLaunch>& launches);
+  cudaGraphExec_t Record(cudaStream_t stream, const std::vector<CudaLaunch>& launches);
 
   std::list<Entry> entries_;  // the last used first
   absl::flat_hash_map<std::string, std::list<Entry>::iterator> by_key_;
+  bool told_ = false;  // that one could not be recorded
 };
 
 }  // namespace runahead

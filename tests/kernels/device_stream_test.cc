@@ -96,7 +96,7 @@ TEST_F(DeviceStreamTest, WaitsForAnotherStream) {
   EXPECT_FALSE(second.fired());
   source.Fire(absl::OkStatus());
   EXPECT_TRUE(second.Wait().ok());
-  EXPECT_TRUE(first.fired());
+  EXPECT_TRUE(first.Wait().ok());
   ExpectAll(back, 3);
 }
 

@@ -95,7 +95,12 @@ void EdgeCore::OnSent(JobId job, const EventSource& source, absl::Status status)
   Effects effects;
   {
     MutexLock lock(mu_);
-    if (!status.ok()) status = health_.ok() ? Dropped(job) : health_;
+    // On a dead edge also what the transport calls sent: the peer, which was closed, may have discarded it.
+    if (!health_.ok()) {
+      status = health_;
+    } else if (!status.ok()) {
+      status = Dropped(job);
+    }
     effects.fire.emplace_back(source, std::move(status));
     if (const auto found = outgoing_.find(job); found != outgoing_.end()) {
       --found->second.moving;

@@ -15,6 +15,11 @@
 namespace runahead {
 namespace {
 
+// A size after which what follows is aligned as a device's memory is.
+constexpr size_t Aligned(size_t bytes) {
+  return (bytes + 255) / 256 * 256;
+}
+
 template <typename... Setup>
 std::unique_ptr<PrefillPort> MakePort(const PrefillJob& job, Setup&&... setup) {
   if (job.schedule == PrefillSchedule::kChain) {
@@ -80,7 +85,7 @@ class PrefillStage::InterleavingPort : public KvPort {
 absl::StatusOr<std::unique_ptr<PrefillStage>> PrefillStage::Create(const PrefillStageOptions& options, Device& device,
                                                                    std::shared_ptr<const Model> model,
                                                                    HandoffSender& handoff, PrefillObserver& observer) {
-  RUNAHEAD_ASSIGN_OR_RETURN(std::shared_ptr<Buffer> memory, device.Allocate(options.memory_bytes, MemoryKind::kDevice));
+  RUNAHEAD_ASSIGN_OR_RETURN(std::shared_ptr<Buffer> memory, device.Allocate(2 * Aligned(options.memory_bytes / 2), MemoryKind::kDevice));
   return std::unique_ptr<PrefillStage>(
       new PrefillStage(options, device, std::move(model), handoff, observer, std::move(memory)));
 }
@@ -110,7 +115,7 @@ PrefillStage::~PrefillStage() {
 }
 
 int64_t PrefillStage::max_prefix_tokens() const {
-  return MaxPrefixTokens(options_.memory_bytes / 2, model_->attention_shape().kv_row_bytes());
+  return MaxPrefixTokens(half_bytes(), model_->attention_shape().kv_row_bytes());
 }
 
 int64_t PrefillStage::unfinished_jobs() const {
@@ -220,7 +225,7 @@ int PrefillStage::TakeMemory() {
 
 void PrefillStage::ReportMemory() {
   if (!options_.on_memory) return;
-  options_.on_memory((half_taken_[0] + half_taken_[1]) * static_cast<int64_t>(options_.memory_bytes / 2));
+  options_.on_memory((half_taken_[0] + half_taken_[1]) * static_cast<int64_t>(half_bytes()));
 }
 
 void PrefillStage::Run(const std::shared_ptr<Running>& running) {
@@ -237,8 +242,7 @@ absl::Status PrefillStage::Compute(Running& running) {
   const PrefillJob& job = running.job;
   const absl::Time begin = absl::Now();
   if (const auto stopped = running.stop.event().status(); stopped.has_value()) return *stopped;
-  const BufferRef half =
-      BufferRef::Whole(memory_).Slice(running.half * (options_.memory_bytes / 2), options_.memory_bytes / 2);
+  const BufferRef half = BufferRef::Whole(memory_).Slice(running.half * Aligned(half_bytes()), half_bytes());
   RUNAHEAD_ASSIGN_OR_RETURN(LayerRing ring, LayerRing::Create(half, model_->config().layers, job.held_tokens(),
                                                               model_->attention_shape().kv_row_bytes()));
   running.port = MakePort(job, model_->attention_shape(), std::move(ring), device_, *compute_, handoff_, running.stop,
@@ -263,10 +267,12 @@ absl::Status PrefillStage::Compute(Running& running) {
 }
 
 absl::StatusOr<Sampled> PrefillStage::SampleFirst(const PrefillJob& job, const Tensor& logits) {
-  RUNAHEAD_ASSIGN_OR_RETURN(std::shared_ptr<Buffer> host, device_.Allocate(logits.ref.size, MemoryKind::kHost));
-  RUNAHEAD_RETURN_IF_ERROR(device_.Copy(*compute_, logits.ref, BufferRef::Whole(host)));
+  if (host_logits_ == nullptr) {
+    RUNAHEAD_ASSIGN_OR_RETURN(host_logits_, device_.Allocate(logits.ref.size, MemoryKind::kHost));
+  }
+  RUNAHEAD_RETURN_IF_ERROR(device_.Copy(*compute_, logits.ref, BufferRef::Whole(host_logits_)));
   RUNAHEAD_RETURN_IF_ERROR(device_.Record(*compute_).Wait());
-  const absl::Span<const float> row(reinterpret_cast<const float*>(host->data()), logits.cols);
+  const absl::Span<const float> row(reinterpret_cast<const float*>(host_logits_->data()), logits.cols);
   return SampleToken(row, job.sampling, job.ids, job.ids.size(), static_cast<int64_t>(job.ids.size()));
 }
 

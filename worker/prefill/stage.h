@@ -64,6 +64,7 @@ class PrefillStage {
   using Queue = std::deque<std::shared_ptr<Running>>;
   PrefillStage(const PrefillStageOptions& options, Device& device, std::shared_ptr<const Model> model,
                HandoffSender& handoff, PrefillObserver& observer, std::shared_ptr<Buffer> memory);
+  size_t half_bytes() const { return options_.memory_bytes / 2; }
   void Loop();
   void Run(const std::shared_ptr<Running>& running);
   absl::Status Compute(Running& running);
@@ -85,8 +86,9 @@ class PrefillStage {
   PrefillObserver& observer_;
   const std::shared_ptr<Buffer> memory_;  // two halves
   const std::unique_ptr<Stream> compute_;
-  ForwardScratch scratch_;              // of the stage's thread
-  ForwardScratch interleaved_scratch_;  // the same, for jobs between two layers of another
+  ForwardScratch scratch_;               // of the stage's thread
+  ForwardScratch interleaved_scratch_;   // the same, for jobs between two layers of another
+  std::shared_ptr<Buffer> host_logits_;  // the same, of a tail's one row
 
   mutable Mutex mu_;
   CondVar changed_;
