@@ -1,8 +1,11 @@
 #include "kernels/cuda/loader.h"
 
 #include <dlfcn.h>
+#include <elf.h>
 
+#include <cstring>
 #include <filesystem>
+#include <fstream>
 #include <string_view>
 #include <system_error>
 
@@ -31,6 +34,21 @@ int CallDriver(void* driver, const char* name, Params... params) {
   return function == nullptr ? -1 : function(params...);
 }
 
+// A library that was copied in part would end the process with a signal when it is loaded.
+absl::Status CheckWhole(const std::string& file) {
+  Elf64_Ehdr header = {};
+  std::ifstream stream(file, std::ios::binary);
+  if (!stream) return absl::UnavailableError(absl::StrCat(file, ": cannot be read"));
+  stream.read(reinterpret_cast<char*>(&header), sizeof(header));
+  std::error_code error;
+  const uintmax_t size = std::filesystem::file_size(file, error);
+  const uintmax_t sections_end = header.e_shoff + uintmax_t{header.e_shnum} * header.e_shentsize;
+  if (!stream || std::memcmp(header.e_ident, ELFMAG, SELFMAG) != 0 || error || sections_end > size) {
+    return absl::FailedPreconditionError(absl::StrCat(file, " is damaged (", size, " bytes): install it again"));
+  }
+  return absl::OkStatus();
+}
+
 }  // namespace
 
 absl::Status ProbeGpu() {
@@ -54,6 +72,7 @@ absl::StatusOr<const CudaPlugin*> OpenCudaPlugin(const std::string& path) {
                                             " beside this binary, in ../lib or ../bin: it was built "
                                             "without CUDA (RUNAHEAD_CUDA=ON builds it, or says what is missing)"));
   }
+  if (absl::Status whole = CheckWhole(file); !whole.ok()) return whole;
   void* const library = dlopen(file.c_str(), RTLD_NOW | RTLD_LOCAL);
   if (library == nullptr) return absl::UnavailableError(dlerror());
   const auto entry = reinterpret_cast<CudaPluginEntry>(dlsym(library, kCudaPluginEntry));

@@ -1,5 +1,7 @@
 #include "kernels/cuda/nccl_link.h"
 
+#include <cstdio>
+#include <cstdlib>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
@@ -186,6 +188,10 @@ void NcclLink::End(absl::Status why) {
   }
   FireAborted(why, aborted.event());
   if (aborting.joinable()) {
+    if (!aborted.event().Wait(times_.abort).ok()) {
+      std::fprintf(stderr, "NCCL does not give up a communicator (%s): the process ends\n", why.ToString().c_str());
+      std::abort();
+    }
     aborting.join();
     AwaitStream();
   }

@@ -18,6 +18,7 @@ struct NcclTimes {
   absl::Duration enqueue = absl::Seconds(10);  // for a transfer to be put into the stream
   absl::Duration move = absl::Seconds(30);     // for the first in the stream to pass
   absl::Duration end = absl::Seconds(2);       // for aborted kernels to end
+  absl::Duration abort = absl::Seconds(60);  // for NCCL to give a communicator up: the GPU has failed where it does not
 };
 
 // One communicator. A thread of its own does all calls of NCCL and CUDA in turn, but the last, and fires the events.

@@ -8,8 +8,8 @@ namespace runahead {
 namespace {
 
 TEST(GenerateGolden, F32MatchesEveryToken) {
-  if (QuickStartModelPath().empty()) GTEST_SKIP() << "RUNAHEAD_TEST_MODEL names no model; tests/run sets it";
   RUNAHEAD_NEED_TEST_DEVICE(DType::kF32);
+  if (QuickStartModelPath().empty()) GTEST_SKIP() << "RUNAHEAD_TEST_MODEL names no model; tests/run sets it";
   const LoadedModel loaded = LoadForTest(QuickStartModelPath(), DType::kF32, 2);
   const std::vector<GoldenPrompt> prompts = ReadGoldenPrompts();
   ASSERT_GE(prompts.size(), 8u);
@@ -22,8 +22,8 @@ TEST(GenerateGolden, F32MatchesEveryToken) {
 class ShortGenerateGolden : public testing::TestWithParam<DType> {};
 
 TEST_P(ShortGenerateGolden, TeacherForcedFollowsTheRule) {
-  if (QuickStartModelPath().empty()) GTEST_SKIP() << "RUNAHEAD_TEST_MODEL names no model; tests/run sets it";
   RUNAHEAD_NEED_TEST_DEVICE(GetParam());
+  if (QuickStartModelPath().empty()) GTEST_SKIP() << "RUNAHEAD_TEST_MODEL names no model; tests/run sets it";
   const LoadedModel loaded = LoadForTest(QuickStartModelPath(), GetParam(), 2);
   ForcedSteps all;
   for (const GoldenPrompt& prompt : ReadGoldenPrompts()) {

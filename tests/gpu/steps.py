@@ -18,6 +18,7 @@ NO_SANITIZER = "no compute-sanitizer"
 NOT_A_FAILURE = ("no model", NO_SANITIZER, "no PyTorch", "not in the bundle")
 # NCCL says what is wrong, and not on stdout, where the tests' processes speak with each other.
 NCCL_TELLS = {"NCCL_DEBUG": "WARN", "NCCL_DEBUG_FILE": "/dev/stderr"}
+SKIPPED = 77    # the exit code of a test that skipped all it has
 KILL_S = 5      # for what was killed to be gone; what the driver holds may never be
 MOST_NAMES = 3  # of tests, in a note
 
@@ -164,7 +165,9 @@ def judge(step, code, ended, out):
     no_device = re.search(r"skipped: no CUDA device.*", out)
     failures = sorted(set(re.findall(r"^\[  FAILED  \] ([^\s,]+)(?: \(|, where|$)", out, re.M)))
     step.result = "passed"
-    if code != 0:
+    if code == SKIPPED:
+        step.result, step.note = "skipped", no_device.group() if no_device else some(skipped)
+    elif code != 0:
         step.result = "failed"
         step.note = f"killed by signal {-code}" if code < 0 else some(failures) or f"exit code {code}"
         if step.phase == "memcheck" and "Device not supported" in out:

@@ -34,6 +34,7 @@ class FakeNccl final : public NcclApi {
     bool hold_enqueue = false;    // Send and Recv stay in progress
     bool late_enqueue = false;    // and get into the stream, run for a while and end, when Abort has been called
     bool fail_send = false;       // Send itself fails
+    bool hold_abort = false;      // Abort never returns
     bool fail_thread = false, fail_stream = false, fail_mark = false, fail_scratch = false;
   };
 
@@ -140,7 +141,7 @@ class FakeNccl final : public NcclApi {
       return;
     }
     changed_.NotifyAll();
-    while (Works(ended.gpu)) changed_.Wait(mu_);
+    while (faults_.hold_abort || Works(ended.gpu)) changed_.Wait(mu_);
   }
 
   absl::StatusOr<Stream> NewStream() override {

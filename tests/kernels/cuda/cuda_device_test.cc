@@ -5,6 +5,7 @@
 
 #include "tests/kernels/cpu/random_weights.h"
 #include "tests/testing/cuda_emulation/control.h"
+#include "tests/testing/device_tensor.h"
 
 namespace runahead {
 namespace {
@@ -42,6 +43,27 @@ TEST(CudaDevice, WeightsCountAgainstTheBudgetAndPassThroughBoundedMemory) {
   ASSERT_TRUE(loaded.ok()) << loaded.status();
   EXPECT_FALSE(large->LoadWeights(weights.Source(), 0).ok());
   EXPECT_LT(cuda_emulation::CountLiveObjects().device_bytes, size_t{64} << 20);
+}
+
+// More than twice what the staging holds: each part of it is used again while the GPU still reads it.
+TEST(CudaDevice, WeightsLargerThanTheStagingArriveWhole) {
+  constexpr int64_t kRows = 4301, kCols = 2048;
+  std::vector<float> values(kRows * kCols);
+  for (size_t i = 0; i < values.size(); ++i) values[i] = static_cast<float>(i);
+  DeviceMemory memory(*NewCudaDevice({.compute_dtype = DType::kF32}));
+  const size_t pinned_before = cuda_emulation::CountLiveObjects().registered_bytes;
+  const WeightSource source{nullptr, kCols, {{WeightType::kF32, reinterpret_cast<std::byte*>(values.data()), kRows}}};
+  const auto loaded = memory.device().LoadWeights(source, kUseDecode);
+  ASSERT_TRUE(loaded.ok()) << loaded.status();
+  EXPECT_LE(cuda_emulation::CountLiveObjects().registered_bytes - pinned_before, size_t{16} << 20);
+  std::vector<int32_t> ids;
+  for (int32_t row = 0; row < kRows; row += 7) ids.push_back(row);
+  const Tensor out = memory.Empty(static_cast<int64_t>(ids.size()), kCols);
+  ASSERT_TRUE(memory.device().Embed(memory.stream(), **loaded, ids, out).ok());
+  const std::vector<float> got = memory.Read(out);
+  for (size_t i = 0; i < got.size(); ++i) {
+    ASSERT_EQ(got[i], values[ids[i / kCols] * kCols + i % kCols]) << "row " << ids[i / kCols];
+  }
 }
 
 }  // namespace

@@ -5,6 +5,8 @@
 
 #include <cstdlib>
 #include <filesystem>
+#include <fstream>
+#include <iterator>
 
 namespace runahead {
 namespace {
@@ -37,6 +39,21 @@ TEST(OpenCudaPlugin, SaysWhatTheLoaderSaysOfAFileThatIsNotThere) {
   const absl::Status status = OpenCudaPlugin("/nowhere/librunahead_cuda.so").status();
   EXPECT_EQ(status.code(), absl::StatusCode::kUnavailable);
   EXPECT_THAT(std::string(status.message()), HasSubstr("/nowhere/librunahead_cuda.so"));
+}
+
+TEST(OpenCudaPlugin, RefusesWhatIsNoWholeLibrary) {
+  std::ifstream whole(Library("plugin_same"), std::ios::binary);
+  const std::string bytes{std::istreambuf_iterator<char>(whole), {}};
+  const std::string file = testing::TempDir() + "/part.so";
+  for (const size_t size : {size_t{0}, size_t{10}, size_t{64}, bytes.size() / 2, bytes.size() - 1}) {
+    std::ofstream(file, std::ios::binary | std::ios::trunc) << bytes.substr(0, size);
+    const absl::Status status = OpenCudaPlugin(file).status();
+    EXPECT_EQ(status.code(), absl::StatusCode::kFailedPrecondition) << size;
+    EXPECT_THAT(std::string(status.message()), HasSubstr("install it again")) << size;
+  }
+  std::ofstream(file, std::ios::binary | std::ios::trunc) << std::string(1000, 'x');
+  EXPECT_EQ(OpenCudaPlugin(file).status().code(), absl::StatusCode::kFailedPrecondition);
+  std::filesystem::remove(file);
 }
 
 // ctest runs it with drivers of the tests' own, and says what is to be heard of them.

@@ -283,6 +283,22 @@ TEST_F(NcclLinkTest, EndingItAbortsWhatIsUnderWayAndWaitsForNobody) {
   EXPECT_EQ(nccl_->count("abort"), 1);
 }
 
+class NcclLinkDeathTest : public NcclLinkTest {
+ protected:
+  NcclLinkDeathTest() : NcclLinkTest({.abort = absl::Milliseconds(30)}) {}
+};
+
+TEST_F(NcclLinkDeathTest, AGpuThatDoesNotGiveItUpEndsTheProcess) {
+  GTEST_FLAG_SET(death_test_style, "threadsafe");
+  EXPECT_DEATH(
+      {
+        OpenBoth();
+        nccl_->Set({.hold_abort = true});
+        from_.reset();
+      },
+      "NCCL does not give up a communicator");
+}
+
 TEST_F(NcclLinkTest, EndingItWhileThePeerJoinsAbortsIt) {
   from_ = Open(PeerRank::kSender);
   const Event ready = from_->ready();

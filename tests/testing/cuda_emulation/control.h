@@ -27,6 +27,7 @@ struct LiveObjects {
   size_t device_bytes = 0;
   int host_allocations = 0;
   int host_registrations = 0;
+  size_t registered_bytes = 0;
   bool operator==(const LiveObjects&) const = default;
 };
 LiveObjects CountLiveObjects();

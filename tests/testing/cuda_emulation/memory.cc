@@ -138,6 +138,7 @@ void CountMemory(LiveObjects& live) {
     live.host_allocations += range.where == Where::kHostAllocated;
     live.host_registrations += range.where == Where::kHostRegistered;
     if (range.where == Where::kDevice) live.device_bytes += range.size;
+    if (range.where == Where::kHostRegistered) live.registered_bytes += range.size;
   }
 }
 
