@@ -129,6 +129,7 @@ void CudaStream::Call(std::function<void()> function) {
 }
 
 void CudaStream::Hold(std::shared_ptr<const void> what) {
+  if (!held_.empty() && held_.back() == what) return;  // the next of many blocks of one store
   held_.push_back(std::move(what));
 }
 

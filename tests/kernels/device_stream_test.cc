@@ -6,6 +6,7 @@
 #include <string_view>
 #include <thread>
 
+#include "tests/kernels/cpu/random_weights.h"
 #include "tests/testing/device_tensor.h"
 #include "tests/testing/test_device.h"
 
@@ -251,6 +252,32 @@ TEST_F(DeviceStepTest, AnArgumentErrorLeavesTheRestOfTheStep) {
   ASSERT_TRUE(device_->GatherRows(*stream_, out_, {2, 1, 0}, copy_).ok());
   device_->EndStep(*stream_);
   EXPECT_EQ(Read(), Backwards({1, 2, 3}));
+}
+
+// Steps of a decode, whose attention covers one row more each time: what is kept of a step must not be too old for it.
+TEST(DeviceStepAttention, GrowingLengthsAreWhatTheyAreWithoutSteps) {
+  const auto device = OpenTestDevice(DType::kBF16, 1);
+  RUNAHEAD_SKIP_WITHOUT_DEVICE(device.status());
+  constexpr int64_t kMost = 530, kHeads = 2, kHeadDim = 64;
+  const AttentionShape shape{
+      .heads = kHeads, .kv_heads = 1, .head_dim = kHeadDim, .kv_dtype = DType::kBF16, .scale = 0.2f};
+  DeviceMemory memory(*device);
+  const Tensor kv = memory.NewTensor(RandomFloats(kMost * 2 * kHeadDim, 1), kMost, DType::kBF16);
+  const Tensor q = memory.NewTensor(RandomFloats(2 * kHeads * kHeadDim, 2), 2, DType::kBF16);
+  const auto attend = [&](int64_t length, const Tensor& out) {
+    const std::vector<KvSpan> spans = {{kv.ref, kMost}};
+    const std::vector<AttentionSequence> sequences = {{0, 1, length, spans}, {1, 1, length / 2, spans}};
+    ASSERT_TRUE(memory.device().Attention(memory.stream(), q, shape, sequences, out).ok());
+  };
+  const Tensor in_steps = memory.Empty(2, kHeads * kHeadDim, DType::kBF16);
+  const Tensor alone = memory.Empty(2, kHeads * kHeadDim, DType::kBF16);
+  for (const int64_t length : {254, 255, 256, 257, 258, 259, 511, 512, 513, 514, 256}) {
+    memory.device().BeginStep(memory.stream());
+    attend(length, in_steps);
+    memory.device().EndStep(memory.stream());
+    attend(length, alone);
+    EXPECT_EQ(memory.Read(in_steps), memory.Read(alone)) << length;
+  }
 }
 
 }  // namespace

@@ -3,6 +3,7 @@
 #pragma once
 
 #include <algorithm>
+#include <atomic>
 #include <cmath>
 #include <cstdlib>
 #include <cstring>
@@ -16,6 +17,7 @@
 #include <utility>
 #include <vector>
 
+#include "gtest/gtest.h"
 #include "kernels/base/device.h"
 #include "kernels/base/mutex.h"
 
@@ -49,8 +51,12 @@ class FakeDevice : public Device {
   void Call(Stream& stream, std::function<void()> function) override {
     static_cast<ThreadStream&>(stream).Enqueue(std::move(function));
   }
-  void BeginStep(Stream&) override {}
-  void EndStep(Stream&) override {}
+  void BeginStep(Stream&) override { EXPECT_FALSE(in_step_.exchange(true)) << "steps are not nested"; }
+  void EndStep(Stream&) override {
+    EXPECT_TRUE(in_step_.exchange(false));
+    ++steps_;
+  }
+  int steps() const { return steps_; }  // ended
   absl::Status Copy(Stream& stream, const ConstBufferRef& from, const BufferRef& to) override {
     if (from.size != to.size) return absl::InvalidArgumentError("Copy: the sizes differ");
     Call(stream, [from, to] { std::memmove(to.data(), from.data(), to.size); });
@@ -165,6 +171,9 @@ class FakeDevice : public Device {
   static absl::Status Missing(std::string_view op) {
     return absl::UnimplementedError(std::string("the fake device has no ") + std::string(op));
   }
+
+  std::atomic<bool> in_step_{false};
+  std::atomic<int> steps_{0};
 };
 
 }  // namespace runahead::testing

@@ -163,6 +163,7 @@ TEST_F(DecodeEngineTest, EmitsTheTokensAfterTheFirstOne) {
   EXPECT_EQ(sink->AwaitEnd(), absl::OkStatus());
   EXPECT_EQ(sink->ids(), ExpectedTokens(sequence));
   EXPECT_EQ(sink->ids().size(), 19u);
+  EXPECT_EQ(device_.steps(), 19) << "each step is one piece for the device";
   ExpectNothingHeld();
 }
 
