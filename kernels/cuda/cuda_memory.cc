@@ -29,14 +29,32 @@ class PinnedBuffer final : public Buffer {
   const std::shared_ptr<Buffer> memory_;
 };
 
+class DriverBuffer final : public Buffer {
+ public:
+  DriverBuffer(void* data, size_t size, int ordinal) : Buffer(static_cast<std::byte*>(data), size), ordinal_(ordinal) {}
+  ~DriverBuffer() override {
+    UseGpu(ordinal_);
+    CudaMust(cudaFreeHost(data_), "giving pinned memory back");
+  }
+
+ private:
+  const int ordinal_;
+};
+
+// Our own memory, in huge pages; where it cannot be pinned (some sandboxes), the driver's.
 absl::StatusOr<std::shared_ptr<Buffer>> Pin(int ordinal, size_t bytes) {
   UseGpu(ordinal);
   RUNAHEAD_ASSIGN_OR_RETURN(std::shared_ptr<Buffer> memory, AllocateHostMemory(bytes, nullptr));
-  const cudaError_t code =
-      cudaHostRegister(memory->data(), memory->size(), cudaHostRegisterPortable | cudaHostRegisterMapped);
-  if (code != cudaSuccess) cudaGetLastError();
+  if (cudaHostRegister(memory->data(), memory->size(), cudaHostRegisterPortable | cudaHostRegisterMapped) ==
+      cudaSuccess) {
+    return std::make_shared<PinnedBuffer>(std::move(memory), ordinal);
+  }
+  memory.reset();
+  void* data = nullptr;
+  const cudaError_t code = cudaHostAlloc(&data, bytes, cudaHostAllocPortable | cudaHostAllocMapped);
+  cudaGetLastError();  // else the next launch would report what failed here
   RUNAHEAD_RETURN_IF_ERROR(CudaStatus(code, absl::StrCat("pinning ", bytes, " bytes of host memory")));
-  return std::make_shared<PinnedBuffer>(std::move(memory), ordinal);
+  return std::make_shared<DriverBuffer>(data, bytes, ordinal);
 }
 
 // A byte range with its owner as a buffer.

@@ -248,8 +248,10 @@ def print_summary(steps, results, out):
         print_comparison(table)
     print("\n" + "\n".join(row_of(step) for step in steps))
     bad = [f"{step.phase}/{step.name}" for step in steps if step.failed]
+    left_out = sorted({step.note for step in steps if step.is_test and step.result == "not run" and not step.failed})
     print(f"\n{len(steps)} steps in {results['seconds']} s, {out}: "
-          + ("all tests passed" if not bad else "NOT PASSED: " + ", ".join(bad)))
+          + ("NOT PASSED: " + ", ".join(bad) if bad else
+             "all tests passed" + (" but those not run: " + ", ".join(left_out) if left_out else "")))
 
 
 if __name__ == "__main__":

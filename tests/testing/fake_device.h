@@ -17,9 +17,9 @@
 #include <utility>
 #include <vector>
 
-#include "gtest/gtest.h"
 #include "kernels/base/device.h"
 #include "kernels/base/mutex.h"
+#include "kernels/base/status_macros.h"
 
 namespace runahead::testing {
 
@@ -51,9 +51,9 @@ class FakeDevice : public Device {
   void Call(Stream& stream, std::function<void()> function) override {
     static_cast<ThreadStream&>(stream).Enqueue(std::move(function));
   }
-  void BeginStep(Stream&) override { EXPECT_FALSE(in_step_.exchange(true)) << "steps are not nested"; }
+  void BeginStep(Stream&) override { RUNAHEAD_CHECK(!in_step_.exchange(true)); }
   void EndStep(Stream&) override {
-    EXPECT_TRUE(in_step_.exchange(false));
+    RUNAHEAD_CHECK(in_step_.exchange(false));
     ++steps_;
   }
   int steps() const { return steps_; }  // ended

@@ -8,8 +8,12 @@
 namespace runahead {
 namespace {
 
-// One chunk of rows, then a rest that is no power of two: every block size that the GEMMs cut rows into.
-constexpr int64_t kWarmUpTokens = 1023;
+// Lengths of prompts. The longest is a chunk of rows and a rest that is no power of two: every block size that a CPU's
+// GEMMs cut rows into. A GPU takes other kernels for fewer rows, and loads each at its first launch, when it has
+// nothing else to do: not while it serves.
+constexpr int64_t kWarmUpTokens[] = {16, 130, 1023};
+
+constexpr size_t kTopBytes = 256;  // of one value, alone in its line
 
 // One sequence whose layers share one buffer: what they compute does not matter.
 class OneLayerPort : public KvPort {
@@ -39,7 +43,12 @@ absl::Status Pass(const Model& model, Device& device, int64_t tokens, bool batch
   OneLayerPort port(BufferRef::Whole(std::move(kv)), tokens);
   ForwardScratch scratch(device);
   const std::unique_ptr<Stream> stream = device.NewStream("warm-up");
-  RUNAHEAD_RETURN_IF_ERROR(model.Forward(*stream, scratch, batch, port).status());
+  RUNAHEAD_ASSIGN_OR_RETURN(const Tensor logits, model.Forward(*stream, scratch, batch, port));
+  RUNAHEAD_ASSIGN_OR_RETURN(std::shared_ptr<Buffer> top, device.Allocate(3 * kTopBytes, MemoryKind::kDevice));
+  const auto top_row = [&](int row) {
+    return MakeTensor(BufferRef::Whole(top).Slice(row * kTopBytes, sizeof(float)), DType::kF32, 1, 1);
+  };
+  RUNAHEAD_RETURN_IF_ERROR(device.TopK(*stream, logits, 1, top_row(0), top_row(1), top_row(2)));
   return device.Record(*stream).Wait();
 }
 
@@ -47,7 +56,9 @@ absl::Status Pass(const Model& model, Device& device, int64_t tokens, bool batch
 
 absl::Status WarmUp(const Model& model, Device& device, unsigned uses) {
   if (uses & kUsePrefill) {
-    RUNAHEAD_RETURN_IF_ERROR(Pass(model, device, std::min(kWarmUpTokens, model.config().context_length), false));
+    for (const int64_t tokens : kWarmUpTokens) {
+      RUNAHEAD_RETURN_IF_ERROR(Pass(model, device, std::min(tokens, model.config().context_length), false));
+    }
   }
   if (uses & kUseDecode) RUNAHEAD_RETURN_IF_ERROR(Pass(model, device, 1, true));
   return absl::OkStatus();

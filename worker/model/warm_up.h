@@ -6,7 +6,7 @@
 
 namespace runahead {
 
-// One prefill pass and one batch-invariant pass, as `uses` (WeightUse bits) says. Blocks.
+// Prefill passes and a batch-invariant one, as `uses` (WeightUse bits) says. Blocks.
 absl::Status WarmUp(const Model& model, Device& device, unsigned uses);
 
 }  // namespace runahead

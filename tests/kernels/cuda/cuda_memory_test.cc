@@ -72,9 +72,23 @@ TEST(CudaMemory, LeavesNothingBehindAndBuffersMayOutliveIt) {
   EXPECT_EQ(CountLiveObjects(), before);
 }
 
+TEST(CudaMemory, TakesTheDriversMemoryWhereOursCannotBePinned) {
+  const LiveObjects before = CountLiveObjects();
+  {
+    auto memory = *CudaMemory::Create(0, kMiB);
+    cuda_emulation::FailNext("cudaHostRegister", cudaErrorNotSupported);
+    const auto pinned = memory->AllocatePinned(2 * kMiB);
+    ASSERT_TRUE(pinned.ok()) << pinned.status();
+    std::memset((*pinned)->data(), 1, 2 * kMiB);
+    EXPECT_EQ(CountLiveObjects().host_allocations, before.host_allocations + 1);
+  }
+  EXPECT_EQ(CountLiveObjects(), before);
+}
+
 TEST(CudaMemory, SaysSoWhenTheHostCannotPin) {
   auto memory = *CudaMemory::Create(0, kMiB);
-  cuda_emulation::FailNext("cudaHostRegister", cudaErrorMemoryAllocation);
+  cuda_emulation::FailNext("cudaHostRegister", cudaErrorNotSupported);
+  cuda_emulation::FailNext("cudaHostAlloc", cudaErrorMemoryAllocation);
   const absl::Status status = memory->AllocatePinned(2 * kMiB).status();
   EXPECT_EQ(status.code(), absl::StatusCode::kResourceExhausted);
   EXPECT_NE(status.message().find("pinning 2097152 bytes"), absl::string_view::npos) << status;

@@ -32,6 +32,7 @@
 #include "worker/link/line_edges.h"
 #include "worker/link/message_engine_factory.h"
 #include "worker/link/ucx_environment.h"
+#include "worker/model/warm_up.h"
 #include "worker/prefill/stage.h"
 
 namespace runahead::testing {
@@ -120,6 +121,8 @@ class Worker final : public PrefillObserver {
     auto engine = MakeMessageEngine({RandomBits64()});
     RUNAHEAD_CHECK(engine.ok());
     engine_ = *std::move(engine);
+    // A GPU's first launches wait for all that runs there, which would be the links' kernels.
+    if (!TestDeviceIsSlow()) RUNAHEAD_CHECK(WarmUp(*loaded_.model, *loaded_.device, kUsePrefill).ok());
     edges_ = NewLineEdges(*engine_, *loaded_.device, kStagingBytes, links_.get());
     handoff_ = std::make_unique<CountingHandoff>(handed_);
     if (!loaded_.device->host_reads_device_memory()) {
