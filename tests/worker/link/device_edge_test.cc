@@ -192,13 +192,20 @@ TEST_F(DeviceEdge, AnErrorOfOneSideEndsTheEdgeAtBothAndNoOther) {
 }
 
 TEST_F(DeviceEdge, AnErrorOfAnIdleCommunicatorIsSeenByHealth) {
-  const auto a = Open(0, 1), b = Open(1, 0);
-  a->Send({1, 0, 0}, Pattern(kBytes, 1), Event());
-  ASSERT_EQ(Code(b->Recv({1, 0, 0}, Room(kBytes))), absl::StatusCode::kOk);
-  const Event waits = b->Recv({1, 1, 0}, Room(kBytes));
-  network_.FailAsync("process 0", PeerRank::kSender);
-  EXPECT_EQ(a->Health().code(), absl::StatusCode::kUnavailable);
-  EXPECT_EQ(Code(waits), absl::StatusCode::kUnavailable);
+  for (const PeerRank rank : {PeerRank::kSender, PeerRank::kReceiver}) {
+    for (int process = 0; process < 2; ++process) {
+      world_.Restart(0);
+      world_.Restart(1);
+      const auto a = Open(0, 1), b = Open(1, 0);
+      a->Send({1, 0, 0}, Pattern(kBytes, 1), Event());
+      ASSERT_EQ(Code(b->Recv({1, 0, 0}, Room(kBytes))), absl::StatusCode::kOk);
+      const Event a_waits = a->Recv({1, 1, 1}, Room(kBytes)), b_waits = b->Recv({1, 1, 0}, Room(kBytes));
+      network_.FailAsync(absl::StrCat("process ", process), rank);
+      EXPECT_EQ((process == 0 ? a : b)->Health().code(), absl::StatusCode::kUnavailable);
+      EXPECT_EQ(Code(a_waits), absl::StatusCode::kUnavailable);
+      EXPECT_EQ(Code(b_waits), absl::StatusCode::kUnavailable);
+    }
+  }
 }
 
 TEST_F(DeviceEdge, WithoutIdsOrCommunicatorsTheEdgeIsDeadAtBothSides) {
