@@ -34,6 +34,17 @@ TEST(CudaDevice, RefusesGpusAndBudgetsThatAreNotThere) {
   cuda_emulation::SetDevices(1);
 }
 
+TEST(CudaDevice, RefusesAGpuThatIsTooOldAndSaysWhichIsNot) {
+  cuda_emulation::SetCapability(75);
+  const absl::Status status = NewCudaDevice({}).status();
+  EXPECT_EQ(status.code(), absl::StatusCode::kFailedPrecondition);
+  EXPECT_NE(status.message().find("7.5"), absl::string_view::npos) << status;
+  EXPECT_NE(status.message().find("8.0"), absl::string_view::npos) << status;
+  cuda_emulation::SetCapability(80);
+  EXPECT_TRUE(NewCudaDevice({}).ok());
+  cuda_emulation::SetCapability(90);
+}
+
 TEST(CudaDevice, WeightsCountAgainstTheBudgetAndPassThroughBoundedMemory) {
   const RandomWeights weights(WeightType::kQ8_0, 40000, 512, 1);  // 22 MB stored, 41 MB in bf16
   auto small = *NewCudaDevice({.compute_dtype = DType::kBF16, .memory_budget = 40 << 20});

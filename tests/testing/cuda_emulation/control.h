@@ -14,6 +14,8 @@ namespace runahead::cuda_emulation {
 void SetDevices(int count, cudaError_t error = cudaSuccess);
 // Of each device; 4 GiB at the start. Allocations beyond it get cudaErrorMemoryAllocation.
 void SetTotalMemory(size_t bytes);
+// Of each device: 75 for 7.5; 90 at the start.
+void SetCapability(int capability);
 // The next call of `function` ("cudaMallocAsync") does nothing and returns `error`; cudaLaunchKernelEx too.
 void FailNext(std::string_view function, cudaError_t error);
 

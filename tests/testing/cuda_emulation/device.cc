@@ -25,6 +25,7 @@ struct Machine {
   int devices RUNAHEAD_GUARDED_BY(mu) = 1;
   cudaError_t error RUNAHEAD_GUARDED_BY(mu) = cudaSuccess;
   size_t total_memory RUNAHEAD_GUARDED_BY(mu) = size_t{4} << 30;
+  int capability RUNAHEAD_GUARDED_BY(mu) = 90;
   std::map<std::string, cudaError_t, std::less<>> failures RUNAHEAD_GUARDED_BY(mu);
   std::atomic<int64_t> kernel_launches = 0;
   std::atomic<int64_t> graph_launches = 0;
@@ -130,6 +131,11 @@ void SetTotalMemory(size_t bytes) {
   TheMachine().total_memory = bytes;
 }
 
+void SetCapability(int capability) {
+  MutexLock lock(TheMachine().mu);
+  TheMachine().capability = capability;
+}
+
 void FailNext(std::string_view function, cudaError_t error) {
   MutexLock lock(TheMachine().mu);
   TheMachine().failures[std::string(function)] = error;
@@ -179,6 +185,15 @@ cudaError_t cudaSetDevice(int device) {
   });
 }
 
+namespace {
+
+int Capability() {
+  MutexLock lock(TheMachine().mu);
+  return TheMachine().capability;
+}
+
+}  // namespace
+
 cudaError_t cudaGetDevice(int* device) {
   return Api("cudaGetDevice", [&] {
     *device = current_device;
@@ -201,8 +216,8 @@ cudaError_t cudaGetDeviceProperties(cudaDeviceProp* prop, int device) {
     prop->maxThreadsPerMultiProcessor = 2048;
     for (int i = 0; i < 3; ++i) prop->maxThreadsDim[i] = i < 2 ? 1024 : 64;
     for (int i = 0; i < 3; ++i) prop->maxGridSize[i] = i < 1 ? 0x7fffffff : 0xffff;
-    prop->major = 9;
-    prop->minor = 0;
+    prop->major = Capability() / 10;
+    prop->minor = Capability() % 10;
     prop->multiProcessorCount = 3;
     prop->concurrentKernels = 1;
     prop->canMapHostMemory = 1;
