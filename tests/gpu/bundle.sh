@@ -70,7 +70,7 @@ files = {os.path.relpath(test["command"][0], build) for test in tests}
 print("\n".join(sorted(files)))
 PYTHON
 )
-files+=(tests/worker_prefill_chain_peer_gpu tests/make_synthetic_gguf bin/librunahead_cuda.so bench/gpu)
+files+=(tests/worker_prefill_chain_peer tests/worker_prefill_chain_peer_gpu tests/make_synthetic_gguf bin/librunahead_cuda.so bench/gpu)
 for file in "${files[@]}"; do
   install -D "build/$file" "$bundle/$file"
   strip --strip-unneeded "$bundle/$file"

@@ -25,6 +25,8 @@ namespace {
 
 using ::runahead::testing::PeerProcess;
 
+const char* const kCpuPeer = "worker_prefill_chain_peer";
+
 // What the peers' binary of this form is called, and what their edges must be.
 struct Form {
   const char* peer;
@@ -33,7 +35,7 @@ struct Form {
 Form ThisForm() {
   switch (FormOfTestDevice()) {
     case TestDeviceForm::kCpu:
-      return {"worker_prefill_chain_peer", "message"};
+      return {kCpuPeer, "message"};
     case TestDeviceForm::kEmulated:
       return {"worker_prefill_chain_peer_emulated", "staged"};
     case TestDeviceForm::kGpu:
@@ -81,9 +83,9 @@ struct Ended {
 // A process of the chain. Its words are kept until they are asked for.
 class Worker {
  public:
-  Worker(const std::string& model, DType dtype, int64_t tokens, int number)
+  Worker(const char* peer, const std::string& model, DType dtype, int64_t tokens, int number)
       : process_(
-            kPeer, {model, std::string(DTypeName(dtype)), std::to_string(tokens)},
+            peer, {model, std::string(DTypeName(dtype)), std::to_string(tokens)},
             {{"NCCL_HOSTID", absl::StrCat("chain-", number)}, {"NCCL_SOCKET_IFNAME", "lo"}, {"NCCL_IB_DISABLE", "1"}}) {
   }
 
@@ -153,7 +155,14 @@ class ChainProcess : public ::testing::Test {
     for (int i = 0; i < kProcesses; ++i) Start(i);
     FormLine();
   }
-  void Start(int i) { workers_[i] = std::make_unique<Worker>(path_, dtype_, tokens(), i); }
+  void Start(int i) { workers_[i] = std::make_unique<Worker>(OnCpu(i) ? kCpuPeer : kPeer, path_, dtype_, tokens(), i); }
+  // Every other process, where the chain is mixed.
+  bool OnCpu(int i) const { return mixed_ && i % 2 == 1; }
+  // Of the edge that process `i` has to `neighbour`.
+  std::string Transport(int i, int neighbour) const {
+    if (neighbour < 0 || neighbour >= kProcesses) return "-";
+    return OnCpu(i) ? "message" : OnCpu(neighbour) ? "staged" : kTransport;
+  }
 
   // Tells every process who its neighbours are now; all edges must be what this form is about.
   void FormLine() {
@@ -166,7 +175,7 @@ class ChainProcess : public ::testing::Test {
     for (int i = 0; i < kProcesses; ++i) {
       const std::string line = workers_[i]->Await("line");
       std::printf("process %d, transport: %s\n", i, line.empty() ? "none" : line.substr(5).c_str());
-      ASSERT_EQ(line, absl::StrCat("line ", i > 0 ? kTransport : "-", " ", i + 1 < kProcesses ? kTransport : "-"));
+      ASSERT_EQ(line, absl::StrCat("line ", Transport(i, i - 1), " ", Transport(i, i + 1)));
     }
   }
 
@@ -190,6 +199,7 @@ class ChainProcess : public ::testing::Test {
   const std::vector<float>& Alone(const Prompt& prompt);
 
   DType dtype_ = DType::kF32;
+  bool mixed_ = false;
   std::string path_;
   std::unique_ptr<LoadedModel> alone_;
   std::map<std::pair<int64_t, uint64_t>, std::vector<float>> logits_;
@@ -281,8 +291,22 @@ TEST_P(ChainProcessOf, TwoThreeAndFourProcessesGiveTheLogitsOfOne) {
   for (const auto& worker : workers_) EXPECT_EQ(worker->End(), 0);
 }
 
-INSTANTIATE_TEST_SUITE_P(DTypes, ChainProcessOf, ::testing::Values(DType::kF32, DType::kBF16),
+INSTANTIATE_TEST_SUITE_P(DTypes, ChainProcessOf, ::testing::Values(DType::kF32, DType::kBF16, DType::kF16),
                          [](const auto& dtype) { return std::string(DTypeName(dtype.param)); });
+
+TEST_F(ChainProcess, GpusAndCpusInTurnGiveTheLogitsOfOne) {
+  if (FormOfTestDevice() == TestDeviceForm::kCpu) GTEST_SKIP() << "there is one kind of device only";
+  RUNAHEAD_NEED_TEST_DEVICE(DType::kF32);
+  mixed_ = true;
+  ASSERT_NO_FATAL_FAILURE(StartAll(DType::kF32));
+  const std::vector<Prompt> prompts = {{0, {0, At(0.3), At(0.6), At(0.8), tokens()}, 7},
+                                       {1, {0, At(0.5), tokens()}, 8}};
+  int job = 0;
+  for (const Prompt& prompt : prompts) StartJob(++job, prompt);
+  job = 0;
+  for (const Prompt& prompt : prompts) ASSERT_NO_FATAL_FAILURE(ExpectWhole(++job, prompt));
+  for (const auto& worker : workers_) EXPECT_EQ(worker->End(), 0);
+}
 
 TEST_F(ChainProcess, AKilledProcessEndsTheJobAndAnotherTakesItsPlace) {
   RUNAHEAD_NEED_TEST_DEVICE(DType::kF32);
