@@ -5,7 +5,7 @@ cd "$(dirname "${BASH_SOURCE[0]}")/../.."
 
 bundle=.gpu-bundle
 limit_mib=60
-parts=2
+part_mib=56  # what is left of the quick-start model goes with the bundle into 60
 
 usage() {
   cat <<USAGE
@@ -13,12 +13,12 @@ usage: tests/gpu/bundle.sh [--out FOLDER]
        tests/gpu/bundle.sh --model-part N [--out FOLDER]
 
 Builds the CUDA plugin, the tests that need a GPU and the GPU's benchmark, and copies them into FOLDER ($bundle)
-with the libraries that they need, but for CUDA's own and the C library: at most $limit_mib MiB. tests/gpu/run.sh runs
-it on a machine with a GPU, from the root of a checkout of the same commit.
+with the libraries that they need, but for CUDA's own and the C library: packed, at most $limit_mib MiB. tests/gpu/run.sh
+runs it on a machine with a GPU, from the root of a checkout of the same commit.
 
-The quick-start model, which some golden tests want, is too large to go with it: --model-part N puts part N of $parts
-into FOLDER instead (of RUNAHEAD_TEST_MODEL, or of deploy/model's). tests/gpu/run.sh keeps each part that it finds
-there, and uses the model once it has had all.
+The quick-start model, which some golden tests want, is too large to go with it: --model-part N puts its part N, of
+$part_mib MiB, into FOLDER instead (of RUNAHEAD_TEST_MODEL, or of deploy/model's). tests/gpu/run.sh keeps each part that it
+finds there, and uses the model once it has had all.
 USAGE
 }
 
@@ -48,11 +48,14 @@ fresh_folder() {
 }
 
 if [[ -n $part ]]; then
+  model=${RUNAHEAD_TEST_MODEL:-$(deploy/model)}
+  part_bytes=$((part_mib << 20))
+  parts=$((($(stat -Lc %s "$model") + part_bytes - 1) / part_bytes))
   [[ $part =~ ^[0-9]+$ && $part -ge 1 && $part -le $parts ]] ||
     { echo "tests/gpu/bundle.sh: --model-part is 1 to $parts" >&2; exit 2; }
-  model=${RUNAHEAD_TEST_MODEL:-$(deploy/model)}
   fresh_folder
-  split -n "$part/$parts" "$model" >"$bundle/model.part${part}of$parts"
+  { tail -c "+$(((part - 1) * part_bytes + 1))" "$model" || true; } |  # head ends it
+    head -c "$part_bytes" >"$bundle/model.part${part}of$parts"
   ls -l "$bundle/model.part${part}of$parts"
   echo "Next, on the machine with the GPU: tests/gpu/run.sh --bundle $bundle; then the other parts, then the bundle."
   exit 0
@@ -93,7 +96,7 @@ while read -r name path; do
 done < <(for file in "${files[@]}"; do ldd "build/$file"; done | awk '$2 == "=>" { print $1, $3 }' | sort -u)
 
 python3 - "$tests" "$bundle" "${needs[@]}" <<'PYTHON'
-import glob, json, os, subprocess, sys
+import glob, json, lzma, os, shutil, subprocess, sys
 tests, bundle, needs = json.loads(sys.argv[1])["tests"], sys.argv[2], sys.argv[3:]
 build = os.path.abspath("build")
 
@@ -120,6 +123,12 @@ manifest = {
 }
 with open(os.path.join(bundle, "manifest.json"), "w", encoding="utf-8") as file:
     json.dump(manifest, file, indent=1)
+# What is carried is small; run.sh unpacks it.
+for path in glob.glob(os.path.join(bundle, "*", "*")):
+    with open(path, "rb") as whole, lzma.open(path + ".xz", "wb") as packed:
+        shutil.copyfileobj(whole, packed)
+    shutil.copymode(path, path + ".xz")
+    os.remove(path)
 print(f"{len(manifest['tests'])} tests; the machine must have {', '.join(manifest['needs'])}")
 PYTHON
 

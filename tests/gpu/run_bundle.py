@@ -16,6 +16,7 @@ import datetime
 import glob
 import hashlib
 import json
+import lzma
 import os
 import re
 import shlex
@@ -62,6 +63,16 @@ def keep_model_parts(bundle):
         shutil.copyfile(part, os.path.join(MODEL_FOLDER, os.path.basename(part)))
         print(f"kept {os.path.basename(part)} of the quick-start model in {MODEL_FOLDER}")
     return len(parts)
+
+
+def unpack(bundle):
+    """Once: a packed file makes room for what it holds."""
+    for packed in glob.glob(os.path.join(bundle, "*", "*.xz")):
+        whole = packed[:-len(".xz")]
+        with lzma.open(packed, "rb") as source, open(whole, "wb") as target:
+            shutil.copyfileobj(source, target)
+        shutil.copymode(packed, whole)
+        os.remove(packed)
 
 
 def quick_start_model():
@@ -214,6 +225,7 @@ def main(argv):
     manifest = load_manifest(args)
     if manifest is None:
         return 2
+    unpack(args.bundle)
     steps = plan(args, manifest, quick_start_model())
     if args.dry_run:
         return dry_run(args, steps, budget_s)
