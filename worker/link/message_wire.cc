@@ -169,28 +169,23 @@ void MessageWire::OnOffer(std::string_view header) {
   }
 }
 
+std::optional<MessageWire::Offer> MessageWire::TakeOffer(uint64_t number) {
+  MutexLock lock(mu_);
+  const auto found = offered_.find(number);
+  if (found == offered_.end()) return std::nullopt;
+  Offer offer = std::move(found->second);
+  offered_.erase(found);
+  return offer;
+}
+
 void MessageWire::OnSkipped(uint64_t number) {
-  Offer offer;
-  {
-    MutexLock lock(mu_);
-    const auto found = offered_.find(number);
-    if (found == offered_.end()) return;
-    offer = std::move(found->second);
-    offered_.erase(found);
-  }
-  offer.done(absl::CancelledError("the peer discarded the frame"));
+  const std::optional<Offer> offer = TakeOffer(number);
+  if (offer.has_value()) offer->done(absl::CancelledError("the peer discarded the frame"));
 }
 
 void MessageWire::OnWanted(uint64_t number) {
-  Offer offer;
-  {
-    MutexLock lock(mu_);
-    const auto found = offered_.find(number);
-    if (found == offered_.end()) return;
-    offer = std::move(found->second);
-    offered_.erase(found);
-  }
-  SendStaged(number, std::move(offer));
+  std::optional<Offer> offer = TakeOffer(number);
+  if (offer.has_value()) SendStaged(number, *std::move(offer));
 }
 
 void MessageWire::SendStaged(uint64_t number, Offer offer) {

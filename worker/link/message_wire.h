@@ -8,6 +8,7 @@
 #include <cstdint>
 #include <functional>
 #include <memory>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <utility>
@@ -65,6 +66,8 @@ class MessageWire final : public EdgeWire, public std::enable_shared_from_this<M
   };
 
   void Post(MessageKind kind, std::string header, ConstBufferRef bytes, Done done);
+  // The peer has answered it; nothing where it did so before, or the edge is dead.
+  std::optional<Offer> TakeOffer(uint64_t number) RUNAHEAD_EXCLUDES(mu_);
   void OnWanted(uint64_t number) RUNAHEAD_EXCLUDES(mu_);
   void OnSkipped(uint64_t number) RUNAHEAD_EXCLUDES(mu_);
   void SendStaged(uint64_t number, Offer offer) RUNAHEAD_EXCLUDES(mu_);
