@@ -7,6 +7,7 @@
 #include <thread>
 
 #include "tests/kernels/cpu/random_weights.h"
+#include "tests/kernels/repeated_step.h"
 #include "tests/testing/device_tensor.h"
 #include "tests/testing/test_device.h"
 
@@ -140,51 +141,20 @@ TEST_F(DeviceStreamTest, DestroyingAStreamWaitsForWhatItHas) {
   release.join();
 }
 
-// out = rows of a table, copy = these backwards: ops with arrays of the host's, in one step.
 class DeviceStepTest : public DeviceStreamTest {
  protected:
-  static constexpr int64_t kRows = 3, kCols = 32;
-
   void SetUp() override {
     DeviceStreamTest::SetUp();
-    if (device_ == nullptr) return;
-    for (int i = 0; i < 50 * kCols; ++i) values_.push_back(static_cast<float>(i));
-    const WeightSource source{nullptr, kCols, {{WeightType::kF32, reinterpret_cast<std::byte*>(values_.data()), 50}}};
-    table_ = *device_->LoadWeights(source, kUseDecode);
-    out_ = MakeTensor(OnDevice(kRows * kCols * 4), DType::kF32, kRows, kCols);
-    copy_ = MakeTensor(OnDevice(kRows * kCols * 4), DType::kF32, kRows, kCols);
-  }
-  void Step(const std::vector<int32_t>& ids) {
-    device_->BeginStep(*stream_);
-    EXPECT_TRUE(device_->Embed(*stream_, *table_, ids, out_).ok());
-    EXPECT_TRUE(device_->GatherRows(*stream_, out_, {2, 1, 0}, copy_).ok());
-    device_->EndStep(*stream_);
-  }
-  std::vector<float> Read() {
-    const BufferRef host = Host(copy_.ref.size);
-    EXPECT_TRUE(device_->Copy(*stream_, copy_.ref, host).ok());
-    EXPECT_TRUE(device_->Record(*stream_).Wait().ok());
-    const float* const at = reinterpret_cast<const float*>(host.data());
-    return {at, at + kRows * kCols};
-  }
-  // What `copy` holds after a step.
-  static std::vector<float> Backwards(const std::vector<int32_t>& ids) {
-    std::vector<float> rows;
-    for (auto id = ids.rbegin(); id != ids.rend(); ++id) {
-      for (int64_t c = 0; c < kCols; ++c) rows.push_back(static_cast<float>(*id * kCols + c));
-    }
-    return rows;
+    if (device_ != nullptr) step_ = std::make_unique<RepeatedStep>(*device_, *stream_);
   }
 
-  std::vector<float> values_;
-  std::shared_ptr<const Weights> table_;
-  Tensor out_, copy_;
+  std::unique_ptr<RepeatedStep> step_;
 };
 
 TEST_F(DeviceStepTest, EachComputesWithItsOwnArrays) {
   for (const std::vector<int32_t>& ids : {std::vector<int32_t>{1, 2, 3}, {4, 5, 6}, {49, 0, 7}, {1, 2, 3}}) {
-    Step(ids);
-    EXPECT_EQ(Read(), Backwards(ids));
+    step_->Run(ids);
+    EXPECT_EQ(step_->Read(), step_->Backwards(ids));
   }
 }
 
@@ -193,40 +163,39 @@ TEST_F(DeviceStepTest, ManyInFlightKeepTheirArraysApart) {
   std::vector<BufferRef> results;
   device_->WaitFor(*stream_, source.event());
   for (int i = 0; i < 40; ++i) {
-    Step({i, i + 1, i + 2});
-    results.push_back(Host(copy_.ref.size));
-    ASSERT_TRUE(device_->Copy(*stream_, copy_.ref, results.back()).ok());
+    step_->Run({i, i + 1, i + 2});
+    results.push_back(Host(step_->copy().ref.size));
+    ASSERT_TRUE(device_->Copy(*stream_, step_->copy().ref, results.back()).ok());
   }
   source.Fire(absl::OkStatus());
   ASSERT_TRUE(device_->Record(*stream_).Wait().ok());
   for (int i = 0; i < 40; ++i) {
-    const float* const at = reinterpret_cast<const float*>(results[i].data());
-    EXPECT_EQ(std::vector<float>(at, at + kRows * kCols), Backwards({i, i + 1, i + 2})) << i;
+    EXPECT_EQ(step_->Floats(results[i]), step_->Backwards({i, i + 1, i + 2})) << i;
   }
 }
 
 TEST_F(DeviceStepTest, OtherMemoryIsAnotherStep) {
-  for (int i = 0; i < 2; ++i) Step({1, 2, 3});
-  const Tensor before = copy_;
-  copy_ = MakeTensor(OnDevice(kRows * kCols * 4), DType::kF32, kRows, kCols);
-  Step({7, 8, 9});
-  EXPECT_EQ(Read(), Backwards({7, 8, 9}));
-  copy_ = before;
-  EXPECT_EQ(Read(), Backwards({1, 2, 3}));
+  for (int i = 0; i < 2; ++i) step_->Run({1, 2, 3});
+  const Tensor before = step_->copy();
+  step_->SetCopy(step_->NewTensor());
+  step_->Run({7, 8, 9});
+  EXPECT_EQ(step_->Read(), step_->Backwards({7, 8, 9}));
+  step_->SetCopy(before);
+  EXPECT_EQ(step_->Read(), step_->Backwards({1, 2, 3}));
 }
 
 TEST_F(DeviceStepTest, RecordWaitAndCallDivideAStep) {
   for (int i = 0; i < 3; ++i) {
     std::atomic<int> called{0};
     device_->BeginStep(*stream_);
-    ASSERT_TRUE(device_->Embed(*stream_, *table_, {i, i + 1, i + 2}, out_).ok());
+    step_->EmbedRows({i, i + 1, i + 2});
     const Event middle = device_->Record(*stream_);
     EXPECT_TRUE(middle.Wait().ok()) << "what was enqueued before Record runs, though the step is not at its end";
     device_->Call(*stream_, [&called] { ++called; });
     device_->WaitFor(*stream_, device_->Record(*other_));
-    ASSERT_TRUE(device_->GatherRows(*stream_, out_, {2, 1, 0}, copy_).ok());
+    step_->CopyBackwards();
     device_->EndStep(*stream_);
-    EXPECT_EQ(Read(), Backwards({i, i + 1, i + 2}));
+    EXPECT_EQ(step_->Read(), step_->Backwards({i, i + 1, i + 2}));
     EXPECT_EQ(called, 1);
   }
 }
@@ -234,24 +203,25 @@ TEST_F(DeviceStepTest, RecordWaitAndCallDivideAStep) {
 TEST_F(DeviceStepTest, LongArraysArriveToo) {
   std::vector<int32_t> ids(100000);
   for (size_t i = 0; i < ids.size(); ++i) ids[i] = static_cast<int32_t>(i % 50);
-  const Tensor many = MakeTensor(OnDevice(ids.size() * kCols * 4), DType::kF32, ids.size(), kCols);
+  const Tensor many =
+      MakeTensor(OnDevice(ids.size() * RepeatedStep::kCols * 4), DType::kF32, ids.size(), RepeatedStep::kCols);
   for (int round = 0; round < 3; ++round) {
     device_->BeginStep(*stream_);
-    ASSERT_TRUE(device_->Embed(*stream_, *table_, {5, 6, 7}, out_).ok());
-    ASSERT_TRUE(device_->Embed(*stream_, *table_, ids, many).ok());
-    ASSERT_TRUE(device_->GatherRows(*stream_, out_, {2, 1, 0}, copy_).ok());
+    step_->EmbedRows({5, 6, 7});
+    ASSERT_TRUE(device_->Embed(*stream_, step_->table(), ids, many).ok());
+    step_->CopyBackwards();
     device_->EndStep(*stream_);
-    EXPECT_EQ(Read(), Backwards({5, 6, 7}));
+    EXPECT_EQ(step_->Read(), step_->Backwards({5, 6, 7}));
   }
 }
 
 TEST_F(DeviceStepTest, AnArgumentErrorLeavesTheRestOfTheStep) {
   device_->BeginStep(*stream_);
-  ASSERT_TRUE(device_->Embed(*stream_, *table_, {1, 2, 3}, out_).ok());
-  EXPECT_FALSE(device_->Embed(*stream_, *table_, {50, 0, 0}, out_).ok());
-  ASSERT_TRUE(device_->GatherRows(*stream_, out_, {2, 1, 0}, copy_).ok());
+  step_->EmbedRows({1, 2, 3});
+  EXPECT_FALSE(device_->Embed(*stream_, step_->table(), {50, 0, 0}, step_->out()).ok());
+  step_->CopyBackwards();
   device_->EndStep(*stream_);
-  EXPECT_EQ(Read(), Backwards({1, 2, 3}));
+  EXPECT_EQ(step_->Read(), step_->Backwards({1, 2, 3}));
 }
 
 // Steps of a decode, whose attention covers one row more each time: what is kept of a step must not be too old for it.

@@ -4,10 +4,9 @@
 
 #include <thread>
 
-
 #include "kernels/cuda/cuda_device.h"
+#include "tests/kernels/repeated_step.h"
 #include "tests/testing/cuda_emulation/control.h"
-#include "tests/testing/device_tensor.h"
 
 namespace runahead {
 namespace {
@@ -62,70 +61,40 @@ TEST_F(CudaStreamTest, LeavesNothingBehind) {
   EXPECT_EQ(CountLiveObjects(), before);
 }
 
-// out = the rows of a table, and then its norm: ops with arrays of the host's, in one step.
 class CudaStepTest : public CudaStreamTest {
  protected:
-  static constexpr int64_t kRows = 3, kCols = 32;
-
-  void SetUp() override {
-    for (int i = 0; i < 50 * kCols; ++i) values_.push_back(static_cast<float>(i));
-    const WeightSource source{nullptr, kCols, {{WeightType::kF32, reinterpret_cast<std::byte*>(values_.data()), 50}}};
-    table_ = *device_->LoadWeights(source, kUseDecode);
-    out_ = MakeTensor(Gpu(kRows * kCols * 4), DType::kF32, kRows, kCols);
-    copy_ = MakeTensor(Gpu(kRows * kCols * 4), DType::kF32, kRows, kCols);
-  }
-  // Returns what a step computed.
-  std::vector<float> Step(const std::vector<int32_t>& ids) {
-    device_->BeginStep(*stream_);
-    EXPECT_TRUE(device_->Embed(*stream_, *table_, ids, out_).ok());
-    EXPECT_TRUE(device_->GatherRows(*stream_, out_, {2, 1, 0}, copy_).ok());
-    device_->EndStep(*stream_);
-    return Read();
-  }
-  std::vector<float> Read() {
-    const BufferRef host = Host(copy_.ref.size);
-    EXPECT_TRUE(device_->Copy(*stream_, copy_.ref, host).ok());
-    EXPECT_TRUE(device_->Record(*stream_).Wait().ok());
-    const float* const at = reinterpret_cast<const float*>(host.data());
-    return {at, at + kRows * kCols};
-  }
-  static std::vector<float> Rows(const std::vector<int32_t>& ids) {
-    std::vector<float> rows;
-    for (auto id = ids.rbegin(); id != ids.rend(); ++id) {
-      for (int64_t c = 0; c < kCols; ++c) rows.push_back(static_cast<float>(*id * kCols + c));
-    }
-    return rows;
+  void ExpectStep(const std::vector<int32_t>& ids) {
+    step_.Run(ids);
+    EXPECT_EQ(step_.Read(), step_.Backwards(ids));
   }
 
-  std::vector<float> values_;
-  std::shared_ptr<const Weights> table_;
-  Tensor out_, copy_;
+  RepeatedStep step_{*device_, *stream_};
 };
 
 TEST_F(CudaStepTest, AStepThatComesAgainIsAGraphAndComputesWithItsOwnArrays) {
   const int64_t before = GraphLaunches();
-  EXPECT_EQ(Step({1, 2, 3}), Rows({1, 2, 3}));
+  ExpectStep({1, 2, 3});
   EXPECT_EQ(GraphLaunches(), before) << "the first time libraries load what they need";
-  EXPECT_EQ(Step({4, 5, 6}), Rows({4, 5, 6}));
+  ExpectStep({4, 5, 6});
   EXPECT_EQ(GraphLaunches(), before + 1);
-  EXPECT_EQ(Step({49, 0, 7}), Rows({49, 0, 7}));
+  ExpectStep({49, 0, 7});
   EXPECT_EQ(GraphLaunches(), before + 2);
 }
 
 TEST_F(CudaStepTest, AnotherShapeIsAnotherGraph) {
-  for (int i = 0; i < 2; ++i) Step({1, 2, 3});
+  for (int i = 0; i < 2; ++i) ExpectStep({1, 2, 3});
   const int64_t before = GraphLaunches();
-  copy_ = MakeTensor(Gpu(kRows * kCols * 4), DType::kF32, kRows, kCols);  // other memory, the same shape
-  EXPECT_EQ(Step({3, 2, 1}), Rows({3, 2, 1}));
+  step_.SetCopy(step_.NewTensor());
+  ExpectStep({3, 2, 1});
   EXPECT_EQ(GraphLaunches(), before);
 }
 
 TEST_F(CudaStepTest, WhatCannotBeRecordedRunsAsItIs) {
-  Step({1, 2, 3});
+  ExpectStep({1, 2, 3});
   cuda_emulation::FailNext("cudaGraphInstantiate", cudaErrorNotSupported);
   const int64_t before = GraphLaunches();
-  EXPECT_EQ(Step({4, 5, 6}), Rows({4, 5, 6}));
-  EXPECT_EQ(Step({7, 8, 9}), Rows({7, 8, 9}));
+  ExpectStep({4, 5, 6});
+  ExpectStep({7, 8, 9});
   EXPECT_EQ(GraphLaunches(), before);
 }
 
