@@ -1,5 +1,8 @@
 #include "tests/testing/gguf_builder.h"
 
+#include <unistd.h>
+
+#include <cstdio>
 #include <fstream>
 #include <utility>
 
@@ -109,11 +112,15 @@ std::string GgufBuilder::Build() const {
 }
 
 absl::Status GgufBuilder::Write(const std::string& path) const {
-  std::ofstream out(path, std::ios::binary | std::ios::trunc);
+  const std::string temporary = absl::StrCat(path, ".tmp-", getpid());
+  std::ofstream out(temporary, std::ios::binary | std::ios::trunc);
   out << Head();
   for (const std::string& data : data_) out << data;
   out.close();
-  if (!out) return absl::UnavailableError(absl::StrCat("cannot write ", path));
+  if (!out || std::rename(temporary.c_str(), path.c_str()) != 0) {
+    std::remove(temporary.c_str());
+    return absl::UnavailableError(absl::StrCat("cannot write ", path));
+  }
   return absl::OkStatus();
 }
 

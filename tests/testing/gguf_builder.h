@@ -44,7 +44,8 @@ class GgufBuilder {
   std::string Head() const;
   // The whole file.
   std::string Build() const;
-  // Build() into `path`, without holding the file in memory twice.
+  // Build() into `path`, without holding the file in memory twice. The file takes its name when it is whole: a test
+  // that runs beside this one may have the one before mapped.
   absl::Status Write(const std::string& path) const;
 
   // The bytes of `value` as the file has them, for AddRaw.

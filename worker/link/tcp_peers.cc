@@ -162,8 +162,8 @@ void TcpEngine::Impl::Break(Line& line, const absl::Status& why) {
 void TcpEngine::Impl::Kill(const std::shared_ptr<Peer>& peer, const absl::Status& why) {
   LogInfo("link", "connection to incarnation ", peer->id.incarnation, " ends: ", why.message());
   peers_.erase(peer->id.incarnation);
-  // To each a status of its own: the packaged library's counts of shared ones look like a race to the sanitizer.
-  for (const Done& on_death : std::exchange(peer->on_death, {})) on_death(absl::UnavailableError(why.message()));
+  const absl::Status dead = absl::UnavailableError(why.message());
+  for (const Done& on_death : std::exchange(peer->on_death, {})) on_death(dead);
   for (Line* line : std::exchange(peer->lines, {})) Remove(*line, why);
 }
 

@@ -2,11 +2,14 @@
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <unistd.h>
 
 #include <cstdlib>
 #include <filesystem>
 #include <fstream>
 #include <iterator>
+
+#include "absl/strings/str_cat.h"
 
 namespace runahead {
 namespace {
@@ -44,7 +47,7 @@ TEST(OpenCudaPlugin, SaysWhatTheLoaderSaysOfAFileThatIsNotThere) {
 TEST(OpenCudaPlugin, RefusesWhatIsNoWholeLibrary) {
   std::ifstream whole(Library("plugin_same"), std::ios::binary);
   const std::string bytes{std::istreambuf_iterator<char>(whole), {}};
-  const std::string file = testing::TempDir() + "/part.so";
+  const std::string file = absl::StrCat(testing::TempDir(), "/part.", getpid(), ".so");
   for (const size_t size : {size_t{0}, size_t{10}, size_t{64}, bytes.size() / 2, bytes.size() - 1}) {
     std::ofstream(file, std::ios::binary | std::ios::trunc) << bytes.substr(0, size);
     const absl::Status status = OpenCudaPlugin(file).status();

@@ -1,8 +1,11 @@
 #include "server/base/config_flags.h"
 
+#include <unistd.h>
+
 #include <cstdio>
 #include <fstream>
 
+#include "absl/strings/str_cat.h"
 #include "absl/strings/str_split.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
@@ -64,7 +67,8 @@ Outcome Parse(std::vector<const char*> args) {
 
 class TempFile {
  public:
-  explicit TempFile(const std::string& text) : path_(::testing::TempDir() + "/runahead_config_flags_test.yaml") {
+  explicit TempFile(const std::string& text)
+      : path_(absl::StrCat(::testing::TempDir(), "/config_flags_test.", getpid(), ".yaml")) {
     std::ofstream(path_) << text;
   }
   ~TempFile() { std::remove(path_.c_str()); }

@@ -1,5 +1,7 @@
 #include "server/base/config.h"
 
+#include <unistd.h>
+
 #include <cstdio>
 #include <fstream>
 
@@ -214,7 +216,7 @@ TEST(Config, ParsesATextWithoutASchema) {
 }
 
 TEST(Config, ReadsFilesAndNamesTheOneThatIsMissing) {
-  const std::string path = ::testing::TempDir() + "/runahead_config_test.yaml";
+  const std::string path = absl::StrCat(::testing::TempDir(), "/config_test.", getpid(), ".yaml");
   std::ofstream(path) << "max_queue: 9\n";
   Options o;
   ConfigSchema schema;

@@ -1,7 +1,10 @@
 #include "server/router/answer.h"
 
+#include <unistd.h>
+
 #include <filesystem>
 
+#include "absl/strings/str_cat.h"
 #include "gtest/gtest.h"
 #include "server/router/response_queue.h"
 #include "tests/testing/synthetic_gguf.h"
@@ -13,7 +16,7 @@ namespace {
 class AnswerTest : public ::testing::Test {
  protected:
   void SetUp() override {
-    const std::string path = ::testing::TempDir() + "/answer_test.gguf";
+    const std::string path = absl::StrCat(::testing::TempDir(), "/answer_test.", getpid(), ".gguf");
     ASSERT_TRUE(WriteSyntheticGguf(SyntheticModel(), path).ok());
     file_ = *GgufFile::Open(path);
     tokenizer_ = *Tokenizer::FromGguf(*file_);

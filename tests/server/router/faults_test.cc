@@ -88,7 +88,7 @@ TEST_F(FaultsTest, ADeadlineInMidPrefill) {
   EXPECT_EQ(call.Finish().status.code(), absl::StatusCode::kDeadlineExceeded);
   const v1::StartJob start = prefill_[0]->AwaitStarts(1).at(0);
   EXPECT_GT(start.deadline_ms(), 0);
-  EXPECT_LE(start.deadline_ms(), 300);
+  EXPECT_LE(start.deadline_ms(), 310);  // remaining time; the transport and the router each round up
   prefill_[1]->AwaitCancel(start.job());
   ExpectAllFreeAndWorking();
 }
