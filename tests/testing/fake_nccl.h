@@ -98,6 +98,7 @@ class FakeNccl final : public NcclApi {
     state.joining = true;
     const auto placed = gpus_.find({id, rank});
     state.gpu = placed == gpus_.end() ? --own_gpus_ : placed->second;
+    if (CommState* const other = Other(state); other != nullptr) state.met = other->met = true;
     if (faults_.fail_joining) state.error = absl::UnavailableError("the peer refused");
     return status;
   }
@@ -105,7 +106,7 @@ class FakeNccl final : public NcclApi {
     MutexLock lock(mu_);
     CommState& state = comms_.at(comm);
     if (!state.error.ok()) return absl::UnavailableError(state.error.message());
-    const bool held = (state.joining && (faults_.hold_init || Other(state) == nullptr)) ||
+    const bool held = (state.joining && (faults_.hold_init || !state.met)) ||
                       (state.enqueuing && (faults_.hold_enqueue || faults_.late_enqueue));
     // A call takes a few looks to come to its end.
     if (held || state.looks++ < 2) return false;
@@ -197,6 +198,7 @@ class FakeNccl final : public NcclApi {
   struct CommState {
     std::string id;
     int rank = 0, looks = 0, gpu = 0;
+    bool met = false;  // the other rank, which may be gone since
     bool settled = false, joining = false, enqueuing = false;
     absl::Status error;
     Operation next;
