@@ -25,10 +25,28 @@ absl::Status Ended() {
   return absl::UnavailableError("the link between the GPUs was ended here");
 }
 
+// Kernels that were told to end do so at once. False where they do not: the GPU has failed, which ends the process.
+bool AwaitPassed(NcclApi& api, NcclApi::Mark mark, absl::Duration time) {
+  const absl::Time deadline = absl::Now() + time;
+  while (!api.Passed(mark)) {
+    if (absl::Now() >= deadline) return false;
+    absl::SleepFor(kMovePause);
+  }
+  return true;
+}
+
+bool AwaitStream(NcclApi& api, NcclApi::Stream stream, absl::Duration time) {
+  const absl::StatusOr<NcclApi::Mark> mark = api.Record(stream);
+  if (!mark.ok()) return false;
+  const bool passed = AwaitPassed(api, *mark, time);
+  api.EndMark(*mark);
+  return passed;
+}
+
 }  // namespace
 
-NcclLink::NcclLink(NcclApi& api, std::string id, PeerRank rank, const NcclTimes& times)
-    : api_(api), id_(std::move(id)), rank_(rank), times_(times), thread_([this] { Run(); }) {}
+NcclLink::NcclLink(std::shared_ptr<NcclApi> api, std::string id, PeerRank rank, const NcclTimes& times)
+    : api_(std::move(api)), id_(std::move(id)), rank_(rank), times_(times), thread_([this] { Run(); }) {}
 
 NcclLink::~NcclLink() {
   Stop();
@@ -79,19 +97,19 @@ void NcclLink::Run() {
 
 absl::Status NcclLink::Establish() {
   const absl::Time deadline = absl::Now() + times_.ready;
-  RUNAHEAD_RETURN_IF_ERROR(api_.EnterThread());
-  RUNAHEAD_ASSIGN_OR_RETURN(stream_, api_.NewStream());
-  RUNAHEAD_ASSIGN_OR_RETURN(scratch_, api_.NewScratch(kFirstBytes));
-  RUNAHEAD_RETURN_IF_ERROR(api_.Init(id_, static_cast<int>(rank_), comm_));
+  RUNAHEAD_RETURN_IF_ERROR(api_->EnterThread());
+  RUNAHEAD_ASSIGN_OR_RETURN(stream_, api_->NewStream());
+  RUNAHEAD_ASSIGN_OR_RETURN(scratch_, api_->NewScratch(kFirstBytes));
+  RUNAHEAD_RETURN_IF_ERROR(api_->Init(id_, static_cast<int>(rank_), comm_));
   RUNAHEAD_RETURN_IF_ERROR(AwaitSettled(deadline, "the peer's GPU to join"));
   // Before any frame: loading a kernel may wait for kernels that run, which may be waiting for this one.
   RUNAHEAD_RETURN_IF_ERROR(Start(scratch_->data(), kFirstBytes, deadline));
-  RUNAHEAD_ASSIGN_OR_RETURN(const NcclApi::Mark mark, api_.Record(stream_));
+  RUNAHEAD_ASSIGN_OR_RETURN(const NcclApi::Mark mark, api_->Record(stream_));
   moving_.push_back({BufferRef(), EventSource(), mark});
   for (;;) {
     FirePassed();
     if (moving_.empty()) return absl::OkStatus();
-    RUNAHEAD_RETURN_IF_ERROR(api_.Settled(comm_).status());
+    RUNAHEAD_RETURN_IF_ERROR(api_->Settled(comm_).status());
     if (absl::Now() >= deadline) return absl::UnavailableError("no byte came through the link between the GPUs");
     RUNAHEAD_RETURN_IF_ERROR(Pause(kJoinPause));
   }
@@ -112,7 +130,7 @@ absl::Status NcclLink::Serve() {
     if (submits) RUNAHEAD_RETURN_IF_ERROR(Submit(std::move(next)));
     const bool passed = FirePassed();
     if (submits || passed) continue;
-    RUNAHEAD_RETURN_IF_ERROR(api_.Settled(comm_).status());
+    RUNAHEAD_RETURN_IF_ERROR(api_->Settled(comm_).status());
     if (!moving_.empty() && absl::Now() >= first_since_ + times_.move) {
       return absl::UnavailableError("a transfer between the GPUs does not come to its end");
     }
@@ -128,19 +146,19 @@ absl::Status NcclLink::Submit(Transfer transfer) {
   if (moving_.empty()) first_since_ = absl::Now();
   moving_.push_back(std::move(transfer));  // also where it fails: it may be in the stream
   RUNAHEAD_RETURN_IF_ERROR(Start(memory, size, absl::Now() + times_.enqueue));
-  RUNAHEAD_ASSIGN_OR_RETURN(moving_.back().mark, api_.Record(stream_));
+  RUNAHEAD_ASSIGN_OR_RETURN(moving_.back().mark, api_->Record(stream_));
   return absl::OkStatus();
 }
 
 absl::Status NcclLink::Start(void* memory, size_t size, absl::Time deadline) {
-  RUNAHEAD_RETURN_IF_ERROR(rank_ == PeerRank::kSender ? api_.Send(comm_, memory, size, stream_)
-                                                      : api_.Recv(comm_, memory, size, stream_));
+  RUNAHEAD_RETURN_IF_ERROR(rank_ == PeerRank::kSender ? api_->Send(comm_, memory, size, stream_)
+                                                      : api_->Recv(comm_, memory, size, stream_));
   return AwaitSettled(deadline, "a transfer to be put into the GPU's queue");
 }
 
 absl::Status NcclLink::AwaitSettled(absl::Time deadline, const char* what) {
   for (;;) {
-    RUNAHEAD_ASSIGN_OR_RETURN(const bool settled, api_.Settled(comm_));
+    RUNAHEAD_ASSIGN_OR_RETURN(const bool settled, api_->Settled(comm_));
     if (settled) return absl::OkStatus();
     if (absl::Now() >= deadline) {
       return absl::UnavailableError(absl::StrCat("the time is over that was given for ", what));
@@ -151,11 +169,11 @@ absl::Status NcclLink::AwaitSettled(absl::Time deadline, const char* what) {
 
 bool NcclLink::FirePassed() {
   bool any = false;
-  while (!moving_.empty() && api_.Passed(moving_.front().mark)) {
+  while (!moving_.empty() && api_->Passed(moving_.front().mark)) {
     any = true;
     Transfer done = std::move(moving_.front());
     moving_.pop_front();
-    api_.EndMark(done.mark);
+    api_->EndMark(done.mark);
     done.ref = {};
     done.source.Fire(absl::OkStatus());
   }
@@ -163,8 +181,9 @@ bool NcclLink::FirePassed() {
   return any;
 }
 
-// To free a communicator is to wait for all that runs on the GPU: kernels of other links, and streams that wait for
-// events of this one. So that is done beside, while the events fire.
+// To free a communicator is to wait for all that runs on the GPU, kernels of other links and streams that wait for
+// events of this one; and for peers on this host, which may be stopped and never come. So that is done beside, while
+// the events fire.
 void NcclLink::End(absl::Status why) {
   std::deque<Transfer> queued;
   {
@@ -172,61 +191,51 @@ void NcclLink::End(absl::Status why) {
     health_ = why;
     queued.swap(queue_);
   }
-  const EventSource aborted;
-  std::thread aborting;
-  if (comm_ != nullptr) {
-    aborting = std::thread([this, aborted] {
-      api_.EnterThread().IgnoreError();  // it could be entered once
-      api_.Abort(comm_);
-      aborted.Fire(absl::OkStatus());
-    });
-  }
+  const EventSource aborted, told, gone;
+  std::thread freeing([api = api_, comm = comm_, stream = stream_, scratch = std::move(scratch_), end = times_.end,
+                       aborted, told = told.event(), gone]() mutable {
+    if (comm != nullptr) api->Abort(comm);
+    aborted.Fire(absl::OkStatus());
+    told.Wait().IgnoreError();
+    api->EnterThread().IgnoreError();  // not before Abort, which has to come through where CUDA's calls are held up
+    if (comm != nullptr) AwaitStream(*api, stream, end);
+    scratch.reset();
+    if (stream != nullptr) api->EndStream(stream);
+    gone.Fire(absl::OkStatus());
+  });
   ready_.Fire(why);
   for (; !queued.empty(); queued.pop_front()) {
     queued.front().ref = {};
     queued.front().source.Fire(why);
   }
-  FireAborted(why, aborted.event());
-  if (aborting.joinable()) {
-    if (!aborted.event().Wait(times_.abort).ok()) {
-      std::fprintf(stderr, "NCCL does not give up a communicator (%s): the process ends\n", why.ToString().c_str());
-      std::abort();
-    }
-    aborting.join();
-    AwaitStream();
+  const bool rests = FireAborted(why, aborted.event());
+  told.Fire(absl::OkStatus());
+  if (gone.event().Wait(times_.abort).ok()) return freeing.join();
+  if (!rests) {
+    std::fprintf(stderr, "NCCL's kernels do not end (%s): the process ends\n", why.ToString().c_str());
+    std::abort();
   }
-  scratch_.reset();
-  if (stream_ != nullptr) api_.EndStream(stream_);
+  std::fprintf(stderr, "NCCL does not give up a communicator (%s), and is left alone with it\n",
+               why.ToString().c_str());
+  freeing.detach();
 }
 
-void NcclLink::FireAborted(const absl::Status& why, const Event& aborted) {
+bool NcclLink::FireAborted(const absl::Status& why, const Event& aborted) {
+  bool rests = true;
   for (; !moving_.empty(); moving_.pop_front()) {
     Transfer& transfer = moving_.front();
     if (transfer.mark != nullptr) {
-      AwaitPassed(transfer.mark);
-      api_.EndMark(transfer.mark);
+      rests &= AwaitPassed(*api_, transfer.mark, times_.end);
+      api_->EndMark(transfer.mark);
     } else {
       // NCCL may put it into the stream still: the last moment for that is not told but by the end of Abort, which may
       // be waiting for this event.
-      if (aborted.Wait(times_.end).ok()) AwaitStream();
+      rests &= aborted.Wait(times_.end).ok() && AwaitStream(*api_, stream_, times_.end);
     }
     transfer.ref = {};
     transfer.source.Fire(why);
   }
-}
-
-// Kernels that were told to end do so at once; the bound is for a GPU that has failed, which ends the process
-// elsewhere.
-void NcclLink::AwaitPassed(NcclApi::Mark mark) {
-  const absl::Time deadline = absl::Now() + times_.end;
-  while (!api_.Passed(mark) && absl::Now() < deadline) absl::SleepFor(kMovePause);
-}
-
-void NcclLink::AwaitStream() {
-  const absl::StatusOr<NcclApi::Mark> mark = api_.Record(stream_);
-  if (!mark.ok()) return;
-  AwaitPassed(*mark);
-  api_.EndMark(*mark);
+  return rests;
 }
 
 NcclLinkFactory::NcclLinkFactory(std::unique_ptr<NcclApi> api, const std::string& host, const NcclTimes& times)
@@ -238,7 +247,7 @@ absl::StatusOr<std::unique_ptr<PeerComm>> NcclLinkFactory::Open(const std::strin
   if (id.size() != kIdBytes) {
     return absl::InvalidArgumentError(absl::StrCat("an id of NCCL's has ", kIdBytes, " bytes, not ", id.size()));
   }
-  return std::make_unique<NcclLink>(*api_, id, rank, times_);
+  return std::make_unique<NcclLink>(api_, id, rank, times_);
 }
 
 }  // namespace runahead

@@ -18,14 +18,15 @@ struct NcclTimes {
   absl::Duration enqueue = absl::Seconds(10);  // for a transfer to be put into the stream
   absl::Duration move = absl::Seconds(30);     // for the first in the stream to pass
   absl::Duration end = absl::Seconds(2);       // for aborted kernels to end
-  absl::Duration abort = absl::Seconds(60);  // for NCCL to give a communicator up: the GPU has failed where it does not
+  // For NCCL to give a communicator up. Where it does not it is left alone with it, and with some MiB of the GPU; where
+  // its kernels do not even end, the GPU has failed and the process ends.
+  absl::Duration abort = absl::Seconds(10);
 };
 
 // One communicator. A thread of its own does all calls of NCCL and CUDA in turn, but the last, and fires the events.
 class NcclLink final : public PeerComm {
  public:
-  // `api` outlives it.
-  NcclLink(NcclApi& api, std::string id, PeerRank rank, const NcclTimes& times);
+  NcclLink(std::shared_ptr<NcclApi> api, std::string id, PeerRank rank, const NcclTimes& times);
   ~NcclLink() override;
 
   Event ready() const override { return ready_.event(); }
@@ -52,15 +53,12 @@ class NcclLink final : public PeerComm {
   absl::Status AwaitSettled(absl::Time deadline, const char* what);
   void End(absl::Status why);
   // Fires the events of what is in the stream once no kernel touches its buffer; `aborted`: all is told to end, and
-  // gone.
-  void FireAborted(const absl::Status& why, const Event& aborted);
-  // At most times_.end.
-  void AwaitPassed(NcclApi::Mark mark);
-  void AwaitStream();
+  // gone. False when a kernel did not end.
+  bool FireAborted(const absl::Status& why, const Event& aborted);
   // Sleeps, but not over the link's end: then UNAVAILABLE.
   absl::Status Pause(absl::Duration time) RUNAHEAD_EXCLUDES(mu_);
 
-  NcclApi& api_;
+  const std::shared_ptr<NcclApi> api_;
   const std::string id_;
   const PeerRank rank_;
   const NcclTimes times_;
@@ -90,7 +88,7 @@ class NcclLinkFactory final : public PeerCommFactory {
   absl::StatusOr<std::unique_ptr<PeerComm>> Open(const std::string& id, PeerRank rank) override;
 
  private:
-  const std::unique_ptr<NcclApi> api_;
+  const std::shared_ptr<NcclApi> api_;
   const std::string identity_;
   const NcclTimes times_;
 };

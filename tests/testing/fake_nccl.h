@@ -34,7 +34,8 @@ class FakeNccl final : public NcclApi {
     bool hold_enqueue = false;    // Send and Recv stay in progress
     bool late_enqueue = false;    // and get into the stream, run for a while and end, when Abort has been called
     bool fail_send = false;       // Send itself fails
-    bool hold_abort = false;      // Abort never returns
+    bool hold_abort = false;      // Abort does not return
+    bool hold_kernels = false;    // they do not end when Abort tells them
     bool fail_thread = false, fail_stream = false, fail_mark = false, fail_scratch = false;
   };
 
@@ -47,6 +48,7 @@ class FakeNccl final : public NcclApi {
   void Set(const Faults& faults) RUNAHEAD_EXCLUDES(mu_) {
     MutexLock lock(mu_);
     faults_ = faults;
+    changed_.NotifyAll();
   }
   // An error comes up in the background of all communicators.
   void FailAll() RUNAHEAD_EXCLUDES(mu_) {
@@ -77,6 +79,10 @@ class FakeNccl final : public NcclApi {
   void Await(const std::string& call, int count) RUNAHEAD_EXCLUDES(mu_) {
     MutexLock lock(mu_);
     while (std::count(calls_.begin(), calls_.end(), call) < count) changed_.Wait(mu_);
+  }
+  void AwaitStreams(int count) RUNAHEAD_EXCLUDES(mu_) {
+    MutexLock lock(mu_);
+    while (streams_ != count) changed_.Wait(mu_);
   }
 
   std::string version() override { return "2.27.7"; }
@@ -131,7 +137,7 @@ class FakeNccl final : public NcclApi {
     comms_.erase(comm);
     // Its kernels end.
     for (auto& [stream, state] : stream_states_) {
-      if (state.comm == comm) state.done = state.submitted;
+      if (state.comm == comm && !faults_.hold_kernels) state.done = state.submitted;
     }
     if (ended.enqueuing && faults_.late_enqueue) {
       StreamState& state = stream_states_.at(ended.next.stream);
@@ -158,6 +164,7 @@ class FakeNccl final : public NcclApi {
     --streams_;
     EXPECT_EQ(stream_states_.at(stream).done, stream_states_.at(stream).submitted) << "a kernel runs still";
     stream_states_.erase(stream);
+    changed_.NotifyAll();
   }
   absl::StatusOr<Mark> Record(Stream stream) override {
     if (const absl::Status status = May(&Faults::fail_mark, "mark"); !status.ok()) return status;

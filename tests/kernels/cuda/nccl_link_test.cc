@@ -283,20 +283,39 @@ TEST_F(NcclLinkTest, EndingItAbortsWhatIsUnderWayAndWaitsForNobody) {
   EXPECT_EQ(nccl_->count("abort"), 1);
 }
 
+// What NCCL has to give a communicator up passes soon.
 class NcclLinkDeathTest : public NcclLinkTest {
  protected:
-  NcclLinkDeathTest() : NcclLinkTest({.abort = absl::Milliseconds(30)}) {}
+  NcclLinkDeathTest() : NcclLinkTest({.end = absl::Milliseconds(30), .abort = absl::Milliseconds(30)}) {}
 };
 
-TEST_F(NcclLinkDeathTest, AGpuThatDoesNotGiveItUpEndsTheProcess) {
+TEST_F(NcclLinkDeathTest, KernelsThatDoNotEndEndTheProcess) {
   GTEST_FLAG_SET(death_test_style, "threadsafe");
   EXPECT_DEATH(
       {
         OpenBoth();
-        nccl_->Set({.hold_abort = true});
+        nccl_->Set({.hold_transfers = true, .hold_kernels = true});
+        const Event sent = from_->Send(Pattern(kBytes, 1));
+        nccl_->Await("mark", 3);  // that of this one
         from_.reset();
       },
-      "NCCL does not give up a communicator");
+      "NCCL's kernels do not end");
+}
+
+// It waits for processes of its host, which may be stopped.
+TEST_F(NcclLinkDeathTest, NcclThatDoesNotGiveItUpIsLeftAloneWithIt) {
+  OpenBoth();
+  nccl_->Set({.hold_transfers = true, .hold_abort = true});
+  BufferRef bytes = Pattern(kBytes, 1);
+  const std::weak_ptr<Buffer> held = bytes.buffer;
+  const Event sent = from_->Send(std::move(bytes));
+  bytes = {};
+  nccl_->Await("mark", 3);
+  from_.reset();
+  EXPECT_EQ(Code(sent), absl::StatusCode::kUnavailable);
+  EXPECT_TRUE(held.expired());
+  nccl_->Set({});
+  nccl_->AwaitStreams(1);  // freed when NCCL comes back
 }
 
 TEST_F(NcclLinkTest, EndingItWhileThePeerJoinsAbortsIt) {
