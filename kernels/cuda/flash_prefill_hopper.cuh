@@ -13,6 +13,7 @@
 
 #include "kernels/cuda/flash_kernels.h"
 #include "kernels/cuda/flash_launch.cuh"
+#include "kernels/cuda/hopper_epilogue.cuh"
 
 namespace runahead {
 
@@ -96,7 +97,7 @@ cudaError_t LaunchPrefillHopper(const FlashPrefillArgs& args, cudaStream_t strea
   using Traits = flashinfer::AttentionKernelTraits</*USE_TMA_LOAD_KV=*/true, kHeadDim, kHeadDim, kTileQ, kTileKv,
                                                    kStages, T, T, T, int32_t, Variant>;
   using Mainloop = flashinfer::CollectiveMainloop<typename HopperParams<T>::AdditionalParams, Traits, !kDense>;
-  using Epilogue = flashinfer::CollectiveEpilogue<Traits>;
+  using Epilogue = HopperEpilogue<Traits>;
   using Scheduler = flashinfer::SingleTileScheduler;
   // As FlashInfer's own launcher, which says at every launch how much shared memory it wants.
   const HopperParams<T> params = HopperParamsOf<T>(args);
