@@ -2,16 +2,24 @@
 
 #include <algorithm>
 #include <memory>
+#include <vector>
 
 #include "kernels/base/status_macros.h"
 
 namespace runahead {
 namespace {
 
-// Lengths of prompts. The longest is a chunk of rows and a rest that is no power of two: every block size that a CPU's
-// GEMMs cut rows into. A GPU takes other kernels for fewer rows, and loads each at its first launch, when it has
-// nothing else to do: not while it serves.
-constexpr int64_t kWarmUpTokens[] = {16, 130, 1023};
+constexpr int64_t kFewTokens = 16;
+
+// Lengths of prompts: few rows, some, many, and a chunk of rows with a rest that is no power of two, which is every
+// block size that a CPU's GEMMs cut rows into. A GPU takes other kernels for fewer rows, and loads each at its first
+// launch, when it has nothing else to do: not while it serves.
+std::vector<int64_t> WarmUpTokens(int64_t gemm_rows) {
+  std::vector<int64_t> tokens;
+  for (int64_t rows = kFewTokens; rows < gemm_rows; rows *= 4) tokens.push_back(rows);
+  tokens.push_back(2 * gemm_rows - 1);
+  return tokens;
+}
 
 constexpr size_t kTopBytes = 256;  // of one value, alone in its line
 
@@ -56,8 +64,11 @@ absl::Status Pass(const Model& model, Device& device, int64_t tokens, bool batch
 
 absl::Status WarmUp(const Model& model, Device& device, unsigned uses) {
   if (uses & kUsePrefill) {
-    for (const int64_t tokens : kWarmUpTokens) {
-      RUNAHEAD_RETURN_IF_ERROR(Pass(model, device, std::min(tokens, model.config().context_length), false));
+    for (const int64_t tokens : WarmUpTokens(device.gemm_rows())) {
+      const absl::Status status = Pass(model, device, std::min(tokens, model.config().context_length), false);
+      // Prompts that find no room here will find none later.
+      if (absl::IsResourceExhausted(status) && tokens > kFewTokens) break;
+      RUNAHEAD_RETURN_IF_ERROR(status);
     }
   }
   if (uses & kUseDecode) RUNAHEAD_RETURN_IF_ERROR(Pass(model, device, 1, true));

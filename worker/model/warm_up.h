@@ -6,7 +6,8 @@
 
 namespace runahead {
 
-// Prefill passes and a batch-invariant one, as `uses` (WeightUse bits) says. Blocks.
+// Prefill passes and a batch-invariant one, as `uses` (WeightUse bits) says. Blocks. Device memory that does for short
+// prompts only is enough; RESOURCE_EXHAUSTED where it does not do for those.
 absl::Status WarmUp(const Model& model, Device& device, unsigned uses);
 
 }  // namespace runahead
