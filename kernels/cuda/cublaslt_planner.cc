@@ -106,15 +106,22 @@ class LtPlan final : public GemmPlan {
     return choice_.fused ? cudaSuccess : FinishGemm(shape_, operands, out, stream);
   }
 
-  // Kernels, best first: with all that follows the product fused into them where there is one.
+  // Kernels, best first: with all that follows the product fused into them where there are such, and behind them, when
+  // more than one is asked for, without.
   absl::StatusOr<std::vector<LtChoice>> Choices(int most) {
+    std::vector<LtChoice> choices;
     // cuBLASLt takes a bias of the result's own type only, and ours is f32.
     const bool fusable = !shape_.bias || shape_.out_dtype == DType::kF32;
     if (fusable) {
       absl::StatusOr<std::vector<LtChoice>> fused = Ask(true, most);
-      if (fused.ok() || EpilogueOf(shape_) == CUBLASLT_EPILOGUE_DEFAULT) return fused;
+      if (EpilogueOf(shape_) == CUBLASLT_EPILOGUE_DEFAULT) return fused;
+      if (fused.ok()) choices = *std::move(fused);
     }
-    return Ask(false, most);
+    if (!choices.empty() && most == 1) return choices;
+    absl::StatusOr<std::vector<LtChoice>> unfused = Ask(false, most);
+    if (!unfused.ok() && choices.empty()) return unfused;
+    if (unfused.ok()) choices.insert(choices.end(), unfused->begin(), unfused->end());
+    return choices;
   }
 
   absl::Status Take(const LtChoice& choice) {
@@ -150,9 +157,9 @@ class LtPlan final : public GemmPlan {
       cublasLtMatmulPreferenceSetAttribute(preference, what, &value, sizeof(value));
     };
     prefer(CUBLASLT_MATMUL_PREF_MAX_WORKSPACE_BYTES, shape_.batch_invariant ? size_t{0} : kWorkspaceBytes);
-    if (shape_.batch_invariant) {
-      prefer(CUBLASLT_MATMUL_PREF_REDUCTION_SCHEME_MASK, uint32_t{CUBLASLT_REDUCTION_SCHEME_NONE});
-    }
+    // Sums are f32 also where parts of them are summed apart; it may else add them up in the output's type.
+    prefer(CUBLASLT_MATMUL_PREF_REDUCTION_SCHEME_MASK,
+           uint32_t{shape_.batch_invariant ? CUBLASLT_REDUCTION_SCHEME_NONE : CUBLASLT_REDUCTION_SCHEME_COMPUTE_TYPE});
     for (const auto what : {CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_B_BYTES, CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_C_BYTES,
                             CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_D_BYTES}) {
       prefer(what, static_cast<uint32_t>(shape_.alignment));
