@@ -15,10 +15,20 @@ namespace {
 // One call of Attention.
 struct AttentionCall {
   CudaStream& cuda;
+  const BufferRef &q_ref, &out_ref;
   CudaMatrix q, out;
   int heads, kv_heads, head_dim;
   const AttentionShape& shape;
+
+  // Right before the launch that reads it: an earlier one may let go, once it has run, of all that was held until then.
+  void Hold(const AttentionSequence& sequence) const {
+    cuda.Hold(q_ref.buffer);
+    cuda.Hold(out_ref.buffer);
+    for (const KvSpan& span : sequence.kv) cuda.Hold(span.rows.buffer);
+  }
 };
+
+using Sequences = std::vector<const AttentionSequence*>;
 
 // The arrays of a launch of the plain kernel.
 struct PlainBatch {
@@ -40,8 +50,13 @@ struct PlainBatch {
   }
 };
 
-absl::Status EnqueuePlain(const AttentionCall& call, const PlainBatch& batch) {
-  if (batch.items.empty()) return absl::OkStatus();
+absl::Status EnqueuePlain(const AttentionCall& call, const Sequences& sequences) {
+  if (sequences.empty()) return absl::OkStatus();
+  PlainBatch batch;
+  for (const AttentionSequence* sequence : sequences) {
+    call.Hold(*sequence);
+    batch.Add(*sequence);
+  }
   CudaParams params;
   const size_t items_at = params.Add(batch.items), spans_at = params.Add(batch.spans);
   RUNAHEAD_ASSIGN_OR_RETURN(const std::byte* arrays, call.cuda.Upload(params));
@@ -62,9 +77,18 @@ absl::Status EnqueuePlain(const AttentionCall& call, const PlainBatch& batch) {
   return absl::OkStatus();
 }
 
-absl::Status EnqueueDecode(const AttentionCall& call, const std::vector<FlashDecodeSequence>& sequences) {
+FlashDecodeSequence DecodeSequenceOf(const AttentionSequence& sequence) {
+  FlashDecodeSequence decode{sequence.query_row, sequence.length, {}};
+  for (const KvSpan& span : sequence.kv) decode.spans.push_back({span.rows.data(), span.tokens});
+  return decode;
+}
+
+// `planned`: the same sequences.
+absl::Status EnqueueDecode(const AttentionCall& call, const Sequences& sequences,
+                           const std::vector<FlashDecodeSequence>& planned) {
   if (sequences.empty()) return absl::OkStatus();
-  const FlashDecodePlan plan = PlanFlashDecode(sequences, call.shape.kv_row_bytes());
+  for (const AttentionSequence* sequence : sequences) call.Hold(*sequence);
+  const FlashDecodePlan plan = PlanFlashDecode(planned, call.shape.kv_row_bytes());
   CudaParams params;
   const size_t rows_at = params.Add(plan.rows), pieces_at = params.Add(plan.pieces), pages_at = params.Add(plan.pages);
   RUNAHEAD_ASSIGN_OR_RETURN(const std::byte* arrays, call.cuda.Upload(params));
@@ -110,16 +134,11 @@ bool EnqueuePrefill(const AttentionCall& call, const AttentionSequence& sequence
                               .length = sequence.length,
                               .dense_length = sequence.dense_length};
   if (!FlashPrefillTakes(args)) return false;
+  call.Hold(sequence);
   const OpKey key("flash_prefill", args.q, args.out, args.heads, args.kv_heads, args.head_dim, args.kv_dtype,
                   args.scale, args.kv, args.length, args.dense_length);
   call.cuda.Enqueue(key, {"Attention", [=, s = call.cuda.get()] { return LaunchFlashPrefill(args, s); }});
   return true;
-}
-
-FlashDecodeSequence DecodeSequenceOf(const AttentionSequence& sequence) {
-  FlashDecodeSequence decode{sequence.query_row, sequence.length, {}};
-  for (const KvSpan& span : sequence.kv) decode.spans.push_back({span.rows.data(), span.tokens});
-  return decode;
 }
 
 }  // namespace
@@ -128,31 +147,33 @@ absl::Status CudaDevice::Attention(Stream& stream, const ConstTensor& q, const A
                                    std::vector<AttentionSequence> sequences, const MutTensor& out) {
   RUNAHEAD_RETURN_IF_ERROR(CheckAttention(limits(), q, shape, sequences, out));
   const AttentionCall call{CudaStreamOf(stream),
+                           q.ref,
+                           out.ref,
                            MatrixOf(q),
                            MatrixOf(out),
                            static_cast<int>(shape.heads),
                            static_cast<int>(shape.kv_heads),
                            static_cast<int>(shape.head_dim),
                            shape};
-  call.cuda.Hold(q.ref.buffer);
-  call.cuda.Hold(out.ref.buffer);
   const bool decode_takes =
       FlashDecodeTakes(call.q, call.out, call.heads, call.kv_heads, call.head_dim, shape.kv_dtype);
-  PlainBatch plain;
-  std::vector<FlashDecodeSequence> decode;
+  Sequences decode, plain;
+  std::vector<FlashDecodeSequence> planned;
   for (const AttentionSequence& sequence : sequences) {
     if (sequence.queries == 0) continue;
-    for (const KvSpan& span : sequence.kv) call.cuda.Hold(span.rows.buffer);
     if (sequence.queries == 1 && decode_takes) {
       FlashDecodeSequence single = DecodeSequenceOf(sequence);
       if (FlashDecodeTakes(single)) {
-        decode.push_back(std::move(single));
+        decode.push_back(&sequence);
+        planned.push_back(std::move(single));
         continue;
       }
     }
-    if (sequence.queries == 1 || !EnqueuePrefill(call, sequence)) plain.Add(sequence);
+    if (sequence.queries == 1 || !EnqueuePrefill(call, sequence)) {
+      plain.push_back(&sequence);
+    }
   }
-  RUNAHEAD_RETURN_IF_ERROR(EnqueueDecode(call, decode));
+  RUNAHEAD_RETURN_IF_ERROR(EnqueueDecode(call, decode, planned));
   return EnqueuePlain(call, plain);
 }
 

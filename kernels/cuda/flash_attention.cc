@@ -1,5 +1,7 @@
 #include "kernels/cuda/flash_attention.h"
 
+#include <algorithm>
+
 #include "kernels/cuda/flash_kernels.h"
 
 namespace runahead {
@@ -39,7 +41,13 @@ cudaError_t LaunchFlashPrefill(const FlashPrefillArgs& args, cudaStream_t stream
   if (hopper != nullptr) {
     if (const cudaError_t error = IsHopper(is_hopper); error != cudaSuccess) return error;
   }
-  return is_hopper ? hopper(args, stream) : LaunchPrefillAnyGpu(args, stream);
+  const PrefillLauncher launch = is_hopper ? hopper : &LaunchPrefillAnyGpu;
+  const int64_t most = MostFlashQueries(args);
+  for (int64_t first = 0; first < args.q.rows; first += most) {
+    const FlashPrefillArgs part = FlashPrefillPart(args, first, std::min(most, args.q.rows - first));
+    if (const cudaError_t error = launch(part, stream); error != cudaSuccess) return error;
+  }
+  return cudaSuccess;
 }
 
 cudaError_t LaunchFlashDecode(const FlashDecodeArgs& args, cudaStream_t stream) {

@@ -6,6 +6,7 @@
 
 #include <cuda_runtime_api.h>
 
+#include <algorithm>
 #include <cstddef>
 #include <cstdint>
 
@@ -67,14 +68,30 @@ inline bool IsFlashMatrix(const CudaMatrix& matrix) {
   return IsFlashAligned(matrix.data) && matrix.stride * 2 % kFlashAlignment == 0 && matrix.stride >= matrix.cols;
 }
 
+// Queries of one launch: its kernel counts elements of q and out in 31 bits.
+inline int64_t MostFlashQueries(const FlashPrefillArgs& args) {
+  constexpr int64_t kMostElements = (int64_t{1} << 31) - 1;
+  return kMostElements / std::max<int64_t>({args.q.stride, args.out.stride, 1});
+}
+
+// Queries [first, first + queries) alone. Each sees what it saw: the last of them is as much further from the end of
+// KV.
+inline FlashPrefillArgs FlashPrefillPart(FlashPrefillArgs args, int64_t first, int64_t queries) {
+  args.length -= args.q.rows - first - queries;
+  for (CudaMatrix* const matrix : {&args.q, &args.out}) {
+    matrix->data = static_cast<std::byte*>(matrix->data) + first * matrix->stride * DTypeSize(matrix->dtype);
+    matrix->rows = queries;
+  }
+  return args;
+}
+
 inline bool FlashPrefillTakes(const FlashPrefillArgs& args) {
-  // The kernels count elements of q and out, and rows of KV, in 32 bits.
-  constexpr int64_t kMostElements = int64_t{1} << 31;
+  // The kernels count rows of KV in 32 bits.
   constexpr int64_t kMostTokens = int64_t{1} << 30;
   return FlashTakes(args.head_dim, args.q.dtype, args.kv_dtype, args.out.dtype) && args.kv_heads > 0 &&
          args.heads % args.kv_heads == 0 && args.kv_heads < 65536 && args.heads < 65536 &&
          args.out.cols == int64_t{args.heads} * args.head_dim && IsFlashMatrix(args.q) && IsFlashMatrix(args.out) &&
-         args.out.stride == args.out.cols && args.q.rows * args.q.stride < kMostElements && args.q.rows > 0 &&
+         args.out.stride == args.out.cols && MostFlashQueries(args) > 0 && args.q.rows > 0 &&
          args.q.rows <= args.length && args.length < kMostTokens && args.dense_length < kMostTokens &&
          IsFlashAligned(args.kv);
 }
@@ -85,7 +102,8 @@ inline bool FlashDecodeTakes(const CudaMatrix& q, const CudaMatrix& out, int hea
          IsFlashMatrix(q) && IsFlashMatrix(out);
 }
 
-// cudaErrorInvalidValue for what FlashPrefillTakes refuses. Chooses among the kernels by the current device.
+// As many launches as MostFlashQueries asks for. cudaErrorInvalidValue for what FlashPrefillTakes refuses. Chooses
+// among the kernels by the current device.
 cudaError_t LaunchFlashPrefill(const FlashPrefillArgs& args, cudaStream_t stream);
 
 // Two launches: of all pieces, and of what merges them. Bitwise the same for a sequence, whatever is beside it in the

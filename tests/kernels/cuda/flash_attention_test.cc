@@ -238,6 +238,40 @@ TEST_F(FlashPrefillTest, AgreesWithThePlainKernel) {
   }
 }
 
+// More elements than a kernel counts cannot be had in a test: the parts of such a launch, by hand.
+TEST_F(FlashPrefillTest, PartsOfTheQueriesGiveWhatTheWholeGives) {
+  const Shape shape;
+  for (const int64_t dense_length : {0, 77}) {
+    const auto kv = KvRows(shape, kSeed, 0, 77, 77, 9.0f);
+    GpuMatrix q(shape.dtype, 50, shape.cols(), 8), out(shape.dtype, 50, shape.cols());
+    q.Upload([&](int64_t r, int64_t c) { return Query(kSeed, 27 + r, c); });
+    const FlashPrefillArgs all = {.q = q.matrix(),
+                                  .out = out.matrix(),
+                                  .heads = shape.heads,
+                                  .kv_heads = shape.kv_heads,
+                                  .head_dim = shape.head_dim,
+                                  .kv_dtype = shape.dtype,
+                                  .scale = shape.scale(),
+                                  .kv = kv->Row(0),
+                                  .length = 77,
+                                  .dense_length = dense_length};
+    EXPECT_EQ(LaunchFlashPrefill(FlashPrefillPart(all, 0, 33), nullptr), cudaSuccess);
+    EXPECT_EQ(LaunchFlashPrefill(FlashPrefillPart(all, 33, 17), nullptr), cudaSuccess);
+    out.Download();
+    const Reference reference(shape, kSeed, 77);
+    for (int64_t i = 0; i < 50 && !HasFatalFailure(); ++i) reference.Expect(27 + i, out, i);
+  }
+}
+
+TEST_F(FlashPrefillTest, ALaunchCountsItsElementsIn31Bits) {
+  FlashPrefillArgs args;
+  args.q.stride = 6 * 64 * 128;
+  args.out.stride = 64 * 128;
+  EXPECT_EQ(MostFlashQueries(args), 43690);
+  args.q.stride = int64_t{1} << 31;
+  EXPECT_EQ(MostFlashQueries(args), 0);
+}
+
 TEST_F(FlashPrefillTest, RefusesWhatItDoesNotTake) {
   const Shape shape;
   const GpuMatrix q(shape.dtype, 8, shape.cols()), out(shape.dtype, 8, shape.cols());
@@ -432,6 +466,8 @@ TEST_F(FlashDecodeTest, ARecordedLaunchServesSequencesThatGrow) {
   write(rows.data(), after.plan.rows);
   write(pieces.data(), after.plan.pieces);
   write(pages.data(), after.plan.pages);
+  ASSERT_EQ(cudaDeviceSynchronize(),
+            cudaSuccess);  // the copies may be under way, and the graph's stream waits for none
   EXPECT_EQ(cudaGraphLaunch(recorded, stream), cudaSuccess);
   EXPECT_EQ(cudaStreamSynchronize(stream), cudaSuccess);
   const_cast<GpuMatrix&>(after.out).Download();
