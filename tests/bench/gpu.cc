@@ -3,6 +3,7 @@
 //   gpu [--dtype bf16|f16|f32] [--seconds S] [--layers N] [--tiny] [--json] SUITE...
 #include <CLI/CLI.hpp>
 #include <cstdio>
+#include <cstdlib>
 #include <string>
 #include <utility>
 #include <vector>
@@ -77,5 +78,6 @@ int Main(int argc, char** argv) {
 }  // namespace runahead
 
 int main(int argc, char** argv) {
+  setenv("CUDA_DEVICE_MAX_CONNECTIONS", "32", /*overwrite=*/0);  // as the worker's main does, before CUDA reads it
   return runahead::Main(argc, argv);
 }

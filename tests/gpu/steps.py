@@ -13,6 +13,7 @@ SUITES_OF_BOTH = ("prefill", "attention", "decode", "gemm")  # measured in PyTor
 SUITES = SUITES_OF_BOTH + ("parts", "handoff")
 # Memcheck slows kernels down many times: what is left out under it, by a gtest filter.
 NOT_UNDER_MEMCHECK = {"kernels/cuda/flash_attention_test@gpu": "*.ALongSequence",
+                      "kernels/device_stream_test@gpu": "*.StreamsThatWaitDoNotHoldUpOthers",
                       "kernels/cuda/top_k_test@gpu": "*.LargestVocabulary"}
 NO_SANITIZER = "no compute-sanitizer"
 NOT_A_FAILURE = ("no model", NO_SANITIZER, "no PyTorch", "not in the bundle")

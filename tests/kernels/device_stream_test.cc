@@ -63,19 +63,21 @@ TEST_F(DeviceStreamTest, WaitsForAHostEventWithoutHoldingTheThread) {
 
 // A worker has some streams that wait for what comes over its links, and copies that they wait for go on beside them.
 TEST_F(DeviceStreamTest, StreamsThatWaitDoNotHoldUpOthers) {
-  EventSource source;
-  std::vector<std::unique_ptr<Stream>> waiting;
-  std::vector<Event> ends;
+  std::vector<std::unique_ptr<Stream>> waiting, going_on;
   for (int i = 0; i < 12; ++i) {
     waiting.push_back(device_->NewStream("waits"));
-    device_->WaitFor(*waiting.back(), source.event());
-    ends.push_back(device_->Record(*waiting.back()));
+    going_on.push_back(device_->NewStream("goes on"));
+  }
+  EventSource source;  // the streams go after it: where something fails they do not wait any longer
+  std::vector<Event> ends;
+  for (const auto& stream : waiting) {
+    device_->WaitFor(*stream, source.event());
+    ends.push_back(device_->Record(*stream));
   }
   for (int i = 0; i < 12; ++i) {
-    const auto late = device_->NewStream("goes on");
     const BufferRef from = Host(1 << 16, i), there = OnDevice(1 << 16), back = Host(1 << 16);
-    ASSERT_TRUE(device_->Copy(*late, from, there).ok());
-    const Event copied = device_->Record(*late);
+    ASSERT_TRUE(device_->Copy(*going_on[i], from, there).ok());
+    const Event copied = device_->Record(*going_on[i]);
     device_->WaitFor(*other_, copied);
     ASSERT_TRUE(device_->Copy(*other_, there, back).ok());
     ASSERT_TRUE(device_->Record(*other_).Wait(absl::Seconds(60)).ok());
