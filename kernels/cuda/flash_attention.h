@@ -29,7 +29,7 @@ struct FlashPrefillArgs {
   const std::byte* kv = nullptr;  // [tokens][K|V][kv_heads*head_dim]
   int64_t length = 0;
   // 0, or at least `length`: all tiles of KV rows 0..dense_length-1 are multiplied, and what a query must not see is
-  // masked afterwards. Rows from `length` on must exist and hold finite numbers.
+  // masked afterwards. Rows from `length` on must exist, and any number of them have finite sums.
   int64_t dense_length = 0;
 };
 

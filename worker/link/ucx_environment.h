@@ -11,6 +11,7 @@ namespace runahead {
 //   UCX_WARN_UNUSED_ENV_VARS (n)    our own variables are not UCX's business
 //   UCX_MEM_EVENTS (n, tsan only)   its hooks on malloc do not go with the sanitizer's
 //   OMP_WAIT_POLICY (passive)       waiting threads do not eat the cores
+//   CUDA_DEVICE_MAX_CONNECTIONS (32)  a GPU's most: streams that share a hardware queue hold each other up
 void EnsureUcxEnvironment(char** argv);
 
 }  // namespace runahead
