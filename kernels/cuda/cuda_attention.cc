@@ -1,6 +1,7 @@
 // Attention: FlashInfer's kernels for what they take, our plain one for the rest. Which kernel a sequence gets, and how
 // it is cut, depends on the sequence alone.
 #include <algorithm>
+#include <span>
 #include <utility>
 
 #include "kernels/base/status_macros.h"
@@ -20,11 +21,14 @@ struct AttentionCall {
   int heads, kv_heads, head_dim;
   const AttentionShape& shape;
 
-  // Right before the launch that reads it: an earlier one may let go, once it has run, of all that was held until then.
-  void Hold(const AttentionSequence& sequence) const {
+  // Right before the launch that reads them: an earlier one may let go, once it has run, of all that was held until
+  // then.
+  void Hold(std::span<const AttentionSequence* const> sequences) const {
     cuda.Hold(q_ref.buffer);
     cuda.Hold(out_ref.buffer);
-    for (const KvSpan& span : sequence.kv) cuda.Hold(span.rows.buffer);
+    for (const AttentionSequence* sequence : sequences) {
+      for (const KvSpan& span : sequence->kv) cuda.Hold(span.rows.buffer);
+    }
   }
 };
 
@@ -52,11 +56,9 @@ struct PlainBatch {
 
 absl::Status EnqueuePlain(const AttentionCall& call, const Sequences& sequences) {
   if (sequences.empty()) return absl::OkStatus();
+  call.Hold(sequences);
   PlainBatch batch;
-  for (const AttentionSequence* sequence : sequences) {
-    call.Hold(*sequence);
-    batch.Add(*sequence);
-  }
+  for (const AttentionSequence* sequence : sequences) batch.Add(*sequence);
   CudaParams params;
   const size_t items_at = params.Add(batch.items), spans_at = params.Add(batch.spans);
   RUNAHEAD_ASSIGN_OR_RETURN(const std::byte* arrays, call.cuda.Upload(params));
@@ -87,7 +89,7 @@ FlashDecodeSequence DecodeSequenceOf(const AttentionSequence& sequence) {
 absl::Status EnqueueDecode(const AttentionCall& call, const Sequences& sequences,
                            const std::vector<FlashDecodeSequence>& planned) {
   if (sequences.empty()) return absl::OkStatus();
-  for (const AttentionSequence* sequence : sequences) call.Hold(*sequence);
+  call.Hold(sequences);
   const FlashDecodePlan plan = PlanFlashDecode(planned, call.shape.kv_row_bytes());
   CudaParams params;
   const size_t rows_at = params.Add(plan.rows), pieces_at = params.Add(plan.pieces), pages_at = params.Add(plan.pages);
@@ -134,7 +136,8 @@ bool EnqueuePrefill(const AttentionCall& call, const AttentionSequence& sequence
                               .length = sequence.length,
                               .dense_length = sequence.dense_length};
   if (!FlashPrefillTakes(args)) return false;
-  call.Hold(sequence);
+  const AttentionSequence* const one[] = {&sequence};
+  call.Hold(one);
   const OpKey key("flash_prefill", args.q, args.out, args.heads, args.kv_heads, args.head_dim, args.kv_dtype,
                   args.scale, args.kv, args.length, args.dense_length);
   call.cuda.Enqueue(key, {"Attention", [=, s = call.cuda.get()] { return LaunchFlashPrefill(args, s); }});

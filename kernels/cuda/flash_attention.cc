@@ -1,7 +1,5 @@
 #include "kernels/cuda/flash_attention.h"
 
-#include <algorithm>
-
 #include "kernels/cuda/flash_kernels.h"
 
 namespace runahead {
@@ -42,9 +40,7 @@ cudaError_t LaunchFlashPrefill(const FlashPrefillArgs& args, cudaStream_t stream
     if (const cudaError_t error = IsHopper(is_hopper); error != cudaSuccess) return error;
   }
   const PrefillLauncher launch = is_hopper ? hopper : &LaunchPrefillAnyGpu;
-  const int64_t most = MostFlashQueries(args);
-  for (int64_t first = 0; first < args.q.rows; first += most) {
-    const FlashPrefillArgs part = FlashPrefillPart(args, first, std::min(most, args.q.rows - first));
+  for (const FlashPrefillArgs& part : FlashPrefillParts(args, MostFlashQueries(args))) {
     if (const cudaError_t error = launch(part, stream); error != cudaSuccess) return error;
   }
   return cudaSuccess;

@@ -9,6 +9,7 @@
 #include <algorithm>
 #include <cstddef>
 #include <cstdint>
+#include <vector>
 
 #include "kernels/base/dtype.h"
 #include "kernels/cuda/flash_decode_plan.h"
@@ -74,15 +75,19 @@ inline int64_t MostFlashQueries(const FlashPrefillArgs& args) {
   return kMostElements / std::max<int64_t>({args.q.stride, args.out.stride, 1});
 }
 
-// Queries [first, first + queries) alone. Each sees what it saw: the last of them is as much further from the end of
-// KV.
-inline FlashPrefillArgs FlashPrefillPart(FlashPrefillArgs args, int64_t first, int64_t queries) {
-  args.length -= args.q.rows - first - queries;
-  for (CudaMatrix* const matrix : {&args.q, &args.out}) {
-    matrix->data = static_cast<std::byte*>(matrix->data) + first * matrix->stride * DTypeSize(matrix->dtype);
-    matrix->rows = queries;
+// Launches of at most so many queries each. A query sees what it saw: KV ends as much earlier for a launch as queries
+// follow it.
+inline std::vector<FlashPrefillArgs> FlashPrefillParts(const FlashPrefillArgs& args, int64_t most_queries) {
+  std::vector<FlashPrefillArgs> parts;
+  for (int64_t first = 0; first < args.q.rows; first += most_queries) {
+    FlashPrefillArgs& part = parts.emplace_back(args);
+    part.q.rows = part.out.rows = std::min(most_queries, args.q.rows - first);
+    part.length -= args.q.rows - first - part.q.rows;
+    for (CudaMatrix* const matrix : {&part.q, &part.out}) {
+      matrix->data = static_cast<std::byte*>(matrix->data) + first * matrix->stride * DTypeSize(matrix->dtype);
+    }
   }
-  return args;
+  return parts;
 }
 
 inline bool FlashPrefillTakes(const FlashPrefillArgs& args) {

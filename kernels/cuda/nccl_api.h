@@ -12,8 +12,8 @@
 
 namespace runahead {
 
-// Thread-safe where the communicators, streams and marks differ. No call waits for another process. Errors are
-// UNAVAILABLE, with the library's own words.
+// Thread-safe where the communicators, streams and marks differ. No call but Abort waits for another process.
+// Errors are UNAVAILABLE, with the library's own words.
 class NcclApi {
  public:
   // Only what made it knows what is behind it.
@@ -26,7 +26,7 @@ class NcclApi {
   virtual std::string version() = 0;  // "2.27.7"
   virtual std::string gpu() = 0;      // "GPU-" and its UUID
 
-  // Once on each thread, before all others.
+  // Once on each thread, before all others but Abort.
   virtual absl::Status EnterThread() = 0;
 
   virtual absl::StatusOr<std::string> NewId() = 0;  // 128 bytes
@@ -40,7 +40,8 @@ class NcclApi {
   virtual absl::Status Send(Comm comm, const void* bytes, size_t size, Stream stream) = 0;
   virtual absl::Status Recv(Comm comm, void* into, size_t size, Stream stream) = 0;
   // Tells what is under way to end, which it does at once. Then frees the communicator, for which it waits until
-  // nothing runs on the GPU: while another thread looks after the streams.
+  // nothing runs on the GPU and the other rank, where it is on this host, has let go: while another thread looks after
+  // the streams. It may never return.
   virtual void Abort(Comm comm) = 0;
 
   virtual absl::StatusOr<Stream> NewStream() = 0;  // of high priority

@@ -3,6 +3,7 @@
 #include <cstdio>
 #include <cstdlib>
 #include <utility>
+#include <vector>
 
 #include "absl/strings/str_cat.h"
 #include "absl/time/clock.h"
@@ -23,24 +24,6 @@ constexpr absl::Duration kIdlePause = absl::Milliseconds(100);
 
 absl::Status Ended() {
   return absl::UnavailableError("the link between the GPUs was ended here");
-}
-
-// Kernels that were told to end do so at once. False where they do not: the GPU has failed, which ends the process.
-bool AwaitPassed(NcclApi& api, NcclApi::Mark mark, absl::Duration time) {
-  const absl::Time deadline = absl::Now() + time;
-  while (!api.Passed(mark)) {
-    if (absl::Now() >= deadline) return false;
-    absl::SleepFor(kMovePause);
-  }
-  return true;
-}
-
-bool AwaitStream(NcclApi& api, NcclApi::Stream stream, absl::Duration time) {
-  const absl::StatusOr<NcclApi::Mark> mark = api.Record(stream);
-  if (!mark.ok()) return false;
-  const bool passed = AwaitPassed(api, *mark, time);
-  api.EndMark(*mark);
-  return passed;
 }
 
 }  // namespace
@@ -191,33 +174,47 @@ void NcclLink::End(absl::Status why) {
     health_ = why;
     queued.swap(queue_);
   }
-  const EventSource aborted, told, gone;
-  std::thread freeing([api = api_, comm = comm_, stream = stream_, scratch = std::move(scratch_), end = times_.end,
-                       aborted, told = told.event(), gone]() mutable {
-    if (comm != nullptr) api->Abort(comm);
-    aborted.Fire(absl::OkStatus());
-    told.Wait().IgnoreError();
-    api->EnterThread().IgnoreError();  // not before Abort, which has to come through where CUDA's calls are held up
-    if (comm != nullptr) AwaitStream(*api, stream, end);
-    scratch.reset();
-    if (stream != nullptr) api->EndStream(stream);
-    gone.Fire(absl::OkStatus());
-  });
+  const EventSource aborted;
+  std::thread aborting;
+  if (comm_ != nullptr) {
+    // Nothing of CUDA before it: it has to come through where CUDA's calls are held up.
+    aborting = std::thread([api = api_, comm = comm_, aborted] {
+      api->Abort(comm);
+      aborted.Fire(absl::OkStatus());
+    });
+  }
   ready_.Fire(why);
   for (; !queued.empty(); queued.pop_front()) {
     queued.front().ref = {};
     queued.front().source.Fire(why);
   }
   const bool rests = FireAborted(why, aborted.event());
-  told.Fire(absl::OkStatus());
-  if (gone.event().Wait(times_.abort).ok()) return freeing.join();
-  if (!rests) {
-    std::fprintf(stderr, "NCCL's kernels do not end (%s): the process ends\n", why.ToString().c_str());
-    std::abort();
+  if (aborting.joinable()) {
+    if (!aborted.event().Wait(times_.leave).ok() && rests) return LeaveAlone(std::move(aborting), why);
+    if (!aborted.event().Wait(times_.abort).ok()) {
+      std::fprintf(stderr, "NCCL may still touch memory that it was told to leave (%s): the process ends\n",
+                   why.ToString().c_str());
+      std::abort();
+    }
+    aborting.join();
+    AwaitStream();
   }
+  scratch_.reset();
+  if (stream_ != nullptr) api_->EndStream(stream_);
+}
+
+void NcclLink::LeaveAlone(std::thread aborting, const absl::Status& why) {
   std::fprintf(stderr, "NCCL does not give up a communicator (%s), and is left alone with it\n",
                why.ToString().c_str());
-  freeing.detach();
+  aborting.detach();
+  // What it knows stays until the process is gone: it may come back when neither the device nor CUDA is there.
+  struct Left {
+    Mutex mu;
+    std::vector<std::pair<std::shared_ptr<NcclApi>, std::shared_ptr<Buffer>>> all RUNAHEAD_GUARDED_BY(mu);
+  };
+  static Left& left = *new Left;
+  MutexLock lock(left.mu);
+  left.all.emplace_back(api_, std::move(scratch_));
 }
 
 bool NcclLink::FireAborted(const absl::Status& why, const Event& aborted) {
@@ -225,17 +222,35 @@ bool NcclLink::FireAborted(const absl::Status& why, const Event& aborted) {
   for (; !moving_.empty(); moving_.pop_front()) {
     Transfer& transfer = moving_.front();
     if (transfer.mark != nullptr) {
-      rests &= AwaitPassed(*api_, transfer.mark, times_.end);
+      rests &= AwaitPassed(transfer.mark);
       api_->EndMark(transfer.mark);
     } else {
       // NCCL may put it into the stream still: the last moment for that is not told but by the end of Abort, which may
       // be waiting for this event.
-      rests &= aborted.Wait(times_.end).ok() && AwaitStream(*api_, stream_, times_.end);
+      rests &= aborted.Wait(times_.end).ok() && AwaitStream();
     }
     transfer.ref = {};
     transfer.source.Fire(why);
   }
   return rests;
+}
+
+// Kernels that were told to end do so at once. False where they do not: the GPU has failed.
+bool NcclLink::AwaitPassed(NcclApi::Mark mark) {
+  const absl::Time deadline = absl::Now() + times_.end;
+  while (!api_->Passed(mark)) {
+    if (absl::Now() >= deadline) return false;
+    absl::SleepFor(kMovePause);
+  }
+  return true;
+}
+
+bool NcclLink::AwaitStream() {
+  const absl::StatusOr<NcclApi::Mark> mark = api_->Record(stream_);
+  if (!mark.ok()) return false;
+  const bool passed = AwaitPassed(*mark);
+  api_->EndMark(*mark);
+  return passed;
 }
 
 NcclLinkFactory::NcclLinkFactory(std::unique_ptr<NcclApi> api, const std::string& host, const NcclTimes& times)

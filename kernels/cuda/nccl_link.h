@@ -18,9 +18,10 @@ struct NcclTimes {
   absl::Duration enqueue = absl::Seconds(10);  // for a transfer to be put into the stream
   absl::Duration move = absl::Seconds(30);     // for the first in the stream to pass
   absl::Duration end = absl::Seconds(2);       // for aborted kernels to end
-  // For NCCL to give a communicator up. Where it does not it is left alone with it, and with some MiB of the GPU; where
-  // its kernels do not even end, the GPU has failed and the process ends.
-  absl::Duration abort = absl::Seconds(10);
+  // For NCCL to give a communicator up. Where it does not it is left alone with it, and with some MiB of the GPU.
+  absl::Duration leave = absl::Seconds(10);
+  // And where a transfer may still be under way, with its buffer: then the process ends.
+  absl::Duration abort = absl::Seconds(60);
 };
 
 // One communicator. A thread of its own does all calls of NCCL and CUDA in turn, but the last, and fires the events.
@@ -53,8 +54,12 @@ class NcclLink final : public PeerComm {
   absl::Status AwaitSettled(absl::Time deadline, const char* what);
   void End(absl::Status why);
   // Fires the events of what is in the stream once no kernel touches its buffer; `aborted`: all is told to end, and
-  // gone. False when a kernel did not end.
+  // gone. False when one may touch it still, for which the process ends soon.
   bool FireAborted(const absl::Status& why, const Event& aborted);
+  void LeaveAlone(std::thread aborting, const absl::Status& why);
+  // At most times_.end.
+  bool AwaitPassed(NcclApi::Mark mark);
+  bool AwaitStream();
   // Sleeps, but not over the link's end: then UNAVAILABLE.
   absl::Status Pause(absl::Duration time) RUNAHEAD_EXCLUDES(mu_);
 

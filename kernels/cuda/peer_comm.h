@@ -15,10 +15,10 @@ namespace runahead {
 enum class PeerRank { kSender = 0, kReceiver = 1 };
 
 // A communicator of two ranks with a stream of its own. The n-th Send of one side meets the n-th Recv of the other; the
-// sizes must agree. Thread-safe. Nothing here waits for the peer, the destructor neither: it aborts what is under way,
-// and the events of that have fired when it returns. It may wait for all else that runs on the GPU, also for what waits
-// for transfers of other communicators: whoever ends several stops them all first.
-// Nothing fires within Send, Recv, Stop or Health, so that callers may hold locks.
+// sizes must agree. Thread-safe. Nothing here waits for the peer, and the destructor some seconds at most: it aborts
+// what is under way, and the events of that have fired when it returns. It may wait for all else that runs on the GPU,
+// also for what waits for transfers of other communicators: whoever ends several stops them all first. Nothing fires
+// within Send, Recv, Stop or Health, so that callers may hold locks.
 class PeerComm {
  public:
   virtual ~PeerComm() = default;

@@ -11,10 +11,11 @@ import time
 
 SUITES_OF_BOTH = ("prefill", "attention", "decode", "gemm")  # measured in PyTorch, too
 SUITES = SUITES_OF_BOTH + ("parts", "handoff")
-# Memcheck slows kernels down many times: what is left out under it, by a gtest filter.
+# What is left out under memcheck, which slows kernels down many times and puts streams that wait in each other's way;
+# by a gtest filter.
 NOT_UNDER_MEMCHECK = {"kernels/cuda/flash_attention_test@gpu": "*.ALongSequence",
-                      "kernels/device_stream_test@gpu": "*.StreamsThatWaitDoNotHoldUpOthers",
-                      "kernels/cuda/top_k_test@gpu": "*.LargestVocabulary"}
+                      "kernels/cuda/top_k_test@gpu": "*.LargestVocabulary",
+                      "kernels/device_stream_test@gpu": "*.StreamsThatWaitDoNotHoldUpOthers"}
 NO_SANITIZER = "no compute-sanitizer"
 NOT_A_FAILURE = ("no model", NO_SANITIZER, "no PyTorch", "not in the bundle")
 # NCCL says what is wrong, and not on stdout, where the tests' processes speak with each other.

@@ -34,7 +34,7 @@ class FakeNccl final : public NcclApi {
     bool hold_enqueue = false;    // Send and Recv stay in progress
     bool late_enqueue = false;    // and get into the stream, run for a while and end, when Abort has been called
     bool fail_send = false;       // Send itself fails
-    bool hold_abort = false;      // Abort does not return
+    bool hold_abort = false;      // Abort does not return while this is so
     bool hold_kernels = false;    // they do not end when Abort tells them
     bool fail_thread = false, fail_stream = false, fail_mark = false, fail_scratch = false;
   };
@@ -79,10 +79,6 @@ class FakeNccl final : public NcclApi {
   void Await(const std::string& call, int count) RUNAHEAD_EXCLUDES(mu_) {
     MutexLock lock(mu_);
     while (std::count(calls_.begin(), calls_.end(), call) < count) changed_.Wait(mu_);
-  }
-  void AwaitStreams(int count) RUNAHEAD_EXCLUDES(mu_) {
-    MutexLock lock(mu_);
-    while (streams_ != count) changed_.Wait(mu_);
   }
 
   std::string version() override { return "2.27.7"; }
@@ -149,6 +145,8 @@ class FakeNccl final : public NcclApi {
     }
     changed_.NotifyAll();
     while (faults_.hold_abort || Works(ended.gpu)) changed_.Wait(mu_);
+    calls_.push_back("aborted");
+    changed_.NotifyAll();
   }
 
   absl::StatusOr<Stream> NewStream() override {
@@ -164,7 +162,6 @@ class FakeNccl final : public NcclApi {
     --streams_;
     EXPECT_EQ(stream_states_.at(stream).done, stream_states_.at(stream).submitted) << "a kernel runs still";
     stream_states_.erase(stream);
-    changed_.NotifyAll();
   }
   absl::StatusOr<Mark> Record(Stream stream) override {
     if (const absl::Status status = May(&Faults::fail_mark, "mark"); !status.ok()) return status;

@@ -1,9 +1,9 @@
-// UCX and OpenMP read part of their settings when their libraries are loaded, before main.
+// UCX, OpenMP and CUDA read part of their settings when their libraries are loaded, before main.
 #pragma once
 
 namespace runahead {
 
-// To be called first in main. Sets what UCX and OpenMP read at load time and the user has not set, and starts the
+// To be called first in main. Sets what they read at load time and the user has not set, and starts the
 // process again in place, once, so that it counts. Returns when everything is set; when the restart fails it says so on
 // stderr and goes on. Single-threaded.
 //   UCX_ERROR_SIGNALS (empty)       crashes are ours to report

@@ -14,10 +14,10 @@ constexpr int64_t kFewTokens = 16;
 // Lengths of prompts: few rows, some, many, and a chunk of rows with a rest that is no power of two, which is every
 // block size that a CPU's GEMMs cut rows into. A GPU takes other kernels for fewer rows, and loads each at its first
 // launch, when it has nothing else to do: not while it serves.
-std::vector<int64_t> WarmUpTokens(int64_t gemm_rows) {
+std::vector<int64_t> WarmUpTokens(int64_t gemm_rows, int64_t context) {
   std::vector<int64_t> tokens;
-  for (int64_t rows = kFewTokens; rows < gemm_rows; rows *= 4) tokens.push_back(rows);
-  tokens.push_back(2 * gemm_rows - 1);
+  for (int64_t rows = kFewTokens; rows < std::min(gemm_rows, context); rows *= 4) tokens.push_back(rows);
+  tokens.push_back(std::min(2 * gemm_rows - 1, context));
   return tokens;
 }
 
@@ -64,8 +64,8 @@ absl::Status Pass(const Model& model, Device& device, int64_t tokens, bool batch
 
 absl::Status WarmUp(const Model& model, Device& device, unsigned uses) {
   if (uses & kUsePrefill) {
-    for (const int64_t tokens : WarmUpTokens(device.gemm_rows())) {
-      const absl::Status status = Pass(model, device, std::min(tokens, model.config().context_length), false);
+    for (const int64_t tokens : WarmUpTokens(device.gemm_rows(), model.config().context_length)) {
+      const absl::Status status = Pass(model, device, tokens, false);
       // Prompts that find no room here will find none later.
       if (absl::IsResourceExhausted(status) && tokens > kFewTokens) break;
       RUNAHEAD_RETURN_IF_ERROR(status);

@@ -238,7 +238,7 @@ TEST_F(FlashPrefillTest, AgreesWithThePlainKernel) {
   }
 }
 
-// More elements than a kernel counts cannot be had in a test: the parts of such a launch, by hand.
+// More elements than a kernel counts cannot be had in a test; its parts can.
 TEST_F(FlashPrefillTest, PartsOfTheQueriesGiveWhatTheWholeGives) {
   const Shape shape;
   for (const int64_t dense_length : {0, 77}) {
@@ -255,8 +255,9 @@ TEST_F(FlashPrefillTest, PartsOfTheQueriesGiveWhatTheWholeGives) {
                                   .kv = kv->Row(0),
                                   .length = 77,
                                   .dense_length = dense_length};
-    EXPECT_EQ(LaunchFlashPrefill(FlashPrefillPart(all, 0, 33), nullptr), cudaSuccess);
-    EXPECT_EQ(LaunchFlashPrefill(FlashPrefillPart(all, 33, 17), nullptr), cudaSuccess);
+    const std::vector<FlashPrefillArgs> parts = FlashPrefillParts(all, 33);
+    EXPECT_EQ(parts.size(), 2u);
+    for (const FlashPrefillArgs& part : parts) EXPECT_EQ(LaunchFlashPrefill(part, nullptr), cudaSuccess);
     out.Download();
     const Reference reference(shape, kSeed, 77);
     for (int64_t i = 0; i < 50 && !HasFatalFailure(); ++i) reference.Expect(27 + i, out, i);
@@ -270,6 +271,27 @@ TEST_F(FlashPrefillTest, ALaunchCountsItsElementsIn31Bits) {
   EXPECT_EQ(MostFlashQueries(args), 43690);
   args.q.stride = int64_t{1} << 31;
   EXPECT_EQ(MostFlashQueries(args), 0);
+}
+
+TEST_F(FlashPrefillTest, TakesMoreQueriesThanOneLaunchCounts) {
+  const Shape shape;
+  const GpuMatrix q(shape.dtype, 1, shape.cols()), kv(shape.dtype, 1, shape.kv_cols());
+  FlashPrefillArgs args = {.q = q.matrix(),
+                           .out = q.matrix(),
+                           .heads = shape.heads,
+                           .kv_heads = shape.kv_heads,
+                           .head_dim = shape.head_dim,
+                           .kv_dtype = shape.dtype,
+                           .kv = kv.Row(0),
+                           .length = 1 << 29};
+  args.q.rows = args.out.rows = 1 << 29;
+  EXPECT_TRUE(FlashPrefillTakes(args));
+  int64_t queries = 0;
+  for (const FlashPrefillArgs& part : FlashPrefillParts(args, MostFlashQueries(args))) {
+    EXPECT_LT(part.q.rows * part.q.stride, int64_t{1} << 31);
+    queries += part.q.rows;
+  }
+  EXPECT_EQ(queries, 1 << 29);
 }
 
 TEST_F(FlashPrefillTest, RefusesWhatItDoesNotTake) {

@@ -283,39 +283,50 @@ TEST_F(NcclLinkTest, EndingItAbortsWhatIsUnderWayAndWaitsForNobody) {
   EXPECT_EQ(nccl_->count("abort"), 1);
 }
 
-// What NCCL has to give a communicator up passes soon.
 class NcclLinkDeathTest : public NcclLinkTest {
  protected:
-  NcclLinkDeathTest() : NcclLinkTest({.end = absl::Milliseconds(30), .abort = absl::Milliseconds(30)}) {}
+  static constexpr absl::Duration kSoon = absl::Milliseconds(30);
+  NcclLinkDeathTest() : NcclLinkTest({.end = kSoon, .leave = kSoon, .abort = kSoon}) {}
+  void SendAndEnd(const FakeNccl::Faults& faults, const std::string& until, int count) {
+    OpenBoth();
+    nccl_->Set(faults);
+    const Event sent = from_->Send(Pattern(kBytes, 1));
+    nccl_->Await(until, count);
+    from_.reset();
+  }
 };
 
 TEST_F(NcclLinkDeathTest, KernelsThatDoNotEndEndTheProcess) {
   GTEST_FLAG_SET(death_test_style, "threadsafe");
-  EXPECT_DEATH(
-      {
-        OpenBoth();
-        nccl_->Set({.hold_transfers = true, .hold_kernels = true});
-        const Event sent = from_->Send(Pattern(kBytes, 1));
-        nccl_->Await("mark", 3);  // that of this one
-        from_.reset();
-      },
-      "NCCL's kernels do not end");
+  EXPECT_DEATH(SendAndEnd({.hold_transfers = true, .hold_kernels = true}, "mark", 3), "NCCL may still touch memory");
+}
+
+TEST_F(NcclLinkDeathTest, ATransferThatMayStillBeginEndsTheProcess) {
+  GTEST_FLAG_SET(death_test_style, "threadsafe");
+  EXPECT_DEATH(SendAndEnd({.hold_enqueue = true, .hold_abort = true}, "send 1000", 1), "NCCL may still touch memory");
 }
 
 // It waits for processes of its host, which may be stopped.
-TEST_F(NcclLinkDeathTest, NcclThatDoesNotGiveItUpIsLeftAloneWithIt) {
+class NcclLinkLeaving : public NcclLinkTest {
+ protected:
+  NcclLinkLeaving() : NcclLinkTest({.end = absl::Seconds(60), .leave = absl::Milliseconds(30)}) {}
+};
+
+TEST_F(NcclLinkLeaving, NcclThatDoesNotGiveItUpIsLeftAloneWithIt) {
   OpenBoth();
   nccl_->Set({.hold_transfers = true, .hold_abort = true});
   BufferRef bytes = Pattern(kBytes, 1);
   const std::weak_ptr<Buffer> held = bytes.buffer;
   const Event sent = from_->Send(std::move(bytes));
   bytes = {};
-  nccl_->Await("mark", 3);
+  nccl_->Await("mark", 3);  // that of this one
   from_.reset();
   EXPECT_EQ(Code(sent), absl::StatusCode::kUnavailable);
   EXPECT_TRUE(held.expired());
-  nccl_->Set({});
-  nccl_->AwaitStreams(1);  // freed when NCCL comes back
+  to_.reset();
+  factory_.reset();
+  nccl_->Set({});  // it is there still, for NCCL may come back
+  nccl_->Await("aborted", 2);
 }
 
 TEST_F(NcclLinkTest, EndingItWhileThePeerJoinsAbortsIt) {

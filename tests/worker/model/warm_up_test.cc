@@ -1,51 +1,74 @@
 #include "worker/model/warm_up.h"
 
+#include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include "kernels/cpu/cpu_device.h"
-#include "tests/testing/model_fixture.h"
-#include "tests/testing/small_model.h"
+#include "absl/strings/str_cat.h"
+#include "tests/testing/fake_device.h"
 
 namespace runahead {
 namespace {
 
-class WarmUpTest : public testing::Test {
- protected:
-  // Null where the device's memory does not do for the weights. No budget: 0.
-  std::shared_ptr<const Model> Load(size_t budget) {
-    device_ = *NewCpuDevice({.threads = 1, .memory_budget = budget});
-    auto model = LoadModel(file_, device_, kUsePrefill | kUseDecode, [](int, int) {});
-    EXPECT_TRUE(model.ok() || absl::IsResourceExhausted(model.status())) << model.status();
-    return model.ok() ? *model : nullptr;
+using ::testing::ElementsAre;
+
+// Notes the passes that it is asked for. `most`: rows of a pass that it finds memory for.
+class NotingModel final : public Model {
+ public:
+  NotingModel(int64_t context, int64_t most) : most_(most) {
+    config_.context_length = context;
+    config_.vocab = 7;
+    shape_.heads = shape_.kv_heads = shape_.head_dim = 1;
   }
-  absl::Status WarmUpWith(size_t budget, unsigned uses) {
-    const auto model = Load(budget);
-    return model == nullptr ? absl::NotFoundError("no model") : WarmUp(*model, *device_, uses);
-  }
-  size_t LeastForWeights() {
-    size_t least = 0;
-    for (size_t step = 1 << 24; step > 0; step /= 2) {
-      if (Load(least + step) == nullptr) least += step;
-    }
-    return least + 1;
+  const ModelConfig& config() const override { return config_; }
+  const AttentionShape& attention_shape() const override { return shape_; }
+  absl::StatusOr<Tensor> Forward(Stream&, ForwardScratch& scratch, const ForwardBatch& batch, KvPort&) const override {
+    const auto rows = static_cast<int64_t>(batch.ids.size());
+    passes.push_back(absl::StrCat(batch.batch_invariant ? "decode " : "", rows));
+    if (rows > most_) return absl::ResourceExhaustedError("no room");
+    return scratch.Get(0, DType::kF32, 1, config_.vocab);
   }
 
-  const std::shared_ptr<const GgufFile> file_ = *GgufFile::Open(WriteSynthetic(SmallModel(), "warm_up"));
-  std::shared_ptr<Device> device_;
+  mutable std::vector<std::string> passes;
+
+ private:
+  const int64_t most_;
+  ModelConfig config_;
+  AttentionShape shape_;
 };
 
-TEST_F(WarmUpTest, RunsWhatAWorkerIsFor) {
-  EXPECT_EQ(WarmUpWith(0, kUsePrefill | kUseDecode), absl::OkStatus());
+class WarmUpTest : public ::testing::Test {
+ protected:
+  std::vector<std::string> Passes(int64_t context, unsigned uses, int64_t most = 1 << 20) {
+    const NotingModel model(context, most);
+    status_ = WarmUp(model, device_, uses);
+    return model.passes;
+  }
+
+  ::runahead::testing::FakeDevice device_;  // whose products take 512 rows at once
+  absl::Status status_;
+};
+
+TEST_F(WarmUpTest, CoversFewRowsAndMoreThanAChunk) {
+  EXPECT_THAT(Passes(4096, kUsePrefill | kUseDecode), ElementsAre("16", "64", "256", "1023", "decode 1"));
+  EXPECT_TRUE(status_.ok()) << status_;
+}
+
+TEST_F(WarmUpTest, RunsWhatAWorkerIsForAndAModelTakes) {
+  EXPECT_THAT(Passes(4096, kUseDecode), ElementsAre("decode 1"));
+  EXPECT_THAT(Passes(40, kUsePrefill), ElementsAre("16", "40"));
+  EXPECT_THAT(Passes(5, kUsePrefill), ElementsAre("5"));
 }
 
 TEST_F(WarmUpTest, MemoryForShortPromptsIsEnough) {
-  EXPECT_EQ(WarmUpWith(LeastForWeights() + (1 << 18), kUsePrefill | kUseDecode), absl::OkStatus());
+  EXPECT_THAT(Passes(4096, kUsePrefill | kUseDecode, 100), ElementsAre("16", "64", "256", "decode 1"));
+  EXPECT_TRUE(status_.ok()) << status_;
 }
 
 TEST_F(WarmUpTest, MemoryForNoPromptIsNot) {
-  const size_t least = LeastForWeights();
-  EXPECT_EQ(WarmUpWith(least, kUsePrefill).code(), absl::StatusCode::kResourceExhausted);
-  EXPECT_EQ(WarmUpWith(least, kUseDecode).code(), absl::StatusCode::kResourceExhausted);
+  EXPECT_THAT(Passes(4096, kUsePrefill, 10), ElementsAre("16"));
+  EXPECT_EQ(status_.code(), absl::StatusCode::kResourceExhausted);
+  Passes(4096, kUseDecode, 0);
+  EXPECT_EQ(status_.code(), absl::StatusCode::kResourceExhausted);
 }
 
 }  // namespace
