@@ -13,7 +13,7 @@ SUITES_OF_BOTH = ("prefill", "attention", "decode", "gemm")  # measured in PyTor
 SUITES = SUITES_OF_BOTH + ("parts", "handoff")
 # What is left out under memcheck, which slows kernels down many times and puts streams that wait in each other's way;
 # by a gtest filter.
-NOT_UNDER_MEMCHECK = {"kernels/cuda/flash_attention_test@gpu": "*.ALongSequence",
+NOT_UNDER_MEMCHECK = {"kernels/cuda/flash_decode_test@gpu": "*.ALongSequence",
                       "kernels/cuda/top_k_test@gpu": "*.LargestVocabulary",
                       "kernels/device_stream_test@gpu": "*.StreamsThatWaitDoNotHoldUpOthers"}
 NO_SANITIZER = "no compute-sanitizer"
