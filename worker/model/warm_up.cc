@@ -9,15 +9,15 @@
 namespace runahead {
 namespace {
 
-constexpr int64_t kFewTokens = 16;
-
-// Lengths of prompts: few rows, some, many, and a chunk of rows with a rest that is no power of two, which is every
-// block size that a CPU's GEMMs cut rows into. A GPU takes other kernels for fewer rows, and loads each at its first
-// launch, when it has nothing else to do: not while it serves.
+// Lengths of prompts, rising: some that are less than a chunk of rows, and a chunk with a rest that is no power of two,
+// which is every block size that a CPU's GEMMs cut rows into. A GPU takes other kernels for fewer rows, and loads each
+// at its first launch, when it has nothing else to do: not while it serves.
 std::vector<int64_t> WarmUpTokens(int64_t gemm_rows, int64_t context) {
-  std::vector<int64_t> tokens;
-  for (int64_t rows = kFewTokens; rows < std::min(gemm_rows, context); rows *= 4) tokens.push_back(rows);
-  tokens.push_back(std::min(2 * gemm_rows - 1, context));
+  constexpr int64_t kFewest = 16;
+  std::vector<int64_t> tokens = {std::min(2 * gemm_rows - 1, context)};
+  for (int64_t rows = gemm_rows / 4; rows >= kFewest; rows /= 4) {
+    if (rows < context) tokens.insert(tokens.begin(), rows);
+  }
   return tokens;
 }
 
@@ -64,10 +64,11 @@ absl::Status Pass(const Model& model, Device& device, int64_t tokens, bool batch
 
 absl::Status WarmUp(const Model& model, Device& device, unsigned uses) {
   if (uses & kUsePrefill) {
-    for (const int64_t tokens : WarmUpTokens(device.gemm_rows(), model.config().context_length)) {
+    const std::vector<int64_t> lengths = WarmUpTokens(device.gemm_rows(), model.config().context_length);
+    for (const int64_t tokens : lengths) {
       const absl::Status status = Pass(model, device, tokens, false);
       // Prompts that find no room here will find none later.
-      if (absl::IsResourceExhausted(status) && tokens > kFewTokens) break;
+      if (absl::IsResourceExhausted(status) && tokens > lengths.front()) break;
       RUNAHEAD_RETURN_IF_ERROR(status);
     }
   }

@@ -49,23 +49,23 @@ class WarmUpTest : public ::testing::Test {
 };
 
 TEST_F(WarmUpTest, CoversFewRowsAndMoreThanAChunk) {
-  EXPECT_THAT(Passes(4096, kUsePrefill | kUseDecode), ElementsAre("16", "64", "256", "1023", "decode 1"));
+  EXPECT_THAT(Passes(4096, kUsePrefill | kUseDecode), ElementsAre("32", "128", "1023", "decode 1"));
   EXPECT_TRUE(status_.ok()) << status_;
 }
 
 TEST_F(WarmUpTest, RunsWhatAWorkerIsForAndAModelTakes) {
   EXPECT_THAT(Passes(4096, kUseDecode), ElementsAre("decode 1"));
-  EXPECT_THAT(Passes(40, kUsePrefill), ElementsAre("16", "40"));
+  EXPECT_THAT(Passes(40, kUsePrefill), ElementsAre("32", "40"));
   EXPECT_THAT(Passes(5, kUsePrefill), ElementsAre("5"));
 }
 
 TEST_F(WarmUpTest, MemoryForShortPromptsIsEnough) {
-  EXPECT_THAT(Passes(4096, kUsePrefill | kUseDecode, 100), ElementsAre("16", "64", "256", "decode 1"));
+  EXPECT_THAT(Passes(4096, kUsePrefill | kUseDecode, 100), ElementsAre("32", "128", "decode 1"));
   EXPECT_TRUE(status_.ok()) << status_;
 }
 
 TEST_F(WarmUpTest, MemoryForNoPromptIsNot) {
-  EXPECT_THAT(Passes(4096, kUsePrefill, 10), ElementsAre("16"));
+  EXPECT_THAT(Passes(4096, kUsePrefill, 10), ElementsAre("32"));
   EXPECT_EQ(status_.code(), absl::StatusCode::kResourceExhausted);
   Passes(4096, kUseDecode, 0);
   EXPECT_EQ(status_.code(), absl::StatusCode::kResourceExhausted);
