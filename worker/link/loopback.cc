@@ -16,10 +16,12 @@ std::string Name(const PeerId& peer) {
 }  // namespace
 
 // The bytes of one announced frame. Each end's callback runs exactly once: at the copy, the discard, or the cut.
+// Neither end's buffer is held any more when they run.
 struct LoopbackNetwork::Transfer {
   PeerId from, to;
-  ConstBufferRef bytes;
+  size_t size = 0;
   Mutex mu;
+  ConstBufferRef bytes RUNAHEAD_GUARDED_BY(mu);
   std::function<void(absl::Status)> sent RUNAHEAD_GUARDED_BY(mu);
   std::function<void(absl::Status)> received RUNAHEAD_GUARDED_BY(mu);
   BufferRef into RUNAHEAD_GUARDED_BY(mu);
@@ -28,7 +30,9 @@ struct LoopbackNetwork::Transfer {
     std::function<void(absl::Status)> tell_sender, tell_receiver;
     {
       MutexLock lock(mu);
-      if (copy && sent && bytes.size > 0) std::memcpy(into.data(), bytes.data(), bytes.size);
+      if (copy && sent && size > 0) std::memcpy(into.data(), bytes.data(), size);
+      bytes = {};
+      into = {};
       tell_sender.swap(sent);
       tell_receiver.swap(received);
     }
@@ -44,15 +48,17 @@ class LoopbackNetwork::Frame final : public ArrivedFrame {
   ~Frame() override {
     if (!accepted_) Settle(absl::CancelledError("the peer discarded the frame"), /*copy=*/false);
   }
-  size_t size() const override { return transfer_->bytes.size; }
+  size_t size() const override { return transfer_->size; }
   void Accept(BufferRef into, std::function<void(absl::Status)> done) override {
     accepted_ = true;
     bool cut = false;
     {
       MutexLock lock(transfer_->mu);
-      transfer_->into = std::move(into);
       cut = !transfer_->sent;
-      if (!cut) transfer_->received = std::move(done);
+      if (!cut) {
+        transfer_->into = std::move(into);
+        transfer_->received = std::move(done);
+      }
     }
     if (cut) return done(absl::UnavailableError("the edge is dead"));
     Settle(absl::OkStatus(), /*copy=*/true);
@@ -189,10 +195,11 @@ void LoopbackNetwork::SendFrame(const PeerId& from, const PeerId& to, const Fram
   auto transfer = std::make_shared<Transfer>();
   transfer->from = from;
   transfer->to = to;
-  transfer->bytes = std::move(bytes);
+  transfer->size = bytes.size;
   if (!Core(from, to)->Health().ok()) return done(absl::UnavailableError("the edge is dead"));
   {
     MutexLock lock(transfer->mu);
+    transfer->bytes = std::move(bytes);
     transfer->sent = std::move(done);
   }
   {
