@@ -11,6 +11,20 @@
 namespace runahead {
 namespace {
 
+FlashPrefillArgs ArgsOf(const FlashShape& shape, const GpuMatrix& q, const GpuMatrix& out, const GpuMatrix& kv,
+                        int64_t length, int64_t dense_length = 0) {
+  return {.q = q.matrix(),
+          .out = out.matrix(),
+          .heads = shape.heads,
+          .kv_heads = shape.kv_heads,
+          .head_dim = shape.head_dim,
+          .kv_dtype = shape.dtype,
+          .scale = shape.scale(),
+          .kv = kv.Row(0),
+          .length = length,
+          .dense_length = dense_length};
+}
+
 class FlashPrefillTest : public GpuTest {
  protected:
   struct Case {
@@ -27,18 +41,8 @@ class FlashPrefillTest : public GpuTest {
     GpuMatrix q(shape.dtype, problem.queries, shape.cols(), q_gap);
     q.Upload([&](int64_t r, int64_t c) { return Query(kSeed, problem.length - problem.queries + r, c); });
     auto out = std::make_unique<GpuMatrix>(shape.dtype, problem.queries, shape.cols());
-    EXPECT_EQ(LaunchFlashPrefill({.q = q.matrix(),
-                                  .out = out->matrix(),
-                                  .heads = shape.heads,
-                                  .kv_heads = shape.kv_heads,
-                                  .head_dim = shape.head_dim,
-                                  .kv_dtype = shape.dtype,
-                                  .scale = shape.scale(),
-                                  .kv = kv->Row(0),
-                                  .length = problem.length,
-                                  .dense_length = problem.dense_length},
-                                 nullptr),
-              cudaSuccess);
+    const FlashPrefillArgs args = ArgsOf(shape, q, *out, *kv, problem.length, problem.dense_length);
+    EXPECT_EQ(LaunchFlashPrefill(args, nullptr), cudaSuccess);
     out->Download();
     return out;
   }
@@ -137,17 +141,7 @@ TEST_F(FlashPrefillTest, PartsOfTheQueriesGiveWhatTheWholeGives) {
     const auto kv = KvRows(shape, kSeed, 0, 77, 77, 9.0f);
     GpuMatrix q(shape.dtype, 50, shape.cols(), 8), out(shape.dtype, 50, shape.cols());
     q.Upload([&](int64_t r, int64_t c) { return Query(kSeed, 27 + r, c); });
-    const FlashPrefillArgs all = {.q = q.matrix(),
-                                  .out = out.matrix(),
-                                  .heads = shape.heads,
-                                  .kv_heads = shape.kv_heads,
-                                  .head_dim = shape.head_dim,
-                                  .kv_dtype = shape.dtype,
-                                  .scale = shape.scale(),
-                                  .kv = kv->Row(0),
-                                  .length = 77,
-                                  .dense_length = dense_length};
-    const std::vector<FlashPrefillArgs> parts = FlashPrefillParts(all, 33);
+    const std::vector<FlashPrefillArgs> parts = FlashPrefillParts(ArgsOf(shape, q, out, *kv, 77, dense_length), 33);
     EXPECT_EQ(parts.size(), 2u);
     for (const FlashPrefillArgs& part : parts) EXPECT_EQ(LaunchFlashPrefill(part, nullptr), cudaSuccess);
     out.Download();
@@ -168,14 +162,7 @@ TEST_F(FlashPrefillTest, ALaunchCountsItsElementsIn31Bits) {
 TEST_F(FlashPrefillTest, TakesMoreQueriesThanOneLaunchCounts) {
   const FlashShape shape;
   const GpuMatrix q(shape.dtype, 1, shape.cols()), kv(shape.dtype, 1, shape.kv_cols());
-  FlashPrefillArgs args = {.q = q.matrix(),
-                           .out = q.matrix(),
-                           .heads = shape.heads,
-                           .kv_heads = shape.kv_heads,
-                           .head_dim = shape.head_dim,
-                           .kv_dtype = shape.dtype,
-                           .kv = kv.Row(0),
-                           .length = 1 << 29};
+  FlashPrefillArgs args = ArgsOf(shape, q, q, kv, 1 << 29);
   args.q.rows = args.out.rows = 1 << 29;
   EXPECT_TRUE(FlashPrefillTakes(args));
   int64_t queries = 0;
@@ -190,14 +177,7 @@ TEST_F(FlashPrefillTest, RefusesWhatItDoesNotTake) {
   const FlashShape shape;
   const GpuMatrix q(shape.dtype, 8, shape.cols()), out(shape.dtype, 8, shape.cols());
   const GpuMatrix kv(shape.dtype, 20, shape.kv_cols());
-  const FlashPrefillArgs good = {.q = q.matrix(),
-                                 .out = out.matrix(),
-                                 .heads = shape.heads,
-                                 .kv_heads = shape.kv_heads,
-                                 .head_dim = shape.head_dim,
-                                 .kv_dtype = shape.dtype,
-                                 .kv = kv.Row(0),
-                                 .length = 20};
+  const FlashPrefillArgs good = ArgsOf(shape, q, out, kv, 20);
   const auto refused = [&](const std::function<void(FlashPrefillArgs&)>& change) {
     FlashPrefillArgs args = good;
     change(args);
