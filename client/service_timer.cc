@@ -7,8 +7,8 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "absl/strings/strip.h"
-#include "absl/time/clock.h"
 #include "client/answer.h"
+#include "kernels/base/monotonic.h"
 #include "kernels/base/status_macros.h"
 #include "server/rpc/channel.h"
 #include "server/rpc/status.h"
@@ -115,9 +115,9 @@ absl::StatusOr<double> ServiceTimer::TimeFromHead(absl::Span<const int64_t> part
 }
 
 void ServiceTimer::Pause(absl::Duration duration) {
-  const absl::Time until = absl::Now() + duration;
+  const absl::Time until = MonotonicNow() + duration;
   MutexLock lock(mu_);
-  while (!cancelled_ && absl::Now() < until) changed_.WaitFor(mu_, until - absl::Now());
+  while (!cancelled_ && MonotonicNow() < until) changed_.WaitFor(mu_, until - MonotonicNow());
 }
 
 void ServiceTimer::Cancel() {

@@ -4,24 +4,9 @@
 
 #include "absl/strings/str_cat.h"
 #include "kernels/base/status_macros.h"
-#include "worker/service/proto_convert.h"
 
 namespace runahead {
 namespace {
-
-// Of the control stream decode minds only Release: what it runs came by calls of its own, which break by themselves.
-class DecodeControl : public ControlHandler {
- public:
-  explicit DecodeControl(KvStore& store) : store_(store) {}
-  void OnFormLine(const v1::FormLine&) override {}
-  void OnStart(const v1::StartJob&) override {}
-  void OnCancel(uint64_t) override {}
-  void OnRelease(const v1::LeaseId& lease) override { store_.Release(LeaseFromProto(lease)); }
-  void OnRouterGone() override {}
-
- private:
-  KvStore& store_;
-};
 
 KvStoreOptions StoreOptions(const WorkerOptions& options, const Model& model, uint64_t incarnation) {
   KvStoreOptions store;
@@ -36,11 +21,11 @@ KvStoreOptions StoreOptions(const WorkerOptions& options, const Model& model, ui
 
 absl::StatusOr<std::unique_ptr<DecodeRole>> DecodeRole::Create(const WorkerOptions& options, Device& device,
                                                                std::shared_ptr<const Model> model,
-                                                               MessageEngine& engine, MetricRegistry& registry) {
+                                                               uint64_t incarnation, MetricRegistry& registry) {
   std::unique_ptr<DecodeRole> role(new DecodeRole);
   role->metrics_ = std::make_unique<DecodeMetrics>(registry);
   DecodeMetrics& metrics = *role->metrics_;
-  auto store = KvStore::Create(StoreOptions(options, *model, engine.self().incarnation), device, RealClock());
+  auto store = KvStore::Create(StoreOptions(options, *model, incarnation), device, RealClock());
   if (!store.ok()) {
     return absl::Status(store.status().code(), absl::StrCat("kv_memory: ", store.status().message()));
   }
@@ -54,7 +39,6 @@ absl::StatusOr<std::unique_ptr<DecodeRole>> DecodeRole::Create(const WorkerOptio
   slices.dtype = model->attention_shape().kv_dtype;
   slices.on_corrupt = [&metrics] { metrics.CountChecksumFailure(); };
   role->receiver_ = std::make_unique<SliceReceiver>(*role->store_, slices);
-  role->link_receiver_ = std::make_unique<MessageHandoffReceiver>(engine, *role->receiver_);
   role->handoff_service_ = std::make_unique<GrpcHandoffService>(*role->receiver_);
 
   DecodeEngineOptions steps;
@@ -67,8 +51,23 @@ absl::StatusOr<std::unique_ptr<DecodeRole>> DecodeRole::Create(const WorkerOptio
   DecodeServiceOptions service;
   service.leases_changed = [&report] { report.Update(); };
   role->service_ = std::make_unique<DecodeService>(*role->engine_, *role->store_, std::move(service));
-  role->control_ = std::make_unique<DecodeControl>(*role->store_);
   return role;
+}
+
+void DecodeRole::BeginEpoch(MessageEngine& engine) {
+  store_->BeginEpoch(engine.self().epoch);
+  link_receiver_ = std::make_unique<MessageHandoffReceiver>(engine, *receiver_);
+}
+
+void DecodeRole::EndEpoch() {
+  link_receiver_.reset();
+  store_->BeginEpoch(store_->epoch() + 1);
+  service_->CancelAll();
+  report_->Update();
+}
+
+void DecodeRole::Release(const LeaseId& lease) {
+  store_->Release(lease);
 }
 
 }  // namespace runahead

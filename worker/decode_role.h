@@ -15,18 +15,22 @@
 #include "worker/kv/store.h"
 #include "worker/link/message_engine.h"
 #include "worker/options.h"
-#include "worker/service/control_service.h"
 
 namespace runahead {
 
 class DecodeRole {
  public:
-  // All references outlive the role.
+  // All references outlive the role. `incarnation` is the process's.
   static absl::StatusOr<std::unique_ptr<DecodeRole>> Create(const WorkerOptions& options, Device& device,
-                                                            std::shared_ptr<const Model> model, MessageEngine& engine,
+                                                            std::shared_ptr<const Model> model, uint64_t incarnation,
                                                             MetricRegistry& registry);
 
-  ControlHandler& control() { return *control_; }
+  // Slices come over `engine` from now on, and leases are of its epoch. It lives until EndEpoch.
+  void BeginEpoch(MessageEngine& engine);
+  // Ends all leases and calls, and takes no slices any more. What runs ends at its next step.
+  void EndEpoch();
+
+  void Release(const LeaseId& lease);
   DecodeService& service() { return *service_; }
   // Slices come by it, or by the link: the sender chooses.
   GrpcHandoffService& handoff_service() { return *handoff_service_; }
@@ -36,7 +40,7 @@ class DecodeRole {
 
  private:
   DecodeRole() = default;
-  // In the order of construction; destroyed in reverse.
+  // In the order of construction; destroyed in reverse. The link's receiver is an epoch's.
   std::unique_ptr<DecodeMetrics> metrics_;
   std::unique_ptr<KvStore> store_;
   std::unique_ptr<StoreReport> report_;
@@ -46,7 +50,6 @@ class DecodeRole {
   std::unique_ptr<GrpcHandoffService> handoff_service_;
   std::unique_ptr<DecodeEngine> engine_;
   std::unique_ptr<DecodeService> service_;
-  std::unique_ptr<ControlHandler> control_;
 };
 
 }  // namespace runahead

@@ -1,5 +1,4 @@
 // runahead-worker: one prefill or decode worker (or both in one process).
-#include <atomic>
 #include <cstdlib>
 #include <string>
 
@@ -40,11 +39,7 @@ int main(int argc, char** argv) {
   }
 
   stop.EndAtOnce(true);  // loading a large model takes long, and there is nothing to drain yet
-  std::atomic<bool> given_up = false;
-  auto worker = runahead::WorkerProcess::Start(options, [&] {
-    given_up = true;
-    stop.Trigger();
-  });
+  auto worker = runahead::WorkerProcess::Start(options);
   if (!worker.ok()) {
     runahead::LogError("main", worker.status().message());
     return 1;
@@ -57,10 +52,6 @@ int main(int argc, char** argv) {
     return 1;
   }
   stop.Wait();
-  if (given_up) {
-    runahead::LogError("main", "the router had lost this worker and gave it up: ending, to be started anew");
-    return 1;
-  }
   runahead::LogInfo("main", "stopping: draining for up to ", absl::FormatDuration(options.process.drain_timeout));
   (*worker)->Drain(options.process.drain_timeout);
   return 0;

@@ -28,6 +28,10 @@ int64_t DefaultMemory(const Model& model) {
   return std::min(kMostDefaultMemory, 2 * layers * config.context_length * model.attention_shape().kv_row_bytes());
 }
 
+size_t MemoryBytes(const WorkerOptions& options, const Model& model) {
+  return static_cast<size_t>(options.prefill_memory > 0 ? options.prefill_memory : DefaultMemory(model));
+}
+
 absl::Status CheckMemory(int64_t tokens, const Model& model) {
   const ModelConfig& config = model.config();
   if (tokens == 0) {
@@ -52,10 +56,10 @@ LinkNoise NoiseOf(const WorkerOptions& options) {
 // Slices for the store of this very process are copied; all others take the route of the others.
 class OwnStoreFirst : public HandoffSender {
  public:
-  OwnStoreFirst(uint64_t self, std::unique_ptr<HandoffSender> own, std::unique_ptr<HandoffSender> others)
+  OwnStoreFirst(PeerKey self, std::unique_ptr<HandoffSender> own, std::unique_ptr<HandoffSender> others)
       : self_(self), own_(std::move(own)), others_(std::move(others)) {}
   Event Push(const PeerId& decode, const Slice& slice, ConstBufferRef bytes, const Event& after) override {
-    HandoffSender& sender = decode.incarnation == self_ ? *own_ : *others_;
+    HandoffSender& sender = decode.key() == self_ ? *own_ : *others_;
     return sender.Push(decode, slice, std::move(bytes), after);
   }
   void Cancel(const LeaseId& lease) override {
@@ -64,7 +68,7 @@ class OwnStoreFirst : public HandoffSender {
   }
 
  private:
-  const uint64_t self_;  // incarnation
+  const PeerKey self_;
   const std::unique_ptr<HandoffSender> own_, others_;
 };
 
@@ -99,27 +103,31 @@ std::shared_ptr<SliceTransport> MakeTransport(HandoffRoute route, MessageEngine&
 absl::StatusOr<std::unique_ptr<PrefillRole>> PrefillRole::Create(const WorkerOptions& options, Device& device,
                                                                  std::shared_ptr<const Model> model,
                                                                  MessageEngine& engine, PeerCommFactory* device_links,
-                                                                 SliceReceiver* own_store, MetricRegistry& registry) {
+                                                                 SliceReceiver* own_store,
+                                                                 std::shared_ptr<Buffer> memory,
+                                                                 MetricRegistry& registry) {
   std::unique_ptr<PrefillRole> role(new PrefillRole);
   role->metrics_ = std::make_unique<PrefillMetrics>(registry);
   role->edges_ = MakeEdges(options, device, *model, engine, device_links);
   PrefillMetrics& metrics = *role->metrics_;
   const HandoffSenderOptions retries{.on_retry = [&metrics] { metrics.CountHandoffRetry(); }};
   const HandoffRoute route = options.handoff == "grpc" ? HandoffRoute::kGrpc : HandoffRoute::kLink;
-  role->sender_ = std::make_unique<RetryingSender>(MakeTransport(route, engine), retries);
+  role->transport_ = MakeTransport(route, engine);
+  std::unique_ptr<HandoffSender> sender = std::make_unique<RetryingSender>(role->transport_, retries);
   if (own_store != nullptr) {
     auto own = std::make_unique<RetryingSender>(MakeInProcessTransport(*own_store), retries);
-    role->sender_ =
-        std::make_unique<OwnStoreFirst>(engine.self().incarnation, std::move(own), std::move(role->sender_));
+    sender = std::make_unique<OwnStoreFirst>(engine.self().key(), std::move(own), std::move(sender));
   }
   if (!device.host_reads_device_memory()) {
-    role->sender_ = std::make_unique<StagedHandoff>(std::move(role->sender_), device, StagingBytes(*model));
+    sender = std::make_unique<StagedHandoff>(std::move(sender), device, StagingBytes(*model));
   }
-  role->metered_sender_ = std::make_unique<MeteredHandoff>(*role->sender_, metrics);
-  role->control_ = std::make_unique<PrefillControl>(*role->edges_, route, metrics, registry);
+  role->paths_ = std::make_unique<DecodePaths>(std::move(sender));
+  role->metered_sender_ = std::make_unique<MeteredHandoff>(*role->paths_, metrics);
+  role->control_ = std::make_unique<PrefillControl>(*role->edges_, *role->paths_, route, metrics, registry);
 
   PrefillStageOptions stage;
-  stage.memory_bytes = static_cast<size_t>(options.prefill_memory > 0 ? options.prefill_memory : DefaultMemory(*model));
+  stage.memory_bytes = MemoryBytes(options, *model);
+  stage.memory = std::move(memory);
   stage.on_memory = [&metrics](int64_t bytes) { metrics.SetBufferBytes(bytes); };
   RUNAHEAD_ASSIGN_OR_RETURN(role->stage_,
                             PrefillStage::Create(stage, device, model, *role->metered_sender_, *role->control_));
@@ -127,9 +135,16 @@ absl::StatusOr<std::unique_ptr<PrefillRole>> PrefillRole::Create(const WorkerOpt
   return role;
 }
 
-// Ends its jobs while edges and hand-off still work.
+// What waits for a worker that hangs would wait for ever: hand-off stops before the jobs are awaited, as edges do where
+// the links have stopped.
 PrefillRole::~PrefillRole() {
+  if (transport_ != nullptr) transport_->Stop();
   stage_.reset();
+}
+
+absl::StatusOr<std::shared_ptr<Buffer>> PrefillRole::AllocateMemory(const WorkerOptions& options, Device& device,
+                                                                    const Model& model) {
+  return PrefillStage::AllocateMemory(MemoryBytes(options, model), device);
 }
 
 void PrefillRole::BindReports(std::function<void(v1::ControlReport)> report) {

@@ -7,7 +7,9 @@
 #include "absl/status/statusor.h"
 #include "kernels/cuda/peer_comm.h"
 #include "server/base/prefill_metrics.h"
+#include "worker/handoff/decode_paths.h"
 #include "worker/handoff/handoff.h"
+#include "worker/handoff/retrying_sender.h"
 #include "worker/handoff/slice_receiver.h"
 #include "worker/link/message_engine.h"
 #include "worker/options.h"
@@ -19,14 +21,19 @@ namespace runahead {
 class PrefillRole {
  public:
   // All references outlive the role. `device_links` is null where there is no link from `device` to other GPUs.
-  // `own_store`, where this process decodes too, takes its slices without a link.
+  // `own_store`, where this process decodes too, takes its slices without a link. `memory` is AllocateMemory's.
   static absl::StatusOr<std::unique_ptr<PrefillRole>> Create(const WorkerOptions& options, Device& device,
                                                              std::shared_ptr<const Model> model, MessageEngine& engine,
                                                              PeerCommFactory* device_links, SliceReceiver* own_store,
+                                                             std::shared_ptr<Buffer> memory,
                                                              MetricRegistry& registry);
+  // The layer buffers' memory, which one role after the other uses. RESOURCE_EXHAUSTED when the device has none.
+  static absl::StatusOr<std::shared_ptr<Buffer>> AllocateMemory(const WorkerOptions& options, Device& device,
+                                                                const Model& model);
+  // Ends its jobs; links may work or not.
   ~PrefillRole();
 
-  ControlHandler& control() { return *control_; }
+  PrefillControl& control() { return *control_; }
   // Where the stage's reports go; set before the first command comes.
   void BindReports(std::function<void(v1::ControlReport)> report);
   int64_t max_prefix_tokens() const { return stage_->max_prefix_tokens(); }
@@ -35,7 +42,8 @@ class PrefillRole {
   PrefillRole() = default;
   std::unique_ptr<PrefillMetrics> metrics_;
   std::unique_ptr<EdgeFactory> edges_;
-  std::unique_ptr<HandoffSender> sender_;
+  std::shared_ptr<SliceTransport> transport_;
+  std::unique_ptr<DecodePaths> paths_;
   std::unique_ptr<HandoffSender> metered_sender_;
   std::unique_ptr<PrefillControl> control_;
   std::unique_ptr<PrefillStage> stage_;

@@ -1,7 +1,6 @@
 // A whole worker: model on a device, links, and the roles with their services.
 #pragma once
 
-#include <functional>
 #include <memory>
 #include <string>
 
@@ -14,10 +13,8 @@ namespace runahead {
 // Owns everything; made and destroyed by main's thread.
 class WorkerProcess {
  public:
-  // Loads, warms up, and serves: when this returns, health says SERVING. Errors say what to do. `given_up` is called,
-  // on any thread, when the router will not take this process back: it is to end, for its supervisor to start it anew.
-  static absl::StatusOr<std::unique_ptr<WorkerProcess>> Start(const WorkerOptions& options,
-                                                              std::function<void()> given_up);
+  // Loads, warms up, and serves: when this returns, health says SERVING. Errors say what to do.
+  static absl::StatusOr<std::unique_ptr<WorkerProcess>> Start(const WorkerOptions& options);
   ~WorkerProcess();
 
   // host:port that were really bound.

@@ -1,4 +1,5 @@
 #include "kernels/base/event.h"
+#include "kernels/base/monotonic.h"
 
 #include <atomic>
 #include <utility>
@@ -59,10 +60,10 @@ void Event::OnFire(Callback callback) const {
 
 absl::Status Event::Wait(absl::Duration timeout) const {
   if (state_ == nullptr) return absl::OkStatus();
-  const absl::Time deadline = absl::Now() + timeout;
+  const absl::Time deadline = MonotonicNow() + timeout;
   MutexLock lock(state_->mu);
   while (!state_->status.has_value()) {
-    if (!state_->fired_cv.WaitFor(state_->mu, deadline - absl::Now()) && absl::Now() >= deadline &&
+    if (!state_->fired_cv.WaitFor(state_->mu, deadline - MonotonicNow()) && MonotonicNow() >= deadline &&
         !state_->status.has_value()) {
       return absl::DeadlineExceededError("the wait for an event ran out of time");
     }

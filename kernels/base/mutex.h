@@ -1,6 +1,7 @@
 // A std::mutex that clang's -Wthread-safety understands. (absl::Mutex from Debian looks like a race to tsan.)
 #pragma once
 
+#include <algorithm>
 #include <chrono>
 #include <condition_variable>
 #include <mutex>
@@ -66,8 +67,9 @@ class CondVar {
       return true;
     }
     std::unique_lock<std::mutex> lock(mu.mu_, std::adopt_lock);
-    // wait_until on the system clock: tsan does not know pthread_cond_clockwait.
-    const auto until = std::chrono::system_clock::now() + absl::ToChronoNanoseconds(timeout);
+    // On the monotonic clock: setting the time of day neither ends a wait nor prolongs it. A year stands for more.
+    const auto nanoseconds = absl::ToChronoNanoseconds(std::min(timeout, absl::Hours(24 * 365)));
+    const auto until = std::chrono::steady_clock::now() + nanoseconds;
     const bool notified = cv_.wait_until(lock, until) == std::cv_status::no_timeout;
     lock.release();
     return notified;

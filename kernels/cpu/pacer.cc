@@ -1,9 +1,10 @@
+#include "absl/time/clock.h"
 #include "kernels/cpu/pacer.h"
+#include "kernels/base/monotonic.h"
 
 #include <algorithm>
 #include <utility>
 
-#include "absl/time/clock.h"
 
 namespace runahead {
 namespace {
@@ -14,7 +15,7 @@ constexpr absl::Duration kCredit = absl::Milliseconds(1);
 }  // namespace
 
 Pacer::Clock Pacer::SystemClock() {
-  return {[] { return absl::Now(); }, [](absl::Time until) { absl::SleepFor(until - absl::Now()); }};
+  return {[] { return MonotonicNow(); }, [](absl::Time until) { absl::SleepFor(until - MonotonicNow()); }};
 }
 
 Pacer::Pacer(double gbps, Clock clock) : bytes_per_second_(gbps * 1e9 / 8), clock_(std::move(clock)) {}

@@ -1,3 +1,4 @@
+#include "absl/time/clock.h"
 #include "kernels/cuda/nccl_link.h"
 
 #include <cstdio>
@@ -6,7 +7,7 @@
 #include <vector>
 
 #include "absl/strings/str_cat.h"
-#include "absl/time/clock.h"
+#include "kernels/base/monotonic.h"
 #include "kernels/base/status_macros.h"
 
 namespace runahead {
@@ -79,7 +80,7 @@ void NcclLink::Run() {
 }
 
 absl::Status NcclLink::Establish() {
-  const absl::Time deadline = absl::Now() + times_.ready;
+  const absl::Time deadline = MonotonicNow() + times_.ready;
   RUNAHEAD_RETURN_IF_ERROR(api_->EnterThread());
   RUNAHEAD_ASSIGN_OR_RETURN(stream_, api_->NewStream());
   RUNAHEAD_ASSIGN_OR_RETURN(scratch_, api_->NewScratch(kFirstBytes));
@@ -93,7 +94,7 @@ absl::Status NcclLink::Establish() {
     FirePassed();
     if (moving_.empty()) return absl::OkStatus();
     RUNAHEAD_RETURN_IF_ERROR(api_->Settled(comm_).status());
-    if (absl::Now() >= deadline) return absl::UnavailableError("no byte came through the link between the GPUs");
+    if (MonotonicNow() >= deadline) return absl::UnavailableError("no byte came through the link between the GPUs");
     RUNAHEAD_RETURN_IF_ERROR(Pause(kJoinPause));
   }
 }
@@ -114,7 +115,7 @@ absl::Status NcclLink::Serve() {
     const bool passed = FirePassed();
     if (submits || passed) continue;
     RUNAHEAD_RETURN_IF_ERROR(api_->Settled(comm_).status());
-    if (!moving_.empty() && absl::Now() >= first_since_ + times_.move) {
+    if (!moving_.empty() && MonotonicNow() >= first_since_ + times_.move) {
       return absl::UnavailableError("a transfer between the GPUs does not come to its end");
     }
     MutexLock lock(mu_);
@@ -126,9 +127,9 @@ absl::Status NcclLink::Serve() {
 absl::Status NcclLink::Submit(Transfer transfer) {
   std::byte* const memory = transfer.ref.data();
   const size_t size = transfer.ref.size;
-  if (moving_.empty()) first_since_ = absl::Now();
+  if (moving_.empty()) first_since_ = MonotonicNow();
   moving_.push_back(std::move(transfer));  // also where it fails: it may be in the stream
-  RUNAHEAD_RETURN_IF_ERROR(Start(memory, size, absl::Now() + times_.enqueue));
+  RUNAHEAD_RETURN_IF_ERROR(Start(memory, size, MonotonicNow() + times_.enqueue));
   RUNAHEAD_ASSIGN_OR_RETURN(moving_.back().mark, api_->Record(stream_));
   return absl::OkStatus();
 }
@@ -143,7 +144,7 @@ absl::Status NcclLink::AwaitSettled(absl::Time deadline, const char* what) {
   for (;;) {
     RUNAHEAD_ASSIGN_OR_RETURN(const bool settled, api_->Settled(comm_));
     if (settled) return absl::OkStatus();
-    if (absl::Now() >= deadline) {
+    if (MonotonicNow() >= deadline) {
       return absl::UnavailableError(absl::StrCat("the time is over that was given for ", what));
     }
     RUNAHEAD_RETURN_IF_ERROR(Pause(ready_.event().fired() ? kMovePause : kJoinPause));
@@ -160,7 +161,7 @@ bool NcclLink::FirePassed() {
     done.ref = {};
     done.source.Fire(absl::OkStatus());
   }
-  if (any) first_since_ = absl::Now();
+  if (any) first_since_ = MonotonicNow();
   return any;
 }
 
@@ -237,9 +238,9 @@ bool NcclLink::FireAborted(const absl::Status& why, const Event& aborted) {
 
 // Kernels that were told to end do so at once. False where they do not: the GPU has failed.
 bool NcclLink::AwaitPassed(NcclApi::Mark mark) {
-  const absl::Time deadline = absl::Now() + times_.end;
+  const absl::Time deadline = MonotonicNow() + times_.end;
   while (!api_->Passed(mark)) {
-    if (absl::Now() >= deadline) return false;
+    if (MonotonicNow() >= deadline) return false;
     absl::SleepFor(kMovePause);
   }
   return true;

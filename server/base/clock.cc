@@ -1,26 +1,18 @@
 #include "server/base/clock.h"
 
-#include <chrono>
-
-#include "absl/time/clock.h"
+#include "kernels/base/monotonic.h"
 
 namespace runahead {
 namespace {
 
 class MonotonicClock final : public Clock {
  public:
-  absl::Time Now() const override {
-    return start_ + absl::FromChrono(std::chrono::steady_clock::now() - start_monotonic_);
-  }
+  absl::Time Now() const override { return MonotonicNow(); }
 
   void WaitUntil(Mutex& mu, CondVar& changed, absl::Time until) override RUNAHEAD_REQUIRES(mu) {
     const absl::Duration left = until == absl::InfiniteFuture() ? absl::InfiniteDuration() : until - Now();
     if (left > absl::ZeroDuration()) changed.WaitFor(mu, left);
   }
-
- private:
-  const absl::Time start_ = absl::Now();
-  const std::chrono::steady_clock::time_point start_monotonic_ = std::chrono::steady_clock::now();
 };
 
 }  // namespace

@@ -21,6 +21,7 @@ absl::StatusOr<v1::LeaseId> Ask(const LiveWorker& worker, const DecodeLease::Nee
   request.set_request_id(need.request_id);
   request.set_prompt_tokens(need.prompt_tokens);
   request.set_total_tokens(need.total_tokens);
+  request.set_epoch(worker.capabilities.epoch());
   grpc::ClientContext context;
   SetTimeout(context, kAnswerTimeout);
   v1::ReserveReply reply;

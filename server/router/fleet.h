@@ -5,12 +5,15 @@
 #include <map>
 #include <memory>
 #include <optional>
+#include <set>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "absl/time/time.h"
+#include "absl/types/span.h"
 #include "kernels/base/mutex.h"
 #include "runahead/v1/worker.grpc.pb.h"
 #include "scheduler/partition/partition_table.h"
@@ -49,6 +52,13 @@ struct Placement {
   std::vector<std::shared_ptr<const LiveWorker>> chain;  // head to tail, as many as plan.parts
 };
 
+// Between living workers.
+struct BrokenPaths {
+  std::set<int> edges;                      // worker indices: the edge to the next worker of the line
+  std::set<std::pair<int, int>> handoffs;   // prefill and decode worker
+  friend bool operator==(const BrokenPaths&, const BrokenPaths&) = default;
+};
+
 // Thread-safe.
 class Fleet {
  public:
@@ -76,6 +86,9 @@ class Fleet {
   // `worker` may be planned with from now on, or not any more. `note` says for people what is the matter.
   void SetReady(std::shared_ptr<const LiveWorker> worker) RUNAHEAD_EXCLUDES(mu_);
   void SetNotReady(int index, WorkerState state, std::string note) RUNAHEAD_EXCLUDES(mu_);
+
+  // No chain is planned across a broken edge, and no decode worker for a chain of which a member cannot hand off to it.
+  void SetBroken(BrokenPaths broken) RUNAHEAD_EXCLUDES(mu_);
 
   // Prefill and decode workers that are ready.
   int ready_prefill() const RUNAHEAD_EXCLUDES(mu_);
@@ -105,8 +118,9 @@ class Fleet {
   void LeaveQueue() RUNAHEAD_EXCLUDES(mu_);
 
   // Decode workers to ask for a lease of `tokens`, the best first. UNAVAILABLE, OUT_OF_RANGE as RankDecodeWorkers.
-  absl::StatusOr<std::vector<std::shared_ptr<const LiveWorker>>> RankDecode(int64_t tokens) const
-      RUNAHEAD_EXCLUDES(mu_);
+  // All members of `chain` reach them.
+  absl::StatusOr<std::vector<std::shared_ptr<const LiveWorker>>> RankDecode(
+      int64_t tokens, absl::Span<const std::shared_ptr<const LiveWorker>> chain) const RUNAHEAD_EXCLUDES(mu_);
   // What RankDecode knows of memory: counted from a lease's granting to its end.
   void LeaseTaken(const LiveWorker& worker, int64_t tokens) RUNAHEAD_EXCLUDES(mu_);
   void LeaseReturned(const LiveWorker& worker, int64_t tokens) RUNAHEAD_EXCLUDES(mu_);
@@ -163,7 +177,10 @@ class Fleet {
   Clock& clock_;
   mutable Mutex mu_;
   CondVar changed_;
+  // Where there are decode workers at all, one of them.
+  bool ReachesDecode(int prefill) const RUNAHEAD_REQUIRES(mu_);
   std::vector<State> states_ RUNAHEAD_GUARDED_BY(mu_);  // by worker index
+  BrokenPaths broken_ RUNAHEAD_GUARDED_BY(mu_);
   ArrivalRate arrivals_ RUNAHEAD_GUARDED_BY(mu_);
   std::map<int64_t, Waiter> waiting_ RUNAHEAD_GUARDED_BY(mu_);  // by ticket: those that wait for workers
   int waiting_elsewhere_ RUNAHEAD_GUARDED_BY(mu_) = 0;

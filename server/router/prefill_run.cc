@@ -42,6 +42,7 @@ std::vector<v1::StartJob> StartJobs(const PrefillOrder& order, const ChainPlan& 
     common.mutable_decode()->set_name(decode.name());
     common.mutable_decode()->set_link_address(decode.link_address());
     common.mutable_decode()->set_incarnation(decode.incarnation());
+    common.mutable_decode()->set_epoch(decode.epoch());
     common.mutable_decode()->set_rpc_address(order.lease->worker().address);
   }
   if (order.time_left != absl::InfiniteDuration()) {

@@ -5,6 +5,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "kernels/base/status_macros.h"
+#include "server/base/logging.h"
 #include "server/rpc/channel.h"
 #include "server/rpc/status.h"
 
@@ -24,6 +25,7 @@ WorkerLink::WorkerLink(int index, WorkerSpec spec, uint64_t router_incarnation, 
       router_incarnation_(router_incarnation),
       owner_(owner),
       clock_(clock),
+      silence_(clock.Now()),
       thread_([this] { Run(); }) {}
 
 WorkerLink::~WorkerLink() {
@@ -66,13 +68,12 @@ absl::Status WorkerLink::Serve() {
 }
 
 absl::Status WorkerLink::Attend(std::shared_ptr<const LiveWorker> worker, v1::Worker::StubInterface& stub) {
-  const std::shared_ptr<ControlStream> stream = OpenStream(stub, worker->capabilities.incarnation());
+  const std::shared_ptr<ControlStream> stream = OpenStream(stub, worker->capabilities);
   absl::Status why = AwaitFirstReport();
   if (why.ok()) {
     ever_joined_ = joined_ = true;
     owner_.Joined(worker, stream);
     why = KeepAlive(*stream);
-    given_up_ = worker->capabilities.incarnation();
   }
   const WorkerState unreached = ever_joined_ ? WorkerState::kLost : WorkerState::kConnecting;
   owner_.Left(index_, absl::IsFailedPrecondition(why) ? WorkerState::kRefused : unreached, why);
@@ -91,11 +92,11 @@ absl::StatusOr<v1::Capabilities> WorkerLink::AskCapabilities(v1::Worker::StubInt
   return capabilities;
 }
 
-std::shared_ptr<ControlStream> WorkerLink::OpenStream(v1::Worker::StubInterface& stub, uint64_t incarnation) {
+std::shared_ptr<ControlStream> WorkerLink::OpenStream(v1::Worker::StubInterface& stub, const v1::Capabilities& worker) {
   {
     MutexLock lock(mu_);
     heard_ = false;
-    last_heard_ = clock_.Now();
+    silence_ = Silence(clock_.Now());
     broken_.reset();
   }
   ControlStream::Callbacks callbacks;
@@ -103,7 +104,7 @@ std::shared_ptr<ControlStream> WorkerLink::OpenStream(v1::Worker::StubInterface&
     {
       MutexLock lock(mu_);
       heard_ = true;
-      last_heard_ = clock_.Now();
+      silence_.Heard(clock_.Now());
       changed_.NotifyAll();
     }
     owner_.Report(index_, report);
@@ -116,21 +117,25 @@ std::shared_ptr<ControlStream> WorkerLink::OpenStream(v1::Worker::StubInterface&
   std::shared_ptr<ControlStream> stream = ControlStream::Open(stub, std::move(callbacks));
   v1::ControlCommand command;
   command.mutable_hello()->set_router_incarnation(router_incarnation_);
-  command.mutable_hello()->set_worker_incarnation(incarnation);
-  command.mutable_hello()->set_given_up(incarnation == given_up_);
+  command.mutable_hello()->set_worker_incarnation(worker.incarnation());
+  command.mutable_hello()->set_worker_epoch(worker.epoch());
   stream->Write(command);
   command.mutable_ping();  // its answer says that the greeting was accepted
   stream->Write(std::move(command));
   return stream;
 }
 
-absl::Status WorkerLink::Health() const {
+absl::Status WorkerLink::Health(bool* woke) {
   if (broken_) return *broken_;
   RUNAHEAD_RETURN_IF_ERROR(stop_.status());
-  if (clock_.Now() >= last_heard_ + kSilence) {
+  if (silence_.Look(clock_.Now(), woke) >= kSilence) {
     return absl::UnavailableError(absl::StrCat("no sign of life for ", absl::FormatDuration(kSilence)));
   }
   return absl::OkStatus();
+}
+
+void WorkerLink::AwaitLook() {
+  clock_.WaitUntil(mu_, changed_, clock_.Now() + Silence::kLookPeriod);
 }
 
 absl::Status WorkerLink::AwaitFirstReport() {
@@ -138,7 +143,7 @@ absl::Status WorkerLink::AwaitFirstReport() {
   while (true) {
     RUNAHEAD_RETURN_IF_ERROR(Health());
     if (heard_) return absl::OkStatus();
-    clock_.WaitUntil(mu_, changed_, last_heard_ + kSilence);
+    AwaitLook();
   }
 }
 
@@ -147,15 +152,16 @@ absl::Status WorkerLink::KeepAlive(ControlStream& stream) {
   MutexLock lock(mu_);
   absl::Time next_ping = clock_.Now() + kPingPeriod;
   while (true) {
-    RUNAHEAD_RETURN_IF_ERROR(Health());
-    if (clock_.Now() >= next_ping) {
+    bool woke = false;
+    RUNAHEAD_RETURN_IF_ERROR(Health(&woke));
+    if (woke) LogWarning("registry", "this router stood still for a while; ", spec_.address, " is asked anew");
+    if (woke || clock_.Now() >= next_ping) {
       v1::ControlCommand command;
       command.mutable_ping()->set_number(pings++);
       stream.Write(std::move(command));
-      next_ping += kPingPeriod;
-      continue;
+      next_ping = clock_.Now() + kPingPeriod;
     }
-    clock_.WaitUntil(mu_, changed_, std::min(next_ping, last_heard_ + kSilence));
+    AwaitLook();
   }
 }
 

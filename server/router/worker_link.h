@@ -12,6 +12,7 @@
 #include "kernels/base/mutex.h"
 #include "runahead/v1/worker.grpc.pb.h"
 #include "server/base/clock.h"
+#include "server/base/silence.h"
 #include "server/router/cancel_token.h"
 #include "server/router/control_stream.h"
 #include "server/router/fleet.h"
@@ -19,7 +20,8 @@
 namespace runahead {
 
 inline constexpr absl::Duration kPingPeriod = absl::Milliseconds(500);
-// A worker that says nothing for so long is dead. A busy one answers pings all the same.
+// A worker that answers nothing for so long is given up: it hangs, or nobody reaches it. A busy one answers pings all
+// the same. Time in which the router itself was stopped does not count (Silence).
 inline constexpr absl::Duration kSilence = absl::Seconds(3);
 
 class WorkerLink {
@@ -51,9 +53,12 @@ class WorkerLink {
   absl::StatusOr<v1::Capabilities> AskCapabilities(v1::Worker::StubInterface& stub);
   absl::Status AwaitFirstReport() RUNAHEAD_EXCLUDES(mu_);
   absl::Status KeepAlive(ControlStream& stream) RUNAHEAD_EXCLUDES(mu_);
-  absl::Status Health() const RUNAHEAD_REQUIRES(mu_);
+  // Not OK: the stream is over. True in `woke` after a pause of our own.
+  absl::Status Health(bool* woke = nullptr) RUNAHEAD_REQUIRES(mu_);
   void Pause(absl::Duration duration) RUNAHEAD_EXCLUDES(mu_);
-  std::shared_ptr<ControlStream> OpenStream(v1::Worker::StubInterface& stub, uint64_t incarnation);
+  std::shared_ptr<ControlStream> OpenStream(v1::Worker::StubInterface& stub, const v1::Capabilities& worker);
+  // Until the next look is due, or something has changed.
+  void AwaitLook() RUNAHEAD_REQUIRES(mu_);
 
   const int index_;
   const WorkerSpec spec_;
@@ -63,11 +68,10 @@ class WorkerLink {
   CancelToken stop_;
   bool ever_joined_ = false;  // of the link's thread
   bool joined_ = false;       // in the current attempt; of the link's thread
-  uint64_t given_up_ = 0;     // the incarnation that was lost last; of the link's thread
   mutable Mutex mu_;
   CondVar changed_;
   bool heard_ RUNAHEAD_GUARDED_BY(mu_) = false;  // on the current stream
-  absl::Time last_heard_ RUNAHEAD_GUARDED_BY(mu_);
+  Silence silence_ RUNAHEAD_GUARDED_BY(mu_);     // of the worker
   std::optional<absl::Status> broken_ RUNAHEAD_GUARDED_BY(mu_);  // the current stream's end
   std::thread thread_;
 };

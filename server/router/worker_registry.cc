@@ -1,5 +1,6 @@
 #include "server/router/worker_registry.h"
 
+#include <algorithm>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
@@ -16,7 +17,7 @@ constexpr size_t kLostRemembered = 64;
 }  // namespace
 
 WorkerRegistry::WorkerRegistry(Fleet& fleet, Sequencer& sequencer, const ModelInfo& model, Clock& clock)
-    : fleet_(fleet), sequencer_(sequencer), model_(model), last_logged_(fleet.workers().size()) {
+    : fleet_(fleet), sequencer_(sequencer), model_(model), clock_(clock), last_logged_(fleet.workers().size()) {
   const uint64_t incarnation = RandomBits64();
   WorkerLink::Owner& owner = *this;
   for (size_t i = 0; i < fleet.workers().size(); ++i) {
@@ -61,7 +62,10 @@ void WorkerRegistry::Left(int index, WorkerState state, const absl::Status& why)
     MutexLock lock(mu_);
     if (const auto found = members_.find(index); found != members_.end()) {
       live = found->second.live;
-      if (live != nullptr) lost_.push_back(live->capabilities.incarnation());
+      if (live != nullptr) {
+        lost_.push_back(LifeOf(live->capabilities));
+        edges_.Forget(lost_.back());
+      }
       if (lost_.size() > kLostRemembered) lost_.pop_front();
       members_.erase(found);
     }
@@ -82,20 +86,29 @@ void WorkerRegistry::FormLine(std::optional<int> newcomer) {
   if (stopping_) return;
   std::map<int, v1::FormLine> lines;  // what each is to know, by worker index
   for (const auto& [index, member] : members_) {
-    if (member.live != nullptr) lines[index].mutable_lost()->Add(lost_.begin(), lost_.end());
+    if (member.live == nullptr) continue;
+    lines[index];  // one that has nothing to know is told that
+    for (const WorkerLife& life : lost_) {
+      v1::WorkerLife& lost = *lines[index].add_lost();
+      lost.set_incarnation(life.incarnation);
+      lost.set_epoch(life.epoch);
+    }
   }
-  const auto fill = [this](int index, v1::PeerAddress& to) RUNAHEAD_REQUIRES(mu_) {
+  const auto fill = [this](int index, uint32_t generation, v1::PeerAddress& to) RUNAHEAD_REQUIRES(mu_) {
     const v1::Capabilities& peer = members_.at(index).capabilities;
     to.set_name(peer.name());
     to.set_link_address(peer.link_address());
     to.set_incarnation(peer.incarnation());
     to.set_device_link(peer.device_link());
+    to.set_epoch(peer.epoch());
+    to.set_generation(generation);
   };
   for (size_t i = 1; i < fleet_.line().size(); ++i) {
     const int before = fleet_.line()[i - 1], after = fleet_.line()[i];
     if (!lines.contains(before) || !lines.contains(after)) continue;
-    fill(before, *lines[after].mutable_predecessor());
-    fill(after, *lines[before].mutable_successor());
+    const uint32_t generation = edges_.Generation(LifeOf(members_[before].capabilities), LifeOf(members_[after].capabilities));
+    fill(before, generation, *lines[after].mutable_predecessor());
+    fill(after, generation, *lines[before].mutable_successor());
   }
   std::vector<std::pair<int, v1::ControlCommand>> commands;
   for (auto& [index, line] : lines) {
@@ -106,6 +119,59 @@ void WorkerRegistry::FormLine(std::optional<int> newcomer) {
     *commands.back().second.mutable_form_line() = std::move(line);
   }
   sequencer_.Send(std::move(commands));
+  TellPaths();
+}
+
+void WorkerRegistry::Report(int index, const v1::ControlReport& report) {
+  sequencer_.OnReport(index, report);
+  if (!report.has_pong() && !report.has_paths()) return;
+  MutexLock lock(mu_);
+  if (report.has_paths()) TakePaths(index, report.paths());
+  // Pongs come twice a second from each worker: often enough for edges that are to be made anew.
+  if (edges_.Renew(clock_.Now())) FormLine(std::nullopt);
+}
+
+void WorkerRegistry::TakePaths(int index, const v1::PathStates& paths) {
+  const auto member = members_.find(index);
+  if (member == members_.end() || member->second.live == nullptr) return;
+  const v1::Capabilities& reporter = member->second.capabilities;
+  bool changed = false;
+  for (const v1::PathState& state : paths.states()) {
+    if (!edges_.Report(LifeOf(reporter), state, clock_.Now())) continue;
+    changed = true;
+    const WorkerLife peer{state.peer().incarnation(), state.peer().epoch()};
+    const auto other = std::find_if(members_.begin(), members_.end(),
+                                    [&peer](const auto& m) { return LifeOf(m.second.capabilities) == peer; });
+    const std::string name = other == members_.end() ? "a worker that is gone" : other->second.capabilities.name();
+    const char* const what = state.generation() > 0 ? "the edge to " : "hand-off to ";
+    if (state.condition() == v1::PATH_CONDITION_BROKEN) {
+      LogWarning("line", reporter.name(), ": ", what, name, " is broken: ", state.message());
+    } else {
+      LogInfo("line", reporter.name(), ": ", what, name, " works again");
+    }
+  }
+  if (changed) TellPaths();
+}
+
+void WorkerRegistry::TellPaths() {
+  const auto life_of = [this](int index) RUNAHEAD_REQUIRES(mu_) -> std::optional<WorkerLife> {
+    const auto member = members_.find(index);
+    if (member == members_.end() || member->second.live == nullptr) return std::nullopt;
+    return LifeOf(member->second.capabilities);
+  };
+  BrokenPaths broken;
+  const std::vector<int>& line = fleet_.line();
+  for (size_t i = 0; i < line.size(); ++i) {
+    const std::optional<WorkerLife> life = life_of(line[i]);
+    if (!life) continue;
+    const std::optional<WorkerLife> next = i + 1 < line.size() ? life_of(line[i + 1]) : std::nullopt;
+    if (next && !edges_.Usable(*life, *next)) broken.edges.insert(line[i]);
+    for (const auto& [index, member] : members_) {
+      if (member.live == nullptr || !fleet_.workers()[index].decodes()) continue;
+      if (!edges_.Reaches(*life, LifeOf(member.capabilities))) broken.handoffs.insert({line[i], index});
+    }
+  }
+  fleet_.SetBroken(std::move(broken));
 }
 
 // A worker that stays away is tried again and again: say so once.

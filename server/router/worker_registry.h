@@ -10,6 +10,7 @@
 #include "kernels/base/mutex.h"
 #include "server/base/clock.h"
 #include "server/router/agreement.h"
+#include "server/router/edge_states.h"
 #include "server/router/fleet.h"
 #include "server/router/sequencer.h"
 #include "server/router/worker_link.h"
@@ -33,19 +34,24 @@ class WorkerRegistry final : private WorkerLink::Owner {
   absl::Status Admit(int index, const v1::Capabilities& capabilities) override RUNAHEAD_EXCLUDES(mu_);
   void Joined(std::shared_ptr<const LiveWorker> worker, std::shared_ptr<CommandSink> stream) override
       RUNAHEAD_EXCLUDES(mu_);
-  void Report(int index, const v1::ControlReport& report) override { sequencer_.OnReport(index, report); }
+  void Report(int index, const v1::ControlReport& report) override RUNAHEAD_EXCLUDES(mu_);
   void Left(int index, WorkerState state, const absl::Status& why) override RUNAHEAD_EXCLUDES(mu_);
   // Tells every member what has changed for it: its neighbours on the line, whom to close links to.
   void FormLine(std::optional<int> newcomer) RUNAHEAD_REQUIRES(mu_);
+  void TakePaths(int index, const v1::PathStates& paths) RUNAHEAD_REQUIRES(mu_);
+  // What the planner may not use, for the fleet.
+  void TellPaths() RUNAHEAD_REQUIRES(mu_);
   void LogOnce(int index, bool warn, std::string message) RUNAHEAD_REQUIRES(mu_);
 
   Fleet& fleet_;
   Sequencer& sequencer_;
   const ModelInfo model_;
+  Clock& clock_;
   Mutex mu_;
   bool stopping_ RUNAHEAD_GUARDED_BY(mu_) = false;
   std::map<int, Member> members_ RUNAHEAD_GUARDED_BY(mu_);  // by worker index
-  std::deque<uint64_t> lost_ RUNAHEAD_GUARDED_BY(mu_);      // incarnations, the latest last
+  std::deque<WorkerLife> lost_ RUNAHEAD_GUARDED_BY(mu_);    // the latest last
+  EdgeStates edges_ RUNAHEAD_GUARDED_BY(mu_);
   std::vector<std::string> last_logged_ RUNAHEAD_GUARDED_BY(mu_);
   std::vector<std::unique_ptr<WorkerLink>> links_;
 };

@@ -14,6 +14,7 @@ class FakeWorker::WorkerService final : public v1::Worker::Service {
   explicit WorkerService(FakeWorker& worker) : worker_(worker) {}
   grpc::Status GetCapabilities(grpc::ServerContext*, const v1::GetCapabilitiesRequest*,
                                v1::Capabilities* reply) override {
+    MutexLock lock(worker_.mu_);
     *reply = worker_.capabilities_;
     return grpc::Status::OK;
   }
@@ -111,18 +112,26 @@ grpc::Status FakeWorker::Control(grpc::ServerContext* context, Stream* stream) {
   v1::ControlCommand command;
   while (status.ok() && stream->Read(&command)) status = Handle(command);
   MutexLock lock(mu_);
+  EndEpoch();
+  changed_.NotifyAll();
+  return status;
+}
+
+void FakeWorker::EndEpoch() {
   stream_ = nullptr;
   stream_context_ = nullptr;
   router_incarnation_ = 0;
-  changed_.NotifyAll();
-  return status;
+  capabilities_.set_epoch(capabilities_.epoch() + 1);
+  leases_.clear();
+  unfinished_.clear();
 }
 
 grpc::Status FakeWorker::Handle(const v1::ControlCommand& command) {
   MutexLock lock(mu_);
   if (command.has_hello()) {
-    if (command.hello().worker_incarnation() != capabilities_.incarnation()) {
-      return {grpc::StatusCode::FAILED_PRECONDITION, "another incarnation"};
+    if (command.hello().worker_incarnation() != capabilities_.incarnation() ||
+        command.hello().worker_epoch() != capabilities_.epoch()) {
+      return {grpc::StatusCode::UNAVAILABLE, "another incarnation or epoch"};
     }
     router_incarnation_ = command.hello().router_incarnation();
   } else if (command.has_form_line()) {
@@ -193,12 +202,14 @@ grpc::Status FakeWorker::Reserve(const v1::ReserveRequest& request, v1::ReserveR
   MutexLock lock(mu_);
   ++reservations_;
   changed_.NotifyAll();
+  if (request.epoch() != capabilities_.epoch()) return {grpc::StatusCode::UNAVAILABLE, "another epoch"};
   if (behaviour_.reserve_error) return *behaviour_.reserve_error;
   if (!behaviour_.reserve) return {grpc::StatusCode::RESOURCE_EXHAUSTED, "the store is full"};
   if (request.total_tokens() > capabilities_.kv_capacity_tokens()) {
     return {grpc::StatusCode::OUT_OF_RANGE, "larger than the empty store"};
   }
   reply.mutable_lease()->set_incarnation(capabilities_.incarnation());
+  reply.mutable_lease()->set_epoch(capabilities_.epoch());
   reply.mutable_lease()->set_number(next_lease_);
   leases_.insert(next_lease_++);
   return grpc::Status::OK;
@@ -257,6 +268,13 @@ void FakeWorker::DropStream() {
 void FakeWorker::SendFirstToken(uint64_t job, int32_t id) {
   MutexLock lock(mu_);
   WriteFirstToken(job, id);
+}
+
+void FakeWorker::SendPath(const v1::PathState& state) {
+  v1::ControlReport report;
+  *report.mutable_paths()->add_states() = state;
+  MutexLock lock(mu_);
+  Write(report);
 }
 
 void FakeWorker::SendDone(uint64_t job, const absl::Status& status) {

@@ -53,6 +53,7 @@ class FakeWorker final {
   // Breaks the control stream and waits for its end; the worker goes on.
   void DropStream() RUNAHEAD_EXCLUDES(mu_);
   void SendFirstToken(uint64_t job, int32_t id) RUNAHEAD_EXCLUDES(mu_);
+  void SendPath(const v1::PathState& state) RUNAHEAD_EXCLUDES(mu_);
   void SendDone(uint64_t job, const absl::Status& status = absl::OkStatus()) RUNAHEAD_EXCLUDES(mu_);
 
   // All StartJobs of all streams in the order of their coming; waits until there are at least `count`.
@@ -75,6 +76,7 @@ class FakeWorker final {
 
   grpc::Status Control(grpc::ServerContext* context, Stream* stream) RUNAHEAD_EXCLUDES(mu_);
   grpc::Status Handle(const v1::ControlCommand& command) RUNAHEAD_EXCLUDES(mu_);
+  void EndEpoch() RUNAHEAD_REQUIRES(mu_);
   void Started(const v1::StartJob& start) RUNAHEAD_REQUIRES(mu_);
   void Write(const v1::ControlReport& report) RUNAHEAD_REQUIRES(mu_);
   void WriteFirstToken(uint64_t job, int32_t id) RUNAHEAD_REQUIRES(mu_);
@@ -88,7 +90,7 @@ class FakeWorker final {
   template <typename Condition>
   void Await(const Condition& condition) RUNAHEAD_EXCLUDES(mu_);
 
-  v1::Capabilities capabilities_;
+  v1::Capabilities capabilities_ RUNAHEAD_GUARDED_BY(mu_);
   std::string address_;
   mutable Mutex mu_;
   CondVar changed_;

@@ -21,7 +21,7 @@ std::optional<SliceHeader> FromProto(const v1::SliceHeader& proto) {
   if (!dtype.has_value()) return std::nullopt;
   if (proto.kind() != v1::SLICE_KIND_KV && proto.kind() != v1::SLICE_KIND_X) return std::nullopt;
   SliceHeader header;
-  header.slice = {{proto.lease().incarnation(), proto.lease().number()},
+  header.slice = {{proto.lease().incarnation(), proto.lease().number(), proto.lease().epoch()},
                   proto.layer(),
                   proto.begin(),
                   proto.end(),

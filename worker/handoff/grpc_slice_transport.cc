@@ -19,6 +19,7 @@ v1::SliceHeader ToProto(const SliceHeader& header) {
   v1::SliceHeader proto;
   const Slice& slice = header.slice;
   proto.mutable_lease()->set_incarnation(slice.lease.incarnation);
+  proto.mutable_lease()->set_epoch(slice.lease.epoch);
   proto.mutable_lease()->set_number(slice.lease.number);
   proto.set_attempt(static_cast<uint32_t>(header.attempt));
   proto.set_layer(slice.layer);
@@ -234,13 +235,13 @@ class GrpcSliceTransport final : public SliceTransport {
     {
       MutexLock lock(mu_);
       if (!stopped_) {
-        if (const auto open = streams_.find(to.incarnation); open != streams_.end() && open->second->Send(item)) return;
+        if (const auto open = streams_.find(to.key()); open != streams_.end() && open->second->Send(item)) return;
         absl::erase_if(streams_, [](const auto& stream) { return stream.second->broken(); });
         absl::StatusOr<std::shared_ptr<grpc::Channel>> channel = channel_(to);
         failed = channel.status();
         if (channel.ok()) {
           const std::shared_ptr<Stream> stream = Stream::Open(*channel, to.address);
-          streams_[to.incarnation] = stream;
+          streams_[to.key()] = stream;
           if (stream->Send(item)) return;
           failed = absl::UnavailableError(absl::StrCat("the hand-off to ", to.address, " broke at once"));
         }
@@ -253,14 +254,14 @@ class GrpcSliceTransport final : public SliceTransport {
   void Stop() override {
     MutexLock lock(mu_);
     stopped_ = true;
-    for (const auto& [incarnation, stream] : streams_) stream->Cancel();
+    for (const auto& [key, stream] : streams_) stream->Cancel();
   }
 
  private:
   const HandoffChannel channel_;
   Mutex mu_;
   bool stopped_ RUNAHEAD_GUARDED_BY(mu_) = false;
-  absl::flat_hash_map<uint64_t, std::shared_ptr<Stream>> streams_ RUNAHEAD_GUARDED_BY(mu_);  // by incarnation
+  absl::flat_hash_map<PeerKey, std::shared_ptr<Stream>> streams_ RUNAHEAD_GUARDED_BY(mu_);
 };
 
 }  // namespace

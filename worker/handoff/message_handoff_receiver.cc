@@ -17,7 +17,8 @@ class MessageHandoffReceiver::State : public std::enable_shared_from_this<Messag
   void OnSlice(const Message& message) RUNAHEAD_EXCLUDES(mu_) {
     std::optional<ReceivedSlice> received = UnpackSlice(message.header);
     if (!received.has_value()) return;  // discarded with the message
-    const PeerId sender{received->sender_address, message.from};
+    const PeerKey& from = message.from;
+    const PeerId sender{received->sender_address, from.incarnation, {}, from.epoch, from.generation};
     Connect(sender);
     if (received->header.bytes != message.payload->size()) {
       return Answer({sender, received->request, received->header, nullptr}, SliceVerdict::kBadRange);
@@ -31,9 +32,9 @@ class MessageHandoffReceiver::State : public std::enable_shared_from_this<Messag
     {
       MutexLock lock(mu_);
       stopping_ = true;
-      for (const auto& [incarnation, sender] : senders_) senders.push_back(sender);
+      for (const auto& [key, sender] : senders_) senders.push_back(sender);
     }
-    for (const PeerId& sender : senders) engine_.Close(sender.incarnation);
+    for (const PeerId& sender : senders) engine_.Close(sender.key());
     std::unique_ptr<TaskThread> hashing;
     {
       MutexLock lock(mu_);
@@ -53,10 +54,10 @@ class MessageHandoffReceiver::State : public std::enable_shared_from_this<Messag
   // So that the sender's death ends its transfers.
   void Connect(const PeerId& sender) RUNAHEAD_EXCLUDES(mu_) {
     MutexLock lock(mu_);
-    if (!senders_.emplace(sender.incarnation, sender).second) return;
-    engine_.Connect(sender, [state = shared_from_this(), incarnation = sender.incarnation](const absl::Status&) {
+    if (!senders_.emplace(sender.key(), sender).second) return;
+    engine_.Connect(sender, [state = shared_from_this(), key = sender.key()](const absl::Status&) {
       MutexLock lock(state->mu_);
-      state->senders_.erase(incarnation);
+      state->senders_.erase(key);
     });
   }
 
@@ -122,7 +123,7 @@ class MessageHandoffReceiver::State : public std::enable_shared_from_this<Messag
   CondVar ended_;
   bool stopping_ RUNAHEAD_GUARDED_BY(mu_) = false;
   int writes_ RUNAHEAD_GUARDED_BY(mu_) = 0;
-  absl::flat_hash_map<uint64_t, PeerId> senders_ RUNAHEAD_GUARDED_BY(mu_);  // connected, by incarnation
+  absl::flat_hash_map<PeerKey, PeerId> senders_ RUNAHEAD_GUARDED_BY(mu_);  // connected
   std::unique_ptr<TaskThread> hashing_ RUNAHEAD_GUARDED_BY(mu_) = std::make_unique<TaskThread>();
 };
 

@@ -18,14 +18,20 @@ class SlicesUnderWay : public std::enable_shared_from_this<SlicesUnderWay> {
   void Send(const PeerId& to, const SliceHeader& header, ConstBufferRef bytes, SliceTransport::Done done)
       RUNAHEAD_EXCLUDES(mu_) {
     uint64_t request = 0;
+    bool stopped = false;
     {
       MutexLock lock(mu_);
+      stopped = stopped_;
       request = next_++;
-      requests_.emplace(request, Request{to, std::move(done), false, std::nullopt});
+      if (!stopped) requests_.emplace(request, Request{to, std::move(done), false, std::nullopt});
       // Handed to the engine under the lock, so that no send overtakes it.
-      if (connected_.emplace(to.incarnation, to).second) {
+      if (!stopped && connected_.emplace(to.key(), to).second) {
         engine_.Connect(to, [self = shared_from_this(), to](const absl::Status& why) { self->OnDeath(to, why); });
       }
+    }
+    if (stopped) {
+      bytes = {};
+      return done(absl::UnavailableError("the hand-off has stopped"));
     }
     engine_.Send(to, MessageKind::kSlice, PackSlice(request, header, engine_.self().address), std::move(bytes),
                  [self = shared_from_this(), request](const absl::Status& status) { self->OnSent(request, status); });
@@ -43,7 +49,7 @@ class SlicesUnderWay : public std::enable_shared_from_this<SlicesUnderWay> {
     {
       MutexLock lock(mu_);
       const auto found = requests_.find(wire.request);
-      if (found == requests_.end() || found->second.to.incarnation != message.from || found->second.result) return;
+      if (found == requests_.end() || found->second.to.key() != message.from || found->second.result) return;
       found->second.result = static_cast<SliceVerdict>(wire.verdict);
       ended = TakeIfEnded(wire.request);
     }
@@ -55,9 +61,10 @@ class SlicesUnderWay : public std::enable_shared_from_this<SlicesUnderWay> {
     std::vector<PeerId> peers;
     {
       MutexLock lock(mu_);
+      stopped_ = true;
       for (const auto& [number, request] : requests_) peers.push_back(request.to);
     }
-    for (const PeerId& peer : peers) engine_.Close(peer.incarnation);
+    for (const PeerId& peer : peers) engine_.Close(peer.key());
   }
 
  private:
@@ -93,7 +100,7 @@ class SlicesUnderWay : public std::enable_shared_from_this<SlicesUnderWay> {
     std::vector<Request> ended;
     {
       MutexLock lock(mu_);
-      connected_.erase(peer.incarnation);
+      connected_.erase(peer.key());
       std::vector<uint64_t> hit;
       for (auto& [number, request] : requests_) {
         if (!(request.to == peer) || request.result.has_value()) continue;
@@ -109,9 +116,10 @@ class SlicesUnderWay : public std::enable_shared_from_this<SlicesUnderWay> {
 
   MessageEngine& engine_;
   Mutex mu_;
+  bool stopped_ RUNAHEAD_GUARDED_BY(mu_) = false;
   uint64_t next_ RUNAHEAD_GUARDED_BY(mu_) = 1;
   absl::flat_hash_map<uint64_t, Request> requests_ RUNAHEAD_GUARDED_BY(mu_);
-  absl::flat_hash_map<uint64_t, PeerId> connected_ RUNAHEAD_GUARDED_BY(mu_);  // by incarnation
+  absl::flat_hash_map<PeerKey, PeerId> connected_ RUNAHEAD_GUARDED_BY(mu_);
 };
 
 class MessageSliceTransport final : public SliceTransport {

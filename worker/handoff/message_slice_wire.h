@@ -16,6 +16,7 @@ struct SliceWire {
   uint64_t request = 0;  // chosen by the sender, returned with the verdict
   uint64_t lease_incarnation = 0;
   uint64_t lease_number = 0;
+  uint64_t lease_epoch = 0;
   int64_t begin = 0;
   int64_t end = 0;
   uint64_t bytes = 0;
@@ -38,6 +39,7 @@ inline std::string PackSlice(uint64_t request, const SliceHeader& header, const 
   const SliceWire wire{request,
                        slice.lease.incarnation,
                        slice.lease.number,
+                       slice.lease.epoch,
                        slice.begin,
                        slice.end,
                        header.bytes,
@@ -68,7 +70,7 @@ inline std::optional<ReceivedSlice> UnpackSlice(std::string_view bytes) {
   received.header.bytes = wire.bytes;
   received.header.xxh64 = wire.xxh64;
   Slice& slice = received.header.slice;
-  slice.lease = {wire.lease_incarnation, wire.lease_number};
+  slice.lease = {wire.lease_incarnation, wire.lease_number, static_cast<uint32_t>(wire.lease_epoch)};
   slice.layer = wire.layer;
   slice.begin = wire.begin;
   slice.end = wire.end;

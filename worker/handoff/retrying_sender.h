@@ -19,7 +19,7 @@ class SliceTransport {
   // `done` runs exactly once, on any thread, when `bytes` may be reused: with the receiver's verdict, or UNAVAILABLE
   // when the receiver is gone.
   virtual void Send(const PeerId& to, const SliceHeader& header, ConstBufferRef bytes, Done done) = 0;
-  // No Send follows. Brings what is under way to its end soon, whatever the receivers do.
+  // Brings what is under way to its end soon, whatever the receivers do; a Send that follows is done with UNAVAILABLE.
   virtual void Stop() = 0;
 };
 

@@ -15,7 +15,7 @@ int64_t BlocksFor(int64_t tokens) {
 }
 
 std::string Name(const LeaseId& id) {
-  return absl::StrFormat("lease %016x/%d", id.incarnation, id.number);
+  return absl::StrFormat("lease %016x/%d/%x", id.incarnation, id.epoch, id.number);
 }
 
 }  // namespace
@@ -54,8 +54,9 @@ KvStore::~KvStore() {
 }
 
 absl::StatusOr<KvStore::Lease*> KvStore::Find(const LeaseId& id) {
-  if (id.incarnation != options_.incarnation) {
-    return absl::NotFoundError(absl::StrCat(Name(id), " was given by another worker, or by this one before a restart"));
+  if (id.incarnation != options_.incarnation || id.epoch != epoch_) {
+    return absl::NotFoundError(
+        absl::StrCat(Name(id), " was given by another worker, or by this one before it lost its router"));
   }
   const auto it = leases_.find(id.number);
   if (it == leases_.end() || it->second->dead || (!it->second->open && it->second->expires < clock_.Now())) {
@@ -114,7 +115,7 @@ absl::StatusOr<LeaseId> KvStore::Reserve(int64_t prompt_tokens, int64_t total_to
   lease->total_tokens = total_tokens;
   lease->expires = clock_.Now() + options_.lease_life;
   lease->covered.resize(options_.layers);
-  const LeaseId id{options_.incarnation, next_lease_++};
+  const LeaseId id{options_.incarnation, next_lease_++, epoch_};
   leases_.emplace(id.number, std::move(lease));
   ++living_;
   return id;
@@ -157,14 +158,34 @@ void KvStore::Release(const LeaseId& id) {
   {
     MutexLock lock(mu_);
     const auto it = leases_.find(id.number);
-    if (id.incarnation != options_.incarnation || it == leases_.end() || it->second->dead) return;
+    if (id.incarnation != options_.incarnation || id.epoch != epoch_ || it == leases_.end() || it->second->dead) return;
     completed = Kill(id.number);
   }
   completed.Fire(absl::CancelledError(absl::StrCat(Name(id), " was released")));
 }
 
+void KvStore::BeginEpoch(uint32_t epoch) {
+  std::vector<EventSource> ended;
+  {
+    MutexLock lock(mu_);
+    epoch_ = epoch;
+    std::vector<uint64_t> living;
+    for (const auto& [number, lease] : leases_) {
+      if (!lease->dead) living.push_back(number);
+    }
+    for (const uint64_t number : living) ended.push_back(Kill(number));
+  }
+  for (const EventSource& event : ended) event.Fire(absl::CancelledError("the worker lost its router"));
+}
+
+uint32_t KvStore::epoch() const {
+  MutexLock lock(mu_);
+  return epoch_;
+}
+
 int KvStore::ReapExpired() {
   std::vector<std::pair<uint64_t, EventSource>> killed;
+  uint32_t epoch = 0;
   {
     MutexLock lock(mu_);
     const absl::Time now = clock_.Now();
@@ -172,13 +193,14 @@ int KvStore::ReapExpired() {
     for (const auto& [number, lease] : leases_) {
       if (!lease->dead && !lease->open && lease->expires < now) over.push_back(number);
     }
+    epoch = epoch_;
     for (const uint64_t number : over) killed.emplace_back(number, Kill(number));
     expired_ += static_cast<int64_t>(killed.size());
   }
   for (const auto& [number, completed] : killed) {
     completed.Fire(absl::CancelledError(
         absl::StrFormat("%s expired: nothing arrived for it and nobody renewed it for %s",
-                        Name({options_.incarnation, number}), absl::FormatDuration(options_.lease_life))));
+                        Name({options_.incarnation, number, epoch}), absl::FormatDuration(options_.lease_life))));
   }
   return static_cast<int>(killed.size());
 }
@@ -221,7 +243,7 @@ absl::Status KvStore::EndWrite(uint64_t number, uint64_t write, bool commit) {
         std::find_if(lease.writing.begin(), lease.writing.end(), [&](const PendingWrite& w) { return w.id == write; });
     const PendingWrite ended = *it;
     lease.writing.erase(it);
-    const LeaseId id{options_.incarnation, number};
+    const LeaseId id{options_.incarnation, number, epoch_};
     const bool alive = Find(id).ok();
     if (!commit || !alive) {
       FreeIfUnpinned(number);

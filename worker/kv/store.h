@@ -25,10 +25,11 @@ inline constexpr absl::Duration kLeaseLife = absl::Seconds(30);
 struct LeaseId {
   uint64_t incarnation = 0;
   uint64_t number = 0;
+  uint32_t epoch = 0;  // of the worker, when it gave the lease
   friend bool operator==(const LeaseId&, const LeaseId&) = default;
   template <typename H>
   friend H AbslHashValue(H h, const LeaseId& id) {
-    return H::combine(std::move(h), id.incarnation, id.number);
+    return H::combine(std::move(h), id.incarnation, id.number, id.epoch);
   }
 };
 
@@ -112,6 +113,10 @@ class KvStore {
   // Ends the lease; idempotent. An incomplete lease's Complete event fires CANCELLED. Open sequences and writes keep
   // the memory until they end.
   void Release(const LeaseId& lease) RUNAHEAD_EXCLUDES(mu_);
+  // What is reserved from now on belongs to `epoch` of the worker. All leases of before end, as if released, and are
+  // unknown from now on; open sequences and writes keep their memory until they end.
+  void BeginEpoch(uint32_t epoch) RUNAHEAD_EXCLUDES(mu_);
+  uint32_t epoch() const RUNAHEAD_EXCLUDES(mu_);
   // Ends the leases whose time is over (those not open); called by a timer (see LeaseReaper), and by Reserve when it
   // finds no room. Returns how many expired.
   int ReapExpired() RUNAHEAD_EXCLUDES(mu_);
@@ -177,6 +182,7 @@ class KvStore {
   mutable Mutex mu_;
   std::vector<bool> block_used_ RUNAHEAD_GUARDED_BY(mu_);
   int64_t blocks_free_ RUNAHEAD_GUARDED_BY(mu_);
+  uint32_t epoch_ RUNAHEAD_GUARDED_BY(mu_) = 0;
   int64_t living_ RUNAHEAD_GUARDED_BY(mu_) = 0;
   int64_t expired_ RUNAHEAD_GUARDED_BY(mu_) = 0;
   uint64_t next_lease_ RUNAHEAD_GUARDED_BY(mu_) = 1;

@@ -13,11 +13,11 @@ PeerId ChosenEdgeFactory::self() const {
 
 EdgeFactory& ChosenEdgeFactory::Choose(const PeerId& peer) {
   MutexLock lock(mu_);
-  EdgeFactory*& chosen = chosen_[peer.incarnation];
+  EdgeFactory*& chosen = chosen_[peer.key()];
   if (chosen != nullptr) return *chosen;
   const absl::Status fits = DeviceLinkFits(identity_, peer.device_link);
   chosen = fits.ok() ? device_.get() : host_.get();
-  LogInfo("link", "the edge to incarnation ", peer.incarnation,
+  LogInfo("link", "the edge to ", Describe(peer.key()),
           fits.ok() ? " goes from GPU to GPU" : " goes through host memory: ", fits.message());
   return *chosen;
 }
@@ -30,7 +30,7 @@ void ChosenEdgeFactory::Close(const PeerId& peer) {
   EdgeFactory* chosen = host_.get();
   {
     MutexLock lock(mu_);
-    if (const auto found = chosen_.find(peer.incarnation); found != chosen_.end()) {
+    if (const auto found = chosen_.find(peer.key()); found != chosen_.end()) {
       chosen = found->second;
       chosen_.erase(found);
     }

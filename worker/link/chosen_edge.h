@@ -29,7 +29,7 @@ class ChosenEdgeFactory final : public EdgeFactory {
   const std::string identity_;
   const std::unique_ptr<EdgeFactory> device_, host_;
   Mutex mu_;
-  absl::flat_hash_map<uint64_t, EdgeFactory*> chosen_ RUNAHEAD_GUARDED_BY(mu_);  // by incarnation
+  absl::flat_hash_map<PeerKey, EdgeFactory*> chosen_ RUNAHEAD_GUARDED_BY(mu_);
 };
 
 }  // namespace runahead

@@ -28,6 +28,7 @@ class DeviceEdge final : public Edge {
     wire_->CheckComms();
     return core_->Health();
   }
+  bool Opened() const override { return core_->Opened(); }
 
  private:
   const std::shared_ptr<EdgeCore> core_;
@@ -47,7 +48,7 @@ class DeviceEnd final : public EdgeEnd {
 
 std::shared_ptr<EdgeEnd> MakeEnd(DeviceEdgeShared& shared, const PeerId& peer) {
   auto wire = std::make_shared<DeviceWire>(shared, peer);
-  auto core = EdgeCore::Create(wire, absl::StrCat("incarnation ", peer.incarnation));
+  auto core = EdgeCore::Create(wire, Describe(peer.key()));
   wire->Bind(core);
   return std::make_shared<DeviceEnd>(core, std::move(wire));
 }
@@ -80,6 +81,7 @@ absl::StatusOr<std::shared_ptr<Edge>> DeviceEdgeFactory::Open(const PeerId& peer
   RUNAHEAD_ASSIGN_OR_RETURN(const std::shared_ptr<EdgeEnd> end,
                             shared_->directory->Open(peer, [this, &peer] { return MakeEnd(*shared_, peer); }));
   WireOf(*end).Start();
+  end->core->Announce();
   return static_cast<DeviceEnd&>(*end).edge;
 }
 

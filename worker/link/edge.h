@@ -6,6 +6,7 @@
 #include <cstdint>
 #include <memory>
 #include <string>
+#include <utility>
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
@@ -16,16 +17,34 @@ namespace runahead {
 
 using JobId = uint64_t;
 
-// A peer process: where it listens (opaque to all but the link layer) and which of its lives is meant. A restart at the
-// same address is another peer.
+// Who is meant, beside where it listens: a process's incarnation (64 random bits drawn at its start), its epoch (counts
+// the control streams that it has lost; nothing of an earlier one is used again), and which of the connections to it: 0
+// for hand-off, from 1 the generation of the edge, which is made anew after it broke.
+struct PeerKey {
+  uint64_t incarnation = 0;
+  uint32_t epoch = 0;
+  uint32_t generation = 0;
+  friend bool operator==(const PeerKey&, const PeerKey&) = default;
+  template <typename H>
+  friend H AbslHashValue(H h, const PeerKey& key) {
+    return H::combine(std::move(h), key.incarnation, key.epoch, key.generation);
+  }
+};
+
+// For logs and messages: "9f21.../0", an edge's with its generation, "9f21.../0#2".
+std::string Describe(const PeerKey& key);
+
+// A peer process: where it listens (opaque to all but the link layer) and which of its lives and connections is meant.
+// A restart at the same address is another peer.
 struct PeerId {
   std::string address;
   uint64_t incarnation = 0;
   // How its GPU can be reached (PeerCommFactory::identity()); empty: only its host can. No part of who it is.
   std::string device_link = {};
-  friend bool operator==(const PeerId& a, const PeerId& b) {
-    return a.address == b.address && a.incarnation == b.incarnation;
-  }
+  uint32_t epoch = 0;
+  uint32_t generation = 0;
+  PeerKey key() const { return {incarnation, epoch, generation}; }
+  friend bool operator==(const PeerId& a, const PeerId& b) { return a.address == b.address && a.key() == b.key(); }
 };
 
 // Piece p of a job is the KV of its part p; `layer` counts from 0.
@@ -65,6 +84,9 @@ class Edge {
 
   // OK while the peer can be reached.
   virtual absl::Status Health() const = 0;
+
+  // The peer has opened its end too, and said so over this edge. Stays true when the edge dies.
+  virtual bool Opened() const = 0;
 };
 
 // Opens edges of one process. Thread-safe.

@@ -3,6 +3,7 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_format.h"
 
 namespace runahead {
 namespace {
@@ -18,6 +19,12 @@ Event Fired(absl::Status status) {
 }
 
 }  // namespace
+
+std::string Describe(const PeerKey& key) {
+  std::string name = absl::StrFormat("%016x/%d", key.incarnation, key.epoch);
+  if (key.generation > 0) absl::StrAppend(&name, "#", key.generation);
+  return name;
+}
 
 // What a state change wants done once the lock is released.
 struct EdgeCore::Effects {
@@ -273,6 +280,9 @@ void EdgeCore::OnControl(const EdgeControl& control) {
       case EdgeControl::Kind::kDrop:
         DropJob(control.job, effects);
         break;
+      case EdgeControl::Kind::kOpened:
+        opened_ = true;
+        break;
     }
   }
   Run(effects);
@@ -339,6 +349,15 @@ void EdgeCore::Die(absl::Status why) {
 absl::Status EdgeCore::Health() const {
   MutexLock lock(mu_);
   return health_;
+}
+
+bool EdgeCore::Opened() const {
+  MutexLock lock(mu_);
+  return opened_;
+}
+
+void EdgeCore::Announce() {
+  wire_->SendControl({EdgeControl::Kind::kOpened, 0, 0, absl::StatusCode::kOk});
 }
 
 size_t EdgeCore::live_jobs() const {

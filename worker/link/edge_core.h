@@ -26,7 +26,7 @@ namespace runahead {
 
 // A message without bytes.
 struct EdgeControl {
-  enum class Kind : uint8_t { kFinish = 1, kFinished = 2, kDrop = 3 };
+  enum class Kind : uint8_t { kFinish = 1, kFinished = 2, kDrop = 3, kOpened = 4 };
   Kind kind = Kind::kFinish;
   JobId job = 0;
   uint32_t frames = 0;                              // kFinish: how many the sender has announced
@@ -66,6 +66,10 @@ class EdgeCore final : public Edge, public std::enable_shared_from_this<EdgeCore
   Event Finish(JobId job) override RUNAHEAD_EXCLUDES(mu_);
   void Drop(JobId job) override RUNAHEAD_EXCLUDES(mu_);
   absl::Status Health() const override RUNAHEAD_EXCLUDES(mu_);
+  bool Opened() const override RUNAHEAD_EXCLUDES(mu_);
+
+  // Tells the peer that this end is open. Once is enough; more does no harm.
+  void Announce();
 
   // The transport's side.
   void OnFrame(const FrameId& id, std::shared_ptr<ArrivedFrame> frame) RUNAHEAD_EXCLUDES(mu_);
@@ -129,6 +133,7 @@ class EdgeCore final : public Edge, public std::enable_shared_from_this<EdgeCore
   const std::string name_;
   mutable Mutex mu_;
   absl::Status health_ RUNAHEAD_GUARDED_BY(mu_);
+  bool opened_ RUNAHEAD_GUARDED_BY(mu_) = false;  // by the peer
   absl::flat_hash_map<JobId, Outgoing> outgoing_ RUNAHEAD_GUARDED_BY(mu_);
   absl::flat_hash_map<JobId, Incoming> incoming_ RUNAHEAD_GUARDED_BY(mu_);
   ClosedJobs outgoing_closed_ RUNAHEAD_GUARDED_BY(mu_);

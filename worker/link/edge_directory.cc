@@ -22,12 +22,12 @@ absl::StatusOr<std::shared_ptr<EdgeEnd>> EdgeDirectory::Open(const PeerId& peer,
   {
     MutexLock lock(mu_);
     if (stopped_) return absl::UnavailableError("the link has stopped");
-    if (closed_.contains(peer.incarnation)) return absl::UnavailableError("the edge was closed here");
-    Side& side = sides_[peer.incarnation];
+    if (closed_.contains(peer.key())) return absl::UnavailableError("the edge was closed here");
+    Side& side = sides_[peer.key()];
     if (side.end != nullptr) {
       if (!(side.peer == peer)) {
         return absl::InvalidArgumentError(
-            absl::StrCat("incarnation ", peer.incarnation, " is known at another link address"));
+            absl::StrCat(Describe(peer.key()), " is known at another link address"));
       }
       RUNAHEAD_RETURN_IF_ERROR(side.end->core->Health());
       return side.end;
@@ -43,7 +43,7 @@ absl::StatusOr<std::shared_ptr<EdgeEnd>> EdgeDirectory::Open(const PeerId& peer,
   return end;
 }
 
-void EdgeDirectory::Deliver(uint64_t from, Delivery delivery) {
+void EdgeDirectory::Deliver(const PeerKey& from, Delivery delivery) {
   std::shared_ptr<EdgeEnd> end;
   Side evicted;  // destroyed without the lock
   {
@@ -54,7 +54,7 @@ void EdgeDirectory::Deliver(uint64_t from, Delivery delivery) {
     if (end == nullptr) {
       if (is_new) unopened_.push_back(from);
       if (found->second.stash.size() >= kStashedMessages) {
-        LogWarning("link", "incarnation ", from, " floods an edge that is not open here; its message is discarded");
+        LogWarning("link", Describe(from), " floods an edge that is not open here; its message is discarded");
         return;
       }
       found->second.stash.push_back(std::move(delivery));
@@ -72,7 +72,7 @@ void EdgeDirectory::Deliver(uint64_t from, Delivery delivery) {
 
 std::shared_ptr<EdgeEnd> EdgeDirectory::Find(const PeerId& peer) const {
   MutexLock lock(mu_);
-  const auto found = sides_.find(peer.incarnation);
+  const auto found = sides_.find(peer.key());
   return found == sides_.end() ? nullptr : found->second.end;
 }
 
@@ -80,7 +80,7 @@ void EdgeDirectory::Send(const PeerId& peer, MessageKind kind, std::string heade
                          MessageEngine::Done done) {
   {
     MutexLock lock(mu_);  // held while the command is handed over, so that none follows Stop
-    const auto side = sides_.find(peer.incarnation);
+    const auto side = sides_.find(peer.key());
     if (!stopped_ && side != sides_.end() && side->second.end != nullptr && side->second.end->core->Health().ok()) {
       return engine_->Send(peer, kind, std::move(header), std::move(bytes), std::move(done));
     }
@@ -91,25 +91,25 @@ void EdgeDirectory::Send(const PeerId& peer, MessageKind kind, std::string heade
 void EdgeDirectory::Close(const PeerId& peer) {
   const std::shared_ptr<EdgeEnd> end = Find(peer);
   if (end != nullptr) end->Die(absl::UnavailableError("the edge was closed here"));
-  engine_->Close(peer.incarnation);
+  engine_->Close(peer.key());
   if (end == nullptr) return;
   end->AwaitEnd();
   MutexLock lock(mu_);
-  closed_.insert(peer.incarnation);
-  sides_.erase(peer.incarnation);  // `end` is held here still
+  closed_.insert(peer.key());
+  sides_.erase(peer.key());  // `end` is held here still
 }
 
 void EdgeDirectory::Stop() {
-  absl::flat_hash_map<uint64_t, Side> sides;
+  absl::flat_hash_map<PeerKey, Side> sides;
   {
     MutexLock lock(mu_);
     stopped_ = true;
     sides.swap(sides_);
     absl::erase_if(sides, [](const auto& side) { return side.second.end == nullptr; });
   }
-  for (const auto& [incarnation, side] : sides) side.end->Die(absl::UnavailableError("the link was closed here"));
-  for (const auto& [incarnation, side] : sides) engine_->Close(incarnation);
-  for (const auto& [incarnation, side] : sides) side.end->AwaitEnd();
+  for (const auto& [key, side] : sides) side.end->Die(absl::UnavailableError("the link was closed here"));
+  for (const auto& [key, side] : sides) engine_->Close(key);
+  for (const auto& [key, side] : sides) side.end->AwaitEnd();
 }
 
 size_t EdgeDirectory::live_jobs(const PeerId& peer) const {

@@ -43,7 +43,7 @@ class EdgeDirectory : public std::enable_shared_from_this<EdgeDirectory> {
                                                 const std::function<std::shared_ptr<EdgeEnd>()>& make)
       RUNAHEAD_EXCLUDES(mu_);
   // Runs `delivery` on the end to `from`: now, or when it is opened here. Those for one end may overtake each other.
-  void Deliver(uint64_t from, Delivery delivery) RUNAHEAD_EXCLUDES(mu_);
+  void Deliver(const PeerKey& from, Delivery delivery) RUNAHEAD_EXCLUDES(mu_);
   // As MessageEngine::Send; once the edge is dead `done` runs with UNAVAILABLE.
   void Send(const PeerId& peer, MessageKind kind, std::string header, ConstBufferRef bytes, MessageEngine::Done done)
       RUNAHEAD_EXCLUDES(mu_);
@@ -66,9 +66,9 @@ class EdgeDirectory : public std::enable_shared_from_this<EdgeDirectory> {
   MessageEngine* const engine_;
   mutable Mutex mu_;
   bool stopped_ RUNAHEAD_GUARDED_BY(mu_) = false;
-  absl::flat_hash_map<uint64_t, Side> sides_ RUNAHEAD_GUARDED_BY(mu_);  // by incarnation
-  std::deque<uint64_t> unopened_ RUNAHEAD_GUARDED_BY(mu_);
-  absl::flat_hash_set<uint64_t> closed_ RUNAHEAD_GUARDED_BY(mu_);  // incarnations that had an end here
+  absl::flat_hash_map<PeerKey, Side> sides_ RUNAHEAD_GUARDED_BY(mu_);
+  std::deque<PeerKey> unopened_ RUNAHEAD_GUARDED_BY(mu_);
+  absl::flat_hash_set<PeerKey> closed_ RUNAHEAD_GUARDED_BY(mu_);  // those that had an end here
 };
 
 }  // namespace runahead

@@ -10,7 +10,7 @@ namespace runahead {
 namespace {
 
 std::string Name(const PeerId& peer) {
-  return absl::StrCat(peer.address, "#", peer.incarnation);
+  return absl::StrCat(peer.address, " ", Describe(peer.key()));
 }
 
 }  // namespace
@@ -111,15 +111,22 @@ class LoopbackNetwork::Factory final : public EdgeFactory {
       : network_(std::move(network)), self_(std::move(self)) {}
   PeerId self() const override { return self_; }
   absl::StatusOr<std::shared_ptr<Edge>> Open(const PeerId& peer) override {
-    std::shared_ptr<EdgeCore> core = network_->Core(self_, peer);
+    std::shared_ptr<EdgeCore> core = network_->Core(SelfFor(peer), peer);
     RUNAHEAD_RETURN_IF_ERROR(core->Health());
     return core;
   }
   void Close(const PeerId& peer) override {
-    network_->Cut([this, &peer](const PeerId& a, const PeerId& b) { return a == self_ && b == peer; });
+    const PeerId self = SelfFor(peer);
+    network_->Cut([&self, &peer](const PeerId& a, const PeerId& b) { return a == self && b == peer; });
   }
 
  private:
+  // This end of the connection that `peer` names.
+  PeerId SelfFor(const PeerId& peer) const {
+    PeerId self = self_;
+    self.generation = peer.generation;
+    return self;
+  }
   const std::shared_ptr<LoopbackNetwork> network_;
   const PeerId self_;
 };
@@ -138,11 +145,17 @@ std::unique_ptr<EdgeFactory> LoopbackNetwork::Join(const PeerId& self) {
 }
 
 bool LoopbackNetwork::IsAlive(const PeerId& peer) const {
-  return std::find(alive_.begin(), alive_.end(), peer) != alive_.end();
+  PeerId process = peer;
+  process.generation = 0;
+  return std::find(alive_.begin(), alive_.end(), process) != alive_.end();
 }
 
 void LoopbackNetwork::Kill(const PeerId& peer) {
-  const auto of_peer = [&peer](const PeerId& a, const PeerId& b) { return a == peer || b == peer; };
+  const auto is_of = [&peer](PeerId end) {
+    end.generation = 0;
+    return end == peer;
+  };
+  const auto of_peer = [&is_of](const PeerId& a, const PeerId& b) { return is_of(a) || is_of(b); };
   Cut(of_peer);  // first: a frame sent to nobody over an edge that seems alive would look discarded, not lost
   {
     MutexLock lock(mu_);
@@ -186,6 +199,7 @@ std::shared_ptr<EdgeCore> LoopbackNetwork::Core(const PeerId& self, const PeerId
     sides_.push_back({self, peer, core});
     dead = !IsAlive(peer) || !IsAlive(self);
   }
+  core->OnControl({EdgeControl::Kind::kOpened});  // there is no time at which one end is open and the other is not
   if (dead) core->Die(absl::UnavailableError(absl::StrCat("nobody is at ", Name(peer))));
   return core;
 }

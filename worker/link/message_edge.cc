@@ -55,13 +55,14 @@ PeerId MessageEdgeFactory::self() const {
 absl::StatusOr<std::shared_ptr<Edge>> MessageEdgeFactory::Open(const PeerId& peer) {
   RUNAHEAD_ASSIGN_OR_RETURN(const std::shared_ptr<EdgeEnd> end,
                             directory_->Open(peer, [this, &peer] { return MakeEnd(peer); }));
+  end->core->Announce();
   return end->core;
 }
 
 std::shared_ptr<EdgeEnd> MessageEdgeFactory::MakeEnd(const PeerId& peer) {
   if (staging_ != nullptr) staging_->Prepare();
   auto wire = std::make_shared<MessageWire>(directory_, peer, staging_.get());
-  auto core = EdgeCore::Create(wire, absl::StrCat("incarnation ", peer.incarnation));
+  auto core = EdgeCore::Create(wire, Describe(peer.key()));
   wire->Bind(core);
   return std::make_shared<MessageEnd>(std::move(core), std::move(wire));
 }

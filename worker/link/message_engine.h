@@ -1,6 +1,8 @@
 // Messages of a header and bytes to any peer process, with the death of peers noticed. Edges and hand-off are built on
 // it. Implementations: our own over TCP (the default), and UCX for RDMA networks; message_engine_factory.h makes one.
 //
+// A peer is reached over one connection for each PeerKey: that of an edge's generation breaks alone.
+//
 // Threads: an engine has one progress thread; everything else hands it commands. Handlers, `done` and `on_death`
 // callbacks run on that thread: they must be short, must not block, and may call anything here but Close, SetHandler
 // and Transport.
@@ -54,7 +56,7 @@ class MessagePayload {
 };
 
 struct Message {
-  uint64_t from = 0;  // the sender's incarnation
+  PeerKey from;  // the sender
   std::string_view header;
   std::shared_ptr<MessagePayload> payload;  // never null; may be of size 0
 };
@@ -83,9 +85,15 @@ class MessageEngine {
   // discarded them; UNAVAILABLE when the connection died.
   virtual void Send(const PeerId& peer, MessageKind kind, std::string header, ConstBufferRef bytes, Done done) = 0;
 
-  // Ends the connection to this incarnation, where there is one, at both ends. When this returns nothing holds a buffer
-  // of it.
-  virtual void Close(uint64_t incarnation) = 0;
+  // Ends this connection, where there is one, at both ends. When this returns nothing holds a buffer of it.
+  virtual void Close(const PeerKey& peer) = 0;
+
+  // The same for all connections to a process in that epoch.
+  virtual void CloseAll(uint64_t incarnation, uint32_t epoch) = 0;
+
+  // Ends all connections for good: none is made or taken any more, and everything is done with UNAVAILABLE. When this
+  // returns nothing holds a buffer.
+  virtual void Stop() = 0;
 
   // What the connection runs over and where to ("tcp 10.0.0.2:4711", "ucx 10.0.0.2:4711"); empty when there is none.
   virtual std::string Transport(const PeerId& peer) = 0;

@@ -11,10 +11,11 @@ absl::StatusOr<std::unique_ptr<MessageEngine>> MakeMessageEngine(const MessageEn
   if (options.transport == "tcp") {
     TcpOptions tcp;
     tcp.incarnation = options.incarnation;
+    tcp.epoch = options.epoch;
     tcp.host = options.host;
     return TcpEngine::Start(tcp);
   }
-  if (options.transport == "ucx") return UcxEngine::Start({options.incarnation, "", options.host});
+  if (options.transport == "ucx") return UcxEngine::Start({options.incarnation, options.epoch, "", options.host});
   return absl::InvalidArgumentError(
       absl::StrCat("\"", absl::CHexEscape(options.transport), "\" is no link transport: take tcp or ucx"));
 }

@@ -12,6 +12,7 @@ namespace runahead {
 
 struct MessageEngineOptions {
   uint64_t incarnation = 0;
+  uint32_t epoch = 0;
   std::string transport = "tcp";   // or "ucx"
   std::string host = "127.0.0.1";  // numeric address of this host at which peers reach it
 };

@@ -1,8 +1,8 @@
 #include "worker/link/metered_edge.h"
+#include "kernels/base/monotonic.h"
 
 #include <utility>
 
-#include "absl/time/clock.h"
 
 namespace runahead {
 namespace {
@@ -15,20 +15,20 @@ class MeteredEdge : public Edge {
   // Counted from the moment when the bytes are there to be sent.
   Event Send(FrameId id, ConstBufferRef bytes, const Event& after) override {
     auto ready = std::make_shared<absl::Time>();
-    after.OnFire([ready](const absl::Status&) { *ready = absl::Now(); });
+    after.OnFire([ready](const absl::Status&) { *ready = MonotonicNow(); });
     const Event sent = edge_->Send(id, bytes, after);
     sent.OnFire([metrics = metrics_, ready, size = bytes.size](const absl::Status& status) {
-      if (status.ok()) metrics->ObserveSend(static_cast<int64_t>(size), absl::Now() - *ready);
+      if (status.ok()) metrics->ObserveSend(static_cast<int64_t>(size), MonotonicNow() - *ready);
     });
     return sent;
   }
 
   Event Recv(FrameId id, BufferRef into) override {
-    const absl::Time posted = absl::Now();
+    const absl::Time posted = MonotonicNow();
     const size_t size = into.size;
     const Event received = edge_->Recv(id, std::move(into));
     received.OnFire([metrics = metrics_, posted, size](const absl::Status& status) {
-      if (status.ok()) metrics->ObserveReceive(static_cast<int64_t>(size), absl::Now() - posted);
+      if (status.ok()) metrics->ObserveReceive(static_cast<int64_t>(size), MonotonicNow() - posted);
     });
     return received;
   }
@@ -36,6 +36,7 @@ class MeteredEdge : public Edge {
   Event Finish(JobId job) override { return edge_->Finish(job); }
   void Drop(JobId job) override { edge_->Drop(job); }
   absl::Status Health() const override { return edge_->Health(); }
+  bool Opened() const override { return edge_->Opened(); }
 
  private:
   const std::shared_ptr<Edge> edge_;

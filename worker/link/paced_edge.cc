@@ -86,6 +86,7 @@ class PacedEdgeFactory::PacedEdge final : public Edge {
   Event Finish(JobId job) override { return inner_->Finish(job); }
   void Drop(JobId job) override { inner_->Drop(job); }
   absl::Status Health() const override { return inner_->Health(); }
+  bool Opened() const override { return inner_->Opened(); }
 
  private:
   struct Link {
@@ -123,7 +124,7 @@ PacedEdgeFactory::~PacedEdgeFactory() {
 absl::StatusOr<std::shared_ptr<Edge>> PacedEdgeFactory::Open(const PeerId& peer) {
   RUNAHEAD_ASSIGN_OR_RETURN(std::shared_ptr<Edge> inner, inner_->Open(peer));
   MutexLock lock(mu_);
-  std::shared_ptr<Edge>& edge = edges_[peer.incarnation];
+  std::shared_ptr<Edge>& edge = edges_[peer.key()];
   if (edge == nullptr) {
     const FrameNoise noise(noise_, edges_.size() - 1);  // with this one
     edge = std::make_shared<PacedEdge>(std::move(inner), bytes_per_second_, noise, timer_);

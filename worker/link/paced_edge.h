@@ -34,7 +34,7 @@ class PacedEdgeFactory final : public EdgeFactory {
   const LinkNoise noise_;
   const std::shared_ptr<Timer> timer_;
   Mutex mu_;
-  absl::flat_hash_map<uint64_t, std::shared_ptr<Edge>> edges_ RUNAHEAD_GUARDED_BY(mu_);  // by incarnation
+  absl::flat_hash_map<PeerKey, std::shared_ptr<Edge>> edges_ RUNAHEAD_GUARDED_BY(mu_);
   const std::unique_ptr<EdgeFactory> inner_;  // goes first: what it holds fires into the others
 };
 

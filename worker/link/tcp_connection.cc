@@ -29,11 +29,14 @@ iovec Piece(const void* data, size_t size) {
 TcpConnection::TcpConnection(uint64_t id, Descriptor socket, Listener& listener)
     : id_(id), socket_(std::move(socket)), listener_(listener), buffer_(kMaxTcpFrame) {}
 
-void TcpConnection::SendHello(const PeerId& self, uint64_t to) {
+void TcpConnection::SendHello(const PeerId& self, const PeerKey& to) {
   TcpHello hello;
   hello.address_bytes = static_cast<uint16_t>(self.address.size());
   hello.from = self.incarnation;
-  hello.to = to;
+  hello.from_epoch = self.epoch;
+  hello.to = to.incarnation;
+  hello.to_epoch = to.epoch;
+  hello.generation = to.generation;
   Enqueue({TcpBytes(hello) + self.address, {}, nullptr});
 }
 

@@ -32,7 +32,7 @@ class TcpConnection {
    public:
     virtual ~Listener() = default;
     // The first thing on a connection. An error ends it.
-    virtual absl::Status OnHello(TcpConnection& connection, const PeerId& from, uint64_t to) = 0;
+    virtual absl::Status OnHello(TcpConnection& connection, const PeerId& from, const PeerKey& to) = 0;
     virtual void OnEager(TcpConnection& connection, MessageKind kind, std::string_view header,
                          std::shared_ptr<MessagePayload> payload) = 0;
     // To be answered by Grant or Discard.
@@ -47,7 +47,8 @@ class TcpConnection {
   int fd() const { return socket_.get(); }
   bool greeted() const { return greeted_; }  // the other end's hello is in
 
-  void SendHello(const PeerId& self, uint64_t to);
+  // As `self`, over the connection that `to` names.
+  void SendHello(const PeerId& self, const PeerKey& to);
   // As MessageEngine::Send.
   void Send(MessageKind kind, const std::string& header, ConstBufferRef bytes, Done done);
   // As MessagePayload::Accept, for an offer.

@@ -137,8 +137,9 @@ absl::StatusOr<size_t> TcpConnection::ParseHello() {
   if (hello.address_bytes == 0 || hello.address_bytes > TcpHello::kMaxAddress) return Malformed("its address is none");
   const size_t whole = sizeof(hello) + hello.address_bytes;
   if (unparsed().size() < whole) return 0;
-  const PeerId from{std::string(unparsed().substr(sizeof(hello), hello.address_bytes)), hello.from};
-  RUNAHEAD_RETURN_IF_ERROR(listener_.OnHello(*this, from, hello.to));
+  const PeerId from{std::string(unparsed().substr(sizeof(hello), hello.address_bytes)), hello.from, {}, hello.from_epoch,
+                    hello.generation};
+  RUNAHEAD_RETURN_IF_ERROR(listener_.OnHello(*this, from, {hello.to, hello.to_epoch, hello.generation}));
   greeted_ = true;
   return whole;
 }

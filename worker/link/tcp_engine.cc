@@ -64,7 +64,7 @@ TcpEngine::Impl::Impl(TcpListener listener, Descriptor epoll, const TcpOptions& 
     : options_(options),
       listener_(std::move(listener)),
       epoll_(std::move(epoll)),
-      self_{listener_.address, options.incarnation} {
+      self_{listener_.address, options.incarnation, {}, options.epoch} {
   RUNAHEAD_CHECK(Watch(epoll_, commands_->fd(), kCommands).ok());
   RUNAHEAD_CHECK(Watch(epoll_, listener_.descriptor.get(), kListener).ok());
   thread_ = std::thread([this] { Loop(); });
@@ -72,13 +72,18 @@ TcpEngine::Impl::Impl(TcpListener listener, Descriptor epoll, const TcpOptions& 
 
 TcpEngine::Impl::~Impl() {
   Post([this] {
-    stopping_ = true;
-    std::vector<std::shared_ptr<Peer>> alive;
-    for (const auto& [incarnation, peer] : peers_) alive.push_back(peer);
-    for (const auto& peer : alive) Kill(peer, absl::UnavailableError("the link was closed here"));
-    while (!strangers_.empty()) Remove(*Find(*strangers_.begin()), absl::UnavailableError("the link was closed here"));
+    Stop();
+    ending_ = true;
   });
   thread_.join();
+}
+
+void TcpEngine::Impl::Stop() {
+  stopped_ = true;
+  std::vector<std::shared_ptr<Peer>> alive;
+  for (const auto& [key, peer] : peers_) alive.push_back(peer);
+  for (const auto& peer : alive) Kill(peer, absl::UnavailableError("the link was closed here"));
+  while (!strangers_.empty()) Remove(*Find(*strangers_.begin()), absl::UnavailableError("the link was closed here"));
 }
 
 void TcpEngine::Impl::PostAndWait(std::function<void()> command) {
@@ -94,7 +99,7 @@ void TcpEngine::Impl::PostAndWait(std::function<void()> command) {
 void TcpEngine::Impl::Loop() {
   for (;;) {
     RunCommands();
-    if (stopping_) break;
+    if (ending_) break;
     Flush();
     WaitForEvents();
     Flush();
@@ -182,7 +187,7 @@ void TcpEngine::Impl::OnOffer(TcpConnection& connection, MessageKind kind, std::
 void TcpEngine::Impl::Deliver(const Line& line, MessageKind kind, std::string_view header,
                               std::shared_ptr<MessagePayload> payload) {
   const Handler& handler = handlers_[static_cast<size_t>(kind)];
-  if (handler) handler({line.peer->id.incarnation, header, std::move(payload)});
+  if (handler) handler({line.peer->id.key(), header, std::move(payload)});
 }
 
 TcpEngine::TcpEngine(std::unique_ptr<Impl> impl) : impl_(std::move(impl)) {}
@@ -216,8 +221,18 @@ void TcpEngine::Send(const PeerId& peer, MessageKind kind, std::string header, C
   if (!impl_->Post(send)) done(absl::UnavailableError("the link has stopped"));
 }
 
-void TcpEngine::Close(uint64_t incarnation) {
-  impl_->PostAndWait([&] { impl_->Close(incarnation); });
+void TcpEngine::Close(const PeerKey& peer) {
+  impl_->PostAndWait([&] { impl_->Close(peer); });
+}
+
+void TcpEngine::CloseAll(uint64_t incarnation, uint32_t epoch) {
+  impl_->PostAndWait([&] {
+    for (const PeerKey& key : impl_->KeysOf(incarnation, epoch)) impl_->Close(key);
+  });
+}
+
+void TcpEngine::Stop() {
+  impl_->PostAndWait([&] { impl_->Stop(); });
 }
 
 std::string TcpEngine::Transport(const PeerId& peer) {

@@ -17,6 +17,7 @@ namespace runahead {
 
 struct TcpOptions {
   uint64_t incarnation = 0;
+  uint32_t epoch = 0;
   std::string host = "127.0.0.1";  // numeric address of this host at which peers reach it
   // A living peer's thread answers in milliseconds. Who has not said hello by then is closed.
   absl::Duration hello_timeout = absl::Seconds(2);
@@ -31,7 +32,9 @@ class TcpEngine final : public MessageEngine {
   void SetHandler(MessageKind kind, Handler handler) override;
   void Connect(const PeerId& peer, Done on_death) override;
   void Send(const PeerId& peer, MessageKind kind, std::string header, ConstBufferRef bytes, Done done) override;
-  void Close(uint64_t incarnation) override;
+  void Close(const PeerKey& peer) override;
+  void CloseAll(uint64_t incarnation, uint32_t epoch) override;
+  void Stop() override;
   std::string Transport(const PeerId& peer) override;
 
  private:

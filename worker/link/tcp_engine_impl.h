@@ -35,10 +35,13 @@ class TcpEngine::Impl final : public TcpConnection::Listener {
   void SetHandler(MessageKind kind, Handler handler) { handlers_[static_cast<size_t>(kind)] = std::move(handler); }
   void Connect(const PeerId& id, Done on_death);
   void Send(const PeerId& id, MessageKind kind, const std::string& header, ConstBufferRef bytes, Done done);
-  void Close(uint64_t incarnation);
+  void Close(const PeerKey& key);
+  // All that a process in that epoch is reached over.
+  std::vector<PeerKey> KeysOf(uint64_t incarnation, uint32_t epoch) const;
+  void Stop();
   std::string Transport(const PeerId& id) const;
 
-  absl::Status OnHello(TcpConnection& connection, const PeerId& from, uint64_t to) override;
+  absl::Status OnHello(TcpConnection& connection, const PeerId& from, const PeerKey& to) override;
   void OnEager(TcpConnection& connection, MessageKind kind, std::string_view header,
                std::shared_ptr<MessagePayload> payload) override;
   void OnOffer(TcpConnection& connection, MessageKind kind, std::string_view header, uint64_t transfer,
@@ -100,14 +103,15 @@ class TcpEngine::Impl final : public TcpConnection::Listener {
   const std::shared_ptr<CommandQueue> commands_ = std::make_shared<CommandQueue>();  // payloads may outlive the engine
   std::array<Handler, kMessageKinds> handlers_;
   absl::flat_hash_map<uint64_t, std::unique_ptr<Line>> lines_;  // by the connection's id
-  absl::flat_hash_map<uint64_t, std::shared_ptr<Peer>> peers_;  // by incarnation
+  absl::flat_hash_map<PeerKey, std::shared_ptr<Peer>> peers_;
   std::set<uint64_t> ungreeted_;                                // connections without a hello, oldest first
   std::set<uint64_t> strangers_;                                // those of them that others made
   std::vector<uint64_t> dirty_;
   uint64_t next_id_ = 2;  // 0 and 1 are the command queue's and the listener's
   bool paused_ = false;   // the listener, for want of descriptors
   Clock::time_point resume_at_;
-  bool stopping_ = false;
+  bool stopped_ = false;   // nobody is connected to any more
+  bool ending_ = false;    // the thread is to end
   std::thread thread_;
 };
 

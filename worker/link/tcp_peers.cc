@@ -43,11 +43,11 @@ absl::StatusOr<TcpEngine::Impl::Line*> TcpEngine::Impl::Add(Descriptor socket) {
 }
 
 absl::StatusOr<std::shared_ptr<TcpEngine::Impl::Peer>> TcpEngine::Impl::Reach(const PeerId& id) {
-  if (stopping_) return absl::UnavailableError("the link has stopped");
-  if (const auto found = peers_.find(id.incarnation); found != peers_.end()) {
+  if (stopped_) return absl::UnavailableError("the link has stopped");
+  if (const auto found = peers_.find(id.key()); found != peers_.end()) {
     if (found->second->id.address == id.address) return found->second;
     return absl::InvalidArgumentError(
-        absl::StrCat("incarnation ", id.incarnation, " is known at another link address"));
+        absl::StrCat(Describe(id.key()), " is known at another link address"));
   }
   RUNAHEAD_ASSIGN_OR_RETURN(Descriptor socket, ConnectTcp(id.address));
   RUNAHEAD_ASSIGN_OR_RETURN(Line* const line, Add(std::move(socket)));
@@ -56,9 +56,9 @@ absl::StatusOr<std::shared_ptr<TcpEngine::Impl::Peer>> TcpEngine::Impl::Reach(co
   peer->lines.push_back(line);
   line->peer = peer;
   line->made_here = true;
-  line->connection->SendHello(self_, id.incarnation);
+  line->connection->SendHello(self_, id.key());
   MarkDirty(*line);
-  peers_.emplace(id.incarnation, peer);
+  peers_.emplace(id.key(), peer);
   return peer;
 }
 
@@ -87,9 +87,10 @@ void TcpEngine::Impl::PauseListener(bool paused) {
   RUNAHEAD_CHECK(epoll_ctl(epoll_.get(), EPOLL_CTL_MOD, listener_.descriptor.get(), &event) == 0);
 }
 
-absl::Status TcpEngine::Impl::OnHello(TcpConnection& connection, const PeerId& from, uint64_t to) {
+absl::Status TcpEngine::Impl::OnHello(TcpConnection& connection, const PeerId& from, const PeerKey& to) {
   Line& line = *Find(connection.id());
-  if (to != self_.incarnation) return absl::UnavailableError("it is meant for another process");
+  if (stopped_) return absl::UnavailableError("the link has stopped");
+  if (to != PeerKey{self_.incarnation, self_.epoch, from.generation}) return absl::UnavailableError("it is meant for another process");
   if (line.made_here && !(from == line.peer->id)) {
     return absl::UnavailableError("another process is at the peer's address");
   }
@@ -106,19 +107,19 @@ absl::Status TcpEngine::Impl::Greet(Line& line, const PeerId& from) {
     if (peers_.size() >= kMaxPeers) return absl::ResourceExhaustedError("there are too many peers");
     peer = std::make_shared<Peer>();
     peer->id = from;
-    peers_.emplace(from.incarnation, peer);
+    peers_.emplace(from.key(), peer);
   } else if (peer->id.address != from.address) {
     return absl::InvalidArgumentError("it is not who it says it is");
   }
   line.peer = peer;
   peer->lines.push_back(&line);
-  line.connection->SendHello(self_, from.incarnation);
+  line.connection->SendHello(self_, from.key());
   MarkDirty(line);
   return absl::OkStatus();
 }
 
 std::shared_ptr<TcpEngine::Impl::Peer> TcpEngine::Impl::StillThere(const PeerId& from) {
-  const auto found = peers_.find(from.incarnation);
+  const auto found = peers_.find(from.key());
   if (found == peers_.end()) return nullptr;
   const std::shared_ptr<Peer> peer = found->second;
   if (peer->id.address != from.address) return peer;
@@ -136,7 +137,7 @@ std::shared_ptr<TcpEngine::Impl::Peer> TcpEngine::Impl::StillThere(const PeerId&
 
 void TcpEngine::Impl::Answered(Peer& peer) {
   if (std::exchange(peer.answered, true)) return;
-  LogInfo("link", "connected to incarnation ", peer.id.incarnation, " over ", Transport(peer.id));
+  LogInfo("link", "connected to ", Describe(peer.id.key()), " over ", Transport(peer.id));
 }
 
 int TcpEngine::Impl::CheckHellos() {
@@ -160,8 +161,8 @@ void TcpEngine::Impl::Break(Line& line, const absl::Status& why) {
 }
 
 void TcpEngine::Impl::Kill(const std::shared_ptr<Peer>& peer, const absl::Status& why) {
-  LogInfo("link", "connection to incarnation ", peer->id.incarnation, " ends: ", why.message());
-  peers_.erase(peer->id.incarnation);
+  LogInfo("link", "connection to ", Describe(peer->id.key()), " ends: ", why.message());
+  peers_.erase(peer->id.key());
   const absl::Status dead = absl::UnavailableError(why.message());
   for (const Done& on_death : std::exchange(peer->on_death, {})) on_death(dead);
   for (Line* line : std::exchange(peer->lines, {})) Remove(*line, why);
@@ -177,15 +178,23 @@ void TcpEngine::Impl::Remove(Line& line, const absl::Status& why) {
   removed->connection->Fail(why);
 }
 
-void TcpEngine::Impl::Close(uint64_t incarnation) {
-  const auto found = peers_.find(incarnation);
+void TcpEngine::Impl::Close(const PeerKey& key) {
+  const auto found = peers_.find(key);
   if (found == peers_.end()) return;
   const std::shared_ptr<Peer> peer = found->second;
   Kill(peer, absl::UnavailableError("the connection was closed here"));
 }
 
+std::vector<PeerKey> TcpEngine::Impl::KeysOf(uint64_t incarnation, uint32_t epoch) const {
+  std::vector<PeerKey> keys;
+  for (const auto& [key, peer] : peers_) {
+    if (key.incarnation == incarnation && key.epoch == epoch) keys.push_back(key);
+  }
+  return keys;
+}
+
 std::string TcpEngine::Impl::Transport(const PeerId& id) const {
-  return peers_.contains(id.incarnation) ? absl::StrCat("tcp ", id.address) : "";
+  return peers_.contains(id.key()) ? absl::StrCat("tcp ", id.address) : "";
 }
 
 }  // namespace runahead

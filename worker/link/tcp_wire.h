@@ -13,7 +13,7 @@ namespace runahead {
 // The sender's address follows.
 struct TcpHello {
   static constexpr uint32_t kMagic = 0x4B4E4C52;  // "RLNK"
-  static constexpr uint16_t kVersion = 1;
+  static constexpr uint16_t kVersion = 2;
   // Of a numeric host with its port; IPv6 with a zone is the longest.
   static constexpr uint16_t kMaxAddress = 128;
 
@@ -22,6 +22,10 @@ struct TcpHello {
   uint16_t address_bytes = 0;
   uint64_t from = 0;  // incarnations
   uint64_t to = 0;
+  uint32_t from_epoch = 0;
+  uint32_t to_epoch = 0;
+  uint32_t generation = 0;  // which connection of the two it is
+  uint32_t reserved = 0;
 };
 
 enum class TcpFrame : uint8_t {

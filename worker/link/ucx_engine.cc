@@ -14,11 +14,15 @@ namespace {
 
 // In front of every header. Little-endian, as all hosts that we build for are.
 struct WirePrefix {
-  uint32_t magic = 0x52415558;  // says: ours, of this version
+  uint32_t magic = 0x52415559;  // says: ours, of this version
   uint16_t kind = 0;
   uint16_t reserved = 0;
   uint64_t from = 0;  // incarnations
   uint64_t to = 0;
+  uint32_t from_epoch = 0;
+  uint32_t to_epoch = 0;
+  uint32_t generation = 0;  // which connection of the two it is
+  uint32_t unused = 0;
 };
 
 // UCX wakes the thread for all that it knows; this is the longest that anything else is left alone.
@@ -30,7 +34,7 @@ constexpr int kUnansweredMillis = 50;
 
 class UcxEngine::Impl::RendezvousPayload final : public MessagePayload {
  public:
-  RendezvousPayload(Impl* engine, void* descriptor, uint64_t from, const std::shared_ptr<Peer>& peer, size_t size)
+  RendezvousPayload(Impl* engine, void* descriptor, const PeerKey& from, const std::shared_ptr<Peer>& peer, size_t size)
       : engine_(engine),
         commands_(engine->commands_),
         descriptor_(descriptor),
@@ -56,14 +60,14 @@ class UcxEngine::Impl::RendezvousPayload final : public MessagePayload {
   Impl* const engine_;  // used by commands only, which run while it lives
   const std::shared_ptr<CommandQueue> commands_;
   void* descriptor_;
-  const uint64_t from_;
+  const PeerKey from_;
   const std::weak_ptr<Peer> peer_;
   const bool known_;  // the peer, when the offer came: only its connection of then has the bytes
   const size_t size_;
 };
 
-UcxEngine::Impl::Impl(std::unique_ptr<UcxContext> context, uint64_t incarnation)
-    : context_(std::move(context)), self_{context_->address(), incarnation} {
+UcxEngine::Impl::Impl(std::unique_ptr<UcxContext> context, uint64_t incarnation, uint32_t epoch)
+    : context_(std::move(context)), self_{context_->address(), incarnation, {}, epoch} {
   ucp_am_handler_param_t param{};
   param.field_mask = UCP_AM_HANDLER_PARAM_FIELD_ID | UCP_AM_HANDLER_PARAM_FIELD_FLAGS | UCP_AM_HANDLER_PARAM_FIELD_CB |
                      UCP_AM_HANDLER_PARAM_FIELD_ARG;
@@ -78,12 +82,8 @@ UcxEngine::Impl::Impl(std::unique_ptr<UcxContext> context, uint64_t incarnation)
 
 UcxEngine::Impl::~Impl() {
   Post([this] {
-    stopping_ = true;
-    for (void* descriptor : std::vector<void*>(descriptors_.begin(), descriptors_.end())) Discard(descriptor);
-    std::vector<std::shared_ptr<Peer>> alive;
-    for (const auto& [incarnation, peer] : peers_) alive.push_back(peer);
-    for (auto& [endpoint, stranger] : std::exchange(strangers_, {})) closing_.push_back(std::move(stranger));
-    for (const auto& peer : alive) Kill(peer, absl::UnavailableError("the link was closed here"), /*say_goodbye=*/true);
+    Stop(EventSource());
+    ending_ = true;
   });
   thread_.join();
   context_.reset();
@@ -107,7 +107,7 @@ void UcxEngine::Impl::Loop() {
     RunCommands();
     CheckAnswers();
     AdvanceDying();
-    if (stopping_ && dying_.empty() && closing_.empty()) break;
+    if (ending_ && dying_.empty() && closing_.empty()) break;
     if (ucp_worker_progress(context_->worker()) > 0) continue;
     Sleep();
   }
@@ -147,7 +147,10 @@ void UcxEngine::Impl::SendTo(const std::shared_ptr<Peer>& peer, MessageKind kind
   WirePrefix prefix;
   prefix.kind = static_cast<uint16_t>(kind);
   prefix.from = self_.incarnation;
+  prefix.from_epoch = self_.epoch;
   prefix.to = peer->id.incarnation;
+  prefix.to_epoch = peer->id.epoch;
+  prefix.generation = peer->id.generation;
   auto* op = new Op{this, peer, {}, {}, {}, std::move(done)};
   op->header.assign(reinterpret_cast<const char*>(&prefix), sizeof(prefix));
   op->header += header;
@@ -233,26 +236,29 @@ ucs_status_t UcxEngine::Impl::HandleMessage(std::string_view header, void* data,
                                             ucp_ep_h over) {
   WirePrefix prefix;
   const uint32_t magic = prefix.magic;
-  if (stopping_ || header.size() < sizeof(prefix)) return UCS_OK;
+  if (stopped_ || header.size() < sizeof(prefix)) return UCS_OK;
   std::memcpy(&prefix, header.data(), sizeof(prefix));
-  // Not ours, or meant for a process that was here before, or of a newer version: discarded.
-  if (prefix.magic != magic || prefix.to != self_.incarnation || prefix.kind >= kMessageKinds) return UCS_OK;
-  const auto peer = peers_.find(prefix.from);
+  // Not ours, or meant for a process or an epoch that was here before, or of a newer version: discarded.
+  const bool ours = prefix.to == self_.incarnation && prefix.to_epoch == self_.epoch;
+  if (prefix.magic != magic || !ours || prefix.kind >= kMessageKinds) return UCS_OK;
+  const PeerKey from{prefix.from, prefix.from_epoch, prefix.generation};
+  const auto peer = peers_.find(from);
   if (peer != peers_.end()) Answered(*peer->second);
   if (prefix.kind <= static_cast<uint16_t>(MessageKind::kGoodbye)) {
-    HandleOwn(static_cast<MessageKind>(prefix.kind), {std::string(header.substr(sizeof(prefix))), prefix.from}, over);
+    const PeerId sender{std::string(header.substr(sizeof(prefix))), from.incarnation, {}, from.epoch, from.generation};
+    HandleOwn(static_cast<MessageKind>(prefix.kind), sender, over);
     return UCS_OK;
   }
   const Handler& handler = handlers_[prefix.kind];
   if (!handler) return UCS_OK;
-  Message message{prefix.from, header.substr(sizeof(prefix)), nullptr};
+  Message message{from, header.substr(sizeof(prefix)), nullptr};
   if (!rendezvous) {
     message.payload = std::make_shared<EagerPayload>(data, length);
     handler(message);
     return UCS_OK;
   }
   descriptors_.insert(data);
-  message.payload = std::make_shared<RendezvousPayload>(this, data, prefix.from, FindPeer(prefix.from), length);
+  message.payload = std::make_shared<RendezvousPayload>(this, data, from, FindPeer(from), length);
   handler(message);
   return UCS_INPROGRESS;  // kept until accepted or discarded
 }
@@ -262,7 +268,7 @@ UcxEngine::~UcxEngine() = default;
 
 absl::StatusOr<std::unique_ptr<UcxEngine>> UcxEngine::Start(const UcxOptions& options) {
   RUNAHEAD_ASSIGN_OR_RETURN(std::unique_ptr<UcxContext> context, UcxContext::Create(options.transports, options.host));
-  return std::unique_ptr<UcxEngine>(new UcxEngine(std::make_unique<Impl>(std::move(context), options.incarnation)));
+  return std::unique_ptr<UcxEngine>(new UcxEngine(std::make_unique<Impl>(std::move(context), options.incarnation, options.epoch)));
 }
 
 const PeerId& UcxEngine::self() const {
@@ -285,9 +291,21 @@ void UcxEngine::Send(const PeerId& peer, MessageKind kind, std::string header, C
   if (!impl_->Post(send)) done(absl::UnavailableError("the link has stopped"));
 }
 
-void UcxEngine::Close(uint64_t incarnation) {
+void UcxEngine::Close(const PeerKey& peer) {
   EventSource closed;
-  impl_->PostAndWait([&] { impl_->Close(incarnation, closed); });
+  impl_->PostAndWait([&] { impl_->Close(peer, closed); });
+  closed.event().Wait().IgnoreError();
+}
+
+void UcxEngine::CloseAll(uint64_t incarnation, uint32_t epoch) {
+  std::vector<PeerKey> keys;
+  impl_->PostAndWait([&] { keys = impl_->KeysOf(incarnation, epoch); });
+  for (const PeerKey& key : keys) Close(key);
+}
+
+void UcxEngine::Stop() {
+  EventSource closed;
+  impl_->PostAndWait([&] { impl_->Stop(closed); });
   closed.event().Wait().IgnoreError();
 }
 

@@ -15,6 +15,7 @@ namespace runahead {
 
 struct UcxOptions {
   uint64_t incarnation = 0;
+  uint32_t epoch = 0;
   std::string transports;          // as UCX_TLS takes them; empty: RDMA where it is, else TCP
   std::string host = "127.0.0.1";  // numeric address of this host at which peers reach it
 };
@@ -29,7 +30,9 @@ class UcxEngine final : public MessageEngine {
   void SetHandler(MessageKind kind, Handler handler) override;
   void Connect(const PeerId& peer, Done on_death) override;
   void Send(const PeerId& peer, MessageKind kind, std::string header, ConstBufferRef bytes, Done done) override;
-  void Close(uint64_t incarnation) override;
+  void Close(const PeerKey& peer) override;
+  void CloseAll(uint64_t incarnation, uint32_t epoch) override;
+  void Stop() override;
   std::string Transport(const PeerId& peer) override;
 
  private:

@@ -20,7 +20,7 @@ namespace runahead {
 
 class UcxEngine::Impl {
  public:
-  Impl(std::unique_ptr<UcxContext> context, uint64_t incarnation);
+  Impl(std::unique_ptr<UcxContext> context, uint64_t incarnation, uint32_t epoch);
   ~Impl();
 
   const PeerId& self() const { return self_; }
@@ -34,7 +34,11 @@ class UcxEngine::Impl {
   void Connect(const PeerId& id, Done on_death);
   void Send(const PeerId& id, MessageKind kind, const std::string& header, ConstBufferRef bytes, Done done);
   // `closed` fires when UCX holds nothing of the peer.
-  void Close(uint64_t incarnation, const EventSource& closed);
+  void Close(const PeerKey& key, const EventSource& closed);
+  // All that a process in that epoch is reached over, or was and UCX has yet to let go.
+  std::vector<PeerKey> KeysOf(uint64_t incarnation, uint32_t epoch) const;
+  // Begins to end all connections; `closed` fires when UCX holds nothing of any peer.
+  void Stop(const EventSource& closed);
   std::string Transport(const PeerId& id) const;
 
  private:
@@ -82,7 +86,7 @@ class UcxEngine::Impl {
   void Sleep();
   absl::StatusOr<std::shared_ptr<Peer>> Reach(const PeerId& id);
   // Null when there is no connection.
-  std::shared_ptr<Peer> FindPeer(uint64_t incarnation) const;
+  std::shared_ptr<Peer> FindPeer(const PeerKey& key) const;
   void SendTo(const std::shared_ptr<Peer>& peer, MessageKind kind, const std::string& header, ConstBufferRef bytes,
               Done done);
   void Receive(void* descriptor, const std::shared_ptr<Peer>& from, std::vector<BufferRef> into, Done done);
@@ -113,7 +117,7 @@ class UcxEngine::Impl {
   const PeerId self_;
   const std::shared_ptr<CommandQueue> commands_ = std::make_shared<CommandQueue>();  // payloads may outlive the engine
   std::array<Handler, kMessageKinds> handlers_;
-  absl::flat_hash_map<uint64_t, std::shared_ptr<Peer>> peers_;  // alive, by incarnation
+  absl::flat_hash_map<PeerKey, std::shared_ptr<Peer>> peers_;  // alive
   std::vector<std::shared_ptr<Peer>> dying_;
   absl::flat_hash_map<ucp_ep_h, std::unique_ptr<Line>> strangers_;  // connections without a hello
   std::vector<std::unique_ptr<Line>> closing_;                      // connections that never had one
@@ -121,7 +125,8 @@ class UcxEngine::Impl {
   std::vector<std::unique_ptr<Line>> abandoned_lines_;              // the same
   std::unordered_set<void*> descriptors_;                           // rendezvous offers neither accepted nor discarded
   int unanswered_ = 0;                                              // connections that wait for their first message
-  bool stopping_ = false;
+  bool stopped_ = false;  // nobody is connected to any more
+  bool ending_ = false;   // the thread is to end
   std::thread thread_;
 };
 

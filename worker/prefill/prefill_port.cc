@@ -6,7 +6,7 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
-#include "absl/time/clock.h"
+#include "kernels/base/monotonic.h"
 #include "kernels/base/status_macros.h"
 
 namespace runahead {
@@ -41,9 +41,9 @@ PrefillPort::PrefillPort(const PrefillJob& job, const AttentionShape& shape, Lay
 absl::Status PrefillPort::Begin(int64_t layer) {
   if (layer > 0) EndLayer(layer - 1);
   if (layer >= kLayersAhead) RUNAHEAD_RETURN_IF_ERROR(WaitUnlessStopped(layer_ends_[layer - kLayersAhead]));
-  const absl::Time stalled = absl::Now();
+  const absl::Time stalled = MonotonicNow();
   RUNAHEAD_RETURN_IF_ERROR(WaitUnlessStopped(ring_.Free(layer)));
-  ring_stall_s_ += absl::ToDoubleSeconds(absl::Now() - stalled);
+  ring_stall_s_ += absl::ToDoubleSeconds(MonotonicNow() - stalled);
   if (job_.predecessor != nullptr) RUNAHEAD_RETURN_IF_ERROR(job_.predecessor->Health());
   if (job_.successor != nullptr) RUNAHEAD_RETURN_IF_ERROR(job_.successor->Health());
 
@@ -140,8 +140,8 @@ BufferRef PrefillPort::Rows(int64_t layer, int64_t begin, int64_t end) const {
 
 absl::Status PrefillPort::WaitUnlessStopped(const Event& event) const {
   if (const auto stopped = stop_.event().status(); stopped.has_value()) return *stopped;
-  if (absl::Now() >= job_.deadline) return absl::DeadlineExceededError("the request's deadline passed during prefill");
-  return FirstOf(event, stop_.event()).Wait(job_.deadline - absl::Now());
+  if (MonotonicNow() >= job_.deadline) return absl::DeadlineExceededError("the request's deadline passed during prefill");
+  return FirstOf(event, stop_.event()).Wait(job_.deadline - MonotonicNow());
 }
 
 // A call stalls a GPU's stream for a moment: none where nobody listens.

@@ -7,7 +7,7 @@
 #include <vector>
 
 #include "absl/strings/str_cat.h"
-#include "absl/time/clock.h"
+#include "kernels/base/monotonic.h"
 #include "kernels/base/status_macros.h"
 #include "worker/prefill/chain_port.h"
 #include "worker/prefill/tsp_port.h"
@@ -42,7 +42,7 @@ std::vector<Edge*> SendsTo(const PrefillJob& job) {
 struct PrefillStage::Running {
   explicit Running(PrefillJob started) : job(std::move(started)) {}
   const PrefillJob job;
-  const absl::Time started = absl::Now();
+  const absl::Time started = MonotonicNow();
   const EventSource stop;  // fires when the job must end early
   int half = -1;           // of the stage's memory, once it runs
   bool interleaved = false;
@@ -63,11 +63,11 @@ class PrefillStage::InterleavingPort : public KvPort {
     RUNAHEAD_RETURN_IF_ERROR(running_.port->Begin(layer));
     while (stage_.HasInterleaved(budget_)) {
       RUNAHEAD_RETURN_IF_ERROR(running_.port->AwaitEnqueued());
-      const absl::Time begin = absl::Now();
+      const absl::Time begin = MonotonicNow();
       const std::shared_ptr<Running> next = stage_.TakeInterleaved(budget_);
       budget_.Take(next->job.tokens());
       stage_.Run(next);
-      running_.interleaved_s += absl::ToDoubleSeconds(absl::Now() - begin);
+      running_.interleaved_s += absl::ToDoubleSeconds(MonotonicNow() - begin);
     }
     return absl::OkStatus();
   }
@@ -82,10 +82,17 @@ class PrefillStage::InterleavingPort : public KvPort {
   InterleaveBudget budget_;
 };
 
+absl::StatusOr<std::shared_ptr<Buffer>> PrefillStage::AllocateMemory(size_t memory_bytes, Device& device) {
+  return device.Allocate(2 * Aligned(memory_bytes / 2), MemoryKind::kDevice);
+}
+
 absl::StatusOr<std::unique_ptr<PrefillStage>> PrefillStage::Create(const PrefillStageOptions& options, Device& device,
                                                                    std::shared_ptr<const Model> model,
                                                                    HandoffSender& handoff, PrefillObserver& observer) {
-  RUNAHEAD_ASSIGN_OR_RETURN(std::shared_ptr<Buffer> memory, device.Allocate(2 * Aligned(options.memory_bytes / 2), MemoryKind::kDevice));
+  std::shared_ptr<Buffer> memory = options.memory;
+  if (memory == nullptr) {
+    RUNAHEAD_ASSIGN_OR_RETURN(memory, AllocateMemory(options.memory_bytes, device));
+  }
   return std::unique_ptr<PrefillStage>(
       new PrefillStage(options, device, std::move(model), handoff, observer, std::move(memory)));
 }
@@ -229,18 +236,18 @@ void PrefillStage::ReportMemory() {
 }
 
 void PrefillStage::Run(const std::shared_ptr<Running>& running) {
-  const absl::Time begin = absl::Now();
+  const absl::Time begin = MonotonicNow();
   const absl::Status computed = Compute(*running);
   if (running->port != nullptr) running->times = running->port->times();
   const double others_s = running->times.wait_s + running->interleaved_s;
-  running->times.compute_s = absl::ToDoubleSeconds(absl::Now() - begin) - others_s;
+  running->times.compute_s = absl::ToDoubleSeconds(MonotonicNow() - begin) - others_s;
   running->times.interleaved = running->interleaved;
   Settle(running, computed);
 }
 
 absl::Status PrefillStage::Compute(Running& running) {
   const PrefillJob& job = running.job;
-  const absl::Time begin = absl::Now();
+  const absl::Time begin = MonotonicNow();
   if (const auto stopped = running.stop.event().status(); stopped.has_value()) return *stopped;
   const BufferRef half = BufferRef::Whole(memory_).Slice(running.half * Aligned(half_bytes()), half_bytes());
   RUNAHEAD_ASSIGN_OR_RETURN(LayerRing ring, LayerRing::Create(half, model_->config().layers, job.held_tokens(),
@@ -262,7 +269,7 @@ absl::Status PrefillStage::Compute(Running& running) {
   RUNAHEAD_ASSIGN_OR_RETURN(const Sampled token, SampleFirst(job, logits));
   if (options_.trace != nullptr) options_.trace->Add(job.id, model_->config().layers, TracePoint::kFirstToken);
   observer_.OnFirstToken(job, token, absl::ToDoubleSeconds(begin - running.started),
-                         absl::ToDoubleSeconds(absl::Now() - begin));
+                         absl::ToDoubleSeconds(MonotonicNow() - begin));
   return absl::OkStatus();
 }
 

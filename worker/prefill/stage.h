@@ -32,6 +32,7 @@ class PrefillObserver {
 
 struct PrefillStageOptions {
   size_t memory_bytes = 0;     // layer buffers of two jobs: one computes while the other's last transfers end
+  std::shared_ptr<Buffer> memory = nullptr;  // AllocateMemory's for so many bytes; null: Create allocates it
   TraceSink* trace = nullptr;  // outlives the stage
   std::function<void(int64_t)> on_memory = {};  // bytes held by jobs now; any thread, short
 };
@@ -42,7 +43,9 @@ struct PrefillStageOptions {
 // as it was.
 class PrefillStage {
  public:
-  // All references outlive the stage. Allocates the layer buffers' memory.
+  // For stages that follow each other on one device.
+  static absl::StatusOr<std::shared_ptr<Buffer>> AllocateMemory(size_t memory_bytes, Device& device);
+  // All references outlive the stage.
   static absl::StatusOr<std::unique_ptr<PrefillStage>> Create(const PrefillStageOptions& options, Device& device,
                                                               std::shared_ptr<const Model> model,
                                                               HandoffSender& handoff, PrefillObserver& observer);

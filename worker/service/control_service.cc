@@ -3,13 +3,23 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "server/base/logging.h"
+#include "server/base/silence.h"
 
 namespace runahead {
+namespace {
+
+constexpr absl::Duration kBeginAgain = absl::Seconds(1);
+
+}  // namespace
 
 // One control stream. Reads one command after the other; one write is in flight, the rest is queued.
 class ControlService::Session : public grpc::ServerBidiReactor<v1::ControlCommand, v1::ControlReport> {
  public:
-  explicit Session(ControlService& service) : service_(service) { StartRead(&command_); }
+  Session(ControlService& service, grpc::CallbackServerContext& context)
+      : service_(service), context_(context), silence_(service.clock_.Now()) {
+    StartRead(&command_);
+  }
 
   void Write(v1::ControlReport report) RUNAHEAD_EXCLUDES(mu_) {
     MutexLock lock(mu_);
@@ -18,12 +28,25 @@ class ControlService::Session : public grpc::ServerBidiReactor<v1::ControlComman
     if (reports_.size() == 1) StartWrite(&reports_.front());
   }
 
+  // Ends the stream, whatever the network does. The session lives until Leave, which takes the service's lock.
+  void Cancel() { context_.TryCancel(); }
+
+  absl::Duration Silent() RUNAHEAD_EXCLUDES(mu_) {
+    MutexLock lock(mu_);
+    return silence_.Look(service_.clock_.Now());
+  }
+
   void OnReadDone(bool ok) override {
     if (!ok) return End(grpc::Status::OK);
+    {
+      MutexLock lock(mu_);
+      silence_.Heard(service_.clock_.Now());
+    }
     if (!admitted_) {
       if (grpc::Status status = service_.Admit(this, command_); !status.ok()) return End(std::move(status));
       admitted_ = true;
     } else {
+      if (command_.has_ping()) Answer(command_.ping());
       service_.Post([&service = service_, command = std::move(command_)] { service.Dispatch(command); });
     }
     command_.Clear();
@@ -42,6 +65,13 @@ class ControlService::Session : public grpc::ServerBidiReactor<v1::ControlComman
   }
 
  private:
+  // Here and not by the handler, which may be waiting for something: the question is whether this process runs.
+  void Answer(const v1::Ping& ping) RUNAHEAD_EXCLUDES(mu_) {
+    v1::ControlReport report;
+    report.mutable_pong()->set_number(ping.number());
+    Write(std::move(report));
+  }
+
   void End(grpc::Status status) RUNAHEAD_EXCLUDES(mu_) {
     MutexLock lock(mu_);
     if (finished_) return;
@@ -50,18 +80,21 @@ class ControlService::Session : public grpc::ServerBidiReactor<v1::ControlComman
   }
 
   ControlService& service_;
+  grpc::CallbackServerContext& context_;
   v1::ControlCommand command_;
   bool admitted_ = false;  // of the reading side
   Mutex mu_;
+  Silence silence_ RUNAHEAD_GUARDED_BY(mu_);  // the router's
   std::deque<v1::ControlReport> reports_ RUNAHEAD_GUARDED_BY(mu_);
   bool finished_ RUNAHEAD_GUARDED_BY(mu_) = false;
 };
 
-ControlService::ControlService(v1::Capabilities capabilities, ControlHandler& handler, std::function<void()> given_up)
-    : capabilities_(std::move(capabilities)),
-      handler_(handler),
-      given_up_(std::move(given_up)),
-      thread_([this] { Loop(); }) {}
+ControlService::ControlService(v1::Capabilities capabilities, ControlHandler& handler, Clock& clock)
+    : handler_(handler),
+      clock_(clock),
+      capabilities_(std::move(capabilities)),
+      thread_([this] { Loop(); }),
+      watch_([this] { Watch(); }) {}
 
 ControlService::~ControlService() {
   Stop();
@@ -72,8 +105,10 @@ void ControlService::Stop() {
     MutexLock lock(mu_);
     stopping_ = true;
     changed_.NotifyAll();
+    stop_changed_.NotifyAll();
   }
   if (thread_.joinable()) thread_.join();
+  if (watch_.joinable()) watch_.join();
 }
 
 void ControlService::Report(v1::ControlReport report) {
@@ -83,29 +118,38 @@ void ControlService::Report(v1::ControlReport report) {
 
 grpc::ServerUnaryReactor* ControlService::GetCapabilities(grpc::CallbackServerContext* context,
                                                           const v1::GetCapabilitiesRequest*, v1::Capabilities* reply) {
-  *reply = capabilities_;
   grpc::ServerUnaryReactor* reactor = context->DefaultReactor();
-  reactor->Finish(grpc::Status::OK);
+  MutexLock lock(mu_);
+  if (capabilities_) *reply = *capabilities_;
+  reactor->Finish(capabilities_ ? grpc::Status::OK
+                                : grpc::Status(grpc::StatusCode::UNAVAILABLE,
+                                               "the worker gives up what its former control stream left; ask again"));
   return reactor;
 }
 
-grpc::ServerBidiReactor<v1::ControlCommand, v1::ControlReport>* ControlService::Control(grpc::CallbackServerContext*) {
-  return new Session(*this);
+grpc::ServerBidiReactor<v1::ControlCommand, v1::ControlReport>* ControlService::Control(
+    grpc::CallbackServerContext* context) {
+  return new Session(*this, *context);
 }
 
 grpc::Status ControlService::Admit(Session* session, const v1::ControlCommand& first) {
   const auto refuse = [](const std::string& why) { return grpc::Status(grpc::StatusCode::FAILED_PRECONDITION, why); };
+  const auto again = [](const std::string& why) { return grpc::Status(grpc::StatusCode::UNAVAILABLE, why); };
   if (!first.has_hello()) return refuse("a control stream begins with hello");
-  if (first.hello().worker_incarnation() != capabilities_.incarnation()) {
-    return refuse("hello.worker_incarnation: this worker was restarted; ask for its capabilities again");
-  }
-  if (first.hello().given_up()) {
-    given_up_();
-    return refuse("hello.given_up: this worker ends, to start anew");
-  }
+  const v1::Hello& hello = first.hello();
   MutexLock lock(mu_);
+  if (session_ != nullptr && router_ == hello.router_incarnation()) {
+    // It holds one stream at a time: that this one broke is just not known here yet.
+    session_->Cancel();
+    return again("the router's former control stream is being ended; ask for the capabilities again");
+  }
   if (session_ != nullptr) return refuse("another router controls this worker; it takes one at a time");
+  if (!capabilities_ || hello.worker_incarnation() != capabilities_->incarnation() ||
+      hello.worker_epoch() != capabilities_->epoch()) {
+    return again("hello: this worker was restarted, or lost its control stream; ask for its capabilities again");
+  }
   session_ = session;
+  router_ = hello.router_incarnation();
   return grpc::Status::OK;
 }
 
@@ -113,8 +157,25 @@ void ControlService::Leave(Session* session) {
   MutexLock lock(mu_);
   if (session_ != session) return;
   session_ = nullptr;
-  commands_.push_back([this] { handler_.OnRouterGone(); });
+  capabilities_.reset();
+  commands_.push_back([this] { EndEpoch(); });
   changed_.NotifyAll();
+}
+
+void ControlService::EndEpoch() {
+  while (true) {
+    absl::StatusOr<v1::Capabilities> next = handler_.OnRouterGone();
+    MutexLock lock(mu_);
+    if (next.ok()) {
+      capabilities_ = *std::move(next);
+      return;
+    }
+    // It had all that it takes before: something outside (descriptors, memory) is short for the moment.
+    LogError("control", "the next epoch cannot begin yet: ", next.status().ToString());
+    const absl::Time again = clock_.Now() + kBeginAgain;
+    while (!stopping_ && clock_.Now() < again) clock_.WaitUntil(mu_, stop_changed_, again);
+    if (stopping_) return;
+  }
 }
 
 void ControlService::Post(std::function<void()> command) {
@@ -129,7 +190,7 @@ void ControlService::Loop() {
     {
       MutexLock lock(mu_);
       while (commands_.empty() && !stopping_) changed_.Wait(mu_);
-      if (commands_.empty()) return;
+      if (stopping_) return;
       command = std::move(commands_.front());
       commands_.pop_front();
     }
@@ -137,7 +198,19 @@ void ControlService::Loop() {
   }
 }
 
-void ControlService::Dispatch(v1::ControlCommand command) {
+void ControlService::Watch() {
+  MutexLock lock(mu_);
+  while (!stopping_) {
+    if (session_ != nullptr && session_->Silent() >= kRouterSilence) {
+      LogWarning("control", "the router has said nothing for ", absl::FormatDuration(kRouterSilence),
+                 ": its control stream is ended");
+      session_->Cancel();
+    }
+    clock_.WaitUntil(mu_, stop_changed_, clock_.Now() + Silence::kLookPeriod);
+  }
+}
+
+void ControlService::Dispatch(const v1::ControlCommand& command) {
   switch (command.command_case()) {
     case v1::ControlCommand::kFormLine:
       return handler_.OnFormLine(command.form_line());
@@ -147,11 +220,8 @@ void ControlService::Dispatch(v1::ControlCommand command) {
       return handler_.OnCancel(command.cancel().job());
     case v1::ControlCommand::kRelease:
       return handler_.OnRelease(command.release().lease());
-    case v1::ControlCommand::kPing: {
-      v1::ControlReport report;
-      report.mutable_pong()->set_number(command.ping().number());
-      return Report(std::move(report));
-    }
+    case v1::ControlCommand::kPing:
+      return handler_.OnPing();
     case v1::ControlCommand::kHello:
     case v1::ControlCommand::COMMAND_NOT_SET:
       return;

@@ -4,15 +4,23 @@
 #include <cstdint>
 #include <deque>
 #include <functional>
+#include <optional>
 #include <thread>
 
+#include "absl/status/statusor.h"
+#include "absl/time/time.h"
 #include "kernels/base/mutex.h"
 #include "runahead/v1/worker.grpc.pb.h"
+#include "server/base/clock.h"
 
 namespace runahead {
 
+// A router that has said nothing for so long is gone; it pings twice a second. Longer than any pause that a router may
+// make without harm, and than the silence that it bears of us.
+inline constexpr absl::Duration kRouterSilence = absl::Seconds(10);
+
 // What a role of the worker does with the router's commands. All calls come from one thread, in the order of the
-// stream; they may block for a while, but then the worker does not answer pings.
+// stream; they may block for a while.
 class ControlHandler {
  public:
   virtual ~ControlHandler() = default;
@@ -20,16 +28,18 @@ class ControlHandler {
   virtual void OnStart(const v1::StartJob& start) = 0;
   virtual void OnCancel(uint64_t job) = 0;
   virtual void OnRelease(const v1::LeaseId& lease) = 0;
-  // The stream broke: every job that came by it is to end.
-  virtual void OnRouterGone() = 0;
+  // Twice a second, while the router is there: a time to look at what may have changed.
+  virtual void OnPing() = 0;
+  // The stream ended: everything that came by it is to end, and with it the epoch. Returns what the next one can do. On
+  // an error, which is for the log, it is asked again.
+  virtual absl::StatusOr<v1::Capabilities> OnRouterGone() = 0;
 };
 
-// Thread-safe. Reactors only queue: commands go to the handler on the service's own thread.
+// Thread-safe. Reactors only queue: commands go to the handler on the service's own thread; pings are answered at once.
 class ControlService final : public v1::Worker::CallbackService {
  public:
-  // `handler` outlives the service. `given_up` is called, on any thread, when the router had lost this process and will
-  // not take it back as what it is: it is to end.
-  ControlService(v1::Capabilities capabilities, ControlHandler& handler, std::function<void()> given_up);
+  // `handler` and `clock` outlive the service.
+  ControlService(v1::Capabilities capabilities, ControlHandler& handler, Clock& clock = RealClock());
   ~ControlService() override;
 
   // After this no command reaches the handler, which may go; reports are lost. The streams have ended before.
@@ -38,9 +48,10 @@ class ControlService final : public v1::Worker::CallbackService {
   // Queues a report for the router; lost when none is connected, for then its jobs are ended anyway.
   void Report(v1::ControlReport report) RUNAHEAD_EXCLUDES(mu_);
 
+  // UNAVAILABLE while an epoch ends.
   grpc::ServerUnaryReactor* GetCapabilities(grpc::CallbackServerContext* context,
                                             const v1::GetCapabilitiesRequest* request,
-                                            v1::Capabilities* reply) override;
+                                            v1::Capabilities* reply) override RUNAHEAD_EXCLUDES(mu_);
   grpc::ServerBidiReactor<v1::ControlCommand, v1::ControlReport>* Control(
       grpc::CallbackServerContext* context) override;
 
@@ -50,19 +61,25 @@ class ControlService final : public v1::Worker::CallbackService {
   grpc::Status Admit(Session* session, const v1::ControlCommand& first) RUNAHEAD_EXCLUDES(mu_);
   void Leave(Session* session) RUNAHEAD_EXCLUDES(mu_);
   void Post(std::function<void()> command) RUNAHEAD_EXCLUDES(mu_);
-  void Dispatch(v1::ControlCommand command);
+  void Dispatch(const v1::ControlCommand& command);
+  void EndEpoch() RUNAHEAD_EXCLUDES(mu_);
   void Loop();
+  // Ends the session of a router that is silent for kRouterSilence.
+  void Watch() RUNAHEAD_EXCLUDES(mu_);
 
-  const v1::Capabilities capabilities_;
   ControlHandler& handler_;
-  const std::function<void()> given_up_;
+  Clock& clock_;
 
   Mutex mu_;
   CondVar changed_;
-  Session* session_ RUNAHEAD_GUARDED_BY(mu_) = nullptr;  // the router's; owned by gRPC
+  std::optional<v1::Capabilities> capabilities_ RUNAHEAD_GUARDED_BY(mu_);  // nothing while an epoch ends
+  Session* session_ RUNAHEAD_GUARDED_BY(mu_) = nullptr;                    // the router's; owned by gRPC
+  uint64_t router_ RUNAHEAD_GUARDED_BY(mu_) = 0;                           // its incarnation
   std::deque<std::function<void()>> commands_ RUNAHEAD_GUARDED_BY(mu_);
   bool stopping_ RUNAHEAD_GUARDED_BY(mu_) = false;
+  CondVar stop_changed_;
   std::thread thread_;
+  std::thread watch_;
 };
 
 }  // namespace runahead

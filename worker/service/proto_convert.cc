@@ -3,13 +3,14 @@
 namespace runahead {
 
 LeaseId LeaseFromProto(const v1::LeaseId& lease) {
-  return {lease.incarnation(), lease.number()};
+  return {lease.incarnation(), lease.number(), lease.epoch()};
 }
 
 v1::LeaseId LeaseToProto(const LeaseId& lease) {
   v1::LeaseId message;
   message.set_incarnation(lease.incarnation);
   message.set_number(lease.number);
+  message.set_epoch(lease.epoch);
   return message;
 }
 

@@ -73,7 +73,7 @@ TEST_P(MessageHandoff, ACutConnectionFailsWhatIsUnderWayAndTheNextSliceConnectsA
   world_.receiving.HoldVerdicts();
   const Event pending = Push(lease_, 0);
   world_.receiving.AwaitHeld(1);
-  world_.engine(0).Close(decode_.incarnation);
+  world_.engine(0).Close(decode_.key());
   EXPECT_EQ(Code(pending), absl::StatusCode::kUnavailable);
   world_.receiving.ReleaseVerdicts();
   EXPECT_EQ(Code(Push(lease_, 0)), absl::StatusCode::kOk);

@@ -105,7 +105,7 @@ TEST_P(MessageProcess, OthersAreStillHeardWhenASenderIsKilledInMidMessage) {
   for (int round = 0; round < 20; ++round) {
     EventSource sprayed, from_bystander;
     engine_->SetHandler(MessageKind::kVerdict, [&](const Message& message) {
-      (message.from == bystander->self().incarnation ? from_bystander : sprayed).Fire(absl::OkStatus());
+      (message.from == bystander->self().key() ? from_bystander : sprayed).Fire(absl::OkStatus());
     });
     auto sprayer = Peer("spray", 0);
     sprayer->ReadLine();

@@ -320,7 +320,7 @@ TEST(TcpEngine, BothSidesMayConnectAndEndAtOnce) {
     b->Send(a->self(), MessageKind::kVerdict, "", ConstBufferRef(), [](const absl::Status&) {});
     ASSERT_TRUE(Await(at_a.event()).ok());
     ASSERT_TRUE(Await(at_b.event()).ok());
-    a->Close(b->self().incarnation);
+    a->Close(b->self().key());
     ASSERT_EQ(dead.Await(), absl::StatusCode::kUnavailable);
   }
 }
@@ -332,7 +332,7 @@ TEST(TcpEngine, AConnectionThatWasClosedIsMadeAnewAtOnce) {
     b->SetHandler(MessageKind::kVerdict, [&](const Message&) { heard.Fire(absl::OkStatus()); });
     a->Send(b->self(), MessageKind::kVerdict, "", ConstBufferRef(), [](const absl::Status&) {});
     ASSERT_TRUE(Await(heard.event()).ok()) << round;
-    a->Close(b->self().incarnation);
+    a->Close(b->self().key());
     b->SetHandler(MessageKind::kVerdict, nullptr);
   }
 }

@@ -1,6 +1,5 @@
 #include "worker/decode/service/decode_service.h"
 
-#include <algorithm>
 #include <utility>
 
 #include "server/base/logging.h"
@@ -68,6 +67,9 @@ grpc::ServerUnaryReactor* DecodeService::Reserve(grpc::CallbackServerContext* co
   if (request->total_tokens() < request->prompt_tokens()) {
     return Reply(context, InvalidField("total_tokens", "must be at least prompt_tokens"));
   }
+  if (request->epoch() != store_.epoch()) {
+    return Reply(context, absl::UnavailableError("epoch: this worker lost its router meanwhile; ask for its capabilities"));
+  }
   const absl::StatusOr<LeaseId> lease = store_.Reserve(request->prompt_tokens(), request->total_tokens());
   if (absl::IsResourceExhausted(lease.status())) return Reply(context, WithRetryAfter(lease.status(), kRetryReserve));
   if (lease.ok()) {
@@ -115,6 +117,24 @@ grpc::ServerWriteReactor<v1::DecodeReply>* DecodeService::Generate(grpc::Callbac
   return reactor;
 }
 
+std::vector<std::shared_ptr<TokenStream>> DecodeService::OpenStreams() {
+  std::vector<std::shared_ptr<TokenStream>> open;
+  for (const std::weak_ptr<TokenStream>& stream : streams_) {
+    if (auto living = stream.lock()) open.push_back(std::move(living));
+  }
+  streams_.assign(open.begin(), open.end());
+  return open;
+}
+
+void DecodeService::CancelAll() {
+  std::vector<std::shared_ptr<TokenStream>> streams;
+  {
+    MutexLock lock(mu_);
+    streams = OpenStreams();
+  }
+  for (const std::shared_ptr<TokenStream>& stream : streams) stream->Cancel();
+}
+
 // Looks several times a timeout, so that a stall is noticed at most a quarter late.
 void DecodeService::WatchForStalls() {
   while (true) {
@@ -124,12 +144,10 @@ void DecodeService::WatchForStalls() {
       const absl::Time next = clock_.Now() + options_.stall_timeout / 4;
       while (!stop_ && clock_.Now() < next) clock_.WaitUntil(mu_, stop_changed_, next);
       if (stop_) return;
-      streams_.erase(std::remove_if(streams_.begin(), streams_.end(), [](const auto& s) { return s.expired(); }),
-                     streams_.end());
-      for (const std::weak_ptr<TokenStream>& stream : streams_) streams.push_back(stream.lock());
+      streams = OpenStreams();
     }
     for (const std::shared_ptr<TokenStream>& stream : streams) {
-      if (stream != nullptr && stream->CancelIfStalled(options_.stall_timeout)) {
+      if (stream->CancelIfStalled(options_.stall_timeout)) {
         LogWarning("decode", "cancelled a token stream whose reader took nothing for ",
                    absl::FormatDuration(options_.stall_timeout));
       }

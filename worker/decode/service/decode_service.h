@@ -35,6 +35,9 @@ class DecodeService final : public v1::Decode::CallbackService {
   // The server's gate, once the server is there: from then on Reserve and Generate pass through it.
   void SetGate(DrainGate& gate) { gate_ = &gate; }
 
+  // Ends all Generate calls that are open now. Their sequences end at the next step.
+  void CancelAll() RUNAHEAD_EXCLUDES(mu_);
+
   grpc::ServerUnaryReactor* Reserve(grpc::CallbackServerContext* context, const v1::ReserveRequest* request,
                                     v1::ReserveReply* reply) override;
   grpc::ServerUnaryReactor* Renew(grpc::CallbackServerContext* context, const v1::RenewRequest* request,
@@ -48,6 +51,8 @@ class DecodeService final : public v1::Decode::CallbackService {
   absl::StatusOr<DrainGate::Pass> Enter();
   void LeasesChanged() const;
   void WatchForStalls() RUNAHEAD_EXCLUDES(mu_);
+  // Those whose calls are open; forgets the others.
+  std::vector<std::shared_ptr<TokenStream>> OpenStreams() RUNAHEAD_REQUIRES(mu_);
 
   DecodeEngine& engine_;
   KvStore& store_;

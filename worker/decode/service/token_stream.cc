@@ -39,6 +39,11 @@ bool TokenStream::CancelIfStalled(absl::Duration timeout) {
   return true;
 }
 
+void TokenStream::Cancel() {
+  MutexLock lock(mu_);
+  if (!done_) context_.TryCancel();
+}
+
 void TokenStream::OnToken(Sampled token) {
   MutexLock lock(mu_);
   *waiting_.add_tokens() = SampledToProto(token);
@@ -69,6 +74,7 @@ void TokenStream::OnDone() {
   std::shared_ptr<TokenStream> self;  // goes after the lock
   MutexLock lock(mu_);
   self = std::move(self_);
+  done_ = true;
   pass_ = DrainGate::Pass();
 }
 

@@ -30,6 +30,8 @@ class TokenStream final : public grpc::ServerWriteReactor<v1::DecodeReply>,
   void Begin(DecodeSequence sequence) RUNAHEAD_EXCLUDES(mu_);
   // Ends the call with a status without ever having begun.
   void Refuse(absl::Status status) RUNAHEAD_EXCLUDES(mu_);
+  // Ends the call, and with it the sequence, whatever the reader does.
+  void Cancel() RUNAHEAD_EXCLUDES(mu_);
   // Cancels the call when the reader has not taken a message for longer than `timeout`. True when it did.
   bool CancelIfStalled(absl::Duration timeout) RUNAHEAD_EXCLUDES(mu_);
 
@@ -59,6 +61,7 @@ class TokenStream final : public grpc::ServerWriteReactor<v1::DecodeReply>,
   absl::Time write_began_ RUNAHEAD_GUARDED_BY(mu_);
   std::optional<absl::Status> end_ RUNAHEAD_GUARDED_BY(mu_);
   bool finished_ RUNAHEAD_GUARDED_BY(mu_) = false;
+  bool done_ RUNAHEAD_GUARDED_BY(mu_) = false;  // the context is gone
 };
 
 }  // namespace runahead

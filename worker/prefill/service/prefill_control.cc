@@ -3,7 +3,7 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
-#include "absl/time/clock.h"
+#include "kernels/base/monotonic.h"
 #include "server/base/link_metrics.h"
 #include "server/base/logging.h"
 #include "server/base/printable.h"
@@ -47,13 +47,12 @@ void PrefillControl::Bind(PrefillStage* stage, std::function<void(v1::ControlRep
 }
 
 void PrefillControl::OnFormLine(const v1::FormLine& line) {
-  for (const uint64_t lost : line.lost()) {
-    const auto found = known_.find(lost);
-    if (found == known_.end()) continue;
-    edges_.Close(found->second.first);
-    known_.erase(found);
+  for (const v1::WorkerLife& lost : line.lost()) {
+    CloseEdges([&lost](const PeerId& peer) {
+      return peer.incarnation == lost.incarnation() && peer.epoch == lost.epoch();
+    });
+    paths_.Forget(lost.incarnation(), lost.epoch());
   }
-  absl::erase_if(known_, [](const auto& known) { return !known.second.second->Health().ok(); });
   predecessor_ = line.has_predecessor() ? EdgeTo(line.predecessor(), "predecessor") : nullptr;
   successor_ = line.has_successor() ? EdgeTo(line.successor(), "successor") : nullptr;
   predecessor_name_ = line.predecessor().name();
@@ -61,21 +60,67 @@ void PrefillControl::OnFormLine(const v1::FormLine& line) {
 }
 
 std::shared_ptr<Edge> PrefillControl::EdgeTo(const v1::PeerAddress& address, const char* what) {
-  const PeerId peer{address.link_address(), address.incarnation(), address.device_link()};
-  LogInfo("line", what, " is ", address.name());
-  if (const auto found = known_.find(peer.incarnation); found != known_.end()) return found->second.second;
+  const PeerId peer{address.link_address(), address.incarnation(), address.device_link(), address.epoch(),
+                    address.generation()};
+  if (const auto found = known_.find(peer.key()); found != known_.end()) return found->second.edge;
+  LogInfo("line", what, " is ", address.name(), ", ", Describe(peer.key()));
+  // The old making of the edge ends here as it does at the other end: what was started before this line belongs to it.
+  CloseEdges([&peer](const PeerId& other) {
+    return other.incarnation == peer.incarnation && other.epoch == peer.epoch && other.generation < peer.generation;
+  });
+  Known& known = known_[peer.key()];
+  known.peer = peer;
   auto edge = edges_.Open(peer);
-  if (!edge.ok()) {
+  if (edge.ok()) {
+    known.edge = MeterEdge(*edge, std::make_shared<LinkMetrics>(registry_, address.name()));
+  } else {
     LogWarning("line", "no edge to ", what, " ", address.name(), ": ", edge.status().ToString());
-    return nullptr;
+    known.failure = edge.status();
   }
-  auto metered = MeterEdge(*edge, std::make_shared<LinkMetrics>(registry_, address.name()));
-  known_.emplace(peer.incarnation, std::make_pair(peer, metered));
-  return metered;
+  return known.edge;
+}
+
+void PrefillControl::CloseEdges(const std::function<bool(const PeerId&)>& meant) {
+  for (auto it = known_.begin(); it != known_.end();) {
+    const auto current = it++;
+    if (!meant(current->second.peer)) continue;
+    if (current->second.edge != nullptr) edges_.Close(current->second.peer);
+    known_.erase(current);
+  }
+}
+
+void PrefillControl::OnPing() {
+  v1::ControlReport report;
+  v1::PathStates& states = *report.mutable_paths();
+  for (auto& [key, known] : known_) {
+    const absl::Status health = known.edge == nullptr ? known.failure : known.edge->Health();
+    v1::PathCondition now = v1::PATH_CONDITION_OPENING;
+    if (!health.ok()) {
+      now = v1::PATH_CONDITION_BROKEN;
+    } else if (known.edge->Opened()) {
+      now = v1::PATH_CONDITION_UP;
+    }
+    if (std::exchange(known.told, now) != now) AddState(states, known.peer, now, health);
+  }
+  for (const DecodePaths::State& path : paths_.TakeChanges(MonotonicNow())) {
+    const bool up = path.status.ok();
+    AddState(states, path.decode, up ? v1::PATH_CONDITION_UP : v1::PATH_CONDITION_BROKEN, path.status);
+  }
+  if (states.states_size() > 0) report_(std::move(report));
+}
+
+void PrefillControl::AddState(v1::PathStates& states, const PeerId& peer, v1::PathCondition condition,
+                              const absl::Status& status) {
+  v1::PathState& state = *states.add_states();
+  state.mutable_peer()->set_incarnation(peer.incarnation);
+  state.mutable_peer()->set_epoch(peer.epoch);
+  state.set_generation(peer.generation);
+  state.set_condition(condition);
+  state.set_message(std::string(status.message()));
 }
 
 void PrefillControl::OnStart(const v1::StartJob& start) {
-  PrefillJob job = JobFromProto(start, route_, absl::Now());
+  PrefillJob job = JobFromProto(start, route_, MonotonicNow());
   if (job.part > 0) {
     job.predecessor = predecessor_;
     job.predecessor_name = predecessor_name_;
@@ -94,13 +139,6 @@ void PrefillControl::OnStart(const v1::StartJob& start) {
 
 void PrefillControl::OnCancel(uint64_t job) {
   stage_->Cancel(job, absl::CancelledError("the router cancelled the job"));
-}
-
-void PrefillControl::OnRelease(const v1::LeaseId&) {}
-
-void PrefillControl::OnRouterGone() {
-  LogWarning("control", "the router is gone; its jobs end");
-  stage_->CancelAll(absl::UnavailableError("the router is gone"));
 }
 
 void PrefillControl::OnFirstToken(const PrefillJob& job, const Sampled& token, double queue_s, double prefill_s) {

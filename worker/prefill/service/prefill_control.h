@@ -8,43 +8,57 @@
 
 #include "absl/container/flat_hash_map.h"
 #include "kernels/base/mutex.h"
+#include "runahead/v1/worker.pb.h"
 #include "server/base/prefill_metrics.h"
+#include "worker/handoff/decode_paths.h"
 #include "worker/prefill/stage.h"
-#include "worker/service/control_service.h"
 
 namespace runahead {
 
 // Commands come from the control thread, the stage's news from its threads.
-class PrefillControl : public ControlHandler, public PrefillObserver {
+class PrefillControl : public PrefillObserver {
  public:
   // All references outlive the control. Bind must follow before any command comes.
-  PrefillControl(EdgeFactory& edges, HandoffRoute route, PrefillMetrics& metrics, MetricRegistry& registry)
-      : edges_(edges), route_(route), metrics_(metrics), registry_(registry) {}
+  PrefillControl(EdgeFactory& edges, DecodePaths& paths, HandoffRoute route, PrefillMetrics& metrics,
+                 MetricRegistry& registry)
+      : edges_(edges), paths_(paths), route_(route), metrics_(metrics), registry_(registry) {}
   void Bind(PrefillStage* stage, std::function<void(v1::ControlReport)> report);
 
-  void OnFormLine(const v1::FormLine& line) override;
-  void OnStart(const v1::StartJob& start) override;
-  void OnCancel(uint64_t job) override;
-  void OnRelease(const v1::LeaseId& lease) override;
-  void OnRouterGone() override;
+  // As ControlHandler's.
+  void OnFormLine(const v1::FormLine& line);
+  void OnStart(const v1::StartJob& start);
+  void OnCancel(uint64_t job);
+  // Reports which edges and ways of hand-off opened, broke or work again since the last time.
+  void OnPing();
 
   void OnFirstToken(const PrefillJob& job, const Sampled& token, double queue_s, double prefill_s) override;
   void OnDone(const PrefillJob& job, const absl::Status& status, const JobTimes& times) override;
 
  private:
+  struct Known {
+    PeerId peer;
+    std::shared_ptr<Edge> edge;  // null: it could not be opened
+    absl::Status failure;        // why
+    v1::PathCondition told = v1::PATH_CONDITION_OPENING;
+  };
   std::shared_ptr<Edge> EdgeTo(const v1::PeerAddress& address, const char* what);
+  // Those for which `meant` is true end; what waits for them fails.
+  void CloseEdges(const std::function<bool(const PeerId&)>& meant);
+  static void AddState(v1::PathStates& states, const PeerId& peer, v1::PathCondition condition,
+                       const absl::Status& status);
   static void ReportDone(const std::function<void(v1::ControlReport)>& report, JobId job, const absl::Status& status,
                          const JobTimes& times);
 
   EdgeFactory& edges_;
+  DecodePaths& paths_;
   const HandoffRoute route_;
   PrefillMetrics& metrics_;
   MetricRegistry& registry_;  // for what is counted by neighbour
   PrefillStage* stage_ = nullptr;
   std::function<void(v1::ControlReport)> report_;
-  // Of the control thread. Edges to all who were neighbours and live, by incarnation: the line may put others between,
-  // and a router that was restarted forms it anew, one worker after the other.
-  absl::flat_hash_map<uint64_t, std::pair<PeerId, std::shared_ptr<Edge>>> known_;
+  // Of the control thread. Edges to all who were neighbours and live, in their last generation: the line may put others
+  // between.
+  absl::flat_hash_map<PeerKey, Known> known_;
   std::shared_ptr<Edge> predecessor_, successor_;
   std::string predecessor_name_, successor_name_;
 };

@@ -1,0 +1,60 @@
+// How the edges of the line and the ways of hand-off stand, as the workers at their ends say. Pure: time is an argument.
+#pragma once
+
+#include <compare>
+#include <cstdint>
+#include <map>
+#include <set>
+#include <string>
+#include <utility>
+
+#include "absl/time/time.h"
+#include "runahead/v1/worker.pb.h"
+
+namespace runahead {
+
+// A worker process between two losses of its control stream: what is keyed by it ends with it.
+struct WorkerLife {
+  uint64_t incarnation = 0;
+  uint32_t epoch = 0;
+  friend auto operator<=>(const WorkerLife&, const WorkerLife&) = default;
+};
+
+WorkerLife LifeOf(const v1::Capabilities& worker);
+
+// Used by one thread at a time. An edge begins with generation 1 and is thought to work until an end says that it does
+// not. Then it is made anew, with the next generation, after a pause: 0.1 s at first, twice as long each time that it
+// breaks again, 5 s at most. A remade edge is used once both ends say that it is up.
+class EdgeStates {
+ public:
+  // The generation in which the two are to open their edge now; either order names the same edge.
+  uint32_t Generation(const WorkerLife& a, const WorkerLife& b);
+  bool Usable(const WorkerLife& a, const WorkerLife& b) const;
+  // Whether `decode` can be handed KV by `prefill`.
+  bool Reaches(const WorkerLife& prefill, const WorkerLife& decode) const;
+
+  // What `by` says of a path of its own. What it says of an earlier generation is too late, and ignored. True when
+  // Usable or Reaches has changed.
+  bool Report(const WorkerLife& by, const v1::PathState& state, absl::Time now);
+  // Gives edges whose pause is over their next generation: true when there is one, and its ends are to be told.
+  bool Renew(absl::Time now);
+  // `life` is over.
+  void Forget(const WorkerLife& life);
+
+ private:
+  using Ends = std::pair<WorkerLife, WorkerLife>;  // the lesser first
+  struct Edge {
+    uint32_t generation = 1;
+    bool broken = false;
+    bool up[2] = {false, false};  // as each end says
+    absl::Duration pause = absl::ZeroDuration();
+    absl::Time again;  // while it is broken
+    bool usable() const { return !broken && (generation == 1 || (up[0] && up[1])); }
+  };
+  static Ends EndsOf(const WorkerLife& a, const WorkerLife& b) { return a < b ? Ends(a, b) : Ends(b, a); }
+
+  std::map<Ends, Edge> edges_;
+  std::set<Ends> unreachable_;  // prefill and decode
+};
+
+}  // namespace runahead

@@ -1,0 +1,87 @@
+#include "worker/handoff/decode_paths.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "kernels/base/monotonic.h"
+
+namespace runahead {
+namespace {
+
+constexpr absl::Duration kFirstPause = absl::Milliseconds(100);
+constexpr absl::Duration kLongestPause = absl::Seconds(5);
+
+}  // namespace
+
+Event DecodePaths::Push(const PeerId& decode, const Slice& slice, ConstBufferRef bytes, const Event& after) {
+  const Event acknowledged = sender_->Push(decode, slice, std::move(bytes), after);
+  acknowledged.OnFire([this, decode, after](const absl::Status& status) {
+    const std::optional<absl::Status> ready = after.status();
+    if (ready && ready->ok()) OnEnd(decode, status);  // else it was never sent
+  });
+  return acknowledged;
+}
+
+void DecodePaths::OnEnd(const PeerId& decode, const absl::Status& status) {
+  MutexLock lock(mu_);
+  const auto found = broken_.find(decode.key());
+  if (!absl::IsUnavailable(status)) {
+    // A cancelled push tells nothing; any other end is an answer.
+    if (found != broken_.end() && !absl::IsCancelled(status)) found->second.status = absl::OkStatus();
+    return;
+  }
+  if (found == broken_.end()) {
+    broken_.emplace(decode.key(), Broken{decode, status, false, false, kFirstPause, MonotonicNow() + kFirstPause});
+  } else {
+    found->second.told = found->second.told && !found->second.status.ok();
+    found->second.status = status;
+  }
+}
+
+// A slice for a lease that nobody has: whatever the answer is, there is one.
+void DecodePaths::Ask(const PeerId& decode) {
+  Slice none;
+  none.lease.incarnation = decode.incarnation;
+  none.lease.epoch = decode.epoch;
+  sender_->Push(decode, none, ConstBufferRef(), Event()).OnFire([this, key = decode.key()](const absl::Status& status) {
+    MutexLock lock(mu_);
+    const auto found = broken_.find(key);
+    if (found == broken_.end()) return;
+    found->second.asked = false;
+    if (!absl::IsUnavailable(status) && !absl::IsCancelled(status)) found->second.status = absl::OkStatus();
+  });
+}
+
+std::vector<DecodePaths::State> DecodePaths::TakeChanges(absl::Time now) {
+  std::vector<State> changes;
+  std::vector<PeerId> ask;
+  {
+    MutexLock lock(mu_);
+    for (auto it = broken_.begin(); it != broken_.end();) {
+      const auto current = it++;
+      Broken& path = current->second;
+      if (path.status.ok()) {
+        changes.push_back({path.decode, absl::OkStatus()});
+        broken_.erase(current);
+        continue;
+      }
+      if (!std::exchange(path.told, true)) changes.push_back({path.decode, path.status});
+      if (path.asked || now < path.again) continue;
+      path.asked = true;
+      path.pause = std::min(2 * path.pause, kLongestPause);
+      path.again = now + path.pause;
+      ask.push_back(path.decode);
+    }
+  }
+  for (const PeerId& decode : ask) Ask(decode);
+  return changes;
+}
+
+void DecodePaths::Forget(uint64_t incarnation, uint32_t epoch) {
+  MutexLock lock(mu_);
+  absl::erase_if(broken_, [&](const auto& path) {
+    return path.first.incarnation == incarnation && path.first.epoch == epoch;
+  });
+}
+
+}  // namespace runahead

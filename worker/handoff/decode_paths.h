@@ -1,0 +1,54 @@
+// A hand-off sender that keeps in mind which decode workers cannot be reached, and tries them again.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <utility>
+#include <vector>
+
+#include "absl/container/flat_hash_map.h"
+#include "absl/status/status.h"
+#include "absl/time/time.h"
+#include "kernels/base/mutex.h"
+#include "worker/handoff/handoff.h"
+
+namespace runahead {
+
+// Thread-safe. `sender` connects anew by itself at the next push.
+class DecodePaths final : public HandoffSender {
+ public:
+  struct State {
+    PeerId decode;
+    absl::Status status;  // OK: it answers again
+  };
+
+  explicit DecodePaths(std::unique_ptr<HandoffSender> sender) : sender_(std::move(sender)) {}
+  Event Push(const PeerId& decode, const Slice& slice, ConstBufferRef bytes, const Event& after) override;
+  void Cancel(const LeaseId& lease) override { sender_->Cancel(lease); }
+
+  // What has changed since the last call. A decode worker is told of once a push to it ended UNAVAILABLE, and again
+  // when it answers. Those that do not answer are asked now, if their time has come: 0.1 s after the failure at first,
+  // then twice as long each time, 5 s at most.
+  std::vector<State> TakeChanges(absl::Time now) RUNAHEAD_EXCLUDES(mu_);
+  // That process is gone for good.
+  void Forget(uint64_t incarnation, uint32_t epoch) RUNAHEAD_EXCLUDES(mu_);
+
+ private:
+  struct Broken {
+    PeerId decode;
+    absl::Status status;
+    bool told = false;
+    bool asked = false;  // and has not answered yet
+    absl::Duration pause;
+    absl::Time again;
+  };
+  void OnEnd(const PeerId& decode, const absl::Status& status) RUNAHEAD_EXCLUDES(mu_);
+  void Ask(const PeerId& decode);
+
+  Mutex mu_;
+  absl::flat_hash_map<PeerKey, Broken> broken_ RUNAHEAD_GUARDED_BY(mu_);
+  const std::unique_ptr<HandoffSender> sender_;  // goes first: its last events come here
+};
+
+}  // namespace runahead

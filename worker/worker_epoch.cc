@@ -1,0 +1,99 @@
+#include "worker/worker_epoch.h"
+
+#include <unistd.h>
+
+#include <utility>
+
+#include "kernels/base/status_macros.h"
+#include "worker/link/message_engine_factory.h"
+#include "worker/service/proto_convert.h"
+
+namespace runahead {
+namespace {
+
+constexpr int kProtocolVersion = 1;
+
+std::string HostName() {
+  char name[256] = "";
+  if (gethostname(name, sizeof name - 1) != 0) return "localhost";
+  return name;
+}
+
+}  // namespace
+
+absl::StatusOr<std::unique_ptr<WorkerEpoch>> WorkerEpoch::Begin(const EpochParts& parts, uint32_t epoch) {
+  const WorkerOptions& options = parts.options;
+  std::unique_ptr<WorkerEpoch> begun(new WorkerEpoch(parts));
+  MessageEngineOptions links;
+  links.incarnation = parts.incarnation;
+  links.epoch = epoch;
+  links.transport = options.link_transport;
+  links.host = parts.link_host;
+  RUNAHEAD_ASSIGN_OR_RETURN(begun->engine_, MakeMessageEngine(links));
+  if (parts.decode != nullptr) parts.decode->BeginEpoch(*begun->engine_);
+  if (options.prefill()) {
+    SliceReceiver* const own_store = parts.decode != nullptr ? &parts.decode->receiver() : nullptr;
+    RUNAHEAD_ASSIGN_OR_RETURN(begun->prefill_,
+                              PrefillRole::Create(options, parts.device, parts.model, *begun->engine_, parts.gpu_links,
+                                                  own_store, parts.prefill_memory, parts.metrics));
+    begun->prefill_->BindReports(parts.report);
+  }
+  return begun;
+}
+
+// The links go first: what waits for another worker, who may hang, fails then, and nothing is waited for in vain.
+WorkerEpoch::~WorkerEpoch() {
+  if (engine_ != nullptr) engine_->Stop();
+  prefill_.reset();
+  if (parts_.decode != nullptr) parts_.decode->EndEpoch();
+}
+
+v1::Capabilities WorkerEpoch::capabilities() const {
+  const ModelConfig& config = parts_.model->config();
+  const AttentionShape& shape = parts_.model->attention_shape();
+  v1::Capabilities capabilities;
+  capabilities.set_protocol_version(kProtocolVersion);
+  capabilities.set_incarnation(parts_.incarnation);
+  capabilities.set_epoch(engine_->self().epoch);
+  if (prefill_ != nullptr) capabilities.add_roles(v1::WORKER_ROLE_PREFILL);
+  if (parts_.decode != nullptr) capabilities.add_roles(v1::WORKER_ROLE_DECODE);
+  capabilities.set_name(parts_.options.name);
+  capabilities.set_host(HostName());
+  capabilities.set_device(std::string(parts_.device.name()));
+  capabilities.set_model_name(config.name);
+  capabilities.set_model_fingerprint(config.fingerprint);
+  capabilities.set_compute_dtype(std::string(DTypeName(parts_.device.compute_dtype())));
+  capabilities.set_kv_dtype(std::string(DTypeName(shape.kv_dtype)));
+  capabilities.set_context_length(static_cast<int32_t>(config.context_length));
+  capabilities.set_layers(static_cast<int32_t>(config.layers));
+  capabilities.set_kv_row_bytes(static_cast<int32_t>(shape.kv_row_bytes()));
+  capabilities.set_link_address(engine_->self().address);
+  if (parts_.gpu_links != nullptr) capabilities.set_device_link(parts_.gpu_links->identity());
+  if (parts_.decode != nullptr) capabilities.set_kv_capacity_tokens(parts_.decode->capacity_tokens());
+  if (prefill_ != nullptr) capabilities.set_max_part_tokens(prefill_->max_prefix_tokens());
+  return capabilities;
+}
+
+void WorkerEpoch::OnFormLine(const v1::FormLine& line) {
+  // One that hangs keeps its connections; hand-off to or from it would hold memory for as long.
+  for (const v1::WorkerLife& lost : line.lost()) engine_->CloseAll(lost.incarnation(), lost.epoch());
+  if (prefill_ != nullptr) prefill_->control().OnFormLine(line);
+}
+
+void WorkerEpoch::OnStart(const v1::StartJob& start) {
+  if (prefill_ != nullptr) prefill_->control().OnStart(start);
+}
+
+void WorkerEpoch::OnCancel(uint64_t job) {
+  if (prefill_ != nullptr) prefill_->control().OnCancel(job);
+}
+
+void WorkerEpoch::OnRelease(const v1::LeaseId& lease) {
+  if (parts_.decode != nullptr) parts_.decode->Release(LeaseFromProto(lease));
+}
+
+void WorkerEpoch::OnPing() {
+  if (prefill_ != nullptr) prefill_->control().OnPing();
+}
+
+}  // namespace runahead
