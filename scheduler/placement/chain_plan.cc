@@ -1,7 +1,7 @@
 #include "scheduler/placement/chain_plan.h"
 
 #include <algorithm>
-#include <map>
+#include <numeric>
 #include <string>
 #include <utility>
 
@@ -9,6 +9,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "kernels/base/status_macros.h"
+#include "scheduler/placement/segments.h"
 
 namespace runahead {
 namespace {
@@ -16,36 +17,16 @@ namespace {
 // In an error message.
 constexpr size_t kShownParts = 16;
 
-// What stands in the way of a segment, the mildest first.
-enum class Obstacle { kNone, kBusy, kMemory, kNotReady };
-
 bool IsTsp(ChainSchedule schedule) {
   return schedule == ChainSchedule::kTsp || schedule == ChainSchedule::kTspCausal;
 }
 
-Obstacle Examine(const ChainRequest& request, absl::Span<const WorkerView> segment, absl::Span<const int64_t> parts) {
-  Obstacle worst = Obstacle::kNone;
-  int64_t end = 0;
-  for (size_t i = 0; i < segment.size(); ++i) {
-    end += parts[i];
-    const int64_t held = IsTsp(request.schedule) ? request.tokens : end;
-    Obstacle here = Obstacle::kNone;
-    if (!segment[i].ready) {
-      here = Obstacle::kNotReady;
-    } else if (held > segment[i].max_prefix_tokens) {
-      here = Obstacle::kMemory;
-    } else if (segment[i].unfinished_jobs >= kMaxUnfinishedJobs) {
-      here = Obstacle::kBusy;
-    }
-    worst = std::max(worst, here);
-  }
-  return worst;
-}
-
-int Load(absl::Span<const WorkerView> segment) {
-  int jobs = 0;
-  for (const WorkerView& worker : segment) jobs += worker.unfinished_jobs;
-  return jobs;
+// What each member of a chain with these parts must hold.
+std::vector<int64_t> HeldTokens(const ChainRequest& request, absl::Span<const int64_t> parts) {
+  if (IsTsp(request.schedule)) return std::vector<int64_t>(parts.size(), request.tokens);
+  std::vector<int64_t> held(parts.size());
+  std::partial_sum(parts.begin(), parts.end(), held.begin());
+  return held;
 }
 
 absl::StatusOr<Partition> Cut(const ChainRequest& request, int width, const PartitionTable& table) {
@@ -64,7 +45,7 @@ int AskedWidth(const ChainRequest& request) {
 int64_t LongestPrefix(absl::Span<const WorkerView> line) {
   int64_t longest = 0;
   for (const WorkerView& worker : line) {
-    if (worker.ready) longest = std::max(longest, worker.max_prefix_tokens);
+    if (worker.max_prefix_tokens != kNeverReached) longest = std::max(longest, worker.max_prefix_tokens);
   }
   return longest;
 }
@@ -79,6 +60,10 @@ absl::Status NothingFound(const ChainRequest& request, Obstacle mildest, absl::S
   if (AskedWidth(request) > 1) {
     return absl::UnavailableError(
         absl::StrCat("no ", AskedWidth(request), " prefill workers that stand side by side on the line are ready"));
+  }
+  if (std::any_of(line.begin(), line.end(), [](const WorkerView& worker) { return worker.ready; })) {
+    return absl::UnavailableError(
+        absl::StrCat("no prefill worker whose memory holds a prompt of ", request.tokens, " tokens is ready"));
   }
   return absl::UnavailableError("no prefill worker is ready");
 }
@@ -96,48 +81,56 @@ ChainPlan InterleavedOn(const ChainRequest& request, size_t worker) {
 
 // Nothing when no segment could take the prompt even if it were idle.
 std::optional<absl::StatusOr<ChainPlan>> PlanByTimes(const ChainRequest& request, const PartitionTable& table,
-                                                     absl::Span<const WorkerView> line, const QueueLoad& queue) {
+                                                     absl::Span<const WorkerView> line, const Segments& segments,
+                                                     const QueueLoad& queue) {
   std::vector<WorkerLoad> loads;
+  loads.reserve(line.size());
   for (const WorkerView& worker : line) {
     WorkerLoad load{worker.backlog_s, worker.place_s};
     load.jobs = worker.unfinished_jobs;
     if (worker.interleave.Fits(request.tokens)) load.interleave_after_s = worker.layer_s;
     loads.push_back(load);
   }
-  std::map<int, Partition> partitions;
-  for (const int width : table.times().widths()) {
-    absl::StatusOr<Partition> partition = Cut(request, width, table);
-    if (partition.ok()) partitions.emplace(width, *std::move(partition));
-  }
-  const auto usable = [&](size_t first, int width) {
-    return Examine(request, line.subspan(first, width), partitions.at(width).parts) <= Obstacle::kBusy;
+  const auto usable = [&](int width) {
+    std::vector<char> first(line.size() - width + 1);
+    const absl::StatusOr<Partition> partition = Cut(request, width, table);
+    if (!partition.ok()) return first;
+    const std::vector<Obstacle> obstacles = segments.Obstacles(HeldTokens(request, partition->parts));
+    for (size_t i = 0; i < first.size(); ++i) first[i] = obstacles[i] <= Obstacle::kBusy;
+    return first;
   };
   const std::optional<WidthChoice> choice = ChooseWidth(request.tokens, table.times(), loads, queue, usable);
   if (!choice) return std::nullopt;
-  const auto segment = line.subspan(choice->first, choice->width);
   if (choice->interleave) return InterleavedOn(request, choice->first);
-  if (choice->wait || Examine(request, segment, partitions.at(choice->width).parts) == Obstacle::kBusy) {
+  if (choice->wait || segments.Busy(choice->first, choice->width)) {
     return absl::ResourceExhaustedError("the prefill workers that suit the prompt best are busy");
   }
-  return PlanOf(request, choice->first, std::move(partitions.at(choice->width)));
+  RUNAHEAD_ASSIGN_OR_RETURN(Partition partition, Cut(request, choice->width, table));
+  return PlanOf(request, choice->first, std::move(partition));
+}
+
+// Widths worth trying where none is asked for: no wider than what is wanted and free. One in any case, for the sake of
+// what stands in its way: nothing milder stands in a wider segment's, whose last member must hold the whole prompt too.
+int WidestTried(const ChainRequest& request, const Segments& segments, bool idle) {
+  const bool tsp = IsTsp(request.schedule);
+  const int64_t most = tsp ? request.tokens : std::min(request.tokens / kTokensPerWorker, kMostUntimedWorkers);
+  const int64_t free = static_cast<int64_t>(segments.LongestFree(tsp ? request.tokens : 0, idle));
+  return static_cast<int>(std::max<int64_t>(1, std::min(most, free)));
 }
 
 // The widest segment that is asked for or wanted and has a place; `idle`: that has nothing else to do. Where there is
 // none, the mildest of what stands in the way.
 absl::StatusOr<std::optional<ChainPlan>> WidestFree(const ChainRequest& request, const PartitionTable& table,
-                                                    absl::Span<const WorkerView> line, bool idle, Obstacle* mildest) {
+                                                    const Segments& segments, bool idle, Obstacle* mildest) {
   const int asked = AskedWidth(request);
-  const int64_t most = IsTsp(request.schedule) ? request.tokens : request.tokens / kTokensPerWorker;
-  const int64_t wanted = std::clamp<int64_t>(most, 1, std::max<size_t>(line.size(), 1));
-  for (int width = asked > 0 ? asked : static_cast<int>(wanted); width >= (asked > 0 ? asked : 1); --width) {
+  for (int width = asked > 0 ? asked : WidestTried(request, segments, idle); width >= std::max(asked, 1); --width) {
     RUNAHEAD_ASSIGN_OR_RETURN(Partition partition, Cut(request, width, table));
+    const std::vector<Obstacle> obstacles = segments.Obstacles(HeldTokens(request, partition.parts));
     std::optional<size_t> best;
-    for (size_t first = 0; first + width <= line.size(); ++first) {
-      const absl::Span<const WorkerView> segment = line.subspan(first, width);
-      const Obstacle obstacle = Examine(request, segment, partition.parts);
-      *mildest = std::min(*mildest, obstacle);
-      if (obstacle != Obstacle::kNone || (idle && Load(segment) > 0)) continue;
-      if (!best || Load(segment) < Load(line.subspan(*best, width))) best = first;
+    for (size_t first = 0; first < obstacles.size(); ++first) {
+      *mildest = std::min(*mildest, obstacles[first]);
+      if (obstacles[first] != Obstacle::kNone || (idle && segments.Jobs(first, width) > 0)) continue;
+      if (!best || segments.Jobs(first, width) < segments.Jobs(*best, width)) best = first;
     }
     if (best) return PlanOf(request, *best, std::move(partition));
   }
@@ -215,17 +208,19 @@ std::optional<ChainPlan> PlanInterleaved(const ChainRequest& request, absl::Span
 absl::StatusOr<ChainPlan> PlanChain(const ChainRequest& request, const PartitionTable& table,
                                     absl::Span<const WorkerView> line, const QueueLoad& queue) {
   RUNAHEAD_RETURN_IF_ERROR(CheckChainRequest(request, line.size()));
+  if (line.empty()) return NothingFound(request, Obstacle::kNotReady, line);
+  const Segments segments(line);
   const std::optional<ChainPlan> interleaved = PlanInterleaved(request, line);
   if (AskedWidth(request) == 0 && request.schedule == ChainSchedule::kKvr && !table.times().empty()) {
-    if (std::optional<absl::StatusOr<ChainPlan>> plan = PlanByTimes(request, table, line, queue)) {
+    if (std::optional<absl::StatusOr<ChainPlan>> plan = PlanByTimes(request, table, line, segments, queue)) {
       return absl::IsResourceExhausted(plan->status()) && interleaved ? *interleaved : *plan;
     }
   }
   // Rather alone between the layers of a longer prompt than behind it.
   const bool only_idle = interleaved.has_value();
-  Obstacle mildest = Obstacle::kNotReady;
+  Obstacle mildest = Obstacle::kMemory;
   RUNAHEAD_ASSIGN_OR_RETURN(const std::optional<ChainPlan> widest,
-                            WidestFree(request, table, line, only_idle, &mildest));
+                            WidestFree(request, table, segments, only_idle, &mildest));
   if (widest) return *widest;
   if (interleaved) return *interleaved;
   return NothingFound(request, mildest, line);

@@ -10,6 +10,7 @@
 #include "absl/status/statusor.h"
 #include "absl/types/span.h"
 #include "scheduler/partition/partition_table.h"
+#include "scheduler/placement/capacity.h"
 #include "scheduler/placement/interleave.h"
 #include "scheduler/placement/width_choice.h"
 
@@ -22,6 +23,10 @@ inline constexpr int kMaxUnfinishedJobs = 2;
 // Where nothing is known of times: one more worker of the chain for every so many tokens of the prompt. Below about
 // this length reading the weights is what a part costs, so that another worker adds hops and takes little away.
 inline constexpr int64_t kTokensPerWorker = 16;
+
+// And so many at most: the ninth takes a ninth off the prompt's time at the very best, the tenth a tenth, and each is
+// missing for other prompts all the while. A table that knows times may say more.
+inline constexpr int64_t kMostUntimedWorkers = 8;
 
 enum class ChainSchedule {
   kKvr,        // KV-Runahead, parts from the table
@@ -39,11 +44,14 @@ std::optional<ChainSchedule> ParseChainSchedule(std::string_view name);
 struct WorkerView {
   bool ready = false;  // false: dead, absent or not agreed with; it splits the line
   int unfinished_jobs = 0;
-  int64_t max_prefix_tokens = 0;     // longest prefix [0, end of part) that its buffers can hold; TSP: longest prompt
+  // Longest prefix [0, end of part) that its buffers can hold; TSP: longest prompt. Of one that is not ready: as last
+  // known.
+  int64_t max_prefix_tokens = kNeverReached;
   double backlog_s = 0;              // predicted, until it has finished its jobs
   double place_s = 0;                // predicted, until it has less than kMaxUnfinishedJobs; 0 when it has
   InterleaveBudget interleave = {};  // of the prompt that it computes; none while another runs between its layers
   double layer_s = 0;                // predicted, of that prompt: until a short one may begin
+  bool linked_to_next = true;        // false: the edge to the next worker of the line is broken; no chain crosses it
 };
 
 struct ChainRequest {
@@ -65,15 +73,16 @@ struct ChainPlan {
 // experiment.parts, and the prompt's number of tokens. `line_size` counts workers that are not ready too.
 absl::Status CheckChainRequest(const ChainRequest& request, size_t line_size);
 
-// Takes a contiguous segment of ready workers with less than kMaxUnfinishedJobs each. Width, unless asked for: by
-// ChooseWidth, where the table knows times for schedule kvr; else one worker for every kTokensPerWorker tokens (TSP:
-// the whole line), or as many fewer as are free beside each other now. Of the segments of a width that was not chosen
-// by time the one with the fewest unfinished jobs, then the one nearest to the head of the line. A prompt that would
-// wait, or queue behind others by a width not chosen by time, is interleaved where it may be.
+// Takes a contiguous segment of ready workers with less than kMaxUnfinishedJobs each and no broken edge between them.
+// Width, unless asked for: by ChooseWidth, where the table knows times for schedule kvr; else one worker for every
+// kTokensPerWorker tokens, kMostUntimedWorkers at most (TSP: the whole line), or as many fewer as are free beside each
+// other now. Of the segments of a width that was not chosen by time the one with the fewest unfinished jobs, then the
+// one nearest to the head of the line. A prompt that would wait, or queue behind others by a width not chosen by time,
+// is interleaved where it may be. Takes time in proportion to the line's length and the number of widths looked at.
 // Errors, beside CheckChainRequest's:
 //   RESOURCE_EXHAUSTED  all are busy, or the best segment is worth waiting for: ask again when a job ends
-//   UNAVAILABLE         no worker is ready, or not as many side by side as were asked for
-//   OUT_OF_RANGE        no ready segment's memory could ever hold the prompt; names both sizes
+//   UNAVAILABLE         no worker that could hold the prompt is ready, or not as many side by side as were asked for
+//   OUT_OF_RANGE        no segment's memory could ever hold the prompt, were all of the line ready; names both sizes
 absl::StatusOr<ChainPlan> PlanChain(const ChainRequest& request, const PartitionTable& table,
                                     absl::Span<const WorkerView> line, const QueueLoad& queue = {});
 

@@ -15,6 +15,7 @@
 #include <cstdint>
 #include <functional>
 #include <optional>
+#include <vector>
 
 #include "absl/types/span.h"
 #include "scheduler/partition/ttft_table.h"
@@ -45,9 +46,14 @@ struct WidthChoice {
   bool interleave = false;  // between two layers of what the worker `first` computes; needs no place
 };
 
-// `usable(first, width)` says whether the segment may take the prompt at all: all ready, and memory for it. Widths that
-// `times`, which must not be empty, does not know are not taken. Nothing when no segment is usable.
+// Which segments of a width may take the prompt at all (all ready, and memory for it), by their first worker: true or
+// false for the line's length - width + 1 of them; what comes after these is not looked at.
+using UsableSegments = std::function<std::vector<char>(int width)>;
+
+// Widths that `times`, which must not be empty, does not know are not taken. Nothing when no segment is usable. Takes
+// time in proportion to the line's length and the widths of `times`, beside what `usable` takes, which is asked once
+// for each of them.
 std::optional<WidthChoice> ChooseWidth(int64_t tokens, const TtftTable& times, absl::Span<const WorkerLoad> line,
-                                       const QueueLoad& queue, const std::function<bool(size_t, int)>& usable);
+                                       const QueueLoad& queue, const UsableSegments& usable);
 
 }  // namespace runahead

@@ -1,11 +1,14 @@
-// What planning costs: one simulation, and a search as `runahead plan` makes it. (What every request pays: lookup.cc.)
+// What planning costs: one simulation, a search as `runahead plan` makes it, and what the router does for each request
+// of a long line. (What every request pays for its partition: lookup.cc.)
 // One thread; the model is Llama-7B on A100s as fitted in tests/scheduler/partition/paper_figures_test.cc.
+#include <random>
 #include <vector>
 
 #include "benchmark/benchmark.h"
 #include "scheduler/partition/chain_simulator.h"
 #include "scheduler/partition/partition_search.h"
 #include "scheduler/partition/partition_table.h"
+#include "scheduler/placement/chain_plan.h"
 
 namespace runahead {
 namespace {
@@ -49,6 +52,56 @@ BENCHMARK(Search)
     ->Args({8, 16384})
     ->Args({16, 16384})
     ->Unit(benchmark::kMillisecond);
+
+// 1,024 workers of unequal memory, one edge of twenty broken: all have as many jobs as they may, or half of them, in
+// fragments of 1 to 8, have a place.
+std::vector<WorkerView> LongLine(bool fragments) {
+  constexpr size_t kWorkers = 1024;
+  std::mt19937 random(7);
+  std::uniform_real_distribution<double> even;
+  std::vector<WorkerView> line(kWorkers);
+  bool free = false;
+  for (size_t i = 0, left = 0; i < kWorkers; ++i, --left) {
+    if (left == 0) {
+      left = 1 + random() % 8;
+      free = fragments && !free;
+    }
+    line[i].ready = true;
+    line[i].unfinished_jobs = free ? static_cast<int>(random() % kMaxUnfinishedJobs) : kMaxUnfinishedJobs;
+    line[i].max_prefix_tokens = 4096 + static_cast<int64_t>(random() % 32768);
+    line[i].backlog_s = line[i].unfinished_jobs * even(random);
+    line[i].place_s = free ? 0 : line[i].backlog_s / 2;
+    line[i].linked_to_next = even(random) >= 0.05;
+  }
+  return line;
+}
+
+// Widths 1 to 16.
+PartitionTable TimedTable() {
+  std::vector<PartitionEntry> entries;
+  for (int width = 1; width <= 16; ++width) {
+    for (const int64_t tokens : {1024, 4096, 16384}) {
+      const double seconds = 1e-4 * static_cast<double>(tokens) / width + 0.01 * width;
+      entries.push_back({width, tokens, std::vector<double>(width, 1.0 / width), seconds});
+    }
+  }
+  return *PartitionTable::Create(entries);
+}
+
+// Aim: 200 us. Arguments: whether half of the line has a place; whether the table knows times. 1,000 wait behind.
+void Plan(benchmark::State& state) {
+  const std::vector<WorkerView> line = LongLine(state.range(0) != 0);
+  const PartitionTable table = state.range(1) != 0 ? TimedTable() : PartitionTable();
+  const ChainRequest request{.tokens = 16000, .parts = {}};
+  const QueueLoad queue{.waiting = 1000, .arrivals_per_s = 50};
+  size_t width = 0;
+  for (auto _ : state) {
+    const absl::StatusOr<ChainPlan> plan = PlanChain(request, table, line, queue);
+    benchmark::DoNotOptimize(width = plan.ok() ? plan->parts.size() : 0);
+  }
+  state.counters["width"] = static_cast<double>(width);
+}
+BENCHMARK(Plan)->ArgNames({"free", "timed"})->ArgsProduct({{0, 1}, {0, 1}})->Unit(benchmark::kMicrosecond);
 
 }  // namespace
 }  // namespace runahead

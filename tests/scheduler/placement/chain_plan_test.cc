@@ -32,6 +32,14 @@ TEST(PlanChain, GivesShortPromptsToOneWorkerAndLongOnesToMany) {
   EXPECT_THAT(PlanChain(Prompt(100001), PartitionTable(), line)->parts, ElementsAre(25001, 25000, 25000, 25000));
 }
 
+TEST(PlanChain, TakesNoMoreThanAFewWorkersWhereNothingIsKnownOfTimes) {
+  const std::vector<WorkerView> line = Line(std::string(1024, '0'));
+  for (const ChainSchedule schedule : {ChainSchedule::kKvr, ChainSchedule::kKvrEven}) {
+    EXPECT_EQ(PlanChain({.tokens = 16384, .schedule = schedule, .parts = {}}, PartitionTable(), line)->parts.size(),
+              static_cast<size_t>(kMostUntimedWorkers));
+  }
+}
+
 TEST(PlanChain, TakesTheLeastLoadedSegmentAndThenTheFirst) {
   EXPECT_EQ(PlanChain(Prompt(kTokensPerWorker), PartitionTable(), Line("1101"))->first, 2u);
   EXPECT_EQ(PlanChain(Prompt(2 * kTokensPerWorker), PartitionTable(), Line("1100"))->first, 2u);
@@ -45,6 +53,26 @@ TEST(PlanChain, NeverCrossesAWorkerThatIsDeadOrFull) {
   const ChainPlan full = PlanChain(Prompt(2048), PartitionTable(), Line("02000")).value();
   EXPECT_EQ(full.first, 2u);
   EXPECT_EQ(full.parts.size(), 3u);
+}
+
+TEST(PlanChain, NeverCrossesABrokenEdge) {
+  std::vector<WorkerView> line = Line("00000");
+  line[1].linked_to_next = line[4].linked_to_next = false;  // the last one has no next
+  for (const ChainSchedule schedule : {ChainSchedule::kKvr, ChainSchedule::kKvrEven, ChainSchedule::kTsp}) {
+    const ChainPlan plan =
+        PlanChain({.tokens = 2048, .schedule = schedule, .parts = {}}, PartitionTable(), line).value();
+    EXPECT_EQ(plan.first, 2u);
+    EXPECT_EQ(plan.parts.size(), 3u);
+    const ChainRequest wide = {.tokens = 2048, .schedule = schedule, .width = 4, .parts = {}};
+    const absl::Status status = PlanChain(wide, PartitionTable(), line).status();
+    EXPECT_EQ(status.code(), absl::StatusCode::kUnavailable);
+    EXPECT_THAT(status.message(), HasSubstr("no 4 prefill workers"));
+  }
+  line = Line("00");
+  line[0].linked_to_next = false;
+  EXPECT_EQ(PlanChain(Prompt(8000), *PartitionTable::Create({{1, 1000, {1}, 1.0}, {2, 1000, {0.5, 0.5}, 0.6}}), line)
+                ->parts.size(),
+            1u);
 }
 
 TEST(PlanChain, WaitsOnlyWhenAllAreBusy) {
@@ -172,6 +200,21 @@ TEST(PlanChain, RefusesAPromptThatNoTailCanHold) {
   EXPECT_EQ(status.code(), absl::StatusCode::kOutOfRange);
   EXPECT_THAT(status.message(), HasSubstr("3001 tokens"));
   EXPECT_THAT(status.message(), HasSubstr("at most 3000"));
+}
+
+TEST(PlanChain, WhatAWorkerThatIsAwayCouldHoldIsWorthTryingAgain) {
+  std::vector<WorkerView> line = Line("0x0");
+  line[0].max_prefix_tokens = line[2].max_prefix_tokens = 1000;
+  for (const int64_t last_known : {int64_t{4000}, kNeverReached}) {
+    line[1].max_prefix_tokens = last_known;
+    const absl::Status status = PlanChain(Prompt(3000), PartitionTable(), line).status();
+    EXPECT_EQ(status.code(), absl::StatusCode::kUnavailable);
+    EXPECT_THAT(status.message(), HasSubstr("3000 tokens is ready"));
+  }
+  line[1].max_prefix_tokens = 2000;
+  const absl::Status status = PlanChain(Prompt(3000), PartitionTable(), line).status();
+  EXPECT_EQ(status.code(), absl::StatusCode::kOutOfRange);
+  EXPECT_THAT(status.message(), HasSubstr("at most 2000"));
 }
 
 TEST(PlanChain, TspTakesTheWholeLineEvenlyAndNeedsRoomForThePromptEverywhere) {

@@ -17,8 +17,11 @@
 namespace runahead {
 namespace {
 
-bool Any(size_t, int) {
-  return true;
+// Of a line that is no longer than this.
+constexpr size_t kLongest = 16;
+
+std::vector<char> Any(int) {
+  return std::vector<char>(kLongest, true);
 }
 
 // Two workers halve a long prompt and do nothing for a short one.
@@ -75,8 +78,8 @@ TEST(ChooseWidth, BetweenLayersWhereThatCostsTheOthersLessThanItGains) {
 
 TEST(ChooseWidth, TakesOnlyWhatIsUsableAndKnown) {
   const std::vector<WorkerLoad> idle(3);
-  EXPECT_FALSE(ChooseWidth(10'000, Times(), idle, {}, [](size_t, int) { return false; }));
-  const auto last_two = [](size_t first, int) { return first >= 1; };
+  EXPECT_FALSE(ChooseWidth(10'000, Times(), idle, {}, [](int) { return std::vector<char>(3, false); }));
+  const auto last_two = [](int) { return std::vector<char>{false, true, true}; };
   EXPECT_EQ(ChooseWidth(10'000, Times(), idle, {}, last_two)->first, 1u);
   EXPECT_EQ(ChooseWidth(10'000, Times(), idle, {}, Any)->width, 2);  // nothing is known of three
   EXPECT_EQ(ChooseWidth(10'000, Times(), std::vector<WorkerLoad>(1), {}, Any)->width, 1);
