@@ -44,6 +44,8 @@ int WidthIndex(int chain_width) {
   return std::clamp(chain_width, 1, kMaxChainWidth) - 1;
 }
 
+constexpr char kBrokenPathsHelp[] = "Paths between living workers that do not work now";
+
 }  // namespace
 
 absl::string_view TtftStageName(TtftStage stage) {
@@ -64,7 +66,9 @@ RouterMetrics::RouterMetrics(MetricRegistry& registry, const std::string& model)
       generated_tokens_(registry.AddCounter("runahead_generated_tokens_total", "Tokens generated")),
       requests_in_flight_(registry.AddGauge("runahead_requests_in_flight", "Requests begun and not ended")),
       queue_depth_(
-          registry.AddGauge("runahead_queue_depth", "Requests that wait for admission", {{"priority", "normal"}})) {
+          registry.AddGauge("runahead_queue_depth", "Requests that wait for admission", {{"priority", "normal"}})),
+      broken_edges_(registry.AddGauge("runahead_broken_paths", kBrokenPathsHelp, {{"kind", "edge"}})),
+      broken_handoffs_(registry.AddGauge("runahead_broken_paths", kBrokenPathsHelp, {{"kind", "handoff"}})) {
   for (int width = 1; width <= kMaxChainWidth; ++width) {
     for (int i = 0; i < kPromptClasses; ++i) {
       time_to_first_token_[i][width - 1] = &registry.AddHistogram(
@@ -159,6 +163,11 @@ void RouterMetrics::CountAdmissionRejection(AdmissionRejection reason) {
 
 void RouterMetrics::SetQueueDepth(int64_t requests) {
   queue_depth_.Set(static_cast<double>(requests));
+}
+
+void RouterMetrics::SetBrokenPaths(int64_t edges, int64_t handoffs) {
+  broken_edges_.Set(static_cast<double>(edges));
+  broken_handoffs_.Set(static_cast<double>(handoffs));
 }
 
 void RouterMetrics::SetWorkers(WorkerRole role, WorkerState state, int64_t workers) {

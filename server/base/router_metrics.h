@@ -58,6 +58,8 @@ class RouterMetrics {
   void CountAdmissionRejection(AdmissionRejection reason);
 
   void SetQueueDepth(int64_t requests);
+  // Edges of the line, and ways of hand-off, that do not work now.
+  void SetBrokenPaths(int64_t edges, int64_t handoffs);
   void SetWorkers(WorkerRole role, WorkerState state, int64_t workers);
 
  private:
@@ -78,6 +80,8 @@ class RouterMetrics {
   std::array<Counter*, kAdmissionRejections> admission_rejections_;
   Gauge& requests_in_flight_;
   Gauge& queue_depth_;
+  Gauge& broken_edges_;
+  Gauge& broken_handoffs_;
   std::array<std::array<Gauge*, kWorkerStates>, kWorkerRoles> workers_;
 };
 

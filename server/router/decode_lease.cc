@@ -33,9 +33,10 @@ absl::StatusOr<v1::LeaseId> Ask(const LiveWorker& worker, const DecodeLease::Nee
 
 }  // namespace
 
-absl::StatusOr<std::unique_ptr<DecodeLease>> DecodeLease::Reserve(const Need& need, Fleet& fleet, Sequencer& sequencer,
-                                                                  CancelToken& cancel) {
-  RUNAHEAD_ASSIGN_OR_RETURN(const auto workers, fleet.RankDecode(need.total_tokens));
+absl::StatusOr<std::unique_ptr<DecodeLease>> DecodeLease::Reserve(
+    const Need& need, absl::Span<const std::shared_ptr<const LiveWorker>> chain, Fleet& fleet, Sequencer& sequencer,
+    CancelToken& cancel) {
+  RUNAHEAD_ASSIGN_OR_RETURN(const auto workers, fleet.RankDecode(need.total_tokens, chain));
   absl::Status refused;
   for (const std::shared_ptr<const LiveWorker>& worker : workers) {
     const absl::StatusOr<v1::LeaseId> lease = Ask(*worker, need);

@@ -99,6 +99,24 @@ void Fleet::Changed() {
   changed_.NotifyAll();
 }
 
+void Fleet::SetBroken(BrokenPaths broken) {
+  MutexLock lock(mu_);
+  if (broken == broken_) return;
+  broken_ = std::move(broken);
+  metrics_.SetBrokenPaths(static_cast<int64_t>(broken_.edges.size()), static_cast<int64_t>(broken_.handoffs.size()));
+  Changed();
+}
+
+bool Fleet::ReachesDecode(int prefill) const {
+  bool any = false;
+  for (size_t i = 0; i < states_.size(); ++i) {
+    if (!workers_[i].decodes() || states_[i].live == nullptr) continue;
+    if (!broken_.handoffs.contains({prefill, static_cast<int>(i)})) return true;
+    any = true;
+  }
+  return !any;
+}
+
 int Fleet::ready_prefill() const {
   MutexLock lock(mu_);
   int ready = 0;
@@ -247,7 +265,11 @@ absl::StatusOr<Placement> Fleet::TryPlan(const Ticket& ticket, const ChainReques
                                          const PartitionTable& table) {
   const absl::Time now = clock_.Now();
   std::vector<WorkerView> line;
-  for (int index : line_) line.push_back(ViewOf(states_[index], now));
+  for (int index : line_) {
+    line.push_back(ViewOf(states_[index], now));
+    line.back().linked_to_next = !broken_.edges.contains(index);
+    line.back().ready &= ReachesDecode(index);
+  }
   const int behind = Waiting() - (waiting_.contains(ticket.number_) ? 1 : 0);
   const bool oldest = waiting_.empty() || ticket.number_ <= waiting_.begin()->first;
   absl::StatusOr<ChainPlan> plan =
@@ -318,13 +340,15 @@ std::optional<Fleet::Job> Fleet::TakeJob(const LiveWorker& worker, uint64_t plac
   return job;
 }
 
-absl::StatusOr<std::vector<std::shared_ptr<const LiveWorker>>> Fleet::RankDecode(int64_t tokens) const {
+absl::StatusOr<std::vector<std::shared_ptr<const LiveWorker>>> Fleet::RankDecode(
+    int64_t tokens, absl::Span<const std::shared_ptr<const LiveWorker>> chain) const {
   MutexLock lock(mu_);
   std::vector<DecodeView> views;
   for (size_t i = 0; i < states_.size(); ++i) {
     const State& state = states_[i];
     DecodeView view;
     view.ready = workers_[i].decodes() && state.live != nullptr;
+    for (const auto& member : chain) view.ready &= !broken_.handoffs.contains({member->index, static_cast<int>(i)});
     if (view.ready) view.capacity_tokens = state.live->capabilities.kv_capacity_tokens();
     view.reserved_tokens = state.reserved_tokens;
     view.leases = state.leases;

@@ -127,7 +127,8 @@ absl::Status Session::Place() {
     if (max_tokens_ == 1) return absl::OkStatus();  // the tail's token is all: nothing to hand off
     const int32_t prompt_tokens = static_cast<int32_t>(prompt_.size());
     absl::StatusOr<std::unique_ptr<DecodeLease>> lease = DecodeLease::Reserve(
-        {request_.request_id(), prompt_tokens, prompt_tokens + max_tokens_}, router_.fleet, router_.sequencer, cancel_);
+        {request_.request_id(), prompt_tokens, prompt_tokens + max_tokens_}, run_->placement().chain, router_.fleet,
+        router_.sequencer, cancel_);
     Lap(TtftStage::kReserve);
     if (lease.ok()) {
       lease_ = *std::move(lease);

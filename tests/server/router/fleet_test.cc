@@ -256,12 +256,12 @@ TEST_F(FleetTest, RanksDecodeWorkersByWhatIsFree) {
   fleet_->SetReady(one);
   fleet_->SetReady(two);
   fleet_->LeaseTaken(*one, 600);
-  EXPECT_EQ(fleet_->RankDecode(500)->at(0), two);
+  EXPECT_EQ(fleet_->RankDecode(500, {})->at(0), two);
   fleet_->LeaseTaken(*two, 700);
-  EXPECT_EQ(fleet_->RankDecode(500)->at(0), one);
+  EXPECT_EQ(fleet_->RankDecode(500, {})->at(0), one);
   fleet_->LeaseReturned(*two, 700);
-  EXPECT_EQ(fleet_->RankDecode(500)->at(0), two);
-  EXPECT_EQ(fleet_->RankDecode(1001).status().code(), absl::StatusCode::kOutOfRange);
+  EXPECT_EQ(fleet_->RankDecode(500, {})->at(0), two);
+  EXPECT_EQ(fleet_->RankDecode(1001, {}).status().code(), absl::StatusCode::kOutOfRange);
 }
 
 TEST(CheckAgreement, NamesEverythingThatDiffers) {

@@ -79,8 +79,10 @@ TEST(WorkerLink, ASilentWorkerIsLostAfterThreeSecondsAndJoinedAgain) {
   owner.AwaitJoined(1);
   EXPECT_EQ(worker.router_incarnation(), 42u);
   worker.Change([](FakeBehaviour& b) { b.pong = false; });
-  clock.AwaitWaiters(1);
-  clock.Advance(kSilence);
+  for (int look = 0; look < 6; ++look) {
+    clock.AwaitWaiters(1);
+    clock.Advance(kSilence / 6);
+  }
   const auto [state, why] = owner.AwaitLeft(1);
   EXPECT_EQ(state, WorkerState::kLost);
   EXPECT_THAT(why.message(), HasSubstr("no sign of life for 3s"));
@@ -88,6 +90,22 @@ TEST(WorkerLink, ASilentWorkerIsLostAfterThreeSecondsAndJoinedAgain) {
   clock.AwaitWaiters(1);
   clock.Advance(absl::Seconds(1));
   owner.AwaitJoined(2);
+}
+
+TEST(WorkerLink, APauseOfTheRouterIsNotHeldAgainstTheWorker) {
+  FakeWorker worker(Able());
+  Kept owner;
+  FakeClock clock;
+  WorkerLink link(0, {"prefill", worker.address()}, 42, owner, clock);
+  owner.AwaitJoined(1);
+  uint64_t ping = 0;
+  for (const int seconds : {4, 60}) {
+    clock.AwaitWaiters(1);
+    clock.Advance(absl::Seconds(seconds));
+    owner.AwaitPong(++ping);  // asked anew at once
+  }
+  worker.DropStream();
+  EXPECT_THAT(owner.AwaitLeft(1).second.message(), ::testing::Not(HasSubstr("sign of life")));
 }
 
 TEST(WorkerLink, AWorkerThatAnswersPingsStays) {

@@ -4,9 +4,8 @@
 #include <grpcpp/create_channel.h>
 #include <gtest/gtest.h>
 
-#include <atomic>
-
 #include "server/rpc/server.h"
+#include "tests/testing/fake_clock.h"
 
 namespace runahead {
 namespace {
@@ -22,7 +21,25 @@ class KeepingHandler : public ControlHandler {
   void OnStart(const v1::StartJob& start) override { Add("start " + std::to_string(start.job())); }
   void OnCancel(uint64_t job) override { Add("cancel " + std::to_string(job)); }
   void OnRelease(const v1::LeaseId& lease) override { Add("release " + std::to_string(lease.number())); }
-  void OnRouterGone() override { Add("gone"); }
+  void OnPing() override {}
+  absl::StatusOr<v1::Capabilities> OnRouterGone() override {
+    Add("gone");
+    MutexLock lock(mu_);
+    while (hold_) changed_.Wait(mu_);
+    capabilities_.set_epoch(capabilities_.epoch() + 1);
+    return capabilities_;
+  }
+
+  void SetCapabilities(v1::Capabilities capabilities) {
+    MutexLock lock(mu_);
+    capabilities_ = std::move(capabilities);
+  }
+  // An epoch's end takes as long as this is true.
+  void Hold(bool hold) {
+    MutexLock lock(mu_);
+    hold_ = hold;
+    changed_.NotifyAll();
+  }
 
   std::vector<std::string> Await(size_t count) {
     MutexLock lock(mu_);
@@ -39,6 +56,8 @@ class KeepingHandler : public ControlHandler {
   Mutex mu_;
   CondVar changed_;
   std::vector<std::string> words_ RUNAHEAD_GUARDED_BY(mu_);
+  v1::Capabilities capabilities_ RUNAHEAD_GUARDED_BY(mu_);
+  bool hold_ RUNAHEAD_GUARDED_BY(mu_) = false;
 };
 
 // A router's end of a control stream.
@@ -46,9 +65,11 @@ struct Stream {
   grpc::ClientContext context;
   std::unique_ptr<grpc::ClientReaderWriter<v1::ControlCommand, v1::ControlReport>> calls;
   explicit Stream(v1::Worker::Stub& stub) : calls(stub.Control(&context)) {}
-  void Hello(uint64_t incarnation) {
+  void Hello(uint64_t incarnation, uint32_t epoch = 0, uint64_t router = 1) {
     v1::ControlCommand command;
+    command.mutable_hello()->set_router_incarnation(router);
     command.mutable_hello()->set_worker_incarnation(incarnation);
+    command.mutable_hello()->set_worker_epoch(epoch);
     calls->Write(command);
   }
   uint64_t Ping(uint64_t number) {
@@ -73,7 +94,8 @@ class ControlServiceTest : public testing::Test {
     v1::Capabilities capabilities;
     capabilities.set_incarnation(kIncarnation);
     capabilities.set_name("prefill-0");
-    service_ = std::make_unique<ControlService>(capabilities, handler_, [this] { given_up_ = true; });
+    handler_.SetCapabilities(capabilities);
+    service_ = std::make_unique<ControlService>(capabilities, handler_, clock_);
     RpcServerOptions options;
     options.listen = "127.0.0.1:0";
     options.services = {service_.get()};
@@ -81,9 +103,17 @@ class ControlServiceTest : public testing::Test {
     stub_ = v1::Worker::NewStub(grpc::CreateChannel(server_->address(), grpc::InsecureChannelCredentials()));
   }
   ~ControlServiceTest() override { server_.reset(); }
+  // Asks until an epoch has begun.
+  v1::Capabilities AwaitCapabilities() {
+    while (true) {
+      grpc::ClientContext context;
+      v1::Capabilities capabilities;
+      if (stub_->GetCapabilities(&context, {}, &capabilities).ok()) return capabilities;
+    }
+  }
 
   KeepingHandler handler_;
-  std::atomic<bool> given_up_ = false;
+  testing::FakeClock clock_;
   std::unique_ptr<ControlService> service_;
   std::unique_ptr<RpcServer> server_;
   std::unique_ptr<v1::Worker::Stub> stub_;
@@ -133,7 +163,7 @@ TEST_F(ControlServiceTest, RefusesAnotherRouterAndGoesOnWithTheFirst) {
   Stream first(*stub_), second(*stub_);
   first.Hello(kIncarnation);
   EXPECT_EQ(first.Ping(1), 1u);
-  second.Hello(kIncarnation);
+  second.Hello(kIncarnation, 0, /*router=*/2);
   const grpc::Status refused = second.End();
   EXPECT_EQ(refused.error_code(), grpc::StatusCode::FAILED_PRECONDITION);
   EXPECT_THAT(refused.error_message(), testing::HasSubstr("another router"));
@@ -148,15 +178,71 @@ TEST_F(ControlServiceTest, TakesTheNextRouterWhenTheFirstIsGone) {
     EXPECT_TRUE(first.End().ok());
   }
   handler_.Await(1);
+  EXPECT_EQ(AwaitCapabilities().epoch(), 1u);
   Stream second(*stub_);
-  second.Hello(kIncarnation);
+  second.Hello(kIncarnation, 1, /*router=*/2);
   EXPECT_EQ(second.Ping(2), 2u);
+}
+
+TEST_F(ControlServiceTest, TakesNoRouterAndTellsNothingWhileAnEpochEnds) {
+  handler_.Hold(true);
+  {
+    Stream first(*stub_);
+    first.Hello(kIncarnation);
+    EXPECT_EQ(first.Ping(1), 1u);
+    first.End();
+  }
+  handler_.Await(1);
+  grpc::ClientContext context;
+  v1::Capabilities capabilities;
+  EXPECT_EQ(stub_->GetCapabilities(&context, {}, &capabilities).error_code(), grpc::StatusCode::UNAVAILABLE);
+  Stream early(*stub_);
+  early.Hello(kIncarnation, 1);
+  EXPECT_EQ(early.End().error_code(), grpc::StatusCode::UNAVAILABLE);
+  handler_.Hold(false);
+  EXPECT_EQ(AwaitCapabilities().epoch(), 1u);
+}
+
+TEST_F(ControlServiceTest, TheSameRoutersNextStreamEndsTheFormerOneThatItLost) {
+  Stream lost(*stub_);
+  lost.Hello(kIncarnation);
+  EXPECT_EQ(lost.Ping(1), 1u);
+  Stream next(*stub_);
+  next.Hello(kIncarnation);
+  EXPECT_EQ(next.End().error_code(), grpc::StatusCode::UNAVAILABLE);
+  EXPECT_EQ(lost.End().error_code(), grpc::StatusCode::CANCELLED);
+  EXPECT_EQ(AwaitCapabilities().epoch(), 1u);
+  Stream good(*stub_);
+  good.Hello(kIncarnation, 1);
+  EXPECT_EQ(good.Ping(2), 2u);
+}
+
+TEST_F(ControlServiceTest, BearsTenSecondsOfSilenceAndAPauseOfItsOwn) {
+  Stream router(*stub_);
+  router.Hello(kIncarnation);
+  EXPECT_EQ(router.Ping(1), 1u);
+  clock_.AwaitWaiters(1);
+  clock_.Advance(absl::Seconds(60));  // nobody looked meanwhile: this process stood still
+  for (int look = 0; look < 19; ++look) {
+    clock_.AwaitWaiters(1);
+    clock_.Advance(absl::Milliseconds(500));
+  }
+  EXPECT_EQ(router.Ping(2), 2u);
+  for (int look = 0; look < 21; ++look) {
+    clock_.AwaitWaiters(1);
+    clock_.Advance(absl::Milliseconds(500));
+  }
+  EXPECT_EQ(router.End().error_code(), grpc::StatusCode::CANCELLED);
+  EXPECT_EQ(handler_.Await(1).back(), "gone");
 }
 
 TEST_F(ControlServiceTest, RefusesAStaleIncarnationAndAStreamWithoutHello) {
   Stream stale(*stub_);
   stale.Hello(kIncarnation + 1);
-  EXPECT_EQ(stale.End().error_code(), grpc::StatusCode::FAILED_PRECONDITION);
+  EXPECT_EQ(stale.End().error_code(), grpc::StatusCode::UNAVAILABLE);
+  Stream early(*stub_);
+  early.Hello(kIncarnation, /*epoch=*/1);
+  EXPECT_EQ(early.End().error_code(), grpc::StatusCode::UNAVAILABLE);
   Stream rude(*stub_);
   v1::ControlCommand cancel;
   cancel.mutable_cancel()->set_job(1);
@@ -166,16 +252,6 @@ TEST_F(ControlServiceTest, RefusesAStaleIncarnationAndAStreamWithoutHello) {
   good.Hello(kIncarnation);
   EXPECT_EQ(good.Ping(3), 3u);
   EXPECT_TRUE(handler_.Await(0).empty());
-}
-
-TEST_F(ControlServiceTest, EndsWhenTheRouterHasGivenItUp) {
-  Stream router(*stub_);
-  v1::ControlCommand hello;
-  hello.mutable_hello()->set_worker_incarnation(kIncarnation);
-  hello.mutable_hello()->set_given_up(true);
-  router.calls->Write(hello);
-  EXPECT_EQ(router.End().error_code(), grpc::StatusCode::FAILED_PRECONDITION);
-  EXPECT_TRUE(given_up_);
 }
 
 }  // namespace

@@ -6,6 +6,7 @@
 
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
+#include "kernels/base/monotonic.h"
 #include "tests/testing/chain_fixture.h"
 #include "worker/prefill/service/job_from_proto.h"
 
@@ -13,6 +14,18 @@ namespace runahead {
 namespace {
 
 using ::testing::HasSubstr;
+
+// Fails every push, as long as it is told to.
+class UnreachableDecode final : public HandoffSender {
+ public:
+  Event Push(const PeerId&, const Slice&, ConstBufferRef, const Event&) override {
+    EventSource ended;
+    ended.Fire(reachable ? absl::NotFoundError("no such lease") : absl::UnavailableError("no way there"));
+    return ended.event();
+  }
+  void Cancel(const LeaseId&) override {}
+  bool reachable = false;
+};
 
 // A control whose jobs run on a chain of one. What the control refuses is told to `reports_`, what the stage says to
 // the chain's own board.
@@ -23,7 +36,8 @@ class PrefillControlTest : public ::testing::Test {
         chain_(loaded_, 1, 30),
         registry_("none"),
         metrics_(registry_),
-        control_(*chain_.member(0).edges, HandoffRoute::kLink, metrics_, registry_) {
+        paths_(std::make_unique<UnreachableDecode>()),
+        control_(*chain_.member(0).edges, paths_, HandoffRoute::kLink, metrics_, registry_) {
     control_.Bind(chain_.member(0).stage.get(), [this](v1::ControlReport report) { reports_.push_back(report); });
   }
 
@@ -39,6 +53,7 @@ class PrefillControlTest : public ::testing::Test {
   TestChain chain_;
   MetricRegistry registry_;
   PrefillMetrics metrics_;
+  DecodePaths paths_;
   PrefillControl control_;
   std::vector<v1::ControlReport> reports_;  // of this thread
 };
@@ -83,16 +98,55 @@ class AskedEdges final : public EdgeFactory {
 
 TEST_F(PrefillControlTest, AnEdgeIsOpenedToAllThatTheLineSaysOfThePeer) {
   AskedEdges edges;
-  PrefillControl control(edges, HandoffRoute::kLink, metrics_, registry_);
+  DecodePaths paths(std::make_unique<UnreachableDecode>());
+  PrefillControl control(edges, paths, HandoffRoute::kLink, metrics_, registry_);
+  std::vector<v1::ControlReport> reports;
+  control.Bind(nullptr, [&](v1::ControlReport report) { reports.push_back(report); });
   v1::FormLine line;
   line.mutable_successor()->set_link_address("there");
   line.mutable_successor()->set_incarnation(7);
   line.mutable_successor()->set_device_link("nccl");
+  line.mutable_successor()->set_epoch(3);
+  line.mutable_successor()->set_generation(2);
   control.OnFormLine(line);
   ASSERT_EQ(edges.asked.size(), 1u);
   EXPECT_EQ(edges.asked[0].address, "there");
   EXPECT_EQ(edges.asked[0].incarnation, 7u);
   EXPECT_EQ(edges.asked[0].device_link, "nccl");
+  EXPECT_EQ(edges.asked[0].key(), (PeerKey{7, 3, 2}));
+  // That none could be opened is told once; the same line again asks for nothing.
+  control.OnPing();
+  control.OnFormLine(line);
+  control.OnPing();
+  EXPECT_EQ(edges.asked.size(), 1u);
+  ASSERT_EQ(reports.size(), 1u);
+  ASSERT_EQ(reports[0].paths().states_size(), 1);
+  const v1::PathState& state = reports[0].paths().states(0);
+  EXPECT_EQ(state.condition(), v1::PATH_CONDITION_BROKEN);
+  EXPECT_EQ(state.peer().incarnation(), 7u);
+  EXPECT_EQ(state.peer().epoch(), 3u);
+  EXPECT_EQ(state.generation(), 2u);
+  EXPECT_EQ(state.message(), "there are no edges here");
+}
+
+TEST_F(PrefillControlTest, TellsOnceThatADecodeWorkerIsOutOfReachAndThatItAnswersAgain) {
+  auto owned = std::make_unique<UnreachableDecode>();
+  UnreachableDecode& way = *owned;
+  DecodePaths paths(std::move(owned));
+  const PeerId decode{"decode", 9, {}, 1};
+  const absl::Time begin = MonotonicNow();
+  EXPECT_TRUE(absl::IsUnavailable(paths.Push(decode, {}, ConstBufferRef(), Event()).Wait()));
+  std::vector<DecodePaths::State> changes = paths.TakeChanges(begin);
+  ASSERT_EQ(changes.size(), 1u);
+  EXPECT_EQ(changes[0].decode, decode);
+  EXPECT_TRUE(absl::IsUnavailable(changes[0].status));
+  EXPECT_TRUE(paths.TakeChanges(begin + absl::Seconds(10)).empty()) << "asked, and still out of reach";
+  way.reachable = true;
+  EXPECT_TRUE(paths.TakeChanges(begin + absl::Seconds(20)).empty()) << "asked now";
+  changes = paths.TakeChanges(begin + absl::Seconds(20));
+  ASSERT_EQ(changes.size(), 1u);
+  EXPECT_TRUE(changes[0].status.ok());
+  EXPECT_TRUE(paths.TakeChanges(begin + absl::Seconds(30)).empty());
 }
 
 TEST(JobFromProto, KnowsWhichSchedulesAreNoChain) {
