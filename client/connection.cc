@@ -25,7 +25,7 @@ constexpr absl::Duration kListTimeout = absl::Seconds(30);
 absl::StatusOr<std::unique_ptr<v1::Inference::StubInterface>> Connect(const std::string& router,
                                                                       absl::Duration timeout) {
   RUNAHEAD_RETURN_IF_ERROR(InFlag("--router", ParseHostPort(router).status()));
-  const auto channel = MakeChannel(router);
+  const auto channel = MakeChannel(router, kPublicKeepAlive);
   const Progress progress(absl::StrCat("Waiting for ", router));
   const absl::Status ready = WaitReady(*channel, router, std::min(timeout, kConnectTimeout));
   if (!ready.ok() && timeout < kConnectTimeout) {

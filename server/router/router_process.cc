@@ -109,6 +109,7 @@ absl::StatusOr<std::unique_ptr<RouterProcess>> RouterProcess::Start(const Router
                                        std::move(table));
   RpcServerOptions rpc;
   rpc.listen = options.process.listen;
+  rpc.keep_alive = kPublicKeepAlive;
   rpc.services = {&parts->service};
   rpc.health_names = {kServiceName};
   RUNAHEAD_ASSIGN_OR_RETURN(parts->server, RpcServer::Start(rpc));

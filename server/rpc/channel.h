@@ -14,9 +14,9 @@
 namespace runahead {
 
 // A channel with a connection of its own (two channels to one address share nothing, so bulk data cannot delay tokens),
-// keep-alive, reconnection within a second, no retries behind our back, and no proxy from the environment. Connects
+// `keep_alive`, reconnection within a second, no retries behind our back, and no proxy from the environment. Connects
 // lazily; any thread.
-std::shared_ptr<grpc::Channel> MakeChannel(const std::string& address, int max_message_bytes = kMaxMessageBytes);
+std::shared_ptr<grpc::Channel> MakeChannel(const std::string& address, const KeepAlive& keep_alive = kProcessKeepAlive);
 
 // Connects. UNAVAILABLE names the address when it takes longer than `timeout`. Blocks; never call it in a reactor.
 absl::Status WaitReady(grpc::Channel& channel, const std::string& address, absl::Duration timeout);

@@ -44,11 +44,12 @@ void RegisterPlugins() {
 void SetArguments(grpc::ServerBuilder& builder, const RpcServerOptions& options) {
   // With SO_REUSEPORT a second server on a taken port would get half of its connections and no error.
   builder.AddChannelArgument(GRPC_ARG_ALLOW_REUSEPORT, 0);
-  builder.AddChannelArgument(GRPC_ARG_KEEPALIVE_TIME_MS, static_cast<int>(absl::ToInt64Milliseconds(kKeepaliveTime)));
+  builder.AddChannelArgument(GRPC_ARG_KEEPALIVE_TIME_MS,
+                             static_cast<int>(absl::ToInt64Milliseconds(options.keep_alive.time)));
   builder.AddChannelArgument(GRPC_ARG_KEEPALIVE_TIMEOUT_MS,
-                             static_cast<int>(absl::ToInt64Milliseconds(kKeepaliveTimeout)));
+                             static_cast<int>(absl::ToInt64Milliseconds(options.keep_alive.timeout)));
   builder.AddChannelArgument(GRPC_ARG_KEEPALIVE_PERMIT_WITHOUT_CALLS, 1);
-  // Our clients ping once a second; pings that bunch up on a busy machine are no reason to hang up.
+  // Clients ask as often as their makers thought right, and pings bunch up on a busy machine: no reason to hang up.
   builder.AddChannelArgument(GRPC_ARG_HTTP2_MIN_RECV_PING_INTERVAL_WITHOUT_DATA_MS, 500);
   builder.AddChannelArgument(GRPC_ARG_HTTP2_MAX_PING_STRIKES, 0);
   builder.SetMaxReceiveMessageSize(options.max_message_bytes);

@@ -22,6 +22,7 @@ struct RpcServerOptions {
   std::string listen;                     // host:port, port 0 takes a free one
   std::vector<grpc::Service*> services;   // callback services; they must outlive the server
   std::vector<std::string> health_names;  // what grpc.health.v1 knows by name, such as "runahead.v1.Inference"
+  KeepAlive keep_alive = kProcessKeepAlive;
   int max_message_bytes = kMaxMessageBytes;
 };
 

@@ -21,6 +21,9 @@ struct TcpOptions {
   std::string host = "127.0.0.1";  // numeric address of this host at which peers reach it
   // A living peer's thread answers in milliseconds. Who has not said hello by then is closed.
   absl::Duration hello_timeout = absl::Seconds(2);
+  // Connections that have not said hello, at the most; others wait until one has, or its time is over. More than a
+  // large fleet makes at one moment, and a part of the descriptors that a process usually has.
+  size_t max_strangers = 512;
 };
 
 class TcpEngine final : public MessageEngine {

@@ -83,7 +83,9 @@ class TcpEngine::Impl final : public TcpConnection::Listener {
   absl::StatusOr<std::shared_ptr<Peer>> Reach(const PeerId& id);
   absl::StatusOr<Line*> Add(Descriptor socket);
   void AcceptAll();
-  void PauseListener(bool paused);
+  // Nobody is accepted for a moment.
+  void PauseListener(const char* why);
+  void WatchListener(bool watched);
   absl::Status Greet(Line& line, const PeerId& from);
   // The peer of that id if its connections live; what they died of is looked for first.
   std::shared_ptr<Peer> StillThere(const PeerId& from);
@@ -108,10 +110,11 @@ class TcpEngine::Impl final : public TcpConnection::Listener {
   std::set<uint64_t> strangers_;                                // those of them that others made
   std::vector<uint64_t> dirty_;
   uint64_t next_id_ = 2;  // 0 and 1 are the command queue's and the listener's
-  bool paused_ = false;   // the listener, for want of descriptors
+  bool paused_ = false;   // the listener, until resume_at_
   Clock::time_point resume_at_;
-  bool stopped_ = false;   // nobody is connected to any more
-  bool ending_ = false;    // the thread is to end
+  Clock::time_point say_pause_at_;
+  bool stopped_ = false;  // nobody is connected to any more
+  bool ending_ = false;   // the thread is to end
   std::thread thread_;
 };
 

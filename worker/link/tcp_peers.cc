@@ -13,12 +13,11 @@
 namespace runahead {
 namespace {
 
-// Connections that have not said hello. A peer says it at once, so when there are more the oldest has to go.
-constexpr size_t kMaxStrangers = 64;
 // Processes that connected to here. A worker has a few.
 constexpr size_t kMaxPeers = 4096;
-// For want of descriptors nobody can be accepted; then it is tried again.
+// When nobody can be accepted it is tried again after this time, and said in the log once in a while.
 constexpr std::chrono::milliseconds kAcceptPause{100};
+constexpr std::chrono::seconds kSayAgain{10};
 
 }  // namespace
 
@@ -62,27 +61,34 @@ absl::StatusOr<std::shared_ptr<TcpEngine::Impl::Peer>> TcpEngine::Impl::Reach(co
   return peer;
 }
 
+// Strangers only go when their time is over: the honest ones among them may have said hello already, unread. Who comes
+// when there are too many waits in the listener's backlog.
 void TcpEngine::Impl::AcceptAll() {
-  for (;;) {
+  while (strangers_.size() < options_.max_strangers) {
     absl::StatusOr<Descriptor> socket = AcceptTcp(listener_.descriptor);
-    if (!socket.ok() && strangers_.empty()) return PauseListener(true);
-    if (!socket.ok() || strangers_.size() >= kMaxStrangers) {
-      Remove(*Find(*strangers_.begin()), absl::ResourceExhaustedError("too many connections without a hello"));
-    }
-    if (!socket.ok()) continue;
+    if (!socket.ok()) return PauseListener("no descriptor is left to accept a connection (see ulimit -n)");
     if (!socket->valid()) return;
     if (const absl::StatusOr<Line*> line = Add(*std::move(socket)); line.ok()) {
       strangers_.insert((*line)->connection->id());
     }
   }
+  PauseListener("too many connections have not said who they are");
 }
 
-void TcpEngine::Impl::PauseListener(bool paused) {
-  if (paused) LogWarning("link", "no descriptor is left to accept a connection (see ulimit -n); trying again");
-  paused_ = paused;
-  resume_at_ = Clock::now() + kAcceptPause;
+void TcpEngine::Impl::PauseListener(const char* why) {
+  const Clock::time_point now = Clock::now();
+  if (now >= say_pause_at_) {
+    LogWarning("link", why, "; trying again");
+    say_pause_at_ = now + kSayAgain;
+  }
+  WatchListener(false);
+  resume_at_ = now + kAcceptPause;
+}
+
+void TcpEngine::Impl::WatchListener(bool watched) {
+  paused_ = !watched;
   epoll_event event{};
-  event.events = paused ? 0u : static_cast<uint32_t>(EPOLLIN);
+  event.events = watched ? static_cast<uint32_t>(EPOLLIN) : 0u;
   event.data.u64 = 1;
   RUNAHEAD_CHECK(epoll_ctl(epoll_.get(), EPOLL_CTL_MOD, listener_.descriptor.get(), &event) == 0);
 }
@@ -143,7 +149,7 @@ void TcpEngine::Impl::Answered(Peer& peer) {
 int TcpEngine::Impl::CheckHellos() {
   if (ungreeted_.empty() && !paused_) return -1;
   const Clock::time_point now = Clock::now();
-  if (paused_ && now >= resume_at_) PauseListener(false);
+  if (paused_ && now >= resume_at_) WatchListener(true);
   while (!ungreeted_.empty()) {  // in the order of their time
     Line& oldest = *Find(*ungreeted_.begin());
     if (now < oldest.hello_by) break;

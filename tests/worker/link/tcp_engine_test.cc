@@ -1,5 +1,8 @@
 #include "worker/link/tcp_engine.h"
 
+#include <sys/resource.h>
+
+#include <algorithm>
 #include <atomic>
 #include <deque>
 #include <random>
@@ -45,6 +48,13 @@ class Outcome {
  private:
   EventSource set_;
 };
+
+void RaiseDescriptors(rlim_t least) {
+  rlimit limit{};
+  RUNAHEAD_CHECK(getrlimit(RLIMIT_NOFILE, &limit) == 0 && limit.rlim_max >= least);
+  limit.rlim_cur = std::max(limit.rlim_cur, least);
+  RUNAHEAD_CHECK(setrlimit(RLIMIT_NOFILE, &limit) == 0);
+}
 
 // A small and a large message from a new peer arrive.
 void ExpectServing(TcpEngine& engine) {
@@ -222,12 +232,49 @@ TEST(TcpEngine, APeerThatFloodsIsGivenUpAndTheRestServed) {
   ExpectServing(*engine);
 }
 
-TEST(TcpEngine, StrangersDoNotKeepPeersOut) {
+// Nobody reads at the port until all are connected.
+TEST(TcpEngine, TwoHundredPeersThatComeAtOnceAllGetThrough) {
+  constexpr int kPeers = 200;
+  RaiseDescriptors(8 * kPeers);
   const auto engine = NewEngine();
+  EventSource held, let_go, all_heard;
+  std::atomic<int> heard = 0;
+  engine->SetHandler(MessageKind::kSlice, [&](const Message&) {
+    held.Fire(absl::OkStatus());
+    let_go.event().Wait().IgnoreError();
+  });
+  engine->SetHandler(MessageKind::kVerdict, [&](const Message&) {
+    if (++heard == kPeers) all_heard.Fire(absl::OkStatus());
+  });
+  const auto holder = NewEngine();
+  holder->Send(engine->self(), MessageKind::kSlice, "", ConstBufferRef(), [](const absl::Status&) {});
+  ASSERT_TRUE(Await(held.event()).ok());
+
+  std::atomic<int> lost = 0;
+  std::deque<std::unique_ptr<TcpEngine>> peers;
+  for (int i = 0; i < kPeers; ++i) {
+    peers.push_back(NewEngine());
+    peers.back()->Connect(engine->self(), [&](const absl::Status&) { ++lost; });
+    peers.back()->Send(engine->self(), MessageKind::kVerdict, "", ConstBufferRef(), [](const absl::Status&) {});
+    // Commands run in order: when this has, the connection is under way.
+    EXPECT_NE(peers.back()->Transport(engine->self()), "");
+  }
+  let_go.Fire(absl::OkStatus());
+  EXPECT_TRUE(Await(all_heard.event()).ok()) << heard << " heard";
+  EXPECT_EQ(lost, 0);
+  for (const auto& peer : peers) peer->Close(engine->self().incarnation);
+}
+
+TEST(TcpEngine, StrangersKeepPeersWaitingForTheTimeOfAHelloOnly) {
+  TcpOptions options;
+  options.incarnation = RandomBits64();
+  options.hello_timeout = absl::Milliseconds(200);
+  options.max_strangers = 8;
+  const auto engine = *TcpEngine::Start(options);
   std::deque<RawSocket> strangers;
-  for (int i = 0; i < 300; ++i) strangers.emplace_back(engine->self().address);
+  for (int i = 0; i < 50; ++i) strangers.emplace_back(engine->self().address);
   ExpectServing(*engine);
-  EXPECT_TRUE(strangers.front().Closed());
+  for (RawSocket& stranger : strangers) EXPECT_TRUE(stranger.Closed());
 }
 
 TEST(TcpEngine, APeerThatDoesNotReadIsGivenUpAndTheRestServed) {
