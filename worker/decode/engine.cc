@@ -37,13 +37,28 @@ absl::Status CheckFits(const DecodeSequence& sequence, KvStore& store) {
 struct DecodeEngine::Active {
   DecodeSequence request;
   std::shared_ptr<DecodeSink> sink;
-  std::vector<int32_t> ids;  // prompt and output so far; KV of all but the last is in the store
+  int64_t length = 0;    // of prompt and output so far; KV of all but the last token is in the store
+  int32_t last = 0;      // token
+  PenaltyCounts counts;  // of prompt and output so far
   std::optional<KvStore::Sequence> kv;
 
+  // On the thread that adds the sequence: counting a long prompt takes milliseconds, and the loop is everybody's.
+  Active(DecodeSequence sequence, std::shared_ptr<DecodeSink> to)
+      : request(std::move(sequence)),
+        sink(std::move(to)),
+        length(static_cast<int64_t>(request.prompt_ids.size())),
+        counts(request.sampling, request.prompt_ids) {
+    Append(request.first_token);
+  }
+  void Append(int32_t token) {
+    ++length;
+    last = token;
+    counts.AddOutput(token);
+  }
   bool Finished() const {
-    const int64_t output = static_cast<int64_t>(ids.size() - request.prompt_ids.size());
+    const int64_t output = length - static_cast<int64_t>(request.prompt_ids.size());
     const std::vector<int32_t>& stops = request.stop_ids;
-    return output >= request.max_tokens || std::find(stops.begin(), stops.end(), ids.back()) != stops.end();
+    return output >= request.max_tokens || std::find(stops.begin(), stops.end(), last) != stops.end();
   }
 };
 
@@ -121,11 +136,7 @@ absl::StatusOr<SequenceNumber> DecodeEngine::Add(DecodeSequence sequence, std::s
   const LeaseId lease = sequence.lease;
   absl::Status valid = CheckSequence(sequence, model_->config());
   if (valid.ok()) valid = CheckFits(sequence, store_);
-  auto active = std::make_unique<Active>();
-  active->request = std::move(sequence);
-  active->sink = std::move(sink);
-  active->ids = active->request.prompt_ids;
-  active->ids.push_back(active->request.first_token);
+  auto active = std::make_unique<Active>(std::move(sequence), std::move(sink));
   const bool finished = valid.ok() && active->Finished();
   SequenceNumber number = 0;
   {
@@ -201,7 +212,7 @@ void DecodeEngine::Step() {
     if (!status.ok()) {
       tokens.push_back(status);
     } else {
-      tokens.push_back(sampler_->Sample(row, active.ids, active.request.prompt_ids.size(), active.ids.size()));
+      tokens.push_back(sampler_->Sample(row, active.counts, active.length));
     }
   }
   if (options_.on_step) options_.on_step({static_cast<int64_t>(rows.size()), clock_.Now() - begin});
@@ -217,9 +228,9 @@ absl::Status DecodeEngine::Forward() {
   std::vector<const SamplingOptions*> sampling;
   for (const SequenceNumber number : running_) {
     const Active& active = *sequences_.at(number);
-    const int64_t position = static_cast<int64_t>(active.ids.size()) - 1;
+    const int64_t position = active.length - 1;
     batch.logit_rows.push_back(static_cast<int64_t>(rows.size()));
-    batch.ids.push_back(active.ids.back());
+    batch.ids.push_back(active.last);
     batch.positions.push_back(static_cast<int32_t>(position));
     rows.push_back({&*active.kv, position});
     sampling.push_back(&active.request.sampling);
@@ -239,7 +250,7 @@ absl::Status DecodeEngine::Forward() {
 void DecodeEngine::Emit(SequenceNumber number, absl::StatusOr<Sampled> sampled) {
   if (!sampled.ok()) return End(number, sampled.status());
   Active& active = *sequences_.at(number);
-  active.ids.push_back(sampled->id);
+  active.Append(sampled->id);
   active.sink->OnToken(*std::move(sampled));
   if (active.Finished()) End(number, absl::OkStatus());
 }

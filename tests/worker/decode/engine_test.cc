@@ -14,59 +14,20 @@
 #include "gtest/gtest.h"
 #include "tests/testing/fake_clock.h"
 #include "tests/testing/fake_device.h"
+#include "tests/worker/decode/collecting_sink.h"
 #include "tests/worker/decode/hash_model.h"
 #include "tests/worker/decode/hash_sequences.h"
 
 namespace runahead {
 namespace {
 
+using testing::CollectingSink;
 using testing::ExpectedTokens;
 using testing::FakeClock;
 using testing::FakeDevice;
 using testing::HashModel;
 using ::testing::HasSubstr;
 using ::testing::IsEmpty;
-
-class CollectingSink final : public DecodeSink {
- public:
-  void OnToken(Sampled token) override {
-    MutexLock lock(mu_);
-    EXPECT_FALSE(end_.has_value());
-    tokens_.push_back(std::move(token));
-    changed_.NotifyAll();
-  }
-  void OnEnd(absl::Status status) override {
-    MutexLock lock(mu_);
-    EXPECT_FALSE(end_.has_value());
-    end_ = std::move(status);
-    changed_.NotifyAll();
-  }
-  absl::Status AwaitEnd() {
-    MutexLock lock(mu_);
-    while (!end_.has_value()) changed_.Wait(mu_);
-    return *end_;
-  }
-  void AwaitTokens(size_t count) {
-    MutexLock lock(mu_);
-    while (tokens_.size() < count && !end_.has_value()) changed_.Wait(mu_);
-  }
-  std::vector<int32_t> ids() {
-    MutexLock lock(mu_);
-    std::vector<int32_t> ids;
-    for (const Sampled& token : tokens_) ids.push_back(token.id);
-    return ids;
-  }
-  std::vector<Sampled> tokens() {
-    MutexLock lock(mu_);
-    return tokens_;
-  }
-
- private:
-  Mutex mu_;
-  CondVar changed_;
-  std::vector<Sampled> tokens_ RUNAHEAD_GUARDED_BY(mu_);
-  std::optional<absl::Status> end_ RUNAHEAD_GUARDED_BY(mu_);
-};
 
 // A door that starts open; while it is shut, whoever comes waits until it is let through.
 class Door {
