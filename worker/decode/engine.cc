@@ -9,6 +9,7 @@
 #include "absl/strings/str_format.h"
 #include "kernels/base/mutex.h"
 #include "kernels/base/status_macros.h"
+#include "server/base/logging.h"
 #include "worker/decode/check_sequence.h"
 #include "worker/decode/store_port.h"
 
@@ -204,29 +205,40 @@ void DecodeEngine::Join() {
 
 void DecodeEngine::Step() {
   const absl::Time begin = clock_.Now();
-  const absl::Status status = Forward();
   const std::vector<SequenceNumber> rows = running_;
-  std::vector<absl::StatusOr<Sampled>> tokens;
-  for (size_t row = 0; row < rows.size(); ++row) {
-    const Active& active = *sequences_.at(rows[row]);
-    if (!status.ok()) {
-      tokens.push_back(status);
-    } else {
-      tokens.push_back(sampler_->Sample(row, active.counts, active.length));
-    }
-  }
+  Tokens tokens;
+  NextTokens(rows, tokens);
   if (options_.on_step) options_.on_step({static_cast<int64_t>(rows.size()), clock_.Now() - begin});
   for (size_t row = 0; row < rows.size(); ++row) Emit(rows[row], std::move(tokens[row]));
 }
 
-// One pass for all running sequences, each with its last token; returns when the device is done with it, also on
-// failure, for the sequences' memory must not be given back before.
-absl::Status DecodeEngine::Forward() {
+// A pass that fails does not say whose fault it is, so its halves are tried, down to rows that fail alone: the others
+// lose time and nothing else, for a row gives the same in any company, and writing its KV again changes nothing. At
+// most 2n - 1 passes for n rows, and about 2 log2(n) where one of them is at fault.
+void DecodeEngine::NextTokens(absl::Span<const SequenceNumber> rows, Tokens& tokens) {
+  const absl::Status status = Forward(rows);
+  if (!status.ok() && rows.size() > 1) {
+    LogDebug("decode", "a step of ", rows.size(), " sequences is tried in halves: ", status.message());
+    const size_t half = rows.size() / 2;
+    NextTokens(rows.subspan(0, half), tokens);
+    NextTokens(rows.subspan(half), tokens);
+    return;
+  }
+  if (!status.ok()) LogWarning("decode", "a sequence ends, for its step fails without others too: ", status.message());
+  for (size_t row = 0; row < rows.size(); ++row) {
+    const Active& active = *sequences_.at(rows[row]);
+    tokens.push_back(status.ok() ? sampler_->Sample(row, active.counts, active.length) : status);
+  }
+}
+
+// One pass for `numbers`, each with its last token; returns when the device is done with it, also on failure, for the
+// sequences' memory must not be given back before.
+absl::Status DecodeEngine::Forward(absl::Span<const SequenceNumber> numbers) {
   ForwardBatch batch;
   batch.batch_invariant = true;
   std::vector<StoreRow> rows;
   std::vector<const SamplingOptions*> sampling;
-  for (const SequenceNumber number : running_) {
+  for (const SequenceNumber number : numbers) {
     const Active& active = *sequences_.at(number);
     const int64_t position = active.length - 1;
     batch.logit_rows.push_back(static_cast<int64_t>(rows.size()));
