@@ -9,6 +9,7 @@
 #include "absl/strings/str_format.h"
 #include "kernels/base/mutex.h"
 #include "kernels/base/status_macros.h"
+#include "server/base/logging.h"
 #include "worker/decode/check_sequence.h"
 #include "worker/decode/store_port.h"
 
@@ -37,13 +38,28 @@ absl::Status CheckFits(const DecodeSequence& sequence, KvStore& store) {
 struct DecodeEngine::Active {
   DecodeSequence request;
   std::shared_ptr<DecodeSink> sink;
-  std::vector<int32_t> ids;  // prompt and output so far; KV of all but the last is in the store
+  int64_t length = 0;    // of prompt and output so far; KV of all but the last token is in the store
+  int32_t last = 0;      // token
+  PenaltyCounts counts;  // of prompt and output so far
   std::optional<KvStore::Sequence> kv;
 
+  // On the thread that adds the sequence: counting a long prompt takes milliseconds, and the loop is everybody's.
+  Active(DecodeSequence sequence, std::shared_ptr<DecodeSink> to)
+      : request(std::move(sequence)),
+        sink(std::move(to)),
+        length(static_cast<int64_t>(request.prompt_ids.size())),
+        counts(request.sampling, request.prompt_ids) {
+    Append(request.first_token);
+  }
+  void Append(int32_t token) {
+    ++length;
+    last = token;
+    counts.AddOutput(token);
+  }
   bool Finished() const {
-    const int64_t output = static_cast<int64_t>(ids.size() - request.prompt_ids.size());
+    const int64_t output = length - static_cast<int64_t>(request.prompt_ids.size());
     const std::vector<int32_t>& stops = request.stop_ids;
-    return output >= request.max_tokens || std::find(stops.begin(), stops.end(), ids.back()) != stops.end();
+    return output >= request.max_tokens || std::find(stops.begin(), stops.end(), last) != stops.end();
   }
 };
 
@@ -121,11 +137,7 @@ absl::StatusOr<SequenceNumber> DecodeEngine::Add(DecodeSequence sequence, std::s
   const LeaseId lease = sequence.lease;
   absl::Status valid = CheckSequence(sequence, model_->config());
   if (valid.ok()) valid = CheckFits(sequence, store_);
-  auto active = std::make_unique<Active>();
-  active->request = std::move(sequence);
-  active->sink = std::move(sink);
-  active->ids = active->request.prompt_ids;
-  active->ids.push_back(active->request.first_token);
+  auto active = std::make_unique<Active>(std::move(sequence), std::move(sink));
   const bool finished = valid.ok() && active->Finished();
   SequenceNumber number = 0;
   {
@@ -193,33 +205,44 @@ void DecodeEngine::Join() {
 
 void DecodeEngine::Step() {
   const absl::Time begin = clock_.Now();
-  const absl::Status status = Forward();
   const std::vector<SequenceNumber> rows = running_;
-  std::vector<absl::StatusOr<Sampled>> tokens;
-  for (size_t row = 0; row < rows.size(); ++row) {
-    const Active& active = *sequences_.at(rows[row]);
-    if (!status.ok()) {
-      tokens.push_back(status);
-    } else {
-      tokens.push_back(sampler_->Sample(row, active.ids, active.request.prompt_ids.size(), active.ids.size()));
-    }
-  }
+  Tokens tokens;
+  NextTokens(rows, tokens);
   if (options_.on_step) options_.on_step({static_cast<int64_t>(rows.size()), clock_.Now() - begin});
   for (size_t row = 0; row < rows.size(); ++row) Emit(rows[row], std::move(tokens[row]));
 }
 
-// One pass for all running sequences, each with its last token; returns when the device is done with it, also on
-// failure, for the sequences' memory must not be given back before.
-absl::Status DecodeEngine::Forward() {
+// A pass that fails does not say whose fault it is, so its halves are tried, down to rows that fail alone: the others
+// lose time and nothing else, for a row gives the same in any company, and writing its KV again changes nothing. At
+// most 2n - 1 passes for n rows, and about 2 log2(n) where one of them is at fault.
+void DecodeEngine::NextTokens(absl::Span<const SequenceNumber> rows, Tokens& tokens) {
+  const absl::Status status = Forward(rows);
+  if (!status.ok() && rows.size() > 1) {
+    LogDebug("decode", "a step of ", rows.size(), " sequences is tried in halves: ", status.message());
+    const size_t half = rows.size() / 2;
+    NextTokens(rows.subspan(0, half), tokens);
+    NextTokens(rows.subspan(half), tokens);
+    return;
+  }
+  if (!status.ok()) LogWarning("decode", "a sequence ends, for its step fails without others too: ", status.message());
+  for (size_t row = 0; row < rows.size(); ++row) {
+    const Active& active = *sequences_.at(rows[row]);
+    tokens.push_back(status.ok() ? sampler_->Sample(row, active.counts, active.length) : status);
+  }
+}
+
+// One pass for `numbers`, each with its last token; returns when the device is done with it, also on failure, for the
+// sequences' memory must not be given back before.
+absl::Status DecodeEngine::Forward(absl::Span<const SequenceNumber> numbers) {
   ForwardBatch batch;
   batch.batch_invariant = true;
   std::vector<StoreRow> rows;
   std::vector<const SamplingOptions*> sampling;
-  for (const SequenceNumber number : running_) {
+  for (const SequenceNumber number : numbers) {
     const Active& active = *sequences_.at(number);
-    const int64_t position = static_cast<int64_t>(active.ids.size()) - 1;
+    const int64_t position = active.length - 1;
     batch.logit_rows.push_back(static_cast<int64_t>(rows.size()));
-    batch.ids.push_back(active.ids.back());
+    batch.ids.push_back(active.last);
     batch.positions.push_back(static_cast<int32_t>(position));
     rows.push_back({&*active.kv, position});
     sampling.push_back(&active.request.sampling);
@@ -239,7 +262,7 @@ absl::Status DecodeEngine::Forward() {
 void DecodeEngine::Emit(SequenceNumber number, absl::StatusOr<Sampled> sampled) {
   if (!sampled.ok()) return End(number, sampled.status());
   Active& active = *sequences_.at(number);
-  active.ids.push_back(sampled->id);
+  active.Append(sampled->id);
   active.sink->OnToken(*std::move(sampled));
   if (active.Finished()) End(number, absl::OkStatus());
 }

@@ -12,6 +12,7 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "absl/time/time.h"
+#include "absl/types/span.h"
 #include "kernels/base/device.h"
 #include "scheduler/batching/step_plan.h"
 #include "server/base/clock.h"
@@ -32,7 +33,8 @@ struct DecodeEngineOptions {
   std::function<void(const DecodeStep&)> on_step = {};  // on the engine's thread, before the step's tokens go out
 };
 
-// Thread-safe. Device, store and clock outlive the engine. Destruction ends every sequence with UNAVAILABLE.
+// Thread-safe. Device, store and clock outlive the engine. Destruction ends every sequence with UNAVAILABLE. What fails
+// for one sequence ends that one; those beside it give the tokens that they would have given without it.
 class DecodeEngine {
  public:
   // INVALID_ARGUMENT when model and store do not agree, or the options make no sense; RESOURCE_EXHAUSTED when the
@@ -64,7 +66,10 @@ class DecodeEngine {
   void Admit(SequenceNumber number, const absl::Status& kv_complete);
   void Join();
   void Step();
-  absl::Status Forward();
+  using Tokens = std::vector<absl::StatusOr<Sampled>>;
+  // Appends the next token of each row, or why it has none: where a step fails, only of the rows that are at fault.
+  void NextTokens(absl::Span<const SequenceNumber> rows, Tokens& tokens);
+  absl::Status Forward(absl::Span<const SequenceNumber> numbers);
   void Emit(SequenceNumber number, absl::StatusOr<Sampled> sampled);
   void End(SequenceNumber number, absl::Status status);
 

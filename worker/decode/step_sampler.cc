@@ -10,8 +10,7 @@
 namespace runahead {
 
 bool IsPlainGreedy(const SamplingOptions& options) {
-  return options.temperature == 0 && options.logprobs < 0 && options.repetition_penalty == 1 &&
-         options.presence_penalty == 0 && options.frequency_penalty == 0;
+  return options.temperature == 0 && options.logprobs < 0 && !HasPenalties(options);
 }
 
 absl::StatusOr<std::unique_ptr<StepSampler>> StepSampler::Create(Device& device, int64_t max_rows, int64_t vocab) {
@@ -46,11 +45,10 @@ absl::Status StepSampler::Enqueue(Stream& stream, const Tensor& logits, std::vec
   return absl::OkStatus();
 }
 
-absl::StatusOr<Sampled> StepSampler::Sample(int64_t row, absl::Span<const int32_t> ids, size_t output_begin,
-                                            int64_t position) const {
+absl::StatusOr<Sampled> StepSampler::Sample(int64_t row, const PenaltyCounts& counts, int64_t position) const {
   if (!IsPlainGreedy(*options_[row])) {
     const float* logits = reinterpret_cast<const float*>(host_logits_.data()) + row * vocab_;
-    return SampleToken(absl::MakeConstSpan(logits, vocab_), *options_[row], ids, output_begin, position);
+    return SampleToken(absl::MakeConstSpan(logits, vocab_), *options_[row], counts, position);
   }
   const float* values = reinterpret_cast<const float*>(host_top_.data()) + rows_;
   const int32_t id = reinterpret_cast<const int32_t*>(host_top_.data())[row];

@@ -26,8 +26,7 @@ class StepSampler {
 
   // The token of `row` once the stream got past Enqueue; the rest as in SampleToken. INTERNAL when the row's logits are
   // not finite.
-  absl::StatusOr<Sampled> Sample(int64_t row, absl::Span<const int32_t> ids, size_t output_begin,
-                                 int64_t position) const;
+  absl::StatusOr<Sampled> Sample(int64_t row, const PenaltyCounts& counts, int64_t position) const;
 
  private:
   StepSampler(Device& device, int64_t vocab) : device_(device), vocab_(vocab) {}

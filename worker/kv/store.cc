@@ -59,10 +59,15 @@ absl::StatusOr<KvStore::Lease*> KvStore::Find(const LeaseId& id) {
         absl::StrCat(Name(id), " was given by another worker, or by this one before it lost its router"));
   }
   const auto it = leases_.find(id.number);
-  if (it == leases_.end() || it->second->dead || (!it->second->open && it->second->expires < clock_.Now())) {
+  if (it == leases_.end() || it->second->dead || IsExpired(*it->second)) {
     return absl::NotFoundError(absl::StrCat(Name(id), " is unknown, released or expired"));
   }
   return it->second.get();
+}
+
+bool KvStore::IsExpired(const Lease& lease) const {
+  const bool in_use = lease.open || lease.awaited || !lease.writing.empty();
+  return !in_use && lease.expires < clock_.Now();
 }
 
 absl::StatusOr<std::vector<int64_t>> KvStore::TakeBlocks(int64_t count) {
@@ -184,25 +189,14 @@ uint32_t KvStore::epoch() const {
 }
 
 int KvStore::ReapExpired() {
-  std::vector<std::pair<uint64_t, EventSource>> killed;
-  uint32_t epoch = 0;
-  {
-    MutexLock lock(mu_);
-    const absl::Time now = clock_.Now();
-    std::vector<uint64_t> over;
-    for (const auto& [number, lease] : leases_) {
-      if (!lease->dead && !lease->open && lease->expires < now) over.push_back(number);
-    }
-    epoch = epoch_;
-    for (const uint64_t number : over) killed.emplace_back(number, Kill(number));
-    expired_ += static_cast<int64_t>(killed.size());
+  MutexLock lock(mu_);
+  std::vector<uint64_t> over;
+  for (const auto& [number, lease] : leases_) {
+    if (!lease->dead && IsExpired(*lease)) over.push_back(number);
   }
-  for (const auto& [number, completed] : killed) {
-    completed.Fire(absl::CancelledError(
-        absl::StrFormat("%s expired: nothing arrived for it and nobody renewed it for %s",
-                        Name({options_.incarnation, number, epoch}), absl::FormatDuration(options_.lease_life))));
-  }
-  return static_cast<int>(killed.size());
+  for (const uint64_t number : over) Kill(number);  // nobody awaits it
+  expired_ += static_cast<int64_t>(over.size());
+  return static_cast<int>(over.size());
 }
 
 absl::StatusOr<KvStore::Write> KvStore::BeginWrite(const LeaseId& id, int64_t layer, int64_t begin, int64_t end) {
@@ -243,13 +237,12 @@ absl::Status KvStore::EndWrite(uint64_t number, uint64_t write, bool commit) {
         std::find_if(lease.writing.begin(), lease.writing.end(), [&](const PendingWrite& w) { return w.id == write; });
     const PendingWrite ended = *it;
     lease.writing.erase(it);
-    const LeaseId id{options_.incarnation, number, epoch_};
-    const bool alive = Find(id).ok();
-    if (!commit || !alive) {
+    if (lease.dead) {
       FreeIfUnpinned(number);
-      return alive ? absl::OkStatus() : absl::NotFoundError(absl::StrCat(Name(id), " ended before its bytes were in"));
+      return absl::NotFoundError(absl::StrCat(Name({options_.incarnation, number, epoch_}), " ended before its bytes were in"));
     }
-    lease.expires = clock_.Now() + options_.lease_life;
+    lease.expires = clock_.Now() + options_.lease_life;  // also where bytes were lost: they are sent again
+    if (!commit) return absl::OkStatus();
     if (ended.layer >= 0) {
       IntervalSet& covered = lease.covered[ended.layer];
       const bool before = covered.Covers(0, lease.prompt_tokens);
@@ -269,7 +262,10 @@ Event KvStore::Complete(const LeaseId& id) {
   {
     MutexLock lock(mu_);
     absl::StatusOr<Lease*> lease = Find(id);
-    if (lease.ok()) return (*lease)->completed.event();
+    if (lease.ok()) {
+      (*lease)->awaited = true;
+      return (*lease)->completed.event();
+    }
     unknown = lease.status();
   }
   EventSource failed;

@@ -41,10 +41,11 @@ struct KvStoreOptions {
   absl::Duration lease_life = kLeaseLife;
 };
 
-// Thread-safe. A lease lives `lease_life` past the last of reserve, accepted slice and renewal; an open decode holds
-// it; memory returns when the lease is dead (released or expired) and nothing pins it. Writes and Sequences end before
-// the store does; the memory itself lives as long as anyone holds a reference to it. Events fire outside the lock, so
-// what waits for them may call the store.
+// Thread-safe. A lease lives `lease_life` past the last of reserve, renewal and the end of a write. Bytes under way (an
+// open write), who waits for the rest of them (Complete) and an open decode hold it: each ends by itself when its peer
+// or its call does. Memory returns when the lease is dead (released or expired) and nothing pins it. Writes and
+// Sequences end before the store does; the memory itself lives as long as anyone holds a reference to it. Events fire
+// outside the lock, so what waits for them may call the store.
 class KvStore {
  public:
   // Rows of one layer pinned for writing: the lease's memory cannot be given away while this lives. Used by one thread
@@ -60,7 +61,7 @@ class KvStore {
     // Everything was covered before: the bytes need not be written (or sent) again.
     bool already_covered() const { return already_covered_; }
     // The bytes are in: marks [begin, end) of the layer covered, renews the lease and ends the pin. NOT_FOUND when the
-    // lease died meanwhile. Called at most once.
+    // lease was released meanwhile. Called at most once.
     absl::Status Commit();
 
    private:
@@ -117,16 +118,16 @@ class KvStore {
   // unknown from now on; open sequences and writes keep their memory until they end.
   void BeginEpoch(uint32_t epoch) RUNAHEAD_EXCLUDES(mu_);
   uint32_t epoch() const RUNAHEAD_EXCLUDES(mu_);
-  // Ends the leases whose time is over (those not open); called by a timer (see LeaseReaper), and by Reserve when it
-  // finds no room. Returns how many expired.
+  // Ends the leases whose time is over and that nothing holds; called by a timer (see LeaseReaper), and by Reserve when
+  // it finds no room. Returns how many expired.
   int ReapExpired() RUNAHEAD_EXCLUDES(mu_);
 
   // NOT_FOUND: no such lease (or dead). OUT_OF_RANGE: layer or tokens do not fit the prompt. ABORTED: overlapping
   // write under way; try again when it has ended.
   absl::StatusOr<Write> BeginWrite(const LeaseId& lease, int64_t layer, int64_t begin, int64_t end)
       RUNAHEAD_EXCLUDES(mu_);
-  // Fires OK when every layer covers the prompt, CANCELLED when the lease ends before, saying why. NOT_FOUND at once
-  // when unknown or dead.
+  // Fires OK when every layer covers the prompt, CANCELLED when the lease is released before. NOT_FOUND at once when
+  // unknown or dead. From here on the lease does not expire: who asked opens it, or releases it.
   Event Complete(const LeaseId& lease) RUNAHEAD_EXCLUDES(mu_);
   // NOT_FOUND when unknown or dead, FAILED_PRECONDITION while incomplete, or when opened already.
   absl::StatusOr<Sequence> Open(const LeaseId& lease) RUNAHEAD_EXCLUDES(mu_);
@@ -152,7 +153,7 @@ class KvStore {
     int64_t prompt_tokens = 0, total_tokens = 0;
     std::vector<int64_t> blocks;
     absl::Time expires;
-    bool dead = false, open = false, complete = false;
+    bool dead = false, open = false, complete = false, awaited = false;
     int64_t layers_covered = 0;
     std::vector<IntervalSet> covered;   // a layer each
     std::vector<PendingWrite> writing;  // each pins the lease
@@ -163,6 +164,8 @@ class KvStore {
   KvStore(const KvStore&) = delete;
   KvStore& operator=(const KvStore&) = delete;
 
+  // Its time is over, and nothing holds it.
+  bool IsExpired(const Lease& lease) const;
   // The living lease, or NOT_FOUND.
   absl::StatusOr<Lease*> Find(const LeaseId& id) RUNAHEAD_REQUIRES(mu_);
   absl::StatusOr<std::vector<int64_t>> TakeBlocks(int64_t count) RUNAHEAD_REQUIRES(mu_);

@@ -1,5 +1,6 @@
 #include "worker/link/chosen_edge.h"
 
+#include "kernels/base/status_macros.h"
 #include "server/base/logging.h"
 #include "worker/link/device_fit.h"
 
@@ -11,19 +12,21 @@ PeerId ChosenEdgeFactory::self() const {
   return self;
 }
 
-EdgeFactory& ChosenEdgeFactory::Choose(const PeerId& peer) {
-  MutexLock lock(mu_);
-  EdgeFactory*& chosen = chosen_[peer.key()];
-  if (chosen != nullptr) return *chosen;
+absl::StatusOr<std::shared_ptr<Edge>> ChosenEdgeFactory::Open(const PeerId& peer) {
   const absl::Status fits = DeviceLinkFits(identity_, peer.device_link);
-  chosen = fits.ok() ? device_.get() : host_.get();
-  LogInfo("link", "the edge to ", Describe(peer.key()),
-          fits.ok() ? " goes from GPU to GPU" : " goes through host memory: ", fits.message());
-  return *chosen;
+  EdgeFactory* const chosen = fits.ok() ? device_.get() : host_.get();
+  RUNAHEAD_ASSIGN_OR_RETURN(std::shared_ptr<Edge> edge, chosen->Open(peer));
+  MutexLock lock(mu_);
+  if (chosen_.emplace(peer.key(), chosen).second) {
+    LogInfo("link", "the edge to ", Describe(peer.key()),
+            fits.ok() ? " goes from GPU to GPU" : " goes through host memory: ", fits.message());
+  }
+  return edge;
 }
 
-absl::StatusOr<std::shared_ptr<Edge>> ChosenEdgeFactory::Open(const PeerId& peer) {
-  return Choose(peer).Open(peer);
+size_t ChosenEdgeFactory::peers() const {
+  MutexLock lock(mu_);
+  return chosen_.size();
 }
 
 void ChosenEdgeFactory::Close(const PeerId& peer) {

@@ -1,6 +1,7 @@
 // From GPU to GPU where both sides can, else through the hosts.
 #pragma once
 
+#include <cstddef>
 #include <memory>
 #include <string>
 
@@ -23,13 +24,14 @@ class ChosenEdgeFactory final : public EdgeFactory {
   absl::StatusOr<std::shared_ptr<Edge>> Open(const PeerId& peer) override RUNAHEAD_EXCLUDES(mu_);
   void Close(const PeerId& peer) override RUNAHEAD_EXCLUDES(mu_);
 
- private:
-  EdgeFactory& Choose(const PeerId& peer) RUNAHEAD_EXCLUDES(mu_);
+  // Peers whose edges were opened and not closed.
+  size_t peers() const RUNAHEAD_EXCLUDES(mu_);
 
+ private:
   const std::string identity_;
   const std::unique_ptr<EdgeFactory> device_, host_;
-  Mutex mu_;
-  absl::flat_hash_map<PeerKey, EdgeFactory*> chosen_ RUNAHEAD_GUARDED_BY(mu_);
+  mutable Mutex mu_;
+  absl::flat_hash_map<PeerKey, EdgeFactory*> chosen_ RUNAHEAD_GUARDED_BY(mu_);  // where Close finds its edge
 };
 
 }  // namespace runahead

@@ -87,6 +87,8 @@ class PacedEdgeFactory::PacedEdge final : public Edge {
   void Drop(JobId job) override { inner_->Drop(job); }
   absl::Status Health() const override { return inner_->Health(); }
   bool Opened() const override { return inner_->Opened(); }
+  // Whether it is this one that is paced: once closed, a peer's edge may be another.
+  bool IsOf(const std::shared_ptr<Edge>& inner) const { return inner_ == inner; }
 
  private:
   struct Link {
@@ -124,12 +126,22 @@ PacedEdgeFactory::~PacedEdgeFactory() {
 absl::StatusOr<std::shared_ptr<Edge>> PacedEdgeFactory::Open(const PeerId& peer) {
   RUNAHEAD_ASSIGN_OR_RETURN(std::shared_ptr<Edge> inner, inner_->Open(peer));
   MutexLock lock(mu_);
-  std::shared_ptr<Edge>& edge = edges_[peer.key()];
-  if (edge == nullptr) {
-    const FrameNoise noise(noise_, edges_.size() - 1);  // with this one
+  std::shared_ptr<PacedEdge>& edge = edges_[peer.key()];
+  if (edge == nullptr || !edge->IsOf(inner)) {
+    const FrameNoise noise(noise_, opened_++);
     edge = std::make_shared<PacedEdge>(std::move(inner), bytes_per_second_, noise, timer_);
   }
   return edge;
+}
+
+void PacedEdgeFactory::Close(const PeerId& peer) {
+  inner_->Close(peer);
+  std::shared_ptr<Edge> closed;  // destroyed without the lock
+  MutexLock lock(mu_);
+  const auto found = edges_.find(peer.key());
+  if (found == edges_.end()) return;
+  closed = std::move(found->second);
+  edges_.erase(found);
 }
 
 }  // namespace runahead

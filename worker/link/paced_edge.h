@@ -24,7 +24,7 @@ class PacedEdgeFactory final : public EdgeFactory {
 
   PeerId self() const override { return inner_->self(); }
   absl::StatusOr<std::shared_ptr<Edge>> Open(const PeerId& peer) override RUNAHEAD_EXCLUDES(mu_);
-  void Close(const PeerId& peer) override { inner_->Close(peer); }
+  void Close(const PeerId& peer) override RUNAHEAD_EXCLUDES(mu_);
 
  private:
   class Timer;
@@ -34,7 +34,8 @@ class PacedEdgeFactory final : public EdgeFactory {
   const LinkNoise noise_;
   const std::shared_ptr<Timer> timer_;
   Mutex mu_;
-  absl::flat_hash_map<PeerKey, std::shared_ptr<Edge>> edges_ RUNAHEAD_GUARDED_BY(mu_);
+  uint64_t opened_ RUNAHEAD_GUARDED_BY(mu_) = 0;                                              // edges, so far
+  absl::flat_hash_map<PeerKey, std::shared_ptr<PacedEdge>> edges_ RUNAHEAD_GUARDED_BY(mu_);
   const std::unique_ptr<EdgeFactory> inner_;  // goes first: what it holds fires into the others
 };
 

@@ -8,7 +8,6 @@
 #include <numeric>
 #include <utility>
 
-#include "absl/container/flat_hash_map.h"
 #include "absl/strings/str_format.h"
 #include "kernels/base/status_macros.h"
 
@@ -159,14 +158,10 @@ absl::Status CheckFinite(absl::Span<const float> logits) {
 }
 
 // Repetition divides a positive logit and multiplies a negative one, so that both fall.
-void ApplyPenalties(const SamplingOptions& options, absl::Span<const int32_t> ids, size_t output_begin,
-                    Candidates& candidates) {
-  absl::flat_hash_map<int32_t, int> output_count;  // of every id seen; 0: in the prompt only
-  for (size_t i = 0; i < ids.size(); ++i) {
-    if (ids[i] >= 0 && ids[i] < static_cast<int64_t>(candidates.size())) output_count[ids[i]] += i >= output_begin;
-  }
+void ApplyPenalties(const SamplingOptions& options, const PenaltyCounts& counts, Candidates& candidates) {
   constexpr float kLargest = std::numeric_limits<float>::max();
-  for (const auto& [id, count] : output_count) {
+  for (const auto& [id, count] : counts.entries()) {
+    if (id < 0 || id >= static_cast<int64_t>(candidates.size())) continue;
     float logit = candidates.logits[id];
     logit = logit > 0 ? logit / options.repetition_penalty : logit * options.repetition_penalty;
     if (count > 0) logit -= options.presence_penalty + options.frequency_penalty * static_cast<float>(count);
@@ -234,17 +229,19 @@ uint64_t Mix(uint64_t x) {
 
 }  // namespace
 
+bool HasPenalties(const SamplingOptions& options) {
+  return options.repetition_penalty != 1 || options.presence_penalty != 0 || options.frequency_penalty != 0;
+}
+
 double SamplingUniform(uint64_t seed, int64_t position) {
   return static_cast<double>(Mix(seed ^ Mix(static_cast<uint64_t>(position))) >> 11) * 0x1p-53;
 }
 
 absl::StatusOr<Sampled> SampleToken(absl::Span<const float> logits, const SamplingOptions& options,
-                                    absl::Span<const int32_t> ids, size_t output_begin, int64_t position) {
+                                    const PenaltyCounts& counts, int64_t position) {
   RUNAHEAD_RETURN_IF_ERROR(CheckFinite(logits));
   Candidates candidates(logits);
-  if (options.repetition_penalty != 1 || options.presence_penalty != 0 || options.frequency_penalty != 0) {
-    ApplyPenalties(options, ids, output_begin, candidates);
-  }
+  if (HasPenalties(options)) ApplyPenalties(options, counts, candidates);
   Sampled sampled;
   sampled.id = options.temperature > 0 ? Draw(options, position, candidates) : candidates.Likeliest();
   if (options.logprobs >= 0) sampled.logprobs = Logprobs(logits, sampled.id, options.logprobs);

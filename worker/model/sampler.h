@@ -6,6 +6,7 @@
 
 #include "absl/status/statusor.h"
 #include "absl/types/span.h"
+#include "worker/model/penalty_counts.h"
 
 namespace runahead {
 
@@ -22,6 +23,8 @@ struct SamplingOptions {
   int32_t logprobs = -1;  // alternatives; -1: no logprobs at all
 };
 
+bool HasPenalties(const SamplingOptions& options);
+
 struct TokenLogprobPair {
   int32_t id = 0;
   float logprob = 0;
@@ -34,12 +37,12 @@ struct Sampled {
 
 // In this order: repetition penalty (prompt and output), presence and frequency penalties (output), temperature, top-k,
 // top-p over what top-k left, min-p, draw. With temperature 0 the filters change nothing: the likeliest after
-// penalties. logits: [vocab], all finite (INTERNAL else). ids: prompt and output so far; output starts at index
-// `output_begin`. `position` is the absolute position of the token that is drawn (= ids.size()). Logprobs are those of
-// the logits before penalties and temperature. Ties go to the smaller id. Ids outside the vocabulary are not penalised.
-// Thread-safe; linear in the vocabulary.
+// penalties. logits: [vocab], all finite (INTERNAL else). `counts` are those of prompt and output so far, made for
+// these options. `position` is the absolute position of the token that is drawn: as many come before it. Logprobs are
+// those of the logits before penalties and temperature. Ties go to the smaller id. Ids outside the vocabulary are not
+// penalised. Thread-safe; linear in the vocabulary, whatever the length of the sequence.
 absl::StatusOr<Sampled> SampleToken(absl::Span<const float> logits, const SamplingOptions& options,
-                                    absl::Span<const int32_t> ids, size_t output_begin, int64_t position);
+                                    const PenaltyCounts& counts, int64_t position);
 
 // The draw behind SampleToken: uniform in [0, 1), the same for the same (seed, position) on every machine.
 double SamplingUniform(uint64_t seed, int64_t position);

@@ -280,7 +280,7 @@ absl::StatusOr<Sampled> PrefillStage::SampleFirst(const PrefillJob& job, const T
   RUNAHEAD_RETURN_IF_ERROR(device_.Copy(*compute_, logits.ref, BufferRef::Whole(host_logits_)));
   RUNAHEAD_RETURN_IF_ERROR(device_.Record(*compute_).Wait());
   const absl::Span<const float> row(reinterpret_cast<const float*>(host_logits_->data()), logits.cols);
-  return SampleToken(row, job.sampling, job.ids, job.ids.size(), static_cast<int64_t>(job.ids.size()));
+  return SampleToken(row, job.sampling, PenaltyCounts(job.sampling, job.ids), static_cast<int64_t>(job.ids.size()));
 }
 
 // The pass is over, well or not: what the job still has on links and hand-off is awaited beside the next job.

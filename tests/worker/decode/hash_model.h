@@ -29,8 +29,8 @@ class HashModel final : public Model {
 
   // Called on the thread that runs a pass, before it; set it before the model is used.
   std::function<void(const ForwardBatch&)> on_forward;
-  // Passes fail while this says so.
-  std::function<absl::Status()> fail;
+  // Passes fail where this says so, once their first layers have been enqueued: what they wrote there stays.
+  std::function<absl::Status(const ForwardBatch&)> fail;
 
   const ModelConfig& config() const override { return config_; }
   const AttentionShape& attention_shape() const override { return shape_; }
@@ -38,7 +38,6 @@ class HashModel final : public Model {
   absl::StatusOr<Tensor> Forward(Stream& stream, ForwardScratch& scratch, const ForwardBatch& batch,
                                  KvPort& port) const override {
     if (on_forward) on_forward(batch);
-    if (fail) RUNAHEAD_RETURN_IF_ERROR(fail());
     RUNAHEAD_CHECK(batch.batch_invariant);
     const int64_t rows = static_cast<int64_t>(batch.ids.size());
     RUNAHEAD_ASSIGN_OR_RETURN(const Tensor logits, scratch.Get(0, DType::kF32, rows, kVocab));
@@ -53,6 +52,7 @@ class HashModel final : public Model {
       });
       RUNAHEAD_ASSIGN_OR_RETURN(std::vector<AttentionSequence> sequences, port.Publish(layer, stream));
       seen.push_back(std::move(sequences));
+      if (fail && layer == 1) RUNAHEAD_RETURN_IF_ERROR(fail(batch));
     }
     device_.Call(stream, [logits, seen, batch, rows] {
       for (int64_t row = 0; row < rows; ++row) {

@@ -6,6 +6,7 @@
 #include <random>
 #include <vector>
 
+#include "tests/testing/count_penalties.h"
 #include "tests/worker/decode/hash_model.h"
 #include "worker/decode/sequence.h"
 #include "worker/kv/store.h"
@@ -50,8 +51,9 @@ inline std::vector<int32_t> ExpectedTokens(const DecodeSequence& sequence) {
   ids.push_back(sequence.first_token);
   const auto stop = [&](int32_t id) { return std::count(sequence.stop_ids.begin(), sequence.stop_ids.end(), id) > 0; };
   while (!stop(ids.back()) && static_cast<int64_t>(ids.size() - sequence.prompt_ids.size()) < sequence.max_tokens) {
+    const PenaltyCounts counts = CountPenalties(sequence.sampling, ids, sequence.prompt_ids.size());
     const absl::StatusOr<Sampled> sampled =
-        SampleToken(HashModel::Expected(ids), sequence.sampling, ids, sequence.prompt_ids.size(), ids.size());
+        SampleToken(HashModel::Expected(ids), sequence.sampling, counts, ids.size());
     RUNAHEAD_CHECK(sampled.ok());
     ids.push_back(sampled->id);
     output.push_back(sampled->id);

@@ -1,6 +1,7 @@
 // The engine with a real forward pass.
 #include <algorithm>
 #include <cstring>
+#include <limits>
 #include <memory>
 #include <string>
 #include <utility>
@@ -20,9 +21,10 @@ class Collector final : public DecodeSink {
  public:
   void OnToken(Sampled token) override { tokens_.push_back(std::move(token)); }
   void OnEnd(absl::Status status) override { end_.Fire(std::move(status)); }
+  absl::Status AwaitEnd() const { return end_.event().Wait(); }
   // The tokens, once the sequence has ended well.
   const std::vector<Sampled>& Await() {
-    const absl::Status status = end_.event().Wait();
+    const absl::Status status = AwaitEnd();
     EXPECT_TRUE(status.ok()) << status;
     return tokens_;
   }
@@ -153,6 +155,26 @@ TEST_P(ModelDecode, ManyTogetherGiveBitwiseWhatEachGivesAlone) {
     }
   }
   EXPECT_GE(largest_step(), count / 2);
+  EXPECT_EQ(store_->stats().used_bytes, 0);
+}
+
+TEST_P(ModelDecode, KvThatIsNotFiniteEndsOnlyItsSequence) {
+  std::vector<Prompt> prompts;
+  for (int i = 1; i < 5; ++i) prompts.push_back(Prefill(i));
+  std::vector<std::vector<Sampled>> alone;
+  for (const Prompt& prompt : prompts) alone.push_back(Start(prompt, {})->Await());
+  prompts[2].kv[1][3] = std::numeric_limits<float>::quiet_NaN();
+  Hold(true);
+  std::vector<std::shared_ptr<Collector>> sinks;
+  for (const Prompt& prompt : prompts) sinks.push_back(Start(prompt, {}));
+  Hold(false);
+  for (const size_t i : {0, 1, 3}) {
+    const std::vector<Sampled>& together = sinks[i]->Await();
+    ASSERT_EQ(together.size(), alone[i].size());
+    for (size_t t = 0; t < together.size(); ++t) EXPECT_EQ(together[t].id, alone[i][t].id) << i << " " << t;
+  }
+  EXPECT_EQ(sinks[2]->AwaitEnd().code(), absl::StatusCode::kInternal);
+  EXPECT_GE(largest_step(), 3);
   EXPECT_EQ(store_->stats().used_bytes, 0);
 }
 

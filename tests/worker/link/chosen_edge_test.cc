@@ -70,5 +70,24 @@ TEST_F(ChosenEdge, CloseMeansTheEdgeThatWasChosen) {
   own_.edges.Close({"never met", 9});
 }
 
+TEST_F(ChosenEdge, WhoIsClosedOrCannotBeReachedIsForgotten) {
+  Worker peer(*devices_, *hosts_, 2, "nccl 2.27.7 GPU-2 host 1");
+  const PeerId id = peer.edges.self();
+  ASSERT_TRUE(own_.edges.Open(id).ok());
+  EXPECT_EQ(own_.edges.peers(), 1u);
+  own_.edges.Close(id);
+  EXPECT_EQ(own_.edges.peers(), 0u);
+  EXPECT_FALSE(own_.edges.Open(id).ok()) << "closed for good";
+  EXPECT_EQ(own_.edges.peers(), 0u);
+  // One that dies is known until it is closed: its end has to reach the network that was chosen.
+  Worker dying(*devices_, *hosts_, 3, "nccl 2.27.7 GPU-3 host 1");
+  const auto edge = *own_.edges.Open(dying.edges.self());
+  devices_->Kill(dying.id);
+  EXPECT_FALSE(own_.edges.Open(dying.edges.self()).ok());
+  EXPECT_EQ(own_.edges.peers(), 1u);
+  own_.edges.Close(dying.id);
+  EXPECT_EQ(own_.edges.peers(), 0u);
+}
+
 }  // namespace
 }  // namespace runahead

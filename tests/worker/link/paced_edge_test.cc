@@ -107,6 +107,17 @@ TEST_F(PacedEdge, NoiseMakesFramesTakeLonger) {
   }
 }
 
+TEST_F(PacedEdge, AClosedEdgeIsForgotten) {
+  auto edge = *a_->Open({"b", 2});
+  EXPECT_EQ(*a_->Open({"b", 2}), edge);
+  const std::weak_ptr<Edge> seen = edge;
+  edge.reset();
+  EXPECT_FALSE(seen.expired()) << "it lives until it is closed, so that what it sends later keeps to the rate";
+  a_->Close({"b", 2});
+  EXPECT_TRUE(seen.expired());
+  a_->Close({"never met", 9});
+}
+
 TEST_F(PacedEdge, ADroppedJobAndAClosedFactoryCancelWhatWaits) {
   const auto a = *a_->Open({"b", 2});
   const Event dropped = a->Send({1, 0, 0}, Pattern(1000, 1), Event());

@@ -32,7 +32,7 @@ TEST(SampleOp, DrawsWhatSampleTokenDraws) {
     ASSERT_TRUE(memory.device().Sample(memory.stream(), memory.NewTensor(logits, 1), {params}, ids).ok());
     int32_t id;
     std::memcpy(&id, memory.ReadBytes(ids.ref).data(), sizeof(id));
-    const auto sampled = SampleToken(logits, options, {}, 0, position);
+    const auto sampled = SampleToken(logits, options, {}, position);
     ASSERT_TRUE(sampled.ok());
     const ReferenceDraw reference = ReferenceSample(logits, params);
     different += id != sampled->id;

@@ -10,15 +10,18 @@
 
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
+#include "tests/testing/count_penalties.h"
 
 namespace runahead {
 namespace {
 
+using testing::CountPenalties;
 using ::testing::HasSubstr;
 
 int32_t Sample(const std::vector<float>& logits, const SamplingOptions& options, int64_t position = 0,
                const std::vector<int32_t>& ids = {}, size_t output_begin = 0) {
-  const absl::StatusOr<Sampled> sampled = SampleToken(logits, options, ids, output_begin, position);
+  const absl::StatusOr<Sampled> sampled =
+      SampleToken(logits, options, CountPenalties(options, ids, output_begin), position);
   EXPECT_TRUE(sampled.ok()) << sampled.status();
   return sampled.ok() ? sampled->id : -1;
 }
@@ -88,11 +91,72 @@ TEST(Sampler, GreedySeesPenalties) {
 TEST(Sampler, LogitsThatAreNotFiniteAreInternal) {
   for (const float bad : {std::numeric_limits<float>::quiet_NaN(), std::numeric_limits<float>::infinity(),
                           -std::numeric_limits<float>::infinity()}) {
-    const absl::Status status = SampleToken(std::vector<float>{1, 2, bad, 4}, {}, {}, 0, 0).status();
+    const absl::Status status = SampleToken(std::vector<float>{1, 2, bad, 4}, {}, {}, 0).status();
     EXPECT_EQ(status.code(), absl::StatusCode::kInternal);
     EXPECT_THAT(status.ToString(), HasSubstr("token 2"));
   }
-  EXPECT_EQ(SampleToken({}, {}, {}, 0, 0).status().code(), absl::StatusCode::kInternal);
+  EXPECT_EQ(SampleToken({}, {}, {}, 0).status().code(), absl::StatusCode::kInternal);
+}
+
+// What the penalties mean, said over all ids of the sequence.
+std::vector<float> Penalised(std::vector<float> logits, const SamplingOptions& options, const std::vector<int32_t>& ids,
+                             size_t output_begin) {
+  for (int32_t v = 0; v < static_cast<int32_t>(logits.size()); ++v) {
+    if (std::count(ids.begin(), ids.end(), v) == 0) continue;
+    float& logit = logits[v];
+    logit = logit > 0 ? logit / options.repetition_penalty : logit * options.repetition_penalty;
+    const auto in_output = std::count(ids.begin() + output_begin, ids.end(), v);
+    if (in_output > 0) logit -= options.presence_penalty + options.frequency_penalty * static_cast<float>(in_output);
+  }
+  return logits;
+}
+
+TEST(Sampler, CountsKeptTokenByTokenPenaliseExactlyWhatTheWholeSequenceSays) {
+  std::mt19937 random(3);
+  std::normal_distribution<float> normal(0, 3);
+  const auto one_of = [&](std::vector<float> values) { return values[random() % values.size()]; };
+  for (int run = 0; run < 300; ++run) {
+    SamplingOptions options, plain;
+    options.temperature = plain.temperature = one_of({0, 1});
+    options.top_p = plain.top_p = one_of({1, 0.9f});
+    options.repetition_penalty = one_of({1, 1.3f, 0.5f});
+    options.presence_penalty = one_of({0, 0.7f, -0.5f});
+    options.frequency_penalty = one_of({0, 0.25f});
+    options.seed = plain.seed = random();
+    const int32_t vocab = 1 + random() % 60;
+    std::vector<int32_t> ids(random() % 100);
+    for (int32_t& id : ids) id = static_cast<int32_t>(random() % (vocab + 3)) - 1;
+    const size_t prompt = ids.size();
+    PenaltyCounts counts(options, ids);
+    for (int step = 0; step < 30; ++step) {
+      std::vector<float> logits(vocab);
+      for (float& logit : logits) logit = normal(random);
+      const int64_t position = static_cast<int64_t>(ids.size());
+      const absl::StatusOr<Sampled> sampled = SampleToken(logits, options, counts, position);
+      ASSERT_TRUE(sampled.ok());
+      ASSERT_EQ(sampled->id, SampleToken(Penalised(logits, options, ids, prompt), plain, {}, position)->id);
+      ids.push_back(sampled->id);
+      counts.AddOutput(sampled->id);
+    }
+  }
+}
+
+TEST(Sampler, CountsHoldOnlyWhatCanBePenalised) {
+  const std::vector<int32_t> prompt = {5, 7, 5, 5};
+  SamplingOptions options;
+  const auto counted = [&] {
+    PenaltyCounts counts(options, prompt);
+    for (const int32_t id : {9, 5, 9}) counts.AddOutput(id);
+    std::map<int32_t, int32_t> entries;
+    for (const auto& [id, in_output] : counts.entries()) EXPECT_TRUE(entries.emplace(id, in_output).second);
+    return entries;
+  };
+  using Entries = std::map<int32_t, int32_t>;
+  EXPECT_EQ(counted(), Entries());
+  options.presence_penalty = 1;
+  EXPECT_EQ(counted(), (Entries{{5, 1}, {9, 2}})) << "the prompt is only repeated, never present or frequent";
+  options.repetition_penalty = 1.1f;
+  EXPECT_EQ(counted(), (Entries{{5, 1}, {7, 0}, {9, 2}}));
 }
 
 TEST(Sampler, HugeLogitsUnderPenaltiesStillDraw) {
@@ -187,7 +251,7 @@ TEST(Sampler, LogprobsAreThoseBeforePenaltiesAndTemperature) {
   options.logprobs = 2;
   options.presence_penalty = 100;
   options.temperature = 0;
-  const absl::StatusOr<Sampled> sampled = SampleToken(logits, options, std::vector<int32_t>{1, 3, 4}, 0, 3);
+  const absl::StatusOr<Sampled> sampled = SampleToken(logits, options, CountPenalties(options, {1, 3, 4}, 0), 3);
   ASSERT_TRUE(sampled.ok());
   EXPECT_EQ(sampled->id, 2);
   ASSERT_EQ(sampled->logprobs.size(), 3u);
@@ -198,14 +262,14 @@ TEST(Sampler, LogprobsAreThoseBeforePenaltiesAndTemperature) {
   }
   options.presence_penalty = 0;
   options.logprobs = 0;
-  EXPECT_EQ(SampleToken(logits, options, {}, 0, 3)->logprobs.size(), 1u);
+  EXPECT_EQ(SampleToken(logits, options, {}, 3)->logprobs.size(), 1u);
   options.logprobs = 20;
-  const absl::StatusOr<Sampled> all = SampleToken(logits, options, {}, 0, 3);
+  const absl::StatusOr<Sampled> all = SampleToken(logits, options, {}, 3);
   std::vector<int32_t> order;
   for (const TokenLogprobPair& pair : all->logprobs) order.push_back(pair.id);
   EXPECT_EQ(order, (std::vector<int32_t>{1, 3, 4, 2, 0}));
   options.logprobs = -1;
-  EXPECT_TRUE(SampleToken(logits, options, {}, 0, 3)->logprobs.empty());
+  EXPECT_TRUE(SampleToken(logits, options, {}, 3)->logprobs.empty());
 }
 
 TEST(Sampler, AFlatVocabularyUnderTopPKeepsTheSmallestIds) {

@@ -1,0 +1,57 @@
+// A sink that keeps what a sequence gave, and lets a test wait for it.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <utility>
+#include <vector>
+
+#include "gtest/gtest.h"
+#include "kernels/base/mutex.h"
+#include "worker/decode/sequence.h"
+
+namespace runahead::testing {
+
+// Thread-safe.
+class CollectingSink final : public DecodeSink {
+ public:
+  void OnToken(Sampled token) override {
+    MutexLock lock(mu_);
+    EXPECT_FALSE(end_.has_value());
+    tokens_.push_back(std::move(token));
+    changed_.NotifyAll();
+  }
+  void OnEnd(absl::Status status) override {
+    MutexLock lock(mu_);
+    EXPECT_FALSE(end_.has_value());
+    end_ = std::move(status);
+    changed_.NotifyAll();
+  }
+  absl::Status AwaitEnd() {
+    MutexLock lock(mu_);
+    while (!end_.has_value()) changed_.Wait(mu_);
+    return *end_;
+  }
+  void AwaitTokens(size_t count) {
+    MutexLock lock(mu_);
+    while (tokens_.size() < count && !end_.has_value()) changed_.Wait(mu_);
+  }
+  std::vector<int32_t> ids() {
+    MutexLock lock(mu_);
+    std::vector<int32_t> ids;
+    for (const Sampled& token : tokens_) ids.push_back(token.id);
+    return ids;
+  }
+  std::vector<Sampled> tokens() {
+    MutexLock lock(mu_);
+    return tokens_;
+  }
+
+ private:
+  Mutex mu_;
+  CondVar changed_;
+  std::vector<Sampled> tokens_ RUNAHEAD_GUARDED_BY(mu_);
+  std::optional<absl::Status> end_ RUNAHEAD_GUARDED_BY(mu_);
+};
+
+}  // namespace runahead::testing
