@@ -23,8 +23,8 @@ void Sequencer::Detach(int worker, const absl::Status& why) {
     MutexLock lock(mu_);
     const auto found = workers_.find(worker);
     if (found == workers_.end()) return;
-    const absl::Status failure =
-        absl::UnavailableError(absl::StrCat("prefill worker ", found->second.name, " was lost: ", why.message()));
+    const End lost{
+        absl::UnavailableError(absl::StrCat("prefill worker ", found->second.name, " was lost: ", why.message()))};
     workers_.erase(found);
     std::vector<uint64_t> touched;
     for (const auto& [id, job] : jobs_) {
@@ -32,7 +32,7 @@ void Sequencer::Detach(int worker, const absl::Status& why) {
         if (member.worker == worker && !member.done) touched.push_back(id);
       }
     }
-    for (uint64_t id : touched) MemberDone(id, worker, failure, calls);
+    for (uint64_t id : touched) MemberDone(id, worker, lost, calls);
   }
   for (const auto& call : calls) call();
 }
@@ -92,8 +92,8 @@ Sequencer::Calls Sequencer::Dispatch(int worker, const v1::ControlReport& report
   if (!workers_.contains(worker)) return calls;  // detached: its jobs have failed already
   if (report.has_first_token()) {
     const auto found = jobs_.find(report.first_token().job());
-    // A token of a job that has ended meanwhile crossed the cancel on its way.
-    if (found == jobs_.end() || found->second.ended) return calls;
+    // A token of a job that has failed meanwhile crossed the cancel on its way.
+    if (found == jobs_.end() || found->second.cancel_sent) return calls;
     calls.push_back([event = found->second.events.first_token, token = report.first_token()] { event(token); });
   } else if (report.has_done()) {
     const auto found = jobs_.find(report.done().job());
@@ -101,18 +101,20 @@ Sequencer::Calls Sequencer::Dispatch(int worker, const v1::ControlReport& report
       LogWarning("sequencer", "worker ", worker, " reports the end of job ", report.done().job(), ", which is unknown");
       return calls;
     }
-    MemberDone(report.done().job(), worker, StatusOf(worker, report.done()), calls);
+    MemberDone(report.done().job(), worker, EndOf(worker, report.done()), calls);
   }
   return calls;
 }
 
-absl::Status Sequencer::StatusOf(int worker, const v1::JobDone& done) const {
-  if (done.code() == 0) return absl::OkStatus();
-  return OfWorker(absl::StrCat("prefill worker ", workers_.at(worker).name),
-                  absl::Status(static_cast<absl::StatusCode>(done.code()), done.message()));
+Sequencer::End Sequencer::EndOf(int worker, const v1::JobDone& done) const {
+  if (done.code() == 0) return {};
+  const absl::Status said(static_cast<absl::StatusCode>(done.code()), done.message());
+  const bool as_asked = done.cause() == v1::JOB_CAUSE_ROUTER && absl::IsCancelled(said);
+  return {OfWorker(absl::StrCat("prefill worker ", workers_.at(worker).name), said),
+          as_asked || done.cause() == v1::JOB_CAUSE_PEER};
 }
 
-void Sequencer::MemberDone(uint64_t id, int worker, absl::Status status, Calls& calls) {
+void Sequencer::MemberDone(uint64_t id, int worker, End end, Calls& calls) {
   const auto found = jobs_.find(id);
   Job& job = found->second;
   const auto member = std::find_if(job.members.begin(), job.members.end(),
@@ -121,7 +123,12 @@ void Sequencer::MemberDone(uint64_t id, int worker, absl::Status status, Calls& 
   member->done = true;
   calls.push_back([event = job.events.member_free, worker] { event(worker); });
   const bool all = std::all_of(job.members.begin(), job.members.end(), [](const Member& m) { return m.done; });
-  if (!status.ok() || all) EndJob(id, job, std::move(status), calls);
+  if (!end.status.ok()) {
+    SendCancels(id, job);
+    if (job.verdict.status.ok() || (job.verdict.consequence && !end.consequence)) job.verdict = std::move(end);
+  }
+  const bool known = !job.verdict.status.ok() && !job.verdict.consequence;
+  if (known || all) EndJob(id, job, job.verdict.status, calls);
   if (all) jobs_.erase(found);
 }
 

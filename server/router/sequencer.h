@@ -30,7 +30,10 @@ class CommandSink {
 // different members may overlap.
 struct JobEvents {
   std::function<void(const v1::FirstToken&)> first_token;  // at most once; before ended(OK)
-  std::function<void(absl::Status)> ended;                 // once: OK when every member is done, else the first failure
+  // Once: OK when every member is done, else the first cause and the worker it happened on. When a neighbour reports
+  // first what a failure did to it, this waits for the report of the cause. It never waits for more than the last
+  // member's end, and all members are told to end at once.
+  std::function<void(absl::Status)> ended;
   std::function<void(int worker)> member_free;  // once a member: the job has nothing unfinished there any more
 };
 
@@ -67,10 +70,16 @@ class Sequencer {
     int worker;
     bool done = false;
   };
+  // How a member's part ended.
+  struct End {
+    absl::Status status;
+    bool consequence = false;  // of what happened elsewhere
+  };
   struct Job {
     std::vector<Member> members;
     JobEvents events;
-    bool cancel_sent = false;
+    End verdict;               // of those that have ended so far
+    bool cancel_sent = false;  // it cannot end well any more
     bool ended = false;
   };
   struct Worker {
@@ -79,10 +88,10 @@ class Sequencer {
   };
   using Calls = std::vector<std::function<void()>>;  // events to call once the lock is given back
 
-  void MemberDone(uint64_t id, int worker, absl::Status status, Calls& calls) RUNAHEAD_REQUIRES(mu_);
+  void MemberDone(uint64_t id, int worker, End end, Calls& calls) RUNAHEAD_REQUIRES(mu_);
   void EndJob(uint64_t id, Job& job, absl::Status status, Calls& calls) RUNAHEAD_REQUIRES(mu_);
   void SendCancels(uint64_t id, Job& job) RUNAHEAD_REQUIRES(mu_);
-  absl::Status StatusOf(int worker, const v1::JobDone& done) const RUNAHEAD_REQUIRES(mu_);
+  End EndOf(int worker, const v1::JobDone& done) const RUNAHEAD_REQUIRES(mu_);
   Calls Dispatch(int worker, const v1::ControlReport& report) RUNAHEAD_EXCLUDES(mu_);
 
   Mutex mu_;

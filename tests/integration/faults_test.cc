@@ -26,9 +26,10 @@ constexpr char kSlowChain[] = "--chain-link-gbps 0.01";
 
 class FaultsTest : public ::testing::Test {
  protected:
-  FaultsTest()
+  explicit FaultsTest(int prefill = 2)
       : cluster_(WriteSynthetic(Model(), "faults"),
-                 {"--prefill", "2", "--decode", "1", "--dtype", "f32", "--experiments", kSlowChain}) {}
+                 {"--prefill", absl::StrCat(prefill), "--decode", "1", "--dtype", "f32", "--experiments", kSlowChain}) {
+  }
 
   // A request that runs in its own thread.
   struct Running {
@@ -103,6 +104,7 @@ TEST_F(FaultsTest, ADecodeWorkerKilledInMidPrefill) {
   kill(cluster_.pid("decode-0"), SIGKILL);
   running.thread.join();
   EXPECT_EQ(running.answer.status.error_code(), grpc::StatusCode::UNAVAILABLE) << running.answer.status.error_message();
+  EXPECT_THAT(running.answer.status.error_message(), ::testing::HasSubstr("decode-0"));
   ExpectServiceAgain();
 }
 
@@ -218,6 +220,41 @@ TEST_F(FaultsTest, AWorkerThatIsToldToStopInMidPrefillEndsInOrder) {
     ExpectServiceAgain();
     EXPECT_THAT(cluster_.Log(), ::testing::HasSubstr(absl::StrCat(leaver, " ended with exit code 0")));
   }
+}
+
+// Three workers: the tail and the head are no neighbours, and hear of each other's end only by what is between them.
+class ChainOfThreeTest : public FaultsTest {
+ protected:
+  ChainOfThreeTest() : FaultsTest(3) {}
+
+  // The end of a long prompt on which `end` is worked in mid-prefill.
+  std::string EndOf(const std::function<void()>& end) {
+    EXPECT_TRUE(cluster_.GenerateEventually(ShortPrompt(3)).status.ok());
+    Running running;
+    v1::GenerateRequest request = LongPrompt();
+    request.mutable_experiment()->set_width(3);
+    Run(running, request);
+    AwaitMidPrefill();
+    end();
+    running.thread.join();
+    EXPECT_EQ(running.answer.status.error_code(), grpc::StatusCode::UNAVAILABLE);
+    return running.answer.status.error_message();
+  }
+};
+
+TEST_F(ChainOfThreeTest, ClientAndLogAreToldOfTheWorkerThatDiedAndNotOfItsNeighbours) {
+  for (const char* victim : {"prefill-0", "prefill-1", "prefill-2"}) {
+    SCOPED_TRACE(victim);
+    const std::string said = EndOf([&] { kill(cluster_.pid(victim), SIGKILL); });
+    const std::string cause = absl::StrCat("prefill worker ", victim, " was lost");
+    EXPECT_THAT(said, ::testing::StartsWith(cause));
+    EXPECT_THAT(cluster_.Log(), ::testing::ContainsRegex(absl::StrCat("UNAVAILABLE .*: ", cause)));
+  }
+}
+
+TEST_F(ChainOfThreeTest, ClientIsToldOfTheDecodeWorkerThatDiedAndNotOfTheChain) {
+  const std::string said = EndOf([&] { kill(cluster_.pid("decode-0"), SIGKILL); });
+  EXPECT_THAT(said, ::testing::HasSubstr("decode-0"));
 }
 
 TEST(LineTest, NeighboursMeetAgainWhenTheWorkerBetweenThemComesAndGoes) {

@@ -49,13 +49,17 @@ void KeepingHandoff::Block() {
 }
 
 void KeepingHandoff::Unblock() {
+  Refuse(absl::OkStatus());
+}
+
+void KeepingHandoff::Refuse(const absl::Status& status) {
   std::vector<Held> held;
   {
     MutexLock lock(mu_);
     blocked_ = false;
     held.swap(held_);
   }
-  for (const Held& one : held) one.source.Fire(absl::OkStatus());
+  for (const Held& one : held) one.source.Fire(status);
 }
 
 std::string KeepingHandoff::Layer(const LeaseId& lease, int64_t layer, int64_t tokens, int64_t row_bytes) const {
@@ -82,10 +86,10 @@ void NewsBoard::OnFirstToken(const PrefillJob& job, const Sampled& token, double
   changed_.NotifyAll();
 }
 
-void NewsBoard::OnDone(const PrefillJob& job, const absl::Status& status, const JobTimes& times) {
+void NewsBoard::OnDone(const PrefillJob& job, const JobEnd& end, const JobTimes& times) {
   MutexLock lock(mu_);
   EXPECT_FALSE(news_[job.id].done.has_value());
-  news_[job.id].done = status;
+  news_[job.id].done = end;
   news_[job.id].times = times;
   changed_.NotifyAll();
 }
@@ -94,13 +98,13 @@ Sampled NewsBoard::AwaitFirstToken(JobId job) {
   MutexLock lock(mu_);
   while (!news_[job].first_token.has_value() && !news_[job].done.has_value()) changed_.Wait(mu_);
   if (!news_[job].first_token.has_value()) {
-    ADD_FAILURE() << "job " << job << " ended without a token: " << *news_[job].done;
+    ADD_FAILURE() << "job " << job << " ended without a token: " << news_[job].done->status;
     return {};
   }
   return *news_[job].first_token;
 }
 
-absl::Status NewsBoard::AwaitDone(JobId job) {
+JobEnd NewsBoard::AwaitEnd(JobId job) {
   MutexLock lock(mu_);
   while (!news_[job].done.has_value()) changed_.Wait(mu_);
   return *news_[job].done;

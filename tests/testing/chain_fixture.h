@@ -16,13 +16,14 @@
 
 namespace runahead {
 
-// Accepts every slice, at once or (blocked) not before Unblock.
+// Accepts every slice, at once or (blocked) not before Unblock, unless told to refuse.
 class KeepingHandoff : public HandoffSender {
  public:
   Event Push(const PeerId& decode, const Slice& slice, ConstBufferRef bytes, const Event& after) override;
   void Cancel(const LeaseId& lease) override;
   void Block();
   void Unblock();
+  void Refuse(const absl::Status& status);  // those that are held; all later ones are accepted
   // Bytes of tokens [0, tokens) of a layer; fails the test where slices do not cover them exactly once.
   std::string Layer(const LeaseId& lease, int64_t layer, int64_t tokens, int64_t row_bytes) const;
 
@@ -41,7 +42,7 @@ class KeepingHandoff : public HandoffSender {
 // What a job reported.
 struct JobNews {
   std::optional<Sampled> first_token;
-  std::optional<absl::Status> done;
+  std::optional<JobEnd> done;
   JobTimes times;
 };
 
@@ -49,9 +50,10 @@ struct JobNews {
 class NewsBoard : public PrefillObserver {
  public:
   void OnFirstToken(const PrefillJob& job, const Sampled& token, double, double) override;
-  void OnDone(const PrefillJob& job, const absl::Status& status, const JobTimes& times) override;
+  void OnDone(const PrefillJob& job, const JobEnd& end, const JobTimes& times) override;
   Sampled AwaitFirstToken(JobId job);
-  absl::Status AwaitDone(JobId job);
+  absl::Status AwaitDone(JobId job) { return AwaitEnd(job).status; }
+  JobEnd AwaitEnd(JobId job);
   bool done(JobId job) const;
   JobTimes times(JobId job) const;  // of a job that is done
 

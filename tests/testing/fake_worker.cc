@@ -140,8 +140,9 @@ grpc::Status FakeWorker::Handle(const v1::ControlCommand& command) {
     Started(command.start());
   } else if (command.has_cancel()) {
     cancels_.insert(command.cancel().job());
-    if (unfinished_.contains(command.cancel().job()))
-      WriteDone(command.cancel().job(), absl::CancelledError("asked to"));
+    if (unfinished_.contains(command.cancel().job())) {
+      WriteDone(command.cancel().job(), absl::CancelledError("asked to"), v1::JOB_CAUSE_ROUTER);
+    }
   } else if (command.has_release()) {
     leases_.erase(command.release().lease().number());
   } else if (command.has_ping()) {
@@ -158,7 +159,7 @@ void FakeWorker::Started(const v1::StartJob& start) {
   unfinished_.insert(start.job());
   const bool tail = start.part() + 2 == start.bounds_size();
   if (tail && behaviour_.first_token) WriteFirstToken(start.job(), TokenAt(0));
-  if (behaviour_.done) WriteDone(start.job(), absl::OkStatus());
+  if (behaviour_.done) WriteDone(start.job(), absl::OkStatus(), v1::JOB_CAUSE_UNSPECIFIED);
 }
 
 void FakeWorker::Write(const v1::ControlReport& report) {
@@ -174,12 +175,13 @@ void FakeWorker::WriteFirstToken(uint64_t job, int32_t id) {
   Write(report);
 }
 
-void FakeWorker::WriteDone(uint64_t job, const absl::Status& status) {
+void FakeWorker::WriteDone(uint64_t job, const absl::Status& status, v1::JobCause cause) {
   unfinished_.erase(job);
   v1::ControlReport report;
   report.mutable_done()->set_job(job);
   report.mutable_done()->set_code(static_cast<int>(status.code()));
   report.mutable_done()->set_message(std::string(status.message()));
+  if (!status.ok()) report.mutable_done()->set_cause(cause);
   Write(report);
 }
 
@@ -277,9 +279,9 @@ void FakeWorker::SendPath(const v1::PathState& state) {
   Write(report);
 }
 
-void FakeWorker::SendDone(uint64_t job, const absl::Status& status) {
+void FakeWorker::SendDone(uint64_t job, const absl::Status& status, v1::JobCause cause) {
   MutexLock lock(mu_);
-  WriteDone(job, status);
+  WriteDone(job, status, cause);
 }
 
 template <typename Condition>

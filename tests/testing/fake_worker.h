@@ -54,7 +54,8 @@ class FakeWorker final {
   void DropStream() RUNAHEAD_EXCLUDES(mu_);
   void SendFirstToken(uint64_t job, int32_t id) RUNAHEAD_EXCLUDES(mu_);
   void SendPath(const v1::PathState& state) RUNAHEAD_EXCLUDES(mu_);
-  void SendDone(uint64_t job, const absl::Status& status = absl::OkStatus()) RUNAHEAD_EXCLUDES(mu_);
+  void SendDone(uint64_t job, const absl::Status& status = absl::OkStatus(), v1::JobCause cause = v1::JOB_CAUSE_OWN)
+      RUNAHEAD_EXCLUDES(mu_);
 
   // All StartJobs of all streams in the order of their coming; waits until there are at least `count`.
   std::vector<v1::StartJob> AwaitStarts(size_t count) RUNAHEAD_EXCLUDES(mu_);
@@ -80,7 +81,7 @@ class FakeWorker final {
   void Started(const v1::StartJob& start) RUNAHEAD_REQUIRES(mu_);
   void Write(const v1::ControlReport& report) RUNAHEAD_REQUIRES(mu_);
   void WriteFirstToken(uint64_t job, int32_t id) RUNAHEAD_REQUIRES(mu_);
-  void WriteDone(uint64_t job, const absl::Status& status) RUNAHEAD_REQUIRES(mu_);
+  void WriteDone(uint64_t job, const absl::Status& status, v1::JobCause cause) RUNAHEAD_REQUIRES(mu_);
   v1::SampledToken Sampled(int32_t id) const RUNAHEAD_REQUIRES(mu_);
   int32_t TokenAt(int64_t index) const RUNAHEAD_REQUIRES(mu_);
   grpc::Status Reserve(const v1::ReserveRequest& request, v1::ReserveReply& reply) RUNAHEAD_EXCLUDES(mu_);

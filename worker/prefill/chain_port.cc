@@ -9,8 +9,9 @@ void ChainPort::BeforeProjection(int64_t layer) {
 }
 
 void ChainPort::Receive(const FrameId& id, const BufferRef& into) {
-  const Event received = job().part == 0 ? job().prefix->Load(id.layer, into) : job().predecessor->Recv(id, into);
-  Expect(id, into, received, job().successor.get());
+  const bool stored = job().part == 0;
+  const Event received = stored ? job().prefix->Load(id.layer, into) : job().predecessor->Recv(id, into);
+  Expect(id, into, received, stored ? JobCause::kOwn : JobCause::kPeer, job().successor.get());
 }
 
 void ChainPort::Exchange(int64_t layer, const Event& own_ready) {

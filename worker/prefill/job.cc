@@ -1,8 +1,35 @@
 #include "worker/prefill/job.h"
 
 #include "absl/strings/str_cat.h"
+#include "kernels/base/mutex.h"
 
 namespace runahead {
+
+struct JobStop::State {
+  const EventSource fired;
+  mutable Mutex mu;
+  std::optional<JobEnd> reason RUNAHEAD_GUARDED_BY(mu);
+};
+
+JobStop::JobStop() : state_(std::make_shared<State>()) {}
+
+void JobStop::Fire(JobCause cause, const absl::Status& why) const {
+  {
+    MutexLock lock(state_->mu);
+    if (state_->reason.has_value()) return;
+    state_->reason = JobEnd{why, cause};
+  }
+  state_->fired.Fire(why);
+}
+
+Event JobStop::event() const {
+  return state_->fired.event();
+}
+
+std::optional<JobEnd> JobStop::reason() const {
+  MutexLock lock(state_->mu);
+  return state_->reason;
+}
 
 absl::Status CheckJob(const PrefillJob& job, int64_t context_length, int64_t vocab) {
   auto refuse = [&](auto... what) { return absl::InvalidArgumentError(absl::StrCat("job ", job.id, ": ", what...)); };

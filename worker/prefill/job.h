@@ -48,6 +48,7 @@ struct PrefillJob {
   std::shared_ptr<PrefixSource> prefix;  // for part 0 where bounds[0] > 0
   std::optional<LeaseId> lease;          // absent: no hand-off
   PeerId decode;                         // with lease
+  std::string decode_name;               // for messages
   absl::Time deadline = absl::InfiniteFuture();
   SamplingOptions sampling;  // tail
 
@@ -58,6 +59,36 @@ struct PrefillJob {
   int64_t tokens() const { return end() - begin(); }
   // Tokens [0, held_tokens()) whose KV this worker has of every layer, once it attends.
   int64_t held_tokens() const { return schedule == PrefillSchedule::kChain ? end() : bounds.back(); }
+};
+
+// Whose failure it was that ended a job on this worker.
+enum class JobCause {
+  kOwn,     // this worker's
+  kPeer,    // a neighbour dropped the job, or the edge to it is dead: what happened, happened elsewhere
+  kRouter,  // cancelled, out of time, or what no worker could have run
+  kDecode,  // the decode worker is gone or did not accept a slice
+};
+
+struct JobEnd {
+  absl::Status status;
+  JobCause cause = JobCause::kOwn;  // of a failure
+};
+
+// Ends a job early. Copies share the same state. Thread-safe. The first reason is the job's: what it brings down with
+// it, on this worker and on others, fails only after that.
+class JobStop {
+ public:
+  JobStop();
+  // `why` is not OK. Nothing happens when it has fired already.
+  void Fire(JobCause cause, const absl::Status& why) const;
+  // Fires with the reason's status.
+  Event event() const;
+  // The reason; nothing while it has not fired.
+  std::optional<JobEnd> reason() const;
+
+ private:
+  struct State;
+  std::shared_ptr<State> state_;
 };
 
 // INVALID_ARGUMENT naming what does not fit: bounds, part, ids, neighbours.

@@ -28,7 +28,7 @@ Event FirstOf(const Event& a, const Event& b) {
 }  // namespace
 
 PrefillPort::PrefillPort(const PrefillJob& job, const AttentionShape& shape, LayerRing ring, Device& device,
-                         Stream& compute, HandoffSender& handoff, const EventSource& stop, TraceSink* trace)
+                         Stream& compute, HandoffSender& handoff, const JobStop& stop, TraceSink* trace)
     : job_(job),
       shape_(shape),
       ring_(std::move(ring)),
@@ -44,12 +44,21 @@ absl::Status PrefillPort::Begin(int64_t layer) {
   const absl::Time stalled = MonotonicNow();
   RUNAHEAD_RETURN_IF_ERROR(WaitUnlessStopped(ring_.Free(layer)));
   ring_stall_s_ += absl::ToDoubleSeconds(MonotonicNow() - stalled);
-  if (job_.predecessor != nullptr) RUNAHEAD_RETURN_IF_ERROR(job_.predecessor->Health());
-  if (job_.successor != nullptr) RUNAHEAD_RETURN_IF_ERROR(job_.successor->Health());
+  RUNAHEAD_RETURN_IF_ERROR(CheckNeighbours());
 
   received_.clear();
   uses_.clear();
   BeforeProjection(layer);
+  return absl::OkStatus();
+}
+
+absl::Status PrefillPort::CheckNeighbours() const {
+  for (const Edge* edge : {job_.predecessor.get(), job_.successor.get()}) {
+    const absl::Status health = edge == nullptr ? absl::OkStatus() : edge->Health();
+    if (health.ok()) continue;
+    stop_.Fire(JobCause::kPeer, health);
+    return health;
+  }
   return absl::OkStatus();
 }
 
@@ -61,12 +70,11 @@ FrameId PrefillPort::PartFrame(int64_t layer, int part) const {
   return {job_.id, static_cast<int32_t>(layer), part + 1};
 }
 
-void PrefillPort::Expect(const FrameId& id, const BufferRef& into, const Event& received, Edge* onward) {
-  received_.push_back(received);
-  Track(received, id.layer, TracePoint::kReceived);
+void PrefillPort::Expect(const FrameId& id, const BufferRef& into, const Event& received, JobCause source,
+                         Edge* onward) {
+  received_.push_back(Track(received, source, id.layer, TracePoint::kReceived));
   if (onward == nullptr) return;
-  uses_.push_back(onward->Send(id, into, received));
-  Track(uses_.back(), id.layer, TracePoint::kForwarded);
+  uses_.push_back(Track(onward->Send(id, into, received), JobCause::kPeer, id.layer, TracePoint::kForwarded));
 }
 
 absl::StatusOr<std::vector<KvSpan>> PrefillPort::Own(int64_t layer) {
@@ -77,6 +85,10 @@ absl::StatusOr<std::vector<KvSpan>> PrefillPort::Own(int64_t layer) {
 absl::StatusOr<std::vector<AttentionSequence>> PrefillPort::Publish(int64_t layer, Stream& compute) {
   TraceInOrder(layer, TracePoint::kQkvEnd);
   const Event own_ready = device_.Record(compute);
+  // Ahead of the sends that fail with it.
+  own_ready.OnFire([stop = stop_](const absl::Status& status) {
+    if (!status.ok()) stop.Fire(JobCause::kOwn, status);
+  });
   Exchange(layer, own_ready);
   if (job_.lease.has_value()) HandOff(layer, own_ready);
   RUNAHEAD_RETURN_IF_ERROR(AwaitReceived(own_ready));
@@ -84,8 +96,8 @@ absl::StatusOr<std::vector<AttentionSequence>> PrefillPort::Publish(int64_t laye
   return std::vector<AttentionSequence>{View(layer)};
 }
 
-// On the stage's thread: were it the compute stream that waited, a GPU's driver that has to load a kernel would wait for
-// the stream, and take no call meanwhile: none of those either that bring what the stream waits for.
+// On the stage's thread: were it the compute stream that waited, a GPU's driver that has to load a kernel would wait
+// for the stream, and take no call meanwhile: none of those either that bring what the stream waits for.
 absl::Status PrefillPort::AwaitReceived(const Event& own_ready) {
   if (received_.empty()) return absl::OkStatus();
   const int64_t posted_ns = absl::GetCurrentTimeNanos();
@@ -101,15 +113,15 @@ absl::Status PrefillPort::AwaitReceived(const Event& own_ready) {
 
 void PrefillPort::SendOwn(Edge& to, int64_t layer, const Event& own_ready) {
   Trace(layer, TracePoint::kSendPosted);
-  uses_.push_back(to.Send(PartFrame(layer, job_.part), PartRows(layer, job_.part), own_ready));
-  Track(uses_.back(), layer, TracePoint::kSent);
+  const Event sent = to.Send(PartFrame(layer, job_.part), PartRows(layer, job_.part), own_ready);
+  uses_.push_back(Track(sent, JobCause::kPeer, layer, TracePoint::kSent));
 }
 
 void PrefillPort::HandOff(int64_t layer, const Event& own_ready) {
   const Slice slice{*job_.lease,    static_cast<int32_t>(layer), job_.begin(), job_.end(), SliceKind::kKv,
                     shape_.kv_dtype};
-  uses_.push_back(handoff_.Push(job_.decode, slice, PartRows(layer, job_.part), own_ready));
-  Track(uses_.back(), layer, TracePoint::kHandedOff);
+  const Event accepted = handoff_.Push(job_.decode, slice, PartRows(layer, job_.part), own_ready);
+  uses_.push_back(Track(accepted, JobCause::kDecode, layer, TracePoint::kHandedOff));
 }
 
 // The layer's buffer is free when it is attended, forwarded and handed off.
@@ -139,9 +151,13 @@ BufferRef PrefillPort::Rows(int64_t layer, int64_t begin, int64_t end) const {
 }
 
 absl::Status PrefillPort::WaitUnlessStopped(const Event& event) const {
-  if (const auto stopped = stop_.event().status(); stopped.has_value()) return *stopped;
-  if (MonotonicNow() >= job_.deadline) return absl::DeadlineExceededError("the request's deadline passed during prefill");
-  return FirstOf(event, stop_.event()).Wait(job_.deadline - MonotonicNow());
+  if (const auto stopped = stop_.reason(); stopped.has_value()) return stopped->status;
+  if (MonotonicNow() < job_.deadline) {
+    const absl::Status status = FirstOf(event, stop_.event()).Wait(job_.deadline - MonotonicNow());
+    if (!absl::IsDeadlineExceeded(status) || MonotonicNow() < job_.deadline) return status;
+  }
+  stop_.Fire(JobCause::kRouter, absl::DeadlineExceededError("the request's deadline passed during prefill"));
+  return stop_.reason()->status;
 }
 
 // A call stalls a GPU's stream for a moment: none where nobody listens.
@@ -153,13 +169,16 @@ void PrefillPort::Trace(int64_t layer, TracePoint point) const {
   if (trace_ != nullptr) trace_->Add(job_.id, layer, point);
 }
 
-// A transfer that fails dooms the job.
-void PrefillPort::Track(const Event& event, int64_t layer, TracePoint point) {
-  pending_.push_back(event);
-  event.OnFire([trace = trace_, stop = stop_, job = job_.id, layer, point](const absl::Status& status) {
-    if (!status.ok()) stop.Fire(status);
-    if (status.ok() && trace != nullptr) trace->Add(job, layer, point);
-  });
+Event PrefillPort::Track(const Event& event, JobCause source, int64_t layer, TracePoint point) {
+  const EventSource tracked;
+  event.OnFire(
+      [trace = trace_, stop = stop_, job = job_.id, tracked, source, layer, point](const absl::Status& status) {
+        if (!status.ok()) stop.Fire(source, status);
+        if (status.ok() && trace != nullptr) trace->Add(job, layer, point);
+        tracked.Fire(status);
+      });
+  pending_.push_back(tracked.event());
+  return pending_.back();
 }
 
 }  // namespace runahead

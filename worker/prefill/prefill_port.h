@@ -25,9 +25,9 @@ struct JobTimes {
 class PrefillPort : public KvPort {
  public:
   // All references outlive the port. `ring` holds job.held_tokens() a layer. `stop` is fired by whoever ends the job
-  // early, also by the port when a transfer fails; then every call returns its status.
+  // early, also by the port when a transfer fails or time is up; then every call returns its status.
   PrefillPort(const PrefillJob& job, const AttentionShape& shape, LayerRing ring, Device& device, Stream& compute,
-              HandoffSender& handoff, const EventSource& stop, TraceSink* trace);
+              HandoffSender& handoff, const JobStop& stop, TraceSink* trace);
 
   absl::Status Begin(int64_t layer) final;
   absl::StatusOr<std::vector<KvSpan>> Own(int64_t layer) final;
@@ -57,15 +57,17 @@ class PrefillPort : public KvPort {
   // The layer's KV of tokens [begin, end), and of a part.
   BufferRef Rows(int64_t layer, int64_t begin, int64_t end) const;
   BufferRef PartRows(int64_t layer, int part) const { return Rows(layer, job_.bounds[part], job_.bounds[part + 1]); }
-  // The frame is in `into` once `received` has fired: attention is enqueued then, and it goes on to `onward`, where there
-  // is one, as soon as it is whole (cut-through).
-  void Expect(const FrameId& id, const BufferRef& into, const Event& received, Edge* onward);
+  // The frame is in `into` once `received` has fired: attention is enqueued then, and it goes on to `onward`, where
+  // there is one, as soon as it is whole (cut-through). `source` is whose failure it is when `received` fires with one.
+  void Expect(const FrameId& id, const BufferRef& into, const Event& received, JobCause source, Edge* onward);
   void SendOwn(Edge& to, int64_t layer, const Event& own_ready);
   void Trace(int64_t layer, TracePoint point) const;
 
  private:
   void HandOff(int64_t layer, const Event& own_ready);
-  void Track(const Event& event, int64_t layer, TracePoint point);
+  // A transfer that fails dooms the job. What is returned fires after it, when the job has been told.
+  Event Track(const Event& event, JobCause source, int64_t layer, TracePoint point);
+  absl::Status CheckNeighbours() const;
   void EndLayer(int64_t layer);
   // When the compute stream has got there.
   void TraceInOrder(int64_t layer, TracePoint point);
@@ -78,7 +80,7 @@ class PrefillPort : public KvPort {
   Device& device_;
   Stream& compute_;
   HandoffSender& handoff_;
-  const EventSource stop_;
+  const JobStop stop_;
   TraceSink* const trace_;
 
   std::vector<Event> layer_ends_;  // by layer

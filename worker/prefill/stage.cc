@@ -43,8 +43,8 @@ struct PrefillStage::Running {
   explicit Running(PrefillJob started) : job(std::move(started)) {}
   const PrefillJob job;
   const absl::Time started = MonotonicNow();
-  const EventSource stop;  // fires when the job must end early
-  int half = -1;           // of the stage's memory, once it runs
+  const JobStop stop;
+  int half = -1;  // of the stage's memory, once it runs
   bool interleaved = false;
   double interleaved_s = 0;  // that others took between its layers
   std::unique_ptr<PrefillPort> port;
@@ -111,7 +111,7 @@ PrefillStage::PrefillStage(const PrefillStageOptions& options, Device& device, s
       thread_([this] { Loop(); }) {}
 
 PrefillStage::~PrefillStage() {
-  CancelAll(absl::UnavailableError("the worker is stopping"));
+  CancelAll(absl::UnavailableError("the worker is stopping"), JobCause::kOwn);
   {
     MutexLock lock(mu_);
     stopping_ = true;
@@ -131,30 +131,31 @@ int64_t PrefillStage::unfinished_jobs() const {
 }
 
 void PrefillStage::Start(PrefillJob job) {
-  absl::Status checked = CheckJob(job, model_->config().context_length, model_->config().vocab);
-  if (checked.ok() && job.held_tokens() > max_prefix_tokens()) {
-    checked =
+  // What does not fit should not have been sent here.
+  JobEnd refused{CheckJob(job, model_->config().context_length, model_->config().vocab), JobCause::kRouter};
+  if (refused.status.ok() && job.held_tokens() > max_prefix_tokens()) {
+    refused.status =
         absl::ResourceExhaustedError(absl::StrCat("a prefix of ", job.held_tokens(), " tokens does not fit the ",
                                                   max_prefix_tokens(), " that this worker's prefill_memory holds"));
   }
   const auto running = std::make_shared<Running>(std::move(job));
   {
     MutexLock lock(mu_);
-    if (checked.ok() && stopping_) checked = absl::UnavailableError("the worker is stopping");
-    if (checked.ok() && !jobs_.emplace(running->job.id, running).second) {
-      checked = absl::InvalidArgumentError(absl::StrCat("job ", running->job.id, " was started already"));
+    if (refused.status.ok() && stopping_) refused = {absl::UnavailableError("the worker is stopping"), JobCause::kOwn};
+    if (refused.status.ok() && !jobs_.emplace(running->job.id, running).second) {
+      refused.status = absl::InvalidArgumentError(absl::StrCat("job ", running->job.id, " was started already"));
     }
-    if (checked.ok()) {
+    if (refused.status.ok()) {
       queue_.push_back(running);
       changed_.NotifyAll();
       return;
     }
   }
   DropEdges(running->job, handoff_);
-  observer_.OnDone(running->job, checked, {});
+  observer_.OnDone(running->job, refused, {});
 }
 
-void PrefillStage::Cancel(JobId job, const absl::Status& why) {
+void PrefillStage::Cancel(JobId job, const absl::Status& why, JobCause cause) {
   std::shared_ptr<Running> running;
   {
     MutexLock lock(mu_);
@@ -162,17 +163,17 @@ void PrefillStage::Cancel(JobId job, const absl::Status& why) {
     if (found == jobs_.end()) return;
     running = found->second;
   }
-  running->stop.Fire(why);
+  running->stop.Fire(cause, why);
   DropEdges(running->job, handoff_);
 }
 
-void PrefillStage::CancelAll(const absl::Status& why) {
+void PrefillStage::CancelAll(const absl::Status& why, JobCause cause) {
   std::vector<JobId> jobs;
   {
     MutexLock lock(mu_);
     for (const auto& [id, running] : jobs_) jobs.push_back(id);
   }
-  for (JobId job : jobs) Cancel(job, why);
+  for (JobId job : jobs) Cancel(job, why, cause);
 }
 
 void PrefillStage::Loop() {
@@ -248,7 +249,7 @@ void PrefillStage::Run(const std::shared_ptr<Running>& running) {
 absl::Status PrefillStage::Compute(Running& running) {
   const PrefillJob& job = running.job;
   const absl::Time begin = MonotonicNow();
-  if (const auto stopped = running.stop.event().status(); stopped.has_value()) return *stopped;
+  if (const auto stopped = running.stop.reason(); stopped.has_value()) return stopped->status;
   const BufferRef half = BufferRef::Whole(memory_).Slice(running.half * Aligned(half_bytes()), half_bytes());
   RUNAHEAD_ASSIGN_OR_RETURN(LayerRing ring, LayerRing::Create(half, model_->config().layers, job.held_tokens(),
                                                               model_->attention_shape().kv_row_bytes()));
@@ -286,7 +287,7 @@ absl::StatusOr<Sampled> PrefillStage::SampleFirst(const PrefillJob& job, const T
 // The pass is over, well or not: what the job still has on links and hand-off is awaited beside the next job.
 void PrefillStage::Settle(const std::shared_ptr<Running>& running, const absl::Status& computed) {
   if (!computed.ok()) {
-    running->stop.Fire(computed);
+    running->stop.Fire(JobCause::kOwn, computed);
     DropEdges(running->job, handoff_);
     // The stream may still read the ring, and its closures the port.
     device_.Record(*compute_).Wait().IgnoreError();
@@ -294,16 +295,20 @@ void PrefillStage::Settle(const std::shared_ptr<Running>& running, const absl::S
   std::vector<Event> pending;
   if (running->port != nullptr) pending = running->port->pending();
   if (computed.ok()) {
-    for (Edge* edge : SendsTo(running->job)) pending.push_back(edge->Finish(running->job.id));
+    for (Edge* edge : SendsTo(running->job)) {
+      pending.push_back(edge->Finish(running->job.id));
+      pending.back().OnFire([stop = running->stop](const absl::Status& status) {
+        if (!status.ok()) stop.Fire(JobCause::kPeer, status);
+      });
+    }
   }
   WhenAll(pending).OnFire(
       [this, running, computed](const absl::Status& settled) { Done(running, computed.ok() ? settled : computed); });
 }
 
 void PrefillStage::Done(const std::shared_ptr<Running>& running, const absl::Status& status) {
-  absl::Status result = status;
-  // A transfer that was cancelled because the job was: say why the job was.
-  if (const auto stopped = running->stop.event().status(); !result.ok() && stopped.has_value()) result = *stopped;
+  JobEnd end;  // a cancel that came when all was delivered changes nothing
+  if (!status.ok()) end = running->stop.reason().value_or(JobEnd{status, JobCause::kOwn});
   {
     MutexLock lock(mu_);
     half_taken_[running->half] = false;
@@ -312,7 +317,7 @@ void PrefillStage::Done(const std::shared_ptr<Running>& running, const absl::Sta
     ++reporting_;
     changed_.NotifyAll();
   }
-  observer_.OnDone(running->job, result, running->times);
+  observer_.OnDone(running->job, end, running->times);
   MutexLock lock(mu_);
   --reporting_;
   changed_.NotifyAll();

@@ -26,14 +26,15 @@ class PrefillObserver {
   virtual ~PrefillObserver() = default;
   // Tail only, before the job is done: queue_s from Start to the job's beginning, prefill_s from there to the token.
   virtual void OnFirstToken(const PrefillJob& job, const Sampled& token, double queue_s, double prefill_s) = 0;
-  // Once for each Start. OK: neighbours and decode worker have acknowledged everything. Memory is free again.
-  virtual void OnDone(const PrefillJob& job, const absl::Status& status, const JobTimes& times) = 0;
+  // Once for each Start. OK: neighbours and decode worker have acknowledged everything; else what came first. Memory is
+  // free again.
+  virtual void OnDone(const PrefillJob& job, const JobEnd& end, const JobTimes& times) = 0;
 };
 
 struct PrefillStageOptions {
-  size_t memory_bytes = 0;     // layer buffers of two jobs: one computes while the other's last transfers end
-  std::shared_ptr<Buffer> memory = nullptr;  // AllocateMemory's for so many bytes; null: Create allocates it
-  TraceSink* trace = nullptr;  // outlives the stage
+  size_t memory_bytes = 0;  // layer buffers of two jobs: one computes while the other's last transfers end
+  std::shared_ptr<Buffer> memory = nullptr;     // AllocateMemory's for so many bytes; null: Create allocates it
+  TraceSink* trace = nullptr;                   // outlives the stage
   std::function<void(int64_t)> on_memory = {};  // bytes held by jobs now; any thread, short
 };
 
@@ -54,9 +55,10 @@ class PrefillStage {
 
   // Queues the job. A job that does not fit is done at once with INVALID_ARGUMENT or RESOURCE_EXHAUSTED.
   void Start(PrefillJob job) RUNAHEAD_EXCLUDES(mu_);
-  // Ends the job with `why` (not OK); nothing when it is done already or unknown.
-  void Cancel(JobId job, const absl::Status& why) RUNAHEAD_EXCLUDES(mu_);
-  void CancelAll(const absl::Status& why) RUNAHEAD_EXCLUDES(mu_);
+  // Ends the job with `why` (not OK), of which `cause` says whose doing it is; nothing when it is done already or
+  // unknown.
+  void Cancel(JobId job, const absl::Status& why, JobCause cause = JobCause::kRouter) RUNAHEAD_EXCLUDES(mu_);
+  void CancelAll(const absl::Status& why, JobCause cause = JobCause::kRouter) RUNAHEAD_EXCLUDES(mu_);
 
   int64_t max_prefix_tokens() const;
   int64_t unfinished_jobs() const RUNAHEAD_EXCLUDES(mu_);

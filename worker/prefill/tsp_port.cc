@@ -18,7 +18,7 @@ void TspPort::Gather(const std::shared_ptr<Edge>& from, Edge* onward, int64_t la
   own_ready.OnFire([from, id, into, received](const absl::Status&) {
     from->Recv(id, into).OnFire([received](const absl::Status& status) { received.Fire(status); });
   });
-  Expect(id, into, received.event(), onward);
+  Expect(id, into, received.event(), JobCause::kPeer, onward);
 }
 
 AttentionSequence TspPort::View(int64_t layer) const {

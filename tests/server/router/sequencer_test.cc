@@ -61,11 +61,13 @@ class SequencerTest : public ::testing::Test {
     for (int worker : workers) parts.emplace_back(worker, v1::StartJob());
     return parts;
   }
-  void Done(int worker, uint64_t job, absl::StatusCode code = absl::StatusCode::kOk, const char* message = "") {
+  void Done(int worker, uint64_t job, absl::StatusCode code = absl::StatusCode::kOk, const char* message = "",
+            v1::JobCause cause = v1::JOB_CAUSE_OWN) {
     v1::ControlReport report;
     report.mutable_done()->set_job(job);
     report.mutable_done()->set_code(static_cast<int>(code));
     report.mutable_done()->set_message(message);
+    if (code != absl::StatusCode::kOk) report.mutable_done()->set_cause(cause);
     sequencer_.OnReport(worker, report);
   }
 
@@ -112,6 +114,82 @@ TEST_F(SequencerTest, AFailureCancelsTheOthersAndIsToldOnce) {
   Done(0, job, absl::StatusCode::kCancelled);
   EXPECT_EQ(heard.ended.size(), 1u);
   EXPECT_THAT(heard.free, ElementsAre(2, 1, 0));
+}
+
+TEST_F(SequencerTest, AConsequenceDoesNotEndTheJobBeforeItsCauseIsKnown) {
+  Heard heard;
+  const uint64_t job = *sequencer_.Start(On({0, 1, 2}), heard.Events());
+  Done(0, job, absl::StatusCode::kCancelled, "dropped", v1::JOB_CAUSE_PEER);
+  EXPECT_TRUE(heard.ended.empty());
+  EXPECT_THAT(heard.free, ElementsAre(0));  // at once: the worker has nothing of the job any more
+  EXPECT_THAT(sinks_[1]->cancels(), ElementsAre(job));
+  EXPECT_THAT(sinks_[2]->cancels(), ElementsAre(job));
+  v1::ControlReport late;
+  late.mutable_first_token()->set_job(job);
+  sequencer_.OnReport(2, late);
+  EXPECT_EQ(heard.first_tokens, 0);  // the job cannot end well any more
+  Done(1, job, absl::StatusCode::kInternal, "the device failed", v1::JOB_CAUSE_OWN);
+  ASSERT_EQ(heard.ended.size(), 1u);
+  EXPECT_EQ(heard.ended[0], absl::InternalError("prefill worker p1: the device failed"));
+  Done(2, job, absl::StatusCode::kCancelled, "as asked", v1::JOB_CAUSE_ROUTER);
+  EXPECT_EQ(heard.ended.size(), 1u);
+  EXPECT_EQ(sinks_[1]->cancels().size(), 1u);
+}
+
+TEST_F(SequencerTest, ADeathIsTheCauseOfWhatItsNeighboursReport) {
+  Heard heard;
+  const uint64_t job = *sequencer_.Start(On({0, 1, 2}), heard.Events());
+  Done(0, job, absl::StatusCode::kUnavailable, "its successor p1: connection reset", v1::JOB_CAUSE_PEER);
+  Done(2, job, absl::StatusCode::kCancelled, "dropped", v1::JOB_CAUSE_PEER);
+  EXPECT_TRUE(heard.ended.empty());
+  sequencer_.Detach(1, absl::UnavailableError("connection reset"));
+  ASSERT_EQ(heard.ended.size(), 1u);
+  EXPECT_EQ(heard.ended[0], absl::UnavailableError("prefill worker p1 was lost: connection reset"));
+  EXPECT_THAT(heard.free, ElementsAre(0, 2, 1));
+}
+
+TEST_F(SequencerTest, WhereNobodyOwnsTheFailureTheFirstToReportIsBelieved) {
+  Heard heard;
+  const uint64_t job = *sequencer_.Start(On({0, 1, 2}), heard.Events());
+  Done(1, job, absl::StatusCode::kUnavailable, "this worker has no edge to its successor", v1::JOB_CAUSE_PEER);
+  Done(0, job, absl::StatusCode::kCancelled, "dropped", v1::JOB_CAUSE_PEER);
+  EXPECT_TRUE(heard.ended.empty());
+  Done(2, job);  // had nothing to do any more: no failure, no cause
+  ASSERT_EQ(heard.ended.size(), 1u);
+  EXPECT_EQ(heard.ended[0], absl::UnavailableError("prefill worker p1: this worker has no edge to its successor"));
+}
+
+TEST_F(SequencerTest, ADeadlineAndTheDecodeWorkerAreCausesToo) {
+  for (const v1::JobCause cause : {v1::JOB_CAUSE_ROUTER, v1::JOB_CAUSE_DECODE}) {
+    Heard heard;
+    const uint64_t job = *sequencer_.Start(On({0, 1, 2}), heard.Events());
+    Done(2, job, absl::StatusCode::kCancelled, "dropped", v1::JOB_CAUSE_PEER);
+    Done(1, job, absl::StatusCode::kDeadlineExceeded, "too late", cause);
+    ASSERT_EQ(heard.ended.size(), 1u) << cause;
+    EXPECT_EQ(heard.ended[0], absl::DeadlineExceededError("prefill worker p1: too late"));
+    Done(0, job, absl::StatusCode::kCancelled, "as asked", v1::JOB_CAUSE_ROUTER);
+  }
+}
+
+TEST_F(SequencerTest, TheAnswerToACancelIsNoCause) {
+  Heard heard;
+  const uint64_t job = *sequencer_.Start(On({0, 1}), heard.Events());
+  Done(0, job, absl::StatusCode::kUnavailable, "its successor: no route", v1::JOB_CAUSE_PEER);
+  Done(1, job, absl::StatusCode::kCancelled, "as asked", v1::JOB_CAUSE_ROUTER);
+  ASSERT_EQ(heard.ended.size(), 1u);
+  EXPECT_EQ(heard.ended[0], absl::UnavailableError("prefill worker p0: its successor: no route"));
+}
+
+TEST_F(SequencerTest, AClientThatGoesWhileTheCauseIsAwaitedIsNotKeptWaiting) {
+  Heard heard;
+  const uint64_t job = *sequencer_.Start(On({0, 1}), heard.Events());
+  Done(0, job, absl::StatusCode::kCancelled, "dropped", v1::JOB_CAUSE_PEER);
+  sequencer_.Cancel(job);
+  ASSERT_EQ(heard.ended.size(), 1u);
+  EXPECT_EQ(heard.ended[0].code(), absl::StatusCode::kCancelled);
+  Done(1, job, absl::StatusCode::kInternal, "the device failed", v1::JOB_CAUSE_OWN);
+  EXPECT_EQ(heard.ended.size(), 1u);
+  EXPECT_THAT(heard.free, ElementsAre(0, 1));
 }
 
 TEST_F(SequencerTest, ABrokenStreamFailsWhatIsNotDoneThere) {

@@ -25,8 +25,11 @@ PrefillJob JobFromProto(const v1::StartJob& start, HandoffRoute route, absl::Tim
   if (start.has_lease()) {
     job.lease = LeaseFromProto(start.lease());
     const v1::PeerAddress& decode = start.decode();
-    job.decode = {route == HandoffRoute::kLink ? decode.link_address() : decode.rpc_address(), decode.incarnation(), {},
+    job.decode = {route == HandoffRoute::kLink ? decode.link_address() : decode.rpc_address(),
+                  decode.incarnation(),
+                  {},
                   decode.epoch()};
+    job.decode_name = decode.name();
   }
   if (start.deadline_ms() != 0) job.deadline = now + absl::Milliseconds(start.deadline_ms());
   job.sampling = SamplingFromProto(start.sampling());

@@ -16,19 +16,38 @@ namespace runahead {
 namespace {
 
 // What the stage does not look at itself.
-absl::Status CheckStart(const PrefillJob& job) {
+JobEnd CheckStart(const PrefillJob& job) {
   const bool lacks_predecessor = job.part > 0 && job.predecessor == nullptr;
   const bool lacks_successor = job.part >= 0 && !job.tail() && job.successor == nullptr;
   if (lacks_predecessor || lacks_successor) {
-    return absl::UnavailableError(
-        absl::StrCat("this worker has no edge to its ", lacks_predecessor ? "predecessor" : "successor"));
+    return {absl::UnavailableError(
+                absl::StrCat("this worker has no edge to its ", lacks_predecessor ? "predecessor" : "successor")),
+            JobCause::kPeer};
   }
-  return job.tail() ? CheckSampling(job.sampling) : absl::OkStatus();  // nobody else samples
+  return {job.tail() ? CheckSampling(job.sampling) : absl::OkStatus(), JobCause::kRouter};  // nobody else samples
 }
 
-// A neighbour's death is often known here before the router hears of it: then the message names who died.
-absl::Status NamingTheDead(const PrefillJob& job, const absl::Status& status) {
-  if (!absl::IsUnavailable(status)) return status;
+v1::JobCause ToProto(JobCause cause) {
+  switch (cause) {
+    case JobCause::kOwn:
+      return v1::JOB_CAUSE_OWN;
+    case JobCause::kPeer:
+      return v1::JOB_CAUSE_PEER;
+    case JobCause::kRouter:
+      return v1::JOB_CAUSE_ROUTER;
+    case JobCause::kDecode:
+      return v1::JOB_CAUSE_DECODE;
+  }
+  return v1::JOB_CAUSE_UNSPECIFIED;
+}
+
+// A death is often known here before the router hears of it: then the message names who died.
+absl::Status NamingTheDead(const PrefillJob& job, const JobEnd& end) {
+  const absl::Status& status = end.status;
+  if (end.cause == JobCause::kDecode) {
+    return absl::Status(status.code(), absl::StrCat("hand-off to ", job.decode_name, ": ", status.message()));
+  }
+  if (end.cause != JobCause::kPeer || !absl::IsUnavailable(status)) return status;
   const auto died = [](const std::shared_ptr<Edge>& edge) { return edge != nullptr && !edge->Health().ok(); };
   if (died(job.predecessor)) {
     return absl::UnavailableError(absl::StrCat("its predecessor ", job.predecessor_name, ": ", status.message()));
@@ -48,9 +67,8 @@ void PrefillControl::Bind(PrefillStage* stage, std::function<void(v1::ControlRep
 
 void PrefillControl::OnFormLine(const v1::FormLine& line) {
   for (const v1::WorkerLife& lost : line.lost()) {
-    CloseEdges([&lost](const PeerId& peer) {
-      return peer.incarnation == lost.incarnation() && peer.epoch == lost.epoch();
-    });
+    CloseEdges(
+        [&lost](const PeerId& peer) { return peer.incarnation == lost.incarnation() && peer.epoch == lost.epoch(); });
     paths_.Forget(lost.incarnation(), lost.epoch());
   }
   predecessor_ = line.has_predecessor() ? EdgeTo(line.predecessor(), "predecessor") : nullptr;
@@ -129,10 +147,10 @@ void PrefillControl::OnStart(const v1::StartJob& start) {
     job.successor = successor_;
     job.successor_name = successor_name_;
   }
-  const absl::Status status = CheckStart(job);
-  if (!status.ok()) {
+  const JobEnd refused = CheckStart(job);
+  if (!refused.status.ok()) {
     if (job.predecessor != nullptr) job.predecessor->Drop(job.id);
-    return ReportDone(report_, job.id, status, {});
+    return ReportDone(job, refused, {});
   }
   stage_->Start(std::move(job));
 }
@@ -151,29 +169,32 @@ void PrefillControl::OnFirstToken(const PrefillJob& job, const Sampled& token, d
   report_(std::move(report));
 }
 
-void PrefillControl::OnDone(const PrefillJob& job, const absl::Status& status, const JobTimes& times) {
-  if (status.ok()) {
+void PrefillControl::OnDone(const PrefillJob& job, const JobEnd& end, const JobTimes& times) {
+  if (end.status.ok()) {
     metrics_.ObserveCompute(job.part, absl::Seconds(times.compute_s));
     metrics_.ObserveWait(job.part, absl::Seconds(times.wait_s));
     metrics_.ObserveRingStall(absl::Seconds(times.ring_stall_s));
     metrics_.CountTokens(job.tokens());
     if (times.interleaved) metrics_.CountInterleaved();
-  } else if (!absl::IsCancelled(status)) {
-    LogWarning("prefill", "request ", Printable(job.request_id), " (job ", job.id, "): ", status.ToString());
+  } else if (!absl::IsCancelled(end.status)) {
+    LogWarning("prefill", "request ", Printable(job.request_id), " (job ", job.id, "): ", end.status.ToString());
   }
-  ReportDone(report_, job.id, NamingTheDead(job, status), times);
+  ReportDone(job, end, times);
 }
 
-void PrefillControl::ReportDone(const std::function<void(v1::ControlReport)>& report, JobId job,
-                                const absl::Status& status, const JobTimes& times) {
+void PrefillControl::ReportDone(const PrefillJob& job, const JobEnd& end, const JobTimes& times) {
   v1::ControlReport message;
   v1::JobDone& done = *message.mutable_done();
-  done.set_job(job);
-  done.set_code(static_cast<int>(status.code()));
-  done.set_message(std::string(status.message()));
+  done.set_job(job.id);
+  if (!end.status.ok()) {
+    const absl::Status status = NamingTheDead(job, end);
+    done.set_code(static_cast<int>(status.code()));
+    done.set_message(std::string(status.message()));
+    done.set_cause(ToProto(end.cause));
+  }
   done.set_compute_s(times.compute_s);
   done.set_wait_s(times.wait_s);
-  report(std::move(message));
+  report_(std::move(message));
 }
 
 }  // namespace runahead

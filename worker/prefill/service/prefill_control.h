@@ -32,7 +32,7 @@ class PrefillControl : public PrefillObserver {
   void OnPing();
 
   void OnFirstToken(const PrefillJob& job, const Sampled& token, double queue_s, double prefill_s) override;
-  void OnDone(const PrefillJob& job, const absl::Status& status, const JobTimes& times) override;
+  void OnDone(const PrefillJob& job, const JobEnd& end, const JobTimes& times) override;
 
  private:
   struct Known {
@@ -46,8 +46,7 @@ class PrefillControl : public PrefillObserver {
   void CloseEdges(const std::function<bool(const PeerId&)>& meant);
   static void AddState(v1::PathStates& states, const PeerId& peer, v1::PathCondition condition,
                        const absl::Status& status);
-  static void ReportDone(const std::function<void(v1::ControlReport)>& report, JobId job, const absl::Status& status,
-                         const JobTimes& times);
+  void ReportDone(const PrefillJob& job, const JobEnd& end, const JobTimes& times);
 
   EdgeFactory& edges_;
   DecodePaths& paths_;
