@@ -3,7 +3,9 @@
 #include <memory>
 #include <nlohmann/json.hpp>
 
+#include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
+#include "absl/strings/str_join.h"
 #include "client/command.h"
 #include "client/connection.h"
 #include "server/rpc/channel.h"
@@ -31,7 +33,8 @@ std::string ModelsJson(const v1::ListModelsResponse& response) {
                       {"prefill_workers", model.prefill_workers()},
                       {"decode_workers", model.decode_workers()},
                       {"layers", model.layers()},
-                      {"kv_bytes_per_token", model.kv_bytes_per_token()}});
+                      {"kv_bytes_per_token", model.kv_bytes_per_token()},
+                      {"builds", std::vector<std::string>(model.builds().begin(), model.builds().end())}});
   }
   return nlohmann::ordered_json{{"models", std::move(models)}}.dump();
 }
@@ -42,6 +45,9 @@ std::string ModelsText(const v1::ListModelsResponse& response) {
     absl::StrAppendFormat(&text, "%s: context %d tokens, vocabulary %d, %s, %d prefill and %d decode workers, %s\n",
                           model.name(), model.context_length(), model.vocabulary_size(), model.dtype(),
                           model.prefill_workers(), model.decode_workers(), model.fingerprint());
+    if (model.builds_size() > 1) {
+      absl::StrAppend(&text, "  its workers are of different builds: ", absl::StrJoin(model.builds(), ", "), "\n");
+    }
   }
   return text;
 }

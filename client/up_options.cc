@@ -106,7 +106,8 @@ std::vector<ChildSpec> WorkerSpecs(const UpOptions& options, const std::string& 
 ChildSpec RouterSpec(const UpOptions& options, const std::string& folder,
                      const std::vector<std::string>& worker_addresses) {
   ChildSpec spec{.name = "router", .binary = folder + "/runahead-router", .args = {}};
-  spec.args = {absl::StrCat("--model=", options.model), absl::StrCat("--schedule=", options.schedule), kDrainTimeout};
+  spec.args = {absl::StrCat("--model=", options.model), absl::StrCat("--schedule=", options.schedule),
+               absl::StrCat("--dtype=", options.dtype), kDrainTimeout};
   if (!options.table.empty()) spec.args.push_back(absl::StrCat("--table=", options.table));
   if (options.experiments) spec.args.push_back("--experiments");
   for (size_t i = 0; i < worker_addresses.size(); ++i) {

@@ -5,6 +5,8 @@
 #include <utility>
 
 #include "kernels/base/status_macros.h"
+#include "server/base/version.h"
+#include "worker/kv/store.h"
 #include "worker/link/message_engine_factory.h"
 #include "worker/service/proto_convert.h"
 
@@ -12,6 +14,9 @@ namespace runahead {
 namespace {
 
 constexpr int kProtocolVersion = 1;
+
+// How K and V of a token lie in a row (KvSpan); workers that read each other's rows must say the same.
+constexpr char kKvRowOrder[] = "token-major k|v";
 
 std::string HostName() {
   char name[256] = "";
@@ -67,6 +72,11 @@ v1::Capabilities WorkerEpoch::capabilities() const {
   capabilities.set_context_length(static_cast<int32_t>(config.context_length));
   capabilities.set_layers(static_cast<int32_t>(config.layers));
   capabilities.set_kv_row_bytes(static_cast<int32_t>(shape.kv_row_bytes()));
+  capabilities.set_kv_block_tokens(static_cast<int32_t>(kKvBlockTokens));
+  capabilities.set_kv_heads(static_cast<int32_t>(shape.kv_heads));
+  capabilities.set_head_dim(static_cast<int32_t>(shape.head_dim));
+  capabilities.set_kv_row_order(kKvRowOrder);
+  capabilities.set_build(BuildId());
   capabilities.set_link_address(engine_->self().address);
   if (parts_.gpu_links != nullptr) capabilities.set_device_link(parts_.gpu_links->identity());
   if (parts_.decode != nullptr) capabilities.set_kv_capacity_tokens(parts_.decode->capacity_tokens());

@@ -31,8 +31,21 @@ std::string NamesOf(const ModelInfo& model) {
   return absl::StrCat("\"", model.name, "\" (or \"", model.alias, "\")");
 }
 
+PoolTerms TermsOf(const v1::Capabilities& worker) {
+  PoolTerms terms;
+  terms.compute_dtype = worker.compute_dtype();
+  terms.kv_dtype = worker.kv_dtype();
+  terms.layers = worker.layers();
+  terms.kv_row_bytes = worker.kv_row_bytes();
+  terms.kv_block_tokens = worker.kv_block_tokens();
+  terms.kv_heads = worker.kv_heads();
+  terms.head_dim = worker.head_dim();
+  terms.kv_row_order = worker.kv_row_order();
+  return terms;
+}
+
 absl::Status CheckAgreement(const WorkerSpec& spec, const v1::Capabilities& worker, const ModelInfo& model,
-                            const v1::Capabilities* pool) {
+                            absl::string_view dtype, const PoolTerms* pool) {
   std::vector<std::string> differences;
   Compare("protocol_version", worker.protocol_version(), kProtocolVersion, differences);
   if ((spec.prefills() && !Has(worker, v1::WORKER_ROLE_PREFILL)) ||
@@ -44,10 +57,17 @@ absl::Status CheckAgreement(const WorkerSpec& spec, const v1::Capabilities& work
     Compare("context_length", worker.context_length(), model.context_length, differences);
   }
   if (pool != nullptr) {
-    Compare("compute_dtype", worker.compute_dtype(), pool->compute_dtype(), differences);
-    Compare("kv_dtype", worker.kv_dtype(), pool->kv_dtype(), differences);
-    Compare("layers", worker.layers(), pool->layers(), differences);
-    Compare("kv_row_bytes", worker.kv_row_bytes(), pool->kv_row_bytes(), differences);
+    const PoolTerms own = TermsOf(worker);
+    Compare("compute_dtype", own.compute_dtype, pool->compute_dtype, differences);
+    Compare("kv_dtype", own.kv_dtype, pool->kv_dtype, differences);
+    Compare("layers", own.layers, pool->layers, differences);
+    Compare("kv_row_bytes", own.kv_row_bytes, pool->kv_row_bytes, differences);
+    Compare("kv_block_tokens", own.kv_block_tokens, pool->kv_block_tokens, differences);
+    Compare("kv_heads", own.kv_heads, pool->kv_heads, differences);
+    Compare("head_dim", own.head_dim, pool->head_dim, differences);
+    Compare("kv_row_order", own.kv_row_order, pool->kv_row_order, differences);
+  } else if (dtype != "auto") {
+    Compare("compute_dtype", worker.compute_dtype(), std::string(dtype), differences);
   }
   if (differences.empty()) return absl::OkStatus();
   return absl::FailedPreconditionError(

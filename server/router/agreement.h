@@ -8,6 +8,7 @@
 #include "absl/strings/string_view.h"
 #include "runahead/v1/worker.pb.h"
 #include "server/router/fleet.h"
+#include "server/router/pool_choice.h"
 
 namespace runahead {
 
@@ -29,9 +30,11 @@ bool IsNameOf(const ModelInfo& model, absl::string_view name);
 // How messages speak of the model: "Some Model 1B" (or "some-model-1b.Q4_1").
 std::string NamesOf(const ModelInfo& model);
 
-// FAILED_PRECONDITION names everything that does not agree: protocol version, role, model, and, where there is a `pool`
-// to agree with (the capabilities of any member), compute and KV dtype, layers and the size of a KV row.
+PoolTerms TermsOf(const v1::Capabilities& worker);
+
+// FAILED_PRECONDITION names everything that does not agree: protocol version, role, model, compute dtype where the
+// router's configuration names one (`dtype` is not "auto"), and, where the `pool` has been chosen, its terms.
 absl::Status CheckAgreement(const WorkerSpec& spec, const v1::Capabilities& worker, const ModelInfo& model,
-                            const v1::Capabilities* pool);
+                            absl::string_view dtype, const PoolTerms* pool);
 
 }  // namespace runahead

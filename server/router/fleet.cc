@@ -139,6 +139,15 @@ v1::Capabilities Fleet::capabilities() const {
   return {};
 }
 
+std::set<std::string> Fleet::builds() const {
+  MutexLock lock(mu_);
+  std::set<std::string> builds;
+  for (const State& state : states_) {
+    if (state.live != nullptr) builds.insert(state.live->capabilities.build());
+  }
+  return builds;
+}
+
 int Fleet::Waiting() const {
   return static_cast<int>(waiting_.size()) + waiting_elsewhere_;
 }

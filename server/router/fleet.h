@@ -95,6 +95,8 @@ class Fleet {
   int ready_decode() const RUNAHEAD_EXCLUDES(mu_);
   // Of any worker that is ready (they agree on model, dtypes and sizes); without fields when there is none.
   v1::Capabilities capabilities() const RUNAHEAD_EXCLUDES(mu_);
+  // Of all workers that are ready, each build once.
+  std::set<std::string> builds() const RUNAHEAD_EXCLUDES(mu_);
 
   // Blocks until the ticket is the oldest that waits and PlanChain finds a place, then takes it; every member must be
   // given back by ReleaseSlot. `after_full`, where given, is a value of memory_epoch(): the ticket then waits until

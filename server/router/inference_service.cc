@@ -128,6 +128,7 @@ grpc::ServerUnaryReactor* InferenceService::ListModels(grpc::CallbackServerConte
   model.set_decode_workers(parts_.fleet.ready_decode());
   model.set_layers(pool.layers());
   model.set_kv_bytes_per_token(int64_t{pool.layers()} * pool.kv_row_bytes());
+  for (const std::string& build : parts_.fleet.builds()) model.add_builds(build);
   grpc::ServerUnaryReactor* const reactor = context->DefaultReactor();
   reactor->Finish(grpc::Status::OK);
   return reactor;

@@ -17,6 +17,7 @@ struct RouterOptions {
   std::vector<WorkerSpec> workers;
   std::string table;
   std::string schedule = "kvr";
+  std::string dtype = "auto";
   int queue_size = 256;
   int max_sessions = 128;
   absl::Duration stall_timeout = absl::Seconds(30);

@@ -77,7 +77,7 @@ struct RouterProcess::Parts {
                *table,
                *ParseChainSchedule(options.schedule),
                options.experiments},
-        links(fleet, sequencer, router.model, RealClock()),
+        links(fleet, sequencer, router.model, options.dtype, RealClock()),
         service(router, {options.max_sessions, options.stall_timeout}) {}
 
   MetricRegistry registry;

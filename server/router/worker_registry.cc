@@ -16,8 +16,15 @@ constexpr size_t kLostRemembered = 64;
 
 }  // namespace
 
-WorkerRegistry::WorkerRegistry(Fleet& fleet, Sequencer& sequencer, const ModelInfo& model, Clock& clock)
-    : fleet_(fleet), sequencer_(sequencer), model_(model), clock_(clock), last_logged_(fleet.workers().size()) {
+WorkerRegistry::WorkerRegistry(Fleet& fleet, Sequencer& sequencer, const ModelInfo& model, std::string dtype,
+                               Clock& clock)
+    : fleet_(fleet),
+      sequencer_(sequencer),
+      model_(model),
+      dtype_(std::move(dtype)),
+      clock_(clock),
+      pool_(static_cast<int>(fleet.workers().size())),
+      last_logged_(fleet.workers().size()) {
   const uint64_t incarnation = RandomBits64();
   WorkerLink::Owner& owner = *this;
   for (size_t i = 0; i < fleet.workers().size(); ++i) {
@@ -31,16 +38,41 @@ WorkerRegistry::~WorkerRegistry() {
   {
     MutexLock lock(mu_);
     stopping_ = true;
+    pool_changed_.NotifyAll();
   }
   links_.clear();
 }
 
 absl::Status WorkerRegistry::Admit(int index, const v1::Capabilities& capabilities) {
   MutexLock lock(mu_);
-  const v1::Capabilities* pool = members_.empty() ? nullptr : &members_.begin()->second.capabilities;
-  RUNAHEAD_RETURN_IF_ERROR(CheckAgreement(fleet_.workers()[index], capabilities, model_, pool));
+  const WorkerSpec& spec = fleet_.workers()[index];
+  if (absl::Status refused = CheckAgreement(spec, capabilities, model_, dtype_, nullptr); !refused.ok()) {
+    pool_.Refused(index);
+    pool_changed_.NotifyAll();
+    return refused;
+  }
+  RUNAHEAD_ASSIGN_OR_RETURN(const PoolTerms pool, AwaitChoice(index, capabilities));
+  RUNAHEAD_RETURN_IF_ERROR(CheckAgreement(spec, capabilities, model_, dtype_, &pool));
   members_[index].capabilities = capabilities;
   return absl::OkStatus();
+}
+
+absl::StatusOr<PoolTerms> WorkerRegistry::AwaitChoice(int index, const v1::Capabilities& capabilities) {
+  pool_.Answered(index, TermsOf(capabilities), clock_.Now());
+  const PoolTerms* pool = pool_.Choose(clock_.Now());
+  if (pool == nullptr) {
+    const std::string waits = absl::StrCat("computes in ", capabilities.compute_dtype(),
+                                           " and waits until most workers of the list have answered");
+    fleet_.SetNotReady(index, WorkerState::kConnecting, waits);
+    LogOnce(index, false, absl::StrCat(capabilities.name(), " at ", fleet_.workers()[index].address, " ", waits));
+  }
+  while (pool == nullptr && !stopping_) {
+    clock_.WaitUntil(mu_, pool_changed_, pool_.choice_due());
+    pool = pool_.Choose(clock_.Now());
+  }
+  if (pool == nullptr) return absl::CancelledError("the router stops");
+  pool_changed_.NotifyAll();
+  return *pool;
 }
 
 void WorkerRegistry::Joined(std::shared_ptr<const LiveWorker> worker, std::shared_ptr<CommandSink> stream) {
@@ -54,6 +86,17 @@ void WorkerRegistry::Joined(std::shared_ptr<const LiveWorker> worker, std::share
   LogOnce(index, false,
           absl::StrCat(capabilities.name(), " at ", fleet_.workers()[index].address, " joined: ",
                        fleet_.workers()[index].role, ", ", capabilities.compute_dtype(), ", ", capabilities.device()));
+  LogBuild(index);
+}
+
+void WorkerRegistry::LogBuild(int index) {
+  const v1::Capabilities& newcomer = members_[index].capabilities;
+  for (const auto& [other, member] : members_) {
+    if (member.live == nullptr || member.capabilities.build() == newcomer.build()) continue;
+    LogWarning("registry", newcomer.name(), " is of build ", newcomer.build(), ", ", member.capabilities.name(), " of ",
+               member.capabilities.build());
+    return;
+  }
 }
 
 void WorkerRegistry::Left(int index, WorkerState state, const absl::Status& why) {
@@ -69,6 +112,8 @@ void WorkerRegistry::Left(int index, WorkerState state, const absl::Status& why)
       if (lost_.size() > kLostRemembered) lost_.pop_front();
       members_.erase(found);
     }
+    pool_.Gone(index, clock_.Now());
+    pool_changed_.NotifyAll();
     fleet_.SetNotReady(index, state, std::string(why.message()));
     if (!absl::IsCancelled(why)) {
       LogOnce(index, true, absl::StrCat("worker at ", fleet_.workers()[index].address, ": ", why.message()));

@@ -20,8 +20,9 @@ namespace runahead {
 // Thread-safe. Works until destroyed.
 class WorkerRegistry final : private WorkerLink::Owner {
  public:
-  // Links to all workers of `fleet`'s list, at once and in the background. Everything given must outlive the registry.
-  WorkerRegistry(Fleet& fleet, Sequencer& sequencer, const ModelInfo& model, Clock& clock);
+  // Links to all workers of `fleet`'s list, at once and in the background. `dtype` is what they are to compute in, or
+  // "auto": then most of them say (PoolChoice). Everything given must outlive the registry.
+  WorkerRegistry(Fleet& fleet, Sequencer& sequencer, const ModelInfo& model, std::string dtype, Clock& clock);
   ~WorkerRegistry() override;
 
  private:
@@ -31,7 +32,9 @@ class WorkerRegistry final : private WorkerLink::Owner {
     v1::FormLine told;                       // last
   };
 
+  // Waits until the pool is chosen, kChoiceTimeout at most.
   absl::Status Admit(int index, const v1::Capabilities& capabilities) override RUNAHEAD_EXCLUDES(mu_);
+  absl::StatusOr<PoolTerms> AwaitChoice(int index, const v1::Capabilities& capabilities) RUNAHEAD_REQUIRES(mu_);
   void Joined(std::shared_ptr<const LiveWorker> worker, std::shared_ptr<CommandSink> stream) override
       RUNAHEAD_EXCLUDES(mu_);
   void Report(int index, const v1::ControlReport& report) override RUNAHEAD_EXCLUDES(mu_);
@@ -41,13 +44,18 @@ class WorkerRegistry final : private WorkerLink::Owner {
   void TakePaths(int index, const v1::PathStates& paths) RUNAHEAD_REQUIRES(mu_);
   // What the planner may not use, for the fleet.
   void TellPaths() RUNAHEAD_REQUIRES(mu_);
+  // Workers of different builds may work together; whoever looks for a difference is to know.
+  void LogBuild(int index) RUNAHEAD_REQUIRES(mu_);
   void LogOnce(int index, bool warn, std::string message) RUNAHEAD_REQUIRES(mu_);
 
   Fleet& fleet_;
   Sequencer& sequencer_;
   const ModelInfo model_;
+  const std::string dtype_;
   Clock& clock_;
   Mutex mu_;
+  CondVar pool_changed_;
+  PoolChoice pool_ RUNAHEAD_GUARDED_BY(mu_);
   bool stopping_ RUNAHEAD_GUARDED_BY(mu_) = false;
   std::map<int, Member> members_ RUNAHEAD_GUARDED_BY(mu_);  // by worker index
   std::deque<WorkerLife> lost_ RUNAHEAD_GUARDED_BY(mu_);    // the latest last

@@ -78,7 +78,7 @@ TEST(UpOptions, TellTheRouterItsWorkersInOrder) {
   options.prefill = 1;
   options.schedule = "single";
   EXPECT_THAT(RouterSpec(options, "/bin", {"127.0.0.1:1", "127.0.0.1:2"}).args,
-              ElementsAre("--model=m.gguf", "--schedule=single", StartsWith("--drain-timeout="),
+              ElementsAre("--model=m.gguf", "--schedule=single", "--dtype=auto", StartsWith("--drain-timeout="),
                           "--workers=role=prefill,address=127.0.0.1:1", "--workers=role=decode,address=127.0.0.1:2"));
   options.table = "t.yaml";
   options.experiments = true;

@@ -55,6 +55,7 @@ struct RouterSetup {
   int max_sessions = 64;
   bool experiments = true;
   absl::Duration stall_timeout = absl::Seconds(30);
+  std::string dtype = "auto";
   std::function<void(v1::Capabilities&)> able = nullptr;  // changes what the workers say of themselves
 };
 

@@ -266,6 +266,17 @@ TEST_F(FaultsTest, AWorkerThatDoesNotAgreeIsRefusedByName) {
   EXPECT_TRUE(Generate(Ids(5, 2)).status.ok());
 }
 
+TEST_F(FaultsTest, TheConfiguredDtypeIsWantedWhateverMostWorkersComputeIn) {
+  int count = 0;
+  Start({.prefill = 3, .dtype = "bf16", .able = [&count](v1::Capabilities& able) {
+           if (count++ % 3 == 0) able.set_compute_dtype("bf16");
+         }});
+  AwaitReady(1, 1);
+  while (Metric("runahead_workers{role=\"prefill\",state=\"refused\"}") != 2) std::this_thread::yield();
+  EXPECT_TRUE(Generate(Ids(5, 2)).status.ok());
+  EXPECT_EQ(fleet_->capabilities().compute_dtype(), "bf16");
+}
+
 TEST_F(FaultsTest, AFullDecodeWorkerIsPassedOver) {
   Start({.decode = 2});
   decode_[0]->Change([](FakeBehaviour& b) { b.reserve = false; });
