@@ -16,13 +16,14 @@ constexpr size_t kLostRemembered = 64;
 
 }  // namespace
 
-WorkerRegistry::WorkerRegistry(Fleet& fleet, Sequencer& sequencer, const ModelInfo& model, Clock& clock)
+WorkerRegistry::WorkerRegistry(Fleet& fleet, Sequencer& sequencer, const ModelInfo& model, Clock& clock,
+                               const ClusterKey& key)
     : fleet_(fleet), sequencer_(sequencer), model_(model), clock_(clock), last_logged_(fleet.workers().size()) {
   const uint64_t incarnation = RandomBits64();
   WorkerLink::Owner& owner = *this;
   for (size_t i = 0; i < fleet.workers().size(); ++i) {
     const int index = static_cast<int>(i);
-    links_.push_back(std::make_unique<WorkerLink>(index, fleet.workers()[i], incarnation, owner, clock));
+    links_.push_back(std::make_unique<WorkerLink>(index, fleet.workers()[i], incarnation, owner, clock, key));
   }
 }
 

@@ -9,6 +9,7 @@
 
 #include "kernels/base/mutex.h"
 #include "server/base/clock.h"
+#include "server/base/cluster_key.h"
 #include "server/router/agreement.h"
 #include "server/router/edge_states.h"
 #include "server/router/fleet.h"
@@ -21,7 +22,7 @@ namespace runahead {
 class WorkerRegistry final : private WorkerLink::Owner {
  public:
   // Links to all workers of `fleet`'s list, at once and in the background. Everything given must outlive the registry.
-  WorkerRegistry(Fleet& fleet, Sequencer& sequencer, const ModelInfo& model, Clock& clock);
+  WorkerRegistry(Fleet& fleet, Sequencer& sequencer, const ModelInfo& model, Clock& clock, const ClusterKey& key = {});
   ~WorkerRegistry() override;
 
  private:
