@@ -11,6 +11,7 @@
 #include "absl/strings/str_format.h"
 #include "absl/strings/str_join.h"
 #include "client/health.h"
+#include "client/key_file.h"
 #include "kernels/base/status_macros.h"
 #include "server/base/clock.h"
 #include "server/base/logging.h"
@@ -66,13 +67,18 @@ absl::Status AwaitHealth(Supervisor& supervisor) {
                                              "; its messages are above"));
 }
 
-absl::Status StartAll(const UpOptions& options, const std::string& folder, Supervisor& supervisor) {
+std::vector<ChildSpec> WithKey(std::vector<ChildSpec> specs, const KeyFile& key) {
+  for (ChildSpec& spec : specs) spec.args.push_back(absl::StrCat("--cluster-key=", key.path()));
+  return specs;
+}
+
+absl::Status StartAll(const UpOptions& options, const std::string& folder, const KeyFile& key, Supervisor& supervisor) {
   const int cores = std::max(1, static_cast<int>(std::thread::hardware_concurrency()));
-  RUNAHEAD_RETURN_IF_ERROR(supervisor.Start(WorkerSpecs(options, folder, cores)));
+  RUNAHEAD_RETURN_IF_ERROR(supervisor.Start(WithKey(WorkerSpecs(options, folder, cores), key)));
   RUNAHEAD_RETURN_IF_ERROR(AwaitServing(supervisor));
   std::vector<std::string> workers;
   for (const Supervisor::View& worker : supervisor.children()) workers.push_back(worker.address.address);
-  RUNAHEAD_RETURN_IF_ERROR(supervisor.Start({RouterSpec(options, folder, workers)}));
+  RUNAHEAD_RETURN_IF_ERROR(supervisor.Start(WithKey({RouterSpec(options, folder, workers)}, key)));
   RUNAHEAD_RETURN_IF_ERROR(AwaitServing(supervisor));
   return AwaitHealth(supervisor);
 }
@@ -81,10 +87,11 @@ absl::Status StartAll(const UpOptions& options, const std::string& folder, Super
 
 absl::Status RunCluster(const UpOptions& options, const std::string& folder,
                         const std::function<void(const Endpoints&)>& on_ready) {
+  RUNAHEAD_ASSIGN_OR_RETURN(const KeyFile key, KeyFile::Make());  // children that are started anew read it again
   SupervisorOptions watch;
   watch.say = [](const std::string& line) { LogInfo("up", line); };
   Supervisor supervisor(std::move(watch));
-  absl::Status status = StartAll(options, folder, supervisor);
+  absl::Status status = StartAll(options, folder, key, supervisor);
   if (status.ok()) {
     on_ready(RouterFirst(supervisor));
     status = supervisor.RunUntil([] { return false; });

@@ -2,7 +2,6 @@
 #include <cstdlib>
 #include <string>
 
-#include "absl/strings/match.h"
 #include "server/base/address.h"
 #include "server/base/config_flags.h"
 #include "server/base/logging.h"
@@ -25,9 +24,7 @@ int main(int argc, char** argv) {
   if (options.name.empty()) options.name = options.role;
   // A worker that serves loopback only must not be reachable over its links from elsewhere either.
   const auto listen = runahead::ParseHostPort(options.process.listen);
-  if (listen.ok() && (listen->host == "localhost" || listen->host == "::1" || absl::StartsWith(listen->host, "127."))) {
-    setenv("UCX_NET_DEVICES", "lo", /*overwrite=*/0);
-  }
+  if (listen.ok() && runahead::IsLoopback(listen->host)) setenv("UCX_NET_DEVICES", "lo", /*overwrite=*/0);
   runahead::EnsureUcxEnvironment(argv);
   runahead::StopSignal stop;
   runahead::InitLogging(options.name, options.process.level());

@@ -1,7 +1,10 @@
 #include "worker/options.h"
 
-namespace runahead {
+#include "absl/strings/str_cat.h"
+#include "kernels/base/status_macros.h"
+#include "server/base/address.h"
 
+namespace runahead {
 void DeclareWorkerOptions(ConfigSchema& schema, WorkerOptions& options) {
   schema.String("role", &options.role, {.one_of = {"prefill", "decode", "both"}, .required = true},
                 "What this worker does");
@@ -46,6 +49,8 @@ void DeclareWorkerOptions(ConfigSchema& schema, WorkerOptions& options) {
 }
 
 absl::Status CheckWorkerOptions(const WorkerOptions& options) {
+  RUNAHEAD_ASSIGN_OR_RETURN(const HostPort listen, ParseHostPort(options.process.listen));
+  if (options.process.cluster_key.empty() && !IsLoopback(listen.host)) return NeedsKey("listen", listen.host);
   if (options.device == "cuda" && options.emulated_link_gbps > 0) {
     return absl::InvalidArgumentError(
         "emulated_link_gbps: paces the copies of the CPU device only: leave it out, or give device: cpu");
@@ -55,6 +60,13 @@ absl::Status CheckWorkerOptions(const WorkerOptions& options) {
         "chain_link_noise: give chain_link_gbps besides: what is slowed down is the time that this gives a frame");
   }
   return absl::OkStatus();
+}
+
+absl::Status NeedsKey(absl::string_view option, absl::string_view host) {
+  return absl::InvalidArgumentError(
+      absl::StrCat(option, ": ", host,
+                   " may be reached from other hosts, and whoever reaches a worker without a key may use it: give this "
+                   "worker and its router the same cluster_key, or listen on 127.0.0.1"));
 }
 
 }  // namespace runahead

@@ -40,4 +40,7 @@ void DeclareWorkerOptions(ConfigSchema& schema, WorkerOptions& options);
 // What the schema cannot see: INVALID_ARGUMENT names the key that does not go with the others.
 absl::Status CheckWorkerOptions(const WorkerOptions& options);
 
+// INVALID_ARGUMENT for an `option` by which a worker without a key would listen at `host`, which is not loopback.
+absl::Status NeedsKey(absl::string_view option, absl::string_view host);
+
 }  // namespace runahead

@@ -6,7 +6,7 @@
 #include "absl/strings/str_cat.h"
 #include "kernels/base/status_macros.h"
 #include "server/base/logging.h"
-#include "server/rpc/channel.h"
+#include "server/rpc/member_call.h"
 #include "worker/handoff/grpc_handoff.h"
 #include "worker/handoff/in_process_handoff.h"
 #include "worker/handoff/message_handoff.h"
@@ -90,11 +90,11 @@ std::unique_ptr<EdgeFactory> MakeEdges(const WorkerOptions& options, Device& dev
   return edges;
 }
 
-std::shared_ptr<SliceTransport> MakeTransport(HandoffRoute route, MessageEngine& engine) {
+std::shared_ptr<SliceTransport> MakeTransport(HandoffRoute route, MessageEngine& engine, const ClusterKey& key) {
   if (route == HandoffRoute::kLink) return MakeMessageSliceTransport(engine);
-  return MakeGrpcSliceTransport([](const PeerId& decode) -> absl::StatusOr<std::shared_ptr<grpc::Channel>> {
+  return MakeGrpcSliceTransport([key](const PeerId& decode) -> absl::StatusOr<std::shared_ptr<grpc::Channel>> {
     if (decode.address.empty()) return absl::UnavailableError("the router named no gRPC address of the decode worker");
-    return MakeChannel(decode.address);
+    return MakeMemberChannel(decode.address, key);
   });
 }
 
@@ -103,7 +103,7 @@ std::shared_ptr<SliceTransport> MakeTransport(HandoffRoute route, MessageEngine&
 absl::StatusOr<std::unique_ptr<PrefillRole>> PrefillRole::Create(const WorkerOptions& options, Device& device,
                                                                  std::shared_ptr<const Model> model,
                                                                  MessageEngine& engine, PeerCommFactory* device_links,
-                                                                 SliceReceiver* own_store,
+                                                                 SliceReceiver* own_store, const ClusterKey& key,
                                                                  std::shared_ptr<Buffer> memory,
                                                                  MetricRegistry& registry) {
   std::unique_ptr<PrefillRole> role(new PrefillRole);
@@ -112,7 +112,7 @@ absl::StatusOr<std::unique_ptr<PrefillRole>> PrefillRole::Create(const WorkerOpt
   PrefillMetrics& metrics = *role->metrics_;
   const HandoffSenderOptions retries{.on_retry = [&metrics] { metrics.CountHandoffRetry(); }};
   const HandoffRoute route = options.handoff == "grpc" ? HandoffRoute::kGrpc : HandoffRoute::kLink;
-  role->transport_ = MakeTransport(route, engine);
+  role->transport_ = MakeTransport(route, engine, key);
   std::unique_ptr<HandoffSender> sender = std::make_unique<RetryingSender>(role->transport_, retries);
   if (own_store != nullptr) {
     auto own = std::make_unique<RetryingSender>(MakeInProcessTransport(*own_store), retries);

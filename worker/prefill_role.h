@@ -6,6 +6,7 @@
 
 #include "absl/status/statusor.h"
 #include "kernels/cuda/peer_comm.h"
+#include "server/base/cluster_key.h"
 #include "server/base/prefill_metrics.h"
 #include "worker/handoff/decode_paths.h"
 #include "worker/handoff/handoff.h"
@@ -21,11 +22,12 @@ namespace runahead {
 class PrefillRole {
  public:
   // All references outlive the role. `device_links` is null where there is no link from `device` to other GPUs.
-  // `own_store`, where this process decodes too, takes its slices without a link. `memory` is AllocateMemory's.
+  // `own_store`, where this process decodes too, takes its slices without a link. `key` goes with the calls to others.
+  // `memory` is AllocateMemory's.
   static absl::StatusOr<std::unique_ptr<PrefillRole>> Create(const WorkerOptions& options, Device& device,
                                                              std::shared_ptr<const Model> model, MessageEngine& engine,
                                                              PeerCommFactory* device_links, SliceReceiver* own_store,
-                                                             std::shared_ptr<Buffer> memory,
+                                                             const ClusterKey& key, std::shared_ptr<Buffer> memory,
                                                              MetricRegistry& registry);
   // The layer buffers' memory, which one role after the other uses. RESOURCE_EXHAUSTED when the device has none.
   static absl::StatusOr<std::shared_ptr<Buffer>> AllocateMemory(const WorkerOptions& options, Device& device,

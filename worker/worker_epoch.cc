@@ -40,7 +40,7 @@ absl::StatusOr<std::unique_ptr<WorkerEpoch>> WorkerEpoch::Begin(const EpochParts
     SliceReceiver* const own_store = parts.decode != nullptr ? &parts.decode->receiver() : nullptr;
     RUNAHEAD_ASSIGN_OR_RETURN(begun->prefill_,
                               PrefillRole::Create(options, parts.device, parts.model, *begun->engine_, parts.gpu_links,
-                                                  own_store, parts.prefill_memory, parts.metrics));
+                                                  own_store, parts.key, parts.prefill_memory, parts.metrics));
     begun->prefill_->BindReports(parts.report);
   }
   return begun;

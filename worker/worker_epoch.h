@@ -10,6 +10,7 @@
 #include "absl/status/statusor.h"
 #include "kernels/cuda/peer_comm.h"
 #include "runahead/v1/worker.pb.h"
+#include "server/base/cluster_key.h"
 #include "server/base/metrics.h"
 #include "worker/decode_role.h"
 #include "worker/link/message_engine.h"
@@ -21,6 +22,7 @@ namespace runahead {
 // What every epoch of a process uses; outlives them.
 struct EpochParts {
   const WorkerOptions& options;
+  const ClusterKey& key;
   std::string link_host;
   uint64_t incarnation = 0;
   Device& device;

@@ -5,6 +5,7 @@
 #include "absl/strings/str_cat.h"
 #include "kernels/base/status_macros.h"
 #include "server/base/address.h"
+#include "server/base/cluster_key.h"
 #include "server/base/logging.h"
 #include "server/base/metrics_server.h"
 #include "server/base/random.h"
@@ -16,6 +17,7 @@
 #include "worker/model/warm_up.h"
 #include "worker/prefill_role.h"
 #include "worker/service/control_service.h"
+#include "worker/service/keyed_services.h"
 #include "worker/worker_epoch.h"
 
 namespace runahead {
@@ -26,6 +28,7 @@ absl::StatusOr<std::string> LinkHostOf(const WorkerOptions& options) {
   RUNAHEAD_ASSIGN_OR_RETURN(const HostPort listen, ParseHostPort(options.process.listen));
   const bool given = !options.link_host.empty();
   absl::StatusOr<std::string> host = LinkHost(given ? options.link_host : listen.host);
+  if (host.ok() && options.process.cluster_key.empty() && !IsLoopback(*host)) return NeedsKey("link_host", *host);
   if (host.ok()) return host;
   return absl::Status(host.status().code(), absl::StrCat(given ? "link_host: " : "listen: ", host.status().message()));
 }
@@ -68,15 +71,19 @@ class Epochs : public ControlHandler {
 struct WorkerProcess::Parts {
   explicit Parts(const WorkerOptions& of_process) : options(of_process) {}
   const WorkerOptions options;
+  ClusterKey key;
   std::string link_host;
   std::shared_ptr<Device> device;
   std::unique_ptr<PeerCommFactory> gpu_links;  // null on the CPU
   std::shared_ptr<const Model> model;
   std::unique_ptr<MetricRegistry> metrics;
-  std::unique_ptr<DecodeRole> decode;     // null unless it decodes
+  std::unique_ptr<DecodeRole> decode;  // null unless it decodes
   std::unique_ptr<EpochParts> for_epochs;
   Epochs epochs;
   std::unique_ptr<ControlService> control;
+  std::unique_ptr<KeyedWorker> keyed_control;
+  std::unique_ptr<KeyedDecode> keyed_decode;
+  std::unique_ptr<KeyedHandoff> keyed_handoff;
   std::unique_ptr<RpcServer> server;
   std::unique_ptr<MetricsServer> metrics_server;
 
@@ -116,7 +123,7 @@ absl::Status WorkerProcess::Parts::StartRoles() {
     RUNAHEAD_ASSIGN_OR_RETURN(prefill_memory, PrefillRole::AllocateMemory(options, *device, *model));
   }
   for_epochs = std::make_unique<EpochParts>(
-      EpochParts{options, link_host, incarnation, *device, gpu_links.get(), model, std::move(prefill_memory),
+      EpochParts{options, key, link_host, incarnation, *device, gpu_links.get(), model, std::move(prefill_memory),
                  decode.get(), *metrics, [this](v1::ControlReport report) { control->Report(std::move(report)); }});
   return epochs.Begin(*for_epochs);
 }
@@ -125,11 +132,14 @@ absl::Status WorkerProcess::Parts::Serve() {
   control = std::make_unique<ControlService>(epochs.current().capabilities(), epochs);
   RpcServerOptions rpc;
   rpc.listen = options.process.listen;
-  rpc.services.push_back(control.get());
+  keyed_control = std::make_unique<KeyedWorker>(key, *control);
+  rpc.services.push_back(keyed_control.get());
   rpc.health_names.push_back("runahead.v1.Worker");
   if (decode != nullptr) {
-    rpc.services.push_back(&decode->service());
-    rpc.services.push_back(&decode->handoff_service());
+    keyed_decode = std::make_unique<KeyedDecode>(key, decode->service());
+    keyed_handoff = std::make_unique<KeyedHandoff>(key, decode->handoff_service());
+    rpc.services.push_back(keyed_decode.get());
+    rpc.services.push_back(keyed_handoff.get());
     rpc.health_names.push_back("runahead.v1.Decode");
   }
   RUNAHEAD_ASSIGN_OR_RETURN(server, RpcServer::Start(rpc));
@@ -142,8 +152,8 @@ absl::Status WorkerProcess::Parts::Serve() {
 
 WorkerProcess::WorkerProcess(std::unique_ptr<Parts> parts) : parts_(std::move(parts)) {}
 
-// The control stream ends first, and with it the epoch. The roles go before the control service, for the last jobs still
-// report to it.
+// The control stream ends first, and with it the epoch. The roles go before the control service, for the last jobs
+// still report to it.
 WorkerProcess::~WorkerProcess() {
   parts_->metrics_server.reset();
   parts_->server.reset();
@@ -155,6 +165,7 @@ WorkerProcess::~WorkerProcess() {
 absl::StatusOr<std::unique_ptr<WorkerProcess>> WorkerProcess::Start(const WorkerOptions& options) {
   RUNAHEAD_RETURN_IF_ERROR(CheckWorkerOptions(options));
   auto parts = std::make_unique<Parts>(options);
+  RUNAHEAD_ASSIGN_OR_RETURN(parts->key, ClusterKey::Read(options.process.cluster_key));
   RUNAHEAD_ASSIGN_OR_RETURN(parts->link_host, LinkHostOf(options));
   RUNAHEAD_RETURN_IF_ERROR(parts->LoadModelFor());
   RUNAHEAD_RETURN_IF_ERROR(parts->StartRoles());

@@ -1,5 +1,8 @@
 #include "server/base/address.h"
 
+#include <arpa/inet.h>
+#include <netinet/in.h>
+
 #include "absl/strings/ascii.h"
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
@@ -47,6 +50,14 @@ absl::StatusOr<HostPort> ParseHostPort(absl::string_view text) {
 std::string FormatHostPort(const HostPort& address) {
   if (address.host.find(':') != std::string::npos) return absl::StrCat("[", address.host, "]:", address.port);
   return absl::StrCat(address.host, ":", address.port);
+}
+
+bool IsLoopback(const std::string& host) {
+  in_addr v4;
+  in6_addr v6;
+  if (inet_pton(AF_INET, host.c_str(), &v4) == 1) return ntohl(v4.s_addr) >> 24 == IN_LOOPBACKNET;
+  if (inet_pton(AF_INET6, host.c_str(), &v6) == 1) return IN6_IS_ADDR_LOOPBACK(&v6);
+  return host == "localhost";
 }
 
 }  // namespace runahead

@@ -19,4 +19,8 @@ absl::StatusOr<HostPort> ParseHostPort(absl::string_view text);
 // The inverse, with brackets around IPv6.
 std::string FormatHostPort(const HostPort& address);
 
+// Whether who listens at `host` can be reached from this host only: 127.0.0.0/8, ::1, localhost. Other names are not
+// looked up, and count as reachable from elsewhere.
+bool IsLoopback(const std::string& host);
+
 }  // namespace runahead

@@ -33,6 +33,9 @@ LogLevel ProcessOptions::level() const {
 void DeclareProcessOptions(ConfigSchema& schema, ProcessOptions& options) {
   schema.Address("listen", &options.listen, {.any_port = true}, "Where the gRPC services listen");
   schema.Address("metrics_listen", &options.metrics_listen, {.any_port = true}, "Where /metrics and /healthz listen");
+  schema.String("cluster_key", &options.cluster_key, {.value_name = "FILE"},
+                "The secret of the cluster, the same file for router and workers: workers take calls and links only "
+                "from who has it; without one they listen on loopback only");
   schema.String("log_level", &options.log_level, {.one_of = {"debug", "info", "warning", "error"}},
                 "What is logged, with all that is graver");
   schema.Duration(

@@ -13,6 +13,7 @@ namespace runahead {
 struct ProcessOptions {
   std::string listen = "127.0.0.1:0";
   std::string metrics_listen = "127.0.0.1:0";
+  std::string cluster_key;  // path; empty: none
   std::string log_level = "info";
   absl::Duration drain_timeout = absl::Seconds(30);
   int ready_fd = -1;
@@ -21,7 +22,7 @@ struct ProcessOptions {
   LogLevel level() const;  // of log_level, which the schema has checked
 };
 
-// Declares listen, metrics_listen, log_level, drain_timeout, and as flags only ready_fd and parent_pid.
+// Declares listen, metrics_listen, cluster_key, log_level, drain_timeout, and as flags only ready_fd and parent_pid.
 void DeclareProcessOptions(ConfigSchema& schema, ProcessOptions& options);
 
 // Writes {"address":"127.0.0.1:1234","metrics":"127.0.0.1:1235"} and a newline to `fd`, then closes it: what `runahead

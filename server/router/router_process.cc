@@ -10,6 +10,7 @@
 #include "absl/strings/strip.h"
 #include "kernels/base/status_macros.h"
 #include "server/base/clock.h"
+#include "server/base/cluster_key.h"
 #include "server/base/logging.h"
 #include "server/base/metrics_server.h"
 #include "server/router/inference_service.h"
@@ -61,8 +62,9 @@ absl::Status CheckWorkers(const std::vector<WorkerSpec>& workers) {
 
 // In the order of construction; destroyed in reverse: calls end before what they use.
 struct RouterProcess::Parts {
-  Parts(const RouterOptions& options, ModelInfo model, std::shared_ptr<const Tokenizer> tokenizer,
-        absl::StatusOr<ChatTemplate> chat_template, std::unique_ptr<LiveTable> opened)
+  Parts(const RouterOptions& options, const ClusterKey& key, ModelInfo model,
+        std::shared_ptr<const Tokenizer> tokenizer, absl::StatusOr<ChatTemplate> chat_template,
+        std::unique_ptr<LiveTable> opened)
       : registry("none"),
         metrics(registry, model.name),
         table(std::move(opened)),
@@ -77,7 +79,7 @@ struct RouterProcess::Parts {
                *table,
                *ParseChainSchedule(options.schedule),
                options.experiments},
-        links(fleet, sequencer, router.model, options.dtype, RealClock()),
+        links(fleet, sequencer, router.model, options.dtype, RealClock(), key),
         service(router, {options.max_sessions, options.stall_timeout}) {}
 
   MetricRegistry registry;
@@ -98,6 +100,7 @@ RouterProcess::~RouterProcess() = default;
 
 absl::StatusOr<std::unique_ptr<RouterProcess>> RouterProcess::Start(const RouterOptions& options) {
   RUNAHEAD_RETURN_IF_ERROR(CheckWorkers(options.workers));
+  RUNAHEAD_ASSIGN_OR_RETURN(const ClusterKey key, ClusterKey::Read(options.process.cluster_key));
   RUNAHEAD_ASSIGN_OR_RETURN(const std::shared_ptr<const GgufFile> file, GgufFile::Open(options.model));
   RUNAHEAD_ASSIGN_OR_RETURN(std::shared_ptr<const Tokenizer> tokenizer, Tokenizer::FromGguf(*file));
   RUNAHEAD_ASSIGN_OR_RETURN(ModelInfo model, ReadModelInfo(*file, *tokenizer));
@@ -105,7 +108,7 @@ absl::StatusOr<std::unique_ptr<RouterProcess>> RouterProcess::Start(const Router
   if (!chat_template.ok()) LogWarning("model", "chats will be refused: ", chat_template.status().message());
   RUNAHEAD_ASSIGN_OR_RETURN(std::unique_ptr<LiveTable> table, LiveTable::Open(options.table, model));
   LogInfo("model", model.name, ": context ", model.context_length, ", vocabulary ", model.vocabulary_size);
-  auto parts = std::make_unique<Parts>(options, std::move(model), std::move(tokenizer), std::move(chat_template),
+  auto parts = std::make_unique<Parts>(options, key, std::move(model), std::move(tokenizer), std::move(chat_template),
                                        std::move(table));
   RpcServerOptions rpc;
   rpc.listen = options.process.listen;

@@ -7,6 +7,7 @@
 #include "kernels/base/status_macros.h"
 #include "server/base/logging.h"
 #include "server/rpc/channel.h"
+#include "server/rpc/member_call.h"
 #include "server/rpc/status.h"
 
 namespace runahead {
@@ -19,12 +20,14 @@ constexpr absl::Duration kLongestPause = absl::Seconds(1);
 
 }  // namespace
 
-WorkerLink::WorkerLink(int index, WorkerSpec spec, uint64_t router_incarnation, Owner& owner, Clock& clock)
+WorkerLink::WorkerLink(int index, WorkerSpec spec, uint64_t router_incarnation, Owner& owner, Clock& clock,
+                       ClusterKey key)
     : index_(index),
       spec_(std::move(spec)),
       router_incarnation_(router_incarnation),
       owner_(owner),
       clock_(clock),
+      key_(std::move(key)),
       silence_(clock.Now()),
       thread_([this] { Run(); }) {}
 
@@ -49,7 +52,7 @@ void WorkerLink::Run() {
 
 absl::Status WorkerLink::Serve() {
   // A channel of its own for every attempt: an old one may be waiting for its next try to connect.
-  const std::shared_ptr<grpc::Channel> channel = MakeChannel(spec_.address);
+  const std::shared_ptr<grpc::Channel> channel = MakeMemberChannel(spec_.address, key_);
   const std::unique_ptr<v1::Worker::Stub> stub = v1::Worker::NewStub(channel);
   const absl::StatusOr<v1::Capabilities> capabilities = AskCapabilities(*stub);
   absl::Status why = capabilities.status();
@@ -63,7 +66,8 @@ absl::Status WorkerLink::Serve() {
     return Attend(worker, *stub);
   }
   const WorkerState unreached = ever_joined_ ? WorkerState::kLost : WorkerState::kConnecting;
-  owner_.Left(index_, absl::IsFailedPrecondition(why) ? WorkerState::kRefused : unreached, why);
+  const bool refused = absl::IsFailedPrecondition(why) || absl::IsUnauthenticated(why);
+  owner_.Left(index_, refused ? WorkerState::kRefused : unreached, why);
   return why;
 }
 

@@ -12,6 +12,7 @@
 #include "kernels/base/mutex.h"
 #include "runahead/v1/worker.grpc.pb.h"
 #include "server/base/clock.h"
+#include "server/base/cluster_key.h"
 #include "server/base/silence.h"
 #include "server/router/cancel_token.h"
 #include "server/router/control_stream.h"
@@ -41,7 +42,7 @@ class WorkerLink {
   };
 
   // Starts at once. `owner` and `clock` must outlive the link.
-  WorkerLink(int index, WorkerSpec spec, uint64_t router_incarnation, Owner& owner, Clock& clock);
+  WorkerLink(int index, WorkerSpec spec, uint64_t router_incarnation, Owner& owner, Clock& clock, ClusterKey key = {});
   ~WorkerLink();  // ends the stream and waits for it
   WorkerLink(const WorkerLink&) = delete;
   WorkerLink& operator=(const WorkerLink&) = delete;
@@ -65,6 +66,7 @@ class WorkerLink {
   const uint64_t router_incarnation_;
   Owner& owner_;
   Clock& clock_;
+  const ClusterKey key_;
   CancelToken stop_;
   bool ever_joined_ = false;  // of the link's thread
   bool joined_ = false;       // in the current attempt; of the link's thread

@@ -17,7 +17,7 @@ constexpr size_t kLostRemembered = 64;
 }  // namespace
 
 WorkerRegistry::WorkerRegistry(Fleet& fleet, Sequencer& sequencer, const ModelInfo& model, std::string dtype,
-                               Clock& clock)
+                               Clock& clock, const ClusterKey& key)
     : fleet_(fleet),
       sequencer_(sequencer),
       model_(model),
@@ -29,7 +29,7 @@ WorkerRegistry::WorkerRegistry(Fleet& fleet, Sequencer& sequencer, const ModelIn
   WorkerLink::Owner& owner = *this;
   for (size_t i = 0; i < fleet.workers().size(); ++i) {
     const int index = static_cast<int>(i);
-    links_.push_back(std::make_unique<WorkerLink>(index, fleet.workers()[i], incarnation, owner, clock));
+    links_.push_back(std::make_unique<WorkerLink>(index, fleet.workers()[i], incarnation, owner, clock, key));
   }
 }
 

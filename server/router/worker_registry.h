@@ -9,6 +9,7 @@
 
 #include "kernels/base/mutex.h"
 #include "server/base/clock.h"
+#include "server/base/cluster_key.h"
 #include "server/router/agreement.h"
 #include "server/router/edge_states.h"
 #include "server/router/fleet.h"
@@ -22,7 +23,8 @@ class WorkerRegistry final : private WorkerLink::Owner {
  public:
   // Links to all workers of `fleet`'s list, at once and in the background. `dtype` is what they are to compute in, or
   // "auto": then most of them say (PoolChoice). Everything given must outlive the registry.
-  WorkerRegistry(Fleet& fleet, Sequencer& sequencer, const ModelInfo& model, std::string dtype, Clock& clock);
+  WorkerRegistry(Fleet& fleet, Sequencer& sequencer, const ModelInfo& model, std::string dtype, Clock& clock,
+                 const ClusterKey& key = {});
   ~WorkerRegistry() override;
 
  private:

@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <chrono>
+#include <utility>
 
 #include "absl/strings/str_cat.h"
 #include "server/rpc/credentials.h"
@@ -20,7 +21,8 @@ std::chrono::system_clock::time_point After(absl::Duration timeout) {
 
 }  // namespace
 
-std::shared_ptr<grpc::Channel> MakeChannel(const std::string& address, const KeepAlive& keep_alive) {
+std::shared_ptr<grpc::Channel> MakeChannel(const std::string& address, const KeepAlive& keep_alive,
+                                           Interceptors interceptors) {
   grpc::ChannelArguments args;
   args.SetInt(GRPC_ARG_KEEPALIVE_TIME_MS, static_cast<int>(absl::ToInt64Milliseconds(keep_alive.time)));
   args.SetInt(GRPC_ARG_KEEPALIVE_TIMEOUT_MS, static_cast<int>(absl::ToInt64Milliseconds(keep_alive.timeout)));
@@ -34,7 +36,8 @@ std::shared_ptr<grpc::Channel> MakeChannel(const std::string& address, const Kee
   args.SetInt(GRPC_ARG_USE_LOCAL_SUBCHANNEL_POOL, 1);
   args.SetMaxReceiveMessageSize(kMaxMessageBytes);
   args.SetMaxSendMessageSize(kMaxMessageBytes);
-  return grpc::CreateCustomChannel(address, MakeChannelCredentials(), args);
+  return grpc::experimental::CreateCustomChannelWithInterceptors(address, MakeChannelCredentials(), args,
+                                                                 std::move(interceptors));
 }
 
 absl::Status WaitReady(grpc::Channel& channel, const std::string& address, absl::Duration timeout) {

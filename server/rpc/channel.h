@@ -3,9 +3,11 @@
 
 #include <grpcpp/channel.h>
 #include <grpcpp/client_context.h>
+#include <grpcpp/support/client_interceptor.h>
 
 #include <memory>
 #include <string>
+#include <vector>
 
 #include "absl/status/status.h"
 #include "absl/time/time.h"
@@ -15,8 +17,10 @@ namespace runahead {
 
 // A channel with a connection of its own (two channels to one address share nothing, so bulk data cannot delay tokens),
 // `keep_alive`, reconnection within a second, no retries behind our back, and no proxy from the environment. Connects
-// lazily; any thread.
-std::shared_ptr<grpc::Channel> MakeChannel(const std::string& address, const KeepAlive& keep_alive = kProcessKeepAlive);
+// lazily; any thread. `interceptors` see every call over it.
+using Interceptors = std::vector<std::unique_ptr<grpc::experimental::ClientInterceptorFactoryInterface>>;
+std::shared_ptr<grpc::Channel> MakeChannel(const std::string& address, const KeepAlive& keep_alive = kProcessKeepAlive,
+                                           Interceptors interceptors = {});
 
 // Connects. UNAVAILABLE names the address when it takes longer than `timeout`. Blocks; never call it in a reactor.
 absl::Status WaitReady(grpc::Channel& channel, const std::string& address, absl::Duration timeout);

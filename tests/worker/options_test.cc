@@ -84,5 +84,16 @@ TEST(WorkerOptions, NoiseNeedsAPacedLink) {
   EXPECT_TRUE(CheckWorkerOptions(options).ok());
 }
 
+TEST(WorkerOptions, WithoutAKeyOnlyLoopbackIsListenedOn) {
+  WorkerOptions options;
+  for (const char* listen : {"0.0.0.0:0", "[::]:0", "10.0.0.1:7000", "worker-3:7000"}) {
+    options.process.listen = listen;
+    options.process.cluster_key = "";
+    EXPECT_THAT(CheckWorkerOptions(options).message(), ::testing::HasSubstr("the same cluster_key")) << listen;
+    options.process.cluster_key = "cluster.key";
+    EXPECT_TRUE(CheckWorkerOptions(options).ok()) << listen;
+  }
+}
+
 }  // namespace
 }  // namespace runahead

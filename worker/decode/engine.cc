@@ -143,7 +143,7 @@ absl::StatusOr<SequenceNumber> DecodeEngine::Add(DecodeSequence sequence, std::s
   {
     MutexLock lock(inbox_->mu);
     if (inbox_->leases.contains(lease)) {
-      return absl::FailedPreconditionError(absl::StrFormat("lease %d is decoded already", lease.number));
+      return absl::FailedPreconditionError(absl::StrFormat("lease %016x is decoded already", lease.number));
     }
     if (valid.ok()) {
       inbox_->leases.insert(lease);

@@ -6,6 +6,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "kernels/base/status_macros.h"
+#include "server/base/random.h"
 
 namespace runahead {
 namespace {
@@ -15,7 +16,7 @@ int64_t BlocksFor(int64_t tokens) {
 }
 
 std::string Name(const LeaseId& id) {
-  return absl::StrFormat("lease %016x/%d/%x", id.incarnation, id.epoch, id.number);
+  return absl::StrFormat("lease %016x/%d/%016x", id.incarnation, id.epoch, id.number);
 }
 
 }  // namespace
@@ -120,7 +121,8 @@ absl::StatusOr<LeaseId> KvStore::Reserve(int64_t prompt_tokens, int64_t total_to
   lease->total_tokens = total_tokens;
   lease->expires = clock_.Now() + options_.lease_life;
   lease->covered.resize(options_.layers);
-  const LeaseId id{options_.incarnation, next_lease_++, epoch_};
+  LeaseId id{options_.incarnation, RandomBits64(), epoch_};
+  while (leases_.contains(id.number)) id.number = RandomBits64();
   leases_.emplace(id.number, std::move(lease));
   ++living_;
   return id;

@@ -21,11 +21,11 @@ namespace runahead {
 inline constexpr int64_t kKvBlockTokens = 256;
 inline constexpr absl::Duration kLeaseLife = absl::Seconds(30);
 
-// Never reused; unguessable, for the incarnation is random.
+// Never reused; who was not told it cannot guess it.
 struct LeaseId {
   uint64_t incarnation = 0;
-  uint64_t number = 0;
-  uint32_t epoch = 0;  // of the worker, when it gave the lease
+  uint64_t number = 0;  // random
+  uint32_t epoch = 0;   // of the worker, when it gave the lease
   friend bool operator==(const LeaseId&, const LeaseId&) = default;
   template <typename H>
   friend H AbslHashValue(H h, const LeaseId& id) {
@@ -188,7 +188,6 @@ class KvStore {
   uint32_t epoch_ RUNAHEAD_GUARDED_BY(mu_) = 0;
   int64_t living_ RUNAHEAD_GUARDED_BY(mu_) = 0;
   int64_t expired_ RUNAHEAD_GUARDED_BY(mu_) = 0;
-  uint64_t next_lease_ RUNAHEAD_GUARDED_BY(mu_) = 1;
   uint64_t next_write_ RUNAHEAD_GUARDED_BY(mu_) = 1;
   absl::flat_hash_map<uint64_t, std::unique_ptr<Lease>> leases_ RUNAHEAD_GUARDED_BY(mu_);
 };

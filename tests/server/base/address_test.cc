@@ -21,5 +21,13 @@ TEST(Address, RefusesTheRest) {
   }
 }
 
+TEST(Address, LoopbackIsWhatOnlyThisHostReaches) {
+  for (const char* host : {"127.0.0.1", "127.1.2.3", "::1", "localhost"}) EXPECT_TRUE(IsLoopback(host)) << host;
+  for (const char* host :
+       {"0.0.0.0", "::", "10.0.0.1", "128.0.0.1", "127.example.com", "worker-3", "::ffff:10.0.0.1"}) {
+    EXPECT_FALSE(IsLoopback(host)) << host;
+  }
+}
+
 }  // namespace
 }  // namespace runahead

@@ -104,6 +104,21 @@ TEST_F(KvStoreTest, AWriteWithoutCommitCoversNothing) {
   EXPECT_TRUE(store_->Complete(lease).fired());
 }
 
+TEST_F(KvStoreTest, OneLeasesNumberTellsNothingOfTheNext) {
+  // 64 random bits: of four of them each half of the bits is 0 in all with a chance of 2^-128.
+  uint64_t low = 0, high = 0;
+  for (int i = 0; i < 4; ++i) {
+    const LeaseId lease = Reserve(1, 2);
+    low |= lease.number & 0xffffffff;
+    high |= lease.number >> 32;
+    store_->Release(lease);
+  }
+  EXPECT_GT(low, 0xffff);
+  EXPECT_GT(high, 0xffff);
+  const LeaseId first = Reserve(1, 2), second = Reserve(1, 2);
+  EXPECT_GT(first.number > second.number ? first.number - second.number : second.number - first.number, 0xffff);
+}
+
 TEST_F(KvStoreTest, BeginWriteChecksLeaseRangeAndOverlap) {
   const LeaseId lease = Reserve(300, 400);
   EXPECT_EQ(store_->BeginWrite({98, lease.number}, 0, 0, 1).status().code(), absl::StatusCode::kNotFound);

@@ -74,8 +74,8 @@ grpc::ServerUnaryReactor* DecodeService::Reserve(grpc::CallbackServerContext* co
   if (absl::IsResourceExhausted(lease.status())) return Reply(context, WithRetryAfter(lease.status(), kRetryReserve));
   if (lease.ok()) {
     *reply->mutable_lease() = LeaseToProto(*lease);
-    LogDebug("decode", "request ", Printable(request->request_id()), ": lease ", lease->number, " for ",
-             request->total_tokens(), " tokens");
+    LogDebug("decode", "request ", Printable(request->request_id()), ": lease ",
+             absl::Hex(lease->number, absl::kZeroPad16), " for ", request->total_tokens(), " tokens");
     LeasesChanged();
   }
   return Reply(context, lease.status());

@@ -1,0 +1,55 @@
+// The services of a worker as its port offers them: only to who has the cluster's key. Each stands before the service
+// that does the work, and a method that is not passed on here is UNIMPLEMENTED: none can be left open by oversight.
+#pragma once
+
+#include <utility>
+
+#include "runahead/v1/kv.grpc.pb.h"
+#include "runahead/v1/worker.grpc.pb.h"
+#include "server/base/cluster_key.h"
+
+namespace runahead {
+
+// Thread-safe, as all of them. `service` outlives this, and this the server.
+class KeyedWorker final : public v1::Worker::CallbackService {
+ public:
+  KeyedWorker(ClusterKey key, v1::Worker::CallbackService& service) : key_(std::move(key)), service_(service) {}
+  grpc::ServerUnaryReactor* GetCapabilities(grpc::CallbackServerContext* context,
+                                            const v1::GetCapabilitiesRequest* request,
+                                            v1::Capabilities* reply) override;
+  grpc::ServerBidiReactor<v1::ControlCommand, v1::ControlReport>* Control(
+      grpc::CallbackServerContext* context) override;
+
+ private:
+  const ClusterKey key_;
+  v1::Worker::CallbackService& service_;
+};
+
+class KeyedDecode final : public v1::Decode::CallbackService {
+ public:
+  KeyedDecode(ClusterKey key, v1::Decode::CallbackService& service) : key_(std::move(key)), service_(service) {}
+  grpc::ServerUnaryReactor* Reserve(grpc::CallbackServerContext* context, const v1::ReserveRequest* request,
+                                    v1::ReserveReply* reply) override;
+  grpc::ServerUnaryReactor* Renew(grpc::CallbackServerContext* context, const v1::RenewRequest* request,
+                                  v1::RenewReply* reply) override;
+  grpc::ServerUnaryReactor* Release(grpc::CallbackServerContext* context, const v1::ReleaseRequest* request,
+                                    v1::ReleaseReply* reply) override;
+  grpc::ServerWriteReactor<v1::DecodeReply>* Generate(grpc::CallbackServerContext* context,
+                                                      const v1::DecodeRequest* request) override;
+
+ private:
+  const ClusterKey key_;
+  v1::Decode::CallbackService& service_;
+};
+
+class KeyedHandoff final : public v1::KvHandoff::CallbackService {
+ public:
+  KeyedHandoff(ClusterKey key, v1::KvHandoff::CallbackService& service) : key_(std::move(key)), service_(service) {}
+  grpc::ServerBidiReactor<v1::HandoffRequest, v1::HandoffReply>* Push(grpc::CallbackServerContext* context) override;
+
+ private:
+  const ClusterKey key_;
+  v1::KvHandoff::CallbackService& service_;
+};
+
+}  // namespace runahead
