@@ -34,6 +34,7 @@ absl::StatusOr<std::unique_ptr<WorkerEpoch>> WorkerEpoch::Begin(const EpochParts
   links.epoch = epoch;
   links.transport = options.link_transport;
   links.host = parts.link_host;
+  links.key = parts.key;
   RUNAHEAD_ASSIGN_OR_RETURN(begun->engine_, MakeMessageEngine(links));
   if (parts.decode != nullptr) parts.decode->BeginEpoch(*begun->engine_);
   if (options.prefill()) {

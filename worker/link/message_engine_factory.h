@@ -6,6 +6,7 @@
 #include <string>
 
 #include "absl/status/statusor.h"
+#include "server/base/cluster_key.h"
 #include "worker/link/message_engine.h"
 
 namespace runahead {
@@ -15,6 +16,7 @@ struct MessageEngineOptions {
   uint32_t epoch = 0;
   std::string transport = "tcp";   // or "ucx"
   std::string host = "127.0.0.1";  // numeric address of this host at which peers reach it
+  ClusterKey key = {};             // the same in all peers
 };
 
 // INVALID_ARGUMENT for a transport or host that is none.

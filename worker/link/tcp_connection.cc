@@ -9,6 +9,8 @@
 
 #include "absl/strings/str_cat.h"
 #include "kernels/base/status_macros.h"
+#include "server/base/random.h"
+#include "worker/link/tcp_proof.h"
 
 namespace runahead {
 namespace {
@@ -26,8 +28,8 @@ iovec Piece(const void* data, size_t size) {
 
 }  // namespace
 
-TcpConnection::TcpConnection(uint64_t id, Descriptor socket, Listener& listener)
-    : id_(id), socket_(std::move(socket)), listener_(listener), buffer_(kMaxTcpFrame) {}
+TcpConnection::TcpConnection(uint64_t id, Descriptor socket, const ClusterKey& key, Listener& listener)
+    : id_(id), socket_(std::move(socket)), key_(key), listener_(listener), buffer_(kMaxTcpFrame) {}
 
 void TcpConnection::SendHello(const PeerId& self, const PeerKey& to) {
   TcpHello hello;
@@ -37,7 +39,11 @@ void TcpConnection::SendHello(const PeerId& self, const PeerKey& to) {
   hello.to = to.incarnation;
   hello.to_epoch = to.epoch;
   hello.generation = to.generation;
-  Enqueue({TcpBytes(hello) + self.address, {}, nullptr});
+  hello.nonce = {RandomBits64(), RandomBits64()};
+  own_hello_ = TcpBytes(hello) + self.address;
+  greeting_ += own_hello_;
+  called_ = their_hello_.empty();
+  if (!called_) greeting_ += TcpProof(key_, /*of_caller=*/false, their_hello_, own_hello_);
 }
 
 void TcpConnection::Send(MessageKind kind, const std::string& header, ConstBufferRef bytes, Done done) {
@@ -114,6 +120,10 @@ absl::Status TcpConnection::Write() {
 }
 
 size_t TcpConnection::Gather(iovec* pieces, size_t limit) {
+  if (!greeting_.empty()) {
+    pieces[0] = Piece(greeting_.data(), greeting_.size());
+    return 1;
+  }
   const bool small_turn = !small_.empty() && !(chunk_next_ && !streams_.empty());
   if (chunk_ == nullptr && small_written_ == 0 && !small_turn) BeginChunk();
   size_t count = 0;
@@ -149,6 +159,10 @@ void TcpConnection::BeginChunk() {
 }
 
 void TcpConnection::Wrote(size_t bytes) {
+  if (!greeting_.empty()) {
+    greeting_.erase(0, bytes);
+    return;
+  }
   if (chunk_ != nullptr) return ChunkWrote(bytes);
   chunk_next_ = true;
   small_written_ += bytes;

@@ -15,6 +15,7 @@
 #include "absl/container/flat_hash_map.h"
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
+#include "server/base/cluster_key.h"
 #include "worker/link/message_engine.h"
 #include "worker/link/tcp_socket.h"
 #include "worker/link/tcp_wire.h"
@@ -31,8 +32,11 @@ class TcpConnection {
   class Listener {
    public:
     virtual ~Listener() = default;
-    // The first thing on a connection. An error ends it.
+    // The first thing on a connection: what the other end says of itself, which is not proved yet. Who was called
+    // answers by SendHello. An error ends the connection.
     virtual absl::Status OnHello(TcpConnection& connection, const PeerId& from, const PeerKey& to) = 0;
+    // The other end has the cluster's key, and what its hello said counts. An error ends the connection.
+    virtual absl::Status OnProved(TcpConnection& connection, const PeerId& from) = 0;
     virtual void OnEager(TcpConnection& connection, MessageKind kind, std::string_view header,
                          std::shared_ptr<MessagePayload> payload) = 0;
     // To be answered by Grant or Discard.
@@ -40,14 +44,14 @@ class TcpConnection {
                          uint64_t bytes) = 0;
   };
 
-  // `id` is never used again in the process's life.
-  TcpConnection(uint64_t id, Descriptor socket, Listener& listener);
+  // `id` is never used again in the process's life. `key` outlives the connection.
+  TcpConnection(uint64_t id, Descriptor socket, const ClusterKey& key, Listener& listener);
 
   uint64_t id() const { return id_; }
   int fd() const { return socket_.get(); }
-  bool greeted() const { return greeted_; }  // the other end's hello is in
 
-  // As `self`, over the connection that `to` names.
+  // As `self`, over the connection that `to` names. The first of the two ends is the caller. What is sent waits until
+  // the other end has proved its hello.
   void SendHello(const PeerId& self, const PeerKey& to);
   // As MessageEngine::Send.
   void Send(MessageKind kind, const std::string& header, ConstBufferRef bytes, Done done);
@@ -59,7 +63,9 @@ class TcpConnection {
   absl::Status Read();
   // Writes what the socket takes, or a turn's share of it.
   absl::Status Write();
-  bool wants_write() const { return chunk_ != nullptr || !small_.empty() || !streams_.empty(); }
+  bool wants_write() const {
+    return !greeting_.empty() || (proved_ && (chunk_ != nullptr || !small_.empty() || !streams_.empty()));
+  }
 
   // Closes the socket and ends all that is under way with `why`. Nothing touches a buffer afterwards.
   void Fail(const absl::Status& why);
@@ -102,6 +108,7 @@ class TcpConnection {
   absl::Status Parse();
   // How many bytes at the front of the buffer were handled; 0 when it is not whole yet.
   absl::StatusOr<size_t> ParseHello();
+  absl::StatusOr<size_t> ParseProof();
   absl::StatusOr<size_t> ParseFrame();
   absl::Status OnMessage(const TcpPrefix& prefix, std::string_view header, const char* bytes);
   absl::Status OnAnswer(const TcpPrefix& prefix);
@@ -111,10 +118,18 @@ class TcpConnection {
 
   const uint64_t id_;
   Descriptor socket_;
+  const ClusterKey& key_;
   Listener& listener_;
-  bool greeted_ = false;
 
-  // Out. One thing at a time is in the middle: the chunk, or the front of small_.
+  // Hellos as they were on the wire; empty: not yet said, not yet heard.
+  std::string own_hello_, their_hello_;
+  bool called_ = false;  // from here
+  PeerId from_;          // as their hello says
+  bool proved_ = false;
+
+  // Out. First what is left of hello and proof. Then one thing at a time is in the middle: the chunk, or the front of
+  // small_.
+  std::string greeting_;
   std::deque<Small> small_;
   size_t small_written_ = 0;  // of the front
   size_t queued_bytes_ = 0;   // that small_ holds of our own memory

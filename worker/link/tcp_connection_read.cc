@@ -12,6 +12,7 @@
 #include "kernels/base/status_macros.h"
 #include "worker/link/eager_payload.h"
 #include "worker/link/tcp_connection.h"
+#include "worker/link/tcp_proof.h"
 
 namespace runahead {
 namespace {
@@ -124,7 +125,9 @@ absl::Status TcpConnection::Parse() {
       Filled(size);
       continue;
     }
-    RUNAHEAD_ASSIGN_OR_RETURN(const size_t handled, greeted_ ? ParseFrame() : ParseHello());
+    RUNAHEAD_ASSIGN_OR_RETURN(const size_t handled, proved_                ? ParseFrame()
+                                                    : their_hello_.empty() ? ParseHello()
+                                                                           : ParseProof());
     if (handled == 0) return absl::OkStatus();
     parsed_ += handled;
   }
@@ -137,11 +140,25 @@ absl::StatusOr<size_t> TcpConnection::ParseHello() {
   if (hello.address_bytes == 0 || hello.address_bytes > TcpHello::kMaxAddress) return Malformed("its address is none");
   const size_t whole = sizeof(hello) + hello.address_bytes;
   if (unparsed().size() < whole) return 0;
-  const PeerId from{std::string(unparsed().substr(sizeof(hello), hello.address_bytes)), hello.from, {}, hello.from_epoch,
-                    hello.generation};
-  RUNAHEAD_RETURN_IF_ERROR(listener_.OnHello(*this, from, {hello.to, hello.to_epoch, hello.generation}));
-  greeted_ = true;
+  their_hello_ = unparsed().substr(0, whole);
+  from_ = {their_hello_.substr(sizeof(hello)), hello.from, {}, hello.from_epoch, hello.generation};
+  RUNAHEAD_RETURN_IF_ERROR(listener_.OnHello(*this, from_, {hello.to, hello.to_epoch, hello.generation}));
   return whole;
+}
+
+absl::StatusOr<size_t> TcpConnection::ParseProof() {
+  if (unparsed().size() < kTcpProofBytes) return 0;
+  const std::string& callers = called_ ? own_hello_ : their_hello_;
+  const std::string& answerers = called_ ? their_hello_ : own_hello_;
+  const std::string_view theirs = unparsed().substr(0, kTcpProofBytes);
+  if (!SameProof({theirs.data(), theirs.size()}, TcpProof(key_, /*of_caller=*/!called_, callers, answerers))) {
+    return absl::UnauthenticatedError(
+        "the peer does not have this worker's cluster key: give all workers the same cluster_key");
+  }
+  proved_ = true;
+  RUNAHEAD_RETURN_IF_ERROR(listener_.OnProved(*this, from_));
+  if (called_) greeting_ += TcpProof(key_, /*of_caller=*/true, callers, answerers);
+  return kTcpProofBytes;
 }
 
 absl::StatusOr<size_t> TcpConnection::ParseFrame() {

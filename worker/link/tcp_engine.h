@@ -11,6 +11,7 @@
 
 #include "absl/status/statusor.h"
 #include "absl/time/time.h"
+#include "server/base/cluster_key.h"
 #include "worker/link/message_engine.h"
 
 namespace runahead {
@@ -19,11 +20,12 @@ struct TcpOptions {
   uint64_t incarnation = 0;
   uint32_t epoch = 0;
   std::string host = "127.0.0.1";  // numeric address of this host at which peers reach it
-  // A living peer's thread answers in milliseconds. Who has not said hello by then is closed.
+  // A living peer's thread answers in milliseconds. Who has not said and proved its hello by then is closed.
   absl::Duration hello_timeout = absl::Seconds(2);
-  // Connections that have not said hello, at the most; others wait until one has, or its time is over. More than a
-  // large fleet makes at one moment, and a part of the descriptors that a process usually has.
+  // Connections that have not proved who they are, at the most; others wait until one has, or its time is over. More
+  // than a large fleet makes at one moment, and a part of the descriptors that a process usually has.
   size_t max_strangers = 512;
+  ClusterKey key = {};  // the same in all peers
 };
 
 class TcpEngine final : public MessageEngine {

@@ -42,6 +42,7 @@ class TcpEngine::Impl final : public TcpConnection::Listener {
   std::string Transport(const PeerId& id) const;
 
   absl::Status OnHello(TcpConnection& connection, const PeerId& from, const PeerKey& to) override;
+  absl::Status OnProved(TcpConnection& connection, const PeerId& from) override;
   void OnEager(TcpConnection& connection, MessageKind kind, std::string_view header,
                std::shared_ptr<MessagePayload> payload) override;
   void OnOffer(TcpConnection& connection, MessageKind kind, std::string_view header, uint64_t transfer,
@@ -57,12 +58,12 @@ class TcpEngine::Impl final : public TcpConnection::Listener {
     PeerId id;
     std::vector<Line*> lines;  // we send over the first: the one made here, where one was
     std::vector<Done> on_death;
-    bool answered = false;  // its hello is in
+    bool answered = false;  // its hello is in, and proved
   };
   // A connection and whose it is.
   struct Line {
     std::unique_ptr<TcpConnection> connection;
-    std::shared_ptr<Peer> peer;  // null: a stranger's, who has not said hello
+    std::shared_ptr<Peer> peer;  // null: a stranger's, who has not proved who it is
     bool made_here = false;
     Clock::time_point hello_by;
     bool dirty = false;        // something was put in its queue
@@ -86,7 +87,8 @@ class TcpEngine::Impl final : public TcpConnection::Listener {
   // Nobody is accepted for a moment.
   void PauseListener(const char* why);
   void WatchListener(bool watched);
-  absl::Status Greet(Line& line, const PeerId& from);
+  // Makes a stranger's line one of the peer's.
+  absl::Status Adopt(Line& line, const PeerId& from);
   // The peer of that id if its connections live; what they died of is looked for first.
   std::shared_ptr<Peer> StillThere(const PeerId& from);
   void Answered(Peer& peer);
@@ -94,7 +96,7 @@ class TcpEngine::Impl final : public TcpConnection::Listener {
   void Break(Line& line, const absl::Status& why);
   void Kill(const std::shared_ptr<Peer>& peer, const absl::Status& why);
   void Remove(Line& line, const absl::Status& why);
-  // Ends what has not said hello in time. Returns milliseconds until the next time is over; -1 for never.
+  // Ends what has not proved its hello in time. Returns milliseconds until the next time is over; -1 for never.
   int CheckHellos();
   Line* Find(uint64_t id) const;
 
@@ -106,8 +108,8 @@ class TcpEngine::Impl final : public TcpConnection::Listener {
   std::array<Handler, kMessageKinds> handlers_;
   absl::flat_hash_map<uint64_t, std::unique_ptr<Line>> lines_;  // by the connection's id
   absl::flat_hash_map<PeerKey, std::shared_ptr<Peer>> peers_;
-  std::set<uint64_t> ungreeted_;                                // connections without a hello, oldest first
-  std::set<uint64_t> strangers_;                                // those of them that others made
+  std::set<uint64_t> ungreeted_;  // connections without a proved hello, oldest first
+  std::set<uint64_t> strangers_;  // those of them that others made
   std::vector<uint64_t> dirty_;
   uint64_t next_id_ = 2;  // 0 and 1 are the command queue's and the listener's
   bool paused_ = false;   // the listener, until resume_at_

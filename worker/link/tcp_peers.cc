@@ -35,7 +35,7 @@ absl::StatusOr<TcpEngine::Impl::Line*> TcpEngine::Impl::Add(Descriptor socket) {
     return ErrnoStatus(errno, "watching a connection");
   }
   auto line = std::make_unique<Line>();
-  line->connection = std::make_unique<TcpConnection>(id, std::move(socket), *this);
+  line->connection = std::make_unique<TcpConnection>(id, std::move(socket), options_.key, *this);
   line->hello_by = Clock::now() + absl::ToChronoMilliseconds(options_.hello_timeout);
   ungreeted_.insert(id);
   return lines_.emplace(id, std::move(line)).first->second.get();
@@ -45,8 +45,7 @@ absl::StatusOr<std::shared_ptr<TcpEngine::Impl::Peer>> TcpEngine::Impl::Reach(co
   if (stopped_) return absl::UnavailableError("the link has stopped");
   if (const auto found = peers_.find(id.key()); found != peers_.end()) {
     if (found->second->id.address == id.address) return found->second;
-    return absl::InvalidArgumentError(
-        absl::StrCat(Describe(id.key()), " is known at another link address"));
+    return absl::InvalidArgumentError(absl::StrCat(Describe(id.key()), " is known at another link address"));
   }
   RUNAHEAD_ASSIGN_OR_RETURN(Descriptor socket, ConnectTcp(id.address));
   RUNAHEAD_ASSIGN_OR_RETURN(Line* const line, Add(std::move(socket)));
@@ -96,18 +95,28 @@ void TcpEngine::Impl::WatchListener(bool watched) {
 absl::Status TcpEngine::Impl::OnHello(TcpConnection& connection, const PeerId& from, const PeerKey& to) {
   Line& line = *Find(connection.id());
   if (stopped_) return absl::UnavailableError("the link has stopped");
-  if (to != PeerKey{self_.incarnation, self_.epoch, from.generation}) return absl::UnavailableError("it is meant for another process");
+  if (to != PeerKey{self_.incarnation, self_.epoch, from.generation})
+    return absl::UnavailableError("it is meant for another process");
   if (line.made_here && !(from == line.peer->id)) {
     return absl::UnavailableError("another process is at the peer's address");
   }
-  if (!line.made_here) RUNAHEAD_RETURN_IF_ERROR(Greet(line, from));
+  if (line.made_here) return absl::OkStatus();
+  line.connection->SendHello(self_, from.key());
+  MarkDirty(line);
+  return absl::OkStatus();
+}
+
+// Only now: what a stranger claims must not touch the peer that it claims to be.
+absl::Status TcpEngine::Impl::OnProved(TcpConnection& connection, const PeerId& from) {
+  Line& line = *Find(connection.id());
+  if (!line.made_here) RUNAHEAD_RETURN_IF_ERROR(Adopt(line, from));
   ungreeted_.erase(connection.id());
   strangers_.erase(connection.id());
   Answered(*line.peer);
   return absl::OkStatus();
 }
 
-absl::Status TcpEngine::Impl::Greet(Line& line, const PeerId& from) {
+absl::Status TcpEngine::Impl::Adopt(Line& line, const PeerId& from) {
   std::shared_ptr<Peer> peer = StillThere(from);
   if (peer == nullptr) {
     if (peers_.size() >= kMaxPeers) return absl::ResourceExhaustedError("there are too many peers");
@@ -119,8 +128,6 @@ absl::Status TcpEngine::Impl::Greet(Line& line, const PeerId& from) {
   }
   line.peer = peer;
   peer->lines.push_back(&line);
-  line.connection->SendHello(self_, from.key());
-  MarkDirty(line);
   return absl::OkStatus();
 }
 

@@ -1,7 +1,8 @@
-// What TCP links say. A connection begins with a hello from each side (who made it says his first); after it come
+// What TCP links say. A connection begins with a hello and a proof from each side (tcp_proof.h); after them come
 // frames, each a prefix and what it announces. Little-endian, as all hosts that we build for are.
 #pragma once
 
+#include <array>
 #include <cstdint>
 #include <cstring>
 #include <string>
@@ -26,6 +27,7 @@ struct TcpHello {
   uint32_t to_epoch = 0;
   uint32_t generation = 0;  // which connection of the two it is
   uint32_t reserved = 0;
+  std::array<uint64_t, 2> nonce{};  // random
 };
 
 enum class TcpFrame : uint8_t {

@@ -115,7 +115,7 @@ void UcxEngine::Impl::CheckAnswers() {
   for (const auto& [key, peer] : peers_) {
     if (!peer->answered && now >= peer->answer_by) silent.push_back(peer);
   }
-  for (const auto& peer : silent) Kill(peer, absl::UnavailableError("the peer did not answer"), /*say_goodbye=*/false);
+  for (const auto& peer : silent) Kill(peer, absl::UnavailableError("the peer did not answer; does it have the same cluster_key?"), /*say_goodbye=*/false);
 }
 
 void UcxEngine::Impl::OnEndpointError(void* arg, ucp_ep_h endpoint, ucs_status_t status) {

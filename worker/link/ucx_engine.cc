@@ -2,6 +2,8 @@
 
 #include <poll.h>
 
+#include <algorithm>
+#include <array>
 #include <cstring>
 #include <utility>
 
@@ -14,7 +16,7 @@ namespace {
 
 // In front of every header. Little-endian, as all hosts that we build for are.
 struct WirePrefix {
-  uint32_t magic = 0x52415559;  // says: ours, of this version
+  uint32_t magic = 0x5241555A;  // says: ours, of this version
   uint16_t kind = 0;
   uint16_t reserved = 0;
   uint64_t from = 0;  // incarnations
@@ -23,7 +25,25 @@ struct WirePrefix {
   uint32_t to_epoch = 0;
   uint32_t generation = 0;  // which connection of the two it is
   uint32_t unused = 0;
+  std::array<char, 16> proof{};  // see Sign
 };
+
+// UCX does not say over which connection a message came, so each one proves that its sender has the cluster's key. The
+// proof covers who sends to whom over which of their connections; for who sees no traffic that is enough.
+void Sign(WirePrefix& prefix, const ClusterKey& key) {
+  WirePrefix ends = prefix;
+  ends.kind = 0;
+  ends.proof = {};
+  const std::string proof =
+      key.Proof(absl::StrCat("runahead ucx", absl::string_view(reinterpret_cast<const char*>(&ends), sizeof(ends))));
+  std::copy_n(proof.begin(), prefix.proof.size(), prefix.proof.begin());
+}
+
+bool Signed(const WirePrefix& prefix, const ClusterKey& key) {
+  WirePrefix right = prefix;
+  Sign(right, key);
+  return SameProof({prefix.proof.data(), prefix.proof.size()}, {right.proof.data(), right.proof.size()});
+}
 
 // UCX wakes the thread for all that it knows; this is the longest that anything else is left alone.
 constexpr int kIdleMillis = 500;
@@ -66,8 +86,10 @@ class UcxEngine::Impl::RendezvousPayload final : public MessagePayload {
   const size_t size_;
 };
 
-UcxEngine::Impl::Impl(std::unique_ptr<UcxContext> context, uint64_t incarnation, uint32_t epoch)
-    : context_(std::move(context)), self_{context_->address(), incarnation, {}, epoch} {
+UcxEngine::Impl::Impl(std::unique_ptr<UcxContext> context, const UcxOptions& options)
+    : context_(std::move(context)),
+      self_{context_->address(), options.incarnation, {}, options.epoch},
+      key_(options.key) {
   ucp_am_handler_param_t param{};
   param.field_mask = UCP_AM_HANDLER_PARAM_FIELD_ID | UCP_AM_HANDLER_PARAM_FIELD_FLAGS | UCP_AM_HANDLER_PARAM_FIELD_CB |
                      UCP_AM_HANDLER_PARAM_FIELD_ARG;
@@ -151,6 +173,7 @@ void UcxEngine::Impl::SendTo(const std::shared_ptr<Peer>& peer, MessageKind kind
   prefix.to = peer->id.incarnation;
   prefix.to_epoch = peer->id.epoch;
   prefix.generation = peer->id.generation;
+  Sign(prefix, key_);
   auto* op = new Op{this, peer, {}, {}, {}, std::move(done)};
   op->header.assign(reinterpret_cast<const char*>(&prefix), sizeof(prefix));
   op->header += header;
@@ -238,9 +261,10 @@ ucs_status_t UcxEngine::Impl::HandleMessage(std::string_view header, void* data,
   const uint32_t magic = prefix.magic;
   if (stopped_ || header.size() < sizeof(prefix)) return UCS_OK;
   std::memcpy(&prefix, header.data(), sizeof(prefix));
-  // Not ours, or meant for a process or an epoch that was here before, or of a newer version: discarded.
+  // Not ours, or meant for a process or an epoch that was here before, or of a newer version, or a stranger's:
+  // discarded.
   const bool ours = prefix.to == self_.incarnation && prefix.to_epoch == self_.epoch;
-  if (prefix.magic != magic || !ours || prefix.kind >= kMessageKinds) return UCS_OK;
+  if (prefix.magic != magic || !ours || prefix.kind >= kMessageKinds || !Signed(prefix, key_)) return UCS_OK;
   const PeerKey from{prefix.from, prefix.from_epoch, prefix.generation};
   const auto peer = peers_.find(from);
   if (peer != peers_.end()) Answered(*peer->second);
@@ -268,7 +292,7 @@ UcxEngine::~UcxEngine() = default;
 
 absl::StatusOr<std::unique_ptr<UcxEngine>> UcxEngine::Start(const UcxOptions& options) {
   RUNAHEAD_ASSIGN_OR_RETURN(std::unique_ptr<UcxContext> context, UcxContext::Create(options.transports, options.host));
-  return std::unique_ptr<UcxEngine>(new UcxEngine(std::make_unique<Impl>(std::move(context), options.incarnation, options.epoch)));
+  return std::unique_ptr<UcxEngine>(new UcxEngine(std::make_unique<Impl>(std::move(context), options)));
 }
 
 const PeerId& UcxEngine::self() const {

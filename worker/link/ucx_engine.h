@@ -9,6 +9,7 @@
 #include <string>
 
 #include "absl/status/statusor.h"
+#include "server/base/cluster_key.h"
 #include "worker/link/message_engine.h"
 
 namespace runahead {
@@ -18,6 +19,7 @@ struct UcxOptions {
   uint32_t epoch = 0;
   std::string transports;          // as UCX_TLS takes them; empty: RDMA where it is, else TCP
   std::string host = "127.0.0.1";  // numeric address of this host at which peers reach it
+  ClusterKey key = {};             // the same in all peers
 };
 
 class UcxEngine final : public MessageEngine {

@@ -20,7 +20,7 @@ namespace runahead {
 
 class UcxEngine::Impl {
  public:
-  Impl(std::unique_ptr<UcxContext> context, uint64_t incarnation, uint32_t epoch);
+  Impl(std::unique_ptr<UcxContext> context, const UcxOptions& options);
   ~Impl();
 
   const PeerId& self() const { return self_; }
@@ -115,6 +115,7 @@ class UcxEngine::Impl {
 
   std::unique_ptr<UcxContext> context_;
   const PeerId self_;
+  const ClusterKey key_;
   const std::shared_ptr<CommandQueue> commands_ = std::make_shared<CommandQueue>();  // payloads may outlive the engine
   std::array<Handler, kMessageKinds> handlers_;
   absl::flat_hash_map<PeerKey, std::shared_ptr<Peer>> peers_;  // alive

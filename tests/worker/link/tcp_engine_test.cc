@@ -13,7 +13,7 @@
 #include "gtest/gtest.h"
 #include "server/base/random.h"
 #include "tests/worker/link/host_buffer.h"
-#include "tests/worker/link/raw_socket.h"
+#include "tests/worker/link/raw_peer.h"
 #include "worker/link/tcp_socket.h"
 #include "worker/link/tcp_wire.h"
 
@@ -21,12 +21,12 @@ namespace runahead {
 namespace {
 
 using ::runahead::testing::Bytes;
+using ::runahead::testing::Hello;
+using ::runahead::testing::kNowhere;
 using ::runahead::testing::Pattern;
+using ::runahead::testing::RawPeer;
 using ::runahead::testing::RawSocket;
 using ::runahead::testing::Room;
-
-// Where no test connects to.
-constexpr char kNowhere[] = "127.0.0.1:1";
 
 std::unique_ptr<TcpEngine> NewEngine(absl::Duration hello_timeout = absl::Seconds(60)) {
   TcpOptions options;
@@ -75,24 +75,6 @@ void ExpectServing(TcpEngine& engine) {
   engine.SetHandler(MessageKind::kSlice, nullptr);
 }
 
-std::string Hello(const PeerId& from, uint64_t to) {
-  TcpHello hello;
-  hello.from = from.incarnation;
-  hello.to = to;
-  hello.address_bytes = static_cast<uint16_t>(from.address.size());
-  return TcpBytes(hello) + from.address;
-}
-
-// A process that speaks the protocol up to its hello.
-struct RawPeer {
-  explicit RawPeer(TcpEngine& engine) : socket(engine.self().address) {
-    socket.Say(Hello(id, engine.self().incarnation));
-    EXPECT_EQ(socket.Hear(sizeof(TcpHello) + engine.self().address.size()), Hello(engine.self(), id.incarnation));
-  }
-  const PeerId id{kNowhere, RandomBits64()};
-  RawSocket socket;
-};
-
 TEST(TcpEngine, GarbageAtThePortLeavesItServing) {
   const auto engine = NewEngine();
   std::mt19937_64 random(7);
@@ -133,9 +115,9 @@ TEST(TcpEngine, AHelloThatIsNotForItIsRefused) {
   }
   // A known incarnation at another address.
   const RawPeer peer(*engine);
-  RawSocket impostor(self.address);
-  impostor.Say(Hello({"127.0.0.1:2", peer.id.incarnation}, self.incarnation));
-  EXPECT_TRUE(impostor.Closed());
+  RawPeer impostor(*engine, {"127.0.0.1:2", peer.id.incarnation});
+  impostor.Prove(ClusterKey());
+  EXPECT_TRUE(impostor.socket.Closed());
   EXPECT_NE(engine->Transport(peer.id), "");
   ExpectServing(*engine);
 }
@@ -385,8 +367,8 @@ TEST(TcpEngine, AConnectionThatWasClosedIsMadeAnewAtOnce) {
 }
 
 TEST(TcpEngine, AHostThatIsNoAddressIsRefused) {
-  EXPECT_EQ(TcpEngine::Start({1, "no-address"}).status().code(), absl::StatusCode::kInvalidArgument);
-  EXPECT_EQ(TcpEngine::Start({1, "192.0.2.1"}).status().code(), absl::StatusCode::kUnavailable);
+  EXPECT_EQ(TcpEngine::Start({1, 0, "no-address"}).status().code(), absl::StatusCode::kInvalidArgument);
+  EXPECT_EQ(TcpEngine::Start({1, 0, "192.0.2.1"}).status().code(), absl::StatusCode::kUnavailable);
 }
 
 }  // namespace
