@@ -71,12 +71,12 @@ TEST_P(MessageEdge, MessagesForAnotherIncarnationAreIgnored) {
 }
 
 TEST(UcxEngine, TakesTheTransportsThatItIsTold) {
-  const auto a = *UcxEngine::Start({RandomBits64(), "tcp"}), b = *UcxEngine::Start({RandomBits64(), "tcp"});
+  const auto a = *UcxEngine::Start({RandomBits64(), 0, "tcp"}), b = *UcxEngine::Start({RandomBits64(), 0, "tcp"});
   EventSource heard;
   b->SetHandler(MessageKind::kVerdict, [&](const Message&) { heard.Fire(absl::OkStatus()); });
   a->Send(b->self(), MessageKind::kVerdict, "", ConstBufferRef(), [](const absl::Status&) {});
   EXPECT_TRUE(heard.event().Wait(absl::Seconds(60)).ok());
-  EXPECT_FALSE(UcxEngine::Start({RandomBits64(), "no_such_transport"}).ok());
+  EXPECT_FALSE(UcxEngine::Start({RandomBits64(), 0, "no_such_transport"}).ok());
 }
 
 INSTANTIATE_TEST_SUITE_P(Engines, MessageEdge, EveryTransport(), TransportName);

@@ -13,7 +13,7 @@ namespace runahead::testing {
 
 // A new life at a new port.
 inline std::unique_ptr<MessageEngine> NewEngine(const std::string& transport) {
-  auto engine = MakeMessageEngine({RandomBits64(), transport});
+  auto engine = MakeMessageEngine({RandomBits64(), 0, transport});
   RUNAHEAD_CHECK(engine.ok());
   return *std::move(engine);
 }

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <string>
+#include <thread>
 #include <utility>
 
 #include "gtest/gtest.h"
@@ -35,8 +36,11 @@ struct RawPeer {
     plain.nonce = {};
     EXPECT_EQ(TcpBytes(plain) + answer.substr(sizeof(plain)), Hello(engine.self(), id.incarnation));
   }
-  // The same as somebody new, and proves that it has no key, as the engine's.
-  explicit RawPeer(const TcpEngine& engine) : RawPeer(engine, {kNowhere, RandomBits64()}) { Prove(ClusterKey()); }
+  // The same as somebody new, who has no key, as the engine has none; a peer of the engine's when this returns.
+  explicit RawPeer(TcpEngine& engine) : RawPeer(engine, {kNowhere, RandomBits64()}) {
+    Prove(ClusterKey());
+    while (engine.Transport(id).empty()) std::this_thread::yield();
+  }
 
   void Prove(const ClusterKey& key) {
     EXPECT_EQ(proof, TcpProof(key, /*of_caller=*/false, hello, answer));

@@ -244,7 +244,7 @@ TEST(TcpEngine, TwoHundredPeersThatComeAtOnceAllGetThrough) {
   let_go.Fire(absl::OkStatus());
   EXPECT_TRUE(Await(all_heard.event()).ok()) << heard << " heard";
   EXPECT_EQ(lost, 0);
-  for (const auto& peer : peers) peer->Close(engine->self().incarnation);
+  for (const auto& peer : peers) peer->Close(engine->self().key());
 }
 
 TEST(TcpEngine, StrangersKeepPeersWaitingForTheTimeOfAHelloOnly) {
