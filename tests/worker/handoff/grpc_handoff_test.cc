@@ -2,6 +2,7 @@
 
 #include <grpcpp/client_context.h>
 #include <grpcpp/create_channel.h>
+#include <sched.h>
 
 #include "server/rpc/server.h"
 #include "tests/worker/handoff/handoff_contract.h"
@@ -9,6 +10,7 @@
 namespace runahead {
 namespace {
 
+using ::runahead::testing::Bytes;
 using ::runahead::testing::HandoffContract;
 using ::runahead::testing::HandoffWorld;
 using ::runahead::testing::kRowBytes;
@@ -110,6 +112,49 @@ TEST_F(GrpcHandoff, MalformedStreamsAreRefusedAndHarmNothing) {
   EXPECT_TRUE(verdicts.empty());
   EXPECT_TRUE(Say({Header(640), Chunk(100)}, 0, verdicts).ok()) << "broken off in the middle";
   EXPECT_EQ(Code(Push(2000)), absl::StatusCode::kOk) << "no write was left under way";
+}
+
+TEST_F(GrpcHandoff, ALeaseOutlivesItsTimeWhileASlowSendersBytesAreUnderWay) {
+  const BufferRef rows = Pattern(1000 * kRowBytes, 1);
+  v1::HandoffRequest header = Header(rows.size);
+  header.mutable_header()->set_xxh64(HashPieces({rows}));
+  const auto chunk = [&rows](size_t begin, size_t end) {
+    v1::HandoffRequest request;
+    request.set_chunk(std::string(Bytes(rows.Slice(begin, end - begin))));
+    return request;
+  };
+  const volatile std::byte* first = world_.store->BeginWrite(lease_, 0, 0, 1)->destination()[0].data();
+  const std::byte before = *first;
+  const auto stub = v1::KvHandoff::NewStub(world_.channel());
+  grpc::ClientContext context;
+  const auto stream = stub->Push(&context);
+  stream->Write(header);
+  stream->Write(chunk(0, 5000));
+  while (*first == before) sched_yield();
+  world_.clock.Advance(10 * kLeaseLife);
+  EXPECT_EQ(world_.store->ReapExpired(), 0);
+  stream->Write(chunk(5000, rows.size));
+  v1::HandoffReply reply;
+  ASSERT_TRUE(stream->Read(&reply));
+  EXPECT_EQ(reply.verdict(), v1::SLICE_VERDICT_ACCEPTED);
+  stream->WritesDone();
+  EXPECT_TRUE(stream->Finish().ok());
+}
+
+TEST_F(GrpcHandoff, ASendersEndLetsItsLeaseExpire) {
+  const volatile std::byte* first = world_.store->BeginWrite(lease_, 0, 0, 1)->destination()[0].data();
+  const std::byte before = *first;
+  {
+    const auto stub = v1::KvHandoff::NewStub(world_.channel());
+    grpc::ClientContext context;
+    const auto stream = stub->Push(&context);
+    stream->Write(Header(1000 * kRowBytes));
+    stream->Write(Chunk(5000));
+    while (*first == before) sched_yield();
+    context.TryCancel();
+    EXPECT_FALSE(stream->Finish().ok());
+  }
+  while (world_.store->ReapExpired() == 0) world_.clock.Advance(kLeaseLife + absl::Seconds(1));
 }
 
 TEST_F(GrpcHandoff, ARefusedSlicesChunksAreSkippedAndRepliesKeepTheOrder) {

@@ -1,7 +1,7 @@
 // The other process of message_handoff_process_test: message_handoff_peer MODE TRANSPORT TOKENS [DECODE LEASE_INC
 // LEASE].
 //   decode  a store with one lease of TOKENS; prints "<peer id> <lease incarnation> <lease number>"; never answers
-//   send    pushes the whole of layer 0 to DECODE
+//   send    pushes the whole of layer 0 to DECODE; prints "pushing", then how that ended
 #include <unistd.h>
 
 #include <cstdio>
@@ -44,6 +44,7 @@ int Send(MessageEngine& engine, int64_t tokens, char** argv) {
   const Event pushed =
       sender.Push(FromArgument(argv[4]), {lease, 0, 0, tokens}, Pattern(tokens * kRowBytes, 1), Event());
   Say("pushing");
+  Say(std::string(absl::StatusCodeToString(pushed.Wait().code())));
   for (;;) pause();
 }
 

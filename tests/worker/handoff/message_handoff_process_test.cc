@@ -8,6 +8,7 @@
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "server/base/clock.h"
+#include "tests/testing/fake_clock.h"
 #include "tests/testing/fake_device.h"
 #include "tests/worker/link/host_buffer.h"
 #include "tests/worker/link/message_engines.h"
@@ -19,6 +20,7 @@ namespace runahead {
 namespace {
 
 using ::runahead::testing::EveryTransport;
+using ::runahead::testing::FakeClock;
 using ::runahead::testing::FakeDevice;
 using ::runahead::testing::FromArgument;
 using ::runahead::testing::NewEngine;
@@ -82,6 +84,28 @@ TEST_P(MessageHandoffProcess, ASenderKilledInMidTransferUnpinsTheLease) {
   const absl::Time bound = absl::Now() + absl::Seconds(1);
   while (store->stats().used_bytes > 0 && absl::Now() < bound) sched_yield();
   EXPECT_EQ(store->stats().used_bytes, 0);
+}
+
+TEST_P(MessageHandoffProcess, ALeaseOutlivesItsTimeWhileASlowSendersBytesAreUnderWay) {
+  FakeDevice device;
+  FakeClock clock;
+  auto store = *KvStore::Create({2, kRowBytes, kTokens, engine_->self().incarnation}, device, clock);
+  SliceReceiver slices(*store, {});
+  MessageHandoffReceiver receiver(*engine_, slices);
+  const LeaseId lease = *store->Reserve(kTokens, kTokens);
+  const volatile std::byte* first = store->BeginWrite(lease, 0, 0, 1)->destination()[0].data();
+  const std::byte before = *first;
+  auto sender = Peer({"send", GetParam(), std::to_string(kTokens), ToArgument(engine_->self()),
+                      std::to_string(lease.incarnation), std::to_string(lease.number)});
+  ASSERT_EQ(sender->ReadLine(), "pushing");
+  while (*first == before) sched_yield();
+  sender->Stop();  // in the middle of the slice
+  clock.Advance(10 * kLeaseLife);
+  EXPECT_EQ(store->ReapExpired(), 0);
+  sender->Continue();
+  EXPECT_EQ(sender->ReadLine(absl::Seconds(60)), "OK");
+  clock.Advance(kLeaseLife);
+  EXPECT_EQ(store->Renew(lease), absl::OkStatus()) << "its time begins anew when the bytes are in";
 }
 
 INSTANTIATE_TEST_SUITE_P(Engines, MessageHandoffProcess, EveryTransport(), TransportName);

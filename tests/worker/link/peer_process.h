@@ -95,6 +95,13 @@ class PeerProcess {
     kill(pid_, SIGKILL);  // alive or unreaped until it is awaited: the id is still its own
     Await();
   }
+  // SIGSTOP, and stopped when this returns; SIGCONT.
+  void Stop() {
+    kill(pid_, SIGSTOP);
+    while (waitpid(pid_, nullptr, WUNTRACED) < 0 && errno == EINTR) {
+    }
+  }
+  void Continue() { kill(pid_, SIGCONT); }
   // Waits until it has ended by itself; its exit code, or minus the signal that ended it.
   int Await() {
     int status = 0;
