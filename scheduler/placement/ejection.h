@@ -33,6 +33,9 @@ class Ejection {
   // It is another process now.
   void Forget(int worker) { records_[worker] = Record(); }
 
+  // When its last ejection ends or ended.
+  absl::Time until(int worker) const { return records_[worker].until; }
+
   // Who is to get no work at `now`, by worker, of those that are `ready`: at most half of these, rounded down, so never
   // the last one; those that were ejected first go before others.
   std::vector<bool> Ejected(const std::vector<bool>& ready, absl::Time now) const;
