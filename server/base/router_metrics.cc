@@ -103,6 +103,8 @@ RouterMetrics::RouterMetrics(MetricRegistry& registry, const std::string& model)
                                                     {{"reason", kRejectionNames[i]}});
   }
   for (int role = 0; role < kWorkerRoles; ++role) {
+    ejected_[role] = &registry.AddGauge("runahead_workers_ejected", "Ready workers that get no work for a time",
+                                        {{"role", kRoleNames[role]}});
     for (int state = 0; state < kWorkerStates; ++state) {
       workers_[role][state] = &registry.AddGauge("runahead_workers", "Workers the router knows",
                                                  {{"role", kRoleNames[role]}, {"state", kStateNames[state]}});
@@ -172,6 +174,10 @@ void RouterMetrics::SetBrokenPaths(int64_t edges, int64_t handoffs) {
 
 void RouterMetrics::SetWorkers(WorkerRole role, WorkerState state, int64_t workers) {
   workers_[static_cast<int>(role)][static_cast<int>(state)]->Set(static_cast<double>(workers));
+}
+
+void RouterMetrics::SetEjected(WorkerRole role, int64_t workers) {
+  ejected_[static_cast<int>(role)]->Set(static_cast<double>(workers));
 }
 
 }  // namespace runahead

@@ -31,7 +31,7 @@ inline constexpr int kAdmissionRejections = 4;
 enum class WorkerRole { kPrefill, kDecode };
 inline constexpr int kWorkerRoles = 2;
 
-// kRefused: reachable, but does not agree with the pool (model, dtype, version).
+// kRefused: reachable, but does not agree with the pool (model, dtype, layout of KV, version).
 enum class WorkerState { kConnecting, kReady, kRefused, kLost };
 inline constexpr int kWorkerStates = 4;
 
@@ -61,6 +61,7 @@ class RouterMetrics {
   // Edges of the line, and ways of hand-off, that do not work now.
   void SetBrokenPaths(int64_t edges, int64_t handoffs);
   void SetWorkers(WorkerRole role, WorkerState state, int64_t workers);
+  void SetEjected(WorkerRole role, int64_t workers);
 
  private:
   static constexpr int kCodes = 17;  // of gRPC
@@ -83,6 +84,7 @@ class RouterMetrics {
   Gauge& broken_edges_;
   Gauge& broken_handoffs_;
   std::array<std::array<Gauge*, kWorkerStates>, kWorkerRoles> workers_;
+  std::array<Gauge*, kWorkerRoles> ejected_;
 };
 
 }  // namespace runahead

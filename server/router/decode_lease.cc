@@ -46,6 +46,7 @@ absl::StatusOr<std::unique_ptr<DecodeLease>> DecodeLease::Reserve(
       return held;
     }
     RUNAHEAD_RETURN_IF_ERROR(cancel.status());
+    if (IsToBlame(lease.status())) fleet.ejections().Judge(WorkerRole::kDecode, worker->index, lease.status());
     // One that is full now is worth waiting for, whatever the others say.
     if (!absl::IsResourceExhausted(refused)) {
       refused = OfWorker(absl::StrCat("decode worker ", worker->capabilities.name()), lease.status());

@@ -54,6 +54,7 @@ Fleet::Fleet(std::vector<WorkerSpec> workers, int queue_size, RouterMetrics& met
       queue_size_(queue_size),
       metrics_(metrics),
       clock_(clock),
+      ejections_(workers_.size(), metrics, clock),
       states_(workers_.size()) {
   MutexLock lock(mu_);
   Changed();
@@ -274,10 +275,11 @@ absl::StatusOr<Placement> Fleet::TryPlan(const Ticket& ticket, const ChainReques
                                          const PartitionTable& table) {
   const absl::Time now = clock_.Now();
   std::vector<WorkerView> line;
+  const std::vector<bool> ejected = ejections_.Ejected(WorkerRole::kPrefill);
   for (int index : line_) {
     line.push_back(ViewOf(states_[index], now));
     line.back().linked_to_next = !broken_.edges.contains(index);
-    line.back().ready &= ReachesDecode(index);
+    line.back().ready &= !ejected[index] && ReachesDecode(index);
   }
   const int behind = Waiting() - (waiting_.contains(ticket.number_) ? 1 : 0);
   const bool oldest = waiting_.empty() || ticket.number_ <= waiting_.begin()->first;
@@ -306,9 +308,11 @@ absl::StatusOr<Placement> Fleet::TryPlan(const Ticket& ticket, const ChainReques
 
 std::string Fleet::Notes(bool prefill) const {
   std::string notes;
+  const std::vector<bool> ejected = ejections_.Ejected(prefill ? WorkerRole::kPrefill : WorkerRole::kDecode);
   for (size_t i = 0; i < workers_.size(); ++i) {
     if (prefill ? !workers_[i].prefills() : !workers_[i].decodes()) continue;
-    absl::StrAppend(&notes, notes.empty() ? "" : "; ", workers_[i].address, ": ", states_[i].note);
+    absl::StrAppend(&notes, notes.empty() ? "" : "; ", workers_[i].address, ": ",
+                    ejected[i] ? "left out for a time, for it fails again and again" : states_[i].note);
   }
   return notes.empty() ? "the worker list has none" : notes;
 }
@@ -352,11 +356,12 @@ std::optional<Fleet::Job> Fleet::TakeJob(const LiveWorker& worker, uint64_t plac
 absl::StatusOr<std::vector<std::shared_ptr<const LiveWorker>>> Fleet::RankDecode(
     int64_t tokens, absl::Span<const std::shared_ptr<const LiveWorker>> chain) const {
   MutexLock lock(mu_);
+  const std::vector<bool> ejected = ejections_.Ejected(WorkerRole::kDecode);
   std::vector<DecodeView> views;
   for (size_t i = 0; i < states_.size(); ++i) {
     const State& state = states_[i];
     DecodeView view;
-    view.ready = workers_[i].decodes() && state.live != nullptr;
+    view.ready = workers_[i].decodes() && state.live != nullptr && !ejected[i];
     for (const auto& member : chain) view.ready &= !broken_.handoffs.contains({member->index, static_cast<int>(i)});
     if (view.ready) view.capacity_tokens = state.live->capabilities.kv_capacity_tokens();
     view.reserved_tokens = state.reserved_tokens;

@@ -24,6 +24,7 @@
 #include "server/base/clock.h"
 #include "server/base/router_metrics.h"
 #include "server/router/cancel_token.h"
+#include "server/router/ejections.h"
 
 namespace runahead {
 
@@ -89,6 +90,9 @@ class Fleet {
 
   // No chain is planned across a broken edge, and no decode worker for a chain of which a member cannot hand off to it.
   void SetBroken(BrokenPaths broken) RUNAHEAD_EXCLUDES(mu_);
+
+  // Who is left out because it fails again and again.
+  Ejections& ejections() { return ejections_; }
 
   // Prefill and decode workers that are ready.
   int ready_prefill() const RUNAHEAD_EXCLUDES(mu_);
@@ -177,6 +181,7 @@ class Fleet {
   const int queue_size_;
   RouterMetrics& metrics_;
   Clock& clock_;
+  mutable Ejections ejections_;  // before mu_ is taken, or under it
   mutable Mutex mu_;
   CondVar changed_;
   // Where there are decode workers at all, one of them.

@@ -19,6 +19,7 @@ absl::Status RunRouter(const RouterOptions& options, StopSignal& stop) {
   RUNAHEAD_RETURN_IF_ERROR(WriteReadyLine(options.process.ready_fd, router->address(), router->metrics_address()));
   do {
     router->UpdateHealth();
+    router->UpdateEjections();
     router->UpdateTable();
   } while (!stop.Wait(kHealthPeriod));
   LogInfo("main", "stopping: draining for up to ", absl::FormatDuration(options.process.drain_timeout));

@@ -4,6 +4,7 @@
 #include <utility>
 
 #include "kernels/base/status_macros.h"
+#include "server/router/worker_failure.h"
 
 namespace runahead {
 
@@ -87,10 +88,14 @@ absl::Status PrefillRun::Start(const PrefillOrder& order) {
   };
   events.ended = [self = shared_from_this()](absl::Status status) { self->Ended(std::move(status)); };
   events.member_free = [self = shared_from_this()](int worker) { self->MemberFree(worker); };
+  events.reported = [self = shared_from_this()](int worker, const absl::Status& said, v1::JobCause cause) {
+    self->Reported(worker, said, cause);
+  };
   {
     // Before the workers can answer: an answer counts its member down.
     MutexLock lock(mu_);
     started_ = true;
+    if (order.lease != nullptr) decode_ = order.lease->worker().index;
   }
   const absl::StatusOr<uint64_t> job = sequencer_.Start(std::move(parts), std::move(events));
   MutexLock lock(mu_);
@@ -130,6 +135,15 @@ void PrefillRun::Ended(absl::Status status) {
   if (status.ok() && !first_token_) status = absl::InternalError("the chain ended without a token");
   if (!status.ok()) failed_.Cancel(std::move(status));
   changed_.NotifyAll();
+}
+
+void PrefillRun::Reported(int worker, const absl::Status& said, v1::JobCause cause) {
+  Ejections& ejections = fleet_.ejections();
+  const bool own = cause == v1::JOB_CAUSE_OWN && !absl::IsUnavailable(said);  // it is about to stop
+  if (said.ok() || own) ejections.Judge(WorkerRole::kPrefill, worker, said);
+  if (cause != v1::JOB_CAUSE_DECODE || !IsToBlame(said)) return;
+  MutexLock lock(mu_);
+  if (decode_) ejections.Judge(WorkerRole::kDecode, *decode_, said);
 }
 
 void PrefillRun::MemberFree(int worker) {

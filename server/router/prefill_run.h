@@ -60,6 +60,8 @@ class PrefillRun : public std::enable_shared_from_this<PrefillRun> {
  private:
   void Ended(absl::Status status) RUNAHEAD_EXCLUDES(mu_);
   void MemberFree(int worker) RUNAHEAD_EXCLUDES(mu_);
+  // Who is to be judged by it is.
+  void Reported(int worker, const absl::Status& said, v1::JobCause cause) RUNAHEAD_EXCLUDES(mu_);
 
   const Placement placement_;
   Fleet& fleet_;
@@ -71,6 +73,7 @@ class PrefillRun : public std::enable_shared_from_this<PrefillRun> {
   CondVar changed_;
   bool started_ RUNAHEAD_GUARDED_BY(mu_) = false;
   uint64_t job_ RUNAHEAD_GUARDED_BY(mu_) = 0;
+  std::optional<int> decode_ RUNAHEAD_GUARDED_BY(mu_);  // its index, with a lease
   size_t unfinished_ RUNAHEAD_GUARDED_BY(mu_);
   std::optional<v1::FirstToken> first_token_ RUNAHEAD_GUARDED_BY(mu_);
   std::optional<absl::Time> cancelled_at_ RUNAHEAD_GUARDED_BY(mu_);

@@ -138,6 +138,10 @@ void RouterProcess::UpdateHealth() {
   LogInfo("main", serving ? "serving" : "not serving: no prefill or no decode worker is ready");
 }
 
+void RouterProcess::UpdateEjections() {
+  parts_->fleet.ejections().Update();
+}
+
 void RouterProcess::UpdateTable() {
   parts_->table->Poll(RealClock().Now(), parts_->metrics);
   const auto doubt = parts_->table->DoubtOf(parts_->fleet.capabilities().compute_dtype());

@@ -22,6 +22,9 @@ class RouterProcess {
   // Health says SERVING while a prefill and a decode worker are ready. Called again and again by main's thread.
   void UpdateHealth();
 
+  // Workers that were ejected come back in time. Called again and again by main's thread.
+  void UpdateEjections();
+
   // The partition table follows its file. Called again and again by main's thread.
   void UpdateTable();
 

@@ -101,6 +101,11 @@ Sequencer::Calls Sequencer::Dispatch(int worker, const v1::ControlReport& report
       LogWarning("sequencer", "worker ", worker, " reports the end of job ", report.done().job(), ", which is unknown");
       return calls;
     }
+    if (report.done().code() == 0 || !found->second.ended) {
+      calls.push_back([event = found->second.events.reported, worker, done = report.done()] {
+        event(worker, absl::Status(static_cast<absl::StatusCode>(done.code()), done.message()), done.cause());
+      });
+    }
     MemberDone(report.done().job(), worker, EndOf(worker, report.done()), calls);
   }
   return calls;

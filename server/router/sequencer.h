@@ -35,6 +35,9 @@ struct JobEvents {
   // member's end, and all members are told to end at once.
   std::function<void(absl::Status)> ended;
   std::function<void(int worker)> member_free;  // once a member: the job has nothing unfinished there any more
+  // What a member said of its end: of a failure also whose it was, but none once the job has ended. At most once a
+  // member.
+  std::function<void(int worker, const absl::Status& said, v1::JobCause cause)> reported;
 };
 
 // Thread-safe. Workers are numbers that the registry gives out.

@@ -203,14 +203,24 @@ absl::Status Session::Decode() {
 }
 
 absl::Status Session::EndOfDecode(const absl::Status& status) const {
-  if (answer_->reason()) return absl::OkStatus();
+  const int decode = lease_->worker().index;
+  if (answer_->reason()) {
+    router_.fleet.ejections().Judge(WorkerRole::kDecode, decode, absl::OkStatus());
+    return absl::OkStatus();
+  }
   RUNAHEAD_RETURN_IF_ERROR(cancel_.status());
   RUNAHEAD_RETURN_IF_ERROR(InTime("while tokens were generated"));
   RUNAHEAD_RETURN_IF_ERROR(lease_->worker().lost->status());
   if (prefill_needed_) RUNAHEAD_RETURN_IF_ERROR(run_->failed().status());
   const std::string who = absl::StrCat("decode worker ", lease_->worker().capabilities.name());
-  if (!status.ok()) return OfWorker(who, status);
-  return absl::InternalError(absl::StrCat(who, " ended after ", answer_->tokens(), " of ", max_tokens_, " tokens"));
+  absl::Status failure = OfWorker(who, status);
+  if (status.ok()) {
+    failure = absl::InternalError(absl::StrCat(who, " ended after ", answer_->tokens(), " of ", max_tokens_, " tokens"));
+  }
+  if (IsToBlame(status.ok() ? failure : status)) {
+    router_.fleet.ejections().Judge(WorkerRole::kDecode, decode, failure);
+  }
+  return failure;
 }
 
 absl::Status Session::InTime(absl::string_view meanwhile) const {

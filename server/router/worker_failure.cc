@@ -4,6 +4,19 @@
 
 namespace runahead {
 
+bool IsToBlame(const absl::Status& failure) {
+  switch (failure.code()) {
+    case absl::StatusCode::kInternal:
+    case absl::StatusCode::kUnknown:
+    case absl::StatusCode::kDataLoss:
+    case absl::StatusCode::kAborted:
+    case absl::StatusCode::kUnimplemented:
+      return true;
+    default:
+      return false;
+  }
+}
+
 absl::Status OfWorker(const std::string& who, const absl::Status& failure) {
   absl::StatusCode code = failure.code();
   switch (code) {

@@ -12,4 +12,9 @@ namespace runahead {
 // hand-off) becomes UNAVAILABLE, anything else INTERNAL. `who` stands before the message.
 absl::Status OfWorker(const std::string& who, const absl::Status& failure);
 
+// Whether a worker is to be blamed for how it ended a request, where neither the client nor another worker ended it:
+// not for one that it refused (bad input, a full store), nor where it is unreachable, about to stop, or has lost its
+// leases because the router was unreachable.
+bool IsToBlame(const absl::Status& failure);
+
 }  // namespace runahead

@@ -82,6 +82,8 @@ void WorkerRegistry::Joined(std::shared_ptr<const LiveWorker> worker, std::share
   members_[index].live = worker;
   sequencer_.Attach(index, capabilities.name(), std::move(stream));
   FormLine(index);  // before anybody can be planned on: each stream has its neighbours ahead of the first Start
+  const WorkerSpec& spec = fleet_.workers()[index];
+  fleet_.ejections().Ready(index, capabilities.name(), capabilities.incarnation(), spec.prefills(), spec.decodes());
   fleet_.SetReady(std::move(worker));
   LogOnce(index, false,
           absl::StrCat(capabilities.name(), " at ", fleet_.workers()[index].address, " joined: ",
@@ -115,6 +117,7 @@ void WorkerRegistry::Left(int index, WorkerState state, const absl::Status& why)
     pool_.Gone(index, clock_.Now());
     pool_changed_.NotifyAll();
     fleet_.SetNotReady(index, state, std::string(why.message()));
+    fleet_.ejections().NotReady(index);
     if (!absl::IsCancelled(why)) {
       LogOnce(index, true, absl::StrCat("worker at ", fleet_.workers()[index].address, ": ", why.message()));
     }

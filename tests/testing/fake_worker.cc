@@ -161,6 +161,7 @@ grpc::Status FakeWorker::Handle(const v1::ControlCommand& command) {
 void FakeWorker::Started(const v1::StartJob& start) {
   starts_.push_back(start);
   unfinished_.insert(start.job());
+  if (!behaviour_.prefill_end.ok()) return WriteDone(start.job(), behaviour_.prefill_end, v1::JOB_CAUSE_OWN);
   const bool tail = start.part() + 2 == start.bounds_size();
   if (tail && behaviour_.first_token) WriteFirstToken(start.job(), TokenAt(0));
   if (behaviour_.done) WriteDone(start.job(), absl::OkStatus(), v1::JOB_CAUSE_UNSPECIFIED);

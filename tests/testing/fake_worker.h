@@ -21,8 +21,9 @@ namespace runahead::testing {
 
 // What a fake worker does by itself. Changed only through FakeWorker::Change.
 struct FakeBehaviour {
-  bool first_token = true;  // the tail reports a first token when it is started
-  bool done = true;         // every member reports its end when it is started
+  bool first_token = true;   // the tail reports a first token when it is started
+  bool done = true;          // every member reports its end when it is started
+  absl::Status prefill_end;  // not OK: how a member ends when it is started, by its own fault
   bool pong = true;
   bool reserve = true;             // false: full (RESOURCE_EXHAUSTED)
   int64_t decode_until = 1 << 30;  // tokens a Generate streams before it waits to be released or cancelled

@@ -12,6 +12,7 @@ namespace {
 
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
+using ::testing::Pair;
 
 // Keeps what was written, in order.
 class Kept : public CommandSink {
@@ -40,11 +41,13 @@ struct Heard {
   int first_tokens = 0;
   std::vector<absl::Status> ended;
   std::vector<int> free;
+  std::vector<std::pair<int, v1::JobCause>> reported;
 
   JobEvents Events() {
     return {[this](const v1::FirstToken&) { ++first_tokens; },
             [this](absl::Status status) { ended.push_back(std::move(status)); },
-            [this](int worker) { free.push_back(worker); }};
+            [this](int worker) { free.push_back(worker); },
+            [this](int worker, const absl::Status&, v1::JobCause cause) { reported.emplace_back(worker, cause); }};
   }
 };
 
@@ -146,6 +149,7 @@ TEST_F(SequencerTest, ADeathIsTheCauseOfWhatItsNeighboursReport) {
   ASSERT_EQ(heard.ended.size(), 1u);
   EXPECT_EQ(heard.ended[0], absl::UnavailableError("prefill worker p1 was lost: connection reset"));
   EXPECT_THAT(heard.free, ElementsAre(0, 2, 1));
+  EXPECT_THAT(heard.reported, ElementsAre(Pair(0, v1::JOB_CAUSE_PEER), Pair(2, v1::JOB_CAUSE_PEER)));
 }
 
 TEST_F(SequencerTest, WhereNobodyOwnsTheFailureTheFirstToReportIsBelieved) {
