@@ -15,10 +15,15 @@ class HoldingReactor final : public grpc::ServerUnaryReactor {
  public:
   explicit HoldingReactor(DrainGate::Pass pass) : pass_(std::move(pass)) {}
 
+  // Cancelled when the client goes away or its deadline passes.
+  CancelToken& cancel() { return cancel_; }
+
  private:
+  void OnCancel() override { cancel_.Cancel(absl::CancelledError("the call has ended")); }
   void OnDone() override { delete this; }
 
   DrainGate::Pass pass_;
+  CancelToken cancel_;
 };
 
 }  // namespace
@@ -52,6 +57,7 @@ grpc::ServerWriteReactor<v1::GenerateResponse>* InferenceService::Generate(grpc:
   absl::StatusOr<DrainGate::Pass> pass = Enter();
   absl::Status status = pass.status();
   if (!status.ok()) parts_.metrics.CountAdmissionRejection(AdmissionRejection::kDraining);
+  if (status.ok()) status = CheckInputSize(*request, *parts_.tokenizer, parts_.model);
   const std::shared_ptr<GenerateReactor> reactor = GenerateReactor::Create(
       context, pass.ok() ? *std::move(pass) : DrainGate::Pass(), limits_.stall_timeout, parts_.clock);
   if (status.ok()) {
@@ -99,16 +105,20 @@ void InferenceService::CutOff(const absl::Status& why) {
 grpc::ServerUnaryReactor* InferenceService::Tokenize(grpc::CallbackServerContext* /*context*/,
                                                      const v1::TokenizeRequest* request,
                                                      v1::TokenizeResponse* response) {
-  const auto tokenize = [this, request, response]() -> absl::Status {
-    RUNAHEAD_RETURN_IF_ERROR(ValidateModel(request->model(), parts_.model));
-    const EncodeOptions options{.parse_special = request->special(), .add_bos = false};
-    RUNAHEAD_ASSIGN_OR_RETURN(const std::vector<int32_t> ids, parts_.tokenizer->Encode(request->text(), options));
-    response->mutable_ids()->Add(ids.begin(), ids.end());
-    return absl::OkStatus();
-  };
   absl::StatusOr<DrainGate::Pass> pass = Enter();
   absl::Status status = pass.status();
   auto* const reactor = new HoldingReactor(pass.ok() ? *std::move(pass) : DrainGate::Pass());
+  if (status.ok()) status = CheckTextSize(*request);
+  const auto tokenize = [this, reactor, request, response]() -> absl::Status {
+    RUNAHEAD_RETURN_IF_ERROR(ValidateModel(request->model(), parts_.model));
+    CancelToken& cancel = reactor->cancel();
+    RUNAHEAD_ASSIGN_OR_RETURN(const TextTurns::Turn turn, parts_.text_turns->Await(request->text().size(), cancel));
+    const EncodeOptions options{.parse_special = request->special(), .add_bos = false};
+    RUNAHEAD_ASSIGN_OR_RETURN(const std::vector<int32_t> ids,
+                              parts_.tokenizer->Encode(request->text(), options, [&] { return cancel.status(); }));
+    response->mutable_ids()->Add(ids.begin(), ids.end());
+    return absl::OkStatus();
+  };
   if (status.ok()) status = Submit([reactor, tokenize] { reactor->Finish(ClientStatus(tokenize())); });
   if (!status.ok()) reactor->Finish(ClientStatus(status));
   return reactor;

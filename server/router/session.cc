@@ -78,7 +78,6 @@ absl::Status Session::Run() {
 
 absl::Status Session::Prepare() {
   RUNAHEAD_RETURN_IF_ERROR(ValidateRequest(request_, router_.model, router_.experiments));
-  RUNAHEAD_RETURN_IF_ERROR(CheckTextLength(request_, *router_.tokenizer, router_.model));
   RUNAHEAD_ASSIGN_OR_RETURN(prompt_, Tokenize());
   const int64_t tokens = static_cast<int64_t>(prompt_.size());
   RUNAHEAD_ASSIGN_OR_RETURN(max_tokens_, ResolveMaxTokens(request_, tokens, router_.model));
@@ -97,16 +96,21 @@ absl::Status Session::Prepare() {
 }
 
 absl::StatusOr<std::vector<int32_t>> Session::Tokenize() const {
+  RUNAHEAD_ASSIGN_OR_RETURN(const TextTurns::Turn turn, router_.text_turns->Await(TextBytes(request_), cancel_));
+  const auto keep_going = [this]() -> absl::Status {
+    RUNAHEAD_RETURN_IF_ERROR(cancel_.status());
+    return InTime("while the prompt was tokenized");
+  };
   switch (request_.input_case()) {
     case v1::GenerateRequest::kPrompt:
-      return router_.tokenizer->Encode(request_.prompt());
+      return router_.tokenizer->Encode(request_.prompt(), {}, keep_going);
     case v1::GenerateRequest::kChat: {
       RUNAHEAD_RETURN_IF_ERROR(router_.chat_template.status());
       std::vector<ChatMessage> messages;
       for (const v1::ChatMessage& message : request_.chat().messages()) {
         messages.push_back({message.role(), message.content()});
       }
-      return router_.chat_template->Encode(*router_.tokenizer, messages);
+      return router_.chat_template->Encode(*router_.tokenizer, messages, /*generation_prompt=*/true, keep_going);
     }
     default:
       return std::vector<int32_t>(request_.token_ids().ids().begin(), request_.token_ids().ids().end());

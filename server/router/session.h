@@ -24,6 +24,7 @@
 #include "server/router/prefill_run.h"
 #include "server/router/sequencer.h"
 #include "server/router/stage_clock.h"
+#include "server/router/text_turns.h"
 #include "server/tokenizer/chat_template.h"
 #include "server/tokenizer/tokenizer.h"
 
@@ -41,6 +42,7 @@ struct RouterParts {
   const LiveTable& table;
   ChainSchedule schedule = ChainSchedule::kKvr;  // where a request does not name one
   bool experiments = false;
+  const std::unique_ptr<TextTurns> text_turns = std::make_unique<TextTurns>();
 };
 
 // Where responses go.

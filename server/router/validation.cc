@@ -152,14 +152,35 @@ absl::Status ValidateRequest(const v1::GenerateRequest& request, const ModelInfo
   return CheckExperiment(request.experiment());
 }
 
-absl::Status CheckTextLength(const v1::GenerateRequest& request, const Tokenizer& tokenizer, const ModelInfo& model) {
-  std::vector<std::string_view> texts;
-  if (request.has_prompt()) texts.push_back(request.prompt());
-  for (const v1::ChatMessage& message : request.chat().messages()) texts.push_back(message.content());
-  const int64_t least = tokenizer.LeastTokens(texts);
-  if (least < model.context_length) return absl::OkStatus();
-  return OutOfRange("prompt", "at least ", least, " tokens, and at least 1 of output, are more than the context of ",
-                    model.context_length, " tokens");
+size_t TextBytes(const v1::GenerateRequest& request) {
+  size_t bytes = request.prompt().size();
+  for (const v1::ChatMessage& message : request.chat().messages()) bytes += message.content().size();
+  return bytes;
+}
+
+absl::Status CheckInputSize(const v1::GenerateRequest& request, const Tokenizer& tokenizer, const ModelInfo& model) {
+  const auto too_long = [&model](absl::string_view least, int64_t tokens) {
+    return OutOfRange("prompt", least, tokens, " tokens, and at least 1 of output, are more than the context of ",
+                      model.context_length, " tokens");
+  };
+  const int ids = request.token_ids().ids_size();
+  if (ids >= model.context_length) return too_long("", ids);
+  const size_t bytes = TextBytes(request);
+  if (static_cast<int64_t>(bytes) / tokenizer.longest_token() >= model.context_length) {
+    std::vector<std::string_view> texts;
+    if (request.has_prompt()) texts.push_back(request.prompt());
+    for (const v1::ChatMessage& message : request.chat().messages()) texts.push_back(message.content());
+    const int64_t least = tokenizer.LeastTokens(texts);
+    if (least >= model.context_length) return too_long("at least ", least);
+  }
+  if (bytes <= kMaxPromptBytes) return absl::OkStatus();
+  return Invalid("prompt", bytes, " bytes of text are more than ", kMaxPromptBytes);
+}
+
+absl::Status CheckTextSize(const v1::TokenizeRequest& request) {
+  if (request.text().size() <= kMaxTokenizeBytes) return absl::OkStatus();
+  return Invalid("text", request.text().size(), " bytes are more than ", kMaxTokenizeBytes,
+                 "; tokenize it in parts, cut where words begin");
 }
 
 absl::StatusOr<int32_t> ResolveMaxTokens(const v1::GenerateRequest& request, int64_t prompt_tokens,

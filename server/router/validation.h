@@ -16,15 +16,29 @@ namespace runahead {
 // Output tokens where the request does not say, if the context leaves as many.
 inline constexpr int32_t kDefaultMaxTokens = 1024;
 
+// More than a million tokens of any language: for models whose context would allow for more text than a router can
+// tokenize in a few seconds and some 300 MB.
+inline constexpr size_t kMaxPromptBytes = size_t{8} << 20;
+// What Tokenize takes, whatever the model's context. inference.proto says it.
+inline constexpr size_t kMaxTokenizeBytes = size_t{4} << 20;
+
 // All that can be said before the prompt is tokenized. INVALID_ARGUMENT, OUT_OF_RANGE (token ids) or NOT_FOUND (model).
 absl::Status ValidateRequest(const v1::GenerateRequest& request, const ModelInfo& model, bool experiments);
 
 // NOT_FOUND names the model that is served, unless `name` means that (IsNameOf) or is empty.
 absl::Status ValidateModel(const std::string& name, const ModelInfo& model);
 
-// OUT_OF_RANGE, as ResolveMaxTokens, for a text that is too long for the context however well it is tokenized: to find
-// out by tokenizing takes seconds when somebody sends megabytes. Much that is too long passes.
-absl::Status CheckTextLength(const v1::GenerateRequest& request, const Tokenizer& tokenizer, const ModelInfo& model);
+// What can be said before anything is done with the input, even copying it, which somebody who sends megabytes would
+// make expensive. OUT_OF_RANGE, as ResolveMaxTokens, for what is too long for the context: token ids, or a text however
+// well it is tokenized (much that is too long passes). INVALID_ARGUMENT for a text above kMaxPromptBytes. All of it
+// blames the prompt, whatever way it came.
+absl::Status CheckInputSize(const v1::GenerateRequest& request, const Tokenizer& tokenizer, const ModelInfo& model);
+
+// INVALID_ARGUMENT for a text above kMaxTokenizeBytes.
+absl::Status CheckTextSize(const v1::TokenizeRequest& request);
+
+// The text that Generate tokenizes: its prompt, or all contents of its chat; 0 for token ids.
+size_t TextBytes(const v1::GenerateRequest& request);
 
 // The tokens that the request may generate. INVALID_ARGUMENT for a prompt without tokens; OUT_OF_RANGE for one that,
 // with its output, is longer than the context.

@@ -6,6 +6,7 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "kernels/base/status_macros.h"
 #include "server/tokenizer/byte_alphabet.h"
 
 namespace runahead {
@@ -17,10 +18,9 @@ uint64_t Key(int32_t left, int32_t right) {
 
 // One symbol of a word; symbols form a list from which merged ones drop out.
 struct Symbol {
-  int32_t id;
+  int32_t id;        // -1: merged away
   int32_t previous;  // index, or -1
   int32_t next;      // index, or -1
-  bool merged_away = false;
 };
 
 }  // namespace
@@ -61,7 +61,7 @@ const BpeMerges::Merge* BpeMerges::Find(int32_t left, int32_t right) const {
   return found == merges_.end() ? nullptr : &found->second;
 }
 
-void BpeMerges::Encode(std::string_view word, std::vector<int32_t>& ids) const {
+absl::Status BpeMerges::Encode(std::string_view word, Steps& steps, std::vector<int32_t>& ids) const {
   std::vector<Symbol> symbols;
   symbols.reserve(word.size());
   for (const char c : word) {
@@ -69,7 +69,7 @@ void BpeMerges::Encode(std::string_view word, std::vector<int32_t>& ids) const {
     const int32_t index = static_cast<int32_t>(symbols.size());
     if (id >= 0) symbols.push_back({id, index - 1, index + 1});
   }
-  if (symbols.empty()) return;
+  if (symbols.empty()) return absl::OkStatus();
   symbols.back().next = -1;
 
   // Candidates as rank << 32 | index of the left symbol, the least on top: lowest rank first, then leftmost.
@@ -84,28 +84,35 @@ void BpeMerges::Encode(std::string_view word, std::vector<int32_t>& ids) const {
   const auto push = [&](int32_t left) {
     if (candidate(left)) std::push_heap(heap.begin(), heap.end(), std::greater<>());
   };
-  for (size_t i = 0; i + 1 < symbols.size(); ++i) candidate(static_cast<int32_t>(i));
+  // Symbols merge at most n - 1 times, and each time one candidate goes and two come.
+  heap.reserve(2 * symbols.size());
+  for (size_t i = 0; i + 1 < symbols.size(); ++i) {
+    RUNAHEAD_RETURN_IF_ERROR(steps.Next());
+    candidate(static_cast<int32_t>(i));
+  }
   std::make_heap(heap.begin(), heap.end(), std::greater<>());
 
   while (!heap.empty()) {
+    RUNAHEAD_RETURN_IF_ERROR(steps.Next());
     std::pop_heap(heap.begin(), heap.end(), std::greater<>());
     const uint32_t rank = static_cast<uint32_t>(heap.back() >> 32);
     const int32_t index = static_cast<int32_t>(heap.back() & 0xffffffff);
     heap.pop_back();
     Symbol& left = symbols[index];
-    if (left.merged_away || left.next < 0) continue;
+    if (left.id < 0 || left.next < 0) continue;
     Symbol& right = symbols[left.next];
     const Merge* merge = Find(left.id, right.id);
     // A candidate is stale when one of its symbols has become another since; a pair has one rank, so ranks tell.
     if (merge == nullptr || merge->rank != rank) continue;
     left.id = merge->result;
     left.next = right.next;
-    right.merged_away = true;
+    right.id = -1;
     if (left.next >= 0) symbols[left.next].previous = index;
     push(left.previous);
     push(index);
   }
   for (int32_t i = 0; i >= 0; i = symbols[i].next) ids.push_back(symbols[i].id);
+  return absl::OkStatus();
 }
 
 }  // namespace runahead

@@ -10,6 +10,7 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "absl/types/span.h"
+#include "server/tokenizer/keep_going.h"
 
 namespace runahead {
 
@@ -22,9 +23,9 @@ class BpeMerges {
                                          absl::Span<const std::string_view> merges);
 
   // Appends the tokens of `word` to `ids`: again and again the adjacent pair with the lowest rank, leftmost first,
-  // becomes one, until no pair can. O(n log n). A byte without a token of its own is left out, as the models' own
-  // tokenizers do.
-  void Encode(std::string_view word, std::vector<int32_t>& ids) const;
+  // becomes one, until no pair can. O(n log n), in at most 28 bytes of memory for each of the word. A byte without a
+  // token of its own is left out, as the models' own tokenizers do. Fails only where `steps` do.
+  absl::Status Encode(std::string_view word, Steps& steps, std::vector<int32_t>& ids) const;
 
  private:
   struct Merge {

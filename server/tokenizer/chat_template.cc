@@ -196,9 +196,9 @@ absl::StatusOr<std::string> ChatTemplate::Render(absl::Span<const ChatMessage> m
 
 absl::StatusOr<std::vector<int32_t>> ChatTemplate::Encode(const Tokenizer& tokenizer,
                                                           absl::Span<const ChatMessage> messages,
-                                                          bool generation_prompt) const {
+                                                          bool generation_prompt, KeepGoing keep_going) const {
   RUNAHEAD_ASSIGN_OR_RETURN(std::vector<TextPart> parts, Parts(messages, generation_prompt));
-  return tokenizer.EncodeParts(parts);
+  return tokenizer.EncodeParts(parts, keep_going);
 }
 
 }  // namespace runahead

@@ -37,7 +37,7 @@ class ChatTemplate {
   // The chat as tokens. Control tokens come from the template alone: their names in roles and contents are text, so
   // that no user can end a turn or write a system message.
   absl::StatusOr<std::vector<int32_t>> Encode(const Tokenizer& tokenizer, absl::Span<const ChatMessage> messages,
-                                              bool generation_prompt = true) const;
+                                              bool generation_prompt = true, KeepGoing keep_going = Always) const;
 
  private:
   friend class ChatTemplateParser;

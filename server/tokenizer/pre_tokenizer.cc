@@ -91,18 +91,18 @@ absl::StatusOr<PreTokenizer> PreTokenizer::Create(std::string_view name) {
   return absl::InvalidArgumentError(absl::StrCat("unknown pre-tokenizer '", std::string(name), "'; known are ", known));
 }
 
-absl::StatusOr<std::vector<std::string_view>> PreTokenizer::Split(std::string_view text) const {
-  std::vector<std::string_view> words;
+absl::Status PreTokenizer::Split(std::string_view text, Regex::OnPiece on_word) const {
   while (!text.empty()) {
     const auto [run, valid] = FirstRun(text);
     text.remove_prefix(run.size());
-    std::vector<std::string_view> pieces = {run};
-    for (size_t stage = 0; valid && stage < stages_.size(); ++stage) {
-      RUNAHEAD_ASSIGN_OR_RETURN(pieces, stages_[stage].Split(pieces));
-    }
-    words.insert(words.end(), pieces.begin(), pieces.end());
+    RUNAHEAD_RETURN_IF_ERROR(valid ? Cut(run, 0, on_word) : on_word(run));
   }
-  return words;
+  return absl::OkStatus();
+}
+
+absl::Status PreTokenizer::Cut(std::string_view piece, size_t stage, Regex::OnPiece on_word) const {
+  if (stage == stages_.size()) return on_word(piece);
+  return stages_[stage].Split(piece, [&](std::string_view smaller) { return Cut(smaller, stage + 1, on_word); });
 }
 
 }  // namespace runahead

@@ -18,8 +18,9 @@ class PreTokenizer {
   // INVALID_ARGUMENT names an unknown rule and those that are known.
   static absl::StatusOr<PreTokenizer> Create(std::string_view name);
 
-  // The words of `text`, which joined are `text`. Bytes that are no UTF-8 form words of their own.
-  absl::StatusOr<std::vector<std::string_view>> Split(std::string_view text) const;
+  // Hands over the words of `text`, which joined are `text`, in order. Bytes that are no UTF-8 form words of their own.
+  // What is not OK of `on_word` ends it.
+  absl::Status Split(std::string_view text, Regex::OnPiece on_word) const;
 
   // A word that is a token as a whole is that token, whatever the merges would make of it.
   bool whole_words_first() const { return whole_words_first_; }
@@ -28,6 +29,8 @@ class PreTokenizer {
 
  private:
   PreTokenizer() = default;
+  // The stages from `stage` on.
+  absl::Status Cut(std::string_view piece, size_t stage, Regex::OnPiece on_word) const;
 
   std::vector<Regex> stages_;  // each cuts the pieces of the one before
   bool whole_words_first_ = false;

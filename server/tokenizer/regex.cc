@@ -5,6 +5,7 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "kernels/base/status_macros.h"
 
 #define PCRE2_CODE_UNIT_WIDTH 8
 #include <pcre2.h>
@@ -48,26 +49,22 @@ absl::StatusOr<Regex> Regex::Compile(const std::string& pattern) {
   return Regex(std::move(compiled));
 }
 
-absl::StatusOr<std::vector<std::string_view>> Regex::Split(absl::Span<const std::string_view> texts) const {
+absl::Status Regex::Split(std::string_view text, OnPiece on_piece) const {
   const std::unique_ptr<pcre2_match_data, Free> match(pcre2_match_data_create(1, nullptr));
   const PCRE2_SIZE* range = pcre2_get_ovector_pointer(match.get());
-  std::vector<std::string_view> pieces;
-  for (std::string_view text : texts) {
-    size_t done = 0;
-    while (done < text.size()) {
-      // The text is known to be valid; checking it again for every match would make this quadratic.
-      const int found = pcre2_match(compiled_->code.get(), reinterpret_cast<PCRE2_SPTR>(text.data()), text.size(), done,
-                                    PCRE2_NO_UTF_CHECK, match.get(), compiled_->context.get());
-      if (found == PCRE2_ERROR_NOMATCH) break;
-      if (found < 0) return absl::InternalError(absl::StrCat("splitting text failed: ", ErrorText(found)));
-      if (range[1] <= done) return absl::InternalError("splitting text failed: a pattern matched nothing");
-      if (range[0] > done) pieces.push_back(text.substr(done, range[0] - done));
-      pieces.push_back(text.substr(range[0], range[1] - range[0]));
-      done = range[1];
-    }
-    if (done < text.size()) pieces.push_back(text.substr(done));
+  size_t done = 0;
+  while (done < text.size()) {
+    // The text is known to be valid; checking it again for every match would make this quadratic.
+    const int found = pcre2_match(compiled_->code.get(), reinterpret_cast<PCRE2_SPTR>(text.data()), text.size(), done,
+                                  PCRE2_NO_UTF_CHECK, match.get(), compiled_->context.get());
+    if (found == PCRE2_ERROR_NOMATCH) break;
+    if (found < 0) return absl::InternalError(absl::StrCat("splitting text failed: ", ErrorText(found)));
+    if (range[1] <= done) return absl::InternalError("splitting text failed: a pattern matched nothing");
+    if (range[0] > done) RUNAHEAD_RETURN_IF_ERROR(on_piece(text.substr(done, range[0] - done)));
+    RUNAHEAD_RETURN_IF_ERROR(on_piece(text.substr(range[0], range[1] - range[0])));
+    done = range[1];
   }
-  return pieces;
+  return done < text.size() ? on_piece(text.substr(done)) : absl::OkStatus();
 }
 
 }  // namespace runahead

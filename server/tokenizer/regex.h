@@ -5,10 +5,9 @@
 #include <string>
 #include <string_view>
 #include <utility>
-#include <vector>
 
+#include "absl/functional/function_ref.h"
 #include "absl/status/statusor.h"
-#include "absl/types/span.h"
 
 namespace runahead {
 
@@ -18,9 +17,12 @@ class Regex {
   // INTERNAL when the pattern is wrong: patterns are ours, never a caller's.
   static absl::StatusOr<Regex> Compile(const std::string& pattern);
 
-  // The pieces of each of `texts`: every match, and what lies between matches, in order and without empty ones, so that
-  // joined they are `texts` joined. Texts must be valid UTF-8. Look-ahead ends where a text ends.
-  absl::StatusOr<std::vector<std::string_view>> Split(absl::Span<const std::string_view> texts) const;
+  // What is done with a piece; what is not OK ends the whole.
+  using OnPiece = absl::FunctionRef<absl::Status(std::string_view)>;
+
+  // Hands over the pieces of `text`: every match, and what lies between matches, in order and without empty ones, so
+  // that joined they are `text`, which must be valid UTF-8. Look-ahead ends where the text ends.
+  absl::Status Split(std::string_view text, OnPiece on_piece) const;
 
  private:
   struct Compiled;  // keeps PCRE2's header out of ours

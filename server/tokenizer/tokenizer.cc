@@ -124,48 +124,60 @@ absl::Status Tokenizer::LoadIds(const GgufFile& file) {
   return absl::OkStatus();
 }
 
-absl::StatusOr<std::vector<int32_t>> Tokenizer::Encode(std::string_view text, const EncodeOptions& options) const {
-  RUNAHEAD_ASSIGN_OR_RETURN(std::vector<int32_t> ids,
-                            EncodeParts({TextPart{std::string(text), options.parse_special}}));
+absl::StatusOr<std::vector<int32_t>> Tokenizer::Encode(std::string_view text, const EncodeOptions& options,
+                                                       KeepGoing keep_going) const {
+  RUNAHEAD_ASSIGN_OR_RETURN(std::vector<int32_t> ids, EncodeViews({View{text, options.parse_special}}, keep_going));
   if (options.add_bos && adds_bos_) ids.insert(ids.begin(), *bos_id_);
   return ids;
 }
 
-absl::StatusOr<std::vector<int32_t>> Tokenizer::EncodeParts(absl::Span<const TextPart> parts) const {
+absl::StatusOr<std::vector<int32_t>> Tokenizer::EncodeParts(absl::Span<const TextPart> parts,
+                                                            KeepGoing keep_going) const {
+  std::vector<View> views;
+  for (const TextPart& part : parts) views.push_back({part.text, part.parse_special});
+  return EncodeViews(views, keep_going);
+}
+
+absl::StatusOr<std::vector<int32_t>> Tokenizer::EncodeViews(absl::Span<const View> parts, KeepGoing keep_going) const {
   size_t total = 0;
-  for (const TextPart& part : parts) total += part.text.size();
+  for (const View& part : parts) total += part.text.size();
   if (total > kMaxTextBytes) {
     return absl::InvalidArgumentError(
         absl::StrCat("the text has ", total, " bytes; at most ", kMaxTextBytes, " can be encoded"));
   }
   std::vector<int32_t> ids;
-  std::string plain;  // text since the last special token
-  for (const TextPart& part : parts) {
+  Steps steps(keep_going);
+  std::string begun;  // text of former parts since the last special token
+  const auto append = [&](std::string_view text) {
+    if (begun.empty()) return AppendWords(text, steps, ids);
+    const std::string whole = absl::StrCat(std::exchange(begun, {}), absl::string_view(text.data(), text.size()));
+    return AppendWords(whole, steps, ids);
+  };
+  for (const View& part : parts) {
     size_t done = 0;
     while (const auto match = special_tokens_.Find(part.text, done, part.parse_special)) {
-      plain.append(part.text, done, match->begin - done);
-      RUNAHEAD_RETURN_IF_ERROR(AppendWords(plain, ids));
-      plain.clear();
+      RUNAHEAD_RETURN_IF_ERROR(steps.Next());
+      RUNAHEAD_RETURN_IF_ERROR(append(part.text.substr(done, match->begin - done)));
       ids.push_back(match->id);
       done = match->begin + match->bytes;
     }
-    plain.append(part.text, done);
+    const std::string_view rest = part.text.substr(done);
+    if (&part == &parts.back()) {
+      RUNAHEAD_RETURN_IF_ERROR(append(rest));
+    } else {
+      begun += rest;
+    }
   }
-  RUNAHEAD_RETURN_IF_ERROR(AppendWords(plain, ids));
   return ids;
 }
 
-absl::Status Tokenizer::AppendWords(std::string_view text, std::vector<int32_t>& ids) const {
-  RUNAHEAD_ASSIGN_OR_RETURN(const std::vector<std::string_view> words, pre_tokenizer_.Split(text));
-  for (std::string_view word : words) {
+absl::Status Tokenizer::AppendWords(std::string_view text, Steps& steps, std::vector<int32_t>& ids) const {
+  return pre_tokenizer_.Split(text, [&](std::string_view word) {
     const auto whole = whole_words_.find(absl::string_view(word.data(), word.size()));
-    if (whole != whole_words_.end()) {
-      ids.push_back(whole->second);
-    } else {
-      merges_.Encode(word, ids);
-    }
-  }
-  return absl::OkStatus();
+    if (whole == whole_words_.end()) return merges_.Encode(word, steps, ids);
+    ids.push_back(whole->second);
+    return steps.Next();
+  });
 }
 
 int64_t Tokenizer::LeastTokens(absl::Span<const std::string_view> texts) const {

@@ -15,6 +15,7 @@
 #include "absl/strings/string_view.h"
 #include "absl/types/span.h"
 #include "server/tokenizer/bpe.h"
+#include "server/tokenizer/keep_going.h"
 #include "server/tokenizer/pre_tokenizer.h"
 #include "server/tokenizer/special_tokens.h"
 #include "worker/format/gguf.h"
@@ -43,15 +44,20 @@ class Tokenizer {
 
   // Any bytes are accepted: what is no UTF-8 is encoded byte by byte. Bytes for which the vocabulary has no token are
   // left out, as transformers does (SmolLM2 lacks 21 that hardly occur in valid UTF-8). Time is close to linear in the
-  // text. INVALID_ARGUMENT above 1 GiB.
-  absl::StatusOr<std::vector<int32_t>> Encode(std::string_view text, const EncodeOptions& options = {}) const;
+  // text, and memory at most 40 bytes for each of it. INVALID_ARGUMENT above 1 GiB; else it fails only where
+  // `keep_going` does, and soon then.
+  absl::StatusOr<std::vector<int32_t>> Encode(std::string_view text, const EncodeOptions& options = {},
+                                              KeepGoing keep_going = Always) const;
 
   // The same for a text in parts; words may span parts, special tokens may not. No BOS is added.
-  absl::StatusOr<std::vector<int32_t>> EncodeParts(absl::Span<const TextPart> parts) const;
+  absl::StatusOr<std::vector<int32_t>> EncodeParts(absl::Span<const TextPart> parts,
+                                                   KeepGoing keep_going = Always) const;
 
   // No fewer tokens than this come of `texts`, together and whatever stands between them. Found without encoding, hence
   // much smaller than what Encode gives: the longest token of the vocabulary for all of it.
   int64_t LeastTokens(absl::Span<const std::string_view> texts) const;
+  // In bytes; at least 1.
+  int64_t longest_token() const { return longest_token_; }
 
   // The text of `ids`; U+FFFD where their bytes are no UTF-8. `skip_special` leaves control tokens out.
   std::string Decode(absl::Span<const int32_t> ids, bool skip_special) const;
@@ -75,7 +81,12 @@ class Tokenizer {
 
   absl::Status LoadTokens(const GgufFile& file, absl::Span<const std::string_view> tokens);
   absl::Status LoadIds(const GgufFile& file);
-  absl::Status AppendWords(std::string_view text, std::vector<int32_t>& ids) const;
+  struct View {
+    std::string_view text;
+    bool parse_special;
+  };
+  absl::StatusOr<std::vector<int32_t>> EncodeViews(absl::Span<const View> parts, KeepGoing keep_going) const;
+  absl::Status AppendWords(std::string_view text, Steps& steps, std::vector<int32_t>& ids) const;
 
   PreTokenizer pre_tokenizer_;
   BpeMerges merges_;

@@ -4,6 +4,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "gmock/gmock.h"
+#include "server/router/validation.h"
 #include "server/rpc/status.h"
 #include "tests/testing/router_fixture.h"
 #include "tests/testing/synthetic_gguf.h"
@@ -276,6 +277,33 @@ TEST_F(GenerateTest, RefusesWithFieldAndLimitAndThenAnswers) {
     EXPECT_EQ(BlamedField(status), "prompt");
   }
   EXPECT_TRUE(Generate(Ids(10, 3)).status.ok());
+}
+
+TEST_F(GenerateTest, APromptIsBoundedWhereTheContextBoundsNothing) {
+  model_.context_length = 1 << 30;
+  v1::GenerateRequest request = Prompt(std::string(kMaxPromptBytes, 'a'), 1);
+  EXPECT_EQ(CheckInputSize(request, *tokenizer_, model_), absl::OkStatus());
+  request.mutable_prompt()->push_back('a');
+  const absl::Status status = CheckInputSize(request, *tokenizer_, model_);
+  EXPECT_EQ(status.code(), absl::StatusCode::kInvalidArgument);
+  EXPECT_EQ(BlamedField(status), "prompt");
+}
+
+TEST_F(GenerateTest, TokenizeTakesTextsUpToItsLimit) {
+  Start();
+  v1::TokenizeRequest request;
+  const auto tokenize = [&] {
+    grpc::ClientContext context;
+    v1::TokenizeResponse response;
+    return FromGrpcStatus(stub_->Tokenize(&context, request, &response));
+  };
+  request.set_text(std::string(kMaxTokenizeBytes, 'a'));
+  EXPECT_EQ(tokenize(), absl::OkStatus());
+  request.mutable_text()->push_back('a');
+  const absl::Status status = tokenize();
+  EXPECT_EQ(status.code(), absl::StatusCode::kInvalidArgument);
+  EXPECT_EQ(BlamedField(status), "text");
+  EXPECT_THAT(std::string(status.message()), StartsWith("text: 4194305 bytes are more than 4194304"));
 }
 
 }  // namespace

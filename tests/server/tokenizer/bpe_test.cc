@@ -21,7 +21,8 @@ absl::StatusOr<BpeMerges> Build(const std::vector<std::string>& tokens, const st
 
 std::vector<int32_t> Encode(const BpeMerges& bpe, std::string_view word) {
   std::vector<int32_t> ids;
-  bpe.Encode(word, ids);
+  Steps steps(Always);
+  EXPECT_TRUE(bpe.Encode(word, steps, ids).ok());
   return ids;
 }
 

@@ -12,9 +12,13 @@ using testing::ElementsAre;
 using testing::HasSubstr;
 
 std::vector<std::string> Words(std::string_view rule, std::string_view text) {
-  const auto words = PreTokenizer::Create(rule)->Split(text);
-  EXPECT_TRUE(words.ok()) << words.status();
-  return std::vector<std::string>(words->begin(), words->end());
+  std::vector<std::string> words;
+  const absl::Status status = PreTokenizer::Create(rule)->Split(text, [&words](std::string_view word) {
+    words.emplace_back(word);
+    return absl::OkStatus();
+  });
+  EXPECT_TRUE(status.ok()) << status;
+  return words;
 }
 
 TEST(PreTokenizer, UnknownRuleNamesItselfAndTheKnown) {

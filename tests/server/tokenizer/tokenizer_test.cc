@@ -260,6 +260,24 @@ TEST(TextStream, SpecialsAreShownOrNot) {
   EXPECT_EQ(hidden.Feed(-7), "");
 }
 
+// Each kind of text is long work in another place.
+TEST(Tokenizer, EndsWithItsCall) {
+  const auto tokenizer = *TokenizerFile().Load();
+  std::string words, specials;
+  while (words.size() < (1 << 20)) words += "ab ";
+  while (specials.size() < (1 << 20)) specials += "<|im_end|>";
+  for (const std::string& text : {std::string(1 << 20, 'a'), words, specials, std::string(1 << 20, '\xff')}) {
+    int asked = 0;
+    const auto end_soon = [&asked] {
+      return ++asked < 3 ? absl::OkStatus() : absl::CancelledError("the client went away");
+    };
+    EXPECT_EQ(tokenizer->Encode(text, kSpecial, end_soon).status(), absl::CancelledError("the client went away"));
+    EXPECT_EQ(asked, 3);
+    const std::vector<TextPart> parts = {{"begun", false}, {text, true}, {"ended", false}};
+    EXPECT_EQ(tokenizer->EncodeParts(parts, end_soon).status().code(), absl::StatusCode::kCancelled);
+  }
+}
+
 TEST(Tokenizer, LeastTokensIsNeverMoreThanThereAre) {
   TokenizerFile file;
   size_t longest = 0;

@@ -1,0 +1,40 @@
+#include "server/router/text_turns.h"
+
+#include <utility>
+
+#include "kernels/base/status_macros.h"
+
+namespace runahead {
+namespace {
+
+// As many of these at once as there are sessions take no more than some large ones would.
+constexpr size_t kSmallBytes = size_t{64} << 10;
+
+}  // namespace
+
+TextTurns::Turn::Turn(Turn&& other) noexcept : turns_(std::exchange(other.turns_, nullptr)) {}
+
+TextTurns::Turn::~Turn() {
+  if (turns_ == nullptr) return;
+  MutexLock lock(turns_->mu_);
+  turns_->taken_ = false;
+  turns_->changed_.NotifyAll();
+}
+
+absl::StatusOr<TextTurns::Turn> TextTurns::Await(size_t bytes, CancelToken& cancel) {
+  if (bytes <= kSmallBytes) return Turn(nullptr);
+  const CancelToken::Subscription wake = cancel.OnCancel([this] {
+    MutexLock lock(mu_);
+    changed_.NotifyAll();
+  });
+  MutexLock lock(mu_);
+  while (true) {
+    RUNAHEAD_RETURN_IF_ERROR(cancel.status());
+    if (!taken_) break;
+    changed_.Wait(mu_);
+  }
+  taken_ = true;
+  return Turn(this);
+}
+
+}  // namespace runahead
