@@ -311,16 +311,12 @@ std::string Fleet::Notes(bool prefill) const {
   const std::vector<bool> ejected = ejections_.Ejected(prefill ? WorkerRole::kPrefill : WorkerRole::kDecode);
   for (size_t i = 0; i < workers_.size(); ++i) {
     if (prefill ? !workers_[i].prefills() : !workers_[i].decodes()) continue;
-<<<<<<< Updated upstream
     absl::StrAppend(&notes, notes.empty() ? "" : "; ", workers_[i].address, ": ",
                     ejected[i] ? "left out for a time, for it fails again and again" : states_[i].note);
-=======
-    absl::StrAppend(&notes, notes.empty() ? "" : "; ", workers_[i].address, ": ", states_[i].note);
     if (!prefill) continue;
     const int index = static_cast<int>(i);
     if (broken_.edges.contains(index)) absl::StrAppend(&notes, ", but its edge to the next is broken");
     if (!ReachesDecode(index)) absl::StrAppend(&notes, ", but it reaches no decode worker");
->>>>>>> Stashed changes
   }
   return notes.empty() ? "the worker list has none" : notes;
 }
