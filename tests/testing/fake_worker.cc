@@ -348,6 +348,11 @@ std::vector<v1::DecodeRequest> FakeWorker::decode_requests() const {
   return decode_requests_;
 }
 
+uint64_t FakeWorker::incarnation() const {
+  MutexLock lock(mu_);
+  return capabilities_.incarnation();
+}
+
 uint64_t FakeWorker::router_incarnation() const {
   MutexLock lock(mu_);
   return router_incarnation_;

@@ -69,6 +69,7 @@ class FakeWorker final {
   size_t leases() const RUNAHEAD_EXCLUDES(mu_);
   size_t cancels() const RUNAHEAD_EXCLUDES(mu_);
   std::vector<v1::DecodeRequest> decode_requests() const RUNAHEAD_EXCLUDES(mu_);
+  uint64_t incarnation() const RUNAHEAD_EXCLUDES(mu_);
   uint64_t router_incarnation() const RUNAHEAD_EXCLUDES(mu_);  // 0 without a router
 
  private:

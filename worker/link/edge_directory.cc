@@ -1,5 +1,6 @@
 #include "worker/link/edge_directory.h"
 
+#include <algorithm>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
@@ -13,6 +14,11 @@ namespace {
 constexpr size_t kStashedMessages = 4096;
 constexpr size_t kStashedPeers = 64;
 
+PeerKey ProcessOf(PeerKey key) {
+  key.generation = 0;
+  return key;
+}
+
 }  // namespace
 
 absl::StatusOr<std::shared_ptr<EdgeEnd>> EdgeDirectory::Open(const PeerId& peer,
@@ -22,7 +28,7 @@ absl::StatusOr<std::shared_ptr<EdgeEnd>> EdgeDirectory::Open(const PeerId& peer,
   {
     MutexLock lock(mu_);
     if (stopped_) return absl::UnavailableError("the link has stopped");
-    if (closed_.contains(peer.key())) return absl::UnavailableError("the edge was closed here");
+    if (IsClosed(peer.key())) return absl::UnavailableError("the edge was closed here");
     Side& side = sides_[peer.key()];
     if (side.end != nullptr) {
       if (!(side.peer == peer)) {
@@ -48,7 +54,7 @@ void EdgeDirectory::Deliver(const PeerKey& from, Delivery delivery) {
   Side evicted;  // destroyed without the lock
   {
     MutexLock lock(mu_);
-    if (stopped_ || closed_.contains(from)) return;
+    if (stopped_ || IsClosed(from)) return;
     const auto [found, is_new] = sides_.try_emplace(from);
     end = found->second.end;
     if (end == nullptr) {
@@ -68,6 +74,11 @@ void EdgeDirectory::Deliver(const PeerKey& from, Delivery delivery) {
     }
   }
   delivery(*end);
+}
+
+bool EdgeDirectory::IsClosed(const PeerKey& key) const {
+  const auto found = closed_.find(ProcessOf(key));
+  return found != closed_.end() && key.generation <= found->second;
 }
 
 std::shared_ptr<EdgeEnd> EdgeDirectory::Find(const PeerId& peer) const {
@@ -95,7 +106,8 @@ void EdgeDirectory::Close(const PeerId& peer) {
   if (end == nullptr) return;
   end->AwaitEnd();
   MutexLock lock(mu_);
-  closed_.insert(peer.key());
+  uint32_t& closed = closed_[ProcessOf(peer.key())];
+  closed = std::max(closed, peer.generation);
   sides_.erase(peer.key());  // `end` is held here still
 }
 

@@ -9,7 +9,6 @@
 #include <utility>
 
 #include "absl/container/flat_hash_map.h"
-#include "absl/container/flat_hash_set.h"
 #include "kernels/base/mutex.h"
 #include "worker/link/edge_core.h"
 #include "worker/link/message_engine.h"
@@ -54,6 +53,7 @@ class EdgeDirectory : public std::enable_shared_from_this<EdgeDirectory> {
   size_t live_jobs(const PeerId& peer) const RUNAHEAD_EXCLUDES(mu_);
 
  private:
+  bool IsClosed(const PeerKey& key) const RUNAHEAD_REQUIRES(mu_);
   // Null where it is not open.
   std::shared_ptr<EdgeEnd> Find(const PeerId& peer) const RUNAHEAD_EXCLUDES(mu_);
 
@@ -68,7 +68,8 @@ class EdgeDirectory : public std::enable_shared_from_this<EdgeDirectory> {
   bool stopped_ RUNAHEAD_GUARDED_BY(mu_) = false;
   absl::flat_hash_map<PeerKey, Side> sides_ RUNAHEAD_GUARDED_BY(mu_);
   std::deque<PeerKey> unopened_ RUNAHEAD_GUARDED_BY(mu_);
-  absl::flat_hash_set<PeerKey> closed_ RUNAHEAD_GUARDED_BY(mu_);  // those that had an end here
+  // Of processes that had ends here: the last generation that was closed. Earlier ones are closed too.
+  absl::flat_hash_map<PeerKey, uint32_t> closed_ RUNAHEAD_GUARDED_BY(mu_);  // by the key with generation 0
 };
 
 }  // namespace runahead

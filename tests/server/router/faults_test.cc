@@ -167,7 +167,9 @@ TEST_F(FaultsTest, APrefillWorkerDiesInMidPrefillAndComesBack) {
   EXPECT_TRUE(RetryAfter(got.status).has_value());
   prefill_[0]->AwaitCancel(Job());
   // All who may have links to it are told, decode workers too.
-  const auto told = [former](const v1::FormLine& line) { return absl::c_linear_search(line.lost(), former); };
+  const auto told = [former](const v1::FormLine& line) {
+    return absl::c_any_of(line.lost(), [&](const v1::WorkerLife& lost) { return lost.incarnation() == former; });
+  };
   prefill_[0]->AwaitLine(told);
   decode_[0]->AwaitLine(told);
   // The neighbour hears of the new incarnation, and the chain works again.
@@ -176,6 +178,63 @@ TEST_F(FaultsTest, APrefillWorkerDiesInMidPrefillAndComesBack) {
   EXPECT_NE(incarnation, 0u);
   prefill_[1]->AwaitLine([](const v1::FormLine& line) { return line.has_predecessor(); });
   ExpectAllFreeAndWorking();
+}
+
+TEST_F(FaultsTest, AnEdgeThatBrokeIsLeftOutAndUsedAgainInItsNextGeneration) {
+  Start();
+  const auto has_successor = [](const v1::FormLine& line) { return line.has_successor(); };
+  const v1::PeerAddress successor = prefill_[0]->AwaitLine(has_successor).successor();
+  EXPECT_EQ(successor.generation(), 1u);
+  v1::PathState state;
+  state.mutable_peer()->set_incarnation(successor.incarnation());
+  state.mutable_peer()->set_epoch(successor.epoch());
+  state.set_generation(1);
+  state.set_condition(v1::PATH_CONDITION_BROKEN);
+  state.set_message("cut");
+  prefill_[0]->SendPath(state);
+  // Both ends are told of the next generation; until both are up no chain crosses the edge.
+  const auto remade = [](const v1::FormLine& line) {
+    return line.successor().generation() == 2 || line.predecessor().generation() == 2;
+  };
+  prefill_[0]->AwaitLine(remade);
+  const v1::PeerAddress predecessor = prefill_[1]->AwaitLine(remade).predecessor();
+  EXPECT_EQ(Metric("runahead_broken_paths{kind=\"edge\"}"), 1);
+  const Got refused = Generate(Chain());
+  EXPECT_EQ(refused.status.code(), absl::StatusCode::kUnavailable);
+  EXPECT_THAT(refused.status.message(), HasSubstr("edge to the next is broken"));
+  EXPECT_TRUE(Generate(Ids(40, 5)).status.ok()) << "one worker takes it";
+  state.set_generation(2);
+  state.set_condition(v1::PATH_CONDITION_UP);
+  prefill_[0]->SendPath(state);
+  state.mutable_peer()->set_incarnation(predecessor.incarnation());
+  state.mutable_peer()->set_epoch(predecessor.epoch());
+  prefill_[1]->SendPath(state);
+  ExpectAllFreeAndWorking();
+  EXPECT_EQ(Metric("runahead_broken_paths{kind=\"edge\"}"), 0);
+}
+
+TEST_F(FaultsTest, ADecodeWorkerThatAMemberCannotReachIsNotTaken) {
+  Start({.decode = 2});
+  const auto none_reaches = [this](size_t decode, v1::PathCondition condition) {
+    for (auto& worker : prefill_) {
+      v1::PathState state;
+      state.mutable_peer()->set_incarnation(decode_[decode]->incarnation());
+      state.set_condition(condition);
+      worker->SendPath(state);
+    }
+  };
+  none_reaches(0, v1::PATH_CONDITION_BROKEN);
+  while (Metric("runahead_broken_paths{kind=\"handoff\"}") < 2) {
+  }
+  for (int i = 0; i < 4; ++i) {
+    const Got got = Generate(Ids(40, 5));
+    ASSERT_TRUE(got.status.ok()) << got.status;
+    EXPECT_EQ(got.started().plan().decode_worker(), "decode-1");
+  }
+  none_reaches(0, v1::PATH_CONDITION_UP);
+  while (Metric("runahead_broken_paths{kind=\"handoff\"}") > 0) {
+  }
+  EXPECT_EQ(Generate(Ids(40, 5)).started().plan().decode_worker(), "decode-0");
 }
 
 TEST_F(FaultsTest, ADeadWorkerSplitsTheLine) {
