@@ -6,14 +6,13 @@
 
 #include "kernels/base/status_macros.h"
 #include "server/base/version.h"
+#include "server/rpc/transport_options.h"
 #include "worker/kv/store.h"
 #include "worker/link/message_engine_factory.h"
 #include "worker/service/proto_convert.h"
 
 namespace runahead {
 namespace {
-
-constexpr int kProtocolVersion = 1;
 
 // How K and V of a token lie in a row (KvSpan); workers that read each other's rows must say the same.
 constexpr char kKvRowOrder[] = "token-major k|v";

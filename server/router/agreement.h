@@ -12,8 +12,6 @@
 
 namespace runahead {
 
-inline constexpr int kProtocolVersion = 1;
-
 // What a model file says of itself, as far as the router needs it.
 struct ModelInfo {
   std::string name;

@@ -6,6 +6,7 @@
 
 #include "kernels/base/status_macros.h"
 #include "server/base/random.h"
+#include "server/rpc/transport_options.h"
 
 namespace runahead::testing {
 
@@ -51,7 +52,7 @@ class FakeWorker::DecodeService final : public v1::Decode::Service {
 v1::Capabilities FakeWorker::Able(const std::string& name, const std::vector<v1::WorkerRole>& roles,
                                   const std::string& fingerprint, int context_length) {
   v1::Capabilities able;
-  able.set_protocol_version(1);
+  able.set_protocol_version(kProtocolVersion);
   able.set_incarnation(RandomBits64());
   for (v1::WorkerRole role : roles) able.add_roles(role);
   able.set_name(name);
