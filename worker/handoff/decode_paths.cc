@@ -24,6 +24,7 @@ Event DecodePaths::Push(const PeerId& decode, const Slice& slice, ConstBufferRef
 
 void DecodePaths::OnEnd(const PeerId& decode, const absl::Status& status) {
   MutexLock lock(mu_);
+  if (gone_.contains({decode.incarnation, decode.epoch})) return;
   const auto found = broken_.find(decode.key());
   if (!absl::IsUnavailable(status)) {
     // A cancelled push tells nothing; any other end is an answer.
@@ -79,9 +80,9 @@ std::vector<DecodePaths::State> DecodePaths::TakeChanges(absl::Time now) {
 
 void DecodePaths::Forget(uint64_t incarnation, uint32_t epoch) {
   MutexLock lock(mu_);
-  absl::erase_if(broken_, [&](const auto& path) {
-    return path.first.incarnation == incarnation && path.first.epoch == epoch;
-  });
+  gone_.Add({incarnation, epoch});
+  absl::erase_if(broken_,
+                 [&](const auto& path) { return path.first.incarnation == incarnation && path.first.epoch == epoch; });
 }
 
 }  // namespace runahead

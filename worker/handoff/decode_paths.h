@@ -1,6 +1,7 @@
 // A hand-off sender that keeps in mind which decode workers cannot be reached, and tries them again.
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
 #include <memory>
 #include <optional>
@@ -11,6 +12,7 @@
 #include "absl/status/status.h"
 #include "absl/time/time.h"
 #include "kernels/base/mutex.h"
+#include "kernels/base/recent_set.h"
 #include "worker/handoff/handoff.h"
 
 namespace runahead {
@@ -31,10 +33,11 @@ class DecodePaths final : public HandoffSender {
   // when it answers. Those that do not answer are asked now, if their time has come: 0.1 s after the failure at first,
   // then twice as long each time, 5 s at most.
   std::vector<State> TakeChanges(absl::Time now) RUNAHEAD_EXCLUDES(mu_);
-  // That process is gone for good.
+  // That process is gone for good: nothing is said or asked of it any more, whatever ends late.
   void Forget(uint64_t incarnation, uint32_t epoch) RUNAHEAD_EXCLUDES(mu_);
 
  private:
+  static constexpr size_t kGoneRemembered = 256;
   struct Broken {
     PeerId decode;
     absl::Status status;
@@ -48,7 +51,8 @@ class DecodePaths final : public HandoffSender {
 
   Mutex mu_;
   absl::flat_hash_map<PeerKey, Broken> broken_ RUNAHEAD_GUARDED_BY(mu_);
-  const std::unique_ptr<HandoffSender> sender_;  // goes first: its last events come here
+  RecentSet<PeerKey> gone_ RUNAHEAD_GUARDED_BY(mu_){kGoneRemembered};  // of generation 0
+  const std::unique_ptr<HandoffSender> sender_;                        // goes first: its last events come here
 };
 
 }  // namespace runahead

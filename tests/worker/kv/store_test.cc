@@ -320,6 +320,7 @@ TEST_F(KvStoreTest, ALeaseIsReapedUnderAFakeClockWithoutAnyRequest) {
 
 // What the store should believe, in the simplest words.
 struct ModelLease {
+  uint64_t number = 0;
   int64_t prompt = 0, total = 0;
   absl::Time expires;
   bool dead = false, awaited = false;
@@ -345,7 +346,7 @@ class RandomisedStore : public KvStoreTest {
   static int64_t Blocks(int64_t tokens) { return (tokens + kKvBlockTokens - 1) / kKvBlockTokens; }
   int64_t BlocksInUse() const {
     int64_t blocks = 0;
-    for (const auto& [number, lease] : leases_) {
+    for (const auto& [index, lease] : leases_) {
       if (!lease.dead || lease.open.has_value() || !lease.writes.empty()) blocks += Blocks(lease.total);
     }
     return blocks;
@@ -353,9 +354,9 @@ class RandomisedStore : public KvStoreTest {
   int64_t Pick(int64_t below) { return static_cast<int64_t>(random_() % below); }
 
   // Mostly one that lives or is pinned; now and then any.
-  std::map<uint64_t, ModelLease>::iterator PickLease() {
+  std::map<size_t, ModelLease>::iterator PickLease() {
     const bool any = Pick(10) == 0;
-    std::vector<std::map<uint64_t, ModelLease>::iterator> candidates;
+    std::vector<std::map<size_t, ModelLease>::iterator> candidates;
     for (auto it = leases_.begin(); it != leases_.end(); ++it) {
       if (any || Alive(it->second) || !it->second.writes.empty()) candidates.push_back(it);
     }
@@ -367,24 +368,25 @@ class RandomisedStore : public KvStoreTest {
     const int64_t free = kBlocks - BlocksInUse();
     absl::StatusOr<LeaseId> id = store_->Reserve(prompt, total);
     if (Blocks(total) > free) {  // Reserve reaps when it finds no room
-      for (auto& [number, lease] : leases_) lease.dead = lease.dead || !Alive(lease);
+      for (auto& [index, lease] : leases_) lease.dead = lease.dead || !Alive(lease);
     }
     if (!id.ok()) {
       ASSERT_EQ(id.status().code(), absl::StatusCode::kResourceExhausted);
       return;
     }
-    ASSERT_EQ(leases_.count(id->number), 0u);
-    ModelLease& lease = leases_[id->number];
+    ASSERT_TRUE(numbers_.insert(id->number).second);
+    ModelLease& lease = leases_[leases_.size()];
+    lease.number = id->number;
     lease.prompt = prompt;
     lease.total = total;
     lease.expires = clock_.Now() + kLeaseLife;
     for (auto& layer : lease.covered) layer.resize(prompt);
   }
 
-  void StartWrite(uint64_t number, ModelLease& lease) {
+  void StartWrite(ModelLease& lease) {
     const int64_t layer = Pick(kLayers), begin = Pick(4) ? 0 : Pick(lease.prompt);
     const int64_t end = Pick(3) ? lease.prompt : begin + 1 + Pick(lease.prompt - begin);
-    absl::StatusOr<KvStore::Write> write = store_->BeginWrite({99, number}, layer, begin, end);
+    absl::StatusOr<KvStore::Write> write = store_->BeginWrite({99, lease.number}, layer, begin, end);
     bool covered = true, overlaps = false;
     for (int64_t t = begin; t < end; ++t) covered = covered && lease.covered[layer][t];
     for (const auto& [range, other] : lease.writes) {
@@ -415,13 +417,13 @@ class RandomisedStore : public KvStoreTest {
     lease.expires = clock_.Now() + kLeaseLife;
   }
 
-  void OpenOrClose(uint64_t number, ModelLease& lease) {
+  void OpenOrClose(ModelLease& lease) {
     if (lease.open.has_value() && Pick(3) == 0) {
       lease.open.reset();
       lease.dead = true;
       return;
     }
-    absl::StatusOr<KvStore::Sequence> sequence = store_->Open({99, number});
+    absl::StatusOr<KvStore::Sequence> sequence = store_->Open({99, lease.number});
     if (!Alive(lease)) {
       ASSERT_EQ(sequence.status().code(), absl::StatusCode::kNotFound);
     } else if (lease.open.has_value() || !lease.complete()) {
@@ -434,20 +436,20 @@ class RandomisedStore : public KvStoreTest {
   }
 
   void CheckMemory() {
-    std::map<const std::byte*, uint64_t> owner;  // first byte of a row of layer 0 -> lease
+    std::map<const std::byte*, size_t> owner;  // first byte of a row of layer 0 -> lease
     int64_t living = 0;
-    for (auto& [number, lease] : leases_) {
+    for (auto& [index, lease] : leases_) {
       living += !lease.dead;
       if (lease.open.has_value()) {
         for (int64_t t = 0; t < lease.total; t += 64) {
-          ASSERT_TRUE(owner.emplace(lease.open->Row(0, t).rows.data(), number).second);
+          ASSERT_TRUE(owner.emplace(lease.open->Row(0, t).rows.data(), index).second);
         }
       }
       for (const auto& [range, write] : lease.writes) {
         if (std::get<0>(range) != 0) continue;
         for (const BufferRef& ref : write.destination()) {
-          const auto [it, fresh] = owner.emplace(ref.data(), number);
-          ASSERT_TRUE(fresh || it->second == number) << "a row in two leases";
+          const auto [it, fresh] = owner.emplace(ref.data(), index);
+          ASSERT_TRUE(fresh || it->second == index) << "a row in two leases";
         }
       }
     }
@@ -456,7 +458,8 @@ class RandomisedStore : public KvStoreTest {
   }
 
   std::mt19937 random_{42};
-  std::map<uint64_t, ModelLease> leases_;
+  std::map<size_t, ModelLease> leases_;  // in their order, for numbers are random, and the walk is not
+  std::set<uint64_t> numbers_;
   int opened_ = 0;
 };
 
@@ -469,7 +472,7 @@ TEST_F(RandomisedStore, AgreesWithASimpleModelAndReturnsEverything) {
       clock_.Advance(absl::Seconds(Pick(15) == 0 ? 31 : Pick(3)));
     } else if (action == 4) {
       int over = 0;
-      for (auto& [number, lease] : leases_) {
+      for (auto& [index, lease] : leases_) {
         if (!lease.dead && !Alive(lease)) ++over, lease.dead = true;
       }
       ASSERT_EQ(store_->ReapExpired(), over);
@@ -477,19 +480,19 @@ TEST_F(RandomisedStore, AgreesWithASimpleModelAndReturnsEverything) {
       auto it = PickLease();
       if (action == 5) {
         if (Pick(3) != 0) continue;
-        store_->Release({99, it->first});
+        store_->Release({99, it->second.number});
         it->second.dead = true;
       } else if (action < 11) {
-        StartWrite(it->first, it->second);
+        StartWrite(it->second);
       } else if (action < 17) {
         EndWrite(it->second);
       } else if (action == 17) {
         if (Pick(20) != 0) continue;
-        const Event complete = store_->Complete({99, it->first});
+        const Event complete = store_->Complete({99, it->second.number});
         ASSERT_EQ(complete.fired(), !Alive(it->second) || it->second.complete());
         it->second.awaited = it->second.awaited || Alive(it->second);
       } else {
-        OpenOrClose(it->first, it->second);
+        OpenOrClose(it->second);
       }
     }
     CheckMemory();
@@ -497,10 +500,10 @@ TEST_F(RandomisedStore, AgreesWithASimpleModelAndReturnsEverything) {
   }
   EXPECT_GT(opened_, 30);  // or the walk does not get far enough to mean something
   EXPECT_GT(store_->stats().expired, 15);
-  for (auto& [number, lease] : leases_) {
+  for (auto& [index, lease] : leases_) {
     lease.writes.clear();
     lease.open.reset();
-    store_->Release({99, number});
+    store_->Release({99, lease.number});
   }
   EXPECT_EQ(store_->stats().used_bytes, 0);
   EXPECT_EQ(store_->stats().leases, 0);
