@@ -29,6 +29,7 @@ bool EdgeStates::Reaches(const WorkerLife& prefill, const WorkerLife& decode) co
 
 bool EdgeStates::Report(const WorkerLife& by, const v1::PathState& state, absl::Time now) {
   const WorkerLife peer{state.peer().incarnation(), state.peer().epoch()};
+  if (over_.contains(peer)) return false;
   const bool broken = state.condition() == v1::PATH_CONDITION_BROKEN;
   if (state.generation() == 0) {
     return broken ? unreachable_.insert({by, peer}).second : unreachable_.erase({by, peer}) > 0;
@@ -60,6 +61,7 @@ bool EdgeStates::Renew(absl::Time now) {
 }
 
 void EdgeStates::Forget(const WorkerLife& life) {
+  over_.Add(life);
   std::erase_if(edges_, [&life](const auto& edge) { return edge.first.first == life || edge.first.second == life; });
   std::erase_if(unreachable_, [&life](const Ends& ends) { return ends.first == life || ends.second == life; });
 }

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <compare>
+#include <cstddef>
 #include <cstdint>
 #include <map>
 #include <set>
@@ -9,6 +10,7 @@
 #include <utility>
 
 #include "absl/time/time.h"
+#include "kernels/base/recent_set.h"
 #include "runahead/v1/worker.pb.h"
 
 namespace runahead {
@@ -18,6 +20,10 @@ struct WorkerLife {
   uint64_t incarnation = 0;
   uint32_t epoch = 0;
   friend auto operator<=>(const WorkerLife&, const WorkerLife&) = default;
+  template <typename H>
+  friend H AbslHashValue(H h, const WorkerLife& life) {
+    return H::combine(std::move(h), life.incarnation, life.epoch);
+  }
 };
 
 WorkerLife LifeOf(const v1::Capabilities& worker);
@@ -33,8 +39,8 @@ class EdgeStates {
   // Whether `decode` can be handed KV by `prefill`.
   bool Reaches(const WorkerLife& prefill, const WorkerLife& decode) const;
 
-  // What `by` says of a path of its own. What it says of an earlier generation is too late, and ignored. True when
-  // Usable or Reaches has changed.
+  // What `by` says of a path of its own. What it says of an earlier generation, or of a life that is over, is too late,
+  // and ignored. True when Usable or Reaches has changed.
   bool Report(const WorkerLife& by, const v1::PathState& state, absl::Time now);
   // Gives edges whose pause is over their next generation: true when there is one, and its ends are to be told.
   bool Renew(absl::Time now);
@@ -42,6 +48,7 @@ class EdgeStates {
   void Forget(const WorkerLife& life);
 
  private:
+  static constexpr size_t kOverRemembered = 256;
   using Ends = std::pair<WorkerLife, WorkerLife>;  // the lesser first
   struct Edge {
     uint32_t generation = 1;
@@ -55,6 +62,7 @@ class EdgeStates {
 
   std::map<Ends, Edge> edges_;
   std::set<Ends> unreachable_;  // prefill and decode
+  RecentSet<WorkerLife> over_{kOverRemembered};
 };
 
 }  // namespace runahead

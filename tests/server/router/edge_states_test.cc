@@ -70,6 +70,9 @@ TEST(EdgeStates, NothingIsLeftOfALifeThatIsOver) {
   EXPECT_TRUE(edges.Usable(kA, kB));
   EXPECT_TRUE(edges.Reaches(kA, kDecode));
   EXPECT_FALSE(edges.Renew(kStart + absl::Hours(1)));
+  // What was said of it before its end was known, and comes after.
+  EXPECT_FALSE(edges.Report(kB, State(kA, 0, v1::PATH_CONDITION_BROKEN), kStart));
+  EXPECT_TRUE(edges.Reaches(kB, kA));
   // Its next epoch is another worker, with an edge of its own.
   EXPECT_EQ(edges.Generation({kA.incarnation, kA.epoch + 1}, kB), 1u);
 }
