@@ -44,7 +44,7 @@ TEST(WorkerProcess, SaysWhatIsNoAddressBeforeItLoads) {
 
 TEST(WorkerProcess, RefusesPrefillMemoryForLessThanAToken) {
   const std::string model = WriteSynthetic(SmallModel(), "worker_process");
-  TestProcess worker(Worker(model, {"--prefill-memory", "1KiB"}));
+  TestProcess worker(Worker(model, {"--prefill-memory", "128"}));
   EXPECT_EQ(worker.Wait(), 1);
   EXPECT_THAT(worker.err(), HasSubstr("prefill_memory: does not hold a single token"));
 }

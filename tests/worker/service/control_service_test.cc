@@ -10,7 +10,7 @@
 namespace runahead {
 namespace {
 
-using testing::ElementsAre;
+using ::testing::ElementsAre;
 
 constexpr uint64_t kIncarnation = 4711;
 
@@ -88,7 +88,7 @@ struct Stream {
   }
 };
 
-class ControlServiceTest : public testing::Test {
+class ControlServiceTest : public ::testing::Test {
  protected:
   ControlServiceTest() {
     v1::Capabilities capabilities;
@@ -172,7 +172,7 @@ TEST_F(ControlServiceTest, RefusesAnotherRouterAndGoesOnWithTheFirst) {
   second.Hello(kIncarnation, 0, /*router=*/2);
   const grpc::Status refused = second.End();
   EXPECT_EQ(refused.error_code(), grpc::StatusCode::FAILED_PRECONDITION);
-  EXPECT_THAT(refused.error_message(), testing::HasSubstr("another router"));
+  EXPECT_THAT(refused.error_message(), ::testing::HasSubstr("another router"));
   EXPECT_EQ(first.Ping(2), 2u);
 }
 
@@ -217,6 +217,7 @@ TEST_F(ControlServiceTest, TheSameRoutersNextStreamEndsTheFormerOneThatItLost) {
   next.Hello(kIncarnation);
   EXPECT_EQ(next.End().error_code(), grpc::StatusCode::UNAVAILABLE);
   EXPECT_EQ(lost.End().error_code(), grpc::StatusCode::CANCELLED);
+  handler_.Await(1);
   EXPECT_EQ(AwaitCapabilities().epoch(), 1u);
   Stream good(*stub_);
   good.Hello(kIncarnation, 1);
