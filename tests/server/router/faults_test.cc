@@ -167,7 +167,9 @@ TEST_F(FaultsTest, APrefillWorkerDiesInMidPrefillAndComesBack) {
   EXPECT_TRUE(RetryAfter(got.status).has_value());
   prefill_[0]->AwaitCancel(Job());
   // All who may have links to it are told, decode workers too.
-  const auto told = [former](const v1::FormLine& line) { return absl::c_linear_search(line.lost(), former); };
+  const auto told = [former](const v1::FormLine& line) {
+    return absl::c_any_of(line.lost(), [former](const v1::WorkerLife& lost) { return lost.incarnation() == former; });
+  };
   prefill_[0]->AwaitLine(told);
   decode_[0]->AwaitLine(told);
   // The neighbour hears of the new incarnation, and the chain works again.
