@@ -1,10 +1,13 @@
 #include "tests/integration/local_cluster.h"
 
+#include <dirent.h>
 #include <gtest/gtest.h>
 #include <httplib.h>
 #include <unistd.h>
 
+#include <cstdio>
 #include <cstdlib>
+#include <cstring>
 #include <fstream>
 #include <nlohmann/json.hpp>
 #include <random>
@@ -21,16 +24,47 @@
 
 namespace runahead {
 
-LocalCluster::LocalCluster(const std::string& model, const std::vector<std::string>& arguments) {
+namespace {
+
+std::string FileText(const std::string& path) {
+  std::ifstream in(path);
+  std::stringstream text;
+  text << in.rdbuf();
+  return text.str();
+}
+
+// 0 where there is no such process any more.
+pid_t ParentOf(pid_t pid) {
+  const std::string stat = FileText(absl::StrCat("/proc/", pid, "/stat"));
+  const size_t name_end = stat.rfind(')');
+  pid_t parent = 0;
+  if (name_end != std::string::npos) sscanf(stat.c_str() + name_end + 1, " %*c %d", &parent);
+  return parent;
+}
+
+// "router", or what a worker is called; empty for other commands.
+std::string NameOf(pid_t pid) {
+  const std::vector<std::string> arguments =
+      absl::StrSplit(FileText(absl::StrCat("/proc/", pid, "/cmdline")), '\0', absl::SkipEmpty());
+  if (!arguments.empty() && absl::EndsWith(arguments[0], "runahead-router")) return "router";
+  for (const std::string& argument : arguments) {
+    if (absl::StartsWith(argument, "--name=")) return argument.substr(std::strlen("--name="));
+  }
+  return "";
+}
+
+}  // namespace
+
+LocalCluster::LocalCluster(const std::string& model, const std::vector<std::string>& arguments,
+                           const std::vector<std::string>& environment) {
   static int number = 0;
   log_ = absl::StrCat(::testing::TempDir(), "/cluster-", getpid(), "-", number++, ".log");
   const std::string command = absl::StrCat("exec '", RUNAHEAD_BINARY, "' up --json --model '", model, "' ",
                                            absl::StrJoin(arguments, " "), " 2>'", log_, "'");
-  up_ = std::make_unique<testing::TestProcess>(std::vector<std::string>{"/bin/sh", "-c", command});
+  up_ = std::make_unique<testing::TestProcess>(std::vector<std::string>{"/bin/sh", "-c", command}, environment);
   RUNAHEAD_CHECK(up_->ReadOutUntil("\n"));
   const nlohmann::json ready = nlohmann::json::parse(up_->out());
   router_ = ready.at("router");
-  for (const auto& [name, pid] : ready.at("pids").items()) pids_.emplace_back(name, pid.get<pid_t>());
   for (const auto& [name, address] : ready.at("metrics").items()) metrics_.emplace_back(name, address);
   stub_ = v1::Inference::NewStub(grpc::CreateChannel(router_, grpc::InsecureChannelCredentials()));
   grpc::ClientContext context;
@@ -48,18 +82,30 @@ LocalCluster::~LocalCluster() {
 }
 
 std::string LocalCluster::Log() const {
-  std::ifstream in(log_);
-  std::stringstream text;
-  text << in.rdbuf();
-  return text.str();
+  return FileText(log_);
+}
+
+std::map<std::string, pid_t> LocalCluster::pids() const {
+  std::map<std::string, pid_t> pids;
+  DIR* const processes = opendir("/proc");
+  while (const dirent* entry = readdir(processes)) {
+    pid_t pid = 0;
+    if (!absl::SimpleAtoi(entry->d_name, &pid) || ParentOf(pid) != up_->pid()) continue;
+    if (const std::string name = NameOf(pid); !name.empty()) pids[name] = pid;
+  }
+  closedir(processes);
+  return pids;
 }
 
 pid_t LocalCluster::pid(const std::string& name) const {
-  for (const auto& [process, pid] : pids_) {
-    if (process == name) return pid;
-  }
-  ADD_FAILURE() << "no process " << name;
-  return -1;
+  pid_t pid = 0;
+  RUNAHEAD_CHECK(Eventually([&] {
+    const std::map<std::string, pid_t> now = pids();
+    const auto found = now.find(name);
+    if (found != now.end()) pid = found->second;
+    return found != now.end();
+  }));
+  return pid;  // never -1, which a signal would take for everybody
 }
 
 std::string LocalCluster::Metrics(const std::string& process) const {
@@ -97,29 +143,7 @@ double LocalCluster::Ended(const std::string& code) const {
 
 Answer LocalCluster::Generate(const v1::GenerateRequest& request, grpc::ClientContext* context,
                               const std::function<void(size_t)>& on_token) {
-  grpc::ClientContext own;
-  own.set_deadline(absl::ToChronoTime(absl::Now() + kPatience));
-  if (context == nullptr) context = &own;
-  context->set_wait_for_ready(true);
-  Answer answer;
-  const auto reader = stub_->Generate(context, request);
-  v1::GenerateResponse response;
-  while (reader->Read(&response)) {
-    if (response.has_started()) answer.started = response.started();
-    if (response.has_finished()) {
-      answer.finished = response.finished();
-      answer.text += response.finished().text();
-    }
-    if (!response.has_tokens()) continue;
-    EXPECT_EQ(response.tokens().index(), static_cast<int>(answer.ids.size()));  // none lost, none repeated
-    answer.ids.insert(answer.ids.end(), response.tokens().ids().begin(), response.tokens().ids().end());
-    answer.logprobs.insert(answer.logprobs.end(), response.tokens().logprobs().begin(),
-                           response.tokens().logprobs().end());
-    answer.text += response.tokens().text();
-    if (on_token) on_token(answer.ids.size());
-  }
-  answer.status = reader->Finish();
-  return answer;
+  return GenerateOver(*stub_, request, context, on_token);
 }
 
 Answer LocalCluster::GenerateEventually(const v1::GenerateRequest& request) {
@@ -141,6 +165,33 @@ void LocalCluster::ExpectAllFree() {
     EXPECT_TRUE(!decode || Metric(name, "runahead_kv_leases_expired_total") == 0) << name;
   }
   EXPECT_TRUE(Eventually([&] { return Metric("router", "runahead_requests_in_flight") == 0; }, kBeforeExpiry));
+}
+
+Answer GenerateOver(v1::Inference::Stub& stub, const v1::GenerateRequest& request, grpc::ClientContext* context,
+                    const std::function<void(size_t)>& on_token) {
+  grpc::ClientContext own;
+  own.set_deadline(absl::ToChronoTime(absl::Now() + LocalCluster::kPatience));
+  if (context == nullptr) context = &own;
+  context->set_wait_for_ready(true);
+  Answer answer;
+  const auto reader = stub.Generate(context, request);
+  v1::GenerateResponse response;
+  while (reader->Read(&response)) {
+    if (response.has_started()) answer.started = response.started();
+    if (response.has_finished()) {
+      answer.finished = response.finished();
+      answer.text += response.finished().text();
+    }
+    if (!response.has_tokens()) continue;
+    EXPECT_EQ(response.tokens().index(), static_cast<int>(answer.ids.size()));  // none lost, none repeated
+    answer.ids.insert(answer.ids.end(), response.tokens().ids().begin(), response.tokens().ids().end());
+    answer.logprobs.insert(answer.logprobs.end(), response.tokens().logprobs().begin(),
+                           response.tokens().logprobs().end());
+    answer.text += response.tokens().text();
+    if (on_token) on_token(answer.ids.size());
+  }
+  answer.status = reader->Finish();
+  return answer;
 }
 
 bool Eventually(const std::function<bool()>& is_true, absl::Duration patience) {

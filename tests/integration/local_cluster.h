@@ -4,6 +4,7 @@
 #include <grpcpp/grpcpp.h>
 
 #include <functional>
+#include <map>
 #include <memory>
 #include <string>
 #include <vector>
@@ -26,13 +27,18 @@ struct Answer {
 
 class LocalCluster {
  public:
-  // `arguments` follow "runahead up"; logs go to a file that is shown when the test fails.
-  LocalCluster(const std::string& model, const std::vector<std::string>& arguments);
+  // `arguments` follow "runahead up"; logs go to a file that is shown when the test fails. `environment` is that of all
+  // processes besides ours, as "NAME=value".
+  LocalCluster(const std::string& model, const std::vector<std::string>& arguments,
+               const std::vector<std::string>& environment = {});
   ~LocalCluster();
 
   v1::Inference::Stub& stub() { return *stub_; }
   const std::string& router() const { return router_; }
+  // The process that has this name now; waits until there is one.
   pid_t pid(const std::string& name) const;
+  // All of them by name, as they are now.
+  std::map<std::string, pid_t> pids() const;
   // The value of a metric's line ("runahead_kv_leases"), or -1 where there is none or the process is away.
   double Metric(const std::string& process, const std::string& line) const;
   // The sum of all lines that begin so, whatever their further labels; 0 where there is none.
@@ -60,10 +66,13 @@ class LocalCluster {
   std::unique_ptr<testing::TestProcess> up_;
   std::string router_;
   std::string model_name_;
-  std::vector<std::pair<std::string, pid_t>> pids_;
   std::vector<std::pair<std::string, std::string>> metrics_;
   std::unique_ptr<v1::Inference::Stub> stub_;
 };
+
+// A whole call over `stub`; `on_token` as LocalCluster's.
+Answer GenerateOver(v1::Inference::Stub& stub, const v1::GenerateRequest& request,
+                    grpc::ClientContext* context = nullptr, const std::function<void(size_t)>& on_token = nullptr);
 
 // Asks again, a little later each time, until it is true; false when `patience` ran out.
 bool Eventually(const std::function<bool()>& is_true, absl::Duration patience = LocalCluster::kPatience);

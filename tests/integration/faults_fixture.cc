@@ -1,0 +1,210 @@
+#include "tests/integration/faults_fixture.h"
+
+#include <gmock/gmock.h>
+#include <signal.h>
+
+#include <algorithm>
+#include <utility>
+
+#include "absl/strings/match.h"
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
+#include "absl/time/clock.h"
+#include "tests/testing/model_fixture.h"
+
+namespace runahead {
+namespace {
+
+std::string ModelPath() {
+  SyntheticModel model;
+  model.layers = 6;
+  return WriteSynthetic(model, "faults");
+}
+
+// 6 layers x 2,000 tokens x 256 bytes over 0.006 Gbit/s: a prompt of 2,000 tokens is in prefill for seconds.
+std::vector<std::string> Arguments(std::vector<std::string> workers) {
+  workers.insert(workers.end(), {"--dtype", "f32", "--experiments", "--chain-link-gbps", "0.006"});
+  return workers;
+}
+
+}  // namespace
+
+std::unique_ptr<v1::Inference::Stub> OwnStub(const std::string& router) {
+  grpc::ChannelArguments arguments;
+  arguments.SetInt(GRPC_ARG_USE_LOCAL_SUBCHANNEL_POOL, 1);  // no connection is shared
+  arguments.SetInt(GRPC_ARG_MAX_RECONNECT_BACKOFF_MS, 500);
+  return v1::Inference::NewStub(grpc::CreateCustomChannel(router, grpc::InsecureChannelCredentials(), arguments));
+}
+
+Running::Running(const LocalCluster& cluster, const v1::GenerateRequest& request, absl::Duration patience)
+    : stub_(OwnStub(cluster.router())) {
+  context_.set_deadline(absl::ToChronoTime(absl::Now() + patience));
+  thread_ = std::thread([this, request] {
+    answer_ = GenerateOver(*stub_, request, &context_, [this](size_t tokens) { tokens_ = tokens; });
+  });
+}
+
+Running::~Running() {
+  if (thread_.joinable()) thread_.join();
+}
+
+const Answer& Running::answer() {
+  if (thread_.joinable()) thread_.join();
+  return answer_;
+}
+
+Load::Load(const LocalCluster& cluster, std::vector<Request> requests)
+    : requests_(std::move(requests)), answers_(requests_.size()) {
+  for (size_t client = 0; client < requests_.size(); ++client) {
+    stubs_.push_back(OwnStub(cluster.router()));
+    threads_.emplace_back([this, client] { Run(client); });
+  }
+}
+
+Load::~Load() {
+  if (!threads_.empty()) Stop([](const Answer&) { return true; });
+}
+
+void Load::Run(size_t client) {
+  while (true) {
+    Answer answer = GenerateOver(*stubs_[client], requests_[client].request);
+    MutexLock lock(mu_);
+    answers_[client].push_back(std::move(answer));
+    changed_.NotifyAll();
+    if (stopping_) return;
+  }
+}
+
+void Load::AwaitRound() {
+  MutexLock lock(mu_);
+  std::vector<size_t> want;
+  // The request that runs now began before.
+  for (const std::vector<Answer>& answers : answers_) want.push_back(answers.size() + 2);
+  const auto all = [&]() RUNAHEAD_REQUIRES(mu_) {
+    for (size_t client = 0; client < want.size(); ++client) {
+      if (answers_[client].size() < want[client]) return false;
+    }
+    return true;
+  };
+  while (!all()) changed_.Wait(mu_);
+}
+
+int Load::Stop(const std::function<bool(const Answer&)>& may_fail) {
+  {
+    MutexLock lock(mu_);
+    stopping_ = true;
+  }
+  for (std::thread& thread : threads_) thread.join();
+  threads_.clear();
+  MutexLock lock(mu_);
+  int failed = 0;
+  for (size_t client = 0; client < answers_.size(); ++client) {
+    const std::vector<int32_t>& undisturbed = requests_[client].ids;
+    for (const Answer& answer : answers_[client]) {
+      const std::string what =
+          absl::StrCat("on ", absl::StrJoin(answer.started.plan().workers(), ", "), "; ",
+                       answer.started.plan().decode_worker(), " : ", answer.status.error_message());
+      if (answer.status.ok()) {
+        EXPECT_EQ(answer.ids, undisturbed) << what;
+        continue;
+      }
+      ++failed;
+      EXPECT_EQ(answer.status.error_code(), grpc::StatusCode::UNAVAILABLE) << what;
+      EXPECT_TRUE(may_fail(answer)) << what;
+      EXPECT_THAT(undisturbed, ::testing::Truly([&](const std::vector<int32_t>& whole) {
+                    return answer.ids.size() <= whole.size() &&
+                           std::equal(answer.ids.begin(), answer.ids.end(), whole.begin());
+                  }))
+          << what;
+    }
+  }
+  return failed;
+}
+
+bool Concerns(const Answer& answer, const std::string& worker) {
+  const v1::Plan& plan = answer.started.plan();
+  return plan.decode_worker() == worker ||
+         std::find(plan.workers().begin(), plan.workers().end(), worker) != plan.workers().end() ||
+         absl::StrContains(answer.status.error_message(), worker);
+}
+
+void PauseFor(absl::Duration duration, pid_t pid) {
+  kill(pid, SIGSTOP);
+  absl::SleepFor(duration);  // what is tested: a pause of this length
+  kill(pid, SIGCONT);
+}
+
+FaultsTest::FaultsTest(std::vector<std::string> workers, const std::vector<std::string>& environment)
+    : cluster_(ModelPath(), Arguments(std::move(workers)), environment) {
+  for (const auto& [name, pid] : cluster_.pids()) line_ += absl::StartsWith(name, "prefill");
+}
+
+v1::GenerateRequest FaultsTest::LongPrompt(int width) {
+  v1::GenerateRequest request = RequestOf(SyntheticIds(2000, 1), 8);
+  request.mutable_experiment()->set_width(width);
+  return request;
+}
+
+v1::GenerateRequest FaultsTest::ShortPrompt(int width) {
+  v1::GenerateRequest request = RequestOf(SyntheticIds(8, 2), 4);
+  request.mutable_experiment()->set_width(width);
+  return request;
+}
+
+v1::GenerateRequest FaultsTest::LongAnswer() {
+  v1::GenerateRequest request = RequestOf(SyntheticIds(8, 3), 1000);
+  request.mutable_experiment()->set_width(1);
+  return request;
+}
+
+std::vector<Load::Request> FaultsTest::MixedLoad() {
+  std::vector<Load::Request> load;
+  // As many workers as the planner likes: one for every 16 tokens.
+  for (const int tokens : {12, 40, 13, 41}) {
+    Load::Request one{RequestOf(SyntheticIds(tokens, tokens), 60), {}};
+    one.ids = cluster_.GenerateEventually(one.request).ids;
+    EXPECT_EQ(one.ids.size(), 60u);
+    load.push_back(std::move(one));
+  }
+  return load;
+}
+
+std::unique_ptr<Running> FaultsTest::BeginLongPrompt(const v1::GenerateRequest& request, absl::Duration patience) {
+  const auto received = [&] { return cluster_.Sum("prefill-1", "runahead_link_bytes_total{direction=\"receive\""); };
+  const double before = received();
+  auto running = std::make_unique<Running>(cluster_, request, patience);
+  EXPECT_TRUE(Eventually([&] { return received() > before; }));
+  return running;
+}
+
+std::unique_ptr<Running> FaultsTest::BeginLongAnswer() {
+  auto running = std::make_unique<Running>(cluster_, LongAnswer());
+  EXPECT_TRUE(Eventually([&] { return running->tokens() >= 3; }));
+  return running;
+}
+
+void FaultsTest::ExpectServiceAgain() {
+  const Answer whole = cluster_.GenerateEventually(ShortPrompt(line_));
+  EXPECT_TRUE(whole.status.ok()) << whole.status.error_message();
+  EXPECT_EQ(whole.ids.size(), 4u);
+  for (const char* kind : {"edge", "handoff"}) {
+    const std::string broken = absl::StrCat("runahead_broken_paths{kind=\"", kind, "\"}");
+    EXPECT_TRUE(Eventually([&] { return cluster_.Metric("router", broken) == 0; })) << kind;
+  }
+  cluster_.ExpectAllFree();
+}
+
+void FaultsTest::ExpectFailed(const Answer& answer, const std::vector<int32_t>& undisturbed,
+                              const std::string& worker) {
+  EXPECT_EQ(answer.status.error_code(), grpc::StatusCode::UNAVAILABLE) << answer.status.error_message();
+  EXPECT_THAT(answer.status.error_message(), ::testing::HasSubstr(worker));
+  ASSERT_LE(answer.ids.size(), undisturbed.size());
+  EXPECT_TRUE(std::equal(answer.ids.begin(), answer.ids.end(), undisturbed.begin()));
+}
+
+void FaultsTest::ExpectUnharmed(const Answer& answer, const std::vector<int32_t>& undisturbed) {
+  EXPECT_TRUE(answer.status.ok()) << answer.status.error_message();
+  EXPECT_EQ(answer.ids, undisturbed);
+}
+
+}  // namespace runahead

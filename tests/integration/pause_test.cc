@@ -1,0 +1,74 @@
+// Processes that stand still for a while (SIGSTOP): nobody ends because of it, short pauses lose nothing, and long ones
+// only what they hit.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <signal.h>
+
+#include "tests/integration/faults_fixture.h"
+
+namespace runahead {
+namespace {
+
+class PauseTest : public FaultsTest {
+ protected:
+  void SetUp() override { before_ = cluster_.pids(); }
+  void TearDown() override { EXPECT_EQ(cluster_.pids(), before_); }  // nobody ended
+  // No worker lost its control stream.
+  void ExpectNoEpochLost() { EXPECT_THAT(cluster_.Log(), ::testing::Not(::testing::HasSubstr("stream ended"))); }
+
+  // Pauses a process with one request in mid-prefill and one in decode: neither loses anything.
+  void ExpectNothingLost(const std::string& name, absl::Duration pause) {
+    SCOPED_TRACE(name);
+    const auto prompt = BeginLongPrompt();
+    const auto answer = BeginLongAnswer();
+    EXPECT_EQ(prompt->tokens(), 0u);
+    PauseFor(pause, cluster_.pid(name));
+    ExpectUnharmed(answer->answer(), long_answer_);
+    ExpectUnharmed(prompt->answer(), long_prompt_);
+    ExpectServiceAgain();
+    ExpectNoEpochLost();
+  }
+
+  const std::vector<int32_t> long_answer_ = cluster_.GenerateEventually(LongAnswer()).ids;
+  const std::vector<int32_t> long_prompt_ = cluster_.GenerateEventually(LongPrompt()).ids;
+  std::map<std::string, pid_t> before_;
+};
+
+TEST_F(PauseTest, ShortPausesOfTheRouterAndOfWorkersLoseNothing) {
+  ExpectNothingLost("router", absl::Milliseconds(4500));
+  for (const char* worker : {"prefill-0", "prefill-1", "decode-0"}) ExpectNothingLost(worker, absl::Seconds(2));
+}
+
+TEST_F(PauseTest, TheServiceIsBackAfterAPauseOfTheRouterOf14Seconds) {
+  const auto prompt = BeginLongPrompt();
+  const auto answer = BeginLongAnswer();
+  PauseFor(absl::Seconds(14), cluster_.pid("router"));
+  const absl::Time awake = absl::Now();
+  ExpectServiceAgain();
+  EXPECT_LT(absl::Now() - awake, absl::Seconds(10));
+  if (!prompt->answer().status.ok()) ExpectFailed(prompt->answer(), long_prompt_, "");
+  if (!answer->answer().status.ok()) ExpectFailed(answer->answer(), long_answer_, "");
+}
+
+class LongPauseTest : public FaultsTest {
+ protected:
+  LongPauseTest() : FaultsTest({"--prefill", "3", "--decode", "2"}) {}
+};
+
+TEST_F(LongPauseTest, AWorkerThatStandsStillFor10SecondsLosesItsRequestsOnly) {
+  const std::map<std::string, pid_t> before = cluster_.pids();
+  const std::vector<Load::Request> requests = MixedLoad();
+  for (const std::string paused : {"prefill-1", "prefill-0", "decode-0"}) {
+    SCOPED_TRACE(paused);
+    Load load(cluster_, requests);
+    load.AwaitRound();
+    PauseFor(absl::Seconds(10), cluster_.pid(paused));
+    load.AwaitRound();
+    EXPECT_GT(load.Stop([&](const Answer& answer) { return Concerns(answer, paused); }), 0);
+    ExpectServiceAgain();
+  }
+  EXPECT_EQ(cluster_.pids(), before);
+}
+
+}  // namespace
+}  // namespace runahead
