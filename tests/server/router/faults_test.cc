@@ -168,11 +168,7 @@ TEST_F(FaultsTest, APrefillWorkerDiesInMidPrefillAndComesBack) {
   prefill_[0]->AwaitCancel(Job());
   // All who may have links to it are told, decode workers too.
   const auto told = [former](const v1::FormLine& line) {
-<<<<<<< HEAD
     return absl::c_any_of(line.lost(), [&](const v1::WorkerLife& lost) { return lost.incarnation() == former; });
-=======
-    return absl::c_any_of(line.lost(), [former](const v1::WorkerLife& lost) { return lost.incarnation() == former; });
->>>>>>> h-judge
   };
   prefill_[0]->AwaitLine(told);
   decode_[0]->AwaitLine(told);
