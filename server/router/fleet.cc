@@ -244,7 +244,8 @@ void Fleet::LeaseReturned(const LiveWorker& worker, int64_t tokens) {
   ++memory_epoch_;
   if (State* state = Find(worker)) {
     state->reserved_tokens -= tokens;
-    if (--state->leases == 0) state->unseen_tokens = 0;
+    state->unseen_tokens -= state->unseen_tokens / std::max(1, state->leases);  // its share of what was rounded up
+    --state->leases;
   }
   WakeForMemory();
 }

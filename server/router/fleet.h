@@ -143,7 +143,7 @@ class Fleet {
   void LeaseTaken(const LiveWorker& worker, int64_t tokens) RUNAHEAD_EXCLUDES(mu_);
   void LeaseReturned(const LiveWorker& worker, int64_t tokens) RUNAHEAD_EXCLUDES(mu_);
   void LeaseRefused(const LiveWorker& worker, int64_t tokens) RUNAHEAD_EXCLUDES(mu_);
-  uint64_t memory_epoch() const RUNAHEAD_EXCLUDES(mu_);  // changes with every LeaseReturned and worker that joins
+  uint64_t memory_epoch() const RUNAHEAD_EXCLUDES(mu_);  // changes with all that may make room
 
  private:
   struct State {

@@ -41,7 +41,9 @@ int64_t Fleet::NewTicket() {
 
 void Fleet::Leave(int64_t ticket) {
   MutexLock lock(mu_);
-  if (memory_.Leave(ticket)) WakeForMemory();
+  if (!memory_.Leave(ticket)) return;
+  ++memory_epoch_;
+  WakeForMemory();
 }
 
 int Fleet::Waiting() const {

@@ -243,6 +243,12 @@ grpc::Status FakeWorker::TakeLease(const v1::ReserveRequest& request, v1::Reserv
 
 grpc::Status FakeWorker::Generate(grpc::ServerContext* context, const v1::DecodeRequest& request,
                                   grpc::ServerWriter<v1::DecodeReply>* writer) {
+  absl::Duration takes;
+  {
+    MutexLock lock(mu_);
+    takes = behaviour_.generate_takes;
+  }
+  absl::SleepFor(takes);
   MutexLock lock(mu_);
   decode_requests_.push_back(request);
   changed_.NotifyAll();

@@ -34,7 +34,8 @@ struct FakeBehaviour {
   int logprobs = 0;                          // alternatives with every token
   std::optional<grpc::Status> generate_end;  // how Generate ends instead, after decode_until tokens
   std::optional<grpc::Status> reserve_error;
-  absl::Duration reserve_takes;  // on its way there and back
+  absl::Duration reserve_takes;   // on its way there and back
+  absl::Duration generate_takes;  // before its tokens
 };
 
 // Thread-safe. Every Await blocks until what it names has happened; a test that waits in vain runs into its time limit.

@@ -202,7 +202,7 @@ TEST_F(FleetTest, ARefusalTellsOfMemoryThatTheRouterDoesNotKnowToBeTaken) {
   EXPECT_THAT(*fleet_->RankDecode(ticket, 100), ElementsAre(one, two));
   fleet_->LeaseRefused(*one, 200);
   EXPECT_THAT(*fleet_->RankDecode(ticket, 100), ElementsAre(two, one));
-  // It had as much as it gave.
+  // It had as much as it gave: 950 after the two, and half of the 200 that are unknown go with one of them.
   for (const int64_t tokens : {50, 700}) fleet_->LeaseTaken(*one, tokens);
   fleet_->LeaseReturned(*one, 700);
   fleet_->LeaseTaken(*two, 250);
