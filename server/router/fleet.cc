@@ -130,23 +130,24 @@ std::set<std::string> Fleet::builds() const {
   return builds;
 }
 
-// Where there are decode workers at all (`decoders` that are ready), one of them.
-bool Fleet::ReachesDecode(int prefill, int decoders) const {
+// Where there are decode workers at all, one of them.
+bool Fleet::ReachesDecode(int prefill) const {
+  if (broken_.handoffs.empty()) return true;
   int broken = 0;
   for (auto path = broken_.handoffs.lower_bound({prefill, 0}); path != broken_.handoffs.end() && path->first == prefill;
        ++path) {
     broken += workers_[path->second].decodes() && Ready(states_[path->second]);
   }
-  return decoders == 0 || broken < decoders;
+  if (broken == 0) return true;
+  return broken < ReadyDecoders();
 }
 
 // Whom a chain may have as a member now, by worker.
 std::vector<bool> Fleet::MayPrefill() const {
   const std::vector<bool> ejected = ejections_.Ejected(WorkerRole::kPrefill);
-  const int decoders = ReadyDecoders();
   std::vector<bool> may(states_.size());
   for (int index : line_) {
-    may[index] = Ready(states_[index]) && !ejected[index] && ReachesDecode(index, decoders);
+    may[index] = Ready(states_[index]) && !ejected[index] && ReachesDecode(index);
   }
   return may;
 }
@@ -165,7 +166,6 @@ Fleet::Seen Fleet::See(int index) const {
 std::string Fleet::Notes(bool prefill) const {
   std::string notes;
   const std::vector<bool> ejected = ejections_.Ejected(prefill ? WorkerRole::kPrefill : WorkerRole::kDecode);
-  const int decoders = ReadyDecoders();
   for (size_t i = 0; i < workers_.size(); ++i) {
     if (prefill ? !workers_[i].prefills() : !workers_[i].decodes()) continue;
     absl::StrAppend(&notes, notes.empty() ? "" : "; ", workers_[i].address, ": ",
@@ -173,7 +173,7 @@ std::string Fleet::Notes(bool prefill) const {
     if (!prefill) continue;
     const int index = static_cast<int>(i);
     if (broken_.edges.contains(index)) absl::StrAppend(&notes, ", but its edge to the next is broken");
-    if (!ReachesDecode(index, decoders)) absl::StrAppend(&notes, ", but it reaches no decode worker");
+    if (!ReachesDecode(index)) absl::StrAppend(&notes, ", but it reaches no decode worker");
   }
   return notes.empty() ? "the worker list has none" : notes;
 }
