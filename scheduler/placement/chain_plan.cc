@@ -192,8 +192,12 @@ absl::Status CheckChainRequest(const ChainRequest& request, size_t line_size) {
   return absl::OkStatus();
 }
 
+bool MayInterleave(const ChainRequest& request) {
+  return AskedWidth(request) <= 1 && !IsTsp(request.schedule);
+}
+
 std::optional<ChainPlan> PlanInterleaved(const ChainRequest& request, absl::Span<const WorkerView> line) {
-  if (AskedWidth(request) > 1 || IsTsp(request.schedule)) return std::nullopt;
+  if (!MayInterleave(request)) return std::nullopt;
   std::optional<size_t> best;
   for (size_t i = 0; i < line.size(); ++i) {
     const WorkerView& worker = line[i];

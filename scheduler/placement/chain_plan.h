@@ -86,8 +86,12 @@ absl::Status CheckChainRequest(const ChainRequest& request, size_t line_size);
 absl::StatusOr<ChainPlan> PlanChain(const ChainRequest& request, const PartitionTable& table,
                                     absl::Span<const WorkerView> line, const QueueLoad& queue = {});
 
+// Whether the request may go between two layers of another, where there is room for its tokens: it asks for no more
+// than one worker.
+bool MayInterleave(const ChainRequest& request);
+
 // Between two layers of what a worker computes: the only way by which a prompt overtakes others. Of the workers where
-// it fits the one with the fewest unfinished jobs. Nothing for a request that asks for more than one worker.
+// it fits the one with the fewest unfinished jobs. Nothing unless MayInterleave.
 std::optional<ChainPlan> PlanInterleaved(const ChainRequest& request, absl::Span<const WorkerView> line);
 
 }  // namespace runahead

@@ -22,6 +22,8 @@ class InterleaveBudget {
   explicit InterleaveBudget(int64_t part_tokens) : left_(part_tokens / kTokensPerInterleaved) {}
 
   bool Fits(int64_t tokens) const { return std::max(tokens, kLeastInterleaved) <= left_; }
+  // The longest that fits; 0 when none does.
+  int64_t Longest() const { return left_ < kLeastInterleaved ? 0 : left_; }
   void Take(int64_t tokens) { left_ -= std::max(tokens, kLeastInterleaved); }
   void GiveBack(int64_t tokens) { left_ += std::max(tokens, kLeastInterleaved); }  // what was taken and not used
 

@@ -34,9 +34,9 @@ absl::StatusOr<v1::LeaseId> Ask(const LiveWorker& worker, const DecodeLease::Nee
 }  // namespace
 
 absl::StatusOr<std::unique_ptr<DecodeLease>> DecodeLease::Reserve(
-    const Need& need, absl::Span<const std::shared_ptr<const LiveWorker>> chain, Fleet& fleet, Sequencer& sequencer,
-    CancelToken& cancel) {
-  RUNAHEAD_ASSIGN_OR_RETURN(const auto workers, fleet.RankDecode(need.total_tokens, chain));
+    const Need& need, const Fleet::Ticket& ticket, absl::Span<const std::shared_ptr<const LiveWorker>> chain,
+    Fleet& fleet, Sequencer& sequencer, CancelToken& cancel) {
+  RUNAHEAD_ASSIGN_OR_RETURN(const auto workers, fleet.RankDecode(ticket, need.total_tokens, chain));
   absl::Status refused;
   for (const std::shared_ptr<const LiveWorker>& worker : workers) {
     const absl::StatusOr<v1::LeaseId> lease = Ask(*worker, need);
@@ -45,6 +45,7 @@ absl::StatusOr<std::unique_ptr<DecodeLease>> DecodeLease::Reserve(
       RUNAHEAD_RETURN_IF_ERROR(cancel.status());
       return held;
     }
+    if (absl::IsResourceExhausted(lease.status())) fleet.LeaseRefused(*worker, need.total_tokens);
     RUNAHEAD_RETURN_IF_ERROR(cancel.status());
     if (IsToBlame(lease.status())) fleet.ejections().Judge(WorkerRole::kDecode, worker->index, lease.status());
     // One that is full now is worth waiting for, whatever the others say.

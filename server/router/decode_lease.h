@@ -25,11 +25,12 @@ class DecodeLease {
   };
 
   // Asks one decode worker after the other, the one with most free memory first. RESOURCE_EXHAUSTED when all that are
-  // ready are full now; OUT_OF_RANGE when no empty store could hold it; UNAVAILABLE when there is none; `cancel`'s
-  // status. `chain` will hand off to it. `fleet` and `sequencer` must outlive the lease.
-  static absl::StatusOr<std::unique_ptr<DecodeLease>> Reserve(
-      const Need& need, absl::Span<const std::shared_ptr<const LiveWorker>> chain, Fleet& fleet, Sequencer& sequencer,
-      CancelToken& cancel);
+  // ready are full now, or keep what they have for older tickets; OUT_OF_RANGE when no empty store could hold it;
+  // UNAVAILABLE when none that could is ready; `cancel`'s status. `chain` will hand off to it. `fleet` and `sequencer`
+  // must outlive the lease.
+  static absl::StatusOr<std::unique_ptr<DecodeLease>> Reserve(const Need& need, const Fleet::Ticket& ticket,
+                                                              absl::Span<const std::shared_ptr<const LiveWorker>> chain,
+                                                              Fleet& fleet, Sequencer& sequencer, CancelToken& cancel);
   ~DecodeLease();
   DecodeLease(const DecodeLease&) = delete;
   DecodeLease& operator=(const DecodeLease&) = delete;

@@ -20,11 +20,12 @@
 #include "scheduler/placement/arrival_rate.h"
 #include "scheduler/placement/chain_plan.h"
 #include "scheduler/placement/decode_choice.h"
-#include "scheduler/placement/interleave.h"
+#include "scheduler/placement/memory_queue.h"
 #include "server/base/clock.h"
 #include "server/base/router_metrics.h"
 #include "server/router/cancel_token.h"
 #include "server/router/ejections.h"
+#include "server/router/prefill_jobs.h"
 
 namespace runahead {
 
@@ -55,15 +56,19 @@ struct Placement {
 
 // Between living workers.
 struct BrokenPaths {
-  std::set<int> edges;                      // worker indices: the edge to the next worker of the line
-  std::set<std::pair<int, int>> handoffs;   // prefill and decode worker
+  std::set<int> edges;                     // worker indices: the edge to the next worker of the line
+  std::set<std::pair<int, int>> handoffs;  // prefill and decode worker
   friend bool operator==(const BrokenPaths&, const BrokenPaths&) = default;
 };
 
-// Thread-safe.
+// Thread-safe. Threads that bring news of workers (all of SetReady, SetNotReady, ReleaseSlot, ReturnSlot,
+// LeaseReturned, a cancel) never wait for a plan: plans are made one at a time, on a copy, while the state's own lock
+// is free. That lock is held for as long as it takes to copy the line or to walk the queue once (some 10 us for 1,024
+// workers and 1,000 that wait), never for a call out of here.
 class Fleet {
  public:
-  // The order number of a request among those that wait; gives up its place when destroyed.
+  // The order number of a request among those that wait; gives up its place, and what memory is kept for it, when
+  // destroyed.
   class Ticket {
    public:
     explicit Ticket(Fleet& fleet);
@@ -75,6 +80,7 @@ class Fleet {
     friend class Fleet;
     Fleet& fleet_;
     const int64_t number_;
+    mutable CondVar changed_;  // of this one alone: a change wakes those whose turn it may be
   };
 
   // The line is the prefill workers of `workers`, by host, then in the list's order. `queue_size` requests may wait.
@@ -84,7 +90,8 @@ class Fleet {
   const std::vector<WorkerSpec>& workers() const { return workers_; }
   const std::vector<int>& line() const { return line_; }  // worker indices, head first
 
-  // `worker` may be planned with from now on, or not any more. `note` says for people what is the matter.
+  // `worker` may be planned with from now on, or not any more. `note` says for people what is the matter. What a worker
+  // could hold is remembered while it is away: nothing is refused for good that it could have done.
   void SetReady(std::shared_ptr<const LiveWorker> worker) RUNAHEAD_EXCLUDES(mu_);
   void SetNotReady(int index, WorkerState state, std::string note) RUNAHEAD_EXCLUDES(mu_);
 
@@ -102,19 +109,22 @@ class Fleet {
   // Of all workers that are ready, each build once.
   std::set<std::string> builds() const RUNAHEAD_EXCLUDES(mu_);
 
-  // Blocks until the ticket is the oldest that waits and PlanChain finds a place, then takes it; every member must be
-  // given back by ReleaseSlot. `after_full`, where given, is a value of memory_epoch(): the ticket then waits until
-  // memory was given back since, or `retry_at` has come. The one at the head makes all others wait, but for those that
-  // PlanInterleaved finds a place for; of these too the oldest comes first.
+  // Blocks until the ticket is the oldest that waits for a place and PlanChain finds one, then takes it; every member
+  // must be given back by ReleaseSlot. The oldest makes all others wait, but for those that PlanInterleaved finds a
+  // place for; of these too the oldest comes first.
+  // `after_full`, where given, says that the ticket's lease was refused: it stands aside until it seems to fit, or
+  // `retry_after` has passed and nobody older waits for the same worker's memory. Until the ticket is destroyed, one
+  // decode worker keeps room for it (memory_queue.h).
   // Errors: PlanChain's; UNAVAILABLE says what is the matter with each worker; RESOURCE_EXHAUSTED when it would have to
   // wait and the queue is full; DEADLINE_EXCEEDED; `cancel`'s status.
   struct AfterFull {
-    uint64_t epoch;
-    absl::Time retry_at;
+    uint64_t epoch;  // memory_epoch() before the lease was asked for
+    absl::Duration retry_after;
+    int64_t tokens;  // of the lease
   };
   absl::StatusOr<Placement> Acquire(const Ticket& ticket, const ChainRequest& request, const PartitionTable& table,
                                     CancelToken& cancel, absl::Time deadline, std::optional<AfterFull> after_full)
-      RUNAHEAD_EXCLUDES(mu_);
+      RUNAHEAD_EXCLUDES(mu_, planning_);
   void ReleaseSlot(const LiveWorker& worker, uint64_t placement) RUNAHEAD_EXCLUDES(mu_);
   // The same for a placement that no worker was told of.
   void ReturnSlot(const LiveWorker& worker, uint64_t placement) RUNAHEAD_EXCLUDES(mu_);
@@ -123,77 +133,114 @@ class Fleet {
   absl::Status EnterQueue() RUNAHEAD_EXCLUDES(mu_);
   void LeaveQueue() RUNAHEAD_EXCLUDES(mu_);
 
-  // Decode workers to ask for a lease of `tokens`, the best first. UNAVAILABLE, OUT_OF_RANGE as RankDecodeWorkers.
-  // All members of `chain` reach them.
+  // Decode workers to ask for a lease of `tokens`, the best first: all members of `chain` reach them, and they do not
+  // keep their room for older tickets. Errors as RankDecodeWorkers.
   absl::StatusOr<std::vector<std::shared_ptr<const LiveWorker>>> RankDecode(
-      int64_t tokens, absl::Span<const std::shared_ptr<const LiveWorker>> chain) const RUNAHEAD_EXCLUDES(mu_);
-  // What RankDecode knows of memory: counted from a lease's granting to its end.
+      const Ticket& ticket, int64_t tokens, absl::Span<const std::shared_ptr<const LiveWorker>> chain = {}) const
+      RUNAHEAD_EXCLUDES(mu_);
+  // What RankDecode knows of memory: counted from a lease's granting to its end; and what a worker that is full says of
+  // it.
   void LeaseTaken(const LiveWorker& worker, int64_t tokens) RUNAHEAD_EXCLUDES(mu_);
   void LeaseReturned(const LiveWorker& worker, int64_t tokens) RUNAHEAD_EXCLUDES(mu_);
-  uint64_t memory_epoch() const RUNAHEAD_EXCLUDES(mu_);  // changes with every LeaseReturned and worker that joins
+  void LeaseRefused(const LiveWorker& worker, int64_t tokens) RUNAHEAD_EXCLUDES(mu_);
+  uint64_t memory_epoch() const RUNAHEAD_EXCLUDES(mu_);  // changes with all that may make room
 
  private:
-  struct Job {
-    uint64_t placement = 0;
-    bool interleaved = false;
-    uint64_t longer = 0;          // an interleaved one's: the placement between whose layers it runs
-    int64_t tokens = 0;           // of the whole prompt
-    absl::Duration computing;     // predicted, for the whole prompt
-    absl::Time end;               // predicted
-    absl::Duration layer;         // predicted
-    InterleaveBudget interleave;  // what is left of it
-  };
   struct State {
     std::shared_ptr<const LiveWorker> live;  // null unless ready
     WorkerState state = WorkerState::kConnecting;
     std::string note = "not reached yet";
-    std::vector<Job> jobs;  // unfinished, in their order
+    uint64_t changes = 0;  // of `live`
+    // As last known.
+    int64_t max_prefix_tokens = kNeverReached;
+    int64_t kv_capacity_tokens = kNeverReached;
+    PrefillJobs jobs;
     int64_t reserved_tokens = 0;
+    int64_t unseen_tokens = 0;  // taken too, as refusals tell: rounded up, or not by leases of this router
     int leases = 0;
   };
-
   struct Waiter {
-    ChainRequest request;
-    bool for_memory = false;  // its lease was refused: it waits for that first
+    const Ticket* ticket;
+    bool turn = false;              // something changed since it planned
+    int64_t interleave_tokens = 0;  // of its prompt; 0 where it may not go between layers
+  };
+  // A worker of the line as a plan sees it.
+  struct Seen {
+    bool ready = false;
+    bool linked_to_next = true;
+    uint64_t changes = 0;
+    int64_t max_prefix_tokens = 0;
+    PrefillJobs::Outlook outlook;
+  };
+  // What a plan is made of.
+  struct Picture {
+    bool oldest = false;
+    bool may_overtake = false;  // nobody older fits where a short prompt may go
+    uint64_t changes = 0;
+    absl::Time now;
+    QueueLoad queue;
+    std::vector<Seen> line;  // none unless one of the two holds
   };
 
-  absl::StatusOr<Placement> TryPlan(const Ticket& ticket, const ChainRequest& request, const PartitionTable& table)
-      RUNAHEAD_REQUIRES(mu_);
-  absl::StatusOr<ChainPlan> Overtake(const Ticket& ticket, const ChainRequest& request,
-                                     absl::Span<const WorkerView> line) const RUNAHEAD_REQUIRES(mu_);
-  static void GiveJob(State& state, Job job);
-  static Job* Computed(State& state);
-  std::optional<Job> TakeJob(const LiveWorker& worker, uint64_t placement) RUNAHEAD_REQUIRES(mu_);
-  WorkerView ViewOf(const State& state, absl::Time now) const RUNAHEAD_REQUIRES(mu_);
+  // fleet_queue.cc: the requests' side.
   absl::StatusOr<Placement> AwaitPlace(const Ticket& ticket, const ChainRequest& request, const PartitionTable& table,
                                        const CancelToken& cancel, absl::Time deadline,
-                                       const std::optional<AfterFull>& after_full) RUNAHEAD_REQUIRES(mu_);
-  bool MayTry(const std::optional<AfterFull>& after_full, absl::Time now) const RUNAHEAD_REQUIRES(mu_);
+                                       const std::optional<AfterFull>& after_full) RUNAHEAD_EXCLUDES(mu_, planning_);
+  absl::Status Arrive(const CancelToken& cancel) RUNAHEAD_EXCLUDES(mu_);
+  absl::StatusOr<Placement> TryPlan(const Ticket& ticket, const ChainRequest& request, const PartitionTable& table,
+                                    uint64_t& changes) RUNAHEAD_EXCLUDES(mu_, planning_);
+  Picture TakePicture(const Ticket& ticket, const ChainRequest& request) RUNAHEAD_EXCLUDES(mu_);
+  Placement Take(ChainPlan plan, const ChainRequest& request, const PartitionTable& table, absl::Time now,
+                 absl::Span<const WorkerView> line) RUNAHEAD_REQUIRES(mu_);
+  bool StillAsSeen(const ChainPlan& plan, const ChainRequest& request, const Picture& picture) const
+      RUNAHEAD_REQUIRES(mu_);
+  absl::Status AwaitTurn(const Ticket& ticket, const ChainRequest& request, uint64_t changes, bool admitted,
+                         const CancelToken& cancel, absl::Time deadline) RUNAHEAD_EXCLUDES(mu_);
+  absl::Status AwaitMemory(const Ticket& ticket, const AfterFull& full, const CancelToken& cancel, absl::Time deadline)
+      RUNAHEAD_EXCLUDES(mu_);
+  int64_t LongestInterleaved() const RUNAHEAD_REQUIRES(mu_);
+  void WakeNext() RUNAHEAD_REQUIRES(mu_);
+  void WakeForMemory() RUNAHEAD_REQUIRES(mu_);
+  static void Wake(Waiter& waiter);
   int Waiting() const RUNAHEAD_REQUIRES(mu_);
+  void QueueChanged() RUNAHEAD_REQUIRES(mu_);
+  void PlacesChanged() RUNAHEAD_REQUIRES(mu_);
+  int64_t NewTicket() RUNAHEAD_EXCLUDES(mu_);
   void Leave(int64_t ticket) RUNAHEAD_EXCLUDES(mu_);
+
+  // fleet.cc: the workers' side.
+  void Reset(State& state, WorkerState to, std::string note) RUNAHEAD_REQUIRES(mu_);
+  static bool Ready(const State& state) { return state.live != nullptr; }
+  std::vector<bool> MayPrefill() const RUNAHEAD_REQUIRES(mu_);
+  int ReadyDecoders() const RUNAHEAD_REQUIRES(mu_);
+  bool ReachesDecode(int prefill) const RUNAHEAD_REQUIRES(mu_);
+  Seen See(int index) const RUNAHEAD_REQUIRES(mu_);
+  std::vector<DecodeView> DecodeViews(absl::Span<const std::shared_ptr<const LiveWorker>> chain = {}) const
+      RUNAHEAD_REQUIRES(mu_);
   State* Find(const LiveWorker& worker) RUNAHEAD_REQUIRES(mu_);
   std::string Notes(bool prefill) const RUNAHEAD_REQUIRES(mu_);
-  void Changed() RUNAHEAD_REQUIRES(mu_);
-  int64_t NewTicket() RUNAHEAD_EXCLUDES(mu_);
+  void CountWorkers() RUNAHEAD_REQUIRES(mu_);
 
   const std::vector<WorkerSpec> workers_;
   const std::vector<int> line_;
   const int queue_size_;
   RouterMetrics& metrics_;
   Clock& clock_;
-  mutable Ejections ejections_;  // before mu_ is taken, or under it
+  mutable Ejections ejections_;  // asked under mu_; its own lock is the inner one
+  Mutex planning_;               // held by the one that plans; never wanted by who holds mu_
   mutable Mutex mu_;
-  CondVar changed_;
-  // Where there are decode workers at all, one of them.
-  bool ReachesDecode(int prefill) const RUNAHEAD_REQUIRES(mu_);
   std::vector<State> states_ RUNAHEAD_GUARDED_BY(mu_);  // by worker index
   BrokenPaths broken_ RUNAHEAD_GUARDED_BY(mu_);
   ArrivalRate arrivals_ RUNAHEAD_GUARDED_BY(mu_);
-  std::map<int64_t, Waiter> waiting_ RUNAHEAD_GUARDED_BY(mu_);  // by ticket: those that wait for workers
+  // By ticket: those that wait for a place, and those that wait for memory first.
+  std::map<int64_t, Waiter> waiting_ RUNAHEAD_GUARDED_BY(mu_);
+  std::map<int64_t, Waiter> for_memory_ RUNAHEAD_GUARDED_BY(mu_);
+  MemoryQueue memory_ RUNAHEAD_GUARDED_BY(mu_);  // by ticket too: from its first refusal until the ticket goes
   int waiting_elsewhere_ RUNAHEAD_GUARDED_BY(mu_) = 0;
   int64_t next_ticket_ RUNAHEAD_GUARDED_BY(mu_) = 0;
   uint64_t next_placement_ RUNAHEAD_GUARDED_BY(mu_) = 0;
   uint64_t memory_epoch_ RUNAHEAD_GUARDED_BY(mu_) = 0;
+  uint64_t changes_ RUNAHEAD_GUARDED_BY(mu_) = 0;  // by which one that waits for a place may get it
 };
 
 }  // namespace runahead

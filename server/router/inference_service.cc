@@ -29,7 +29,7 @@ class HoldingReactor final : public grpc::ServerUnaryReactor {
 }  // namespace
 
 InferenceService::InferenceService(const RouterParts& parts, const ServiceLimits& limits)
-    : parts_(parts), limits_(limits), pool_(limits.max_sessions) {}
+    : parts_(parts), limits_(limits), pool_(limits.max_sessions, limits.max_streams) {}
 
 absl::StatusOr<DrainGate::Pass> InferenceService::Enter() {
   DrainGate* const gate = gate_;
@@ -37,15 +37,15 @@ absl::StatusOr<DrainGate::Pass> InferenceService::Enter() {
   return gate->Enter();
 }
 
-absl::Status InferenceService::Submit(std::function<void()> work) {
+absl::Status InferenceService::Submit(CancelToken& cancel, SessionPool::Work work) {
   if (!pool_.busy()) {
-    pool_.Submit(std::move(work));
+    pool_.Submit(cancel, std::move(work));
     return absl::OkStatus();
   }
   RUNAHEAD_RETURN_IF_ERROR(parts_.fleet.EnterQueue());
-  pool_.Submit([this, work = std::move(work)] {
+  pool_.Submit(cancel, [this, work = std::move(work)](const std::function<void()>& settled) {
     parts_.fleet.LeaveQueue();
-    work();
+    work(settled);
   });
   return absl::OkStatus();
 }
@@ -66,8 +66,10 @@ grpc::ServerWriteReactor<v1::GenerateResponse>* InferenceService::Generate(grpc:
       calls_.insert(reactor);
       if (!cut_.ok()) reactor->cancel().Cancel(cut_);
     }
-    status = Submit(
-        [this, reactor, request = *request, arrival]() mutable { RunSession(reactor, std::move(request), arrival); });
+    status = Submit(reactor->cancel(),
+                    [this, reactor, request = *request, arrival](const std::function<void()>& settled) mutable {
+                      RunSession(reactor, std::move(request), arrival, settled);
+                    });
     if (!status.ok()) parts_.metrics.CountAdmissionRejection(AdmissionRejection::kQueueFull);
   }
   if (!status.ok()) {
@@ -81,9 +83,9 @@ grpc::ServerWriteReactor<v1::GenerateResponse>* InferenceService::Generate(grpc:
 }
 
 void InferenceService::RunSession(const std::shared_ptr<GenerateReactor>& reactor, v1::GenerateRequest request,
-                                  absl::Time arrival) {
+                                  absl::Time arrival, const std::function<void()>& settled) {
   Session session(parts_, std::move(request), arrival, reactor->deadline(), reactor->cancel(), *reactor);
-  const absl::Status status = session.Run();
+  const absl::Status status = session.Run(settled);
   parts_.metrics.RequestFinished(status.code(), parts_.clock.Now() - arrival);
   LogInfo("session", session.Summary(status));
   reactor->End(status);
@@ -119,7 +121,9 @@ grpc::ServerUnaryReactor* InferenceService::Tokenize(grpc::CallbackServerContext
     response->mutable_ids()->Add(ids.begin(), ids.end());
     return absl::OkStatus();
   };
-  if (status.ok()) status = Submit([reactor, tokenize] { reactor->Finish(ClientStatus(tokenize())); });
+  if (status.ok()) {
+    status = Submit(reactor->cancel(), [reactor, tokenize](const auto&) { reactor->Finish(ClientStatus(tokenize())); });
+  }
   if (!status.ok()) reactor->Finish(ClientStatus(status));
   return reactor;
 }

@@ -20,8 +20,9 @@
 namespace runahead {
 
 struct ServiceLimits {
-  int max_sessions = 128;  // requests that run at once
+  int max_sessions = 128;  // requests that run at once and have no token yet, nor wait for decode memory
   absl::Duration stall_timeout = absl::Seconds(30);
+  int max_streams = 1024;  // all requests that run at once, each on a thread of its own
 };
 
 // Thread-safe. Reactors hand the work to session threads and never block themselves.
@@ -46,10 +47,12 @@ class InferenceService final : public v1::Inference::CallbackService {
 
  private:
   absl::StatusOr<DrainGate::Pass> Enter();
-  // Runs `work` on a session thread; RESOURCE_EXHAUSTED when all are busy and the queue is full.
-  absl::Status Submit(std::function<void()> work);
-  void RunSession(const std::shared_ptr<GenerateReactor>& reactor, v1::GenerateRequest request, absl::Time arrival)
-      RUNAHEAD_EXCLUDES(mu_);
+  // Runs `work` on a session thread, or, once `cancel` is cancelled, soon in any case; RESOURCE_EXHAUSTED when it would
+  // have to wait and the queue is full.
+  absl::Status Submit(CancelToken& cancel, SessionPool::Work work);
+  // `settled` is called when the request holds up no other's start any more.
+  void RunSession(const std::shared_ptr<GenerateReactor>& reactor, v1::GenerateRequest request, absl::Time arrival,
+                  const std::function<void()>& settled) RUNAHEAD_EXCLUDES(mu_);
 
   const RouterParts& parts_;
   const ServiceLimits limits_;

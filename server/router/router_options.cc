@@ -27,7 +27,9 @@ void DeclareRouterOptions(ConfigSchema& schema, RouterOptions& options) {
   schema.Int("queue_size", &options.queue_size, {.min = 0, .max = 1 << 20},
              "Requests that may wait for workers; more are refused");
   schema.Int("max_sessions", &options.max_sessions, {.min = 1, .max = 4096},
-             "Requests that run at once, each on a thread of its own");
+             "Requests that run at once and have no token yet, nor wait for decode memory");
+  schema.Int("max_streams", &options.max_streams, {.min = 1, .max = 4096},
+             "Requests that run at once, those that decode too, each on a thread of its own");
   schema.Duration("stall_timeout", &options.stall_timeout, {.min = absl::Milliseconds(100)},
                   "How long a client may take nothing of its answer before it is cancelled");
   schema.Bool("experiments", &options.experiments, "Requests may choose width, parts and schedule");

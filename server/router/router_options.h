@@ -20,6 +20,7 @@ struct RouterOptions {
   std::string dtype = "auto";
   int queue_size = 256;
   int max_sessions = 128;
+  int max_streams = 1024;
   absl::Duration stall_timeout = absl::Seconds(30);
   bool experiments = false;
 };

@@ -80,7 +80,7 @@ struct RouterProcess::Parts {
                *ParseChainSchedule(options.schedule),
                options.experiments},
         links(fleet, sequencer, router.model, options.dtype, RealClock(), key),
-        service(router, {options.max_sessions, options.stall_timeout}) {}
+        service(router, {options.max_sessions, options.stall_timeout, options.max_streams}) {}
 
   MetricRegistry registry;
   RouterMetrics metrics;

@@ -59,15 +59,16 @@ Session::Session(const RouterParts& router, v1::GenerateRequest request, absl::T
   if (!sampling_.has_seed()) sampling_.set_seed(RandomBits64());
 }
 
-absl::Status Session::Run() {
+absl::Status Session::Run(const std::function<void()>& settled) {
   Lap(TtftStage::kQueue);
   absl::Status status = cancel_.status();  // the client may be gone since it asked
   if (status.ok()) status = Prepare();
   if (status.ok()) {
-    status = Place();
+    status = Place(settled);
     CountRejection(router_.metrics, status);
   }
   if (status.ok()) status = Prefill();
+  settled();
   if (status.ok() && !answer_->reason()) status = Decode();
   if (status.ok()) Finish();
   if (run_ != nullptr && prefill_needed_) run_->Cancel();
@@ -117,7 +118,7 @@ absl::StatusOr<std::vector<int32_t>> Session::Tokenize() const {
   }
 }
 
-absl::Status Session::Place() {
+absl::Status Session::Place(const std::function<void()>& settled) {
   const Fleet::Ticket ticket(router_.fleet);
   std::optional<Fleet::AfterFull> after_full;
   while (true) {
@@ -130,9 +131,9 @@ absl::Status Session::Place() {
                                         router_.clock);
     if (max_tokens_ == 1) return absl::OkStatus();  // the tail's token is all: nothing to hand off
     const int32_t prompt_tokens = static_cast<int32_t>(prompt_.size());
-    absl::StatusOr<std::unique_ptr<DecodeLease>> lease = DecodeLease::Reserve(
-        {request_.request_id(), prompt_tokens, prompt_tokens + max_tokens_}, run_->placement().chain, router_.fleet,
-        router_.sequencer, cancel_);
+    const DecodeLease::Need need{request_.request_id(), prompt_tokens, prompt_tokens + max_tokens_};
+    absl::StatusOr<std::unique_ptr<DecodeLease>> lease =
+        DecodeLease::Reserve(need, ticket, run_->placement().chain, router_.fleet, router_.sequencer, cancel_);
     Lap(TtftStage::kReserve);
     if (lease.ok()) {
       lease_ = *std::move(lease);
@@ -140,7 +141,8 @@ absl::Status Session::Place() {
     }
     run_.reset();  // others may use the chain while this one waits for memory
     if (!absl::IsResourceExhausted(lease.status())) return lease.status();
-    after_full = Fleet::AfterFull{epoch, router_.clock.Now() + kRetryWhenFull};
+    settled();
+    after_full = Fleet::AfterFull{epoch, kRetryWhenFull, need.total_tokens};
   }
 }
 
@@ -219,7 +221,8 @@ absl::Status Session::EndOfDecode(const absl::Status& status) const {
   const std::string who = absl::StrCat("decode worker ", lease_->worker().capabilities.name());
   absl::Status failure = OfWorker(who, status);
   if (status.ok()) {
-    failure = absl::InternalError(absl::StrCat(who, " ended after ", answer_->tokens(), " of ", max_tokens_, " tokens"));
+    failure =
+        absl::InternalError(absl::StrCat(who, " ended after ", answer_->tokens(), " of ", max_tokens_, " tokens"));
   }
   if (IsToBlame(status.ok() ? failure : status)) {
     router_.fleet.ejections().Judge(WorkerRole::kDecode, decode, failure);

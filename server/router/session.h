@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <optional>
 #include <string>
@@ -59,17 +60,18 @@ class Session {
   Session(const RouterParts& router, v1::GenerateRequest request, absl::Time arrival, absl::Time deadline,
           CancelToken& cancel, ResponseSink& sink);
 
-  // Answers the request. Whatever the end, no work, lease or place of it is left in the pool.
-  absl::Status Run();
+  // Answers the request. Whatever the end, no work, lease or place of it is left in the pool. `settled` is called, once
+  // or more, where it holds up nobody's start any more: with its first token, or when it has to wait for decode memory.
+  absl::Status Run(const std::function<void()>& settled = [] {});
 
   // One line for the log, once Run() has returned.
   std::string Summary(const absl::Status& status) const;
 
  private:
-  absl::Status Prepare();  // checks and tokenizes
-  absl::Status Place();    // waits for workers and memory
-  absl::Status Prefill();  // until the first token is out
-  absl::Status Decode();   // the other tokens
+  absl::Status Prepare();                                    // checks and tokenizes
+  absl::Status Place(const std::function<void()>& settled);  // waits for workers and memory
+  absl::Status Prefill();                                    // until the first token is out
+  absl::Status Decode();                                     // the other tokens
   void Finish();
 
   absl::StatusOr<std::vector<int32_t>> Tokenize() const;

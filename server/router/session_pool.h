@@ -3,37 +3,62 @@
 
 #include <deque>
 #include <functional>
+#include <memory>
 #include <thread>
 #include <vector>
 
 #include "kernels/base/mutex.h"
+#include "server/router/cancel_token.h"
 
 namespace runahead {
 
 // Thread-safe.
 class SessionPool {
  public:
-  // Threads are started when they are first needed, `max_threads` at most.
-  explicit SessionPool(int max_threads) : max_threads_(max_threads) {}
+  // `settled` is what the work may call, once or more, when it has what others wait for: from then on it does not count
+  // among those that are starting.
+  using Work = std::function<void(const std::function<void()>& settled)>;
+
+  // At most `max_starting` that have not settled, and `max_running` in all, run at once. Threads are started when they
+  // are first needed, and kept.
+  SessionPool(int max_starting, int max_running) : max_starting_(max_starting), max_running_(max_running) {}
   ~SessionPool();  // runs what was submitted, then ends the threads
   SessionPool(const SessionPool&) = delete;
   SessionPool& operator=(const SessionPool&) = delete;
 
-  // Runs `work` on a free thread, at once unless all are busy; in the order submitted.
-  void Submit(std::function<void()> work) RUNAHEAD_EXCLUDES(mu_);
+  // Runs `work` on a thread, at once unless too many run; those that wait in the order submitted. When `cancel` is
+  // cancelled meanwhile it does not wait any more, whatever runs: it is to say so and to end. `cancel` must live until
+  // `work` is called.
+  void Submit(CancelToken& cancel, Work work) RUNAHEAD_EXCLUDES(mu_);
 
   // Whether what is submitted now would have to wait.
   bool busy() const RUNAHEAD_EXCLUDES(mu_);
 
  private:
-  void Run() RUNAHEAD_EXCLUDES(mu_);
+  struct Entry {
+    Work work;
+    bool given_up = false;  // cancelled before its turn: counts nowhere
+    bool starting = false;
+    std::unique_ptr<CancelToken::Subscription> on_cancel;
+  };
 
-  const int max_threads_;
+  void GiveUp(Entry& entry) RUNAHEAD_EXCLUDES(mu_);
+  void Dispatch() RUNAHEAD_REQUIRES(mu_);
+  void Settle(Entry& entry) RUNAHEAD_REQUIRES(mu_);
+  void Run() RUNAHEAD_EXCLUDES(mu_);
+  void RunOne(Entry& entry) RUNAHEAD_EXCLUDES(mu_);
+  bool Full() const RUNAHEAD_REQUIRES(mu_) { return starting_ >= max_starting_ || running_ >= max_running_; }
+
+  const int max_starting_;
+  const int max_running_;
   mutable Mutex mu_;
   CondVar changed_;
-  std::deque<std::function<void()>> work_ RUNAHEAD_GUARDED_BY(mu_);
+  std::deque<std::unique_ptr<Entry>> waiting_ RUNAHEAD_GUARDED_BY(mu_);
+  std::deque<std::unique_ptr<Entry>> ready_ RUNAHEAD_GUARDED_BY(mu_);  // for the next thread
   std::vector<std::thread> threads_ RUNAHEAD_GUARDED_BY(mu_);
-  int unfinished_ RUNAHEAD_GUARDED_BY(mu_) = 0;  // submitted and not at its end
+  size_t free_ RUNAHEAD_GUARDED_BY(mu_) = 0;   // threads that run nothing
+  int starting_ RUNAHEAD_GUARDED_BY(mu_) = 0;  // of those that run
+  int running_ RUNAHEAD_GUARDED_BY(mu_) = 0;   // or are ready to
   bool stop_ RUNAHEAD_GUARDED_BY(mu_) = false;
 };
 

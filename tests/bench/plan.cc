@@ -1,14 +1,20 @@
 // What planning costs: one simulation, a search as `runahead plan` makes it, and what the router does for each request
-// of a long line. (What every request pays for its partition: lookup.cc.)
-// One thread; the model is Llama-7B on A100s as fitted in tests/scheduler/partition/paper_figures_test.cc.
+// of a long line, and how long news of a worker takes while 1,000 wait. (What every request pays for its partition:
+// lookup.cc.)
+// One thread but for the last; the model is Llama-7B on A100s as fitted in
+// tests/scheduler/partition/paper_figures_test.cc.
+#include <memory>
 #include <random>
+#include <thread>
 #include <vector>
 
+#include "absl/strings/str_cat.h"
 #include "benchmark/benchmark.h"
 #include "scheduler/partition/chain_simulator.h"
 #include "scheduler/partition/partition_search.h"
 #include "scheduler/partition/partition_table.h"
 #include "scheduler/placement/chain_plan.h"
+#include "server/router/fleet.h"
 
 namespace runahead {
 namespace {
@@ -102,6 +108,42 @@ void Plan(benchmark::State& state) {
   state.counters["width"] = static_cast<double>(width);
 }
 BENCHMARK(Plan)->ArgNames({"free", "timed"})->ArgsProduct({{0, 1}, {0, 1}})->Unit(benchmark::kMicrosecond);
+
+// One of 1,024 workers reports that a prompt has ended there, while 1,000 requests wait for a place that none can take:
+// what a thread that reads reports is held up by. The oldest plans anew each time, on a thread of its own.
+void News(benchmark::State& state) {
+  constexpr int kWorkers = 1024, kWaiting = 1000;
+  MetricRegistry registry("none");
+  RouterMetrics metrics(registry, "tiny");
+  std::vector<WorkerSpec> specs;
+  for (int i = 0; i < kWorkers; ++i) specs.push_back({"prefill", absl::StrCat("a:", i)});
+  Fleet fleet(specs, kWaiting, metrics, RealClock());
+  std::shared_ptr<LiveWorker> worker;
+  for (int i = 0; i < kWorkers; ++i) {
+    worker = std::make_shared<LiveWorker>();
+    worker->index = i;
+    worker->capabilities.set_max_part_tokens(32768);
+    fleet.SetReady(worker);
+  }
+  const ChainRequest request{.tokens = 16000, .parts = {}};
+  const auto acquire = [&](CancelToken& cancel) {
+    const Fleet::Ticket ticket(fleet);
+    return fleet.Acquire(ticket, request, PartitionTable(), cancel, absl::InfiniteFuture(), std::nullopt).status();
+  };
+  CancelToken cancel;
+  for (int i = 0; i < kMaxUnfinishedJobs * kWorkers / kMostUntimedWorkers; ++i) acquire(cancel).IgnoreError();
+  std::vector<std::thread> threads;
+  for (int i = 0; i < kWaiting; ++i) threads.emplace_back([&] { acquire(cancel).IgnoreError(); });
+  while (fleet.EnterQueue().ok()) {
+    fleet.LeaveQueue();
+    std::this_thread::yield();
+  }
+  constexpr uint64_t kUnknown = ~uint64_t{0};
+  for (auto _ : state) fleet.ReleaseSlot(*worker, kUnknown);
+  cancel.Cancel(absl::CancelledError("the end"));
+  for (std::thread& thread : threads) thread.join();
+}
+BENCHMARK(News)->Unit(benchmark::kMicrosecond)->UseRealTime();
 
 }  // namespace
 }  // namespace runahead

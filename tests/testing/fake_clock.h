@@ -11,7 +11,7 @@
 namespace runahead::testing {
 
 // Thread-safe. What waits on it must outlive a running Advance().
-class FakeClock final : public Clock {
+class FakeClock : public Clock {
  public:
   explicit FakeClock(absl::Time start = absl::UnixEpoch()) : now_(start) {}
 

@@ -4,6 +4,7 @@
 #include <chrono>
 #include <utility>
 
+#include "absl/time/clock.h"
 #include "kernels/base/status_macros.h"
 #include "server/base/random.h"
 #include "server/rpc/transport_options.h"
@@ -207,6 +208,18 @@ int32_t FakeWorker::TokenAt(int64_t index) const {
 }
 
 grpc::Status FakeWorker::Reserve(const v1::ReserveRequest& request, v1::ReserveReply& reply) {
+  absl::Duration takes;
+  {
+    MutexLock lock(mu_);
+    takes = behaviour_.reserve_takes / 2;
+  }
+  absl::SleepFor(takes);
+  const grpc::Status status = TakeLease(request, reply);
+  absl::SleepFor(takes);
+  return status;
+}
+
+grpc::Status FakeWorker::TakeLease(const v1::ReserveRequest& request, v1::ReserveReply& reply) {
   MutexLock lock(mu_);
   ++reservations_;
   changed_.NotifyAll();
@@ -216,15 +229,26 @@ grpc::Status FakeWorker::Reserve(const v1::ReserveRequest& request, v1::ReserveR
   if (request.total_tokens() > capabilities_.kv_capacity_tokens()) {
     return {grpc::StatusCode::OUT_OF_RANGE, "larger than the empty store"};
   }
+  int64_t taken = 0;
+  for (const auto& [number, tokens] : leases_) taken += tokens;
+  if (request.total_tokens() > capabilities_.kv_capacity_tokens() - taken) {
+    return {grpc::StatusCode::RESOURCE_EXHAUSTED, "the store is full"};
+  }
   reply.mutable_lease()->set_incarnation(capabilities_.incarnation());
   reply.mutable_lease()->set_epoch(capabilities_.epoch());
   reply.mutable_lease()->set_number(next_lease_);
-  leases_.insert(next_lease_++);
+  leases_[next_lease_++] = request.total_tokens();
   return grpc::Status::OK;
 }
 
 grpc::Status FakeWorker::Generate(grpc::ServerContext* context, const v1::DecodeRequest& request,
                                   grpc::ServerWriter<v1::DecodeReply>* writer) {
+  absl::Duration takes;
+  {
+    MutexLock lock(mu_);
+    takes = behaviour_.generate_takes;
+  }
+  absl::SleepFor(takes);
   MutexLock lock(mu_);
   decode_requests_.push_back(request);
   changed_.NotifyAll();

@@ -14,6 +14,7 @@
 #include <vector>
 
 #include "absl/status/status.h"
+#include "absl/time/time.h"
 #include "kernels/base/mutex.h"
 #include "runahead/v1/worker.grpc.pb.h"
 
@@ -25,7 +26,7 @@ struct FakeBehaviour {
   bool done = true;          // every member reports its end when it is started
   absl::Status prefill_end;  // not OK: how a member ends when it is started, by its own fault
   bool pong = true;
-  bool reserve = true;             // false: full (RESOURCE_EXHAUSTED)
+  bool reserve = true;             // false: full (RESOURCE_EXHAUSTED), however much it holds
   int64_t decode_until = 1 << 30;  // tokens a Generate streams before it waits to be released or cancelled
   int tokens_per_reply = 1;
   std::function<int32_t(int64_t index)>
@@ -33,6 +34,8 @@ struct FakeBehaviour {
   int logprobs = 0;                          // alternatives with every token
   std::optional<grpc::Status> generate_end;  // how Generate ends instead, after decode_until tokens
   std::optional<grpc::Status> reserve_error;
+  absl::Duration reserve_takes;   // on its way there and back
+  absl::Duration generate_takes;  // before its tokens
 };
 
 // Thread-safe. Every Await blocks until what it names has happened; a test that waits in vain runs into its time limit.
@@ -87,6 +90,7 @@ class FakeWorker final {
   v1::SampledToken Sampled(int32_t id) const RUNAHEAD_REQUIRES(mu_);
   int32_t TokenAt(int64_t index) const RUNAHEAD_REQUIRES(mu_);
   grpc::Status Reserve(const v1::ReserveRequest& request, v1::ReserveReply& reply) RUNAHEAD_EXCLUDES(mu_);
+  grpc::Status TakeLease(const v1::ReserveRequest& request, v1::ReserveReply& reply) RUNAHEAD_EXCLUDES(mu_);
   grpc::Status Generate(grpc::ServerContext* context, const v1::DecodeRequest& request,
                         grpc::ServerWriter<v1::DecodeReply>* writer) RUNAHEAD_EXCLUDES(mu_);
   void Release(const v1::LeaseId& lease) RUNAHEAD_EXCLUDES(mu_);
@@ -105,7 +109,7 @@ class FakeWorker final {
   std::set<uint64_t> unfinished_ RUNAHEAD_GUARDED_BY(mu_);
   std::vector<v1::FormLine> lines_ RUNAHEAD_GUARDED_BY(mu_);
   std::set<uint64_t> cancels_ RUNAHEAD_GUARDED_BY(mu_);
-  std::set<uint64_t> leases_ RUNAHEAD_GUARDED_BY(mu_);
+  std::map<uint64_t, int64_t> leases_ RUNAHEAD_GUARDED_BY(mu_);  // number -> tokens
   uint64_t next_lease_ RUNAHEAD_GUARDED_BY(mu_) = 1;
   int reservations_ RUNAHEAD_GUARDED_BY(mu_) = 0;
   int decodes_ RUNAHEAD_GUARDED_BY(mu_) = 0;

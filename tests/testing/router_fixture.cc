@@ -89,7 +89,8 @@ void RouterFixture::Start(const RouterSetup& setup) {
   parts_.reset(new RouterParts{*fleet_, *sequencer_, *metrics_, RealClock(), model_, tokenizer_, chat_template_, table_,
                                ChainSchedule::kKvr, setup.experiments});
   registry_ = std::make_unique<WorkerRegistry>(*fleet_, *sequencer_, model_, setup.dtype, RealClock());
-  service_ = std::make_unique<InferenceService>(*parts_, ServiceLimits{setup.max_sessions, setup.stall_timeout});
+  service_ = std::make_unique<InferenceService>(
+      *parts_, ServiceLimits{setup.max_sessions, setup.stall_timeout, setup.max_streams});
   RpcServerOptions rpc;
   rpc.listen = "127.0.0.1:0";
   rpc.services = {service_.get()};

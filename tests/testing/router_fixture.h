@@ -53,6 +53,7 @@ struct RouterSetup {
   int decode = 1;
   int queue_size = 256;
   int max_sessions = 64;
+  int max_streams = 1024;
   bool experiments = true;
   absl::Duration stall_timeout = absl::Seconds(30);
   std::string dtype = "auto";

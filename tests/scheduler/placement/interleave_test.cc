@@ -12,8 +12,10 @@ TEST(InterleaveBudget, IsAQuarterOfThePartAndCountsShortPromptsAsTheLeast) {
   budget.Take(68);
   EXPECT_TRUE(budget.Fits(32));
   EXPECT_FALSE(budget.Fits(33));
+  EXPECT_EQ(budget.Longest(), 32);
   budget.Take(1);
   EXPECT_FALSE(budget.Fits(1));
+  EXPECT_EQ(budget.Longest(), 0);
   budget.GiveBack(1);
   EXPECT_TRUE(budget.Fits(32));
   EXPECT_FALSE(budget.Fits(33));

@@ -364,6 +364,28 @@ TEST_F(FaultsTest, WhatNoEmptyStoreHoldsIsRefusedAtOnce) {
   EXPECT_TRUE(Generate(Ids(60, 40)).status.ok());
 }
 
+TEST_F(FaultsTest, WhatOnlyAWorkerThatRestartsCouldHoldIsUnavailable) {
+  Start({.decode = 2, .able = [](v1::Capabilities& able) {
+           const bool large = able.name() == "prefill-0" || able.name() == "decode-0";
+           able.set_max_part_tokens(large ? 1000 : 100);
+           able.set_kv_capacity_tokens(large ? 1000 : 100);
+         }});
+  AwaitReady(2, 2);
+  EXPECT_TRUE(Generate(Ids(500, 1)).status.ok());
+  EXPECT_TRUE(Generate(Ids(50, 500)).status.ok());
+  prefill_[0].reset();
+  decode_[0].reset();
+  AwaitReady(1, 1);
+  for (const auto& [prompt, tokens] : {std::pair(500, 1), std::pair(50, 500)}) {
+    const absl::Status status = Generate(Ids(prompt, tokens)).status;
+    EXPECT_EQ(status.code(), absl::StatusCode::kUnavailable) << status;
+    EXPECT_TRUE(RetryAfter(status).has_value());
+  }
+  EXPECT_EQ(Generate(Ids(1001, 1)).status.code(), absl::StatusCode::kOutOfRange);
+  EXPECT_EQ(Generate(Ids(50, 951)).status.code(), absl::StatusCode::kOutOfRange);
+  EXPECT_TRUE(Generate(Ids(50, 50)).status.ok());
+}
+
 TEST_F(FaultsTest, AFullQueueSaysWhenToTryAgain) {
   Start({.prefill = 1, .queue_size = 1});
   prefill_[0]->Change([](FakeBehaviour& b) { b.first_token = b.done = false; });

@@ -1,5 +1,6 @@
 #include "server/router/fleet.h"
 
+#include <atomic>
 #include <future>
 #include <thread>
 
@@ -146,27 +147,66 @@ TEST_F(FleetTest, WhatNoWorkerWasToldOfTakesNothingOfTheBudget) {
   EXPECT_FALSE(place(200)->plan.interleaved);  // behind
 }
 
-TEST_F(FleetTest, NobodyOvertakesAHeadThatWaitsForDecodeMemory) {
+TEST_F(FleetTest, WhoWaitsForDecodeMemoryKeepsNobodyFromPlaces) {
   Make(10);
-  const auto worker = Worker(0);
-  fleet_->SetReady(worker);
-  const Fleet::Ticket computed(*fleet_), head(*fleet_), short_one(*fleet_);
-  const auto acquire = [&](const Fleet::Ticket& ticket, int64_t tokens, std::optional<Fleet::AfterFull> full) {
-    return fleet_->Acquire(ticket, {.tokens = tokens, .parts = {}}, PartitionTable(), cancel_, absl::InfiniteFuture(),
-                           full);
-  };
-  ASSERT_TRUE(acquire(computed, 1000, std::nullopt).ok());
-  const Fleet::AfterFull full{fleet_->memory_epoch(), absl::InfiniteFuture()};
-  auto waits = std::async(std::launch::async, [&] { return acquire(head, 1000, full).ok(); });
-  clock_.AwaitWaiters(1);
-  auto behind = std::async(std::launch::async, [&] { return acquire(short_one, 100, std::nullopt).ok(); });
-  clock_.AwaitWaiters(2);
-  EXPECT_EQ(behind.wait_for(std::chrono::seconds(0)), std::future_status::timeout);
   const auto decode = Worker(2);
+  fleet_->SetReady(Worker(0));
   fleet_->SetReady(decode);
-  fleet_->LeaseReturned(*decode, 0);
+  fleet_->LeaseTaken(*decode, 800);
+  const Fleet::Ticket large(*fleet_), others[] = {Fleet::Ticket(*fleet_), Fleet::Ticket(*fleet_)};
+  const Fleet::AfterFull full{fleet_->memory_epoch(), absl::InfiniteDuration(), 900};
+  auto waits = std::async(std::launch::async, [&] { return Acquire(large, absl::InfiniteFuture(), full).ok(); });
+  clock_.AwaitWaiters(1);
+  for (const Fleet::Ticket& other : others) EXPECT_TRUE(Acquire(other).ok());
+  EXPECT_EQ(waits.wait_for(std::chrono::seconds(0)), std::future_status::timeout);
+  fleet_->SetReady(Worker(1));
+  fleet_->LeaseReturned(*decode, 800);
   EXPECT_TRUE(waits.get());
-  EXPECT_TRUE(behind.get());
+}
+
+TEST_F(FleetTest, RoomIsKeptOnOneDecodeWorkerForWhoWasRefused) {
+  Make(10);
+  const auto one = Worker(2), two = Worker(3);
+  fleet_->SetReady(one);
+  fleet_->SetReady(two);
+  fleet_->LeaseTaken(*one, 700);
+  fleet_->LeaseTaken(*two, 800);
+  auto large = std::make_unique<Fleet::Ticket>(*fleet_);
+  const Fleet::Ticket later(*fleet_);
+  const Fleet::AfterFull full{fleet_->memory_epoch(), absl::InfiniteDuration(), 900};
+  auto waits = std::async(std::launch::async, [&] { return Acquire(*large, absl::InfiniteFuture(), full).ok(); });
+  clock_.AwaitWaiters(1);
+  EXPECT_THAT(*fleet_->RankDecode(later, 100), ElementsAre(two));  // there as if nobody waited
+  EXPECT_THAT(*fleet_->RankDecode(later, 500), ElementsAre(two));
+  EXPECT_THAT(*fleet_->RankDecode(*large, 900), ElementsAre(one, two));
+  fleet_->LeaseReturned(*one, 500);  // 800 are free
+  EXPECT_THAT(*fleet_->RankDecode(later, 1), ElementsAre(two));
+  EXPECT_EQ(waits.wait_for(std::chrono::seconds(0)), std::future_status::timeout);
+  fleet_->LeaseReturned(*one, 200);
+  EXPECT_TRUE(waits.get());
+  EXPECT_THAT(*fleet_->RankDecode(later, 100), ElementsAre(two, one));
+  EXPECT_THAT(*fleet_->RankDecode(later, 101), ElementsAre(two));
+  fleet_->SetNotReady(3, WorkerState::kLost, "gone");
+  EXPECT_EQ(fleet_->RankDecode(later, 101).status().code(), absl::StatusCode::kResourceExhausted);
+  large.reset();
+  EXPECT_THAT(*fleet_->RankDecode(later, 101), ElementsAre(one));
+}
+
+TEST_F(FleetTest, ARefusalTellsOfMemoryThatTheRouterDoesNotKnowToBeTaken) {
+  Make(10);
+  const auto one = Worker(2), two = Worker(3);
+  fleet_->SetReady(one);
+  fleet_->SetReady(two);
+  fleet_->LeaseTaken(*two, 100);
+  const Fleet::Ticket ticket(*fleet_);
+  EXPECT_THAT(*fleet_->RankDecode(ticket, 100), ElementsAre(one, two));
+  fleet_->LeaseRefused(*one, 200);
+  EXPECT_THAT(*fleet_->RankDecode(ticket, 100), ElementsAre(two, one));
+  // It had as much as it gave: 950 after the two, and half of the 200 that are unknown go with one of them.
+  for (const int64_t tokens : {50, 700}) fleet_->LeaseTaken(*one, tokens);
+  fleet_->LeaseReturned(*one, 700);
+  fleet_->LeaseTaken(*two, 250);
+  EXPECT_THAT(*fleet_->RankDecode(ticket, 100), ElementsAre(one, two));
 }
 
 TEST_F(FleetTest, AnInterleavedPromptKeepsTheOthersWaiting) {
@@ -220,12 +260,12 @@ TEST_F(FleetTest, AfterFullWaitsForMemoryOrForTheTime) {
   fleet_->SetReady(Worker(0));
   fleet_->SetReady(decode);
   const Fleet::Ticket ticket(*fleet_);
-  const Fleet::AfterFull full{fleet_->memory_epoch(), clock_.Now() + absl::Seconds(1)};
+  const Fleet::AfterFull full{fleet_->memory_epoch(), absl::Seconds(1), 100};
   auto by_memory = std::async(std::launch::async, [&] { return Acquire(ticket, absl::InfiniteFuture(), full).ok(); });
   clock_.AwaitWaiters(1);
   fleet_->LeaseReturned(*decode, 0);
   EXPECT_TRUE(by_memory.get());
-  const Fleet::AfterFull again{fleet_->memory_epoch(), clock_.Now() + absl::Seconds(1)};
+  const Fleet::AfterFull again{fleet_->memory_epoch(), absl::Seconds(1), 100};
   auto by_time = std::async(std::launch::async, [&] { return Acquire(ticket, absl::InfiniteFuture(), again).ok(); });
   clock_.AwaitWaiters(1);
   clock_.Advance(absl::Seconds(1));
@@ -255,13 +295,97 @@ TEST_F(FleetTest, RanksDecodeWorkersByWhatIsFree) {
   const auto one = Worker(2), two = Worker(3);
   fleet_->SetReady(one);
   fleet_->SetReady(two);
+  const Fleet::Ticket ticket(*fleet_);
   fleet_->LeaseTaken(*one, 600);
-  EXPECT_EQ(fleet_->RankDecode(500, {})->at(0), two);
+  EXPECT_EQ(fleet_->RankDecode(ticket, 500)->at(0), two);
   fleet_->LeaseTaken(*two, 700);
-  EXPECT_EQ(fleet_->RankDecode(500, {})->at(0), one);
+  EXPECT_EQ(fleet_->RankDecode(ticket, 500)->at(0), one);
   fleet_->LeaseReturned(*two, 700);
-  EXPECT_EQ(fleet_->RankDecode(500, {})->at(0), two);
-  EXPECT_EQ(fleet_->RankDecode(1001, {}).status().code(), absl::StatusCode::kOutOfRange);
+  EXPECT_EQ(fleet_->RankDecode(ticket, 500)->at(0), two);
+  EXPECT_EQ(fleet_->RankDecode(ticket, 1001).status().code(), absl::StatusCode::kOutOfRange);
+}
+
+TEST_F(FleetTest, WhatAWorkerThatIsAwayCouldHoldIsNotRefusedForGood) {
+  Make(1);
+  const Fleet::Ticket ticket(*fleet_);
+  const auto place = [&](int64_t tokens) {
+    return fleet_
+        ->Acquire(ticket, {.tokens = tokens, .parts = {}}, PartitionTable(), cancel_, absl::InfiniteFuture(),
+                  std::nullopt)
+        .status();
+  };
+  const auto large = Worker(0, 3000);
+  large->capabilities.set_max_part_tokens(3000);
+  fleet_->SetReady(Worker(1));
+  fleet_->SetReady(Worker(2));
+  for (const absl::Status& status : {place(1001), fleet_->RankDecode(ticket, 1001).status()}) {
+    EXPECT_EQ(status.code(), absl::StatusCode::kUnavailable);  // of the others nothing is known yet
+    EXPECT_THAT(status.message(), HasSubstr("b:2: not reached yet"));
+  }
+  const auto both = Worker(3, 3000);
+  both->capabilities.set_max_part_tokens(2000);
+  fleet_->SetReady(large);
+  fleet_->SetReady(both);
+  EXPECT_EQ(place(3001).code(), absl::StatusCode::kOutOfRange);
+  EXPECT_EQ(fleet_->RankDecode(ticket, 3001).status().code(), absl::StatusCode::kOutOfRange);
+  fleet_->SetNotReady(0, WorkerState::kLost, "restarts");
+  fleet_->SetNotReady(3, WorkerState::kLost, "restarts");
+  for (const absl::Status& status : {place(3000), fleet_->RankDecode(ticket, 3000).status()}) {
+    EXPECT_EQ(status.code(), absl::StatusCode::kUnavailable);
+    EXPECT_THAT(status.message(), HasSubstr("restarts"));
+  }
+  EXPECT_EQ(place(3001).code(), absl::StatusCode::kOutOfRange);
+  EXPECT_EQ(fleet_->RankDecode(ticket, 3001).status().code(), absl::StatusCode::kOutOfRange);
+}
+
+// Counts how often somebody that waited went on to look whether its turn has come.
+class CountingClock final : public testing::FakeClock {
+ public:
+  void WaitUntil(Mutex& mu, CondVar& changed, absl::Time until) override RUNAHEAD_REQUIRES(mu) {
+    FakeClock::WaitUntil(mu, changed, until);
+    ++wakes_;
+  }
+  int wakes() const { return wakes_; }
+
+ private:
+  std::atomic<int> wakes_ = 0;
+};
+
+TEST_F(FleetTest, AChangeWakesOnlyThoseWhoseTurnItMayBe) {
+  constexpr int kWaiting = 200;
+  CountingClock clock;
+  Fleet fleet({{"prefill", "a:1"}}, kWaiting, metrics_, clock);
+  const auto worker = Worker(0);
+  fleet.SetReady(worker);
+  const auto acquire = [&](const Fleet::Ticket& ticket, int64_t tokens, CancelToken& cancel) {
+    return fleet.Acquire(ticket, {.tokens = tokens, .parts = {}}, PartitionTable(), cancel, absl::InfiniteFuture(),
+                         std::nullopt);
+  };
+  const Fleet::Ticket computed(fleet), queued(fleet);
+  const uint64_t first = acquire(computed, 1000, cancel_)->number;
+  ASSERT_TRUE(acquire(queued, 1000, cancel_).ok());
+  // Every second one might go between layers, if there were room.
+  std::vector<std::unique_ptr<Fleet::Ticket>> tickets;
+  std::vector<std::unique_ptr<CancelToken>> cancels;
+  std::vector<std::future<absl::StatusOr<Placement>>> placed;
+  for (int i = 0; i < kWaiting; ++i) {
+    tickets.push_back(std::make_unique<Fleet::Ticket>(fleet));
+    cancels.push_back(std::make_unique<CancelToken>());
+    placed.push_back(
+        std::async(std::launch::async, [&, i] { return acquire(*tickets[i], i % 2 == 0 ? 1000 : 300, *cancels[i]); }));
+    clock.AwaitWaiters(i + 1);
+  }
+  const int before = clock.wakes();
+  fleet.ReleaseSlot(*worker, first);
+  EXPECT_TRUE(placed[0].get().ok());
+  clock.AwaitWaiters(kWaiting - 1);
+  // The one that was placed, and its successor at the head, perhaps more than once.
+  EXPECT_LE(clock.wakes() - before, 5);
+  // A cancel wakes its own.
+  cancels[100]->Cancel(absl::CancelledError("gone"));
+  EXPECT_EQ(placed[100].get().status(), absl::CancelledError("gone"));
+  EXPECT_LE(clock.wakes() - before, 10);
+  for (auto& cancel : cancels) cancel->Cancel(absl::CancelledError("the end"));
 }
 
 TEST(CheckAgreement, NamesEverythingThatDiffers) {

@@ -1,0 +1,85 @@
+// Requests that wait for decode memory, and those that come meanwhile.
+#include "server/router/decode_lease.h"
+
+#include <atomic>
+#include <thread>
+
+#include "gmock/gmock.h"
+#include "tests/testing/router_fixture.h"
+
+namespace runahead {
+namespace {
+
+using testing::Call;
+using testing::FakeBehaviour;
+using testing::Got;
+
+// Longer than anything here takes: what waits in vain ends with DEADLINE_EXCEEDED.
+constexpr absl::Duration kInVain = absl::Seconds(20);
+
+class DecodeLeaseTest : public testing::RouterFixture {
+ protected:
+  void StartWithMemory(int decode_workers, int max_sessions) {
+    Start({.prefill = 2, .decode = decode_workers, .max_sessions = max_sessions, .able = [](v1::Capabilities& able) {
+             able.set_kv_capacity_tokens(1000);
+           }});
+    AwaitReady(2, decode_workers);
+  }
+};
+
+TEST_F(DecodeLeaseTest, AnEndlessStreamOfSmallRequestsStarvesNoLargeOne) {
+  constexpr int kStreams = 24, kEndless = 1500, kBound = 200;
+  StartWithMemory(1, 64);
+  // Long enough for others to come while the large one is refused.
+  decode_[0]->Change([](FakeBehaviour& b) {
+    b.reserve_takes = absl::Milliseconds(4);
+    b.generate_takes = absl::Milliseconds(20);
+  });
+  std::atomic<int> served = 0, failed = 0;
+  std::atomic<bool> large_done = false;
+  std::vector<std::thread> streams;
+  for (int i = 0; i < kStreams; ++i) {
+    streams.emplace_back([&] {
+      while (!large_done && served < kEndless) {
+        failed += !Generate(Ids(30, 20)).status.ok();
+        ++served;
+      }
+    });
+  }
+  while (served < 2 * kStreams) std::this_thread::yield();
+  const int before = served;
+  const Got large = Generate(Ids(500, 500));
+  const int overtook = served - before;
+  large_done = true;
+  for (std::thread& stream : streams) stream.join();
+  EXPECT_TRUE(large.status.ok()) << large.status;
+  EXPECT_EQ(failed, 0);
+  EXPECT_LT(overtook, kBound);
+  RecordProperty("overtook", overtook);
+  decode_[0]->AwaitLeases(0);
+}
+
+TEST_F(DecodeLeaseTest, OthersGoOnWhereTheyDoNotTakeTheRoomOfOneThatWaits) {
+  StartWithMemory(2, 3);  // one that waits for memory does not count against max_sessions
+  for (auto& worker : decode_) worker->Change([](FakeBehaviour& b) { b.decode_until = 0; });
+  const auto decode_worker = [](Call& call) { return call.Read()->started().plan().decode_worker(); };
+  Call one(*stub_, Ids(10, 690)), two(*stub_, Ids(10, 590));
+  const std::string full = decode_worker(one), roomier = decode_worker(two);
+  EXPECT_NE(full, roomier);
+  Call large(*stub_, Ids(500, 400), kInVain);
+  for (auto& worker : decode_) worker->AwaitReservations(2);  // refused by both
+  Call also_large(*stub_, Ids(500, 450), kInVain);
+  while (Metric("runahead_queue_depth{priority=\"normal\"}") != 2) std::this_thread::yield();
+  for (int i = 0; i < 5; ++i) EXPECT_TRUE(Call(*stub_, Ids(5, 1), kInVain).Finish().status.ok());
+  one.Cancel();  // 1,000 are free there, of which 950 are kept for the second
+  EXPECT_EQ(decode_worker(large), full);
+  large.Cancel();
+  EXPECT_EQ(decode_worker(also_large), full);
+  two.Cancel();
+  also_large.Cancel();
+  for (Call* call : {&one, &two, &large, &also_large}) call->Finish();
+  for (auto& worker : decode_) worker->AwaitLeases(0);
+}
+
+}  // namespace
+}  // namespace runahead

@@ -1,0 +1,111 @@
+// Who may run, who waits, and who is refused.
+#include "server/router/inference_service.h"
+
+#include <thread>
+
+#include "gmock/gmock.h"
+#include "server/rpc/channel.h"
+#include "server/rpc/status.h"
+#include "tests/testing/router_fixture.h"
+
+namespace runahead {
+namespace {
+
+using testing::Call;
+using testing::FakeBehaviour;
+using testing::Got;
+using ::testing::HasSubstr;
+
+// Longer than anything here takes: what waits in vain ends with DEADLINE_EXCEEDED.
+constexpr absl::Duration kInVain = absl::Seconds(20);
+
+class InferenceServiceTest : public testing::RouterFixture {
+ protected:
+  void HoldPrefill() {
+    for (auto& worker : prefill_) worker->Change([](FakeBehaviour& b) { b.first_token = b.done = false; });
+  }
+  void HoldDecode() {
+    for (auto& worker : decode_) worker->Change([](FakeBehaviour& b) { b.decode_until = 0; });
+  }
+  // Whether so many wait, soon.
+  bool Waits(int count) {
+    const absl::Time until = absl::Now() + kInVain;
+    while (Metric("runahead_queue_depth{priority=\"normal\"}") != count) {
+      if (absl::Now() > until) return false;
+      std::this_thread::yield();
+    }
+    return true;
+  }
+};
+
+TEST_F(InferenceServiceTest, WhoIsGoneLeavesTheQueueOfSessionsAtOnce) {
+  Start({.prefill = 1, .queue_size = 1, .max_sessions = 1});
+  HoldPrefill();
+  Call running(*stub_, Ids(5, 1));
+  prefill_[0]->AwaitStarts(1);
+  Call cancelled(*stub_, Ids(5, 1));
+  ASSERT_TRUE(Waits(1));
+  cancelled.Cancel();
+  EXPECT_EQ(cancelled.Finish().status.code(), absl::StatusCode::kCancelled);
+  EXPECT_TRUE(Waits(0));
+  Call late(*stub_, Ids(5, 1), absl::Milliseconds(300));
+  EXPECT_TRUE(Waits(1));
+  EXPECT_EQ(late.Finish().status.code(), absl::StatusCode::kDeadlineExceeded);
+  EXPECT_TRUE(Waits(0));
+  Call next(*stub_, Ids(5, 1), kInVain);
+  EXPECT_TRUE(Waits(1));
+  running.Cancel();
+  prefill_[0]->AwaitStarts(2);
+  next.Cancel();
+}
+
+TEST_F(InferenceServiceTest, TokenizeCallsThatAreGoneLeaveTheQueueToo) {
+  Start({.prefill = 1, .queue_size = 1, .max_sessions = 1});
+  HoldPrefill();
+  Call running(*stub_, Ids(5, 1));
+  prefill_[0]->AwaitStarts(1);
+  grpc::ClientContext context;
+  SetTimeout(context, absl::Milliseconds(300));
+  v1::TokenizeRequest request;
+  v1::TokenizeResponse response;
+  EXPECT_EQ(stub_->Tokenize(&context, request, &response).error_code(), grpc::StatusCode::DEADLINE_EXCEEDED);
+  EXPECT_TRUE(Waits(0));
+  running.Cancel();
+}
+
+TEST_F(InferenceServiceTest, StreamsThatDecodeDoNotKeepPromptsFromPrefill) {
+  Start({.prefill = 1, .queue_size = 0, .max_sessions = 1});
+  HoldDecode();
+  std::vector<std::unique_ptr<Call>> streams;
+  for (int i = 0; i < 8; ++i) {
+    streams.push_back(std::make_unique<Call>(*stub_, Ids(5, 4), kInVain));
+    ASSERT_TRUE(streams.back()->Read());
+    ASSERT_TRUE(streams.back()->Read()) << "no first token beside " << i << " streams";
+    decode_[0]->AwaitLeases(i + 1);
+    while (Metric("runahead_requests_in_flight") != i + 1) std::this_thread::yield();
+    decode_[0]->AwaitDecodes(i + 1);
+  }
+  decode_[0]->Change([](FakeBehaviour& b) { b.decode_until = 100; });
+  for (auto& stream : streams) EXPECT_TRUE(stream->Finish().status.ok());
+}
+
+TEST_F(InferenceServiceTest, AllThatRunAreBoundedAndWhoIsRefusedHearsWhenToTryAgain) {
+  Start({.prefill = 1, .queue_size = 1, .max_sessions = 4, .max_streams = 2});
+  HoldDecode();
+  Call one(*stub_, Ids(5, 4)), two(*stub_, Ids(5, 4));
+  decode_[0]->AwaitDecodes(2);
+  Call waits(*stub_, Ids(5, 4));
+  ASSERT_TRUE(Waits(1));
+  const Got refused = Generate(Ids(5, 4));
+  EXPECT_EQ(refused.status.code(), absl::StatusCode::kResourceExhausted);
+  EXPECT_THAT(refused.status.message(), HasSubstr("queue_size is 1"));
+  EXPECT_TRUE(RetryAfter(refused.status).has_value());
+  one.Cancel();
+  EXPECT_TRUE(waits.Read()->has_started());
+  decode_[0]->Change([](FakeBehaviour& b) { b.decode_until = 100; });
+  EXPECT_TRUE(waits.Finish().status.ok());
+  EXPECT_TRUE(two.Finish().status.ok());
+}
+
+}  // namespace
+}  // namespace runahead
