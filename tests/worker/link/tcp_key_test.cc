@@ -34,8 +34,8 @@ class TcpKey : public ::testing::Test {
   // The peer is heard, over the connection that it has.
   void ExpectHeard() {
     EventSource heard;
-    here_->SetHandler(MessageKind::kVerdict, [this, heard](const Message& message) {
-      if (message.from == peer_->self().key()) {
+    here_->SetHandler(MessageKind::kVerdict, [this, heard, from = peer_->self().key()](const Message& message) {
+      if (message.from == from) {
         heard.Fire(absl::OkStatus());
       } else {
         ++from_strangers_;
