@@ -28,12 +28,12 @@ INSTANTIATE_TEST_SUITE_P(Transports, MessageKey, EveryTransport(), TransportName
 
 TEST_P(MessageKey, OnlyWhoHasItIsHeard) {
   const ClusterKey ours("a key of this cluster");
-  const auto here = EngineWith(ours);
   std::atomic<int> strangers_heard = 0;
   EventSource peer_heard;
+  const auto here = EngineWith(ours);
   const auto peer = EngineWith(ours);
-  here->SetHandler(MessageKind::kVerdict, [&](const Message& message) {
-    if (message.from == peer->self().key()) {
+  here->SetHandler(MessageKind::kVerdict, [&, from = peer->self().key()](const Message& message) {
+    if (message.from == from) {
       peer_heard.Fire(absl::OkStatus());
     } else {
       ++strangers_heard;

@@ -31,12 +31,11 @@ class TcpKey : public ::testing::Test {
     ExpectHeard();
     here_->Connect(peer_->self(), [this](const absl::Status&) { ++deaths_; });
   }
-  ~TcpKey() override { here_->SetHandler(MessageKind::kVerdict, nullptr); }
   // The peer is heard, over the connection that it has.
   void ExpectHeard() {
     EventSource heard;
-    here_->SetHandler(MessageKind::kVerdict, [this, heard, peer = peer_->self().key()](const Message& message) {
-      if (message.from == peer) {
+    here_->SetHandler(MessageKind::kVerdict, [this, heard, from = peer_->self().key()](const Message& message) {
+      if (message.from == from) {
         heard.Fire(absl::OkStatus());
       } else {
         ++from_strangers_;
