@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <utility>
+#include <vector>
 
 namespace runahead {
 
@@ -24,17 +25,21 @@ void PoolChoice::Gone(int worker, absl::Time now) {
 
 const PoolTerms* PoolChoice::Choose(absl::Time now) {
   if (!chosen_.has_value()) {
-    const PoolTerms* most = nullptr;
-    int votes = 0;
-    for (const auto& [worker, terms] : answers_) {
-      const auto same = static_cast<int>(std::count_if(
-          answers_.begin(), answers_.end(), [&terms](const auto& answer) { return answer.second == terms; }));
-      if (same <= votes) continue;
-      most = &terms;
-      votes = same;
+    std::vector<std::pair<const PoolTerms*, int>> votes;  // by the first in the list that has these terms
+    for (const auto& answer : answers_) {
+      const PoolTerms& terms = answer.second;
+      const auto same =
+          std::find_if(votes.begin(), votes.end(), [&](const auto& vote) { return *vote.first == terms; });
+      if (same == votes.end()) {
+        votes.emplace_back(&terms, 1);
+      } else {
+        ++same->second;
+      }
     }
+    const auto most =
+        std::max_element(votes.begin(), votes.end(), [](const auto& a, const auto& b) { return a.second < b.second; });
     const int voters = listed_ - static_cast<int>(refused_.size());
-    if (most != nullptr && (2 * votes > voters || now >= choice_due())) chosen_ = *most;
+    if (most != votes.end() && (2 * most->second > voters || now >= choice_due())) chosen_ = *most->first;
   }
   return chosen_.has_value() ? &*chosen_ : nullptr;
 }
