@@ -1,6 +1,7 @@
 #include "server/router/generate_reactor.h"
 
-#include <chrono>
+#include <grpc/support/time.h>
+
 #include <utility>
 
 #include "absl/strings/str_cat.h"
@@ -18,10 +19,13 @@ constexpr int kDeadlineRounding = 100;
 // Workers come back and queues move within about this time.
 constexpr absl::Duration kRetryAfter = absl::Seconds(1);
 
+// gRPC keeps it on the monotonic clock. Seen as a time of day it would be off for some seconds after somebody has set
+// that: absl::Now() looks at it only now and then.
 absl::Time DeadlineOf(const grpc::CallbackServerContext& context, const Clock& clock) {
-  const auto deadline = context.deadline();
-  if (deadline == std::chrono::system_clock::time_point::max()) return absl::InfiniteFuture();
-  return clock.Now() + (absl::FromChrono(deadline) - absl::Now());
+  const gpr_timespec deadline = gpr_convert_clock_type(context.raw_deadline(), GPR_CLOCK_MONOTONIC);
+  if (gpr_time_cmp(deadline, gpr_inf_future(GPR_CLOCK_MONOTONIC)) == 0) return absl::InfiniteFuture();
+  const gpr_timespec left = gpr_time_sub(deadline, gpr_now(GPR_CLOCK_MONOTONIC));
+  return clock.Now() + absl::Seconds(left.tv_sec) + absl::Nanoseconds(left.tv_nsec);
 }
 
 }  // namespace

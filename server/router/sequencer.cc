@@ -14,6 +14,7 @@ Sequencer::Sequencer() : next_job_((RandomBits64() & ~uint64_t{0xffffffff}) | 1)
 
 void Sequencer::Attach(int worker, std::string name, std::shared_ptr<CommandSink> sink) {
   MutexLock lock(mu_);
+  names_[worker] = name;
   workers_[worker] = {std::move(name), std::move(sink)};
 }
 
@@ -49,7 +50,8 @@ absl::StatusOr<uint64_t> Sequencer::Start(std::vector<std::pair<int, v1::StartJo
   MutexLock lock(mu_);
   for (const auto& [worker, part] : parts) {
     if (!workers_.contains(worker)) {
-      return absl::UnavailableError("a prefill worker of the planned chain was lost before the prompt was sent to it");
+      return absl::UnavailableError(
+          absl::StrCat("prefill worker ", names_[worker], " was lost before the prompt was sent to it"));
     }
   }
   const uint64_t id = next_job_++;

@@ -54,7 +54,7 @@ class Sequencer {
   void Send(std::vector<std::pair<int, v1::ControlCommand>> commands) RUNAHEAD_EXCLUDES(mu_);
 
   // Gives the job its number and its place in the order, and sends every member its part, head first. The number is
-  // filled in here. UNAVAILABLE when a member is not attached: then nothing was sent, and no event will come.
+  // filled in here. UNAVAILABLE naming it when a member is not attached: then nothing was sent, and no event will come.
   absl::StatusOr<uint64_t> Start(std::vector<std::pair<int, v1::StartJob>> parts, JobEvents events)
       RUNAHEAD_EXCLUDES(mu_);
 
@@ -99,6 +99,7 @@ class Sequencer {
 
   Mutex mu_;
   absl::flat_hash_map<int, Worker> workers_ RUNAHEAD_GUARDED_BY(mu_);
+  absl::flat_hash_map<int, std::string> names_ RUNAHEAD_GUARDED_BY(mu_);  // as last attached, lost ones too
   absl::flat_hash_map<uint64_t, Job> jobs_ RUNAHEAD_GUARDED_BY(mu_);
   uint64_t next_job_ RUNAHEAD_GUARDED_BY(mu_);
 };

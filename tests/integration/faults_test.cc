@@ -47,7 +47,7 @@ TEST_F(FaultsTest, ACancelledClientAndADeadlineInMidPrefill) {
     EXPECT_TRUE(Eventually([&] { return cluster_.Ended("CANCELLED") == 1; }));
     cluster_.ExpectAllFree();
   }
-  const auto running = BeginLongPrompt(LongPrompt(), absl::Milliseconds(800));
+  const auto running = BeginLongPrompt(LongPrompt(), absl::Milliseconds(1500));
   EXPECT_EQ(running->answer().status.error_code(), grpc::StatusCode::DEADLINE_EXCEEDED);
   EXPECT_TRUE(Eventually([&] { return cluster_.Ended("DEADLINE_EXCEEDED") == 1; }));
   ExpectServiceAgain();

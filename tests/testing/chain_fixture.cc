@@ -196,6 +196,7 @@ void TestChain::Assemble(const LoadedModel& loaded, std::vector<std::unique_ptr<
     PrefillStageOptions options;
     options.memory_bytes = static_cast<size_t>(2 * slots * max_tokens * row_bytes) + 7;  // any number of bytes does
     options.trace = &member.trace;
+    options.on_memory = [&member](int64_t bytes) { member.memory = bytes; };
     auto stage = PrefillStage::Create(options, *loaded.device, loaded.model, handoff, member.news);
     RUNAHEAD_CHECK(stage.ok());
     member.stage = *std::move(stage);

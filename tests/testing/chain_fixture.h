@@ -3,6 +3,7 @@
 // CPU's device and the emulated one.
 #pragma once
 
+#include <atomic>
 #include <map>
 #include <memory>
 #include <optional>
@@ -87,6 +88,7 @@ struct ChainMember {
   std::shared_ptr<Edge> predecessor, successor;
   NewsBoard news;
   KeepingTrace trace;
+  std::atomic<int64_t> memory = 0;  // bytes that its jobs hold now
   std::unique_ptr<PrefillStage> stage;
 };
 

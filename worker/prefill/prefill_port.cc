@@ -100,13 +100,13 @@ absl::StatusOr<std::vector<AttentionSequence>> PrefillPort::Publish(int64_t laye
 // for the stream, and take no call meanwhile: none of those either that bring what the stream waits for.
 absl::Status PrefillPort::AwaitReceived(const Event& own_ready) {
   if (received_.empty()) return absl::OkStatus();
-  const int64_t posted_ns = absl::GetCurrentTimeNanos();
+  const int64_t posted_ns = absl::ToUnixNanos(MonotonicNow());
   const auto own_ready_ns = std::make_shared<std::atomic<int64_t>>(0);
-  own_ready.OnFire([own_ready_ns](const absl::Status&) { *own_ready_ns = absl::GetCurrentTimeNanos(); });
+  own_ready.OnFire([own_ready_ns](const absl::Status&) { *own_ready_ns = absl::ToUnixNanos(MonotonicNow()); });
   for (const Event& received : received_) RUNAHEAD_RETURN_IF_ERROR(WaitUnlessStopped(received));
   // The device stood idle from when the own KV was there and what waited for it was posted.
   if (const int64_t ready_ns = *own_ready_ns; ready_ns != 0) {
-    wait_s_ += static_cast<double>(absl::GetCurrentTimeNanos() - std::max(ready_ns, posted_ns)) * 1e-9;
+    wait_s_ += static_cast<double>(absl::ToUnixNanos(MonotonicNow()) - std::max(ready_ns, posted_ns)) * 1e-9;
   }
   return absl::OkStatus();
 }

@@ -138,8 +138,17 @@ TEST_P(ProtocolTest, EveryJobEndsAndNothingIsLeft) {
     ExpectSameRun(actual, alone);
   }
   chain.network().DeliverAll();
-  for (int i = 0; i < kWidth; ++i) EXPECT_EQ(chain.member(i).stage->unfinished_jobs(), 0);
-  EXPECT_TRUE(dead >= 0 || chain.live_edge_jobs() == 0);
+  for (int i = 0; i < kWidth; ++i) {
+    EXPECT_EQ(chain.member(i).stage->unfinished_jobs(), 0) << i;
+    EXPECT_EQ(chain.member(i).memory, 0) << i;
+  }
+  // Nor at the neighbours of a member that died, nor on edges that it was not at.
+  EXPECT_EQ(chain.live_edge_jobs(), 0u) << "dead: " << dead;
+  for (int i = 0; i + 1 < kWidth; ++i) {
+    const bool cut = dead == i || dead == i + 1;
+    EXPECT_EQ(chain.member(i).successor->Health().ok(), !cut) << i;
+    EXPECT_EQ(chain.member(i + 1).predecessor->Health().ok(), !cut) << i;
+  }
 }
 
 INSTANTIATE_TEST_SUITE_P(Seeds, ProtocolTest, testing::Range(0, 150));
