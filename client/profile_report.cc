@@ -14,7 +14,7 @@ namespace {
 using Json = nlohmann::ordered_json;
 
 // Fewer do not tell an outlier from the rest.
-constexpr int kTellingRounds = 3;
+constexpr int kTellingProfileRounds = 3;
 
 double Gbps(double bytes_per_s) {
   return bytes_per_s * 8 / 1e9;
@@ -60,7 +60,7 @@ std::string WorkersText(const ProfiledLine& line, const LineProfile& profile) {
 
 std::string RunsText(const LineTimes& times) {
   std::string text = absl::StrFormat("%d runs in %.0f s", times.runs, absl::ToDoubleSeconds(times.took));
-  if (times.rounds < kTellingRounds) {
+  if (times.rounds < kTellingProfileRounds) {
     absl::StrAppend(&text, ", only ", times.rounds, times.rounds == 1 ? " of each" : " or so of each",
                     ": give more --budget");
   }
