@@ -210,7 +210,9 @@ TEST_F(SequencerTest, ABrokenStreamFailsWhatIsNotDoneThere) {
   EXPECT_THAT(waiting.free, ElementsAre(1));
   Done(0, first);
   EXPECT_TRUE(done_there.ended.at(0).ok());
-  EXPECT_EQ(sequencer_.Start(On({0, 1}), waiting.Events()).status().code(), absl::StatusCode::kUnavailable);
+  const absl::Status refused = sequencer_.Start(On({0, 1}), waiting.Events()).status();
+  EXPECT_EQ(refused.code(), absl::StatusCode::kUnavailable);
+  EXPECT_THAT(refused.message(), HasSubstr("prefill worker p1 was lost"));
   EXPECT_THAT(sinks_[0]->starts(), ElementsAre(first));  // nothing was sent of the job that could not start
 }
 
