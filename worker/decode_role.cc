@@ -20,8 +20,8 @@ KvStoreOptions StoreOptions(const WorkerOptions& options, const Model& model, ui
 }  // namespace
 
 absl::StatusOr<std::unique_ptr<DecodeRole>> DecodeRole::Create(const WorkerOptions& options, Device& device,
-                                                               std::shared_ptr<const Model> model,
-                                                               uint64_t incarnation, MetricRegistry& registry) {
+                                                               std::shared_ptr<const Model> model, uint64_t incarnation,
+                                                               MetricRegistry& registry) {
   std::unique_ptr<DecodeRole> role(new DecodeRole);
   role->metrics_ = std::make_unique<DecodeMetrics>(registry);
   DecodeMetrics& metrics = *role->metrics_;

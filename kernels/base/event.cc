@@ -1,8 +1,9 @@
 #include "kernels/base/event.h"
-#include "kernels/base/monotonic.h"
 
 #include <atomic>
 #include <utility>
+
+#include "kernels/base/monotonic.h"
 
 namespace runahead {
 

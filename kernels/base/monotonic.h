@@ -5,8 +5,8 @@
 
 namespace runahead {
 
-// The time of day when it was first asked for, carried on by the machine's monotonic clock: never goes back, and setting
-// the time of day neither ends nor prolongs anything that is measured with it. Any thread.
+// The time of day when it was first asked for, carried on by the machine's monotonic clock: never goes back, and
+// setting the time of day neither ends nor prolongs anything that is measured with it. Any thread.
 absl::Time MonotonicNow();
 
 }  // namespace runahead

@@ -1,10 +1,10 @@
-#include "absl/time/clock.h"
 #include "kernels/cpu/pacer.h"
-#include "kernels/base/monotonic.h"
 
 #include <algorithm>
 #include <utility>
 
+#include "absl/time/clock.h"
+#include "kernels/base/monotonic.h"
 
 namespace runahead {
 namespace {

@@ -1,4 +1,3 @@
-#include "absl/time/clock.h"
 #include "kernels/cuda/nccl_link.h"
 
 #include <cstdio>
@@ -7,6 +6,7 @@
 #include <vector>
 
 #include "absl/strings/str_cat.h"
+#include "absl/time/clock.h"
 #include "kernels/base/monotonic.h"
 #include "kernels/base/status_macros.h"
 

@@ -1,4 +1,5 @@
-// How the edges of the line and the ways of hand-off stand, as the workers at their ends say. Pure: time is an argument.
+// How the edges of the line and the ways of hand-off stand, as the workers at their ends say. Pure: time is an
+// argument.
 #pragma once
 
 #include <compare>

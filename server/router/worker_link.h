@@ -72,8 +72,8 @@ class WorkerLink {
   bool joined_ = false;       // in the current attempt; of the link's thread
   mutable Mutex mu_;
   CondVar changed_;
-  bool heard_ RUNAHEAD_GUARDED_BY(mu_) = false;  // on the current stream
-  Silence silence_ RUNAHEAD_GUARDED_BY(mu_);     // of the worker
+  bool heard_ RUNAHEAD_GUARDED_BY(mu_) = false;                  // on the current stream
+  Silence silence_ RUNAHEAD_GUARDED_BY(mu_);                     // of the worker
   std::optional<absl::Status> broken_ RUNAHEAD_GUARDED_BY(mu_);  // the current stream's end
   std::thread thread_;
 };

@@ -154,7 +154,8 @@ void WorkerRegistry::FormLine(std::optional<int> newcomer) {
   for (size_t i = 1; i < fleet_.line().size(); ++i) {
     const int before = fleet_.line()[i - 1], after = fleet_.line()[i];
     if (!lines.contains(before) || !lines.contains(after)) continue;
-    const uint32_t generation = edges_.Generation(LifeOf(members_[before].capabilities), LifeOf(members_[after].capabilities));
+    const uint32_t generation =
+        edges_.Generation(LifeOf(members_[before].capabilities), LifeOf(members_[after].capabilities));
     fill(before, generation, *lines[after].mutable_predecessor());
     fill(after, generation, *lines[before].mutable_successor());
   }

@@ -241,7 +241,8 @@ absl::Status KvStore::EndWrite(uint64_t number, uint64_t write, bool commit) {
     lease.writing.erase(it);
     if (lease.dead) {
       FreeIfUnpinned(number);
-      return absl::NotFoundError(absl::StrCat(Name({options_.incarnation, number, epoch_}), " ended before its bytes were in"));
+      return absl::NotFoundError(
+          absl::StrCat(Name({options_.incarnation, number, epoch_}), " ended before its bytes were in"));
     }
     lease.expires = clock_.Now() + options_.lease_life;  // also where bytes were lost: they are sent again
     if (!commit) return absl::OkStatus();

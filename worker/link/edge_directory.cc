@@ -32,8 +32,7 @@ absl::StatusOr<std::shared_ptr<EdgeEnd>> EdgeDirectory::Open(const PeerId& peer,
     Side& side = sides_[peer.key()];
     if (side.end != nullptr) {
       if (!(side.peer == peer)) {
-        return absl::InvalidArgumentError(
-            absl::StrCat(Describe(peer.key()), " is known at another link address"));
+        return absl::InvalidArgumentError(absl::StrCat(Describe(peer.key()), " is known at another link address"));
       }
       RUNAHEAD_RETURN_IF_ERROR(side.end->core->Health());
       return side.end;

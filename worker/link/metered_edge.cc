@@ -1,8 +1,8 @@
 #include "worker/link/metered_edge.h"
-#include "kernels/base/monotonic.h"
 
 #include <utility>
 
+#include "kernels/base/monotonic.h"
 
 namespace runahead {
 namespace {

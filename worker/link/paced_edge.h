@@ -34,7 +34,7 @@ class PacedEdgeFactory final : public EdgeFactory {
   const LinkNoise noise_;
   const std::shared_ptr<Timer> timer_;
   Mutex mu_;
-  uint64_t opened_ RUNAHEAD_GUARDED_BY(mu_) = 0;                                              // edges, so far
+  uint64_t opened_ RUNAHEAD_GUARDED_BY(mu_) = 0;  // edges, so far
   absl::flat_hash_map<PeerKey, std::shared_ptr<PacedEdge>> edges_ RUNAHEAD_GUARDED_BY(mu_);
   const std::unique_ptr<EdgeFactory> inner_;  // goes first: what it holds fires into the others
 };

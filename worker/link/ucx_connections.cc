@@ -26,8 +26,7 @@ absl::StatusOr<std::shared_ptr<UcxEngine::Impl::Peer>> UcxEngine::Impl::Reach(co
   if (stopped_) return absl::UnavailableError("the link has stopped");
   if (const auto found = peers_.find(id.key()); found != peers_.end()) {
     if (found->second->id.address == id.address) return found->second;
-    return absl::InvalidArgumentError(
-        absl::StrCat(Describe(id.key()), " is known at another link address"));
+    return absl::InvalidArgumentError(absl::StrCat(Describe(id.key()), " is known at another link address"));
   }
   auto peer = std::make_shared<Peer>();
   peer->id = id;
@@ -115,7 +114,9 @@ void UcxEngine::Impl::CheckAnswers() {
   for (const auto& [key, peer] : peers_) {
     if (!peer->answered && now >= peer->answer_by) silent.push_back(peer);
   }
-  for (const auto& peer : silent) Kill(peer, absl::UnavailableError("the peer did not answer; does it have the same cluster_key?"), /*say_goodbye=*/false);
+  for (const auto& peer : silent)
+    Kill(peer, absl::UnavailableError("the peer did not answer; does it have the same cluster_key?"),
+         /*say_goodbye=*/false);
 }
 
 void UcxEngine::Impl::OnEndpointError(void* arg, ucp_ep_h endpoint, ucs_status_t status) {

@@ -126,8 +126,8 @@ class UcxEngine::Impl {
   std::vector<std::unique_ptr<Line>> abandoned_lines_;              // the same
   std::unordered_set<void*> descriptors_;                           // rendezvous offers neither accepted nor discarded
   int unanswered_ = 0;                                              // connections that wait for their first message
-  bool stopped_ = false;  // nobody is connected to any more
-  bool ending_ = false;   // the thread is to end
+  bool stopped_ = false;                                            // nobody is connected to any more
+  bool ending_ = false;                                             // the thread is to end
   std::thread thread_;
 };
 

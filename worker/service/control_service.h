@@ -50,8 +50,8 @@ class ControlService final : public v1::Worker::CallbackService {
 
   // UNAVAILABLE while an epoch ends.
   grpc::ServerUnaryReactor* GetCapabilities(grpc::CallbackServerContext* context,
-                                            const v1::GetCapabilitiesRequest* request,
-                                            v1::Capabilities* reply) override RUNAHEAD_EXCLUDES(mu_);
+                                            const v1::GetCapabilitiesRequest* request, v1::Capabilities* reply) override
+      RUNAHEAD_EXCLUDES(mu_);
   grpc::ServerBidiReactor<v1::ControlCommand, v1::ControlReport>* Control(
       grpc::CallbackServerContext* context) override;
 

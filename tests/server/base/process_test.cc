@@ -34,8 +34,8 @@ TEST(Documentation, ListsEveryOptionWithItsDefault) {
   DeclareProcessOptions(schema, options);
   for (const ConfigKey& key : schema.keys()) {
     const std::string shown = key.default_text.empty() ? "none" : "`" + key.default_text + "`";
-    const std::string row = key.flag_only ? "| `" + FlagOfKey(key.name) + " N` | none |"
-                                          : "| `" + key.name + "` | " + shown + " |";
+    const std::string row =
+        key.flag_only ? "| `" + FlagOfKey(key.name) + " N` | none |" : "| `" + key.name + "` | " + shown + " |";
     EXPECT_THAT(text, HasSubstr(row));
   }
 }

@@ -68,7 +68,8 @@ grpc::ServerUnaryReactor* DecodeService::Reserve(grpc::CallbackServerContext* co
     return Reply(context, InvalidField("total_tokens", "must be at least prompt_tokens"));
   }
   if (request->epoch() != store_.epoch()) {
-    return Reply(context, absl::UnavailableError("epoch: this worker lost its router meanwhile; ask for its capabilities"));
+    return Reply(context,
+                 absl::UnavailableError("epoch: this worker lost its router meanwhile; ask for its capabilities"));
   }
   const absl::StatusOr<LeaseId> lease = store_.Reserve(request->prompt_tokens(), request->total_tokens());
   if (absl::IsResourceExhausted(lease.status())) return Reply(context, WithRetryAfter(lease.status(), kRetryReserve));
