@@ -228,6 +228,24 @@ TEST_F(KvStoreTest, ASequenceHoldsTheMemoryAndReleasesTheLease) {
   EXPECT_EQ(store_->stats().expired, 0);
 }
 
+TEST_F(KvStoreTest, AnEpochsLeasesEndWithItAndTheirMemoryWhenNothingPinsIt) {
+  const LeaseId idle = Reserve(10, 20), written = Reserve(10, 20);
+  const Event complete = store_->Complete(idle);
+  absl::StatusOr<KvStore::Write> write = store_->BeginWrite(written, 0, 0, 10);
+  ASSERT_TRUE(write.ok());
+  store_->BeginEpoch(7);
+  EXPECT_TRUE(absl::IsCancelled(complete.Wait(absl::Seconds(60))));
+  EXPECT_TRUE(absl::IsNotFound(store_->Renew(idle)));
+  EXPECT_EQ(store_->stats().leases, 0);
+  EXPECT_GT(store_->stats().used_bytes, 0) << "the write pins its memory";
+  EXPECT_TRUE(absl::IsNotFound(write->Commit()));
+  EXPECT_EQ(store_->stats().used_bytes, 0);
+  const LeaseId next = Reserve(10, 20);
+  EXPECT_EQ(next.epoch, 7u);
+  store_->Release({next.incarnation, next.number, 6});
+  EXPECT_TRUE(store_->Renew(next).ok()) << "a release that came too late is of another epoch";
+}
+
 TEST_F(KvStoreTest, LivesThirtySecondsPastTheLastSign) {
   const LeaseId lease = Reserve(10, 20);
   clock_.Advance(absl::Seconds(30));

@@ -70,6 +70,51 @@ TEST_P(MessageEdge, MessagesForAnotherIncarnationAreIgnored) {
   EXPECT_TRUE(got.Wait(absl::Seconds(60)).ok()) << "a frame of the former life would have had another size";
 }
 
+TEST_P(MessageEdge, ABrokenEdgeIsMadeAnewInItsNextGenerationAndTheOldOneStaysDead) {
+  MessageWorld world(GetParam());
+  PeerId a = world.factory(0).self(), b = world.factory(1).self();
+  a.generation = b.generation = 1;
+  const auto old_there = *world.factory(0).Open(b), old_back = *world.factory(1).Open(a);
+  const Event arrived = old_back->Recv({1, 0, 0}, Room(10));
+  old_there->Send({1, 0, 0}, Pattern(10, 1), Event());
+  EXPECT_TRUE(arrived.Wait(absl::Seconds(60)).ok());
+  EXPECT_TRUE(old_there->Opened());
+  // Hand-off's connection is another one, and lives on.
+  EventSource died;
+  world.engine(0).Connect(world.factory(1).self(), [died](const absl::Status& why) { died.Fire(why); });
+  const Event lost = old_back->Recv({2, 0, 0}, Room(10));
+  world.engine(0).Close(b.key());
+  EXPECT_EQ(lost.Wait(absl::Seconds(60)).code(), absl::StatusCode::kUnavailable);
+  EXPECT_FALSE(died.event().fired());
+  world.factory(0).Close(b);
+  world.factory(1).Close(a);
+  EXPECT_FALSE(world.factory(0).Open(b).ok()) << "a generation that was closed";
+  // One end is ahead of the other: what it sends waits.
+  a.generation = b.generation = 2;
+  const auto there = *world.factory(0).Open(b);
+  const Event sent = there->Send({3, 0, 0}, Pattern(10, 3), Event());
+  const auto back = *world.factory(1).Open(a);
+  const BufferRef into = Room(10);
+  EXPECT_TRUE(back->Recv({3, 0, 0}, into).Wait(absl::Seconds(60)).ok());
+  EXPECT_TRUE(sent.Wait(absl::Seconds(60)).ok());
+  EXPECT_EQ(Bytes(into), Bytes(Pattern(10, 3)));
+}
+
+TEST_P(MessageEdge, AnEngineThatStoppedEndsAllAndTakesNobody) {
+  MessageWorld world(GetParam());
+  const auto a = *world.factory(0).Open(world.factory(1).self());
+  const auto b = *world.factory(1).Open(world.factory(0).self());
+  const Event here = a->Recv({1, 0, 0}, Room(10)), there = b->Recv({1, 0, 0}, Room(10));
+  a->Send({2, 0, 0}, Pattern(10, 1), Event());
+  EXPECT_TRUE(b->Recv({2, 0, 0}, Room(10)).Wait(absl::Seconds(60)).ok());
+  world.engine(0).Stop();
+  EXPECT_EQ(here.Wait(absl::Seconds(60)).code(), absl::StatusCode::kUnavailable);
+  EXPECT_EQ(there.Wait(absl::Seconds(60)).code(), absl::StatusCode::kUnavailable);
+  EventSource refused;
+  world.engine(1).Connect(world.factory(0).self(), [refused](const absl::Status& why) { refused.Fire(why); });
+  EXPECT_EQ(refused.event().Wait(absl::Seconds(60)).code(), absl::StatusCode::kUnavailable);
+}
+
 TEST(UcxEngine, TakesTheTransportsThatItIsTold) {
   const auto a = *UcxEngine::Start({RandomBits64(), 0, "tcp"}), b = *UcxEngine::Start({RandomBits64(), 0, "tcp"});
   EventSource heard;

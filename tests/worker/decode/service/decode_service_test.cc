@@ -233,6 +233,26 @@ TEST_F(DecodeServiceTcp, AReleasedLeaseEndsTheCallThatWaitsForIt) {
   EXPECT_TRUE(absl::IsCancelled(end) || absl::IsNotFound(end)) << end;
 }
 
+TEST_F(DecodeServiceTcp, NothingIsLeftOfAnEpochThatEnded) {
+  const DecodeSequence waiting = MakeHashSequence(*store_, 6, 20, 100);
+  const absl::StatusOr<v1::ReserveReply> idle = Reserve(10, 20);
+  ASSERT_TRUE(idle.ok());
+  absl::Status end;
+  std::thread caller([&] { end = Generate(ToProto(waiting)).status(); });
+  AwaitCall();
+  store_->BeginEpoch(1);
+  service_->CancelAll();
+  caller.join();
+  EXPECT_FALSE(end.ok());
+  EXPECT_EQ(store_->stats().leases, 0);
+  EXPECT_TRUE(absl::IsNotFound(Renew(idle->lease())));
+  // Who has not heard of the new epoch gets no memory of it.
+  EXPECT_TRUE(absl::IsUnavailable(Reserve(10, 20).status()));
+  const absl::StatusOr<LeaseId> fresh = store_->Reserve(10, 20);
+  ASSERT_TRUE(fresh.ok());
+  EXPECT_EQ(fresh->epoch, 1u);
+}
+
 TEST_F(DecodeServiceTcp, ADrainingWorkerTakesNothingNewAndFinishesWhatRuns) {
   const DecodeSequence sequence = MakeHashSequence(*store_, 7, 20, 100);
   absl::StatusOr<std::vector<int32_t>> ids = std::vector<int32_t>();
