@@ -78,7 +78,7 @@ TEST_P(MessageEdge, ABrokenEdgeIsMadeAnewInItsNextGenerationAndTheOldOneStaysDea
   const Event arrived = old_back->Recv({1, 0, 0}, Room(10));
   old_there->Send({1, 0, 0}, Pattern(10, 1), Event());
   EXPECT_TRUE(arrived.Wait(absl::Seconds(60)).ok());
-  EXPECT_TRUE(old_there->Opened());
+  EXPECT_TRUE(old_back->Opened()) << "said before the frame";
   // Hand-off's connection is another one, and lives on.
   EventSource died;
   world.engine(0).Connect(world.factory(1).self(), [died](const absl::Status& why) { died.Fire(why); });
@@ -97,7 +97,7 @@ TEST_P(MessageEdge, ABrokenEdgeIsMadeAnewInItsNextGenerationAndTheOldOneStaysDea
   const BufferRef into = Room(10);
   EXPECT_TRUE(back->Recv({3, 0, 0}, into).Wait(absl::Seconds(60)).ok());
   EXPECT_TRUE(sent.Wait(absl::Seconds(60)).ok());
-  EXPECT_EQ(Bytes(into), Bytes(Pattern(10, 3)));
+  EXPECT_EQ(testing::Bytes(into), testing::Bytes(Pattern(10, 3)));
 }
 
 TEST_P(MessageEdge, AnEngineThatStoppedEndsAllAndTakesNobody) {
