@@ -64,6 +64,23 @@ std::set<uint64_t> SocketInodes(pid_t pid) {
   return inodes;
 }
 
+std::set<uint16_t> ListeningPorts() {
+  constexpr char kListening[] = "0A";
+  std::set<uint16_t> ports;
+  for (const char* family : {"/proc/net/tcp", "/proc/net/tcp6"}) {
+    std::ifstream table(family);
+    std::string line;
+    while (std::getline(table, line)) {
+      char local[64], state[8];
+      Address address{};
+      uint16_t port = 0;
+      if (sscanf(line.c_str(), " %*s %63s %*s %7s", local, state) != 2) continue;
+      if (std::strcmp(state, kListening) == 0 && ReadEnd(local, address, port)) ports.insert(port);
+    }
+  }
+  return ports;
+}
+
 // The established connections of a process.
 std::vector<Socket> ConnectionsOf(pid_t pid) {
   constexpr char kEstablished[] = "01";
@@ -156,11 +173,13 @@ absl::Status CanCut() {
 
 absl::StatusOr<int> CutBetween(pid_t a, pid_t b) {
   const std::vector<Socket> others = ConnectionsOf(b);
+  // The end that connected: for one that is gone meanwhile the kernel takes who listens at its port.
+  const std::set<uint16_t> listening = ListeningPorts();
   int cut = 0;
   for (const Socket& socket : ConnectionsOf(a)) {
     for (const Socket& other : others) {
       if (!Joined(socket, other)) continue;
-      const absl::Status destroyed = Destroy(socket);
+      const absl::Status destroyed = Destroy(listening.contains(socket.local_port) ? other : socket);
       if (absl::IsNotFound(destroyed)) continue;  // ended by itself meanwhile
       RUNAHEAD_RETURN_IF_ERROR(destroyed);
       ++cut;

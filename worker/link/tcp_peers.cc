@@ -65,7 +65,10 @@ absl::StatusOr<std::shared_ptr<TcpEngine::Impl::Peer>> TcpEngine::Impl::Reach(co
 void TcpEngine::Impl::AcceptAll() {
   while (strangers_.size() < options_.max_strangers) {
     absl::StatusOr<Descriptor> socket = AcceptTcp(listener_.descriptor);
-    if (!socket.ok()) return PauseListener("no descriptor is left to accept a connection (see ulimit -n)");
+    if (absl::IsResourceExhausted(socket.status())) {
+      return PauseListener("no descriptor is left to accept a connection (see ulimit -n)");
+    }
+    if (!socket.ok()) return PauseListener("the link's port takes no connections any more");
     if (!socket->valid()) return;
     if (const absl::StatusOr<Line*> line = Add(*std::move(socket)); line.ok()) {
       strangers_.insert((*line)->connection->id());
@@ -87,9 +90,11 @@ void TcpEngine::Impl::PauseListener(const char* why) {
 void TcpEngine::Impl::WatchListener(bool watched) {
   paused_ = !watched;
   epoll_event event{};
-  event.events = watched ? static_cast<uint32_t>(EPOLLIN) : 0u;
+  event.events = EPOLLIN;
   event.data.u64 = 1;
-  RUNAHEAD_CHECK(epoll_ctl(epoll_.get(), EPOLL_CTL_MOD, listener_.descriptor.get(), &event) == 0);
+  // Taken out, for one that is left in without events is still told of the listener's end, over and over.
+  const int change = watched ? EPOLL_CTL_ADD : EPOLL_CTL_DEL;
+  RUNAHEAD_CHECK(epoll_ctl(epoll_.get(), change, listener_.descriptor.get(), &event) == 0);
 }
 
 absl::Status TcpEngine::Impl::OnHello(TcpConnection& connection, const PeerId& from, const PeerKey& to) {

@@ -80,6 +80,8 @@ absl::StatusOr<Descriptor> AcceptTcp(const Descriptor& listener) {
     if (errno == EMFILE || errno == ENFILE || errno == ENOBUFS || errno == ENOMEM) {
       return absl::ResourceExhaustedError(absl::StrCat("accepting a link: ", std::strerror(errno)));
     }
+    // Not this one connection but the listener itself: somebody ended the socket.
+    if (errno == EINVAL || errno == EBADF) return ErrnoStatus(errno, "accepting a link");
     // All else is about the one connection, which is gone already: the next.
   }
 }
