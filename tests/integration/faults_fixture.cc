@@ -55,10 +55,9 @@ const Answer& Running::answer() {
 
 Load::Load(const LocalCluster& cluster, std::vector<Request> requests)
     : requests_(std::move(requests)), answers_(requests_.size()) {
-  for (size_t client = 0; client < requests_.size(); ++client) {
-    stubs_.push_back(OwnStub(cluster.router()));
-    threads_.emplace_back([this, client] { Run(client); });
-  }
+  // All of them before the first client looks for its own.
+  for (size_t client = 0; client < requests_.size(); ++client) stubs_.push_back(OwnStub(cluster.router()));
+  for (size_t client = 0; client < requests_.size(); ++client) threads_.emplace_back([this, client] { Run(client); });
 }
 
 Load::~Load() {
