@@ -135,4 +135,13 @@ double RouterFixture::Metric(const std::string& name) const {
   return 0;
 }
 
+bool RouterFixture::MetricBecomes(const std::string& name, double value) const {
+  const absl::Time until = absl::Now() + absl::Seconds(20);
+  while (Metric(name) != value) {
+    if (absl::Now() > until) return false;
+    absl::SleepFor(absl::Milliseconds(1));  // between two looks
+  }
+  return true;
+}
+
 }  // namespace runahead::testing

@@ -78,6 +78,8 @@ class RouterFixture : public ::testing::Test {
   v1::Capabilities Able(const std::string& name, v1::WorkerRole role);
   // Of a metric that has this name and these labels, as text: "runahead_x_total{code=\"OK\"}".
   double Metric(const std::string& name) const;
+  // Blocks until the metric has this value; whether it came to it soon enough.
+  [[nodiscard]] bool MetricBecomes(const std::string& name, double value) const;
 
   ModelInfo model_;
   std::shared_ptr<const Tokenizer> tokenizer_;

@@ -69,7 +69,7 @@ TEST_F(DecodeLeaseTest, OthersGoOnWhereTheyDoNotTakeTheRoomOfOneThatWaits) {
   Call large(*stub_, Ids(500, 400), kInVain);
   for (auto& worker : decode_) worker->AwaitReservations(2);  // refused by both
   Call also_large(*stub_, Ids(500, 450), kInVain);
-  while (Metric("runahead_queue_depth{priority=\"normal\"}") != 2) std::this_thread::yield();
+  ASSERT_TRUE(MetricBecomes("runahead_queue_depth{priority=\"normal\"}", 2));
   for (int i = 0; i < 5; ++i) EXPECT_TRUE(Call(*stub_, Ids(5, 1), kInVain).Finish().status.ok());
   one.Cancel();  // 1,000 are free there, of which 950 are kept for the second
   EXPECT_EQ(decode_worker(large), full);

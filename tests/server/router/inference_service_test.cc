@@ -28,14 +28,7 @@ class InferenceServiceTest : public testing::RouterFixture {
     for (auto& worker : decode_) worker->Change([](FakeBehaviour& b) { b.decode_until = 0; });
   }
   // Whether so many wait, soon.
-  bool Waits(int count) {
-    const absl::Time until = absl::Now() + kInVain;
-    while (Metric("runahead_queue_depth{priority=\"normal\"}") != count) {
-      if (absl::Now() > until) return false;
-      std::this_thread::yield();
-    }
-    return true;
-  }
+  bool Waits(int count) { return MetricBecomes("runahead_queue_depth{priority=\"normal\"}", count); }
 };
 
 TEST_F(InferenceServiceTest, WhoIsGoneLeavesTheQueueOfSessionsAtOnce) {
@@ -82,7 +75,7 @@ TEST_F(InferenceServiceTest, StreamsThatDecodeDoNotKeepPromptsFromPrefill) {
     ASSERT_TRUE(streams.back()->Read());
     ASSERT_TRUE(streams.back()->Read()) << "no first token beside " << i << " streams";
     decode_[0]->AwaitLeases(i + 1);
-    while (Metric("runahead_requests_in_flight") != i + 1) std::this_thread::yield();
+    ASSERT_TRUE(MetricBecomes("runahead_requests_in_flight", i + 1));
     decode_[0]->AwaitDecodes(i + 1);
   }
   decode_[0]->Change([](FakeBehaviour& b) { b.decode_until = 100; });
