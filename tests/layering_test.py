@@ -17,6 +17,7 @@ LAYERS = {
     "scheduler/partition": 1, "scheduler/recompute": 1, "scheduler/batching": 1, "scheduler/placement": 1,
     "server/base": 1, "server/rpc": 1, "server/tokenizer": 1,
     "worker/model": 2, "worker/link": 2, "worker/kv": 2, "worker/handoff": 2,
+    "worker/link/tcp": 2, "worker/link/ucx": 2, "worker/link/message": 2, "worker/link/device": 2,
     "worker/prefill": 3, "worker/decode": 3, "worker/service": 3, "worker/prefill/service": 3,
     "worker/decode/service": 3, "server/router": 3,
     "client/base": 3, "client/generate": 3, "client/models": 3, "client/measure": 3, "client/plan": 3,
@@ -29,6 +30,10 @@ SIDEWAYS = {
     "scheduler/placement": {"scheduler/partition"},
     "worker/kv": {"worker/model"},
     "worker/handoff": {"worker/link", "worker/kv"},
+    "worker/link/tcp": {"worker/link"},
+    "worker/link/ucx": {"worker/link"},
+    "worker/link/message": {"worker/link"},
+    "worker/link/device": {"worker/link"},
     "worker/prefill/service": {"worker/prefill", "worker/service"},
     "worker/decode/service": {"worker/decode", "worker/service"},
     "client/generate": {"client/base"},
@@ -45,7 +50,7 @@ GRPC_INCLUDE = re.compile(r"^(grpc|grpcpp|grpc\+\+)/|\.grpc\.pb\.h$|^server/rpc/
 GRPC_TARGET = re.compile(r"^gRPC::|^runahead::(proto|server_rpc)$")
 
 CONCRETE_DEVICE = re.compile(r"^kernels/(cpu|cuda)/(?!peer_comm\.h$)")  # that one is an interface
-CONCRETE_LINK = re.compile(r"^worker/link/(tcp|ucx|nccl|loopback)")
+CONCRETE_LINK = re.compile(r"^worker/link/[a-z]+/")
 
 # scheduler/* is pure: no device, thread or clock; time is an argument.
 IMPURE = re.compile(
@@ -163,7 +168,7 @@ class Checker:
     def check_concrete(self, path, number, folder, name):
         if CONCRETE_DEVICE.match(name) and not path.startswith("kernels/"):
             self.complain(path, number, f"only mains and factories name a concrete device, so not {name}")
-        if CONCRETE_LINK.match(name) and folder != "worker/link":
+        if CONCRETE_LINK.match(name) and folder != os.path.dirname(name):
             self.complain(path, number, f"only mains and factories name a concrete link, so not {name}")
 
     @staticmethod
@@ -222,8 +227,8 @@ CLEAN = {
     "worker/model/model.h": '#include "worker/format/gguf.h"\n// std::mutex would be wrong here\n',
     "worker/link/edge.h": '#include "kernels/base/device.h"\n',
     "kernels/cuda/peer_comm.h": '#include "kernels/base/device.h"\n',
-    "worker/link/device_edge.h": '#include "kernels/cuda/peer_comm.h"\n',
-    "worker/link/ucx_engine.h": '#include "worker/link/edge.h"\n',
+    "worker/link/device/device_edge.h": '#include "kernels/cuda/peer_comm.h"\n',
+    "worker/link/ucx/ucx_engine.h": '#include "worker/link/edge.h"\n',
     "worker/kv/store.h": '#include "worker/model/model.h"\n#include "server/base/clock.h"\n',
     "worker/kv/CMakeLists.txt": "runahead_library(worker_kv SRCS a.cc DEPS runahead::server_base)\n",
     "worker/handoff/grpc_sender.cc": '#include <grpcpp/channel.h>\n#include "worker/kv/store.h"\n',
@@ -266,14 +271,15 @@ BROKEN = [
     ("scheduler/partition/table.h", '#include "absl/time/clock.h"', "scheduler/* is pure"),
     ("scheduler/partition/table.h", '#include "kernels/base/device.h"', "scheduler/* is pure"),
     ("worker/decode/engine.h", '#include "kernels/cpu/cpu_device.h"', "only mains and factories name a concrete device"),
-    ("worker/prefill/stage.h", '#include "worker/link/ucx_engine.h"', "only mains and factories name a concrete link"),
+    ("worker/prefill/stage.h", '#include "worker/link/ucx/ucx_engine.h"', "only mains and factories name a concrete link"),
     ("worker/kv/store.h", '#include "tests/testing/fake.h"', "sources never include tests"),
     ("worker/kv/store.h", "#include <ranges>", "<ranges>"),
     ("tests/worker/kv/store_test.cc", "#include <ranges>", "<ranges>"),
     ("server/base/clock.h", "#include <spdlog/spdlog.h>", "slow to compile"),
     ("worker/kv/store.h", "std::mutex mu_;", "-Wthread-safety"),
     ("worker/kv/store.h", "absl::Mutex mu_;", "-Wthread-safety"),
-    ("worker/link/ucx_engine.h", '#include "edge.h"', "root-relative"),
+    ("worker/link/edge.h", '#include "worker/link/ucx/ucx_engine.h"', "only mains and factories name a concrete link"),
+    ("worker/link/ucx/ucx_engine.h", '#include "ucx_engine.h"', "root-relative"),
     ("worker/kv/store.h", '#include "worker/kv/gone.h"', "root-relative"),
     ("worker/cache/cache.h", "", "in no folder of LAYERS"),
     ("server/stray.cc", "", "in no folder of LAYERS"),
