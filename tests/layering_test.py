@@ -15,7 +15,7 @@ LAYERS = {
     "proto": 0, "kernels/base": 0, "worker/format": 0,
     "kernels/cpu": 1, "kernels/cuda": 1,
     "scheduler/partition": 1, "scheduler/recompute": 1, "scheduler/batching": 1, "scheduler/placement": 1,
-    "server/base": 1, "server/rpc": 1, "server/tokenizer": 1,
+    "server/base": 1, "server/rpc": 1, "server/tokenizer": 1, "worker/metrics": 1,
     "worker/model": 2, "worker/link": 2, "worker/kv": 2, "worker/handoff": 2,
     "worker/link/tcp": 2, "worker/link/ucx": 2, "worker/link/message": 2, "worker/link/device": 2,
     "worker/prefill": 3, "worker/decode": 3, "worker/service": 3, "worker/prefill/service": 3,
@@ -27,6 +27,7 @@ ASSEMBLY = {"worker"}  # its main, in pieces
 SIDEWAYS = {
     "server/rpc": {"server/base"},
     "server/tokenizer": {"server/base"},
+    "worker/metrics": {"server/base"},
     "scheduler/placement": {"scheduler/partition"},
     "worker/kv": {"worker/model"},
     "worker/handoff": {"worker/link", "worker/kv"},

@@ -10,8 +10,8 @@
 #include "absl/time/time.h"
 #include "kernels/base/mutex.h"
 #include "scheduler/partition/partition_table.h"
-#include "server/base/router_metrics.h"
 #include "server/router/agreement.h"
+#include "server/router/router_metrics.h"
 
 namespace runahead {
 

@@ -1,4 +1,4 @@
-#include "server/base/prefill_metrics.h"
+#include "worker/metrics/prefill_metrics.h"
 
 #include <algorithm>
 

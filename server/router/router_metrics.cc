@@ -1,4 +1,4 @@
-#include "server/base/router_metrics.h"
+#include "server/router/router_metrics.h"
 
 #include <algorithm>
 
@@ -7,6 +7,13 @@
 namespace runahead {
 namespace {
 
+struct PromptClassBound {
+  int64_t tokens;
+  absl::string_view name;
+};
+constexpr PromptClassBound kPromptClassBounds[kPromptClasses] = {
+    {256, "le256"}, {1024, "le1k"}, {4096, "le4k"}, {16384, "le16k"}, {65536, "le64k"}, {INT64_MAX, "more"},
+};
 constexpr const char* kStageNames[kTtftStages] = {"queue",        "tokenize", "plan",       "reserve",
                                                   "worker_queue", "prefill",  "first_token"};
 constexpr const char* kLookupNames[kPartitionLookups] = {"searched", "interpolated", "extrapolated",
@@ -47,6 +54,20 @@ int WidthIndex(int chain_width) {
 constexpr char kBrokenPathsHelp[] = "Paths between living workers that do not work now";
 
 }  // namespace
+
+int PromptClassIndex(int64_t tokens) {
+  int index = 0;
+  while (tokens > kPromptClassBounds[index].tokens) ++index;
+  return index;
+}
+
+absl::string_view PromptClassName(int index) {
+  return kPromptClassBounds[index].name;
+}
+
+absl::string_view PromptClass(int64_t tokens) {
+  return PromptClassName(PromptClassIndex(tokens));
+}
 
 absl::string_view TtftStageName(TtftStage stage) {
   return kStageNames[static_cast<int>(stage)];

@@ -1,4 +1,4 @@
-#include "server/base/decode_metrics.h"
+#include "worker/metrics/decode_metrics.h"
 
 namespace runahead {
 namespace {

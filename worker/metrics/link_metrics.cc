@@ -1,4 +1,4 @@
-#include "server/base/link_metrics.h"
+#include "worker/metrics/link_metrics.h"
 
 namespace runahead {
 

@@ -2,13 +2,23 @@
 #pragma once
 
 #include <array>
+#include <cstdint>
 #include <string>
 
 #include "absl/status/status.h"
+#include "absl/strings/string_view.h"
 #include "absl/time/time.h"
 #include "server/base/metrics.h"
 
 namespace runahead {
+
+inline constexpr int kPromptClasses = 6;
+
+// 0 for up to 256 prompt tokens, then up to 1,024, 4,096, 16,384, 65,536, and 5 for more.
+int PromptClassIndex(int64_t tokens);
+// "le256", "le1k", "le4k", "le16k", "le64k", "more".
+absl::string_view PromptClassName(int index);
+absl::string_view PromptClass(int64_t tokens);
 
 // The stages of a time to first token on the router's clock; they follow each other and add up to it. kWorkerQueue is
 // what the workers report as queueing inside.
