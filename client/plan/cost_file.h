@@ -1,13 +1,12 @@
-// Files that say what a model costs on a machine (docs/planning.md, "What if"): a cost file holds the constants, a fit
-// file the timings to find them from. Errors name file, line, key and what is allowed: NOT_FOUND or the like where the
-// file cannot be read, INVALID_ARGUMENT for what is in it.
+// Cost files: the constants that say what a model costs on a machine (docs/planning.md, "What if"). Errors name file,
+// line, key and what is allowed: NOT_FOUND or the like where the file cannot be read, INVALID_ARGUMENT for what is in
+// it.
 #pragma once
 
 #include <string>
 #include <vector>
 
 #include "absl/status/statusor.h"
-#include "scheduler/partition/cost_fit.h"
 #include "scheduler/partition/cost_model.h"
 
 namespace runahead {
@@ -22,20 +21,5 @@ absl::StatusOr<CostModel> ParseCostFile(const std::string& text, const std::stri
 // The text of a cost file that is read back as this model, numbers to 6 digits. What is as where it is not given is
 // left out. `comments` stand at its head, a line each. INVALID_ARGUMENT: it could not be read back.
 absl::StatusOr<std::string> PrintCostFile(const CostModel& model, const std::vector<std::string>& comments);
-
-struct FitFile {
-  CostModel model;  // without what is to be found
-  std::vector<TimedRun> runs;
-  bool find_floor = false;    // whether FitOf may add these constants: they are not given, and for latency there are
-  bool find_latency = false;  // runs of more than one worker
-  std::string assumed;        // what the file leaves open and how it was taken, for people to read; may be empty
-};
-
-// YAML with the same fields but the three that are looked for, and `runs`; or plain lines of tokens and seconds.
-absl::StatusOr<FitFile> ReadFitFile(const std::string& path);
-
-// Finds fixed, linear and attention; where these describe the runs poorly and the runs are enough, floor and latency as
-// well. Errors as FitCostModel's.
-absl::StatusOr<CostFit> FitOf(const FitFile& file);
 
 }  // namespace runahead

@@ -1,3 +1,5 @@
+#include "client/plan/fit_file.h"
+
 #include <algorithm>
 #include <cstddef>
 #include <cstdint>
@@ -10,7 +12,6 @@
 #include "absl/strings/str_join.h"
 #include "absl/strings/str_split.h"
 #include "client/base/plan_schedules.h"
-#include "client/plan/cost_file.h"
 #include "client/plan/cost_keys.h"
 #include "kernels/base/status_macros.h"
 #include "scheduler/partition/partition_search.h"

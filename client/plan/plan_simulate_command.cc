@@ -15,6 +15,7 @@
 #include "client/base/typed_flags.h"
 #include "client/plan/cost_file.h"
 #include "client/plan/cost_keys.h"
+#include "client/plan/fit_file.h"
 #include "client/plan/plan_command.h"
 #include "client/plan/what_if.h"
 #include "client/plan/what_if_output.h"

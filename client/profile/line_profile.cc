@@ -12,6 +12,7 @@
 #include "client/measure/median.h"
 #include "client/plan/cost_file.h"
 #include "client/plan/cost_keys.h"
+#include "client/plan/fit_file.h"
 #include "kernels/base/status_macros.h"
 #include "scheduler/partition/chain_simulator.h"
 

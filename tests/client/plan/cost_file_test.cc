@@ -8,6 +8,7 @@
 #include <limits>
 
 #include "absl/strings/str_cat.h"
+#include "client/plan/fit_file.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 

@@ -11,6 +11,7 @@
 #include "absl/strings/str_cat.h"
 #include "client/base/plan_schedules.h"
 #include "client/plan/cost_file.h"
+#include "client/plan/fit_file.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "scheduler/partition/chain_formulas.h"

@@ -1,4 +1,4 @@
-// A partition table from its file.
+// The partition table that a router serves with, from a partition file.
 #pragma once
 
 #include <string>
@@ -16,6 +16,6 @@ struct ServedTable {
 
 // The table in `text`, which is that of the partition file `name` (server/base/partition_file.h; docs/planning.md).
 // Errors name the file, and the line. FAILED_PRECONDITION: it was made for another model than `served`.
-absl::StatusOr<ServedTable> ParseTable(const std::string& text, const std::string& name, const ModelInfo& served);
+absl::StatusOr<ServedTable> ParseServedTable(const std::string& text, const std::string& name, const ModelInfo& served);
 
 }  // namespace runahead

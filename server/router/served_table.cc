@@ -1,4 +1,4 @@
-#include "server/router/table_file.h"
+#include "server/router/served_table.h"
 
 #include <utility>
 #include <vector>
@@ -9,7 +9,8 @@
 
 namespace runahead {
 
-absl::StatusOr<ServedTable> ParseTable(const std::string& text, const std::string& name, const ModelInfo& served) {
+absl::StatusOr<ServedTable> ParseServedTable(const std::string& text, const std::string& name,
+                                             const ModelInfo& served) {
   RUNAHEAD_ASSIGN_OR_RETURN(PartitionFile file, ParsePartitionFile(text, name));
   if (!file.model.empty() && !IsNameOf(served, file.model)) {
     return absl::FailedPreconditionError(absl::StrCat(
