@@ -136,7 +136,7 @@ double RouterFixture::Metric(const std::string& name) const {
 }
 
 bool RouterFixture::MetricBecomes(const std::string& name, double value) const {
-  const absl::Time until = absl::Now() + absl::Seconds(20);
+  const absl::Time until = absl::Now() + kInVain;
   while (Metric(name) != value) {
     if (absl::Now() > until) return false;
     absl::SleepFor(absl::Milliseconds(1));  // between two looks

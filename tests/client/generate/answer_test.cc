@@ -11,7 +11,7 @@ namespace {
 using ::testing::HasSubstr;
 using ::testing::Not;
 
-v1::GenerateResponse Started() {
+v1::GenerateResponse FirstMessage() {
   v1::GenerateResponse response;
   v1::Started& started = *response.mutable_started();
   started.set_request_id("r-1");
@@ -39,7 +39,7 @@ v1::GenerateResponse Tokens(int index, std::vector<int32_t> ids, const std::stri
   return response;
 }
 
-v1::GenerateResponse Finished() {
+v1::GenerateResponse LastMessage() {
   v1::GenerateResponse response;
   v1::Finished& finished = *response.mutable_finished();
   finished.set_reason(v1::FINISH_REASON_LENGTH);
@@ -56,10 +56,10 @@ v1::GenerateResponse Finished() {
 
 Answer Whole() {
   Answer answer;
-  EXPECT_EQ(Add(Started(), answer), "");
+  EXPECT_EQ(Add(FirstMessage(), answer), "");
   EXPECT_EQ(Add(Tokens(0, {5}, "Hé"), answer), "Hé");
   EXPECT_EQ(Add(Tokens(1, {6, 7}, "llo"), answer), "llo");
-  EXPECT_EQ(Add(Finished(), answer), "!");
+  EXPECT_EQ(Add(LastMessage(), answer), "!");
   return answer;
 }
 

@@ -15,7 +15,7 @@ using ::testing::HasSubstr;
 using ::testing::Pair;
 
 // Keeps what was written, in order.
-class Kept : public CommandSink {
+class KeptCommands : public CommandSink {
  public:
   void Write(v1::ControlCommand command) override { commands.push_back(std::move(command)); }
 
@@ -55,7 +55,7 @@ class SequencerTest : public ::testing::Test {
  protected:
   SequencerTest() {
     for (int i = 0; i < 3; ++i) {
-      sinks_.push_back(std::make_shared<Kept>());
+      sinks_.push_back(std::make_shared<KeptCommands>());
       sequencer_.Attach(i, absl::StrCat("p", i), sinks_.back());
     }
   }
@@ -75,7 +75,7 @@ class SequencerTest : public ::testing::Test {
   }
 
   Sequencer sequencer_;
-  std::vector<std::shared_ptr<Kept>> sinks_;
+  std::vector<std::shared_ptr<KeptCommands>> sinks_;
 };
 
 TEST_F(SequencerTest, StartsEveryMemberWithOneNumberAndEndsWhenAllAreDone) {

@@ -17,7 +17,7 @@ using testing::FakeWorker;
 using ::testing::HasSubstr;
 
 // Keeps what a link tells.
-class Kept : public WorkerLink::Owner {
+class KeptNews : public WorkerLink::Owner {
  public:
   absl::Status Admit(int, const v1::Capabilities&) override {
     MutexLock lock(mu_);
@@ -77,7 +77,7 @@ v1::Capabilities Able() {
 
 TEST(WorkerLink, ASilentWorkerIsLostAfterThreeSecondsAndJoinedAgain) {
   FakeWorker worker(Able());
-  Kept owner;
+  KeptNews owner;
   FakeClock clock;
   WorkerLink link(0, {"prefill", worker.address()}, 42, owner, clock);
   owner.AwaitJoined(1);
@@ -98,7 +98,7 @@ TEST(WorkerLink, ASilentWorkerIsLostAfterThreeSecondsAndJoinedAgain) {
 
 TEST(WorkerLink, APauseOfTheRouterIsNotHeldAgainstTheWorker) {
   FakeWorker worker(Able());
-  Kept owner;
+  KeptNews owner;
   FakeClock clock;
   WorkerLink link(0, {"prefill", worker.address()}, 42, owner, clock);
   owner.AwaitJoined(1);
@@ -114,7 +114,7 @@ TEST(WorkerLink, APauseOfTheRouterIsNotHeldAgainstTheWorker) {
 
 TEST(WorkerLink, AWorkerThatAnswersPingsStays) {
   FakeWorker worker(Able());
-  Kept owner;
+  KeptNews owner;
   FakeClock clock;
   WorkerLink link(0, {"prefill", worker.address()}, 42, owner, clock);
   owner.AwaitJoined(1);
@@ -131,7 +131,7 @@ TEST(WorkerLink, TriesAgainWithinASecondUntilTheWorkerIsThere) {
   auto worker = std::make_unique<FakeWorker>(Able());
   const std::string address = worker->address();
   worker.reset();
-  Kept owner;
+  KeptNews owner;
   FakeClock clock;
   WorkerLink link(0, {"prefill", address}, 42, owner, clock);
   for (size_t attempt = 1; attempt <= 6; ++attempt) {
@@ -145,7 +145,7 @@ TEST(WorkerLink, TriesAgainWithinASecondUntilTheWorkerIsThere) {
 
 TEST(WorkerLink, SaysThatAWorkerWasRefused) {
   FakeWorker worker(Able());
-  Kept owner;
+  KeptNews owner;
   FakeClock clock;
   owner.Refuse(absl::FailedPreconditionError("another model"));
   WorkerLink link(0, {"prefill", worker.address()}, 42, owner, clock);
@@ -158,7 +158,7 @@ TEST(WorkerLink, SaysThatAWorkerWasRefused) {
 
 TEST(WorkerLink, ASecondRouterIsRefused) {
   FakeWorker worker(Able());
-  Kept first, second;
+  KeptNews first, second;
   FakeClock clock, other_clock;
   WorkerLink link(0, {"prefill", worker.address()}, 1, first, clock);
   first.AwaitJoined(1);

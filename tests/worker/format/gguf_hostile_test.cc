@@ -36,7 +36,7 @@ std::string Refusal(const GgufBuilder& builder) {
   return std::string(file.status().message());
 }
 
-GgufBuilder SmallFile() {
+GgufBuilder ShortFile() {
   GgufBuilder builder;
   builder.AddString("general.architecture", "llama");
   builder.AddUint32("count", 7);
@@ -70,7 +70,7 @@ void TouchEverything(const GgufFile& file) {
 }
 
 TEST(GgufHostile, EveryTruncationIsAnError) {
-  const std::string whole = SmallFile().Build();
+  const std::string whole = ShortFile().Build();
   ASSERT_TRUE(ParseBytes(whole).ok());
   for (size_t size = 0; size < whole.size(); ++size) {
     const auto file = ParseBytes(absl::string_view(whole).substr(0, size));
@@ -81,7 +81,7 @@ TEST(GgufHostile, EveryTruncationIsAnError) {
 }
 
 TEST(GgufHostile, EveryBitFlipIsSurvived) {
-  std::string bytes = SmallFile().Build();
+  std::string bytes = ShortFile().Build();
   for (size_t i = 0; i < bytes.size(); ++i) {
     for (int bit = 0; bit < 8; ++bit) {
       bytes[i] = static_cast<char>(bytes[i] ^ 1 << bit);
@@ -92,7 +92,7 @@ TEST(GgufHostile, EveryBitFlipIsSurvived) {
 }
 
 TEST(GgufHostile, RandomMutationsAreSurvived) {
-  const std::string whole = SmallFile().Build();
+  const std::string whole = ShortFile().Build();
   std::mt19937_64 random(20240501);
   const uint64_t interesting[] = {0,     1,         31,           0xff,       0xffff,     0x7fffffff,
                                   kHuge, kHuge / 2, ~uint64_t{0}, 0x80000000, 0xffffffff, uint64_t{1} << 63};
@@ -116,7 +116,7 @@ TEST(GgufHostile, RandomMutationsAreSurvived) {
 
 TEST(GgufHostile, WrongMagicVersionAndByteOrder) {
   EXPECT_THAT(std::string(ParseBytes("PK\x03\x04 this is a zip").status().message()), HasSubstr("not a GGUF file"));
-  GgufBuilder builder = SmallFile();
+  GgufBuilder builder = ShortFile();
   builder.header().version = 1;
   EXPECT_THAT(Refusal(builder), HasSubstr("GGUF version 1 cannot be read; versions 2 and 3 can"));
   builder.header().version = 4;
@@ -126,13 +126,13 @@ TEST(GgufHostile, WrongMagicVersionAndByteOrder) {
 }
 
 TEST(GgufHostile, HugeCountsInTheHeader) {
-  GgufBuilder keys = SmallFile();
+  GgufBuilder keys = ShortFile();
   keys.header().extra_keys = int64_t{1} << 60;
   EXPECT_THAT(Refusal(keys), HasSubstr("metadata keys, more than the file can hold"));
-  GgufBuilder tensors = SmallFile();
+  GgufBuilder tensors = ShortFile();
   tensors.header().extra_tensors = -3;  // 2^64 - 1
   EXPECT_THAT(Refusal(tensors), HasSubstr("18446744073709551615 tensors, more than the file can hold"));
-  GgufBuilder one_more = SmallFile();
+  GgufBuilder one_more = ShortFile();
   one_more.header().extra_keys = 1;  // what follows is then read as a key, and is none
   Refusal(one_more);
 }
@@ -183,11 +183,11 @@ TEST(GgufHostile, NamesAreEscapedAndCutInMessages) {
 
 TEST(GgufHostile, AlignmentMustBeAPowerOfTwo) {
   for (uint32_t alignment : {0u, 3u, 48u, 1u << 31}) {
-    GgufBuilder builder = SmallFile();
+    GgufBuilder builder = ShortFile();
     builder.AddUint32("general.alignment", alignment);
     EXPECT_THAT(Refusal(builder), HasSubstr("'general.alignment' is " + std::to_string(alignment)));
   }
-  GgufBuilder text = SmallFile();
+  GgufBuilder text = ShortFile();
   text.AddString("general.alignment", "32");
   EXPECT_THAT(Refusal(text), HasSubstr("'general.alignment' is a string; it must be an integer"));
   GgufBuilder wide(4096);
@@ -226,7 +226,7 @@ TEST(GgufHostile, ImpossibleOffsets) {
 }
 
 TEST(GgufHostile, DuplicateAndNamelessTensors) {
-  GgufBuilder twice = SmallFile();
+  GgufBuilder twice = ShortFile();
   twice.AddTensor("norm", GgufType::kF32, {1}, std::string(4, '\0'));
   EXPECT_THAT(Refusal(twice), HasSubstr("tensor 'norm' appears twice"));
   GgufBuilder nameless;

@@ -13,7 +13,6 @@
 #include "tests/worker/link/host_buffer.h"
 #include "tests/worker/link/message_engines.h"
 #include "tests/worker/link/peer_process.h"
-#include "tests/worker/link/ucx_test_main.h"
 #include "worker/handoff/message_handoff.h"
 
 namespace runahead {
@@ -31,7 +30,7 @@ using ::runahead::testing::ToArgument;
 using ::runahead::testing::TransportName;
 
 constexpr int64_t kTokens = 16384;
-constexpr int64_t kRowBytes = 4096;  // as in message_handoff_peer
+constexpr int64_t kPeerRowBytes = 4096;  // as in message_handoff_peer
 
 class MessageHandoffProcess : public OverEveryTransport {
  protected:
@@ -50,13 +49,13 @@ TEST_P(MessageHandoffProcess, AKilledDecodeWorkerMakesEveryPushUnavailable) {
   LeaseId lease;
   line >> id >> lease.incarnation >> lease.number;
   RetryingSender sender(MakeMessageSliceTransport(*engine_));
-  const BufferRef rows = Pattern(kTokens * kRowBytes, 1);
+  const BufferRef rows = Pattern(kTokens * kPeerRowBytes, 1);
   std::vector<Event> pushed;
   for (int32_t layer = 0; layer < 2; ++layer) {
     for (int64_t begin = 0; begin < kTokens; begin += kTokens / 8) {
       const int64_t end = begin + kTokens / 8;
       pushed.push_back(sender.Push(FromArgument(id), {lease, layer, begin, end},
-                                   rows.Slice(begin * kRowBytes, (end - begin) * kRowBytes), Event()));
+                                   rows.Slice(begin * kPeerRowBytes, (end - begin) * kPeerRowBytes), Event()));
     }
   }
   // The peer answers nothing.
@@ -67,7 +66,7 @@ TEST_P(MessageHandoffProcess, AKilledDecodeWorkerMakesEveryPushUnavailable) {
 
 TEST_P(MessageHandoffProcess, ASenderKilledInMidTransferUnpinsTheLease) {
   FakeDevice device;
-  auto store = *KvStore::Create({2, kRowBytes, kTokens, engine_->self().incarnation}, device, RealClock());
+  auto store = *KvStore::Create({2, kPeerRowBytes, kTokens, engine_->self().incarnation}, device, RealClock());
   SliceReceiver slices(*store, {});
   MessageHandoffReceiver receiver(*engine_, slices);
   const LeaseId lease = *store->Reserve(kTokens, kTokens);
@@ -89,7 +88,7 @@ TEST_P(MessageHandoffProcess, ASenderKilledInMidTransferUnpinsTheLease) {
 TEST_P(MessageHandoffProcess, ALeaseOutlivesItsTimeWhileASlowSendersBytesAreUnderWay) {
   FakeDevice device;
   FakeClock clock;
-  auto store = *KvStore::Create({2, kRowBytes, kTokens, engine_->self().incarnation}, device, clock);
+  auto store = *KvStore::Create({2, kPeerRowBytes, kTokens, engine_->self().incarnation}, device, clock);
   SliceReceiver slices(*store, {});
   MessageHandoffReceiver receiver(*engine_, slices);
   const LeaseId lease = *store->Reserve(kTokens, kTokens);

@@ -20,7 +20,7 @@ struct Planned {
   int64_t tokens() const { return bounds.back(); }
 };
 
-class ProtocolTest : public testing::TestWithParam<int> {};
+class ProtocolTest : public ::testing::TestWithParam<int> {};
 
 TEST_P(ProtocolTest, EveryJobEndsAndNothingIsLeft) {
   constexpr int kWidth = 4;
@@ -151,7 +151,7 @@ TEST_P(ProtocolTest, EveryJobEndsAndNothingIsLeft) {
   }
 }
 
-INSTANTIATE_TEST_SUITE_P(Seeds, ProtocolTest, testing::Range(0, 150));
+INSTANTIATE_TEST_SUITE_P(Seeds, ProtocolTest, ::testing::Range(0, 150));
 
 }  // namespace
 }  // namespace runahead

@@ -10,7 +10,7 @@ namespace {
 
 constexpr LoopbackNetwork::Delivery kManual = LoopbackNetwork::Delivery::kManual;
 
-class TspPortTest : public testing::TestWithParam<PrefillSchedule> {
+class TspPortTest : public ::testing::TestWithParam<PrefillSchedule> {
  protected:
   TspPortTest() : loaded_(LoadForTest(WriteSynthetic(SmallModel(), "tsp"), DType::kF32, 2)) {}
 
@@ -49,7 +49,7 @@ TEST_P(TspPortTest, AnyPartitionGivesTheLogitsAndKvOfOneWorker) {
       {0, 200, 201, 202, 300},
   };
   for (const std::vector<int64_t>& bounds : partitions) {
-    SCOPED_TRACE(testing::PrintToString(bounds));
+    SCOPED_TRACE(::testing::PrintToString(bounds));
     const std::vector<int32_t> ids = RandomIds(bounds.back(), 320, 11);
     TestChain chain(loaded_, static_cast<int>(bounds.size()) - 1, bounds.back());
     ExpectSameRun(RunOn(chain, 1, bounds, ids), RunAlone(loaded_, ids));
@@ -179,7 +179,7 @@ TEST_P(TspPortTest, EitherNeighboursDeathFailsTheJobAndLeavesOthersAlone) {
   }
 }
 
-INSTANTIATE_TEST_SUITE_P(Forms, TspPortTest, testing::Values(PrefillSchedule::kTsp, PrefillSchedule::kTspCausal),
+INSTANTIATE_TEST_SUITE_P(Forms, TspPortTest, ::testing::Values(PrefillSchedule::kTsp, PrefillSchedule::kTspCausal),
                          [](const auto& info) { return info.param == PrefillSchedule::kTsp ? "Dense" : "Causal"; });
 
 }  // namespace

@@ -1,8 +1,5 @@
-// The main of tests that use UCX; included by the test's one source file.
-#pragma once
-
-#include "gmock/gmock.h"
-#include "gtest/gtest.h"
+// What binaries of tests that use UCX do first, and a leak that is not ours.
+#include "tests/testing/main.h"
 #include "worker/link/ucx/ucx_environment.h"
 
 // UCX 1.13 leaks a few bytes when it cannot attach the shared memory of a peer that died.
@@ -11,8 +8,10 @@ extern "C" const char* __lsan_default_suppressions() {
   return "leak:libuct.so\nleak:libucp.so\n";
 }
 
-int main(int argc, char** argv) {
-  runahead::EnsureUcxEnvironment(argv);
-  ::testing::InitGoogleMock(&argc, argv);
-  return RUN_ALL_TESTS();
+namespace runahead {
+
+void PrepareTests(char** argv) {
+  EnsureUcxEnvironment(argv);
 }
+
+}  // namespace runahead
