@@ -41,5 +41,5 @@ class GpuMainTest(unittest.TestCase):
 
 
 if __name__ == "__main__":
-    SUBJECT, DRIVER = sys.argv.pop(1), sys.argv.pop(1)
+    SUBJECT, DRIVER = (os.path.abspath(sys.argv.pop(1)) for _ in range(2))
     unittest.main()
