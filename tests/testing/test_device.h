@@ -3,6 +3,7 @@
 #pragma once
 
 #include <memory>
+#include <optional>
 
 #include "absl/status/statusor.h"
 #include "kernels/base/device.h"
@@ -24,6 +25,10 @@ TestDeviceForm FormOfTestDevice();
 inline bool TestDeviceIsSlow() {
   return FormOfTestDevice() == TestDeviceForm::kEmulated;
 }
+
+// On the emulated GPU, how often a head's query was attended over a piece of KV by what stands for FlashInfer's decode
+// kernel. Nothing where this is not counted: a real GPU takes the same kernels by the same choice (cuda_attention.cc).
+std::optional<int64_t> FlashPiecesOnTestDevice();
 
 // Ends the test as skipped where `status`, of OpenTestDevice, says that there is no such device here; any other failure
 // is the test's.

@@ -15,4 +15,8 @@ TestDeviceForm FormOfTestDevice() {
   return TestDeviceForm::kCpu;
 }
 
+std::optional<int64_t> FlashPiecesOnTestDevice() {
+  return std::nullopt;
+}
+
 }  // namespace runahead

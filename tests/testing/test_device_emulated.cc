@@ -1,4 +1,5 @@
 #include "kernels/cuda/cuda_device.h"
+#include "tests/testing/cuda_emulation/plain_flash.h"
 #include "tests/testing/test_device.h"
 
 namespace runahead {
@@ -13,6 +14,10 @@ absl::StatusOr<std::unique_ptr<PeerCommFactory>> OpenTestLinks(Device&) {
 
 TestDeviceForm FormOfTestDevice() {
   return TestDeviceForm::kEmulated;
+}
+
+std::optional<int64_t> FlashPiecesOnTestDevice() {
+  return PlainFlashPieces();
 }
 
 }  // namespace runahead

@@ -29,4 +29,8 @@ TestDeviceForm FormOfTestDevice() {
   return TestDeviceForm::kGpu;
 }
 
+std::optional<int64_t> FlashPiecesOnTestDevice() {
+  return std::nullopt;
+}
+
 }  // namespace runahead
