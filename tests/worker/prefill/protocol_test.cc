@@ -86,8 +86,8 @@ TEST_P(ProtocolTest, EveryJobEndsAndNothingIsLeft) {
         const Planned& job = jobs[started[at]++];
         const int part = at - job.first;
         if (part >= 0 && part + 1 < static_cast<int>(job.bounds.size())) {
-          PrefillJob start =
-              chain.JobOf(job.job, job.first, part, job.bounds, ids, {}, true, absl::InfiniteFuture(), job.schedule);
+          PrefillJob start = chain.JobOf(job.job, job.first, part, job.bounds, ids, EveryLogprob(loaded), true,
+                                         absl::InfiniteFuture(), job.schedule);
           start.interleave = job.interleave;
           chain.member(at).stage->Start(std::move(start));
         }
@@ -117,8 +117,7 @@ TEST_P(ProtocolTest, EveryJobEndsAndNothingIsLeft) {
     }
   }
 
-  static const WholeRun& long_alone = *new WholeRun(RunAlone(loaded, ids));
-  static const WholeRun& short_alone = *new WholeRun(RunAlone(loaded, {ids.begin(), ids.begin() + kShort}));
+  static const ExpectedRun& reference = *new ExpectedRun(ReferenceRun(loaded, ids));
   for (size_t index = 0; index < jobs.size(); ++index) {
     const Planned& job = jobs[index];
     const int parts = static_cast<int>(job.bounds.size()) - 1;
@@ -128,14 +127,7 @@ TEST_P(ProtocolTest, EveryJobEndsAndNothingIsLeft) {
       EXPECT_TRUE(done.ok() || cancelled[index] || hit) << "job " << job.job << " part " << part << ": " << done;
     }
     if (cancelled[index] || hit) continue;
-    const WholeRun& alone = job.tokens() == kShort ? short_alone : long_alone;
-    WholeRun actual = alone;  // its logprobs: this job asked for none
-    EXPECT_EQ(chain.member(job.first + parts - 1).news.AwaitFirstToken(job.job).id, alone.token.id);
-    for (size_t layer = 0; layer < alone.kv.size(); ++layer) {
-      actual.kv[layer] = chain.handoff().Layer(TestChain::Lease(job.job), static_cast<int64_t>(layer), job.tokens(),
-                                               loaded.model->attention_shape().kv_row_bytes());
-    }
-    ExpectSameRun(actual, alone);
+    ExpectRun(AwaitWhole(loaded, chain, job.job, job.first, job.bounds), reference.First(job.tokens()));
   }
   chain.network().DeliverAll();
   for (int i = 0; i < kWidth; ++i) {
