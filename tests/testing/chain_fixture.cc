@@ -12,7 +12,7 @@
 
 namespace runahead {
 
-Event KeepingHandoff::Push(const PeerId&, const Slice& slice, ConstBufferRef bytes, const Event& after) {
+Event KeepingHandoff::Push(const PeerId& decode, const Slice& slice, ConstBufferRef bytes, const Event& after) {
   EventSource source;
   after.OnFire([this, slice, bytes, source](const absl::Status& status) {
     if (!status.ok()) {
@@ -30,10 +30,11 @@ Event KeepingHandoff::Push(const PeerId&, const Slice& slice, ConstBufferRef byt
     }
     source.Fire(absl::OkStatus());
   });
-  return source.event();
+  return next_ == nullptr ? source.event() : next_->Push(decode, slice, bytes, after);
 }
 
 void KeepingHandoff::Cancel(const LeaseId& lease) {
+  if (next_ != nullptr) next_->Cancel(lease);
   std::vector<Held> cancelled;
   {
     MutexLock lock(mu_);

@@ -26,6 +26,8 @@ class KeepingHandoff : public HandoffSender {
   void Block();
   void Unblock();
   void Refuse(const absl::Status& status);  // those that are held; all later ones are accepted
+  // From now on `next`, which outlives the chain, decides about every slice; what was handed off is kept as before.
+  void PassTo(HandoffSender& next) { next_ = &next; }
   // Bytes of tokens [begin, end) of a layer; fails the test where slices do not cover them exactly once.
   std::string Layer(const LeaseId& lease, int64_t layer, int64_t begin, int64_t end, int64_t row_bytes) const;
 
@@ -34,6 +36,7 @@ class KeepingHandoff : public HandoffSender {
     LeaseId lease;
     EventSource source;
   };
+  HandoffSender* next_ = nullptr;
   mutable Mutex mu_;
   bool blocked_ RUNAHEAD_GUARDED_BY(mu_) = false;
   std::vector<Held> held_ RUNAHEAD_GUARDED_BY(mu_);
