@@ -63,7 +63,8 @@ int Main(int argc, char** argv) {
       std::cerr << argv[0] << ": no test for '" << argument << "': --source=FILE names a source that it was built of\n";
       return kUsage;
     }
-    testing::GTEST_FLAG(filter) = filter;
+    const std::string more = testing::GTEST_FLAG(filter);  // as GTEST_FILTER says, "-" and what to leave out
+    testing::GTEST_FLAG(filter) = more.starts_with('-') ? filter + more : filter;
   }
   if (const int result = RUN_ALL_TESTS(); result != 0) return result;
   PrintSkipped();

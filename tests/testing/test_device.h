@@ -3,6 +3,7 @@
 #pragma once
 
 #include <memory>
+#include <vector>
 #include <optional>
 
 #include "absl/status/statusor.h"
@@ -20,6 +21,12 @@ absl::StatusOr<std::unique_ptr<PeerCommFactory>> OpenTestLinks(Device& device);
 
 enum class TestDeviceForm { kCpu, kEmulated, kGpu };
 TestDeviceForm FormOfTestDevice();
+
+// What devices of that form compute in: f16 is for GPUs. What this machine's CPU lacks among them is skipped.
+inline std::vector<DType> TestDeviceDTypes() {
+  if (FormOfTestDevice() == TestDeviceForm::kCpu) return {DType::kF32, DType::kBF16};
+  return {DType::kF32, DType::kBF16, DType::kF16};
+}
 
 // Emulated kernels run some thousand times slower than real ones: tests take smaller sizes where this is true.
 inline bool TestDeviceIsSlow() {

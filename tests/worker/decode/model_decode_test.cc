@@ -10,6 +10,7 @@
 
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
+#include "tests/testing/exactness.h"
 #include "tests/testing/model_fixture.h"
 #include "tests/testing/small_model.h"
 #include "tests/testing/test_device.h"
