@@ -11,6 +11,7 @@
 #include "absl/strings/match.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
+#include "kernels/base/monotonic.h"
 #include "server/base/random.h"
 #include "tests/worker/link/host_buffer.h"
 #include "tests/worker/link/tcp/raw_peer.h"
@@ -64,7 +65,7 @@ void ExpectServing(TcpEngine& engine) {
   const BufferRef into = Room(100'000);
   engine.SetHandler(MessageKind::kVerdict, [&](const Message&) { small.Fire(absl::OkStatus()); });
   engine.SetHandler(MessageKind::kSlice, [&](const Message& message) {
-    message.payload->Accept({into}, [&](const absl::Status& status) { large.Set(status); });
+    message.payload->Accept({into}, [&](const absl::Status& status, WireTime) { large.Set(status); });
   });
   peer->Send(engine.self(), MessageKind::kVerdict, "", ConstBufferRef(), [](const absl::Status&) {});
   peer->Send(engine.self(), MessageKind::kSlice, "", Pattern(into.size, 1), [](const absl::Status&) {});
@@ -176,7 +177,7 @@ TEST(TcpEngine, MoreBytesThanWereAnnouncedEndTheTransfer) {
   Outcome done;
   const BufferRef into = Room(10'000);
   engine->SetHandler(MessageKind::kSlice, [&](const Message& message) {
-    message.payload->Accept({into}, [&](const absl::Status& status) { done.Set(status); });
+    message.payload->Accept({into}, [&](const absl::Status& status, WireTime) { done.Set(status); });
   });
   RawPeer peer(*engine);
   TcpPrefix prefix;
@@ -192,6 +193,43 @@ TEST(TcpEngine, MoreBytesThanWereAnnouncedEndTheTransfer) {
   peer.socket.Say(TcpBytes(prefix) + "xx");
   EXPECT_EQ(done.Await(), absl::StatusCode::kUnavailable);
   EXPECT_TRUE(peer.socket.Closed());
+}
+
+TEST(TcpEngine, BytesAreOnTheWireFromTheFirstChunkToTheLast) {
+  const auto engine = NewEngine();
+  EventSource first_came, whole;
+  WireTime wire;
+  const BufferRef into = Room(30'000);
+  engine->SetHandler(MessageKind::kVerdict, [&](const Message&) { first_came.Fire(absl::OkStatus()); });
+  engine->SetHandler(MessageKind::kSlice, [&](const Message& message) {
+    message.payload->Accept({into}, [&](const absl::Status& status, WireTime time) {
+      wire = time;
+      whole.Fire(status);
+    });
+  });
+  RawPeer peer(*engine);
+  TcpPrefix prefix;
+  prefix.frame = TcpFrame::kOffer;
+  prefix.kind = static_cast<uint16_t>(MessageKind::kSlice);
+  prefix.bytes = into.size;
+  peer.socket.Say(TcpBytes(prefix));
+  EXPECT_EQ(TcpRead<TcpPrefix>(peer.socket.Hear(sizeof(prefix)).data()).frame, TcpFrame::kGrant);
+  const absl::Time granted = MonotonicNow();
+  TcpPrefix marker;
+  marker.kind = static_cast<uint16_t>(MessageKind::kVerdict);
+  prefix.frame = TcpFrame::kChunk;
+  prefix.bytes = into.size / 2;
+  peer.socket.Say(TcpBytes(prefix) + std::string(prefix.bytes, 'x') + TcpBytes(marker));
+  ASSERT_TRUE(Await(first_came.event()).ok());
+  const absl::Time between = MonotonicNow();
+  peer.socket.Say(TcpBytes(prefix) + std::string(prefix.bytes, 'y'));
+  ASSERT_TRUE(Await(whole.event()).ok());
+  EXPECT_GE(wire.first, granted);
+  EXPECT_LE(wire.first, between);
+  EXPECT_GE(wire.last, between);
+  EXPECT_LE(wire.last, MonotonicNow());
+  engine->SetHandler(MessageKind::kSlice, nullptr);
+  engine->SetHandler(MessageKind::kVerdict, nullptr);
 }
 
 // Nobody here takes what comes: the handler keeps it.
@@ -293,11 +331,11 @@ TEST(TcpEngine, TransfersTakeTurnsAndSmallMessagesGoBetween) {
   b->SetHandler(MessageKind::kSlice, [&](const Message& message) {
     offers.push_back(message.payload);
     if (offers.size() < 2) return;
-    offers[0]->Accept({large}, [&](const absl::Status& status) {
+    offers[0]->Accept({large}, [&](const absl::Status& status, WireTime) {
       large_whole = true;
       large_done.Set(status);
     });
-    offers[1]->Accept({small}, [&](const absl::Status&) {
+    offers[1]->Accept({small}, [&](const absl::Status&, WireTime) {
       b->Send(a->self(), MessageKind::kVerdict, "question", ConstBufferRef(), [](const absl::Status&) {});
     });
   });
@@ -326,7 +364,7 @@ TEST(TcpEngine, BytesGoIntoPiecesOfAnySize) {
   pieces.push_back(BufferRef());
   Outcome done;
   b->SetHandler(MessageKind::kSlice, [&](const Message& message) {
-    message.payload->Accept(pieces, [&](const absl::Status& status) { done.Set(status); });
+    message.payload->Accept(pieces, [&](const absl::Status& status, WireTime) { done.Set(status); });
   });
   a->Send(b->self(), MessageKind::kSlice, "", Pattern(kSize, 3), [](const absl::Status&) {});
   ASSERT_EQ(done.Await(), absl::StatusCode::kOk);
