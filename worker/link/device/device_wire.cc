@@ -192,18 +192,26 @@ void DeviceWire::StartRecv(Accepted accepted, Started& started) {
   DeviceMessage go;
   go.kind = DeviceMessage::Kind::kGo;
   go.sequence = accepted.sequence;
-  const Event received = accepted.into.size == 0 ? Event() : comms_.in->Recv(std::move(accepted.into));
-  Done came = [wire = shared_from_this(), asked = MonotonicNow(), done = std::move(accepted.done)](
-                  const absl::Status& status) { done(status, status.ok() ? wire->Came(asked) : WireTime()); };
+  const bool empty = accepted.into.size == 0;
+  const Event received = empty ? Event() : comms_.in->Recv(std::move(accepted.into));
+  Done came = [wire = shared_from_this(), empty, asked = MonotonicNow(),
+               done = std::move(accepted.done)](const absl::Status& status) {
+    done(status, status.ok() && !empty ? wire->Came(asked) : WireTime{asked, asked});
+  };
   started.emplace_back(received, std::move(came));
   Post(go);
 }
 
 WireTime DeviceWire::Came(absl::Time asked) {
   MutexLock lock(mu_);
-  const absl::Time first = std::max(asked, free_since_);
-  NoteFree(MonotonicNow());
-  return {first, free_since_};
+  const WireTime time{std::max(asked, free_since_), MonotonicNow()};
+  free_since_ = time.last;
+  return time;
+}
+
+void DeviceWire::NoteFree() {
+  MutexLock lock(mu_);
+  free_since_ = MonotonicNow();
 }
 
 void DeviceWire::StartSend(Outgoing frame, Started& started) {
@@ -253,14 +261,11 @@ void DeviceWire::Make(std::string ids) {
       if (!status.ok()) wire->Fail(absl::UnavailableError(status.message()), /*tell_peer=*/true);
     };
     const Event ready[] = {made->out->ready(), made->in->ready()};
+    ready[1].OnFire([wire = shared_from_this()](const absl::Status&) { wire->NoteFree(); });
     {
       MutexLock lock(mu_);
       if (why_.ok()) Install(*made, drawn_here ? ids : "", started);
     }
-    ready[1].OnFire([wire = shared_from_this()](const absl::Status&) {
-      MutexLock lock(wire->mu_);
-      wire->NoteFree(MonotonicNow());
-    });
     for (const Event& event : ready) event.OnFire(check);
     made->Stop();  // what a death meanwhile left over
     *made = {};

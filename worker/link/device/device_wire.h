@@ -9,7 +9,6 @@
 // side's communicator failing ends the edge at both.
 #pragma once
 
-#include <algorithm>
 #include <cstdint>
 #include <deque>
 #include <functional>
@@ -102,8 +101,8 @@ class DeviceWire final : public EdgeWire, public std::enable_shared_from_this<De
   void StartRecv(Accepted accepted, Started& started) RUNAHEAD_REQUIRES(mu_);
   // When the frame was on the wire that was asked for at `asked` and has come now.
   WireTime Came(absl::Time asked) RUNAHEAD_EXCLUDES(mu_);
-  // The incoming communicator had nothing before what was asked for next.
-  void NoteFree(absl::Time since) RUNAHEAD_REQUIRES(mu_) { free_since_ = std::max(free_since_, since); }
+  // The incoming communicator has joined: the next frame has its turn.
+  void NoteFree() RUNAHEAD_EXCLUDES(mu_);
   void Watch(Started started) RUNAHEAD_EXCLUDES(mu_);
   // A task of this wire on another thread has ended.
   void TaskEnded() RUNAHEAD_EXCLUDES(mu_);

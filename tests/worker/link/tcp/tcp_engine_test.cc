@@ -11,7 +11,6 @@
 #include "absl/strings/match.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
-#include "kernels/base/monotonic.h"
 #include "server/base/random.h"
 #include "tests/worker/link/host_buffer.h"
 #include "tests/worker/link/tcp/raw_peer.h"
@@ -193,43 +192,6 @@ TEST(TcpEngine, MoreBytesThanWereAnnouncedEndTheTransfer) {
   peer.socket.Say(TcpBytes(prefix) + "xx");
   EXPECT_EQ(done.Await(), absl::StatusCode::kUnavailable);
   EXPECT_TRUE(peer.socket.Closed());
-}
-
-TEST(TcpEngine, BytesAreOnTheWireFromTheFirstChunkToTheLast) {
-  const auto engine = NewEngine();
-  EventSource first_came, whole;
-  WireTime wire;
-  const BufferRef into = Room(30'000);
-  engine->SetHandler(MessageKind::kVerdict, [&](const Message&) { first_came.Fire(absl::OkStatus()); });
-  engine->SetHandler(MessageKind::kSlice, [&](const Message& message) {
-    message.payload->Accept({into}, [&](const absl::Status& status, WireTime time) {
-      wire = time;
-      whole.Fire(status);
-    });
-  });
-  RawPeer peer(*engine);
-  TcpPrefix prefix;
-  prefix.frame = TcpFrame::kOffer;
-  prefix.kind = static_cast<uint16_t>(MessageKind::kSlice);
-  prefix.bytes = into.size;
-  peer.socket.Say(TcpBytes(prefix));
-  EXPECT_EQ(TcpRead<TcpPrefix>(peer.socket.Hear(sizeof(prefix)).data()).frame, TcpFrame::kGrant);
-  const absl::Time granted = MonotonicNow();
-  TcpPrefix marker;
-  marker.kind = static_cast<uint16_t>(MessageKind::kVerdict);
-  prefix.frame = TcpFrame::kChunk;
-  prefix.bytes = into.size / 2;
-  peer.socket.Say(TcpBytes(prefix) + std::string(prefix.bytes, 'x') + TcpBytes(marker));
-  ASSERT_TRUE(Await(first_came.event()).ok());
-  const absl::Time between = MonotonicNow();
-  peer.socket.Say(TcpBytes(prefix) + std::string(prefix.bytes, 'y'));
-  ASSERT_TRUE(Await(whole.event()).ok());
-  EXPECT_GE(wire.first, granted);
-  EXPECT_LE(wire.first, between);
-  EXPECT_GE(wire.last, between);
-  EXPECT_LE(wire.last, MonotonicNow());
-  engine->SetHandler(MessageKind::kSlice, nullptr);
-  engine->SetHandler(MessageKind::kVerdict, nullptr);
 }
 
 // Nobody here takes what comes: the handler keeps it.
