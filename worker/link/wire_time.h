@@ -15,7 +15,6 @@ namespace runahead {
 //   UCX       it does not say: this side takes up what the peer has announced; small ones come in no time, as over TCP
 //   GPU       a collective library does not say: both sides have agreed to move the frame and it is its turn on the
 //             communicator
-//   loopback  the copy
 // The last byte is in the receive's buffer, or where frames are staged, in the pinned memory before it.
 struct WireTime {
   absl::Time first, last;

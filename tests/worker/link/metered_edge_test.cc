@@ -1,11 +1,9 @@
 #include "worker/link/metered_edge.h"
 
-#include "absl/strings/match.h"
-#include "absl/strings/numbers.h"
-#include "absl/strings/str_split.h"
 #include "kernels/base/monotonic.h"
 #include "server/base/metrics.h"
-#include "tests/worker/link/message_world.h"
+#include "tests/testing/metric_values.h"
+#include "tests/worker/link/message/message_world.h"
 #include "tests/worker/link/ucx_test_main.h"
 
 namespace runahead {
@@ -17,18 +15,10 @@ using ::runahead::testing::OverEveryTransport;
 using ::runahead::testing::Pattern;
 using ::runahead::testing::Room;
 using ::runahead::testing::TransportName;
+using ::runahead::testing::Value;
 
 // Long enough that only a hang runs out of it.
 constexpr absl::Duration kPatience = absl::Seconds(60);
-
-double Value(const MetricRegistry& registry, const std::string& series) {
-  for (const absl::string_view line : absl::StrSplit(registry.Serialize(), '\n')) {
-    double value = 0;
-    if (absl::StartsWith(line, series + " ") && absl::SimpleAtod(line.substr(series.size() + 1), &value)) return value;
-  }
-  ADD_FAILURE() << "no series " << series;
-  return -1;
-}
 
 using ::runahead::testing::EdgeContract;
 GTEST_ALLOW_UNINSTANTIATED_PARAMETERIZED_TEST(EdgeContract);  // the header's, for other tests
