@@ -104,6 +104,30 @@ TEST_F(ServiceTest, TheBaselinesGiveThePlainPassTokens) {
   }
 }
 
+TEST_F(ServiceTest, WhatThePredecessorComputesIsNoTransfer) {
+  const auto moved = [](const char* name) { return cluster_->Sum("prefill-1", name); };
+  const auto frames = [&] { return moved("runahead_link_seconds_sum{direction=\"receive\",peer=\"prefill-0\""); };
+  const auto transfer = [&] { return moved("runahead_prefill_transfer_seconds_sum{position=\"1\"}"); };
+  const auto hidden = [&] { return moved("runahead_prefill_transfer_hidden_seconds_sum{position=\"1\"}"); };
+  const auto waited = [&] { return moved("runahead_prefill_wait_seconds_sum{position=\"1\"}"); };
+  const auto jobs = [&] { return moved("runahead_prefill_wait_seconds_count{position=\"1\"}"); };
+  const double frames_before = frames(), transfer_before = transfer(), hidden_before = hidden();
+  const double waited_before = waited(), jobs_before = jobs();
+  // The head has nearly all of the work, so that the tail waits for it in every layer.
+  v1::GenerateRequest request = RequestOf(SyntheticIds(4000, 5), 1);
+  for (const int part : {3999, 1}) request.mutable_experiment()->add_parts(part);
+  const Answer answer = cluster_->Generate(request);
+  ASSERT_TRUE(answer.status.ok()) << answer.status.error_message();
+  EXPECT_TRUE(Eventually([&] { return jobs() == jobs_before + 1; }));
+  const double waited_s = waited() - waited_before, frames_s = frames() - frames_before;
+  const double transfer_s = transfer() - transfer_before, hidden_s = hidden() - hidden_before;
+  EXPECT_LT(frames_s, waited_s / 2);
+  EXPECT_GT(transfer_s, 0);
+  EXPECT_LE(transfer_s, frames_s + 1e-9);  // one piece a layer: none beside another
+  EXPECT_LE(hidden_s, transfer_s);
+  EXPECT_LE(transfer_s - hidden_s, waited_s + 1e-9);
+}
+
 TEST_F(ServiceTest, AShortPromptRunsBetweenTheLayersOfALongOne) {
   const LoadedModel loaded = LoadForTest(*model_path_, DType::kF32, 1);
   const std::vector<int32_t> ids = SyntheticIds(30, 3), long_ids = SyntheticIds(4000, 4);

@@ -8,6 +8,7 @@
 
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
+#include "kernels/base/monotonic.h"
 #include "tests/worker/link/host_buffer.h"
 #include "worker/link/edge.h"
 

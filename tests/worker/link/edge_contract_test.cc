@@ -60,6 +60,30 @@ TEST_P(EdgeContract, ASendWaitsForItsEventAndCarriesItsFailure) {
   EXPECT_EQ(Code(never), absl::StatusCode::kCancelled);
 }
 
+TEST_P(EdgeContract, AReceiveIsOnTheWireFromWhenItsBytesComeNotFromWhenItIsPosted) {
+  const auto a = Open(0, 1), b = Open(1, 0);
+  for (const size_t bytes : {kSmall, kLarge}) {
+    SCOPED_TRACE(bytes);
+    const JobId job = bytes;
+    EventSource computed;
+    const Reception first = b->Recv({job, 0, 0}, Room(bytes));
+    const Reception second = b->Recv({job, 1, 0}, Room(bytes));
+    a->Send({job, 0, 0}, Pattern(bytes, 1), Event());
+    a->Send({job, 1, 0}, Pattern(bytes, 2), computed.event());
+    // The sender computes the second frame until the first has come.
+    ASSERT_TRUE(Await(first).ok());
+    const absl::Time released = MonotonicNow();
+    computed.Fire(absl::OkStatus());
+    ASSERT_TRUE(Await(second).ok());
+    EXPECT_LE(first.wire()->first, first.wire()->last);
+    EXPECT_LE(first.wire()->last, released);
+    EXPECT_GE(second.wire()->first, released);
+    EXPECT_LE(second.wire()->first, second.wire()->last);
+    EXPECT_LE(second.wire()->last, MonotonicNow());
+    EndJob(*a, *b, job);
+  }
+}
+
 TEST_P(EdgeContract, FinishFiresOnlyWhenThePeerHasReceivedEverything) {
   const auto a = Open(0, 1), b = Open(1, 0);
   a->Send({1, 0, 0}, Pattern(kSmall, 1), Event());

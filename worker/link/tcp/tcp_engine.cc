@@ -40,16 +40,16 @@ class TcpEngine::Impl::OfferedPayload final : public MessagePayload {
     });
   }
   size_t size() const override { return size_; }
-  void Accept(std::vector<BufferRef> into, std::function<void(absl::Status)> done) override {
+  void Accept(std::vector<BufferRef> into, ReceiveDone done) override {
     accepted_ = true;
     const auto grant = [engine = engine_, connection = connection_, transfer = transfer_, into = std::move(into),
                         done] {
       Line* const line = engine->Find(connection);
-      if (line == nullptr) return done(absl::UnavailableError("the peer is gone"));
+      if (line == nullptr) return done(absl::UnavailableError("the peer is gone"), {});
       line->connection->Grant(transfer, into, done);
       engine->MarkDirty(*line);
     };
-    if (!commands_->Post(grant)) done(absl::UnavailableError("the link has stopped"));
+    if (!commands_->Post(grant)) done(absl::UnavailableError("the link has stopped"), {});
   }
 
  private:

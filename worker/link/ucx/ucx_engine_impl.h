@@ -89,7 +89,7 @@ class UcxEngine::Impl {
   std::shared_ptr<Peer> FindPeer(const PeerKey& key) const;
   void SendTo(const std::shared_ptr<Peer>& peer, MessageKind kind, const std::string& header, ConstBufferRef bytes,
               Done done);
-  void Receive(void* descriptor, const std::shared_ptr<Peer>& from, std::vector<BufferRef> into, Done done);
+  void Receive(void* descriptor, const std::shared_ptr<Peer>& from, std::vector<BufferRef> into, ReceiveDone done);
   void Discard(void* descriptor);
   void Started(Op* op, ucs_status_ptr_t request);
   void Complete(Op* op, ucs_status_t status);

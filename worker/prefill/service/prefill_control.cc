@@ -173,6 +173,7 @@ void PrefillControl::OnDone(const PrefillJob& job, const JobEnd& end, const JobT
   if (end.status.ok()) {
     metrics_.ObserveCompute(job.part, absl::Seconds(times.compute_s));
     metrics_.ObserveWait(job.part, absl::Seconds(times.wait_s));
+    metrics_.ObserveTransfer(job.part, absl::Seconds(times.transfer_s), absl::Seconds(times.hidden_s));
     metrics_.ObserveRingStall(absl::Seconds(times.ring_stall_s));
     metrics_.CountTokens(job.tokens());
     if (times.interleaved) metrics_.CountInterleaved();

@@ -64,7 +64,7 @@ void ExpectServing(TcpEngine& engine) {
   const BufferRef into = Room(100'000);
   engine.SetHandler(MessageKind::kVerdict, [&](const Message&) { small.Fire(absl::OkStatus()); });
   engine.SetHandler(MessageKind::kSlice, [&](const Message& message) {
-    message.payload->Accept({into}, [&](const absl::Status& status) { large.Set(status); });
+    message.payload->Accept({into}, [&](const absl::Status& status, WireTime) { large.Set(status); });
   });
   peer->Send(engine.self(), MessageKind::kVerdict, "", ConstBufferRef(), [](const absl::Status&) {});
   peer->Send(engine.self(), MessageKind::kSlice, "", Pattern(into.size, 1), [](const absl::Status&) {});
@@ -176,7 +176,7 @@ TEST(TcpEngine, MoreBytesThanWereAnnouncedEndTheTransfer) {
   Outcome done;
   const BufferRef into = Room(10'000);
   engine->SetHandler(MessageKind::kSlice, [&](const Message& message) {
-    message.payload->Accept({into}, [&](const absl::Status& status) { done.Set(status); });
+    message.payload->Accept({into}, [&](const absl::Status& status, WireTime) { done.Set(status); });
   });
   RawPeer peer(*engine);
   TcpPrefix prefix;
@@ -293,11 +293,11 @@ TEST(TcpEngine, TransfersTakeTurnsAndSmallMessagesGoBetween) {
   b->SetHandler(MessageKind::kSlice, [&](const Message& message) {
     offers.push_back(message.payload);
     if (offers.size() < 2) return;
-    offers[0]->Accept({large}, [&](const absl::Status& status) {
+    offers[0]->Accept({large}, [&](const absl::Status& status, WireTime) {
       large_whole = true;
       large_done.Set(status);
     });
-    offers[1]->Accept({small}, [&](const absl::Status&) {
+    offers[1]->Accept({small}, [&](const absl::Status&, WireTime) {
       b->Send(a->self(), MessageKind::kVerdict, "question", ConstBufferRef(), [](const absl::Status&) {});
     });
   });
@@ -326,7 +326,7 @@ TEST(TcpEngine, BytesGoIntoPiecesOfAnySize) {
   pieces.push_back(BufferRef());
   Outcome done;
   b->SetHandler(MessageKind::kSlice, [&](const Message& message) {
-    message.payload->Accept(pieces, [&](const absl::Status& status) { done.Set(status); });
+    message.payload->Accept(pieces, [&](const absl::Status& status, WireTime) { done.Set(status); });
   });
   a->Send(b->self(), MessageKind::kSlice, "", Pattern(kSize, 3), [](const absl::Status&) {});
   ASSERT_EQ(done.Await(), absl::StatusCode::kOk);
