@@ -108,7 +108,7 @@ class CpuDevice : public Device {
   absl::Status TopK(Stream& stream, const ConstTensor& logits, int64_t k, const MutTensor& ids, const MutTensor& values,
                     const MutTensor& log_sum) override;
   absl::Status Sample(Stream& stream, const ConstTensor& logits, std::vector<SampleParams> params,
-                      const MutTensor& ids) override;
+                      const MutTensor& counts, const MutTensor& ids, const MutTensor& values) override;
 
  private:
   // The two forms of Linear; they block until it is done. sums: out, or f32 of its shape.
@@ -333,9 +333,11 @@ absl::Status CpuDevice::TopK(Stream& stream, const ConstTensor& logits, int64_t 
 }
 
 absl::Status CpuDevice::Sample(Stream& stream, const ConstTensor& logits, std::vector<SampleParams> params,
-                               const MutTensor& ids) {
-  RUNAHEAD_RETURN_IF_ERROR(CheckSample(kLimits, logits, params, ids));
-  Cast(stream).Enqueue([this, logits, params = std::move(params), ids] { rows().Sample(logits, params, ids); });
+                               const MutTensor& counts, const MutTensor& ids, const MutTensor& values) {
+  RUNAHEAD_RETURN_IF_ERROR(CheckSample(kLimits, logits, params, counts, ids, values));
+  Cast(stream).Enqueue([this, logits, params = std::move(params), counts, ids, values] {
+    rows().Sample(logits, params, counts, ids, values);
+  });
   return absl::OkStatus();
 }
 

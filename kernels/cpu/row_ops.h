@@ -33,8 +33,8 @@ struct RowOps {
   void DequantizeKv(const ConstBufferRef& from, const KvQuant& quant, const MutTensor& out) const;
   void TopK(const ConstTensor& logits, int64_t k, const MutTensor& ids, const MutTensor& values,
             const MutTensor& log_sum) const;
-
-  void Sample(const ConstTensor& logits, const std::vector<SampleParams>& params, const MutTensor& ids) const;
+  void Sample(const ConstTensor& logits, const std::vector<SampleParams>& params, const MutTensor& counts,
+              const MutTensor& ids, const MutTensor& values) const;
 
   // What Linear does last: out = activation(sums + bias). sums: f32, may be out; bias: f32 [1, cols], or none.
   void FinishLinear(const ConstTensor& sums, const ConstTensor& bias, std::optional<Activation> activation,

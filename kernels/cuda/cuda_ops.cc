@@ -239,15 +239,15 @@ absl::Status CudaDevice::TopK(Stream& stream, const ConstTensor& logits, int64_t
 }
 
 absl::Status CudaDevice::Sample(Stream& stream, const ConstTensor& logits, std::vector<SampleParams> params,
-                                const MutTensor& ids) {
-  RUNAHEAD_RETURN_IF_ERROR(CheckSample(limits(), logits, params, ids));
+                                const MutTensor& counts, const MutTensor& ids, const MutTensor& values) {
+  RUNAHEAD_RETURN_IF_ERROR(CheckSample(limits(), logits, params, counts, ids, values));
   if (params.empty()) return absl::OkStatus();
   CudaStream& cuda = CudaStreamOf(stream);
   RUNAHEAD_ASSIGN_OR_RETURN(const SampleParams* const rows, UploadArray(cuda, params));
-  Hold(cuda, {&logits, &ids});
-  const CudaMatrix from = MatrixOf(logits), to = MatrixOf(ids);
-  cuda.Enqueue(OpKey("sample", from, rows, to),
-               {"Sample", [=, s = cuda.get()] { return LaunchSample(from, rows, to, s); }});
+  Hold(cuda, {&logits, &counts, &ids, &values});
+  const CudaMatrix from = MatrixOf(logits), seen = MatrixOf(counts), to = MatrixOf(ids), chosen = MatrixOf(values);
+  cuda.Enqueue(OpKey("sample", from, rows, seen, to, chosen),
+               {"Sample", [=, s = cuda.get()] { return LaunchSample(from, rows, seen, to, chosen, s); }});
   return absl::OkStatus();
 }
 

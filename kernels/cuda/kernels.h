@@ -111,9 +111,9 @@ cudaError_t LaunchQuantizeKv(const CudaMatrix& rows, const KvQuant& quant, std::
 cudaError_t LaunchDequantizeKv(const std::byte* from, const KvQuant& quant, const CudaMatrix& out, cudaStream_t stream);
 
 // Device::Sample for each row of logits (f32, at most kMostSampleVocab columns) with params[row], in device memory.
-// ids: int32 in a matrix of four-byte elements [t, 1]. A row's result is the same in every run.
+// counts: int32, and ids: int32 [t, 1], in matrices of four-byte elements. A row's result is the same in every run.
 inline constexpr int64_t kMostSampleVocab = int64_t{1} << 23;
-cudaError_t LaunchSample(const CudaMatrix& logits, const SampleParams* params, const CudaMatrix& ids,
-                         cudaStream_t stream);
+cudaError_t LaunchSample(const CudaMatrix& logits, const SampleParams* params, const CudaMatrix& counts,
+                         const CudaMatrix& ids, const CudaMatrix& values, cudaStream_t stream);
 
 }  // namespace runahead

@@ -15,7 +15,7 @@
 #include "server/rpc/server.h"
 #include "server/rpc/status.h"
 #include "tests/testing/fake_clock.h"
-#include "tests/testing/fake_device.h"
+#include "tests/testing/sampling_device.h"
 #include "tests/worker/decode/hash_model.h"
 #include "tests/worker/decode/hash_sequences.h"
 #include "worker/service/proto_convert.h"
@@ -25,11 +25,11 @@ namespace {
 
 using testing::ExpectedTokens;
 using testing::FakeClock;
-using testing::FakeDevice;
 using testing::FillHashKv;
 using testing::HashModel;
 using ::testing::HasSubstr;
 using testing::MakeHashSequence;
+using testing::SamplingDevice;
 
 v1::DecodeRequest ToProto(const DecodeSequence& sequence) {
   v1::DecodeRequest request;
@@ -67,7 +67,7 @@ class DecodeServiceTest : public ::testing::Test {
     while (store_->stats().leases > 0) changed_.Wait(mu_);
   }
 
-  FakeDevice device_;
+  SamplingDevice device_;
   FakeClock clock_;
   Mutex mu_;
   CondVar changed_;
