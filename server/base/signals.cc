@@ -72,12 +72,6 @@ void StopSignal::EndAtOnce(bool on) {
   end_at_once_ = on;
 }
 
-void StopSignal::Trigger() {
-  MutexLock lock(mu_);
-  stopped_ = true;
-  changed_.NotifyAll();
-}
-
 bool StopSignal::Wait(absl::Duration timeout) {
   const auto began = std::chrono::steady_clock::now();
   MutexLock lock(mu_);

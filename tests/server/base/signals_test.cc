@@ -18,13 +18,6 @@ TEST(StopSignal, EitherSignalEndsTheWait) {
   }
 }
 
-TEST(StopSignal, TriggerEndsTheWait) {
-  StopSignal stop;
-  std::thread other([&] { stop.Trigger(); });
-  EXPECT_TRUE(stop.Wait());
-  other.join();
-}
-
 TEST(StopSignal, WaitKeepsItsTimeout) {
   StopSignal stop;
   EXPECT_FALSE(stop.Wait(absl::Milliseconds(1)));
