@@ -262,19 +262,6 @@ absl::Status CheckGatherRows(const ConstTensor& x, const std::vector<int32_t>& r
   return CheckRowIndices("x", rows, x.rows);
 }
 
-absl::Status CheckScatterRows(const ConstTensor& x, const std::vector<int32_t>& rows, const MutTensor& out) {
-  RUNAHEAD_RETURN_IF_ERROR(CheckAnyShape("out", out, kAnyDType));
-  RUNAHEAD_RETURN_IF_ERROR(CheckTensor("x", x, kAnyDType, rows.size(), out.cols));
-  RUNAHEAD_RETURN_IF_ERROR(CheckSameDtype(x, out));
-  RUNAHEAD_RETURN_IF_ERROR(CheckRowIndices("out", rows, out.rows));
-  std::vector<bool> written(out.rows);
-  for (size_t i = 0; i < rows.size(); ++i) {
-    if (written[rows[i]]) return Invalid("index ", i, " is row ", rows[i], " of out, as an index before it");
-    written[rows[i]] = true;
-  }
-  return absl::OkStatus();
-}
-
 absl::Status CheckQuantizeKv(const ConstTensor& rows, const KvQuant& quant, const BufferRef& out) {
   RUNAHEAD_RETURN_IF_ERROR(CheckAnyShape("rows", rows, kAnyDType));
   return CheckQuantized("out", out, quant, rows.rows, rows.cols);

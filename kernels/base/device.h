@@ -114,8 +114,9 @@ class Device {
   // dim], any dtype.
   virtual absl::Status RmsNorm(Stream& stream, const ConstTensor& x, const ConstTensor& weight, float eps,
                                const MutTensor& out) = 0;
-  // out[t,d] = (x[t,d] - mean(x[t])) / sqrt(var(x[t]) + eps) * weight[d] + bias[d], var = mean_d((x[t,d] - mean)^2).
-  // x: f32 [t, dim]; weight, bias: f32 [1, dim]; out: [t, dim], any dtype.
+  // For families such as OPT, as Activate, and bias and activation of Linear are; nothing calls them before there is
+  // one. out[t,d] = (x[t,d] - mean(x[t])) / sqrt(var(x[t]) + eps) * weight[d] + bias[d], var = mean_d((x[t,d] -
+  // mean)^2). x: f32 [t, dim]; weight, bias: f32 [1, dim]; out: [t, dim], any dtype.
   virtual absl::Status LayerNorm(Stream& stream, const ConstTensor& x, const ConstTensor& weight,
                                  const ConstTensor& bias, float eps, const MutTensor& out) = 0;
   // out[t,n] (+)= activation(sum_k x[t,k] * w[n,k] + bias[n]).  x: [t, k] in compute_dtype() or invariant_dtype(); w:
@@ -136,12 +137,10 @@ class Device {
   virtual absl::Status SwiGlu(Stream& stream, const ConstTensor& gate_up, const MutTensor& out) = 0;
   // out[t,f] = activation(x[t,f]).  x, out: [t, f]; out may be x.
   virtual absl::Status Activate(Stream& stream, const ConstTensor& x, Activation activation, const MutTensor& out) = 0;
-  // Gather: out[i] = x[rows[i]].  Scatter: out[rows[i]] = x[i], rows are distinct; the other rows of out stay.
-  // x and out: of one dtype and as many columns, in memory apart.
+  // out[i] = x[rows[i]].  x and out: of one dtype and as many columns, in memory apart.
   virtual absl::Status GatherRows(Stream& stream, const ConstTensor& x, std::vector<int32_t> rows,
                                   const MutTensor& out) = 0;
-  virtual absl::Status ScatterRows(Stream& stream, const ConstTensor& x, std::vector<int32_t> rows,
-                                   const MutTensor& out) = 0;
+  // For KVPR, whose host stores are to hold quantised KV; nothing calls the two before it is built.
   // Rows [t, n] in any dtype to and from their quantised form (op_params.h), t * KvQuantRowBytes(n, quant) bytes or
   // more from an offset that is a multiple of 4; n is a multiple of the group.
   virtual absl::Status QuantizeKv(Stream& stream, const ConstTensor& rows, const KvQuant& quant,

@@ -100,8 +100,6 @@ class CpuDevice : public Device {
   absl::Status Activate(Stream& stream, const ConstTensor& x, Activation activation, const MutTensor& out) override;
   absl::Status GatherRows(Stream& stream, const ConstTensor& x, std::vector<int32_t> rows,
                           const MutTensor& out) override;
-  absl::Status ScatterRows(Stream& stream, const ConstTensor& x, std::vector<int32_t> rows,
-                           const MutTensor& out) override;
   absl::Status QuantizeKv(Stream& stream, const ConstTensor& rows, const KvQuant& quant, const BufferRef& out) override;
   absl::Status DequantizeKv(Stream& stream, const ConstBufferRef& from, const KvQuant& quant,
                             const MutTensor& out) override;
@@ -302,13 +300,6 @@ absl::Status CpuDevice::GatherRows(Stream& stream, const ConstTensor& x, std::ve
                                    const MutTensor& out) {
   RUNAHEAD_RETURN_IF_ERROR(CheckGatherRows(x, indices, out));
   Cast(stream).Enqueue([this, x, indices = std::move(indices), out] { rows().GatherRows(x, indices, out); });
-  return absl::OkStatus();
-}
-
-absl::Status CpuDevice::ScatterRows(Stream& stream, const ConstTensor& x, std::vector<int32_t> indices,
-                                    const MutTensor& out) {
-  RUNAHEAD_RETURN_IF_ERROR(CheckScatterRows(x, indices, out));
-  Cast(stream).Enqueue([this, x, indices = std::move(indices), out] { rows().ScatterRows(x, indices, out); });
   return absl::OkStatus();
 }
 

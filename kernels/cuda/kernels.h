@@ -100,10 +100,9 @@ cudaError_t LaunchActivate(const CudaMatrix& x, Activation activation, const Cud
 cudaError_t LaunchBias(const CudaMatrix& x, const float* bias, std::optional<Activation> activation,
                        const CudaMatrix& out, cudaStream_t stream);
 
-// Gather: out[i] = x[rows[i]], as many as out has. Scatter: out[rows[i]] = x[i], as many as x has. rows: in device
-// memory. x and out: of one dtype and as many columns, in memory apart.
+// out[i] = x[rows[i]], as many as out has. rows: in device memory. x and out: of one dtype and as many columns, in
+// memory apart.
 cudaError_t LaunchGatherRows(const CudaMatrix& x, const int32_t* rows, const CudaMatrix& out, cudaStream_t stream);
-cudaError_t LaunchScatterRows(const CudaMatrix& x, const int32_t* rows, const CudaMatrix& out, cudaStream_t stream);
 
 // To and from the form of op_params.h, [rows] of KvQuantRowBytes(cols, quant) bytes at a multiple of 4. cols is a
 // multiple of quant.group.

@@ -94,9 +94,6 @@ class FakeDevice : public Device {
   absl::Status GatherRows(Stream&, const ConstTensor&, std::vector<int32_t>, const MutTensor&) override {
     return Missing("GatherRows");
   }
-  absl::Status ScatterRows(Stream&, const ConstTensor&, std::vector<int32_t>, const MutTensor&) override {
-    return Missing("ScatterRows");
-  }
   absl::Status QuantizeKv(Stream&, const ConstTensor&, const KvQuant&, const BufferRef&) override {
     return Missing("QuantizeKv");
   }
