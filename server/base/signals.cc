@@ -83,10 +83,4 @@ bool StopSignal::Wait(absl::Duration timeout) {
   return true;
 }
 
-void StopSignal::UnblockInChild() {
-  signal(SIGPIPE, SIG_DFL);
-  const sigset_t signals = StopSignals();
-  sigprocmask(SIG_UNBLOCK, &signals, nullptr);
-}
-
 }  // namespace runahead

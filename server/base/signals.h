@@ -27,9 +27,6 @@ class StopSignal {
   // process at once, with exit code 0 as after any stop that was asked for.
   void EndAtOnce(bool on) RUNAHEAD_EXCLUDES(mu_);
 
-  // For a child between fork and exec: gives all of these signals their usual effect again. Async-signal-safe.
-  static void UnblockInChild();
-
  private:
   void Run();
   void Stop() RUNAHEAD_EXCLUDES(mu_);

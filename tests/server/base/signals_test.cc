@@ -56,19 +56,5 @@ TEST(StopSignal, ASignalEndsTheWaitOnceStartingIsOver) {
   EXPECT_TRUE(stop.Wait());
 }
 
-TEST(StopSignal, AChildCanGetTheUsualSignalsBack) {
-  StopSignal stop;
-  const pid_t child = fork();
-  if (child == 0) {
-    StopSignal::UnblockInChild();
-    raise(SIGTERM);
-    _exit(7);
-  }
-  int status = 0;
-  ASSERT_EQ(waitpid(child, &status, 0), child);
-  EXPECT_TRUE(WIFSIGNALED(status));
-  EXPECT_EQ(WTERMSIG(status), SIGTERM);
-}
-
 }  // namespace
 }  // namespace runahead
