@@ -13,7 +13,7 @@
 #include "client/plan_schedules.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
-#include "scheduler/partition/chain_formulas.h"
+#include "tests/scheduler/partition/chain_formulas.h"
 
 namespace runahead {
 namespace {
