@@ -21,7 +21,7 @@ struct OpLimits {
   int64_t most_vocab = int64_t{1} << 31;  // of Sample
 };
 
-inline constexpr int64_t kMostTopK = 128;
+inline constexpr int64_t kMostTopK = 512;
 
 // The dtype is one of `dtypes`, the shape is [rows, cols], and the buffer covers it.
 absl::Status CheckTensor(std::string_view name, const Tensor& tensor, absl::Span<const DType> dtypes, int64_t rows,

@@ -147,7 +147,7 @@ class Device {
                                   const BufferRef& out) = 0;
   virtual absl::Status DequantizeKv(Stream& stream, const ConstBufferRef& from, const KvQuant& quant,
                                     const MutTensor& out) = 0;
-  // Per row of logits f32 [t, vocab] the k largest, in falling order, ties to the smaller id; k <= 128.
+  // Per row of logits f32 [t, vocab] the k largest, in falling order, ties to the smaller id; k <= 512.
   // ids: int32 [t, k] in a f32-sized tensor; values: f32 [t, k]; log_sum: f32 [t, 1] = log(sum_v exp(logits[t,v])).
   virtual absl::Status TopK(Stream& stream, const ConstTensor& logits, int64_t k, const MutTensor& ids,
                             const MutTensor& values, const MutTensor& log_sum) = 0;

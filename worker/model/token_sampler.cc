@@ -6,6 +6,7 @@
 #include <utility>
 
 #include "absl/strings/str_format.h"
+#include "kernels/base/checks.h"
 #include "kernels/base/status_macros.h"
 
 namespace runahead {
@@ -26,7 +27,7 @@ TokenSampler::TokenSampler(Device& device, int64_t max_rows, int64_t vocab)
 absl::StatusOr<std::unique_ptr<TokenSampler>> TokenSampler::Create(Device& device, int64_t max_rows, int64_t vocab) {
   std::unique_ptr<TokenSampler> sampler(new TokenSampler(device, max_rows, vocab));
   const size_t counts_bytes = max_rows * vocab * sizeof(int32_t);
-  const size_t drawn_bytes = max_rows * (3 + 2 * (kMostLogprobs + 1)) * sizeof(float);
+  const size_t drawn_bytes = max_rows * (3 + 2 * std::min(kMostTopK, vocab)) * sizeof(float);
   RUNAHEAD_ASSIGN_OR_RETURN(const BufferRef counts, Allocate(device, counts_bytes, MemoryKind::kDevice));
   RUNAHEAD_ASSIGN_OR_RETURN(const BufferRef host_counts, Allocate(device, counts_bytes, MemoryKind::kHost));
   sampler->counts_ = MakeTensor(counts, DType::kF32, max_rows, vocab);
@@ -77,7 +78,7 @@ absl::Status TokenSampler::Enqueue(Stream& stream, const Tensor& logits, const s
     own.last_id = last.id;
     own.last_count = 1 + last.in_output;
   }
-  top_k_ = std::min(top_k_, vocab_);
+  top_k_ = std::min({top_k_, vocab_, kMostTopK});
   const int64_t n = logits.rows;
   const auto part = [&](int64_t begin, int64_t cols) {
     return MakeTensor(drawn_.Slice(begin * sizeof(float), n * cols * sizeof(float)), DType::kF32, n, cols);

@@ -40,7 +40,8 @@ class TokenSampler {
   absl::Status Enqueue(Stream& stream, const Tensor& logits, const std::vector<Row>& rows);
 
   // The token of `row` once the stream got past Enqueue: Device::Sample with the uniform of seed and position. Logprobs
-  // are those of the logits before penalties and temperature. INTERNAL when the row's logits are not finite.
+  // are those of the logits before penalties and temperature, of a device's kMostTopK at most. INTERNAL when the row's
+  // logits are not finite.
   absl::StatusOr<Sampled> Token(int64_t row) const;
 
  private:
