@@ -1,7 +1,5 @@
 #include "worker/worker_epoch.h"
 
-#include <unistd.h>
-
 #include <utility>
 
 #include "kernels/base/status_macros.h"
@@ -16,12 +14,6 @@ namespace {
 
 // How K and V of a token lie in a row (KvSpan); workers that read each other's rows must say the same.
 constexpr char kKvRowOrder[] = "token-major k|v";
-
-std::string HostName() {
-  char name[256] = "";
-  if (gethostname(name, sizeof name - 1) != 0) return "localhost";
-  return name;
-}
 
 }  // namespace
 
@@ -63,9 +55,7 @@ v1::Capabilities WorkerEpoch::capabilities() const {
   if (prefill_ != nullptr) capabilities.add_roles(v1::WORKER_ROLE_PREFILL);
   if (parts_.decode != nullptr) capabilities.add_roles(v1::WORKER_ROLE_DECODE);
   capabilities.set_name(parts_.options.name);
-  capabilities.set_host(HostName());
   capabilities.set_device(std::string(parts_.device.name()));
-  capabilities.set_model_name(config.name);
   capabilities.set_model_fingerprint(config.fingerprint);
   capabilities.set_compute_dtype(std::string(DTypeName(parts_.device.compute_dtype())));
   capabilities.set_kv_dtype(std::string(DTypeName(shape.kv_dtype)));

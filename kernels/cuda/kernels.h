@@ -100,10 +100,9 @@ cudaError_t LaunchActivate(const CudaMatrix& x, Activation activation, const Cud
 cudaError_t LaunchBias(const CudaMatrix& x, const float* bias, std::optional<Activation> activation,
                        const CudaMatrix& out, cudaStream_t stream);
 
-// Gather: out[i] = x[rows[i]], as many as out has. Scatter: out[rows[i]] = x[i], as many as x has. rows: in device
-// memory. x and out: of one dtype and as many columns, in memory apart.
+// out[i] = x[rows[i]], as many as out has. rows: in device memory. x and out: of one dtype and as many columns, in
+// memory apart.
 cudaError_t LaunchGatherRows(const CudaMatrix& x, const int32_t* rows, const CudaMatrix& out, cudaStream_t stream);
-cudaError_t LaunchScatterRows(const CudaMatrix& x, const int32_t* rows, const CudaMatrix& out, cudaStream_t stream);
 
 // To and from the form of op_params.h, [rows] of KvQuantRowBytes(cols, quant) bytes at a multiple of 4. cols is a
 // multiple of quant.group.
@@ -111,9 +110,9 @@ cudaError_t LaunchQuantizeKv(const CudaMatrix& rows, const KvQuant& quant, std::
 cudaError_t LaunchDequantizeKv(const std::byte* from, const KvQuant& quant, const CudaMatrix& out, cudaStream_t stream);
 
 // Device::Sample for each row of logits (f32, at most kMostSampleVocab columns) with params[row], in device memory.
-// ids: int32 in a matrix of four-byte elements [t, 1]. A row's result is the same in every run.
+// counts: int32, and ids: int32 [t, 1], in matrices of four-byte elements. A row's result is the same in every run.
 inline constexpr int64_t kMostSampleVocab = int64_t{1} << 23;
-cudaError_t LaunchSample(const CudaMatrix& logits, const SampleParams* params, const CudaMatrix& ids,
-                         cudaStream_t stream);
+cudaError_t LaunchSample(const CudaMatrix& logits, const SampleParams* params, const CudaMatrix& counts,
+                         const CudaMatrix& ids, const CudaMatrix& values, cudaStream_t stream);
 
 }  // namespace runahead

@@ -1,10 +1,10 @@
 #include "server/router/worker_link.h"
 
-#include <algorithm>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
 #include "kernels/base/status_macros.h"
+#include "server/base/backoff.h"
 #include "server/base/logging.h"
 #include "server/rpc/channel.h"
 #include "server/rpc/member_call.h"
@@ -41,12 +41,13 @@ WorkerLink::~WorkerLink() {
 }
 
 void WorkerLink::Run() {
-  absl::Duration pause = kFirstPause;
+  Backoff backoff(kFirstPause, kLongestPause);
   while (!stop_.cancelled()) {
     joined_ = false;
     const absl::Status why = Serve();
-    pause = joined_ ? kFirstPause : std::min(2 * pause, kLongestPause);
-    Pause(pause);
+    if (joined_) backoff.Worked();
+    backoff.Failed(clock_.Now());
+    PauseUntil(backoff.due());
   }
 }
 
@@ -169,9 +170,8 @@ absl::Status WorkerLink::KeepAlive(ControlStream& stream) {
   }
 }
 
-void WorkerLink::Pause(absl::Duration duration) {
+void WorkerLink::PauseUntil(absl::Time until) {
   MutexLock lock(mu_);
-  const absl::Time until = clock_.Now() + duration;
   while (!stop_.cancelled() && clock_.Now() < until) clock_.WaitUntil(mu_, changed_, until);
 }
 

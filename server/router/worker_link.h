@@ -56,7 +56,7 @@ class WorkerLink {
   absl::Status KeepAlive(ControlStream& stream) RUNAHEAD_EXCLUDES(mu_);
   // Not OK: the stream is over. True in `woke` after a pause of our own.
   absl::Status Health(bool* woke = nullptr) RUNAHEAD_REQUIRES(mu_);
-  void Pause(absl::Duration duration) RUNAHEAD_EXCLUDES(mu_);
+  void PauseUntil(absl::Time until) RUNAHEAD_EXCLUDES(mu_);
   std::shared_ptr<ControlStream> OpenStream(v1::Worker::StubInterface& stub, const v1::Capabilities& worker);
   // Until the next look is due, or something has changed.
   void AwaitLook() RUNAHEAD_REQUIRES(mu_);

@@ -174,9 +174,10 @@ void WorkerRegistry::FormLine(std::optional<int> newcomer) {
 void WorkerRegistry::Report(int index, const v1::ControlReport& report) {
   sequencer_.OnReport(index, report);
   if (!report.has_pong() && !report.has_paths()) return;
+  sequencer_.EndOverdue(clock_.Now());
   MutexLock lock(mu_);
   if (report.has_paths()) TakePaths(index, report.paths());
-  // Pongs come twice a second from each worker: often enough for edges that are to be made anew.
+  // Pongs come twice a second from each worker: often enough for edges that are to be made anew, and for overdue jobs.
   if (edges_.Renew(clock_.Now())) FormLine(std::nullopt);
 }
 

@@ -12,7 +12,7 @@
 #include "worker/handoff/handoff.h"
 #include "worker/kv/store.h"
 #include "worker/link/edge.h"
-#include "worker/model/sampler.h"
+#include "worker/model/sampling.h"
 
 namespace runahead {
 

@@ -14,7 +14,7 @@
 #include "client/plan/fit_file.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
-#include "scheduler/partition/chain_formulas.h"
+#include "tests/scheduler/partition/chain_formulas.h"
 
 namespace runahead {
 namespace {

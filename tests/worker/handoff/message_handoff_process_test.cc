@@ -32,12 +32,37 @@ using ::runahead::testing::TransportName;
 constexpr int64_t kTokens = 16384;
 constexpr int64_t kPeerRowBytes = 4096;  // as in message_handoff_peer
 
+// A decode worker's side in this process, with a lease for one prompt.
+struct Receiving {
+  Receiving(MessageEngine& engine, Clock& clock)
+      : store(*KvStore::Create({2, kPeerRowBytes, kTokens, engine.self().incarnation}, device, clock)),
+        slices(*store, {}),
+        receiver(engine, slices),
+        lease(*store->Reserve(kTokens, kTokens)) {}
+
+  FakeDevice device;
+  const std::unique_ptr<KvStore> store;
+  SliceReceiver slices;
+  MessageHandoffReceiver receiver;
+  const LeaseId lease;
+};
+
 class MessageHandoffProcess : public OverEveryTransport {
  protected:
   // The contract's bound on noticing a killed peer.
   static absl::StatusCode Soon(const Event& event) { return event.Wait(absl::Seconds(1)).code(); }
   static std::unique_ptr<PeerProcess> Peer(std::vector<std::string> arguments) {
     return std::make_unique<PeerProcess>("worker_handoff_message_handoff_peer", std::move(arguments));
+  }
+  // A process that pushes to `at`, when the first bytes of its first slice have come.
+  std::unique_ptr<PeerProcess> SenderInMidSlice(Receiving& at) {
+    const volatile std::byte* first = at.store->BeginWrite(at.lease, 0, 0, 1)->destination()[0].data();
+    const std::byte before = *first;
+    auto sender = Peer({"send", GetParam(), std::to_string(kTokens), ToArgument(engine_->self()),
+                        std::to_string(at.lease.incarnation), std::to_string(at.lease.number)});
+    EXPECT_EQ(sender->ReadLine(), "pushing");
+    while (*first == before) sched_yield();
+    return sender;
   }
   std::unique_ptr<MessageEngine> engine_ = NewEngine(GetParam());
 };
@@ -65,46 +90,28 @@ TEST_P(MessageHandoffProcess, AKilledDecodeWorkerMakesEveryPushUnavailable) {
 }
 
 TEST_P(MessageHandoffProcess, ASenderKilledInMidTransferUnpinsTheLease) {
-  FakeDevice device;
-  auto store = *KvStore::Create({2, kPeerRowBytes, kTokens, engine_->self().incarnation}, device, RealClock());
-  SliceReceiver slices(*store, {});
-  MessageHandoffReceiver receiver(*engine_, slices);
-  const LeaseId lease = *store->Reserve(kTokens, kTokens);
-  const volatile std::byte* first = store->BeginWrite(lease, 0, 0, 1)->destination()[0].data();
-  const std::byte before = *first;
-  auto sender = Peer({"send", GetParam(), std::to_string(kTokens), ToArgument(engine_->self()),
-                      std::to_string(lease.incarnation), std::to_string(lease.number)});
-  ASSERT_EQ(sender->ReadLine(), "pushing");
-  while (*first == before) sched_yield();
+  Receiving at(*engine_, RealClock());
+  const auto sender = SenderInMidSlice(at);
   sender->Kill();
-  const Event complete = store->Complete(lease);
-  store->Release(lease);
+  const Event complete = at.store->Complete(at.lease);
+  at.store->Release(at.lease);
   EXPECT_EQ(Soon(complete), absl::StatusCode::kCancelled);
   const absl::Time bound = absl::Now() + absl::Seconds(1);
-  while (store->stats().used_bytes > 0 && absl::Now() < bound) sched_yield();
-  EXPECT_EQ(store->stats().used_bytes, 0);
+  while (at.store->stats().used_bytes > 0 && absl::Now() < bound) sched_yield();
+  EXPECT_EQ(at.store->stats().used_bytes, 0);
 }
 
 TEST_P(MessageHandoffProcess, ALeaseOutlivesItsTimeWhileASlowSendersBytesAreUnderWay) {
-  FakeDevice device;
   FakeClock clock;
-  auto store = *KvStore::Create({2, kPeerRowBytes, kTokens, engine_->self().incarnation}, device, clock);
-  SliceReceiver slices(*store, {});
-  MessageHandoffReceiver receiver(*engine_, slices);
-  const LeaseId lease = *store->Reserve(kTokens, kTokens);
-  const volatile std::byte* first = store->BeginWrite(lease, 0, 0, 1)->destination()[0].data();
-  const std::byte before = *first;
-  auto sender = Peer({"send", GetParam(), std::to_string(kTokens), ToArgument(engine_->self()),
-                      std::to_string(lease.incarnation), std::to_string(lease.number)});
-  ASSERT_EQ(sender->ReadLine(), "pushing");
-  while (*first == before) sched_yield();
-  sender->Stop();  // in the middle of the slice
+  Receiving at(*engine_, clock);
+  const auto sender = SenderInMidSlice(at);
+  sender->Stop();
   clock.Advance(10 * kLeaseLife);
-  EXPECT_EQ(store->ReapExpired(), 0);
+  EXPECT_EQ(at.store->ReapExpired(), 0);
   sender->Continue();
   EXPECT_EQ(sender->ReadLine(absl::Seconds(60)), "OK");
   clock.Advance(kLeaseLife);
-  EXPECT_EQ(store->Renew(lease), absl::OkStatus()) << "its time begins anew when the bytes are in";
+  EXPECT_EQ(at.store->Renew(at.lease), absl::OkStatus()) << "its time begins anew when the bytes are in";
 }
 
 INSTANTIATE_TEST_SUITE_P(Engines, MessageHandoffProcess, EveryTransport(), TransportName);
