@@ -111,21 +111,16 @@ TEST(PaperFigures, PredictsKvrFromTheTspColumns) {
 }
 
 // Why 8% is no bound of the cost model on 8 GPUs: the best partition that it has there is 8 to 10% below the paper's
-// figures. The paper's search ends short of it, and its error comes out smaller for that. Either the paper's search
-// left as much on its GPUs, or its chain of 8 had a cost that the baseline's columns do not show: they cannot tell
-// which. On 4 GPUs both searches end alike.
-TEST(PaperFigures, OnEightGpusTheModelsBestIsBelowWhatThePapersSearchFinds) {
+// figures (kStatedErrors, thorough). The paper's search ends short of it, and its error comes out smaller for that.
+// Either the paper's search left as much on its GPUs, or its chain of 8 had a cost that the baseline's columns do not
+// show: they cannot tell which. On 4 GPUs both searches end alike.
+TEST(PaperFigures, OnlyOnEightGpusTheModelsBestIsBelowWhatThePapersSearchFinds) {
   const CostModel model = PaperTspFit().model;
   for (const PaperRow& row : kPaperRows) {
-    if (row.k < 8) continue;
-    const double four = Search(model, row.k * 1024, 4, true).best.seconds;
-    const double eight = Search(model, row.k * 1024, 8, true).best.seconds;
-    std::printf("%2dk, best partition: 4 GPUs %.3f s (%+.1f%% of KVR-S), 8 GPUs %.3f (%+.1f%%)\n",
-                static_cast<int>(row.k), four, 100 * Error(four, row.kvr4), eight, 100 * Error(eight, row.kvr8));
-    EXPECT_NEAR(four, Search(model, row.k * 1024, 4).best.seconds, 0.001 * four);
-    EXPECT_NEAR(Error(eight, row.kvr8), -0.09, 0.02);
-    EXPECT_LT(eight, 0.98 * Search(model, row.k * 1024, 8).best.seconds);
+    const double found = Search(model, row.k * 1024, 4).best.seconds;
+    EXPECT_NEAR(Search(model, row.k * 1024, 4, true).best.seconds, found, 0.001 * found) << row.k;
   }
+  EXPECT_LT(Search(model, 16384, 8, true).best.seconds, 0.95 * Search(model, 16384, 8).best.seconds);
 }
 
 // Fitted to the single GPU alone the model misses what a worker of a chain costs beside its share of the work: short
