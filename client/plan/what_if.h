@@ -38,8 +38,7 @@ struct WhatIfAnswer {
 };
 
 // INVALID_ARGUMENT: a model that does not fit the width (CheckCostModel), or parts that are none of the prompt.
-// The paper's search: strides from a quarter of an even part, halved down to one token, one scan each. It is what a
-// measured search can afford, so what it finds here is what `plan search` can be expected to find.
+// Parts are searched by SearchSimulated.
 absl::StatusOr<WhatIfAnswer> AnswerWhatIf(const WhatIfQuestion& question);
 
 }  // namespace runahead

@@ -11,7 +11,7 @@
 
 #include "absl/types/span.h"
 #include "kernels/base/dtype.h"
-#include "worker/model/sampler.h"
+#include "worker/model/sampling.h"
 
 namespace runahead {
 

@@ -15,6 +15,7 @@
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "tests/scheduler/partition/chain_formulas.h"
+#include "tests/testing/paper_tables.h"
 
 namespace runahead {
 namespace {
@@ -22,26 +23,6 @@ namespace {
 using ::testing::Each;
 using ::testing::ElementsAre;
 using ::testing::SizeIs;
-
-// KV-Runahead (arXiv 2405.05329), Llama-7B on A100s with links of 300 GB/s: seconds at 1k, 2k, 4k, 8k, 12k and 16k.
-constexpr int kThousands[] = {1, 2, 4, 8, 12, 16};
-constexpr double kTsp4[] = {0.107, 0.111, 0.20, 0.54, 1.06, 1.76};
-constexpr double kTsp8[] = {0.117, 0.117, 0.12, 0.30, 0.57, 0.92};
-constexpr double kKvr4[] = {0.097, 0.100, 0.17, 0.41, 0.76, 1.24};
-constexpr double kKvr8[] = {0.098, 0.103, 0.11, 0.22, 0.41, 0.65};
-
-// What a user would write down of the paper's baseline, from `shortest` thousand tokens on.
-std::string TspColumns(int shortest) {
-  std::string text = "layers: 32\nkv_bytes_per_token: 524288\nlink_gbps: 2400\ncausal_skip: false\nruns:\n";
-  for (int i = 0; i < 6; ++i) {
-    if (kThousands[i] < shortest) continue;
-    for (const auto& [width, seconds] : {std::pair(4, kTsp4[i]), std::pair(8, kTsp8[i])}) {
-      absl::StrAppend(&text, "- {tokens: ", kThousands[i] * 1024, ", seconds: ", seconds,
-                      ", schedule: tsp, width: ", width, "}\n");
-    }
-  }
-  return text;
-}
 
 CostFit FitOfText(const std::string& text) {
   const std::string path = absl::StrCat(::testing::TempDir(), "what_if_test.", getpid());
@@ -70,14 +51,16 @@ double Ttft(const CostModel& model, const std::string& schedule, int64_t tokens,
 // Of all twelve entries, where short prompts lie on a floor, and of those that do not, with three constants.
 TEST(WhatIf, PredictsThePapersKvrFromItsTsp) {
   for (const int shortest : {1, 4}) {
-    const CostFit fit = FitOfText(TspColumns(shortest));
+    const CostFit fit = FitOfText(testing::PaperFitFile(testing::PaperTspRuns(shortest)));
     EXPECT_FALSE(fit.poor());
-    for (int i = 2; i < 6; ++i) {
-      for (const auto& [width, paper] : {std::pair(4, kKvr4[i]), std::pair(8, kKvr8[i])}) {
-        const double error = Ttft(fit.model, kScheduleKvr, kThousands[i] * 1024, width) / paper - 1;
-        std::printf("fitted from %dk on: %2dk on %d GPUs: paper %.2f s, error %+.1f%%\n", shortest, kThousands[i],
-                    width, paper, 100 * error);
-        EXPECT_LT(std::abs(error), i == 2 ? 0.15 : 0.08);
+    for (const testing::PaperRow& row : testing::kPaperRows) {
+      if (row.k < 4) continue;
+      for (const int width : {4, 8}) {
+        const double paper = testing::PaperKvr(row, width);
+        const double error = Ttft(fit.model, kScheduleKvr, row.k * 1024, width) / paper - 1;
+        std::printf("fitted from %dk on: %2dk on %d GPUs: paper %.2f s, error %+.1f%%\n", shortest,
+                    static_cast<int>(row.k), width, paper, 100 * error);
+        EXPECT_LT(std::abs(error), row.k == 4 ? 0.15 : 0.08);
       }
     }
   }
