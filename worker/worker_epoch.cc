@@ -39,7 +39,7 @@ absl::StatusOr<std::unique_ptr<WorkerEpoch>> WorkerEpoch::Begin(const EpochParts
   if (options.prefill()) {
     SliceReceiver* const own_store = parts.decode != nullptr ? &parts.decode->receiver() : nullptr;
     RUNAHEAD_ASSIGN_OR_RETURN(begun->prefill_,
-                              PrefillRole::Create(options, parts.device, parts.model, *begun->engine_, parts.gpu_links,
+                              PrefillRole::Create(options, parts.device, parts.model, *begun->engine_, parts.peer_comms,
                                                   own_store, parts.key, parts.prefill_memory, parts.metrics));
     begun->prefill_->BindReports(parts.report);
   }
@@ -78,7 +78,7 @@ v1::Capabilities WorkerEpoch::capabilities() const {
   capabilities.set_kv_row_order(kKvRowOrder);
   capabilities.set_build(BuildId());
   capabilities.set_link_address(engine_->self().address);
-  if (parts_.gpu_links != nullptr) capabilities.set_device_link(parts_.gpu_links->identity());
+  if (parts_.peer_comms != nullptr) capabilities.set_device_link(parts_.peer_comms->identity());
   if (parts_.decode != nullptr) capabilities.set_kv_capacity_tokens(parts_.decode->capacity_tokens());
   if (prefill_ != nullptr) capabilities.set_max_part_tokens(prefill_->max_prefix_tokens());
   return capabilities;

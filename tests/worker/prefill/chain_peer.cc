@@ -114,7 +114,7 @@ class HoldingTrace final : public TraceSink {
 class Worker final : public PrefillObserver {
  public:
   Worker(const std::string& model, DType dtype, int64_t max_tokens) : loaded_(LoadForTest(model, dtype, 1)) {
-    auto links = OpenTestLinks(*loaded_.device);
+    auto links = OpenTestPeerComms(*loaded_.device);
     if (!links.ok()) std::fprintf(stderr, "chain_peer: %s\n", links.status().ToString().c_str());
     RUNAHEAD_CHECK(links.ok());
     if (*links != nullptr) links_ = std::make_unique<CountingLinks>(*std::move(links));
