@@ -82,7 +82,7 @@ size_t StagingBytes(const Model& model) {
 
 std::unique_ptr<EdgeFactory> MakeEdges(const WorkerOptions& options, Device& device, const Model& model,
                                        MessageEngine& engine, PeerCommFactory* peer_comms) {
-  std::unique_ptr<EdgeFactory> edges = NewLineEdges(engine, device, StagingBytes(model), peer_comms);
+  std::unique_ptr<EdgeFactory> edges = NewLineEdgeFactory(engine, device, StagingBytes(model), peer_comms);
   if (options.chain_link_gbps > 0) {
     edges =
         std::make_unique<PacedEdgeFactory>(std::move(edges), options.chain_link_gbps, RealClock(), NoiseOf(options));

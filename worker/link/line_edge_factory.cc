@@ -8,8 +8,8 @@
 
 namespace runahead {
 
-std::unique_ptr<EdgeFactory> NewLineEdges(MessageEngine& engine, Device& device, size_t staging_bytes,
-                                          PeerCommFactory* peer_comms) {
+std::unique_ptr<EdgeFactory> NewLineEdgeFactory(MessageEngine& engine, Device& device, size_t staging_bytes,
+                                                PeerCommFactory* peer_comms) {
   std::unique_ptr<EdgeStaging> staging;
   if (!device.host_reads_device_memory()) staging = std::make_unique<EdgeStaging>(device, staging_bytes);
   std::unique_ptr<EdgeFactory> edges = std::make_unique<MessageEdgeFactory>(engine, std::move(staging));

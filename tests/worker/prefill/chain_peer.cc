@@ -123,7 +123,7 @@ class Worker final : public PrefillObserver {
     engine_ = *std::move(engine);
     // A GPU's first launches wait for all that runs there, which would be the links' kernels.
     if (!TestDeviceIsSlow()) RUNAHEAD_CHECK(WarmUp(*loaded_.model, *loaded_.device, kUsePrefill).ok());
-    edges_ = NewLineEdges(*engine_, *loaded_.device, kStagingBytes, links_.get());
+    edges_ = NewLineEdgeFactory(*engine_, *loaded_.device, kStagingBytes, links_.get());
     handoff_ = std::make_unique<CountingHandoff>(handed_);
     if (!loaded_.device->host_reads_device_memory()) {
       handoff_ = std::make_unique<StagedHandoff>(std::move(handoff_), *loaded_.device, kStagingBytes);
