@@ -28,13 +28,13 @@ std::string HostName() {
 absl::StatusOr<std::unique_ptr<WorkerEpoch>> WorkerEpoch::Begin(const EpochParts& parts, uint32_t epoch) {
   const WorkerOptions& options = parts.options;
   std::unique_ptr<WorkerEpoch> begun(new WorkerEpoch(parts));
-  MessageEngineOptions links;
-  links.incarnation = parts.incarnation;
-  links.epoch = epoch;
-  links.transport = options.link_transport;
-  links.host = parts.link_host;
-  links.key = parts.key;
-  RUNAHEAD_ASSIGN_OR_RETURN(begun->engine_, MakeMessageEngine(links));
+  MessageEngineOptions engine;
+  engine.incarnation = parts.incarnation;
+  engine.epoch = epoch;
+  engine.transport = options.link_transport;
+  engine.host = parts.link_host;
+  engine.key = parts.key;
+  RUNAHEAD_ASSIGN_OR_RETURN(begun->engine_, MakeMessageEngine(engine));
   if (parts.decode != nullptr) parts.decode->BeginEpoch(*begun->engine_);
   if (options.prefill()) {
     SliceReceiver* const own_store = parts.decode != nullptr ? &parts.decode->receiver() : nullptr;

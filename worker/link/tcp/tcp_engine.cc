@@ -49,7 +49,7 @@ class TcpEngine::Impl::OfferedPayload final : public MessagePayload {
       line->connection->Grant(transfer, into, done);
       engine->MarkDirty(*line);
     };
-    if (!commands_->Post(grant)) done(absl::UnavailableError("the link has stopped"));
+    if (!commands_->Post(grant)) done(absl::UnavailableError("the engine has stopped"));
   }
 
  private:
@@ -82,8 +82,8 @@ void TcpEngine::Impl::Stop() {
   stopped_ = true;
   std::vector<std::shared_ptr<Peer>> alive;
   for (const auto& [key, peer] : peers_) alive.push_back(peer);
-  for (const auto& peer : alive) Kill(peer, absl::UnavailableError("the link was closed here"));
-  while (!strangers_.empty()) Remove(*Find(*strangers_.begin()), absl::UnavailableError("the link was closed here"));
+  for (const auto& peer : alive) Kill(peer, absl::UnavailableError("the engine was closed here"));
+  while (!strangers_.empty()) Remove(*Find(*strangers_.begin()), absl::UnavailableError("the engine was closed here"));
 }
 
 void TcpEngine::Impl::PostAndWait(std::function<void()> command) {
@@ -196,7 +196,7 @@ TcpEngine::~TcpEngine() = default;
 absl::StatusOr<std::unique_ptr<TcpEngine>> TcpEngine::Start(const TcpOptions& options) {
   RUNAHEAD_ASSIGN_OR_RETURN(TcpListener listener, ListenTcp(options.host));
   Descriptor epoll(epoll_create1(EPOLL_CLOEXEC));
-  if (!epoll.valid()) return ErrnoStatus(errno, "starting the link");
+  if (!epoll.valid()) return ErrnoStatus(errno, "starting the engine");
   return std::unique_ptr<TcpEngine>(
       new TcpEngine(std::make_unique<Impl>(std::move(listener), std::move(epoll), options)));
 }
@@ -218,7 +218,7 @@ void TcpEngine::Send(const PeerId& peer, MessageKind kind, std::string header, C
   const auto send = [impl = impl_.get(), peer, kind, header = std::move(header), bytes = std::move(bytes), done] {
     impl->Send(peer, kind, header, bytes, done);
   };
-  if (!impl_->Post(send)) done(absl::UnavailableError("the link has stopped"));
+  if (!impl_->Post(send)) done(absl::UnavailableError("the engine has stopped"));
 }
 
 void TcpEngine::Close(const PeerKey& peer) {

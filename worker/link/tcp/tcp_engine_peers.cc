@@ -42,7 +42,7 @@ absl::StatusOr<TcpEngine::Impl::Line*> TcpEngine::Impl::Add(Descriptor socket) {
 }
 
 absl::StatusOr<std::shared_ptr<TcpEngine::Impl::Peer>> TcpEngine::Impl::Reach(const PeerId& id) {
-  if (stopped_) return absl::UnavailableError("the link has stopped");
+  if (stopped_) return absl::UnavailableError("the engine has stopped");
   if (const auto found = peers_.find(id.key()); found != peers_.end()) {
     if (found->second->id.address == id.address) return found->second;
     return absl::InvalidArgumentError(absl::StrCat(Describe(id.key()), " is known at another link address"));
@@ -99,7 +99,7 @@ void TcpEngine::Impl::WatchListener(bool watched) {
 
 absl::Status TcpEngine::Impl::OnHello(TcpConnection& connection, const PeerId& from, const PeerKey& to) {
   Line& line = *Find(connection.id());
-  if (stopped_) return absl::UnavailableError("the link has stopped");
+  if (stopped_) return absl::UnavailableError("the engine has stopped");
   if (to != PeerKey{self_.incarnation, self_.epoch, from.generation})
     return absl::UnavailableError("it is meant for another process");
   if (line.made_here && !(from == line.peer->id)) {

@@ -73,7 +73,7 @@ class UcxEngine::Impl::RendezvousPayload final : public MessagePayload {
                           into = std::move(into), done] {
       engine->Receive(descriptor, known ? peer.lock() : engine->FindPeer(from), into, done);
     };
-    if (!commands_->Post(receive)) done(absl::UnavailableError("the link has stopped"));
+    if (!commands_->Post(receive)) done(absl::UnavailableError("the engine has stopped"));
   }
 
  private:
@@ -194,7 +194,7 @@ void UcxEngine::Impl::SendTo(const std::shared_ptr<Peer>& peer, MessageKind kind
 
 void UcxEngine::Impl::Receive(void* descriptor, const std::shared_ptr<Peer>& from, std::vector<BufferRef> into,
                               Done done) {
-  if (descriptors_.count(descriptor) == 0) return done(absl::UnavailableError("the link has stopped"));
+  if (descriptors_.count(descriptor) == 0) return done(absl::UnavailableError("the engine has stopped"));
   if (from == nullptr || from->dying) {
     Discard(descriptor);
     return done(absl::UnavailableError("the peer is gone"));
@@ -312,7 +312,7 @@ void UcxEngine::Send(const PeerId& peer, MessageKind kind, std::string header, C
   const auto send = [impl = impl_.get(), peer, kind, header = std::move(header), bytes = std::move(bytes), done] {
     impl->Send(peer, kind, header, bytes, done);
   };
-  if (!impl_->Post(send)) done(absl::UnavailableError("the link has stopped"));
+  if (!impl_->Post(send)) done(absl::UnavailableError("the engine has stopped"));
 }
 
 void UcxEngine::Close(const PeerKey& peer) {

@@ -23,7 +23,7 @@ constexpr absl::Duration kGiveUp = absl::Milliseconds(250);
 }  // namespace
 
 absl::StatusOr<std::shared_ptr<UcxEngine::Impl::Peer>> UcxEngine::Impl::Reach(const PeerId& id) {
-  if (stopped_) return absl::UnavailableError("the link has stopped");
+  if (stopped_) return absl::UnavailableError("the engine has stopped");
   if (const auto found = peers_.find(id.key()); found != peers_.end()) {
     if (found->second->id.address == id.address) return found->second;
     return absl::InvalidArgumentError(absl::StrCat(Describe(id.key()), " is known at another link address"));
@@ -217,7 +217,7 @@ void UcxEngine::Impl::Stop(const EventSource& closed) {
   std::vector<std::shared_ptr<Peer>> alive;
   for (const auto& [key, peer] : peers_) alive.push_back(peer);
   for (auto& [endpoint, stranger] : std::exchange(strangers_, {})) closing_.push_back(std::move(stranger));
-  for (const auto& peer : alive) Kill(peer, absl::UnavailableError("the link was closed here"), /*say_goodbye=*/true);
+  for (const auto& peer : alive) Kill(peer, absl::UnavailableError("the engine was closed here"), /*say_goodbye=*/true);
   for (const auto& peer : dying_) peer->closed.push_back(all_closed);
 }
 
