@@ -25,7 +25,7 @@ LAYERS = {
 }
 ASSEMBLY = {"worker"}  # its main, in pieces
 SIDEWAYS = {
-    "server/rpc": {"server/base"},
+    "server/rpc": {"scheduler/partition", "server/base"},
     "server/tokenizer": {"server/base"},
     "worker/metrics": {"server/base"},
     "scheduler/placement": {"scheduler/partition"},

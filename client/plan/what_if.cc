@@ -3,7 +3,6 @@
 #include <algorithm>
 #include <numeric>
 
-#include "client/base/plan_schedules.h"
 #include "kernels/base/status_macros.h"
 #include "scheduler/partition/partition_table.h"
 
@@ -36,7 +35,7 @@ absl::StatusOr<SearchResult> SearchParts(const WhatIfQuestion& question) {
   if (!question.thorough) options.first_stride = std::max<int64_t>(1, question.tokens / question.width / 4);
   if (!model.worker_factors.empty()) options.seeds = {PartsBySpeed(model, question.tokens, question.width)};
   const auto seconds = [&model](absl::Span<const int64_t> parts) -> absl::StatusOr<double> {
-    RUNAHEAD_ASSIGN_OR_RETURN(const SimulatedRun run, SimulateChain(model, SimulatedSchedule::kKvr, parts));
+    RUNAHEAD_ASSIGN_OR_RETURN(const SimulatedRun run, SimulateChain(model, Schedule::kKvr, parts));
     return run.ttft_s;
   };
   return SearchPartition(question.tokens, question.width, ObjectiveOf(seconds), options);
@@ -47,20 +46,20 @@ absl::StatusOr<SearchResult> SearchParts(const WhatIfQuestion& question) {
 absl::StatusOr<WhatIfAnswer> AnswerWhatIf(const WhatIfQuestion& question) {
   WhatIfAnswer answer;
   answer.schedule = question.schedule;
-  const int width = question.schedule == kScheduleSingle ? 1 : question.width;
+  const int width = question.schedule == Schedule::kSingle ? 1 : question.width;
   RUNAHEAD_RETURN_IF_ERROR(CheckCostModel(question.model, width));
   if (!question.parts.empty()) {
     answer.parts = question.parts;
-  } else if (question.schedule == kScheduleKvr) {
+  } else if (question.schedule == Schedule::kKvr) {
     RUNAHEAD_ASSIGN_OR_RETURN(const SearchResult found, SearchParts(question));
     answer.parts = found.parts;
     answer.search = FoundBy{question.thorough, found.evaluations, found.end};
   } else {
     RUNAHEAD_ASSIGN_OR_RETURN(answer.parts, EvenParts(question.tokens, width));
   }
-  RUNAHEAD_ASSIGN_OR_RETURN(answer.run, SimulateChain(question.model, SimulatedAs(question.schedule), answer.parts));
+  RUNAHEAD_ASSIGN_OR_RETURN(answer.run, SimulateChain(question.model, question.schedule, answer.parts));
   RUNAHEAD_ASSIGN_OR_RETURN(const SimulatedRun single,
-                            SimulateChain(question.model, SimulatedSchedule::kKvr, {question.tokens}));
+                            SimulateChain(question.model, Schedule::kKvr, {question.tokens}));
   answer.single_ttft_s = single.ttft_s;
   for (const int64_t part : answer.parts) {
     answer.fractions.push_back(static_cast<double>(part) / static_cast<double>(question.tokens));

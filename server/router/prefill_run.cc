@@ -5,28 +5,9 @@
 
 #include "kernels/base/status_macros.h"
 #include "server/router/worker_failure.h"
+#include "server/rpc/schedule_proto.h"
 
 namespace runahead {
-
-namespace {
-
-v1::Schedule ScheduleToProto(ChainSchedule schedule) {
-  switch (schedule) {
-    case ChainSchedule::kKvr:
-      return v1::SCHEDULE_KVR;
-    case ChainSchedule::kKvrEven:
-      return v1::SCHEDULE_KVR_EVEN;
-    case ChainSchedule::kSingle:
-      return v1::SCHEDULE_SINGLE;
-    case ChainSchedule::kTsp:
-      return v1::SCHEDULE_TSP;
-    case ChainSchedule::kTspCausal:
-      return v1::SCHEDULE_TSP_CAUSAL;
-  }
-  return v1::SCHEDULE_UNSPECIFIED;
-}
-
-}  // namespace
 
 std::vector<v1::StartJob> StartJobs(const PrefillOrder& order, const ChainPlan& plan) {
   const std::vector<int64_t>& parts = plan.parts;

@@ -77,7 +77,7 @@ struct RouterProcess::Parts {
                std::move(tokenizer),
                std::move(chat_template),
                *table,
-               *ParseChainSchedule(options.schedule),
+               *ParseSchedule(options.schedule),
                options.experiments},
         workers(fleet, sequencer, router.model, options.dtype, RealClock(), key),
         service(router, {options.max_sessions, options.stall_timeout, options.max_streams}) {}

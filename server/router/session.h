@@ -41,7 +41,7 @@ struct RouterParts {
   std::shared_ptr<const Tokenizer> tokenizer;
   absl::StatusOr<ChatTemplate> chat_template;  // not OK: chats are refused with it
   const LiveTable& table;
-  ChainSchedule schedule = ChainSchedule::kKvr;  // where a request does not name one
+  Schedule schedule = Schedule::kKvr;  // where a request does not name one
   bool experiments = false;
   const std::unique_ptr<TextTurns> text_turns = std::make_unique<TextTurns>();
 };

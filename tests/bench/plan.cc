@@ -35,7 +35,7 @@ CostModel Llama7B() {
 void Simulate(benchmark::State& state) {
   const CostModel model = Llama7B();
   const std::vector<int64_t> parts = EvenParts(state.range(1), static_cast<int>(state.range(0))).value();
-  for (auto _ : state) benchmark::DoNotOptimize(SimulateChain(model, SimulatedSchedule::kKvr, parts));
+  for (auto _ : state) benchmark::DoNotOptimize(SimulateChain(model, Schedule::kKvr, parts));
 }
 BENCHMARK(Simulate)->Args({1, 16384})->Args({4, 16384})->Args({8, 16384})->Args({16, 16384});
 
@@ -43,7 +43,7 @@ BENCHMARK(Simulate)->Args({1, 16384})->Args({4, 16384})->Args({8, 16384})->Args(
 void Search(benchmark::State& state) {
   const CostModel model = Llama7B();
   const SearchObjective objective = ObjectiveOf([&](absl::Span<const int64_t> parts) -> absl::StatusOr<double> {
-    return SimulateChain(model, SimulatedSchedule::kKvr, parts)->ttft_s;
+    return SimulateChain(model, Schedule::kKvr, parts)->ttft_s;
   });
   int64_t evaluations = 0;
   for (auto _ : state) {

@@ -105,10 +105,10 @@ class TestChain {
   // Starts a job on members [first, first + parts): `bounds` as in PrefillJob, ids of the whole prompt.
   void Start(JobId job, int first, const std::vector<int64_t>& bounds, const std::vector<int32_t>& ids,
              const SamplingOptions& sampling = {}, bool with_lease = true, absl::Time deadline = absl::InfiniteFuture(),
-             PrefillSchedule schedule = PrefillSchedule::kChain);
+             Schedule schedule = Schedule::kKvr);
   PrefillJob JobOf(JobId job, int first, int part, const std::vector<int64_t>& bounds, const std::vector<int32_t>& ids,
                    const SamplingOptions& sampling, bool with_lease, absl::Time deadline,
-                   PrefillSchedule schedule = PrefillSchedule::kChain);
+                   Schedule schedule = Schedule::kKvr);
 
   static PeerId Peer(int index) { return {"member-" + std::to_string(index), static_cast<uint64_t>(index) + 1}; }
   static LeaseId Lease(JobId job) { return {99, job}; }
@@ -139,7 +139,7 @@ struct WholeRun {
 SamplingOptions EveryLogprob(const LoadedModel& loaded);
 // Runs a job on the chain's first members, and expects all of them to end well.
 WholeRun RunWhole(const LoadedModel& loaded, TestChain& chain, JobId job, const std::vector<int64_t>& bounds,
-                  const std::vector<int32_t>& ids, PrefillSchedule schedule = PrefillSchedule::kChain);
+                  const std::vector<int32_t>& ids, Schedule schedule = Schedule::kKvr);
 WholeRun RunAlone(const LoadedModel& loaded, const std::vector<int32_t>& ids);
 // The f32 rule: logits and KV within 1e-4 of the largest magnitude, the token where its margin is at least 1e-3.
 void ExpectSameRun(const WholeRun& actual, const WholeRun& expected);

@@ -46,8 +46,8 @@ std::vector<TimedRun> TspColumns(int64_t shortest_k) {
   std::vector<TimedRun> runs;
   for (const Row& row : kRows) {
     if (row.k < shortest_k) continue;
-    runs.push_back({SimulatedSchedule::kTsp, EvenParts(row.k * 1024, 4).value(), row.tsp4});
-    runs.push_back({SimulatedSchedule::kTsp, EvenParts(row.k * 1024, 8).value(), row.tsp8});
+    runs.push_back({Schedule::kTsp, EvenParts(row.k * 1024, 4).value(), row.tsp4});
+    runs.push_back({Schedule::kTsp, EvenParts(row.k * 1024, 8).value(), row.tsp8});
   }
   return runs;
 }
@@ -61,8 +61,7 @@ CostFit FitOfTspColumns() {
   return FitCostModel(Llama7B(300e9), TspColumns(1), all).value();
 }
 
-double Seconds(const CostModel& model, absl::Span<const int64_t> parts,
-               SimulatedSchedule schedule = SimulatedSchedule::kKvr) {
+double Seconds(const CostModel& model, absl::Span<const int64_t> parts, Schedule schedule = Schedule::kKvr) {
   return SimulateChain(model, schedule, parts)->ttft_s;
 }
 
@@ -159,7 +158,7 @@ TEST(PaperFigures, ALongerSearchFindsBetterPartitionsOnEightGpus) {
 // parts run at the floor, and fixed_s comes out as 1 ms where the TSP columns give 16. The fit itself is perfect.
 TEST(PaperFigures, TheSingleGpuColumnAloneIsFurtherOffOnEightGpus) {
   std::vector<TimedRun> runs;
-  for (const SlowLinkRow& row : kSlowLinkRows) runs.push_back({SimulatedSchedule::kKvr, {row.k * 1024}, row.one});
+  for (const SlowLinkRow& row : kSlowLinkRows) runs.push_back({Schedule::kKvr, {row.k * 1024}, row.one});
   const CostFit fit = FitCostModel(Llama7B(300e9), runs, {}).value();
   EXPECT_THAT(fit.doubts, IsEmpty());
   EXPECT_NEAR(fit.model.linear_s_per_token * 1024, 0.0729, 0.006);
@@ -234,8 +233,7 @@ TEST(PaperFigures, KvrLosesLessThanTspOnDisturbedLinks) {
         CostModel disturbed = model;
         disturbed.links[0].slowdown = {0.2, 20, seed};
         kvr += Error(Seconds(disturbed, parts), Seconds(model, parts)) / 20;
-        tsp += Error(Seconds(disturbed, even, SimulatedSchedule::kTsp), Seconds(model, even, SimulatedSchedule::kTsp)) /
-               20;
+        tsp += Error(Seconds(disturbed, even, Schedule::kTsp), Seconds(model, even, Schedule::kTsp)) / 20;
       }
       std::printf("%d GPUs, received %d ahead: kvr loses %.1f%%, tsp %.1f%%\n", width, static_cast<int>(ahead),
                   100 * kvr, 100 * tsp);
