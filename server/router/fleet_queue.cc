@@ -283,7 +283,7 @@ Placement Fleet::Take(ChainPlan plan, const ChainRequest& request, const Partiti
     State& state = states_[line_[first + i]];
     job.layer = job.computing / std::max<int64_t>(1, state.live->capabilities.layers());
     if (!job.interleaved) job.interleave = InterleaveBudget(parts[i]);
-    state.jobs.Give(job);
+    state.jobs.Add(job);
     placement.chain.push_back(state.live);
   }
   return placement;

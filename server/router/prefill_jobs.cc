@@ -24,7 +24,7 @@ void PrefillJobs::Outlook::Fill(absl::Time now, WorkerView& view) const {
   view.layer_s = layer_s;
 }
 
-void PrefillJobs::Give(PrefillJob job) {
+void PrefillJobs::Add(PrefillJob job) {
   Given given{std::move(job)};
   if (given.interleaved) {
     Given& longer = *Computed();
@@ -36,12 +36,12 @@ void PrefillJobs::Give(PrefillJob job) {
   LookAhead();
 }
 
-void PrefillJobs::Take(uint64_t placement) {
+void PrefillJobs::Finish(uint64_t placement) {
   Remove(placement);
   LookAhead();
 }
 
-void PrefillJobs::Return(uint64_t placement) {
+void PrefillJobs::Withdraw(uint64_t placement) {
   const std::optional<Given> job = Remove(placement);
   if (job && job->interleaved) {
     for (Given& other : jobs_) other.end -= job->computing;

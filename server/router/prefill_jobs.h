@@ -37,13 +37,13 @@ class PrefillJobs {
   };
 
   // An interleaved one needs one that is computed, and keeps all others waiting for as long as it takes.
-  void Give(PrefillJob job);
+  void Add(PrefillJob job);
 
   // It has ended there. Nothing happens where it is unknown.
-  void Take(uint64_t placement);
+  void Finish(uint64_t placement);
 
   // The same for one that the worker was not told of: what it took from others goes back to them.
-  void Return(uint64_t placement);
+  void Withdraw(uint64_t placement);
 
   const Outlook& outlook() const { return outlook_; }
 

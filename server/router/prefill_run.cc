@@ -54,7 +54,7 @@ PrefillRun::PrefillRun(Placement placement, Fleet& fleet, Sequencer& sequencer, 
 PrefillRun::~PrefillRun() {
   MutexLock lock(mu_);
   if (started_) return;
-  for (const auto& worker : placement_.chain) fleet_.ReturnSlot(*worker, placement_.number);
+  for (const auto& worker : placement_.chain) fleet_.WithdrawJob(*worker, placement_.number);
 }
 
 absl::Status PrefillRun::Start(const PrefillOrder& order) {
@@ -130,7 +130,7 @@ void PrefillRun::Reported(int worker, const absl::Status& said, v1::JobCause cau
 void PrefillRun::MemberFree(int worker) {
   const auto member = std::find_if(placement_.chain.begin(), placement_.chain.end(),
                                    [&](const auto& live) { return live->index == worker; });
-  fleet_.ReleaseSlot(**member, placement_.number);
+  fleet_.FinishJob(**member, placement_.number);
   MutexLock lock(mu_);
   if (--unfinished_ > 0 || !cancelled_at_) return;
   metrics_.ObserveCancelToFree(clock_.Now() - *cancelled_at_);

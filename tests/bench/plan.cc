@@ -139,7 +139,7 @@ void News(benchmark::State& state) {
     std::this_thread::yield();
   }
   constexpr uint64_t kUnknown = ~uint64_t{0};
-  for (auto _ : state) fleet.ReleaseSlot(*worker, kUnknown);
+  for (auto _ : state) fleet.FinishJob(*worker, kUnknown);
   cancel.Cancel(absl::CancelledError("the end"));
   for (std::thread& thread : threads) thread.join();
 }

@@ -83,10 +83,10 @@ class FleetRandomTest : public ::testing::Test {
       const bool refused = lease > 0 && decode == nullptr;
       for (const auto& member : placement->chain) {
         if (refused) {
-          fleet_.ReturnSlot(*member, placement->number);
+          fleet_.WithdrawJob(*member, placement->number);
         } else {
           absl::SleepFor(absl::Microseconds(random() % 200));
-          fleet_.ReleaseSlot(*member, placement->number);
+          fleet_.FinishJob(*member, placement->number);
         }
       }
       if (decode != nullptr) {
