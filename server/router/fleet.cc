@@ -54,7 +54,7 @@ void Fleet::SetReady(std::shared_ptr<const LiveWorker> worker) {
   MutexLock lock(mu_);
   State& state = states_[worker->index];
   Reset(state, WorkerState::kReady, "ready");
-  state.max_prefix_tokens = worker->capabilities.max_part_tokens();
+  state.max_prefix_tokens = worker->capabilities.max_prefix_tokens();
   state.kv_capacity_tokens = worker->capabilities.kv_capacity_tokens();
   state.live = std::move(worker);
   CountWorkers();

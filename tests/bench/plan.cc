@@ -122,7 +122,7 @@ void News(benchmark::State& state) {
   for (int i = 0; i < kWorkers; ++i) {
     worker = std::make_shared<LiveWorker>();
     worker->index = i;
-    worker->capabilities.set_max_part_tokens(32768);
+    worker->capabilities.set_max_prefix_tokens(32768);
     fleet.SetReady(worker);
   }
   const ChainRequest request{.tokens = 16000, .parts = {}};

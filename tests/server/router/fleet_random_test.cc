@@ -25,7 +25,7 @@ class FleetRandomTest : public ::testing::Test {
     auto worker = std::make_shared<LiveWorker>();
     worker->index = index;
     worker->capabilities.set_layers(2);
-    worker->capabilities.set_max_part_tokens(4000);
+    worker->capabilities.set_max_prefix_tokens(4000);
     worker->capabilities.set_kv_capacity_tokens(kMemory);
     fleet_.SetReady(worker);
     return worker;

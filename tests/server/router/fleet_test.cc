@@ -25,7 +25,7 @@ class FleetTest : public ::testing::Test {
   std::shared_ptr<LiveWorker> Worker(int index, int64_t capacity = 1000) {
     auto worker = std::make_shared<LiveWorker>();
     worker->index = index;
-    worker->capabilities.set_max_part_tokens(1000);
+    worker->capabilities.set_max_prefix_tokens(1000);
     worker->capabilities.set_layers(10);
     worker->capabilities.set_kv_capacity_tokens(capacity);
     return worker;
@@ -315,7 +315,7 @@ TEST_F(FleetTest, WhatAWorkerThatIsAwayCouldHoldIsNotRefusedForGood) {
         .status();
   };
   const auto large = Worker(0, 3000);
-  large->capabilities.set_max_part_tokens(3000);
+  large->capabilities.set_max_prefix_tokens(3000);
   fleet_->SetReady(Worker(1));
   fleet_->SetReady(Worker(2));
   for (const absl::Status& status : {place(1001), fleet_->RankDecode(ticket, 1001).status()}) {
@@ -323,7 +323,7 @@ TEST_F(FleetTest, WhatAWorkerThatIsAwayCouldHoldIsNotRefusedForGood) {
     EXPECT_THAT(status.message(), HasSubstr("b:2: not reached yet"));
   }
   const auto both = Worker(3, 3000);
-  both->capabilities.set_max_part_tokens(2000);
+  both->capabilities.set_max_prefix_tokens(2000);
   fleet_->SetReady(large);
   fleet_->SetReady(both);
   EXPECT_EQ(place(3001).code(), absl::StatusCode::kOutOfRange);
