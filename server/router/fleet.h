@@ -24,7 +24,7 @@
 #include "server/base/clock.h"
 #include "server/router/cancel_token.h"
 #include "server/router/ejections.h"
-#include "server/router/prefill_jobs.h"
+#include "server/router/placed_jobs.h"
 #include "server/router/router_metrics.h"
 
 namespace runahead {
@@ -154,7 +154,7 @@ class Fleet {
     // As last known.
     int64_t max_prefix_tokens = kNeverReached;
     int64_t kv_capacity_tokens = kNeverReached;
-    PrefillJobs jobs;
+    PlacedJobs jobs;
     int64_t reserved_tokens = 0;
     int64_t unseen_tokens = 0;  // taken too, as refusals tell: rounded up, or not by leases of this router
     int leases = 0;
@@ -170,7 +170,7 @@ class Fleet {
     bool linked_to_next = true;
     uint64_t changes = 0;
     int64_t max_prefix_tokens = 0;
-    PrefillJobs::Outlook outlook;
+    PlacedJobs::Outlook outlook;
   };
   // What a plan is made of.
   struct Picture {

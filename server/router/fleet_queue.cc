@@ -272,7 +272,7 @@ Placement Fleet::Take(ChainPlan plan, const ChainRequest& request, const Partiti
   Placement placement{next_placement_++, std::move(plan), {}};
   const std::vector<int64_t>& parts = placement.plan.parts;
   const size_t first = placement.plan.first;
-  PrefillJob job;
+  PlacedJob job;
   job.placement = placement.number;
   job.interleaved = placement.plan.interleaved;
   job.tokens = request.tokens;
