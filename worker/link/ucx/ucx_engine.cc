@@ -188,8 +188,8 @@ void UcxEngine::Impl::SendTo(const std::shared_ptr<Peer>& peer, MessageKind kind
   if (kind == MessageKind::kHello) param.flags |= UCP_AM_SEND_FLAG_REPLY;  // tells the receiver which connection it is
   param.cb.send = &Impl::OnSent;
   param.user_data = op;
-  Started(op,
-          ucp_am_send_nbx(peer->lines.front()->endpoint, 0, op->header.data(), op->header.size(), data, size, &param));
+  Started(op, ucp_am_send_nbx(peer->channels.front()->endpoint, 0, op->header.data(), op->header.size(), data, size,
+                              &param));
 }
 
 void UcxEngine::Impl::Receive(void* descriptor, const std::shared_ptr<Peer>& from, std::vector<BufferRef> into,
