@@ -24,8 +24,8 @@
 #include "server/router/prefill_run.h"
 #include "server/router/router_metrics.h"
 #include "server/router/sequencer.h"
-#include "server/router/stage_clock.h"
 #include "server/router/text_turns.h"
+#include "server/router/ttft_clock.h"
 #include "server/tokenizer/chat_template.h"
 #include "server/tokenizer/tokenizer.h"
 
@@ -92,7 +92,7 @@ class Session {
   const absl::Time deadline_;
   CancelToken& cancel_;
   ResponseSink& sink_;
-  StageClock stages_;
+  TtftClock stages_;
   v1::SamplingParams sampling_;  // seed set
   std::vector<int32_t> prompt_;
   std::vector<int32_t> stop_ids_;
