@@ -1,5 +1,6 @@
 #!/usr/bin/env python3
-"""Checks the direction of includes and of CMake dependencies against the layers of docs/architecture.md.
+"""Checks the direction of includes and of CMake dependencies against the layers of docs/architecture.md, and that no two
+types of the sources share a name.
 
 usage: layering_test.py ROOT         check the tree at ROOT; exit 1 and one line per violation when there are any
        layering_test.py --self-test  check that every rule below can fail
@@ -8,6 +9,9 @@ import os
 import re
 import sys
 import tempfile
+
+sys.dont_write_bytecode = True
+import type_names  # noqa: E402, beside this file
 
 # A folder may include folders of lower layers, itself, and what SIDEWAYS lists. Subfolders that are not listed belong
 # to the listed folder above them. Mains, factories and the files directly in ASSEMBLY folders stand above all.
@@ -119,7 +123,13 @@ class Checker:
             if path.endswith((".h", ".cc", ".cu", ".cuh")):
                 self.check_source(path)
         self.check_cmake()
+        self.check_type_names()
         return self.violations
+
+    def check_type_names(self):
+        sources = [f for f in self.files if f.endswith((".h", ".cc", ".cu", ".cuh")) and not f.startswith("tests/")]
+        for path, name, other in type_names.shared_names({path: self.read(path) for path in sources}):
+            self.complain(path, 1, f"the type {name} has its name from another, in {other}")
 
     def check_source(self, path):
         in_tests = path.startswith("tests/")
@@ -244,6 +254,9 @@ CLEAN = {
     "client/base/connection.cc": '#include "server/rpc/server.h"\n',
     "client/up/up.h": '#include "client/base/connection.h"\n',
     "client/base/connection.h": "",
+    "server/router/session.h": "namespace runahead {\nclass Session final : public A {\n struct Plan {};\n};\n}\n",
+    "server/router/session.cc": "namespace runahead {\nnamespace {\nstruct Row { int i; };\n}\n}\n",
+    "worker/kv/rows.cc": "namespace runahead {\nnamespace {\nstruct Row {};\nstruct Plan {};\n}\nclass Session;\n}\n",
     "tests/testing/fake.h": '#include "server/base/clock.h"\n',
     "tests/worker/kv/store_test.cc": '#include "gtest/gtest.h"\n#include "tests/testing/fake.h"\n',
 }
@@ -290,6 +303,9 @@ BROKEN = [
      "kernels/base/CMakeLists.txt:2: kernels/base (layer 0) must not depend on server/base"),
     ("worker/kv/CMakeLists.txt", "runahead_library(worker_kv2 SRCS b.cc DEPS gRPC::grpc++)", "built without gRPC"),
     ("worker/kv/CMakeLists.txt", "runahead_library(worker_kv2 SRCS b.cc DEPS runahead::server_rpc)", "built without gRPC"),
+    ("worker/kv/store.h", "namespace runahead {\nstruct Session {};\n}", "has its name from another"),
+    ("worker/kv/rows.cc", "namespace runahead {\nnamespace {\nenum class Session { kA };\n}\n}", "has its name from another"),
+    ("worker/kv/store.h", "namespace runahead {\nusing Session = int;\n}", "has its name from another"),
     ("worker/format/CMakeLists.txt", "runahead_library(worker_f SRCS b.cc\n DEPS runahead::kernels_base)",
      "worker/format depends on no other folder"),
 ]
