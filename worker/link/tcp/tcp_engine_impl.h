@@ -81,7 +81,7 @@ class TcpEngine::Impl final : public TcpConnection::Listener {
   void Deliver(const Channel& channel, MessageKind kind, std::string_view header,
                std::shared_ptr<MessagePayload> payload);
 
-  // Connections and peers (tcp_peers.cc):
+  // Connections and peers (tcp_engine_peers.cc):
   absl::StatusOr<std::shared_ptr<Peer>> Reach(const PeerId& id);
   absl::StatusOr<Channel*> Add(Descriptor socket);
   void AcceptAll();
