@@ -164,7 +164,7 @@ absl::Status CheckWeightSource(const WeightSource& source) {
     if (run.rows < 1 || run.data == nullptr) {
       return Invalid("weight run ", i, " has ", run.rows, " rows", run.data == nullptr ? " and no data" : "");
     }
-    const bool blocks = run.type != WeightType::kF32 && run.type != WeightType::kF16 && run.type != WeightType::kBF16;
+    const bool blocks = !IsPlain(run.type);
     if (blocks && source.cols % 32 != 0) {
       return Invalid("weight run ", i, " is stored in blocks of 32, and has ", source.cols, " columns");
     }

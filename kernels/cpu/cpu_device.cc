@@ -24,7 +24,7 @@ namespace {
 constexpr DType kDTypes[] = {DType::kF32, DType::kBF16};
 constexpr OpLimits kLimits{.dtypes = kDTypes, .head_dim_multiple = 8, .most_head_dim = kMaxAttentionHeadDim};
 constexpr int kMostThreads = 1024;
-// Copies hold the link for so many bytes at a time, so that streams that share a direction share its speed.
+// Copies hold the bus for so many bytes at a time, so that streams that share a direction share its speed.
 constexpr size_t kCopyPiece = 256 << 10;
 
 struct CpuWeights : Weights {

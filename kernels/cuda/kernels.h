@@ -11,7 +11,7 @@
 
 #include "kernels/base/dtype.h"
 #include "kernels/base/op_params.h"
-#include "kernels/base/weights.h"
+#include "kernels/base/weight_type.h"
 
 namespace runahead {
 
@@ -55,7 +55,8 @@ cudaError_t LaunchSwiGlu(const CudaMatrix& gate_up, const CudaMatrix& out, cudaS
 cudaError_t LaunchTopK(const CudaMatrix& logits, int k, const CudaMatrix& ids, const CudaMatrix& values,
                        const CudaMatrix& log_sum, cudaStream_t stream);
 
-// out [rows, cols] from rows stored as `type` (weights.h), dense from `stored`. cols: a multiple of 32 for the Q types.
+// out [rows, cols] from rows stored as `type` (weight_type.h), dense from `stored`. cols: a multiple of 32 for the Q
+// types.
 cudaError_t LaunchDequantize(WeightType type, const std::byte* stored, const CudaMatrix& out, cudaStream_t stream);
 
 // One sequence of a ragged batch: as AttentionSequence of device.h, its spans are spans[first_span .. + span_count).

@@ -101,7 +101,7 @@ __device__ Place FindBin(const Weight* bins, Weight target) {
 }
 
 // Shared memory for the bins of one pass over a row.
-struct Histogram {
+struct LogitHistogram {
   Weight copies[kBins * kCopies];
   Weight bins[kBins];
 };
@@ -109,7 +109,7 @@ struct Histogram {
 // The bin at which the running sum of weights passes `target`. bin_of(logit, id) is below kBins, or kBins for what does
 // not count.
 template <typename BinOf, typename WeightOf>
-__device__ Place FindInHistogram(Histogram& histogram, const DrawRow& row, Weight target, const BinOf& bin_of,
+__device__ Place FindInHistogram(LogitHistogram& histogram, const DrawRow& row, Weight target, const BinOf& bin_of,
                                  const WeightOf& weight_of) {
   for (int i = static_cast<int>(threadIdx.x); i < kBins * kCopies; i += kThreads) histogram.copies[i] = 0;
   __syncthreads();
@@ -188,7 +188,7 @@ struct Range {
 // The shortest prefix whose weights add up to more than `target`, which is below the sum of all. Equal logits must have
 // equal weights, or 0 beyond a prefix that was found before.
 template <typename WeightOf>
-__device__ Prefix FindPrefix(Histogram& histogram, const DrawRow& row, const Range& range, Weight target,
+__device__ Prefix FindPrefix(LogitHistogram& histogram, const DrawRow& row, const Range& range, Weight target,
                              const WeightOf& weight_of) {
   const auto wide_bin = [&](float logit) { return range.Bin(logit); };
   const Place wide = FindInHistogram(histogram, row, target, wide_bin, weight_of);
@@ -224,7 +224,7 @@ __device__ Weight JustBelow(double bound, Weight total) {
   return below < total ? below : total - 1;
 }
 
-__device__ int Draw(Histogram& histogram, const DrawRow& row, const Survey& survey, const SampleParams& params) {
+__device__ int Draw(LogitHistogram& histogram, const DrawRow& row, const Survey& survey, const SampleParams& params) {
   const Range range(survey);
   const float largest = survey.largest;
   Prefix prefix;
@@ -254,7 +254,7 @@ __device__ int Draw(Histogram& histogram, const DrawRow& row, const Survey& surv
 __global__ void __launch_bounds__(kThreads)
     SampleKernel(Rows<float> logits, int cols, bool packed, const SampleParams* params, Rows<int32_t> counts,
                  Rows<int32_t> ids, Rows<float> values) {
-  __shared__ Histogram histogram;
+  __shared__ LogitHistogram histogram;
   const int64_t at = blockIdx.x;
   const SampleParams own = params[at];
   int32_t* const seen = own.counts_row < 0 ? nullptr : counts.at(own.counts_row);

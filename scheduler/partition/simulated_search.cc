@@ -39,7 +39,7 @@ absl::StatusOr<SearchResult> SearchSimulated(const CostModel& model, int64_t tok
   if (!thorough) options.first_stride = std::max<int64_t>(1, tokens / width / 4);
   if (!model.worker_factors.empty()) options.seeds = {PartsBySpeed(model, tokens, width)};
   const auto seconds = [&model](absl::Span<const int64_t> parts) -> absl::StatusOr<double> {
-    RUNAHEAD_ASSIGN_OR_RETURN(const SimulatedRun run, SimulateChain(model, SimulatedSchedule::kKvr, parts));
+    RUNAHEAD_ASSIGN_OR_RETURN(const SimulatedRun run, SimulateChain(model, Schedule::kKvr, parts));
     return run.ttft_s;
   };
   return SearchPartition(tokens, width, ObjectiveOf(seconds), options);

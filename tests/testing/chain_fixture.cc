@@ -219,7 +219,7 @@ TestChain::~TestChain() {
 
 PrefillJob TestChain::JobOf(JobId id, int first, int part, const std::vector<int64_t>& bounds,
                             const std::vector<int32_t>& ids, const SamplingOptions& sampling, bool with_lease,
-                            absl::Time deadline, PrefillSchedule schedule) {
+                            absl::Time deadline, Schedule schedule) {
   PrefillJob job;
   job.id = id;
   job.schedule = schedule;
@@ -236,7 +236,7 @@ PrefillJob TestChain::JobOf(JobId id, int first, int part, const std::vector<int
 }
 
 void TestChain::Start(JobId id, int first, const std::vector<int64_t>& bounds, const std::vector<int32_t>& ids,
-                      const SamplingOptions& sampling, bool with_lease, absl::Time deadline, PrefillSchedule schedule) {
+                      const SamplingOptions& sampling, bool with_lease, absl::Time deadline, Schedule schedule) {
   const int parts = static_cast<int>(bounds.size()) - 1;
   for (int part = 0; part < parts; ++part) {
     members_[first + part]->stage->Start(JobOf(id, first, part, bounds, ids, sampling, with_lease, deadline, schedule));

@@ -109,10 +109,10 @@ class TestChain {
   // Starts a job on members [first, first + parts): `bounds` as in PrefillJob, ids of the whole prompt.
   void Start(JobId job, int first, const std::vector<int64_t>& bounds, const std::vector<int32_t>& ids,
              const SamplingOptions& sampling = {}, bool with_lease = true, absl::Time deadline = absl::InfiniteFuture(),
-             PrefillSchedule schedule = PrefillSchedule::kChain);
+             Schedule schedule = Schedule::kKvr);
   PrefillJob JobOf(JobId job, int first, int part, const std::vector<int64_t>& bounds, const std::vector<int32_t>& ids,
                    const SamplingOptions& sampling, bool with_lease, absl::Time deadline,
-                   PrefillSchedule schedule = PrefillSchedule::kChain);
+                   Schedule schedule = Schedule::kKvr);
 
   static PeerId Peer(int index) { return {"member-" + std::to_string(index), static_cast<uint64_t>(index) + 1}; }
   static LeaseId Lease(JobId job) { return {99, job}; }
@@ -147,7 +147,7 @@ WholeRun AwaitWhole(const LoadedModel& loaded, TestChain& chain, JobId job, int 
                     const std::vector<int64_t>& bounds);
 // Runs a job on the chain's first members.
 WholeRun RunWhole(const LoadedModel& loaded, TestChain& chain, JobId job, const std::vector<int64_t>& bounds,
-                  const std::vector<int32_t>& ids, PrefillSchedule schedule = PrefillSchedule::kChain);
+                  const std::vector<int32_t>& ids, Schedule schedule = Schedule::kKvr);
 // The rule of f32 (exactness.h) for logits, token, K and V. KV that was handed off from behind a prefix is compared
 // from there.
 void ExpectRun(const WholeRun& actual, const ExpectedRun& expected);

@@ -67,7 +67,7 @@ v1::Capabilities FakeWorker::Able(const std::string& name, const std::vector<v1:
   able.set_link_address("link of " + name);
   able.set_device_link("device link of " + name);
   able.set_kv_capacity_tokens(context_length * 64);
-  able.set_max_part_tokens(context_length);
+  able.set_max_prefix_tokens(context_length);
   return able;
 }
 

@@ -16,8 +16,8 @@ namespace runahead {
 // where there is no GPU. `threads` is for the CPU.
 absl::StatusOr<std::shared_ptr<Device>> OpenTestDevice(DType dtype, int threads);
 
-// Links from `device`, which is one of OpenTestDevice, to other GPUs; null where there are none.
-absl::StatusOr<std::unique_ptr<PeerCommFactory>> OpenTestLinks(Device& device);
+// What joins `device`, which is one of OpenTestDevice, to other GPUs; null where there are none.
+absl::StatusOr<std::unique_ptr<PeerCommFactory>> OpenTestPeerComms(Device& device);
 
 enum class TestDeviceForm { kCpu, kEmulated, kGpu };
 TestDeviceForm FormOfTestDevice();

@@ -8,7 +8,7 @@ absl::StatusOr<std::shared_ptr<Device>> OpenTestDevice(DType dtype, int) {
   return NewCudaDevice({.compute_dtype = dtype});
 }
 
-absl::StatusOr<std::unique_ptr<PeerCommFactory>> OpenTestLinks(Device&) {
+absl::StatusOr<std::unique_ptr<PeerCommFactory>> OpenTestPeerComms(Device&) {
   return nullptr;
 }
 

@@ -22,17 +22,15 @@ constexpr size_t Aligned(size_t bytes) {
 
 template <typename... Setup>
 std::unique_ptr<PrefillPort> MakePort(const PrefillJob& job, Setup&&... setup) {
-  if (job.schedule == PrefillSchedule::kChain) {
-    return std::make_unique<ChainPort>(job, std::forward<Setup>(setup)...);
-  }
-  return std::make_unique<TspPort>(job, std::forward<Setup>(setup)...);
+  if (IsTsp(job.schedule)) return std::make_unique<TspPort>(job, std::forward<Setup>(setup)...);
+  return std::make_unique<ChainPort>(job, std::forward<Setup>(setup)...);
 }
 
 // Neighbours that get frames of the job.
 std::vector<Edge*> SendsTo(const PrefillJob& job) {
   std::vector<Edge*> edges;
   if (job.successor != nullptr) edges.push_back(job.successor.get());
-  if (job.predecessor != nullptr && job.schedule != PrefillSchedule::kChain) edges.push_back(job.predecessor.get());
+  if (job.predecessor != nullptr && IsTsp(job.schedule)) edges.push_back(job.predecessor.get());
   return edges;
 }
 

@@ -28,7 +28,7 @@ void TspPort::Gather(const std::shared_ptr<Edge>& from, Edge* onward, int64_t la
 
 AttentionSequence TspPort::View(int64_t layer) const {
   const int64_t prompt = job().bounds.back();
-  const int64_t dense = job().schedule == PrefillSchedule::kTsp ? prompt : 0;
+  const int64_t dense = job().schedule == Schedule::kTsp ? prompt : 0;
   return {0, job().tokens(), job().end(), {{Rows(layer, 0, prompt), prompt}}, dense};
 }
 

@@ -30,8 +30,7 @@ using testing::PaperTspFit;
 using testing::PaperTspRuns;
 using testing::StatedErrors;
 
-double Seconds(const CostModel& model, absl::Span<const int64_t> parts,
-               SimulatedSchedule schedule = SimulatedSchedule::kKvr) {
+double Seconds(const CostModel& model, absl::Span<const int64_t> parts, Schedule schedule = Schedule::kKvr) {
   return SimulateChain(model, schedule, parts)->ttft_s;
 }
 
@@ -196,8 +195,7 @@ TEST(PaperFigures, KvrLosesLessThanTspOnDisturbedLinks) {
         CostModel disturbed = model;
         disturbed.links[0].slowdown = {0.2, 20, seed};
         kvr += Error(Seconds(disturbed, parts), Seconds(model, parts)) / 20;
-        tsp += Error(Seconds(disturbed, even, SimulatedSchedule::kTsp), Seconds(model, even, SimulatedSchedule::kTsp)) /
-               20;
+        tsp += Error(Seconds(disturbed, even, Schedule::kTsp), Seconds(model, even, Schedule::kTsp)) / 20;
       }
       std::printf("%d GPUs, received %d ahead: kvr loses %.1f%%, tsp %.1f%%\n", width, static_cast<int>(ahead),
                   100 * kvr, 100 * tsp);

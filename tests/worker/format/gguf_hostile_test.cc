@@ -44,8 +44,8 @@ GgufBuilder ShortFile() {
   builder.AddBool("yes", true);
   builder.AddStrings("words", {"a", "", "bcd"});
   builder.AddInts("numbers", {1, -2, 3});
-  builder.AddTensor("norm", GgufType::kF32, {3}, Quantize(GgufType::kF32, std::vector<float>{1, 2, 3}));
-  builder.AddTensor("matrix", GgufType::kQ4_1, {32, 2}, Quantize(GgufType::kQ4_1, std::vector<float>(64, 0.5f)));
+  builder.AddTensor("norm", WeightType::kF32, {3}, Quantize(WeightType::kF32, std::vector<float>{1, 2, 3}));
+  builder.AddTensor("matrix", WeightType::kQ4_1, {32, 2}, Quantize(WeightType::kQ4_1, std::vector<float>(64, 0.5f)));
   return builder;
 }
 
@@ -61,7 +61,7 @@ void TouchEverything(const GgufFile& file) {
   }
   for (const GgufTensor& tensor : file.tensors()) {
     std::vector<float> row(static_cast<size_t>(tensor.columns()));
-    const int64_t row_bytes = RowBytes(tensor.type, tensor.columns());
+    const int64_t row_bytes = static_cast<int64_t>(WeightRowBytes(tensor.type, tensor.columns()));
     ASSERT_EQ(static_cast<int64_t>(tensor.data.size()), row_bytes * tensor.rows());
     for (int64_t r = 0; r < tensor.rows(); ++r) {
       DequantizeRow(tensor.type, tensor.data.data() + r * row_bytes, tensor.columns(), row.data());
@@ -192,12 +192,12 @@ TEST(GgufHostile, AlignmentMustBeAPowerOfTwo) {
   EXPECT_THAT(Refusal(text), HasSubstr("'general.alignment' is a string; it must be an integer"));
   GgufBuilder wide(4096);
   wide.AddUint32("general.alignment", 4096);
-  wide.AddTensor("norm", GgufType::kF32, {1}, std::string(4, '\0'));
+  wide.AddTensor("norm", WeightType::kF32, {1}, std::string(4, '\0'));
   EXPECT_TRUE(ParseBytes(wide.Build()).ok());
 }
 
 TEST(GgufHostile, ImpossibleDimensions) {
-  const auto refusal = [](const std::vector<uint64_t>& dims, GgufType type = GgufType::kF32) {
+  const auto refusal = [](const std::vector<uint64_t>& dims, WeightType type = WeightType::kF32) {
     GgufBuilder builder;
     builder.AddTensorEntry("weights", static_cast<uint32_t>(type), dims, 0);
     return Refusal(builder);
@@ -209,13 +209,13 @@ TEST(GgufHostile, ImpossibleDimensions) {
   EXPECT_THAT(refusal({uint64_t{1} << 32, uint64_t{1} << 32}), HasSubstr("impossible dimension 4294967296"));
   EXPECT_THAT(refusal({~uint64_t{0}}), HasSubstr("impossible dimension 18446744073709551615"));
   EXPECT_THAT(refusal({uint64_t{1} << 40}), HasSubstr("truncated or damaged"));
-  EXPECT_THAT(refusal({33, 2}, GgufType::kQ4_0), HasSubstr("rows of 33 elements; type Q4_0 needs a multiple of 32"));
+  EXPECT_THAT(refusal({33, 2}, WeightType::kQ4_0), HasSubstr("rows of 33 elements; type Q4_0 needs a multiple of 32"));
 }
 
 TEST(GgufHostile, ImpossibleOffsets) {
   const auto refusal = [](uint64_t offset) {
     GgufBuilder builder;
-    builder.AddTensor("real", GgufType::kF32, {16}, std::string(64, '\0'));
+    builder.AddTensor("real", WeightType::kF32, {16}, std::string(64, '\0'));
     builder.AddTensorEntry("weights", 0, {8}, offset);
     return Refusal(builder);
   };
@@ -227,13 +227,13 @@ TEST(GgufHostile, ImpossibleOffsets) {
 
 TEST(GgufHostile, DuplicateAndNamelessTensors) {
   GgufBuilder twice = ShortFile();
-  twice.AddTensor("norm", GgufType::kF32, {1}, std::string(4, '\0'));
+  twice.AddTensor("norm", WeightType::kF32, {1}, std::string(4, '\0'));
   EXPECT_THAT(Refusal(twice), HasSubstr("tensor 'norm' appears twice"));
   GgufBuilder nameless;
-  nameless.AddTensor("", GgufType::kF32, {1}, std::string(4, '\0'));
+  nameless.AddTensor("", WeightType::kF32, {1}, std::string(4, '\0'));
   EXPECT_THAT(Refusal(nameless), HasSubstr("name of tensor 1 has 0 bytes"));
   GgufBuilder wordy;
-  wordy.AddTensor(std::string(256, 'n'), GgufType::kF32, {1}, std::string(4, '\0'));
+  wordy.AddTensor(std::string(256, 'n'), WeightType::kF32, {1}, std::string(4, '\0'));
   EXPECT_THAT(Refusal(wordy), HasSubstr("has 256 bytes"));
 }
 

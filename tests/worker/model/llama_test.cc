@@ -16,7 +16,7 @@ struct Case {
   SyntheticModel model;
 };
 
-SyntheticModel Make(int64_t heads, int64_t kv_heads, int64_t head_dim, GgufType type, bool tied) {
+SyntheticModel Make(int64_t heads, int64_t kv_heads, int64_t head_dim, WeightType type, bool tied) {
   SyntheticModel model;
   model.heads = heads;
   model.kv_heads = kv_heads;
@@ -73,8 +73,8 @@ TEST_P(LlamaTest, LastRowAloneMatchesThePassOverAllRows) {
 }
 
 std::vector<Case> AllShapes() {
-  return {Case{"mha", Make(4, 4, 16, GgufType::kF32, true)}, Case{"gqa", Make(6, 2, 32, GgufType::kQ4_1, false)},
-          Case{"mqa", Make(4, 1, 24, GgufType::kQ8_0, true)}, Case{"f16", Make(4, 2, 16, GgufType::kF16, false)}};
+  return {Case{"mha", Make(4, 4, 16, WeightType::kF32, true)}, Case{"gqa", Make(6, 2, 32, WeightType::kQ4_1, false)},
+          Case{"mqa", Make(4, 1, 24, WeightType::kQ8_0, true)}, Case{"f16", Make(4, 2, 16, WeightType::kF16, false)}};
 }
 INSTANTIATE_TEST_SUITE_P(Shapes, LlamaTest, testing::ValuesIn(AllShapes()),
                          [](const auto& info) { return std::string(info.param.name); });

@@ -136,7 +136,7 @@ class Worker final : public PrefillObserver {
  public:
   Worker(const std::string& model, DType dtype, int64_t max_tokens, PeerId decode)
       : loaded_(LoadForTest(model, dtype, 1)), decode_(std::move(decode)) {
-    auto links = OpenTestLinks(*loaded_.device);
+    auto links = OpenTestPeerComms(*loaded_.device);
     if (!links.ok()) std::fprintf(stderr, "chain_peer: %s\n", links.status().ToString().c_str());
     RUNAHEAD_CHECK(links.ok());
     if (*links != nullptr) links_ = std::make_unique<CountingLinks>(*std::move(links));
@@ -145,7 +145,7 @@ class Worker final : public PrefillObserver {
     engine_ = *std::move(engine);
     // A GPU's first launches wait for all that runs there, which would be the links' kernels.
     if (!TestDeviceIsSlow()) RUNAHEAD_CHECK(WarmUp(*loaded_.model, *loaded_.device, kUsePrefill).ok());
-    edges_ = NewLineEdges(*engine_, *loaded_.device, kStagingBytes, links_.get());
+    edges_ = NewLineEdgeFactory(*engine_, *loaded_.device, kStagingBytes, links_.get());
     auto telling = std::make_unique<TellingHandoff>(
         std::make_unique<RetryingSender>(MakeMessageSliceTransport(*engine_)), handed_);
     telling_ = telling.get();

@@ -64,7 +64,7 @@ TEST_F(DeviceChainTest, FromGpuToGpuItIsTheLogitsAndKvOfTheReference) {
     // Worker i sends i + 1 parts of each layer.
     EXPECT_EQ(network_.transfers() - before,
               static_cast<size_t>(loaded_.model->config().layers * parts * (parts - 1) / 2));
-    ExpectRun(RunWhole(loaded_, *chain, 2, bounds, ids, PrefillSchedule::kTsp), reference);
+    ExpectRun(RunWhole(loaded_, *chain, 2, bounds, ids, Schedule::kTsp), reference);
   }
 }
 
@@ -91,7 +91,7 @@ TEST_F(DeviceChainTest, StagingThatHoldsOneFrameSuffices) {
     const auto chain = Chain({"a", "a", "a", "a"}, 200, staging);
     const std::vector<int64_t> bounds = {0, 60, 100, 150, 200};
     for (JobId job = 1; job <= 4; ++job) {
-      const auto schedule = job % 2 == 0 ? PrefillSchedule::kTsp : PrefillSchedule::kChain;
+      const auto schedule = job % 2 == 0 ? Schedule::kTsp : Schedule::kKvr;
       chain->Start(job, 0, bounds, ids, {}, true, absl::InfiniteFuture(), schedule);
     }
     for (JobId job = 1; job <= 4; ++job) {

@@ -25,7 +25,7 @@ struct Planned {
   JobId job;
   int first;
   std::vector<int64_t> bounds;
-  PrefillSchedule schedule;
+  Schedule schedule;
   bool interleave = false;
   int cancel_at = kNever;  // an event's number
 
@@ -69,9 +69,7 @@ TEST_P(ProtocolTest, EveryJobEndsAndNothingIsLeft) {
   for (JobId job = 1; job <= 8; ++job) {
     const int parts = 1 + draw(kWidth);
     // Half of the jobs are chains; an all-gather keeps its workers in step, and its frames go both ways.
-    const auto schedule = draw(2) == 0   ? PrefillSchedule::kChain
-                          : draw(2) == 0 ? PrefillSchedule::kTsp
-                                         : PrefillSchedule::kTspCausal;
+    const auto schedule = draw(2) == 0 ? Schedule::kKvr : draw(2) == 0 ? Schedule::kTsp : Schedule::kTspCausal;
     Planned planned{job, draw(kWidth - parts + 1), {0}, schedule};
     const int64_t tokens = parts == 1 && draw(3) > 0 ? kShort : kTokens;
     for (int part = 1; part < parts; ++part) {

@@ -10,7 +10,7 @@ namespace {
 
 constexpr LoopbackNetwork::Delivery kManual = LoopbackNetwork::Delivery::kManual;
 
-class TspPortTest : public ::testing::TestWithParam<PrefillSchedule> {
+class TspPortTest : public ::testing::TestWithParam<Schedule> {
  protected:
   TspPortTest() : loaded_(LoadForTest(WriteSynthetic(SmallModel(), "tsp"), DType::kF32, 2)) {}
 
@@ -177,8 +177,8 @@ TEST_P(TspPortTest, EitherNeighboursDeathFailsTheJobAndLeavesOthersAlone) {
   }
 }
 
-INSTANTIATE_TEST_SUITE_P(Forms, TspPortTest, ::testing::Values(PrefillSchedule::kTsp, PrefillSchedule::kTspCausal),
-                         [](const auto& info) { return info.param == PrefillSchedule::kTsp ? "Dense" : "Causal"; });
+INSTANTIATE_TEST_SUITE_P(Forms, TspPortTest, ::testing::Values(Schedule::kTsp, Schedule::kTspCausal),
+                         [](const auto& info) { return info.param == Schedule::kTsp ? "Dense" : "Causal"; });
 
 }  // namespace
 }  // namespace runahead

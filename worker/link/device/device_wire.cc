@@ -107,8 +107,9 @@ void DeviceWire::OnMessage(const DeviceMessage& message) {
       return core->OnControl({static_cast<EdgeControl::Kind>(message.detail), message.job, message.frames,
                               static_cast<absl::StatusCode>(message.status)});
     case DeviceMessage::Kind::kFailed:
-      return Fail(absl::UnavailableError(absl::StrCat("the peer gave the link between the GPUs up: ", message.text)),
-                  /*tell_peer=*/false);
+      return Fail(
+          absl::UnavailableError(absl::StrCat("the peer gave the communicator between the GPUs up: ", message.text)),
+          /*tell_peer=*/false);
   }
 }
 

@@ -1,4 +1,4 @@
-// One TCP connection of the link engine: its hello, its framing, and the transfers over it.
+// One TCP connection of the engine: its hello, its framing, and the transfers over it.
 #pragma once
 
 #include <sys/uio.h>

@@ -74,7 +74,7 @@ class UcxEngine::Impl::RendezvousPayload final : public MessagePayload {
                           into = std::move(into), done] {
       engine->Receive(descriptor, known ? peer.lock() : engine->FindPeer(from), into, done);
     };
-    if (!commands_->Post(receive)) done(absl::UnavailableError("the link has stopped"), {});
+    if (!commands_->Post(receive)) done(absl::UnavailableError("the engine has stopped"), {});
   }
 
  private:
@@ -189,13 +189,13 @@ void UcxEngine::Impl::SendTo(const std::shared_ptr<Peer>& peer, MessageKind kind
   if (kind == MessageKind::kHello) param.flags |= UCP_AM_SEND_FLAG_REPLY;  // tells the receiver which connection it is
   param.cb.send = &Impl::OnSent;
   param.user_data = op;
-  Started(op,
-          ucp_am_send_nbx(peer->lines.front()->endpoint, 0, op->header.data(), op->header.size(), data, size, &param));
+  Started(op, ucp_am_send_nbx(peer->channels.front()->endpoint, 0, op->header.data(), op->header.size(), data, size,
+                              &param));
 }
 
 void UcxEngine::Impl::Receive(void* descriptor, const std::shared_ptr<Peer>& from, std::vector<BufferRef> into,
                               ReceiveDone done) {
-  if (descriptors_.count(descriptor) == 0) return done(absl::UnavailableError("the link has stopped"), {});
+  if (descriptors_.count(descriptor) == 0) return done(absl::UnavailableError("the engine has stopped"), {});
   if (from == nullptr || from->dying) {
     Discard(descriptor);
     return done(absl::UnavailableError("the peer is gone"), {});
@@ -316,7 +316,7 @@ void UcxEngine::Send(const PeerId& peer, MessageKind kind, std::string header, C
   const auto send = [impl = impl_.get(), peer, kind, header = std::move(header), bytes = std::move(bytes), done] {
     impl->Send(peer, kind, header, bytes, done);
   };
-  if (!impl_->Post(send)) done(absl::UnavailableError("the link has stopped"));
+  if (!impl_->Post(send)) done(absl::UnavailableError("the engine has stopped"));
 }
 
 void UcxEngine::Close(const PeerKey& peer) {

@@ -1,4 +1,4 @@
-#include "client/generate/answer.h"
+#include "client/generate/generate_result.h"
 
 #include <nlohmann/json.hpp>
 #include <utility>
@@ -47,7 +47,7 @@ std::string FinishReasonName(v1::FinishReason reason) {
 
 }  // namespace
 
-std::string Add(v1::GenerateResponse response, Answer& answer) {
+std::string Add(v1::GenerateResponse response, GenerateResult& answer) {
   std::string text;
   if (response.has_started()) {
     answer.started = std::move(*response.mutable_started());
@@ -62,7 +62,7 @@ std::string Add(v1::GenerateResponse response, Answer& answer) {
   return text;
 }
 
-std::string AnswerJson(const Answer& answer) {
+std::string ResultJson(const GenerateResult& answer) {
   const v1::Plan& plan = answer.started.plan();
   Json json;
   json["request_id"] = answer.started.request_id();
@@ -81,7 +81,7 @@ std::string AnswerJson(const Answer& answer) {
   return json.dump();
 }
 
-std::string LogprobsText(const Answer& answer) {
+std::string LogprobsText(const GenerateResult& answer) {
   std::string text;
   for (int i = 0; i < answer.tokens.logprobs_size(); ++i) {
     absl::StrAppend(&text, "token ", i + 1, ":");
@@ -93,7 +93,7 @@ std::string LogprobsText(const Answer& answer) {
   return text;
 }
 
-std::string SummaryLine(const Answer& answer) {
+std::string SummaryLine(const GenerateResult& answer) {
   const v1::Plan& plan = answer.started.plan();
   const v1::Finished& finished = answer.finished;
   std::string line = absl::StrFormat("%d prompt tokens, first token after %.3f s", finished.usage().prompt_tokens(),

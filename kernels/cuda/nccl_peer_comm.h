@@ -25,10 +25,10 @@ struct NcclTimes {
 };
 
 // One communicator. A thread of its own does all calls of NCCL and CUDA in turn, but the last, and fires the events.
-class NcclLink final : public PeerComm {
+class NcclPeerComm final : public PeerComm {
  public:
-  NcclLink(std::shared_ptr<NcclApi> api, std::string id, PeerRank rank, const NcclTimes& times);
-  ~NcclLink() override;
+  NcclPeerComm(std::shared_ptr<NcclApi> api, std::string id, PeerRank rank, const NcclTimes& times);
+  ~NcclPeerComm() override;
 
   Event ready() const override { return ready_.event(); }
   Event Send(ConstBufferRef bytes) override { return Enqueue(PeerRank::kSender, std::move(bytes)); }
@@ -44,7 +44,7 @@ class NcclLink final : public PeerComm {
   };
 
   Event Enqueue(PeerRank as, BufferRef ref) RUNAHEAD_EXCLUDES(mu_);
-  // All below are of the link's thread.
+  // All below are of its own thread.
   void Run();
   absl::Status Establish();
   absl::Status Serve();
@@ -60,7 +60,7 @@ class NcclLink final : public PeerComm {
   // At most times_.end.
   bool AwaitPassed(NcclApi::Mark mark);
   bool AwaitStream();
-  // Sleeps, but not over the link's end: then UNAVAILABLE.
+  // Sleeps, but not over its end: then UNAVAILABLE.
   absl::Status Pause(absl::Duration time) RUNAHEAD_EXCLUDES(mu_);
 
   const std::shared_ptr<NcclApi> api_;
@@ -83,10 +83,10 @@ class NcclLink final : public PeerComm {
   std::thread thread_;
 };
 
-class NcclLinkFactory final : public PeerCommFactory {
+class NcclPeerCommFactory final : public PeerCommFactory {
  public:
   // `host`: what tells this host from others.
-  NcclLinkFactory(std::unique_ptr<NcclApi> api, const std::string& host, const NcclTimes& times = {});
+  NcclPeerCommFactory(std::unique_ptr<NcclApi> api, const std::string& host, const NcclTimes& times = {});
 
   const std::string& identity() const override { return identity_; }
   absl::StatusOr<std::string> NewId() override { return api_->NewId(); }

@@ -1,4 +1,4 @@
-#include "server/router/worker_link.h"
+#include "server/router/worker_connection.h"
 
 #include <utility>
 #include <vector>
@@ -16,8 +16,8 @@ using testing::FakeClock;
 using testing::FakeWorker;
 using ::testing::HasSubstr;
 
-// Keeps what a link tells.
-class KeptNews : public WorkerLink::Owner {
+// Keeps what a connection tells.
+class KeptNews : public WorkerConnection::Owner {
  public:
   absl::Status Admit(int, const v1::Capabilities&) override {
     MutexLock lock(mu_);
@@ -75,11 +75,11 @@ v1::Capabilities Able() {
   return FakeWorker::Able("p0", {v1::WORKER_ROLE_PREFILL}, "f", 100);
 }
 
-TEST(WorkerLink, ASilentWorkerIsLostAfterThreeSecondsAndJoinedAgain) {
+TEST(WorkerConnection, ASilentWorkerIsLostAfterThreeSecondsAndJoinedAgain) {
   FakeWorker worker(Able());
   KeptNews owner;
   FakeClock clock;
-  WorkerLink link(0, {"prefill", worker.address()}, 42, owner, clock);
+  WorkerConnection connection(0, {"prefill", worker.address()}, 42, owner, clock);
   owner.AwaitJoined(1);
   EXPECT_EQ(worker.router_incarnation(), 42u);
   worker.Change([](FakeBehaviour& b) { b.pong = false; });
@@ -96,11 +96,11 @@ TEST(WorkerLink, ASilentWorkerIsLostAfterThreeSecondsAndJoinedAgain) {
   owner.AwaitJoined(2);
 }
 
-TEST(WorkerLink, APauseOfTheRouterIsNotHeldAgainstTheWorker) {
+TEST(WorkerConnection, APauseOfTheRouterIsNotHeldAgainstTheWorker) {
   FakeWorker worker(Able());
   KeptNews owner;
   FakeClock clock;
-  WorkerLink link(0, {"prefill", worker.address()}, 42, owner, clock);
+  WorkerConnection connection(0, {"prefill", worker.address()}, 42, owner, clock);
   owner.AwaitJoined(1);
   uint64_t ping = 0;
   for (const int seconds : {4, 60}) {
@@ -112,11 +112,11 @@ TEST(WorkerLink, APauseOfTheRouterIsNotHeldAgainstTheWorker) {
   EXPECT_THAT(owner.AwaitLeft(1).second.message(), ::testing::Not(HasSubstr("sign of life")));
 }
 
-TEST(WorkerLink, AWorkerThatAnswersPingsStays) {
+TEST(WorkerConnection, AWorkerThatAnswersPingsStays) {
   FakeWorker worker(Able());
   KeptNews owner;
   FakeClock clock;
-  WorkerLink link(0, {"prefill", worker.address()}, 42, owner, clock);
+  WorkerConnection connection(0, {"prefill", worker.address()}, 42, owner, clock);
   owner.AwaitJoined(1);
   for (uint64_t ping = 1; ping <= 20; ++ping) {
     clock.AwaitWaiters(1);
@@ -127,13 +127,13 @@ TEST(WorkerLink, AWorkerThatAnswersPingsStays) {
   EXPECT_THAT(owner.AwaitLeft(1).second.message(), ::testing::Not(HasSubstr("sign of life")));
 }
 
-TEST(WorkerLink, TriesAgainWithinASecondUntilTheWorkerIsThere) {
+TEST(WorkerConnection, TriesAgainWithinASecondUntilTheWorkerIsThere) {
   auto worker = std::make_unique<FakeWorker>(Able());
   const std::string address = worker->address();
   worker.reset();
   KeptNews owner;
   FakeClock clock;
-  WorkerLink link(0, {"prefill", address}, 42, owner, clock);
+  WorkerConnection connection(0, {"prefill", address}, 42, owner, clock);
   for (size_t attempt = 1; attempt <= 6; ++attempt) {
     EXPECT_EQ(owner.AwaitLeft(attempt).first, WorkerState::kConnecting);
     clock.AwaitWaiters(1);
@@ -143,12 +143,12 @@ TEST(WorkerLink, TriesAgainWithinASecondUntilTheWorkerIsThere) {
   owner.AwaitJoined(1);
 }
 
-TEST(WorkerLink, SaysThatAWorkerWasRefused) {
+TEST(WorkerConnection, SaysThatAWorkerWasRefused) {
   FakeWorker worker(Able());
   KeptNews owner;
   FakeClock clock;
   owner.Refuse(absl::FailedPreconditionError("another model"));
-  WorkerLink link(0, {"prefill", worker.address()}, 42, owner, clock);
+  WorkerConnection connection(0, {"prefill", worker.address()}, 42, owner, clock);
   EXPECT_EQ(owner.AwaitLeft(1).first, WorkerState::kRefused);
   owner.Refuse(absl::OkStatus());
   clock.AwaitWaiters(1);
@@ -156,13 +156,13 @@ TEST(WorkerLink, SaysThatAWorkerWasRefused) {
   owner.AwaitJoined(1);
 }
 
-TEST(WorkerLink, ASecondRouterIsRefused) {
+TEST(WorkerConnection, ASecondRouterIsRefused) {
   FakeWorker worker(Able());
   KeptNews first, second;
   FakeClock clock, other_clock;
-  WorkerLink link(0, {"prefill", worker.address()}, 1, first, clock);
+  WorkerConnection connection(0, {"prefill", worker.address()}, 1, first, clock);
   first.AwaitJoined(1);
-  WorkerLink other(0, {"prefill", worker.address()}, 2, second, other_clock);
+  WorkerConnection other(0, {"prefill", worker.address()}, 2, second, other_clock);
   EXPECT_EQ(second.AwaitLeft(1).first, WorkerState::kRefused);
   EXPECT_THAT(second.AwaitLeft(1).second.message(), HasSubstr("another router"));
   EXPECT_EQ(worker.router_incarnation(), 1u);

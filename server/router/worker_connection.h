@@ -25,9 +25,9 @@ inline constexpr absl::Duration kPingPeriod = absl::Milliseconds(500);
 // the same. Time in which the router itself was stopped does not count (Silence).
 inline constexpr absl::Duration kSilence = absl::Seconds(3);
 
-class WorkerLink {
+class WorkerConnection {
  public:
-  // What a link asks and tells its owner, on the link's thread.
+  // What a connection asks and tells its owner, on its thread.
   class Owner {
    public:
     virtual ~Owner() = default;
@@ -41,11 +41,12 @@ class WorkerLink {
     virtual void Left(int index, WorkerState state, const absl::Status& why) = 0;
   };
 
-  // Starts at once. `owner` and `clock` must outlive the link.
-  WorkerLink(int index, WorkerSpec spec, uint64_t router_incarnation, Owner& owner, Clock& clock, ClusterKey key = {});
-  ~WorkerLink();  // ends the stream and waits for it
-  WorkerLink(const WorkerLink&) = delete;
-  WorkerLink& operator=(const WorkerLink&) = delete;
+  // Starts at once. `owner` and `clock` must outlive the connection.
+  WorkerConnection(int index, WorkerSpec spec, uint64_t router_incarnation, Owner& owner, Clock& clock,
+                   ClusterKey key = {});
+  ~WorkerConnection();  // ends the stream and waits for it
+  WorkerConnection(const WorkerConnection&) = delete;
+  WorkerConnection& operator=(const WorkerConnection&) = delete;
 
  private:
   void Run();
@@ -68,8 +69,8 @@ class WorkerLink {
   Clock& clock_;
   const ClusterKey key_;
   CancelToken stop_;
-  bool ever_joined_ = false;  // of the link's thread
-  bool joined_ = false;       // in the current attempt; of the link's thread
+  bool ever_joined_ = false;  // of its thread
+  bool joined_ = false;       // in the current attempt; of its thread
   mutable Mutex mu_;
   CondVar changed_;
   bool heard_ RUNAHEAD_GUARDED_BY(mu_) = false;                  // on the current stream

@@ -1,4 +1,4 @@
-#include "kernels/cuda/nccl_link.h"
+#include "kernels/cuda/nccl_peer_comm.h"
 
 #include <memory>
 #include <string>
@@ -18,14 +18,14 @@ using ::runahead::testing::Pattern;
 using ::runahead::testing::Room;
 using ::testing::HasSubstr;
 
-class NcclLinkTest : public ::testing::Test {
+class NcclPeerCommTest : public ::testing::Test {
  protected:
   static constexpr size_t kBytes = 1000;
 
-  explicit NcclLinkTest(const NcclTimes& times = {}) {
+  explicit NcclPeerCommTest(const NcclTimes& times = {}) {
     auto api = std::make_unique<FakeNccl>();
     nccl_ = api.get();
-    factory_ = std::make_unique<NcclLinkFactory>(std::move(api), "8f3a", times);
+    factory_ = std::make_unique<NcclPeerCommFactory>(std::move(api), "8f3a", times);
     id_ = *factory_->NewId();
   }
   std::unique_ptr<PeerComm> Open(PeerRank rank) { return *factory_->Open(id_, rank); }
@@ -40,26 +40,26 @@ class NcclLinkTest : public ::testing::Test {
   static absl::StatusCode Code(const Event& event) { return Await(event).code(); }
 
   FakeNccl* nccl_ = nullptr;
-  std::unique_ptr<NcclLinkFactory> factory_;
+  std::unique_ptr<NcclPeerCommFactory> factory_;
   std::string id_;
   std::unique_ptr<PeerComm> from_, to_;
 };
 
 // Deadlines that pass soon: for joining, and for what comes later.
-class NcclLinkJoining : public NcclLinkTest {
+class NcclPeerCommJoining : public NcclPeerCommTest {
  protected:
-  NcclLinkJoining() : NcclLinkTest({.ready = absl::Milliseconds(30)}) {}
+  NcclPeerCommJoining() : NcclPeerCommTest({.ready = absl::Milliseconds(30)}) {}
 };
-class NcclLinkDeadlines : public NcclLinkTest {
+class NcclPeerCommDeadlines : public NcclPeerCommTest {
  protected:
-  NcclLinkDeadlines() : NcclLinkTest({.enqueue = absl::Milliseconds(30), .move = absl::Milliseconds(30)}) {}
+  NcclPeerCommDeadlines() : NcclPeerCommTest({.enqueue = absl::Milliseconds(30), .move = absl::Milliseconds(30)}) {}
 };
 
-TEST_F(NcclLinkTest, SaysWhatItIs) {
+TEST_F(NcclPeerCommTest, SaysWhatItIs) {
   EXPECT_EQ(factory_->identity(), "nccl 2.27.7 GPU-1 host 8f3a");
 }
 
-TEST_F(NcclLinkTest, TransfersArriveInOrder) {
+TEST_F(NcclPeerCommTest, TransfersArriveInOrder) {
   OpenBoth();
   std::vector<BufferRef> into;
   std::vector<Event> all;
@@ -76,7 +76,7 @@ TEST_F(NcclLinkTest, TransfersArriveInOrder) {
   EXPECT_EQ(nccl_->count("abort"), 2);
 }
 
-TEST_F(NcclLinkTest, WhatIsEnqueuedBeforeThePeerJoinsWaitsBehindTheFirstByte) {
+TEST_F(NcclPeerCommTest, WhatIsEnqueuedBeforeThePeerJoinsWaitsBehindTheFirstByte) {
   nccl_->Set({.hold_init = true});
   from_ = Open(PeerRank::kSender);
   const Event sent = from_->Send(Pattern(kBytes, 1));
@@ -93,7 +93,7 @@ TEST_F(NcclLinkTest, WhatIsEnqueuedBeforeThePeerJoinsWaitsBehindTheFirstByte) {
   EXPECT_EQ(nccl_->count("send 256"), 1) << "the kernel was loaded before the first frame";
 }
 
-TEST_F(NcclLinkTest, NothingIsAskedOfNcclForNoBytesOrTheWrongRank) {
+TEST_F(NcclPeerCommTest, NothingIsAskedOfNcclForNoBytesOrTheWrongRank) {
   OpenBoth();
   EXPECT_TRUE(Await(from_->Send(BufferRef())).ok());
   EXPECT_EQ(Code(from_->Recv(Room(kBytes))), absl::StatusCode::kInvalidArgument);
@@ -101,7 +101,7 @@ TEST_F(NcclLinkTest, NothingIsAskedOfNcclForNoBytesOrTheWrongRank) {
   EXPECT_TRUE(from_->Health().ok());
 }
 
-TEST_F(NcclLinkJoining, APeerThatDoesNotJoinIsUnavailable) {
+TEST_F(NcclPeerCommJoining, APeerThatDoesNotJoinIsUnavailable) {
   from_ = Open(PeerRank::kSender);
   const Event sent = from_->Send(Pattern(kBytes, 1));
   EXPECT_EQ(Code(from_->ready()), absl::StatusCode::kUnavailable);
@@ -113,7 +113,7 @@ TEST_F(NcclLinkJoining, APeerThatDoesNotJoinIsUnavailable) {
   EXPECT_EQ(nccl_->count("abort"), 1);
 }
 
-TEST_F(NcclLinkJoining, AFirstByteThatDoesNotComeIsUnavailable) {
+TEST_F(NcclPeerCommJoining, AFirstByteThatDoesNotComeIsUnavailable) {
   nccl_->Set({.hold_transfers = true});
   from_ = Open(PeerRank::kSender);
   to_ = Open(PeerRank::kReceiver);
@@ -124,14 +124,14 @@ TEST_F(NcclLinkJoining, AFirstByteThatDoesNotComeIsUnavailable) {
   EXPECT_EQ(nccl_->count("abort"), 2);
 }
 
-TEST_F(NcclLinkDeadlines, ATransferThatDoesNotGetIntoTheStreamEndsTheLink) {
+TEST_F(NcclPeerCommDeadlines, ATransferThatDoesNotGetIntoTheStreamEndsTheCommunicator) {
   OpenBoth();
   nccl_->Set({.hold_enqueue = true});
   EXPECT_EQ(Code(from_->Send(Pattern(kBytes, 1))), absl::StatusCode::kUnavailable);
   EXPECT_EQ(from_->Health().code(), absl::StatusCode::kUnavailable);
 }
 
-TEST_F(NcclLinkDeadlines, ATransferThatDoesNotEndEndsTheLink) {
+TEST_F(NcclPeerCommDeadlines, ATransferThatDoesNotEndEndsTheCommunicator) {
   OpenBoth();
   nccl_->Set({.hold_transfers = true});
   const Event sent = from_->Send(Pattern(kBytes, 1));
@@ -140,7 +140,7 @@ TEST_F(NcclLinkDeadlines, ATransferThatDoesNotEndEndsTheLink) {
   EXPECT_EQ(from_->Health().code(), absl::StatusCode::kUnavailable);
 }
 
-TEST_F(NcclLinkDeadlines, ATransferThatGetsIntoTheStreamTooLateHasItsBufferUntilItEnds) {
+TEST_F(NcclPeerCommDeadlines, ATransferThatGetsIntoTheStreamTooLateHasItsBufferUntilItEnds) {
   OpenBoth();
   nccl_->Set({.late_enqueue = true});
   BufferRef into = Room(kBytes);
@@ -159,10 +159,10 @@ TEST_F(NcclLinkDeadlines, ATransferThatGetsIntoTheStreamTooLateHasItsBufferUntil
   EXPECT_FALSE(kept);
 }
 
-// Two links of GPU 1, and their peers, each on its own. A peer that dies says nothing.
-class NcclLinksOfOneGpu : public NcclLinkTest {
+// Two communicators of GPU 1, and their peers, each on its own. A peer that dies says nothing.
+class NcclPeerCommsOfOneGpu : public NcclPeerCommTest {
  protected:
-  explicit NcclLinksOfOneGpu(const NcclTimes& times = {}) : NcclLinkTest(times) {
+  explicit NcclPeerCommsOfOneGpu(const NcclTimes& times = {}) : NcclPeerCommTest(times) {
     back_id_ = *factory_->NewId();
     nccl_->Place(id_, PeerRank::kSender, 1);
     nccl_->Place(back_id_, PeerRank::kReceiver, 1);
@@ -183,12 +183,12 @@ class NcclLinksOfOneGpu : public NcclLinkTest {
   std::unique_ptr<PeerComm> back_to_, back_from_;
   Event sent_, got_;
 };
-class NcclLinksWithDeadlines : public NcclLinksOfOneGpu {
+class NcclPeerCommsWithDeadlines : public NcclPeerCommsOfOneGpu {
  protected:
-  NcclLinksWithDeadlines() : NcclLinksOfOneGpu({.move = absl::Milliseconds(50)}) {}
+  NcclPeerCommsWithDeadlines() : NcclPeerCommsOfOneGpu({.move = absl::Milliseconds(50)}) {}
 };
 
-TEST_F(NcclLinksOfOneGpu, BothEndWhenTheyAreStoppedBeforeEither) {
+TEST_F(NcclPeerCommsOfOneGpu, BothEndWhenTheyAreStoppedBeforeEither) {
   from_->Stop();
   back_to_->Stop();
   from_.reset();
@@ -197,7 +197,7 @@ TEST_F(NcclLinksOfOneGpu, BothEndWhenTheyAreStoppedBeforeEither) {
   EXPECT_EQ(Code(got_), absl::StatusCode::kUnavailable);
 }
 
-TEST_F(NcclLinksOfOneGpu, EventsFireWhileFreeingWaitsForWhatTheOtherHasUnderWay) {
+TEST_F(NcclPeerCommsOfOneGpu, EventsFireWhileFreeingWaitsForWhatTheOtherHasUnderWay) {
   from_->Stop();
   EXPECT_EQ(Code(sent_), absl::StatusCode::kUnavailable);
   EXPECT_FALSE(got_.fired());
@@ -207,7 +207,7 @@ TEST_F(NcclLinksOfOneGpu, EventsFireWhileFreeingWaitsForWhatTheOtherHasUnderWay)
   from_.reset();
 }
 
-TEST_F(NcclLinksWithDeadlines, WithoutBeingToldTheyEndByTheirDeadlines) {
+TEST_F(NcclPeerCommsWithDeadlines, WithoutBeingToldTheyEndByTheirDeadlines) {
   EXPECT_EQ(Code(sent_), absl::StatusCode::kUnavailable);
   EXPECT_EQ(Code(got_), absl::StatusCode::kUnavailable);
   from_.reset();
@@ -215,7 +215,7 @@ TEST_F(NcclLinksWithDeadlines, WithoutBeingToldTheyEndByTheirDeadlines) {
   EXPECT_EQ(nccl_->count("abort"), 2);
 }
 
-TEST_F(NcclLinkTest, WhateverFailsOnTheWayIsWhyItIsNotReady) {
+TEST_F(NcclPeerCommTest, WhateverFailsOnTheWayIsWhyItIsNotReady) {
   const std::vector<std::pair<FakeNccl::Faults, std::string>> faults = {
       {{.fail_init = true}, "init failed"},     {{.fail_joining = true}, "the peer refused"},
       {{.fail_thread = true}, "thread failed"}, {{.fail_stream = true}, "stream failed"},
@@ -235,7 +235,7 @@ TEST_F(NcclLinkTest, WhateverFailsOnTheWayIsWhyItIsNotReady) {
   }
 }
 
-TEST_F(NcclLinkTest, AnErrorWhileATransferIsUnderWayAbortsFirstAndTellsThen) {
+TEST_F(NcclPeerCommTest, AnErrorWhileATransferIsUnderWayAbortsFirstAndTellsThen) {
   OpenBoth();
   nccl_->Set({.hold_transfers = true});
   BufferRef bytes = Pattern(kBytes, 1);
@@ -260,16 +260,16 @@ TEST_F(NcclLinkTest, AnErrorWhileATransferIsUnderWayAbortsFirstAndTellsThen) {
   EXPECT_EQ(Code(from_->Send(Pattern(kBytes, 1))), absl::StatusCode::kUnavailable);
 }
 
-TEST_F(NcclLinkTest, AnErrorOfAnIdleLinkIsSeenByHealth) {
+TEST_F(NcclPeerCommTest, AnErrorWhileIdleIsSeenByHealth) {
   OpenBoth();
   nccl_->FailAll();
   nccl_->Await("abort", 2);
-  for (const auto* link : {&from_, &to_}) {
-    EXPECT_THAT(std::string((*link)->Health().message()), HasSubstr("the network broke"));
+  for (const auto* comm : {&from_, &to_}) {
+    EXPECT_THAT(std::string((*comm)->Health().message()), HasSubstr("the network broke"));
   }
 }
 
-TEST_F(NcclLinkTest, EndingItAbortsWhatIsUnderWayAndWaitsForNobody) {
+TEST_F(NcclPeerCommTest, EndingItAbortsWhatIsUnderWayAndWaitsForNobody) {
   OpenBoth();
   nccl_->Set({.hold_transfers = true});
   std::vector<Event> all;
@@ -283,10 +283,10 @@ TEST_F(NcclLinkTest, EndingItAbortsWhatIsUnderWayAndWaitsForNobody) {
   EXPECT_EQ(nccl_->count("abort"), 1);
 }
 
-class NcclLinkDeathTest : public NcclLinkTest {
+class NcclPeerCommDeathTest : public NcclPeerCommTest {
  protected:
   static constexpr absl::Duration kSoon = absl::Milliseconds(30);
-  NcclLinkDeathTest() : NcclLinkTest({.end = kSoon, .leave = kSoon, .abort = kSoon}) {}
+  NcclPeerCommDeathTest() : NcclPeerCommTest({.end = kSoon, .leave = kSoon, .abort = kSoon}) {}
   void SendAndEnd(const FakeNccl::Faults& faults, const std::string& until, int count) {
     OpenBoth();
     nccl_->Set(faults);
@@ -296,23 +296,23 @@ class NcclLinkDeathTest : public NcclLinkTest {
   }
 };
 
-TEST_F(NcclLinkDeathTest, KernelsThatDoNotEndEndTheProcess) {
+TEST_F(NcclPeerCommDeathTest, KernelsThatDoNotEndEndTheProcess) {
   GTEST_FLAG_SET(death_test_style, "threadsafe");
   EXPECT_DEATH(SendAndEnd({.hold_transfers = true, .hold_kernels = true}, "mark", 3), "NCCL may still touch memory");
 }
 
-TEST_F(NcclLinkDeathTest, ATransferThatMayStillBeginEndsTheProcess) {
+TEST_F(NcclPeerCommDeathTest, ATransferThatMayStillBeginEndsTheProcess) {
   GTEST_FLAG_SET(death_test_style, "threadsafe");
   EXPECT_DEATH(SendAndEnd({.hold_enqueue = true, .hold_abort = true}, "send 1000", 1), "NCCL may still touch memory");
 }
 
 // It waits for processes of its host, which may be stopped.
-class NcclLinkLeaving : public NcclLinkTest {
+class NcclPeerCommLeaving : public NcclPeerCommTest {
  protected:
-  NcclLinkLeaving() : NcclLinkTest({.end = absl::Seconds(60), .leave = absl::Milliseconds(30)}) {}
+  NcclPeerCommLeaving() : NcclPeerCommTest({.end = absl::Seconds(60), .leave = absl::Milliseconds(30)}) {}
 };
 
-TEST_F(NcclLinkLeaving, NcclThatDoesNotGiveItUpIsLeftAloneWithIt) {
+TEST_F(NcclPeerCommLeaving, NcclThatDoesNotGiveItUpIsLeftAloneWithIt) {
   OpenBoth();
   nccl_->Set({.hold_transfers = true, .hold_abort = true});
   BufferRef bytes = Pattern(kBytes, 1);
@@ -329,7 +329,7 @@ TEST_F(NcclLinkLeaving, NcclThatDoesNotGiveItUpIsLeftAloneWithIt) {
   nccl_->Await("aborted", 2);
 }
 
-TEST_F(NcclLinkTest, EndingItWhileThePeerJoinsAbortsIt) {
+TEST_F(NcclPeerCommTest, EndingItWhileThePeerJoinsAbortsIt) {
   from_ = Open(PeerRank::kSender);
   const Event ready = from_->ready();
   const Event sent = from_->Send(Pattern(kBytes, 1));

@@ -11,7 +11,7 @@
 
 namespace runahead {
 
-struct PrefillJob {
+struct PlacedJob {
   uint64_t placement = 0;            // by which it is found
   bool interleaved = false;          // it runs between two layers of the one that is computed
   int64_t tokens = 0;                // of the whole prompt
@@ -22,7 +22,7 @@ struct PrefillJob {
 };
 
 // For one thread at a time.
-class PrefillJobs {
+class PlacedJobs {
  public:
   // What the planner asks: a copy of it is cheap.
   struct Outlook {
@@ -37,18 +37,18 @@ class PrefillJobs {
   };
 
   // An interleaved one needs one that is computed, and keeps all others waiting for as long as it takes.
-  void Give(PrefillJob job);
+  void Add(PlacedJob job);
 
   // It has ended there. Nothing happens where it is unknown.
-  void Take(uint64_t placement);
+  void Finish(uint64_t placement);
 
   // The same for one that the worker was not told of: what it took from others goes back to them.
-  void Return(uint64_t placement);
+  void Withdraw(uint64_t placement);
 
   const Outlook& outlook() const { return outlook_; }
 
  private:
-  struct Given : PrefillJob {
+  struct Given : PlacedJob {
     uint64_t longer = 0;  // an interleaved one's: the placement between whose layers it runs
   };
 

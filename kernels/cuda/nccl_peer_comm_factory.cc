@@ -1,4 +1,4 @@
-#include "kernels/cuda/nccl_comm.h"
+#include "kernels/cuda/nccl_peer_comm_factory.h"
 
 #include <cuda_runtime_api.h>
 #include <nccl.h>
@@ -15,7 +15,7 @@
 #include "absl/strings/str_cat.h"
 #include "kernels/base/mutex.h"
 #include "kernels/base/status_macros.h"
-#include "kernels/cuda/nccl_link.h"
+#include "kernels/cuda/nccl_peer_comm.h"
 
 namespace runahead {
 namespace {
@@ -134,7 +134,7 @@ class RealNccl final : public NcclApi {
   absl::StatusOr<bool> Settled(Comm comm) override {
     ncclResult_t state = ncclSuccess;
     RUNAHEAD_RETURN_IF_ERROR(Nccl(ncclCommGetAsyncError(CommOf(comm), &state), "asking for errors", CommOf(comm)));
-    RUNAHEAD_RETURN_IF_ERROR(Nccl(state, "the link between the GPUs", CommOf(comm)));
+    RUNAHEAD_RETURN_IF_ERROR(Nccl(state, "the communicator between the GPUs", CommOf(comm)));
     return state != ncclInProgress;
   }
 
@@ -213,7 +213,7 @@ std::string HostText() {
 
 }  // namespace
 
-absl::StatusOr<std::unique_ptr<PeerCommFactory>> NewNcclFactory(Device& device) {
+absl::StatusOr<std::unique_ptr<PeerCommFactory>> NewNcclPeerCommFactory(Device& device) {
   constexpr absl::string_view kPrefix = "cuda:";
   const absl::string_view name(device.name().data(), device.name().size());
   int ordinal = 0;
@@ -224,7 +224,7 @@ absl::StatusOr<std::unique_ptr<PeerCommFactory>> NewNcclFactory(Device& device) 
   RUNAHEAD_RETURN_IF_ERROR(Cuda(cudaGetDeviceProperties(&properties, ordinal), "asking what the GPU is"));
   RUNAHEAD_ASSIGN_OR_RETURN(const StreamWriteValue write_value, FindWriteValue());
   auto api = std::make_unique<RealNccl>(device, write_value, ordinal, VersionText(version), UuidText(properties.uuid));
-  return std::make_unique<NcclLinkFactory>(std::move(api), HostText());
+  return std::make_unique<NcclPeerCommFactory>(std::move(api), HostText());
 }
 
 }  // namespace runahead

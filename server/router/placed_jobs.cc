@@ -1,4 +1,4 @@
-#include "server/router/prefill_jobs.h"
+#include "server/router/placed_jobs.h"
 
 #include <algorithm>
 #include <utility>
@@ -16,7 +16,7 @@ double SecondsUntil(absl::Time end, absl::Time now) {
 
 }  // namespace
 
-void PrefillJobs::Outlook::Fill(absl::Time now, WorkerView& view) const {
+void PlacedJobs::Outlook::Fill(absl::Time now, WorkerView& view) const {
   view.unfinished_jobs = unfinished;
   view.backlog_s = SecondsUntil(done, now);
   view.place_s = SecondsUntil(place_free, now);
@@ -24,7 +24,7 @@ void PrefillJobs::Outlook::Fill(absl::Time now, WorkerView& view) const {
   view.layer_s = layer_s;
 }
 
-void PrefillJobs::Give(PrefillJob job) {
+void PlacedJobs::Add(PlacedJob job) {
   Given given{std::move(job)};
   if (given.interleaved) {
     Given& longer = *Computed();
@@ -36,12 +36,12 @@ void PrefillJobs::Give(PrefillJob job) {
   LookAhead();
 }
 
-void PrefillJobs::Take(uint64_t placement) {
+void PlacedJobs::Finish(uint64_t placement) {
   Remove(placement);
   LookAhead();
 }
 
-void PrefillJobs::Return(uint64_t placement) {
+void PlacedJobs::Withdraw(uint64_t placement) {
   const std::optional<Given> job = Remove(placement);
   if (job && job->interleaved) {
     for (Given& other : jobs_) other.end -= job->computing;
@@ -51,12 +51,12 @@ void PrefillJobs::Return(uint64_t placement) {
   LookAhead();
 }
 
-PrefillJobs::Given* PrefillJobs::Computed() {
+PlacedJobs::Given* PlacedJobs::Computed() {
   const auto found = std::find_if(jobs_.begin(), jobs_.end(), [](const Given& job) { return !job.interleaved; });
   return found == jobs_.end() ? nullptr : &*found;
 }
 
-std::optional<PrefillJobs::Given> PrefillJobs::Remove(uint64_t placement) {
+std::optional<PlacedJobs::Given> PlacedJobs::Remove(uint64_t placement) {
   const auto found =
       std::find_if(jobs_.begin(), jobs_.end(), [placement](const Given& job) { return job.placement == placement; });
   if (found == jobs_.end()) return std::nullopt;
@@ -65,7 +65,7 @@ std::optional<PrefillJobs::Given> PrefillJobs::Remove(uint64_t placement) {
   return job;
 }
 
-void PrefillJobs::LookAhead() {
+void PlacedJobs::LookAhead() {
   outlook_ = Outlook();
   bool interleaved = false;
   for (const Given& job : jobs_) {

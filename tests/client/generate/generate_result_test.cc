@@ -1,4 +1,4 @@
-#include "client/generate/answer.h"
+#include "client/generate/generate_result.h"
 
 #include <nlohmann/json.hpp>
 
@@ -54,8 +54,8 @@ v1::GenerateResponse LastMessage() {
   return response;
 }
 
-Answer Whole() {
-  Answer answer;
+GenerateResult Whole() {
+  GenerateResult answer;
   EXPECT_EQ(Add(FirstMessage(), answer), "");
   EXPECT_EQ(Add(Tokens(0, {5}, "Hé"), answer), "Hé");
   EXPECT_EQ(Add(Tokens(1, {6, 7}, "llo"), answer), "llo");
@@ -63,7 +63,7 @@ Answer Whole() {
   return answer;
 }
 
-TEST(Answer, JsonHasTheContractsKeysAndNoOthers) {
+TEST(GenerateResult, JsonHasTheContractsKeysAndNoOthers) {
   const auto expected = nlohmann::json::parse(R"({
     "request_id": "r-1", "text": "Héllo!", "token_ids": [5, 6, 7],
     "logprobs": [[{"id": 5, "logprob": -0.5}], [{"id": 6, "logprob": -0.5}], [{"id": 7, "logprob": -0.5}]],
@@ -72,22 +72,22 @@ TEST(Answer, JsonHasTheContractsKeysAndNoOthers) {
     "timing": {"ttft_s": 0.25, "tpot_s": 0.02, "stages": {"queue": 0.05, "prefill": 0.2}},
     "plan": {"schedule": "kvr", "workers": ["prefill-0", "prefill-1"], "parts": [700, 324]},
     "failovers": 1})");
-  const std::string text = AnswerJson(Whole());
+  const std::string text = ResultJson(Whole());
   EXPECT_EQ(nlohmann::json::parse(text), expected);
   EXPECT_THAT(text, Not(HasSubstr("\n")));
 }
 
-TEST(Answer, JsonKeepsKeysWhereThereIsNothing) {
-  Answer answer;
+TEST(GenerateResult, JsonKeepsKeysWhereThereIsNothing) {
+  GenerateResult answer;
   Add(v1::GenerateResponse(), answer);
-  const auto json = nlohmann::json::parse(AnswerJson(answer));
+  const auto json = nlohmann::json::parse(ResultJson(answer));
   EXPECT_EQ(json["token_ids"], nlohmann::json::array());
   EXPECT_EQ(json["logprobs"], nlohmann::json::array());
   EXPECT_EQ(json["timing"]["stages"], nlohmann::json::object());
   EXPECT_EQ(json["plan"]["parts"], nlohmann::json::array());
 }
 
-TEST(Answer, SummaryNamesTimeSpeedAndPlan) {
+TEST(GenerateResult, SummaryNamesTimeSpeedAndPlan) {
   EXPECT_EQ(
       SummaryLine(Whole()),
       "1024 prompt tokens, first token after 0.250 s, then 50.0 tokens/s; kvr: prefill-0 (700) -> prefill-1 (324), "

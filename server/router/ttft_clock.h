@@ -10,9 +10,9 @@
 namespace runahead {
 
 // For one thread at a time.
-class StageClock {
+class TtftClock {
  public:
-  explicit StageClock(absl::Time start) : start_(start), last_(start) {}
+  explicit TtftClock(absl::Time start) : start_(start), last_(start) {}
 
   // All time since the lap before belongs to `stage`; a stage may have several laps.
   void Lap(TtftStage stage, absl::Time now) {

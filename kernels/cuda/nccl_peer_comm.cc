@@ -1,4 +1,4 @@
-#include "kernels/cuda/nccl_link.h"
+#include "kernels/cuda/nccl_peer_comm.h"
 
 #include <cstdio>
 #include <cstdlib>
@@ -24,31 +24,31 @@ constexpr absl::Duration kMovePause = absl::Microseconds(20);
 constexpr absl::Duration kIdlePause = absl::Milliseconds(100);
 
 absl::Status Ended() {
-  return absl::UnavailableError("the link between the GPUs was ended here");
+  return absl::UnavailableError("the communicator between the GPUs was ended here");
 }
 
 }  // namespace
 
-NcclLink::NcclLink(std::shared_ptr<NcclApi> api, std::string id, PeerRank rank, const NcclTimes& times)
+NcclPeerComm::NcclPeerComm(std::shared_ptr<NcclApi> api, std::string id, PeerRank rank, const NcclTimes& times)
     : api_(std::move(api)), id_(std::move(id)), rank_(rank), times_(times), thread_([this] { Run(); }) {}
 
-NcclLink::~NcclLink() {
+NcclPeerComm::~NcclPeerComm() {
   Stop();
   thread_.join();
 }
 
-void NcclLink::Stop() {
+void NcclPeerComm::Stop() {
   MutexLock lock(mu_);
   ending_ = true;
   changed_.NotifyAll();
 }
 
-absl::Status NcclLink::Health() const {
+absl::Status NcclPeerComm::Health() const {
   MutexLock lock(mu_);
   return health_;
 }
 
-Event NcclLink::Enqueue(PeerRank as, BufferRef ref) {
+Event NcclPeerComm::Enqueue(PeerRank as, BufferRef ref) {
   if (ref.size == 0) return Event();
   EventSource source;
   absl::Status refused;
@@ -64,13 +64,13 @@ Event NcclLink::Enqueue(PeerRank as, BufferRef ref) {
   return source.event();
 }
 
-absl::Status NcclLink::Pause(absl::Duration time) {
+absl::Status NcclPeerComm::Pause(absl::Duration time) {
   MutexLock lock(mu_);
   if (!ending_) changed_.WaitFor(mu_, time);
   return ending_ ? Ended() : absl::OkStatus();
 }
 
-void NcclLink::Run() {
+void NcclPeerComm::Run() {
   absl::Status status = Establish();
   if (status.ok()) {
     ready_.Fire(absl::OkStatus());
@@ -79,7 +79,7 @@ void NcclLink::Run() {
   End(std::move(status));
 }
 
-absl::Status NcclLink::Establish() {
+absl::Status NcclPeerComm::Establish() {
   const absl::Time deadline = MonotonicNow() + times_.ready;
   RUNAHEAD_RETURN_IF_ERROR(api_->EnterThread());
   RUNAHEAD_ASSIGN_OR_RETURN(stream_, api_->NewStream());
@@ -94,12 +94,13 @@ absl::Status NcclLink::Establish() {
     FirePassed();
     if (moving_.empty()) return absl::OkStatus();
     RUNAHEAD_RETURN_IF_ERROR(api_->Settled(comm_).status());
-    if (MonotonicNow() >= deadline) return absl::UnavailableError("no byte came through the link between the GPUs");
+    if (MonotonicNow() >= deadline)
+      return absl::UnavailableError("no byte came through the communicator between the GPUs");
     RUNAHEAD_RETURN_IF_ERROR(Pause(kJoinPause));
   }
 }
 
-absl::Status NcclLink::Serve() {
+absl::Status NcclPeerComm::Serve() {
   for (;;) {
     Transfer next;
     {
@@ -124,7 +125,7 @@ absl::Status NcclLink::Serve() {
   }
 }
 
-absl::Status NcclLink::Submit(Transfer transfer) {
+absl::Status NcclPeerComm::Submit(Transfer transfer) {
   std::byte* const memory = transfer.ref.data();
   const size_t size = transfer.ref.size;
   if (moving_.empty()) first_since_ = MonotonicNow();
@@ -134,13 +135,13 @@ absl::Status NcclLink::Submit(Transfer transfer) {
   return absl::OkStatus();
 }
 
-absl::Status NcclLink::Start(void* memory, size_t size, absl::Time deadline) {
+absl::Status NcclPeerComm::Start(void* memory, size_t size, absl::Time deadline) {
   RUNAHEAD_RETURN_IF_ERROR(rank_ == PeerRank::kSender ? api_->Send(comm_, memory, size, stream_)
                                                       : api_->Recv(comm_, memory, size, stream_));
   return AwaitSettled(deadline, "a transfer to be put into the GPU's queue");
 }
 
-absl::Status NcclLink::AwaitSettled(absl::Time deadline, const char* what) {
+absl::Status NcclPeerComm::AwaitSettled(absl::Time deadline, const char* what) {
   for (;;) {
     RUNAHEAD_ASSIGN_OR_RETURN(const bool settled, api_->Settled(comm_));
     if (settled) return absl::OkStatus();
@@ -151,7 +152,7 @@ absl::Status NcclLink::AwaitSettled(absl::Time deadline, const char* what) {
   }
 }
 
-bool NcclLink::FirePassed() {
+bool NcclPeerComm::FirePassed() {
   bool any = false;
   while (!moving_.empty() && api_->Passed(moving_.front().mark)) {
     any = true;
@@ -165,10 +166,10 @@ bool NcclLink::FirePassed() {
   return any;
 }
 
-// To free a communicator is to wait for all that runs on the GPU, kernels of other links and streams that wait for
-// events of this one; and for peers on this host, which may be stopped and never come. So that is done beside, while
-// the events fire.
-void NcclLink::End(absl::Status why) {
+// To free a communicator is to wait for all that runs on the GPU, kernels of other communicators and streams that wait
+// for events of this one; and for peers on this host, which may be stopped and never come. So that is done beside,
+// while the events fire.
+void NcclPeerComm::End(absl::Status why) {
   std::deque<Transfer> queued;
   {
     MutexLock lock(mu_);
@@ -204,7 +205,7 @@ void NcclLink::End(absl::Status why) {
   if (stream_ != nullptr) api_->EndStream(stream_);
 }
 
-void NcclLink::LeaveAlone(std::thread aborting, const absl::Status& why) {
+void NcclPeerComm::LeaveAlone(std::thread aborting, const absl::Status& why) {
   std::fprintf(stderr, "NCCL does not give up a communicator (%s), and is left alone with it\n",
                why.ToString().c_str());
   aborting.detach();
@@ -218,7 +219,7 @@ void NcclLink::LeaveAlone(std::thread aborting, const absl::Status& why) {
   left.all.emplace_back(api_, std::move(scratch_));
 }
 
-bool NcclLink::FireAborted(const absl::Status& why, const Event& aborted) {
+bool NcclPeerComm::FireAborted(const absl::Status& why, const Event& aborted) {
   bool rests = true;
   for (; !moving_.empty(); moving_.pop_front()) {
     Transfer& transfer = moving_.front();
@@ -237,7 +238,7 @@ bool NcclLink::FireAborted(const absl::Status& why, const Event& aborted) {
 }
 
 // Kernels that were told to end do so at once. False where they do not: the GPU has failed.
-bool NcclLink::AwaitPassed(NcclApi::Mark mark) {
+bool NcclPeerComm::AwaitPassed(NcclApi::Mark mark) {
   const absl::Time deadline = MonotonicNow() + times_.end;
   while (!api_->Passed(mark)) {
     if (MonotonicNow() >= deadline) return false;
@@ -246,7 +247,7 @@ bool NcclLink::AwaitPassed(NcclApi::Mark mark) {
   return true;
 }
 
-bool NcclLink::AwaitStream() {
+bool NcclPeerComm::AwaitStream() {
   const absl::StatusOr<NcclApi::Mark> mark = api_->Record(stream_);
   if (!mark.ok()) return false;
   const bool passed = AwaitPassed(*mark);
@@ -254,16 +255,16 @@ bool NcclLink::AwaitStream() {
   return passed;
 }
 
-NcclLinkFactory::NcclLinkFactory(std::unique_ptr<NcclApi> api, const std::string& host, const NcclTimes& times)
+NcclPeerCommFactory::NcclPeerCommFactory(std::unique_ptr<NcclApi> api, const std::string& host, const NcclTimes& times)
     : api_(std::move(api)),
       identity_(absl::StrCat("nccl ", api_->version(), " ", api_->gpu(), " host ", host)),
       times_(times) {}
 
-absl::StatusOr<std::unique_ptr<PeerComm>> NcclLinkFactory::Open(const std::string& id, PeerRank rank) {
+absl::StatusOr<std::unique_ptr<PeerComm>> NcclPeerCommFactory::Open(const std::string& id, PeerRank rank) {
   if (id.size() != kIdBytes) {
     return absl::InvalidArgumentError(absl::StrCat("an id of NCCL's has ", kIdBytes, " bytes, not ", id.size()));
   }
-  return std::make_unique<NcclLink>(api_, id, rank, times_);
+  return std::make_unique<NcclPeerComm>(api_, id, rank, times_);
 }
 
 }  // namespace runahead

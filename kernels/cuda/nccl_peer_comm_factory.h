@@ -1,4 +1,4 @@
-// Links between GPUs by NCCL.
+// The communicators of a GPU's edges by NCCL, as the worker asks for them.
 #pragma once
 
 #include <memory>
@@ -11,6 +11,6 @@ namespace runahead {
 
 // Communicators between buffers of `device`, which is one of NewCudaDevice and outlives them. UNAVAILABLE when NCCL or
 // CUDA cannot say what they are.
-absl::StatusOr<std::unique_ptr<PeerCommFactory>> NewNcclFactory(Device& device);
+absl::StatusOr<std::unique_ptr<PeerCommFactory>> NewNcclPeerCommFactory(Device& device);
 
 }  // namespace runahead

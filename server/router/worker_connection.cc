@@ -1,4 +1,4 @@
-#include "server/router/worker_link.h"
+#include "server/router/worker_connection.h"
 
 #include <utility>
 
@@ -20,8 +20,8 @@ constexpr absl::Duration kLongestPause = absl::Seconds(1);
 
 }  // namespace
 
-WorkerLink::WorkerLink(int index, WorkerSpec spec, uint64_t router_incarnation, Owner& owner, Clock& clock,
-                       ClusterKey key)
+WorkerConnection::WorkerConnection(int index, WorkerSpec spec, uint64_t router_incarnation, Owner& owner, Clock& clock,
+                                   ClusterKey key)
     : index_(index),
       spec_(std::move(spec)),
       router_incarnation_(router_incarnation),
@@ -31,7 +31,7 @@ WorkerLink::WorkerLink(int index, WorkerSpec spec, uint64_t router_incarnation, 
       silence_(clock.Now()),
       thread_([this] { Run(); }) {}
 
-WorkerLink::~WorkerLink() {
+WorkerConnection::~WorkerConnection() {
   stop_.Cancel(absl::CancelledError("the router stops"));
   {
     MutexLock lock(mu_);
@@ -40,7 +40,7 @@ WorkerLink::~WorkerLink() {
   thread_.join();
 }
 
-void WorkerLink::Run() {
+void WorkerConnection::Run() {
   Backoff backoff(kFirstPause, kLongestPause);
   while (!stop_.cancelled()) {
     joined_ = false;
@@ -51,7 +51,7 @@ void WorkerLink::Run() {
   }
 }
 
-absl::Status WorkerLink::Serve() {
+absl::Status WorkerConnection::Serve() {
   // A channel of its own for every attempt: an old one may be waiting for its next try to connect.
   const std::shared_ptr<grpc::Channel> channel = MakeMemberChannel(spec_.address, key_);
   const std::unique_ptr<v1::Worker::Stub> stub = v1::Worker::NewStub(channel);
@@ -72,7 +72,7 @@ absl::Status WorkerLink::Serve() {
   return why;
 }
 
-absl::Status WorkerLink::Attend(std::shared_ptr<const LiveWorker> worker, v1::Worker::StubInterface& stub) {
+absl::Status WorkerConnection::Attend(std::shared_ptr<const LiveWorker> worker, v1::Worker::StubInterface& stub) {
   const std::shared_ptr<ControlStream> stream = OpenStream(stub, worker->capabilities);
   absl::Status why = AwaitFirstReport();
   if (why.ok()) {
@@ -88,7 +88,7 @@ absl::Status WorkerLink::Attend(std::shared_ptr<const LiveWorker> worker, v1::Wo
   return why;
 }
 
-absl::StatusOr<v1::Capabilities> WorkerLink::AskCapabilities(v1::Worker::StubInterface& stub) {
+absl::StatusOr<v1::Capabilities> WorkerConnection::AskCapabilities(v1::Worker::StubInterface& stub) {
   grpc::ClientContext context;
   SetTimeout(context, kSilence);
   const CancelToken::Subscription stopping = stop_.OnCancel([&context] { context.TryCancel(); });
@@ -97,7 +97,8 @@ absl::StatusOr<v1::Capabilities> WorkerLink::AskCapabilities(v1::Worker::StubInt
   return capabilities;
 }
 
-std::shared_ptr<ControlStream> WorkerLink::OpenStream(v1::Worker::StubInterface& stub, const v1::Capabilities& worker) {
+std::shared_ptr<ControlStream> WorkerConnection::OpenStream(v1::Worker::StubInterface& stub,
+                                                            const v1::Capabilities& worker) {
   {
     MutexLock lock(mu_);
     heard_ = false;
@@ -130,7 +131,7 @@ std::shared_ptr<ControlStream> WorkerLink::OpenStream(v1::Worker::StubInterface&
   return stream;
 }
 
-absl::Status WorkerLink::Health(bool* woke) {
+absl::Status WorkerConnection::Health(bool* woke) {
   if (broken_) return *broken_;
   RUNAHEAD_RETURN_IF_ERROR(stop_.status());
   if (silence_.Look(clock_.Now(), woke) >= kSilence) {
@@ -139,11 +140,11 @@ absl::Status WorkerLink::Health(bool* woke) {
   return absl::OkStatus();
 }
 
-void WorkerLink::AwaitLook() {
+void WorkerConnection::AwaitLook() {
   clock_.WaitUntil(mu_, changed_, clock_.Now() + Silence::kLookPeriod);
 }
 
-absl::Status WorkerLink::AwaitFirstReport() {
+absl::Status WorkerConnection::AwaitFirstReport() {
   MutexLock lock(mu_);
   while (true) {
     RUNAHEAD_RETURN_IF_ERROR(Health());
@@ -152,7 +153,7 @@ absl::Status WorkerLink::AwaitFirstReport() {
   }
 }
 
-absl::Status WorkerLink::KeepAlive(ControlStream& stream) {
+absl::Status WorkerConnection::KeepAlive(ControlStream& stream) {
   uint64_t pings = 1;
   MutexLock lock(mu_);
   absl::Time next_ping = clock_.Now() + kPingPeriod;
@@ -170,7 +171,7 @@ absl::Status WorkerLink::KeepAlive(ControlStream& stream) {
   }
 }
 
-void WorkerLink::PauseUntil(absl::Time until) {
+void WorkerConnection::PauseUntil(absl::Time until) {
   MutexLock lock(mu_);
   while (!stop_.cancelled() && clock_.Now() < until) clock_.WaitUntil(mu_, changed_, until);
 }
