@@ -275,7 +275,7 @@ WholeRun AwaitWhole(const LoadedModel& loaded, TestChain& chain, JobId job, int 
 }
 
 WholeRun RunWhole(const LoadedModel& loaded, TestChain& chain, JobId job, const std::vector<int64_t>& bounds,
-                  const std::vector<int32_t>& ids, PrefillSchedule schedule) {
+                  const std::vector<int32_t>& ids, Schedule schedule) {
   chain.Start(job, 0, bounds, ids, EveryLogprob(loaded), true, absl::InfiniteFuture(), schedule);
   return AwaitWhole(loaded, chain, job, 0, bounds);
 }

@@ -49,15 +49,15 @@ inline std::vector<TimedRun> PaperTspRuns(int64_t shortest_k) {
   std::vector<TimedRun> runs;
   for (const PaperRow& row : kPaperRows) {
     if (row.k < shortest_k) continue;
-    runs.push_back({SimulatedSchedule::kTsp, EvenParts(row.k * 1024, 4).value(), row.tsp4});
-    runs.push_back({SimulatedSchedule::kTsp, EvenParts(row.k * 1024, 8).value(), row.tsp8});
+    runs.push_back({Schedule::kTsp, EvenParts(row.k * 1024, 4).value(), row.tsp4});
+    runs.push_back({Schedule::kTsp, EvenParts(row.k * 1024, 8).value(), row.tsp8});
   }
   return runs;
 }
 inline std::vector<TimedRun> PaperSingleRuns() {
   std::vector<TimedRun> runs;
   for (const PaperSlowLinkRow& row : kPaperSlowLinkRows) {
-    runs.push_back({SimulatedSchedule::kKvr, {row.k * 1024}, row.one});
+    runs.push_back({Schedule::kKvr, {row.k * 1024}, row.one});
   }
   return runs;
 }
@@ -81,7 +81,7 @@ inline std::string PaperFitFile(const std::vector<TimedRun>& runs) {
     int64_t tokens = 0;
     for (const int64_t part : run.parts) tokens += part;
     absl::StrAppend(&text, "- {tokens: ", tokens, ", seconds: ", run.seconds);
-    if (run.schedule == SimulatedSchedule::kTsp) absl::StrAppend(&text, ", schedule: tsp, width: ", run.parts.size());
+    if (run.schedule == Schedule::kTsp) absl::StrAppend(&text, ", schedule: tsp, width: ", run.parts.size());
     absl::StrAppend(&text, "}\n");
   }
   return text;

@@ -29,7 +29,7 @@ CostModel ModelOver(double gigabytes_per_s) {
 }
 
 double Seconds(const CostModel& model, absl::Span<const int64_t> parts) {
-  return SimulateChain(model, SimulatedSchedule::kKvr, parts)->ttft_s;
+  return SimulateChain(model, Schedule::kKvr, parts)->ttft_s;
 }
 
 // As `plan search` would fill it, with simulated times.

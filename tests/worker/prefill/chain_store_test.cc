@@ -57,7 +57,7 @@ class ChainStore : public ::testing::TestWithParam<Way> {
 
   // The store's bytes after a chain, a layer each; they are what its workers handed off.
   std::vector<std::string> Stored(const std::vector<int64_t>& bounds, const std::vector<int32_t>& ids,
-                                  PrefillSchedule schedule) {
+                                  Schedule schedule) {
     const int parts = static_cast<int>(bounds.size()) - 1;
     TestChain chain(loaded_, parts, kTokens);
     chain.handoff().PassTo(*sender_);
@@ -92,13 +92,13 @@ class ChainStore : public ::testing::TestWithParam<Way> {
 
 TEST_P(ChainStore, HoldsWhatTheWorkersMadeAndWhatOneWorkerLeaves) {
   const std::vector<int32_t> ids = RandomIds(kTokens, 320, 31);
-  const std::vector<std::string> single = Stored({0, kTokens}, ids, PrefillSchedule::kChain);
+  const std::vector<std::string> single = Stored({0, kTokens}, ids, Schedule::kKvr);
   const ExpectedRun plain = PlainRun(loaded_, ids);
   const bool f32 = GetParam().dtype == DType::kF32;
   for (int64_t layer = 0; f32 && layer < layers(); ++layer) {
     ExpectRows(Floats(single[layer]), plain.kv[layer], plain.kv_dim);
   }
-  for (const PrefillSchedule schedule : {PrefillSchedule::kChain, PrefillSchedule::kTsp, PrefillSchedule::kTspCausal}) {
+  for (const Schedule schedule : {Schedule::kKvr, Schedule::kTsp, Schedule::kTspCausal}) {
     for (const std::vector<int64_t>& bounds :
          std::vector<std::vector<int64_t>>{{0, 250, kTokens}, {0, 1, 257, kTokens}, {0, 300, 512, 599, kTokens}}) {
       SCOPED_TRACE(::testing::PrintToString(bounds));
