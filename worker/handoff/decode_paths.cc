@@ -39,7 +39,7 @@ void DecodePaths::OnEnd(const PeerId& decode, const absl::Status& status) {
   }
 }
 
-// A slice for a lease that nobody has: whatever the answer is, there is one.
+// Sends a slice for a lease that does not exist: any answer shows that the decode worker can be reached.
 void DecodePaths::Ask(const PeerId& decode) {
   Slice none;
   none.lease.incarnation = decode.incarnation;
