@@ -51,7 +51,8 @@ class Checker:
         self.pages = [path for path in self.files if path.endswith(".md")]
         self.code = {path: self.read(path) for path in self.files if path.endswith(CODE)}
         self.words = {path: set(re.findall(r"\w+", text)) for path, text in self.code.items()}
-        self.all_words = set().union(*self.words.values())
+        self.all_words = set().union(*(words for path, words in self.words.items() if not path.startswith("tests/")))
+        self.test_words = set().union(*(words for path, words in self.words.items() if path.startswith("tests/")))
         self.all_text = "\n".join(
             self.read(path) for path in self.files if os.path.splitext(path)[1] in SOURCE and path != "tests/docs_test.py")
 
@@ -83,7 +84,7 @@ class Checker:
             if page == "CHANGELOG.md":
                 continue
             for quoted in [] if in_block else BACKTICKS.findall(line):
-                self.check_quoted(page, number, quoted)
+                self.check_quoted(page, number, quoted, "tests/" in line)
             for flags in [line] if in_block else BACKTICKS.findall(line):
                 self.check_flags(page, number, flags)
 
@@ -99,16 +100,18 @@ class Checker:
             if anchor not in map(slug, headings):
                 self.complain(page, number, f"{path} has no heading for #{anchor}")
 
-    def check_quoted(self, page, number, quoted):
+    def check_quoted(self, page, number, quoted, with_tests):
+        """Names of tests count in lines that say where they are: `with_tests`."""
         word = quoted.split(" ")[0]
         if PATH.match(word):
             self.check_path(page, number, word.rstrip("/"))
         elif FILE.match(quoted) and quoted not in self.base_names:
             self.complain(page, number, f"there is no file {quoted}")
         elif qualified := QUALIFIED.match(quoted.removesuffix("()")):
-            if not any(set(qualified.groups()) <= words for words in self.words.values()):
+            files = (words for path, words in self.words.items() if with_tests or not path.startswith("tests/"))
+            if not any(set(qualified.groups()) <= words for words in files):
                 self.complain(page, number, f"no file of the code has {quoted}")
-        elif NAME.match(quoted) and quoted not in self.all_words:
+        elif NAME.match(quoted) and quoted not in self.all_words and not (with_tests and quoted in self.test_words):
             self.complain(page, number, f"the code has no {quoted}")
 
     def check_path(self, path, number, named):
@@ -131,7 +134,7 @@ class Checker:
         for number, line in enumerate(text.split("\n"), 1):
             _, slashes, comment = line.partition("//")
             for named in COMMENT_PATH.findall(comment) if slashes else ():
-                if named not in self.known:
+                if named not in self.known and "tests/" + named not in self.known:
                     self.complain(path, number, f"there is no {named}")
 
     def check_metrics(self):
@@ -170,11 +173,12 @@ CLEAN = {
     "README.md": "See [how](docs/how.md#a-heading-of-its-own) and `docs/how.md`. [Metrics](docs/metrics.md), [site](https://a.b).\n",
     "docs/how.md": "# How\n## A heading, `of` its own\n`worker/kv/store.h` has `KvStore::Release`, in `worker/kv/`; `store.h` too, and "
                    "`kLeaseLife`, `KvStore`, `leases_`.\n```\nrunahead up --max-batch 3\nctest --no-such\n```\n`worker/kv/store.*` takes "
-                   "`--max-batch N`.\n",
+                   "`--max-batch N`; `TestOfStore` in `tests/worker/kv/store_test.cc`.\n",
     "docs/metrics.md": "| `runahead_kv_leases` | `runahead_kv_leases_count` |\n",
     "worker/kv/store.h": "// As worker/kv/store.cc says.\nclass KvStore { void Release(); int leases_; };\nconstexpr int kLeaseLife = 30;\n",
     "worker/kv/store.cc": '#include "worker/kv/store.h"\n',
     "worker/options.cc": 'schema.Int("max_batch");\n',
+    "tests/worker/kv/store_test.cc": "// See worker/kv/store_test.cc.\nTEST(TestOfStore, Works) {}\n",
     "worker/decode_metrics.cc": 'registry.AddGauge("runahead_kv_leases");\n',
 }
 
@@ -187,6 +191,7 @@ BROKEN = [
     ("docs/how.md", "`worker/gone/`", "there is no worker/gone"),
     ("docs/how.md", "`gone.h`", "there is no file gone.h"),
     ("docs/how.md", "`KvGone`", "the code has no KvGone"),
+    ("docs/how.md", "`TestOfStore`", "the code has no TestOfStore"),
     ("docs/how.md", "`kGone`", "the code has no kGone"),
     ("docs/how.md", "`gone_`", "the code has no gone_"),
     ("docs/how.md", "`KvStore::Gone`", "no file of the code has KvStore::Gone"),
