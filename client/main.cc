@@ -8,7 +8,7 @@
 #include <string>
 
 #include "absl/strings/str_cat.h"
-#include "client/command.h"
+#include "client/base/command.h"
 #include "server/base/command_line.h"
 #include "server/base/version.h"
 

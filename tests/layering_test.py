@@ -15,29 +15,43 @@ LAYERS = {
     "proto": 0, "kernels/base": 0, "worker/format": 0,
     "kernels/cpu": 1, "kernels/cuda": 1,
     "scheduler/partition": 1, "scheduler/recompute": 1, "scheduler/batching": 1, "scheduler/placement": 1,
-    "server/base": 1, "server/rpc": 1, "server/tokenizer": 1,
+    "server/base": 1, "server/rpc": 1, "server/tokenizer": 1, "worker/metrics": 1,
     "worker/model": 2, "worker/link": 2, "worker/kv": 2, "worker/handoff": 2,
+    "worker/link/tcp": 2, "worker/link/ucx": 2, "worker/link/message": 2, "worker/link/device": 2,
     "worker/prefill": 3, "worker/decode": 3, "worker/service": 3, "worker/prefill/service": 3,
-    "worker/decode/service": 3, "server/router": 3, "client": 3,
+    "worker/decode/service": 3, "server/router": 3,
+    "client/base": 3, "client/generate": 3, "client/models": 3, "client/measure": 3, "client/plan": 3,
+    "client/profile": 3, "client/up": 3,
 }
 ASSEMBLY = {"worker"}  # its main, in pieces
 SIDEWAYS = {
     "server/rpc": {"server/base"},
     "server/tokenizer": {"server/base"},
+    "worker/metrics": {"server/base"},
     "scheduler/placement": {"scheduler/partition"},
     "worker/kv": {"worker/model"},
     "worker/handoff": {"worker/link", "worker/kv"},
+    "worker/link/tcp": {"worker/link"},
+    "worker/link/ucx": {"worker/link"},
+    "worker/link/message": {"worker/link"},
+    "worker/link/device": {"worker/link"},
     "worker/prefill/service": {"worker/prefill", "worker/service"},
     "worker/decode/service": {"worker/decode", "worker/service"},
+    "client/generate": {"client/base"},
+    "client/models": {"client/base"},
+    "client/up": {"client/base"},
+    "client/measure": {"client/base", "client/generate"},
+    "client/plan": {"client/base", "client/measure"},
+    "client/profile": {"client/base", "client/measure", "client/plan"},
 }
 SELF_CONTAINED = {"worker/format"}  # not even lower layers
 
-GRPC_FOLDERS = {"proto", "server/rpc", "server/router", "client"}  # and every folder named service
+GRPC_FOLDERS = {"proto", "server/rpc", "server/router"}  # and all of client, and every folder named service
 GRPC_INCLUDE = re.compile(r"^(grpc|grpcpp|grpc\+\+)/|\.grpc\.pb\.h$|^server/rpc/")
 GRPC_TARGET = re.compile(r"^gRPC::|^runahead::(proto|server_rpc)$")
 
 CONCRETE_DEVICE = re.compile(r"^kernels/(cpu|cuda)/(?!peer_comm\.h$)")  # that one is an interface
-CONCRETE_LINK = re.compile(r"^worker/link/(tcp|ucx|nccl|loopback)")
+CONCRETE_LINK = re.compile(r"^worker/link/[a-z]+/")
 
 # scheduler/* is pure: no device, thread or clock; time is an argument.
 IMPURE = re.compile(
@@ -77,7 +91,7 @@ def may_use(folder, other):
 
 
 def may_use_grpc(folder, path):
-    if folder in GRPC_FOLDERS or folder.split("/")[-1] == "service":
+    if folder in GRPC_FOLDERS or folder.startswith("client/") or folder.split("/")[-1] == "service":
         return True
     return folder == "worker/handoff" and "grpc" in os.path.basename(path)
 
@@ -155,7 +169,7 @@ class Checker:
     def check_concrete(self, path, number, folder, name):
         if CONCRETE_DEVICE.match(name) and not path.startswith("kernels/"):
             self.complain(path, number, f"only mains and factories name a concrete device, so not {name}")
-        if CONCRETE_LINK.match(name) and folder != "worker/link":
+        if CONCRETE_LINK.match(name) and folder != os.path.dirname(name):
             self.complain(path, number, f"only mains and factories name a concrete link, so not {name}")
 
     @staticmethod
@@ -214,8 +228,8 @@ CLEAN = {
     "worker/model/model.h": '#include "worker/format/gguf.h"\n// std::mutex would be wrong here\n',
     "worker/link/edge.h": '#include "kernels/base/device.h"\n',
     "kernels/cuda/peer_comm.h": '#include "kernels/base/device.h"\n',
-    "worker/link/device_edge.h": '#include "kernels/cuda/peer_comm.h"\n',
-    "worker/link/ucx_engine.h": '#include "worker/link/edge.h"\n',
+    "worker/link/device/device_edge.h": '#include "kernels/cuda/peer_comm.h"\n',
+    "worker/link/ucx/ucx_engine.h": '#include "worker/link/edge.h"\n',
     "worker/kv/store.h": '#include "worker/model/model.h"\n#include "server/base/clock.h"\n',
     "worker/kv/CMakeLists.txt": "runahead_library(worker_kv SRCS a.cc DEPS runahead::server_base)\n",
     "worker/handoff/grpc_sender.cc": '#include <grpcpp/channel.h>\n#include "worker/kv/store.h"\n',
@@ -226,7 +240,9 @@ CLEAN = {
     "worker/main.cc": '#include "kernels/cpu/cpu_device.h"\n#include "worker/decode/engine.h"\n',
     "worker/device_factory.cc": '#include "kernels/cpu/cpu_device.h"\n',
     "worker/options.h": '#include "server/rpc/server.h"\n#include "worker/prefill/stage.h"\n#include "xxhash.h"\n',
-    "client/up.cc": '#include "server/rpc/server.h"\n',
+    "client/base/connection.cc": '#include "server/rpc/server.h"\n',
+    "client/up/up.h": '#include "client/base/connection.h"\n',
+    "client/base/connection.h": "",
     "tests/testing/fake.h": '#include "server/base/clock.h"\n',
     "tests/worker/kv/store_test.cc": '#include "gtest/gtest.h"\n#include "tests/testing/fake.h"\n',
 }
@@ -244,7 +260,8 @@ BROKEN = [
     ("worker/decode/engine.h", '#include "worker/prefill/stage.h"', "must not depend on worker/prefill"),
     ("worker/prefill/service/service.h", '#include "worker/decode/engine.h"', "must not depend on worker/decode"),
     ("worker/prefill/stage.h", '#include "worker/prefill/service/service.h"', "must not depend on worker/prefill/service"),
-    ("client/up.cc", '#include "server/router/router.h"', "client (layer 3) must not depend on server/router"),
+    ("client/up/up.h", '#include "server/router/router.h"', "client/up (layer 3) must not depend on server/router"),
+    ("client/base/connection.cc", '#include "client/up/up.h"', "client/base (layer 3) must not depend on client/up"),
     ("worker/format/gguf.h", '#include "kernels/base/status_macros.h"', "worker/format depends on no other folder"),
     ("worker/format/gguf.h", '#include "runahead/v1/kv.pb.h"', "worker/format depends on no other folder"),
     ("worker/kv/store.h", "#include <grpcpp/server.h>", "worker/kv is built without gRPC"),
@@ -255,14 +272,15 @@ BROKEN = [
     ("scheduler/partition/table.h", '#include "absl/time/clock.h"', "scheduler/* is pure"),
     ("scheduler/partition/table.h", '#include "kernels/base/device.h"', "scheduler/* is pure"),
     ("worker/decode/engine.h", '#include "kernels/cpu/cpu_device.h"', "only mains and factories name a concrete device"),
-    ("worker/prefill/stage.h", '#include "worker/link/ucx_engine.h"', "only mains and factories name a concrete link"),
+    ("worker/prefill/stage.h", '#include "worker/link/ucx/ucx_engine.h"', "only mains and factories name a concrete link"),
     ("worker/kv/store.h", '#include "tests/testing/fake.h"', "sources never include tests"),
     ("worker/kv/store.h", "#include <ranges>", "<ranges>"),
     ("tests/worker/kv/store_test.cc", "#include <ranges>", "<ranges>"),
     ("server/base/clock.h", "#include <spdlog/spdlog.h>", "slow to compile"),
     ("worker/kv/store.h", "std::mutex mu_;", "-Wthread-safety"),
     ("worker/kv/store.h", "absl::Mutex mu_;", "-Wthread-safety"),
-    ("worker/link/ucx_engine.h", '#include "edge.h"', "root-relative"),
+    ("worker/link/edge.h", '#include "worker/link/ucx/ucx_engine.h"', "only mains and factories name a concrete link"),
+    ("worker/link/ucx/ucx_engine.h", '#include "ucx_engine.h"', "root-relative"),
     ("worker/kv/store.h", '#include "worker/kv/gone.h"', "root-relative"),
     ("worker/cache/cache.h", "", "in no folder of LAYERS"),
     ("server/stray.cc", "", "in no folder of LAYERS"),

@@ -4,7 +4,6 @@
 #include <memory>
 
 #include "absl/status/statusor.h"
-#include "server/base/decode_metrics.h"
 #include "worker/decode/engine.h"
 #include "worker/decode/service/decode_service.h"
 #include "worker/decode/store_report.h"
@@ -14,6 +13,7 @@
 #include "worker/kv/lease_reaper.h"
 #include "worker/kv/store.h"
 #include "worker/link/message_engine.h"
+#include "worker/metrics/decode_metrics.h"
 #include "worker/options.h"
 
 namespace runahead {

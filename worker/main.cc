@@ -7,7 +7,7 @@
 #include "server/base/logging.h"
 #include "server/base/process.h"
 #include "server/base/signals.h"
-#include "worker/link/ucx_environment.h"
+#include "worker/link/ucx/ucx_environment.h"
 #include "worker/options.h"
 #include "worker/worker_process.h"
 

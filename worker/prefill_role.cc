@@ -13,7 +13,7 @@
 #include "worker/handoff/metered_handoff.h"
 #include "worker/handoff/retrying_sender.h"
 #include "worker/handoff/staged_handoff.h"
-#include "worker/link/line_edges.h"
+#include "worker/link/line_edge_factory.h"
 #include "worker/link/paced_edge.h"
 
 namespace runahead {

@@ -11,17 +11,6 @@
 #include "server/base/version.h"
 
 namespace runahead {
-namespace {
-
-struct PromptClassBound {
-  int64_t tokens;
-  absl::string_view name;
-};
-constexpr PromptClassBound kPromptClassBounds[kPromptClasses] = {
-    {256, "le256"}, {1024, "le1k"}, {4096, "le4k"}, {16384, "le16k"}, {65536, "le64k"}, {INT64_MAX, "more"},
-};
-
-}  // namespace
 
 MetricRegistry::MetricRegistry(absl::string_view device)
     : registry_(std::make_unique<prometheus::Registry>()), process_(MakeProcessCollector()) {
@@ -65,20 +54,6 @@ std::vector<double> PowerOfTwoBuckets(int last) {
   std::vector<double> buckets;
   for (int bound = 1; bound <= last; bound *= 2) buckets.push_back(bound);
   return buckets;
-}
-
-int PromptClassIndex(int64_t tokens) {
-  int index = 0;
-  while (tokens > kPromptClassBounds[index].tokens) ++index;
-  return index;
-}
-
-absl::string_view PromptClassName(int index) {
-  return kPromptClassBounds[index].name;
-}
-
-absl::string_view PromptClass(int64_t tokens) {
-  return PromptClassName(PromptClassIndex(tokens));
 }
 
 }  // namespace runahead

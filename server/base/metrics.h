@@ -57,13 +57,6 @@ std::vector<double> TokenBuckets();  // .0005 to 10: one token, one layer's tran
 // 1, 2, 4, ... up to `last`.
 std::vector<double> PowerOfTwoBuckets(int last);
 
-inline constexpr int kPromptClasses = 6;
 inline constexpr int kMaxChainWidth = 16;  // wider chains count as 16
-
-// 0 for up to 256 prompt tokens, then up to 1,024, 4,096, 16,384, 65,536, and 5 for more.
-int PromptClassIndex(int64_t tokens);
-// "le256", "le1k", "le4k", "le16k", "le64k", "more".
-absl::string_view PromptClassName(int index);
-absl::string_view PromptClass(int64_t tokens);
 
 }  // namespace runahead

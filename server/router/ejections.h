@@ -10,7 +10,7 @@
 #include "kernels/base/mutex.h"
 #include "scheduler/placement/ejection.h"
 #include "server/base/clock.h"
-#include "server/base/router_metrics.h"
+#include "server/router/router_metrics.h"
 
 namespace runahead {
 

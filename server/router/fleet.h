@@ -22,10 +22,10 @@
 #include "scheduler/placement/decode_choice.h"
 #include "scheduler/placement/memory_queue.h"
 #include "server/base/clock.h"
-#include "server/base/router_metrics.h"
 #include "server/router/cancel_token.h"
 #include "server/router/ejections.h"
 #include "server/router/prefill_jobs.h"
+#include "server/router/router_metrics.h"
 
 namespace runahead {
 

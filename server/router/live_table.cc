@@ -8,7 +8,7 @@
 #include "server/base/config.h"
 #include "server/base/logging.h"
 #include "server/base/text_file.h"
-#include "server/router/table_file.h"
+#include "server/router/served_table.h"
 
 namespace runahead {
 namespace {
@@ -42,7 +42,7 @@ std::shared_ptr<const PartitionTable> LiveTable::Get() const {
 
 absl::Status LiveTable::Take(const absl::StatusOr<std::string>& text) {
   RUNAHEAD_RETURN_IF_ERROR(text.status());
-  RUNAHEAD_ASSIGN_OR_RETURN(ServedTable parsed, ParseTable(*text, path_, served_));
+  RUNAHEAD_ASSIGN_OR_RETURN(ServedTable parsed, ParseServedTable(*text, path_, served_));
   auto table = std::make_shared<const PartitionTable>(std::move(parsed.table));
   dtype_ = std::move(parsed.dtype);
   doubted_.clear();

@@ -10,8 +10,8 @@
 #include "absl/time/time.h"
 #include "kernels/base/mutex.h"
 #include "scheduler/partition/partition_table.h"
-#include "server/base/router_metrics.h"
 #include "server/router/agreement.h"
+#include "server/router/router_metrics.h"
 
 namespace runahead {
 
@@ -22,8 +22,8 @@ class LiveTable {
   // Without a file: prompts are split evenly.
   LiveTable() = default;
 
-  // Reads `path`, a partition file for `served`; empty: as above. Errors are ParseTable's and ReadTextFile's, and begin
-  // with the option's name. What is no regular file, as a pipe, is read this once.
+  // Reads `path`, a partition file for `served`; empty: as above. Errors are ParseServedTable's and ReadTextFile's, and
+  // begin with the option's name. What is no regular file, as a pipe, is read this once.
   static absl::StatusOr<std::unique_ptr<LiveTable>> Open(const std::string& path, const ModelInfo& served);
 
   // The table as it is now; it never changes, the next one is another. Any thread.

@@ -13,10 +13,10 @@
 #include "absl/types/span.h"
 #include "kernels/base/mutex.h"
 #include "server/base/clock.h"
-#include "server/base/router_metrics.h"
 #include "server/router/cancel_token.h"
 #include "server/router/decode_lease.h"
 #include "server/router/fleet.h"
+#include "server/router/router_metrics.h"
 #include "server/router/sequencer.h"
 
 namespace runahead {

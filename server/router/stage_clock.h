@@ -5,7 +5,7 @@
 #include <array>
 
 #include "absl/time/time.h"
-#include "server/base/router_metrics.h"
+#include "server/router/router_metrics.h"
 
 namespace runahead {
 

@@ -12,8 +12,8 @@
 #include "absl/strings/ascii.h"
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
-#include "tests/client/test_process.h"
 #include "tests/integration/faults_fixture.h"
+#include "tests/testing/test_process.h"
 
 namespace runahead {
 namespace {

@@ -17,10 +17,10 @@
 #include "runahead/v1/worker.grpc.pb.h"
 #include "server/rpc/channel.h"
 #include "server/rpc/member_call.h"
-#include "tests/client/test_process.h"
 #include "tests/integration/local_cluster.h"
 #include "tests/testing/model_fixture.h"
 #include "tests/testing/small_model.h"
+#include "tests/testing/test_process.h"
 
 namespace runahead {
 namespace {

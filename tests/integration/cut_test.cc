@@ -5,9 +5,9 @@
 #include <unistd.h>
 
 #include "absl/strings/match.h"
-#include "tests/client/test_process.h"
 #include "tests/integration/faults_fixture.h"
 #include "tests/testing/connections.h"
+#include "tests/testing/test_process.h"
 
 namespace runahead {
 namespace {

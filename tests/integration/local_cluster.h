@@ -11,7 +11,7 @@
 
 #include "absl/time/time.h"
 #include "runahead/v1/inference.grpc.pb.h"
-#include "tests/client/test_process.h"
+#include "tests/testing/test_process.h"
 
 namespace runahead {
 

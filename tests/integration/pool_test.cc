@@ -9,9 +9,9 @@
 
 #include "absl/strings/str_cat.h"
 #include "runahead/v1/inference.grpc.pb.h"
-#include "tests/client/test_process.h"
 #include "tests/integration/local_cluster.h"
 #include "tests/testing/model_fixture.h"
+#include "tests/testing/test_process.h"
 
 namespace runahead {
 namespace {

@@ -9,10 +9,10 @@
 
 #include "absl/strings/str_cat.h"
 #include "server/base/text_file.h"
-#include "tests/client/test_process.h"
 #include "tests/integration/local_cluster.h"
 #include "tests/testing/model_fixture.h"
 #include "tests/testing/small_model.h"
+#include "tests/testing/test_process.h"
 
 namespace runahead {
 namespace {

@@ -11,8 +11,8 @@
 #include <vector>
 
 #include "kernels/base/mutex.h"
+#include "tests/testing/loopback.h"
 #include "tests/testing/model_fixture.h"
-#include "worker/link/loopback.h"
 #include "worker/prefill/stage.h"
 
 namespace runahead {

@@ -5,9 +5,9 @@
 
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
-#include "tests/client/test_process.h"
 #include "tests/testing/model_fixture.h"
 #include "tests/testing/small_model.h"
+#include "tests/testing/test_process.h"
 
 namespace runahead {
 namespace {

@@ -4,8 +4,8 @@
 #include <cstdint>
 
 #include "kernels/base/mutex.h"
-#include "server/base/decode_metrics.h"
 #include "worker/kv/store.h"
+#include "worker/metrics/decode_metrics.h"
 
 namespace runahead {
 

@@ -1,8 +1,8 @@
 // A hand-off sender that counts what it moves.
 #pragma once
 
-#include "server/base/prefill_metrics.h"
 #include "worker/handoff/handoff.h"
+#include "worker/metrics/prefill_metrics.h"
 
 namespace runahead {
 

@@ -3,7 +3,6 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
-#include "absl/strings/str_format.h"
 
 namespace runahead {
 namespace {
@@ -19,12 +18,6 @@ Event Fired(absl::Status status) {
 }
 
 }  // namespace
-
-std::string Describe(const PeerKey& key) {
-  std::string name = absl::StrFormat("%016x/%d", key.incarnation, key.epoch);
-  if (key.generation > 0) absl::StrAppend(&name, "#", key.generation);
-  return name;
-}
 
 // What a state change wants done once the lock is released.
 struct EdgeCore::Effects {

@@ -2,8 +2,8 @@
 
 #include "absl/strings/escaping.h"
 #include "absl/strings/str_cat.h"
-#include "worker/link/tcp_engine.h"
-#include "worker/link/ucx_engine.h"
+#include "worker/link/tcp/tcp_engine.h"
+#include "worker/link/ucx/ucx_engine.h"
 
 namespace runahead {
 

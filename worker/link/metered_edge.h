@@ -3,8 +3,8 @@
 
 #include <memory>
 
-#include "server/base/link_metrics.h"
 #include "worker/link/edge.h"
+#include "worker/metrics/link_metrics.h"
 
 namespace runahead {
 

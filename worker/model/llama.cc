@@ -7,7 +7,6 @@
 
 #include "absl/strings/str_cat.h"
 #include "kernels/base/status_macros.h"
-#include "worker/model/llama_config.h"
 
 namespace runahead {
 namespace {
@@ -185,23 +184,6 @@ absl::Status LlamaModel::Mlp(const LlamaLayer& layer, const Pass& pass, int64_t 
   RUNAHEAD_RETURN_IF_ERROR(device_->Linear(pass.stream, normed, layer.gate_up, pass.linear, gate_up));
   RUNAHEAD_RETURN_IF_ERROR(device_->SwiGlu(pass.stream, gate_up, ffn));
   return device_->Linear(pass.stream, ffn, layer.down, pass.accumulate, x);
-}
-
-absl::StatusOr<ModelConfig> ReadModelConfig(const GgufFile& file) {
-  RUNAHEAD_ASSIGN_OR_RETURN(const std::string architecture, file.GetString("general.architecture"));
-  if (architecture != "llama") {
-    return absl::InvalidArgumentError(
-        absl::StrCat(file.path(), ": key general.architecture: '", architecture, "' is not supported; llama is"));
-  }
-  return ReadLlamaConfig(file);
-}
-
-absl::StatusOr<std::shared_ptr<const Model>> LoadModel(std::shared_ptr<const GgufFile> file,
-                                                       std::shared_ptr<Device> device, unsigned uses,
-                                                       std::function<void(int, int)> progress) {
-  RUNAHEAD_ASSIGN_OR_RETURN(ModelConfig config, ReadModelConfig(*file));
-  RUNAHEAD_ASSIGN_OR_RETURN(LlamaWeights weights, LoadLlamaWeights(file, config, *device, uses, progress));
-  return std::make_shared<const LlamaModel>(std::move(config), std::move(device), std::move(weights));
 }
 
 }  // namespace runahead

@@ -13,7 +13,7 @@
 #include "tests/worker/link/message_engines.h"
 #include "tests/worker/link/peer_process.h"
 #include "worker/handoff/message_handoff.h"
-#include "worker/link/ucx_environment.h"
+#include "worker/link/ucx/ucx_environment.h"
 
 namespace runahead::testing {
 namespace {

@@ -1,8 +1,8 @@
 #include "worker/link/paced_edge.h"
 
 #include "tests/testing/fake_clock.h"
+#include "tests/testing/loopback.h"
 #include "tests/worker/link/edge_contract.h"
-#include "worker/link/loopback.h"
 
 namespace runahead {
 namespace {

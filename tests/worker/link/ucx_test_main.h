@@ -3,7 +3,7 @@
 
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
-#include "worker/link/ucx_environment.h"
+#include "worker/link/ucx/ucx_environment.h"
 
 // UCX 1.13 leaks a few bytes when it cannot attach the shared memory of a peer that died.
 extern "C" const char* __lsan_default_suppressions();

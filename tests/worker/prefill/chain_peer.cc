@@ -28,10 +28,10 @@
 #include "tests/testing/test_device.h"
 #include "tests/worker/link/peer_process.h"
 #include "worker/handoff/staged_handoff.h"
-#include "worker/link/device_fit.h"
-#include "worker/link/line_edges.h"
+#include "worker/link/device/device_fit.h"
+#include "worker/link/line_edge_factory.h"
 #include "worker/link/message_engine_factory.h"
-#include "worker/link/ucx_environment.h"
+#include "worker/link/ucx/ucx_environment.h"
 #include "worker/model/warm_up.h"
 #include "worker/prefill/stage.h"
 

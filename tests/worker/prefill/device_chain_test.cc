@@ -11,9 +11,9 @@
 #include "tests/testing/fake_peer_comm.h"
 #include "tests/testing/small_model.h"
 #include "tests/worker/link/message_engines.h"
-#include "worker/link/chosen_edge.h"
-#include "worker/link/device_edge.h"
-#include "worker/link/message_edge.h"
+#include "worker/link/device/chosen_edge.h"
+#include "worker/link/device/device_edge.h"
+#include "worker/link/message/message_edge.h"
 
 namespace runahead {
 namespace {

@@ -4,10 +4,10 @@
 
 #include "absl/strings/str_cat.h"
 #include "kernels/base/monotonic.h"
-#include "server/base/link_metrics.h"
 #include "server/base/logging.h"
 #include "server/base/printable.h"
 #include "worker/link/metered_edge.h"
+#include "worker/metrics/link_metrics.h"
 #include "worker/model/check_sampling.h"
 #include "worker/prefill/service/job_from_proto.h"
 #include "worker/service/proto_convert.h"

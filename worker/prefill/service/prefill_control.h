@@ -9,8 +9,8 @@
 #include "absl/container/flat_hash_map.h"
 #include "kernels/base/mutex.h"
 #include "runahead/v1/worker.pb.h"
-#include "server/base/prefill_metrics.h"
 #include "worker/handoff/decode_paths.h"
+#include "worker/metrics/prefill_metrics.h"
 #include "worker/prefill/stage.h"
 
 namespace runahead {

@@ -1,0 +1,30 @@
+#include "client/generate/generate_call.h"
+
+#include <memory>
+
+#include "client/base/progress.h"
+#include "server/rpc/channel.h"
+#include "server/rpc/status.h"
+
+namespace runahead {
+
+absl::Status GenerateCall(v1::Inference::StubInterface& stub, const v1::GenerateRequest& request,
+                          absl::Duration timeout, Interrupt& interrupt,
+                          const std::function<void(const std::string&)>& on_text, Answer& answer, int* signal) {
+  grpc::ClientContext context;
+  SetTimeout(context, timeout);
+  const Interrupt::Scope scope(interrupt, [&context] { context.TryCancel(); });
+  Progress progress("Waiting for the first token");
+  const auto stream = stub.Generate(&context, request);
+  v1::GenerateResponse response;
+  while (stream->Read(&response)) {
+    if (!response.has_started()) progress.Stop();
+    if (const std::string text = Add(response, answer); !text.empty()) on_text(text);
+  }
+  const grpc::Status status = stream->Finish();
+  progress.Stop();
+  *signal = scope.signal();
+  return FromGrpcStatus(status);
+}
+
+}  // namespace runahead

@@ -1,0 +1,21 @@
+// One Generate call.
+#pragma once
+
+#include <functional>
+#include <string>
+
+#include "absl/status/statusor.h"
+#include "absl/time/time.h"
+#include "client/base/interrupt.h"
+#include "client/generate/answer.h"
+#include "runahead/v1/inference.grpc.pb.h"
+
+namespace runahead {
+
+// Blocks until the stream has ended; hands new text to `on_text` as it comes. `answer` holds what has come even when
+// the call fails. Ctrl-C cancels the call: CANCELLED, and `*signal` is the signal (else 0).
+absl::Status GenerateCall(v1::Inference::StubInterface& stub, const v1::GenerateRequest& request,
+                          absl::Duration timeout, Interrupt& interrupt,
+                          const std::function<void(const std::string&)>& on_text, Answer& answer, int* signal);
+
+}  // namespace runahead

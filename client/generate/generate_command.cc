@@ -1,0 +1,66 @@
+#include <CLI/CLI.hpp>
+#include <algorithm>
+#include <iostream>
+#include <memory>
+
+#include "absl/strings/str_cat.h"
+#include "client/base/command.h"
+#include "client/base/connection.h"
+#include "client/base/interrupt.h"
+#include "client/generate/answer.h"
+#include "client/generate/generate_call.h"
+#include "client/generate/generate_flags.h"
+#include "server/base/clock.h"
+
+namespace runahead {
+namespace {
+
+constexpr char kName[] = "generate";
+
+int RunGenerate(const GenerateFlags& flags) {
+  Interrupt interrupt;
+  const auto request = flags.Request();
+  if (!request.ok()) return WrongUsage(kName, request.status());
+  const auto timeout = flags.Timeout();
+  if (!timeout.ok()) return WrongUsage(kName, timeout.status());
+  const absl::Time began = RealClock().Now();
+  const auto stub = Connect(flags.router(), *timeout);
+  if (absl::IsInvalidArgument(stub.status())) return WrongUsage(kName, stub.status());
+  if (!stub.ok()) return Refused(kName, stub.status());
+
+  Answer answer;
+  int signal = 0;
+  const auto print = [&](const std::string& text) {
+    if (!flags.json()) std::cout << text << std::flush;
+  };
+  const absl::Duration left = std::max(*timeout - (RealClock().Now() - began), absl::ZeroDuration());
+  const absl::Status status = GenerateCall(**stub, *request, left, interrupt, print, answer, &signal);
+  if (!flags.json() && !answer.text.empty()) std::cout << "\n" << std::flush;
+  if (signal != 0) return kSignalled + signal;
+  if (absl::IsDeadlineExceeded(status)) {
+    return Refused(kName, absl::DeadlineExceededError(
+                              absl::StrCat("not done within the ", absl::FormatDuration(*timeout), " of --timeout")));
+  }
+  if (!status.ok()) return Refused(kName, status);
+  if (flags.json()) {
+    std::cout << AnswerJson(answer) << "\n" << std::flush;
+  } else {
+    std::cout << LogprobsText(answer) << std::flush;
+    std::cerr << SummaryLine(answer) << "\n";
+  }
+  return kDone;
+}
+
+}  // namespace
+
+void AddGenerateCommand(CLI::App& app, Command* chosen) {
+  CLI::App& generate =
+      *app.add_subcommand(kName,
+                          "Continues a prompt or answers a chat, streaming the text to stdout as it comes.\n"
+                          "Exit codes: 0 done, 1 the service refused or failed, 2 wrong usage.");
+  const auto flags = std::make_shared<GenerateFlags>();
+  flags->AddTo(generate);
+  generate.callback([flags, chosen] { *chosen = [flags] { return RunGenerate(*flags); }; });
+}
+
+}  // namespace runahead

@@ -1,0 +1,48 @@
+// The command line of `runahead generate`, and the request that it stands for.
+#pragma once
+
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "absl/status/statusor.h"
+#include "absl/time/time.h"
+#include "client/generate/sampling_flags.h"
+#include "runahead/v1/inference.pb.h"
+
+namespace CLI {
+class App;
+class Option;
+}  // namespace CLI
+
+namespace runahead {
+
+class GenerateFlags {
+ public:
+  // Keeps references into *this.
+  void AddTo(CLI::App& app);
+
+  // After parsing: INVALID_ARGUMENT names the flag and what is wrong with it. Reads --prompt-file.
+  absl::StatusOr<v1::GenerateRequest> Request() const;
+
+  // Of the whole call; infinite without --timeout. INVALID_ARGUMENT unless it is above 0.
+  absl::StatusOr<absl::Duration> Timeout() const;
+
+  const std::string& router() const { return router_; }
+  bool json() const { return json_; }
+
+ private:
+  absl::Status FillInput(v1::GenerateRequest& request) const;
+  absl::Status FillExperiment(v1::GenerateRequest& request) const;
+
+  std::string router_;
+  std::string model_;
+  std::optional<std::string> prompt_, prompt_file_, token_ids_, parts_, schedule_;
+  std::vector<std::string> messages_;
+  SamplingFlags sampling_;
+  std::optional<int32_t> logprobs_, width_;
+  std::optional<double> timeout_s_;
+  bool json_ = false;
+};
+
+}  // namespace runahead

@@ -1,0 +1,203 @@
+#include <CLI/CLI.hpp>
+#include <algorithm>
+#include <cmath>
+#include <iostream>
+#include <memory>
+#include <numeric>
+#include <optional>
+
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
+#include "absl/strings/strip.h"
+#include "client/base/connection.h"
+#include "client/base/parse.h"
+#include "client/base/plan_schedules.h"
+#include "client/base/typed_flags.h"
+#include "client/plan/cost_file.h"
+#include "client/plan/cost_keys.h"
+#include "client/plan/fit_file.h"
+#include "client/plan/plan_command.h"
+#include "client/plan/what_if.h"
+#include "client/plan/what_if_output.h"
+#include "kernels/base/status_macros.h"
+
+namespace runahead {
+namespace {
+
+constexpr char kName[] = "plan simulate";
+
+struct SimulateFlags {
+  std::string model_cost;
+  std::string fit;
+  std::optional<uint64_t> tokens;
+  std::optional<uint64_t> width;
+  std::optional<double> link_gbps;
+  std::string schedule = kScheduleKvr;
+  std::string parts;
+  std::string search = "paper";
+  bool json = false;
+};
+
+template <typename... Texts>
+absl::Status Refuse(const Texts&... texts) {
+  return absl::InvalidArgumentError(absl::StrCat(texts...));
+}
+
+absl::Status CheckNames(const SimulateFlags& flags) {
+  if (flags.model_cost.empty() == flags.fit.empty()) {
+    return Refuse("give exactly one of --model-cost FILE and --fit FILE");
+  }
+  const std::vector<std::string>& schedules = PlanSchedules();
+  if (std::find(schedules.begin(), schedules.end(), flags.schedule) == schedules.end()) {
+    return Refuse("--schedule: '", flags.schedule, "' is none of ", absl::StrJoin(schedules, ", "));
+  }
+  if (flags.search != "paper" && flags.search != "thorough") {
+    return Refuse("--search: '", flags.search, "' is neither paper nor thorough");
+  }
+  if (flags.link_gbps && !(*flags.link_gbps >= kMinLinkGbps && *flags.link_gbps <= kMaxLinkGbps)) {
+    return Refuse("--link-gbps: ", *flags.link_gbps, " is out of range; allowed: gigabits a second from ", kMinLinkGbps,
+                  " to ", kMaxLinkGbps, "; without the flag links are as the file says");
+  }
+  return absl::OkStatus();
+}
+
+// Sets parts, and tokens and width where they follow from them.
+absl::Status ReadParts(const SimulateFlags& flags, WhatIfQuestion* question) {
+  if (flags.schedule == kScheduleSingle || flags.schedule == kScheduleKvrEven) {
+    return Refuse("--parts: schedule ", flags.schedule,
+                  " makes its own; parts may be given to kvr, tsp and tsp-causal");
+  }
+  const auto ids = ParseIds(flags.parts);
+  if (!ids.ok()) return InFlag("--parts", ids.status());
+  for (const int32_t part : *ids) {
+    if (part < 1) return Refuse("--parts: ", part, " is not at least 1");
+    question->parts.push_back(part);
+  }
+  const int64_t sum = std::accumulate(question->parts.begin(), question->parts.end(), int64_t{0});
+  if (flags.tokens && static_cast<uint64_t>(sum) != *flags.tokens) {
+    return Refuse("--parts: ", flags.parts, " add up to ", sum, ", not to the ", *flags.tokens, " of --tokens");
+  }
+  if (flags.width && question->parts.size() != *flags.width) {
+    return Refuse("--parts: there are ", question->parts.size(), ", but --width is ", *flags.width);
+  }
+  question->tokens = sum;
+  question->width = static_cast<int>(question->parts.size());
+  return absl::OkStatus();
+}
+
+absl::StatusOr<WhatIfQuestion> QuestionOf(const SimulateFlags& flags) {
+  RUNAHEAD_RETURN_IF_ERROR(CheckNames(flags));
+  WhatIfQuestion question;
+  question.schedule = flags.schedule;
+  question.thorough = flags.search == "thorough";
+  if (flags.tokens && (*flags.tokens < 1 || *flags.tokens > uint64_t{kMaxPlanTokens})) {
+    return Refuse("--tokens: ", *flags.tokens, " is out of range; allowed: a whole number from 1 to ", kMaxPlanTokens);
+  }
+  if (flags.width && (*flags.width < 1 || *flags.width > kMaxSearchWidth)) {
+    return Refuse("--width: ", *flags.width, " is out of range; allowed: a whole number from 1 to ", kMaxSearchWidth);
+  }
+  if (!flags.parts.empty()) {
+    RUNAHEAD_RETURN_IF_ERROR(ReadParts(flags, &question));
+  } else {
+    if (!flags.tokens) return Refuse("missing: --tokens N: Length of the prompt");
+    if (!flags.width && flags.schedule != kScheduleSingle) return Refuse("missing: --width P: Workers of the chain");
+    question.tokens = static_cast<int64_t>(*flags.tokens);
+    question.width = static_cast<int>(flags.width.value_or(1));
+  }
+  if (question.width > kMaxSearchWidth || question.tokens > kMaxPlanTokens) {
+    return Refuse("--parts: ", question.width, " parts of together ", question.tokens, " tokens; allowed: up to ",
+                  kMaxSearchWidth, " parts and ", kMaxPlanTokens, " tokens");
+  }
+  if (question.width > question.tokens) {
+    return Refuse("--width: ", question.width, " is more than one worker a token; the prompt has ", question.tokens);
+  }
+  return question;
+}
+
+// What the user should know and a program need not read: on stderr, so that stdout stays what was asked for.
+void Note(absl::string_view text) {
+  std::cerr << "runahead " << kName << ": note: " << absl::StripSuffix(text, "\n") << "\n";
+}
+
+int RefuseFile(const absl::Status& status) {
+  return absl::IsInvalidArgument(status) ? Refused(kName, status) : WrongUsage(kName, status);
+}
+
+int Simulate(const SimulateFlags& flags, WhatIfQuestion question, const CostFit* fit,
+             const std::vector<TimedRun>& runs) {
+  if (flags.link_gbps) {
+    for (LinkCost& link : question.model.links) link.bytes_per_s = BytesPerSecond(*flags.link_gbps);
+  }
+  if (flags.schedule == kScheduleSingle && question.width > 1) {
+    Note(absl::StrCat("schedule single takes one worker, not the ", question.width, " of --width"));
+  }
+  const auto answer = AnswerWhatIf(question);
+  if (!answer.ok()) {
+    return Refused(kName, absl::InvalidArgumentError(absl::StrCat(flags.fit.empty() ? flags.model_cost : flags.fit,
+                                                                  ": ", answer.status().message())));
+  }
+  std::cout << (flags.json ? WhatIfJson(*answer, fit, runs) : WhatIfText(*answer, question.model));
+  return kDone;
+}
+
+int RunSimulate(const SimulateFlags& flags) {
+  absl::StatusOr<WhatIfQuestion> question = QuestionOf(flags);
+  if (!question.ok()) return WrongUsage(kName, question.status());
+  if (flags.fit.empty()) {
+    auto model = ReadCostFile(flags.model_cost);
+    if (!model.ok()) return RefuseFile(model.status());
+    question->model = *std::move(model);
+    return Simulate(flags, *std::move(question), nullptr, {});
+  }
+  const auto file = ReadFitFile(flags.fit);
+  if (!file.ok()) return RefuseFile(file.status());
+  const auto fit = FitOf(*file);
+  if (!fit.ok()) {
+    return RefuseFile(absl::Status(fit.status().code(), absl::StrCat(flags.fit, ": ", fit.status().message())));
+  }
+  if (!file->assumed.empty()) Note(absl::StrCat(flags.fit, ": ", file->assumed));
+  if (!flags.json) {
+    std::cout << FitText(*fit, file->runs);
+  } else if (fit->poor()) {
+    Note(absl::StrCat(flags.fit, ": the fit is poor:\n", DoubtsText(*fit, "  ")));
+  }
+  question->model = fit->model;
+  return Simulate(flags, *std::move(question), &*fit, file->runs);
+}
+
+}  // namespace
+
+void AddPlanSimulateCommand(CLI::App& plan, Command* chosen) {
+  CLI::App& simulate = *plan.add_subcommand(
+      "simulate",
+      "Predicts the time to first token on a chain from what the model costs; nothing runs.\n"
+      "Gives the parts, how long each worker computes and waits, and what travels. docs/planning.md has both files.");
+  const auto flags = std::make_shared<SimulateFlags>();
+  simulate.add_option("--model-cost", flags->model_cost, "YAML with what the model costs")->type_name("FILE");
+  simulate
+      .add_option("--fit", flags->fit, "Measured times to find the costs from: lines of tokens and seconds, or YAML")
+      ->type_name("FILE");
+  AddNumber(simulate, "--tokens", &flags->tokens, "Length of the prompt", "N");
+  AddNumber(simulate, "--width", &flags->width, absl::StrCat("Workers of the chain, 1 to ", kMaxSearchWidth), "P");
+  AddNumber(simulate, "--link-gbps", &flags->link_gbps,
+            "Gigabits a second of every link (default: as the file says, else no limit)", "X");
+  simulate
+      .add_option("--schedule", flags->schedule,
+                  absl::StrCat("One of ", absl::StrJoin(PlanSchedules(), ", "), " (default ", kScheduleKvr, ")"))
+      ->type_name("NAME");
+  simulate
+      .add_option("--parts", flags->parts,
+                  "Tokens of each worker, as in 700,324, in place of a search; gives tokens and width too")
+      ->type_name("LIST");
+  simulate
+      .add_option("--search", flags->search,
+                  "How kvr finds its parts. paper (default): as the paper does and plan search can on real workers. "
+                  "thorough: for the best that this model has; takes seconds, and finds little more on up to 6 "
+                  "workers, up to 9% on 8 and 20% on 16")
+      ->type_name("NAME");
+  simulate.add_flag("--json", flags->json,
+                    "One JSON object: {\"ttft_s\",\"parts\",\"fractions\",\"waiting_s\":[..],\"traffic_entries\",..}");
+  simulate.callback([flags, chosen] { *chosen = [flags] { return RunSimulate(*flags); }; });
+}
+
+}  // namespace runahead

@@ -1,0 +1,126 @@
+#include "client/up/cluster.h"
+
+#include <unistd.h>
+
+#include <algorithm>
+#include <memory>
+#include <nlohmann/json.hpp>
+#include <thread>
+
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_format.h"
+#include "absl/strings/str_join.h"
+#include "client/up/health.h"
+#include "client/up/key_file.h"
+#include "kernels/base/status_macros.h"
+#include "server/base/clock.h"
+#include "server/base/logging.h"
+#include "server/rpc/channel.h"
+
+namespace runahead {
+namespace {
+
+// From the router's ready line to SERVING it only connects to workers that serve already; loading is before that.
+constexpr absl::Duration kRouterTimeout = absl::Seconds(60);
+constexpr absl::Duration kHealthPeriod = absl::Milliseconds(50);
+constexpr absl::Duration kHealthTimeout = absl::Seconds(1);
+// How often a person is told what is waited for.
+constexpr absl::Duration kNewsPeriod = absl::Seconds(10);
+
+Endpoints RouterFirst(const Supervisor& supervisor) {
+  Endpoints endpoints = supervisor.children();
+  std::rotate(endpoints.begin(), endpoints.end() - 1, endpoints.end());  // the router was started last
+  return endpoints;
+}
+
+absl::Status AwaitServing(Supervisor& supervisor) {
+  const absl::Time began = RealClock().Now();
+  absl::Time next_news = began + kNewsPeriod;
+  const auto serving = [&] {
+    if (supervisor.AllServing()) return true;
+    if (RealClock().Now() < next_news) return false;
+    std::vector<std::string> waiting;
+    for (const Supervisor::View& child : supervisor.children()) {
+      if (!child.serving) waiting.push_back(child.name);
+    }
+    LogInfo("up", "still waiting for ", absl::StrJoin(waiting, ", "), " after ",
+            absl::ToInt64Seconds(RealClock().Now() - began), " s");
+    next_news += kNewsPeriod;
+    return false;
+  };
+  return supervisor.RunUntil(serving, isatty(STDERR_FILENO) ? kNewsPeriod : absl::InfiniteDuration());
+}
+
+absl::Status AwaitHealth(Supervisor& supervisor) {
+  const std::string address = supervisor.children().back().address.address;
+  const auto channel = MakeChannel(address);
+  const absl::Time give_up = RealClock().Now() + kRouterTimeout;
+  absl::Status health;
+  const auto answered = [&] {
+    health = CheckHealth(channel, kHealthTimeout);
+    return health.ok() || RealClock().Now() > give_up;
+  };
+  RUNAHEAD_RETURN_IF_ERROR(supervisor.RunUntil(answered, kHealthPeriod));
+  if (health.ok()) return absl::OkStatus();
+  return absl::UnavailableError(absl::StrCat("the router on ", address, " was not ready within ",
+                                             absl::FormatDuration(kRouterTimeout), ": ", health.message(),
+                                             "; its messages are above"));
+}
+
+std::vector<ChildSpec> WithKey(std::vector<ChildSpec> specs, const KeyFile& key) {
+  for (ChildSpec& spec : specs) spec.args.push_back(absl::StrCat("--cluster-key=", key.path()));
+  return specs;
+}
+
+absl::Status StartAll(const UpOptions& options, const std::string& folder, const KeyFile& key, Supervisor& supervisor) {
+  const int cores = std::max(1, static_cast<int>(std::thread::hardware_concurrency()));
+  RUNAHEAD_RETURN_IF_ERROR(supervisor.Start(WithKey(WorkerSpecs(options, folder, cores), key)));
+  RUNAHEAD_RETURN_IF_ERROR(AwaitServing(supervisor));
+  std::vector<std::string> workers;
+  for (const Supervisor::View& worker : supervisor.children()) workers.push_back(worker.address.address);
+  RUNAHEAD_RETURN_IF_ERROR(supervisor.Start(WithKey({RouterSpec(options, folder, workers)}, key)));
+  RUNAHEAD_RETURN_IF_ERROR(AwaitServing(supervisor));
+  return AwaitHealth(supervisor);
+}
+
+}  // namespace
+
+absl::Status RunCluster(const UpOptions& options, const std::string& folder,
+                        const std::function<void(const Endpoints&)>& on_ready) {
+  RUNAHEAD_ASSIGN_OR_RETURN(const KeyFile key, KeyFile::Make());  // children that are started anew read it again
+  SupervisorOptions watch;
+  watch.say = [](const std::string& line) { LogInfo("up", line); };
+  Supervisor supervisor(std::move(watch));
+  absl::Status status = StartAll(options, folder, key, supervisor);
+  if (status.ok()) {
+    on_ready(RouterFirst(supervisor));
+    status = supervisor.RunUntil([] { return false; });
+    if (absl::IsCancelled(status)) status = absl::OkStatus();
+  }
+  supervisor.Stop();
+  return status;
+}
+
+std::string EndpointsJson(const Endpoints& endpoints) {
+  nlohmann::ordered_json json;
+  json["router"] = endpoints.front().address.address;
+  for (const Supervisor::View& child : endpoints) {
+    json["metrics"][child.name] = child.address.metrics;
+    json["pids"][child.name] = child.pid;
+  }
+  return json.dump();
+}
+
+std::string EndpointsText(const Endpoints& endpoints) {
+  std::string text;
+  for (const Supervisor::View& child : endpoints) {
+    absl::StrAppendFormat(&text, "%-12s %-22s metrics http://%s/metrics   process %d\n", child.name,
+                          child.address.address, child.address.metrics, child.pid);
+  }
+  const std::string& router = endpoints.front().address.address;
+  absl::StrAppend(&text, "\nReady. Ctrl-C stops it. From another terminal:\n  runahead chat --router ", router,
+                  "\n  runahead generate --router ", router, " --prompt 'Once upon a time'\n");
+  return text;
+}
+
+}  // namespace runahead

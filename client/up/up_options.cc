@@ -1,0 +1,120 @@
+#include "client/up/up_options.h"
+
+#include <algorithm>
+
+#include "absl/strings/str_cat.h"
+
+namespace runahead {
+namespace {
+
+// How long children finish what they do after SIGTERM; within SupervisorOptions::stop_timeout.
+constexpr char kDrainTimeout[] = "--drain-timeout=10s";
+
+// `number` counts all workers: each takes the next GPU, where there are some.
+ChildSpec WorkerSpec(const UpOptions& options, const std::string& role, int index, int number,
+                     const std::string& folder, int threads) {
+  ChildSpec spec{.name = absl::StrCat(role, "-", index), .binary = folder + "/runahead-worker", .args = {}};
+  spec.args = {absl::StrCat("--role=", role),
+               absl::StrCat("--name=", spec.name),
+               absl::StrCat("--model=", options.model),
+               absl::StrCat("--dtype=", options.dtype),
+               absl::StrCat("--threads=", threads),
+               kDrainTimeout,
+               absl::StrCat("--device=", options.device)};
+  if (options.device != "cpu") spec.args.push_back(absl::StrCat("--gpu=", number));
+  if (options.device_memory_budget > 0) {
+    spec.args.push_back(absl::StrCat("--device-memory-budget=", options.device_memory_budget));
+  }
+  if (role == "prefill") {
+    spec.args.push_back(absl::StrCat("--handoff=", options.handoff));
+    if (options.chain_link_gbps > 0) {
+      spec.args.push_back(absl::StrCat("--chain-link-gbps=", options.chain_link_gbps));
+    }
+    if (options.chain_link_noise > 0) {
+      spec.args.push_back(absl::StrCat("--chain-link-noise=", options.chain_link_noise));
+      spec.args.push_back(absl::StrCat("--chain-link-noise-factor=", options.chain_link_noise_factor));
+      spec.args.push_back(absl::StrCat("--chain-link-noise-seed=", options.chain_link_noise_seed));
+    }
+  }
+  if (options.emulated_link_gbps > 0) {
+    spec.args.push_back(absl::StrCat("--emulated-link-gbps=", options.emulated_link_gbps));
+  }
+  return spec;
+}
+
+}  // namespace
+
+void DeclareUpOptions(ConfigSchema& schema, UpOptions& options) {
+  schema.String("model", &options.model, {.allow_empty = false, .required = true, .value_name = "PATH"},
+                "GGUF file of the model");
+  schema.Int("prefill", &options.prefill, {.min = 1, .max = 64}, "Prefill workers; they form the chain");
+  schema.Int("decode", &options.decode, {.min = 1, .max = 64}, "Decode workers");
+  schema.Int("threads", &options.threads, {.min = 0, .max = 1024},
+             "Compute threads of each worker; 0 shares out the cores, at least 1 each");
+  schema.String("device", &options.device, {.one_of = {"auto", "cpu", "cuda"}},
+                "What workers compute on; auto takes GPUs, one after the other, where there are some");
+  schema.Bytes(
+      "device_memory_budget", &options.device_memory_budget, {.min = 0},
+      "What the device of each worker may allocate, weights included; 0 is no limit on the CPU, and nine tenths "
+      "of what a GPU has free");
+  schema.String("dtype", &options.dtype, {.one_of = {"auto", "f32", "bf16", "f16"}},
+                "Compute and KV dtype; auto takes what is fastest on the device; f16 is for GPUs");
+  schema.String("schedule", &options.schedule, {.one_of = {"kvr", "kvr-even", "single"}},
+                "How prompts are spread over the chain");
+  schema.String("table", &options.table, {.value_name = "FILE"},
+                "Partition table (YAML); without one, prompts are split evenly over the chain");
+  schema.String("handoff", &options.handoff, {.one_of = {"link", "grpc"}},
+                "What prefill workers hand KV to decode workers over");
+  schema.Double("chain_link_gbps", &options.chain_link_gbps, {.min = 0, .max = 1e6},
+                "Paces the edges of the chain to this many gigabits per second; 0 does not");
+  schema.Double("chain_link_noise", &options.chain_link_noise, {.min = 0, .max = 1},
+                "Share of the frames on paced edges that are slowed down at random, as by others' traffic; 0 is none");
+  schema.Double("chain_link_noise_factor", &options.chain_link_noise_factor, {.min = 1, .max = 1e6},
+                "Such a frame takes 1 to this many times as long, evenly drawn");
+  schema.Int("chain_link_noise_seed", &options.chain_link_noise_seed, {.min = 0}, "The same seed draws the same");
+  schema.Double("emulated_link_gbps", &options.emulated_link_gbps, {.min = 0, .max = 1e6},
+                "Paces copies between host and device to this many gigabits per second; 0 does not");
+  schema.Bool("experiments", &options.experiments, "Requests may choose width, parts and schedule");
+}
+
+absl::Status CheckUpOptions(const UpOptions& options) {
+  if (options.device == "cuda" && options.emulated_link_gbps > 0) {
+    return absl::InvalidArgumentError(
+        "--emulated-link-gbps: paces the copies of the CPU device only: leave it out, or give --device cpu");
+  }
+  if (options.chain_link_noise > 0 && options.chain_link_gbps == 0) {
+    return absl::InvalidArgumentError(
+        "--chain-link-noise: give --chain-link-gbps besides: what is slowed down is the time that this gives a frame");
+  }
+  return absl::OkStatus();
+}
+
+int ThreadsPerWorker(const UpOptions& options, int cores) {
+  return options.threads > 0 ? options.threads : std::max(1, cores / (options.prefill + options.decode));
+}
+
+std::vector<ChildSpec> WorkerSpecs(const UpOptions& options, const std::string& folder, int cores) {
+  const int threads = ThreadsPerWorker(options, cores);
+  std::vector<ChildSpec> specs;
+  for (int i = 0; i < options.prefill; ++i) specs.push_back(WorkerSpec(options, "prefill", i, i, folder, threads));
+  for (int i = 0; i < options.decode; ++i) {
+    specs.push_back(WorkerSpec(options, "decode", i, options.prefill + i, folder, threads));
+  }
+  return specs;
+}
+
+ChildSpec RouterSpec(const UpOptions& options, const std::string& folder,
+                     const std::vector<std::string>& worker_addresses) {
+  ChildSpec spec{.name = "router", .binary = folder + "/runahead-router", .args = {}};
+  spec.args = {absl::StrCat("--model=", options.model), absl::StrCat("--schedule=", options.schedule),
+               absl::StrCat("--dtype=", options.dtype), kDrainTimeout};
+  if (!options.table.empty()) spec.args.push_back(absl::StrCat("--table=", options.table));
+  if (options.experiments) spec.args.push_back("--experiments");
+  for (size_t i = 0; i < worker_addresses.size(); ++i) {
+    const char* const role = i < static_cast<size_t>(options.prefill) ? "prefill" : "decode";
+    spec.args.push_back(absl::StrCat("--workers=role=", role, ",address=", worker_addresses[i]));
+  }
+  return spec;
+}
+
+}  // namespace runahead

@@ -1,0 +1,47 @@
+// What `runahead up` is told, by flags or in its YAML file, and the processes that follow from it. Pure.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "client/up/child.h"
+#include "server/base/config.h"
+
+namespace runahead {
+
+struct UpOptions {
+  std::string model;
+  int prefill = 1;
+  int decode = 1;
+  int threads = 0;  // of each worker; 0: cores / workers, at least 1
+  std::string device = "auto";
+  int64_t device_memory_budget = 0;  // bytes, of each worker
+  std::string dtype = "auto";
+  std::string schedule = "kvr";
+  std::string table;
+  std::string handoff = "link";
+  double chain_link_gbps = 0;
+  double chain_link_noise = 0;
+  double chain_link_noise_factor = 3;
+  int64_t chain_link_noise_seed = 1;
+  double emulated_link_gbps = 0;
+  bool experiments = false;
+};
+
+void DeclareUpOptions(ConfigSchema& schema, UpOptions& options);
+
+// What the schema cannot see: INVALID_ARGUMENT names the flag that does not go with the others.
+absl::Status CheckUpOptions(const UpOptions& options);
+
+// Threads of each worker on a machine of `cores`.
+int ThreadsPerWorker(const UpOptions& options, int cores);
+
+// prefill-0.., decode-0..; binaries stand in `folder`.
+std::vector<ChildSpec> WorkerSpecs(const UpOptions& options, const std::string& folder, int cores);
+
+// The router over `worker_addresses`, in the order of WorkerSpecs.
+ChildSpec RouterSpec(const UpOptions& options, const std::string& folder,
+                     const std::vector<std::string>& worker_addresses);
+
+}  // namespace runahead

@@ -1,0 +1,204 @@
+#include "server/router/router_metrics.h"
+
+#include <algorithm>
+
+#include "absl/strings/str_cat.h"
+
+namespace runahead {
+namespace {
+
+struct PromptClassBound {
+  int64_t tokens;
+  absl::string_view name;
+};
+constexpr PromptClassBound kPromptClassBounds[kPromptClasses] = {
+    {256, "le256"}, {1024, "le1k"}, {4096, "le4k"}, {16384, "le16k"}, {65536, "le64k"}, {INT64_MAX, "more"},
+};
+constexpr const char* kStageNames[kTtftStages] = {"queue",        "tokenize", "plan",       "reserve",
+                                                  "worker_queue", "prefill",  "first_token"};
+constexpr const char* kLookupNames[kPartitionLookups] = {"searched", "interpolated", "extrapolated",
+                                                         "clamped",  "even",         "given"};
+constexpr const char* kReloadNames[kTableReloads] = {"ok", "error"};
+constexpr const char* kRejectionNames[kAdmissionRejections] = {"queue_full", "never_fits", "no_workers", "draining"};
+constexpr const char* kRoleNames[kWorkerRoles] = {"prefill", "decode"};
+constexpr const char* kStateNames[kWorkerStates] = {"connecting", "ready", "refused", "lost"};
+constexpr const char* kOutcomeNames[] = {"ok", "cancelled", "deadline", "refused", "failed"};
+
+// What the request's end means to the one who sent it.
+int OutcomeOf(absl::StatusCode code) {
+  switch (code) {
+    case absl::StatusCode::kOk:
+      return 0;
+    case absl::StatusCode::kCancelled:
+      return 1;
+    case absl::StatusCode::kDeadlineExceeded:
+      return 2;
+    case absl::StatusCode::kInvalidArgument:
+    case absl::StatusCode::kNotFound:
+    case absl::StatusCode::kOutOfRange:
+    case absl::StatusCode::kFailedPrecondition:
+    case absl::StatusCode::kResourceExhausted:
+    case absl::StatusCode::kPermissionDenied:
+    case absl::StatusCode::kUnauthenticated:
+    case absl::StatusCode::kUnimplemented:
+      return 3;
+    default:
+      return 4;
+  }
+}
+
+int WidthIndex(int chain_width) {
+  return std::clamp(chain_width, 1, kMaxChainWidth) - 1;
+}
+
+constexpr char kBrokenPathsHelp[] = "Paths between living workers that do not work now";
+
+}  // namespace
+
+int PromptClassIndex(int64_t tokens) {
+  int index = 0;
+  while (tokens > kPromptClassBounds[index].tokens) ++index;
+  return index;
+}
+
+absl::string_view PromptClassName(int index) {
+  return kPromptClassBounds[index].name;
+}
+
+absl::string_view PromptClass(int64_t tokens) {
+  return PromptClassName(PromptClassIndex(tokens));
+}
+
+absl::string_view TtftStageName(TtftStage stage) {
+  return kStageNames[static_cast<int>(stage)];
+}
+
+RouterMetrics::RouterMetrics(MetricRegistry& registry, const std::string& model)
+    : time_per_output_token_(registry.AddHistogram("runahead_time_per_output_token_seconds",
+                                                   "Mean time of a request's tokens after the first", TokenBuckets(),
+                                                   {{"model", model}})),
+      inter_token_latency_(registry.AddHistogram("runahead_inter_token_latency_seconds",
+                                                 "Time between two tokens of a request", TokenBuckets(),
+                                                 {{"model", model}})),
+      cancel_to_free_(registry.AddHistogram("runahead_cancel_to_free_seconds",
+                                            "From a cancellation until all memory of the request was free",
+                                            TtftBuckets())),
+      prompt_tokens_(registry.AddCounter("runahead_prompt_tokens_total", "Prompt tokens of accepted requests")),
+      generated_tokens_(registry.AddCounter("runahead_generated_tokens_total", "Tokens generated")),
+      requests_in_flight_(registry.AddGauge("runahead_requests_in_flight", "Requests begun and not ended")),
+      queue_depth_(
+          registry.AddGauge("runahead_queue_depth", "Requests that wait for admission", {{"priority", "normal"}})),
+      broken_edges_(registry.AddGauge("runahead_broken_paths", kBrokenPathsHelp, {{"kind", "edge"}})),
+      broken_handoffs_(registry.AddGauge("runahead_broken_paths", kBrokenPathsHelp, {{"kind", "handoff"}})) {
+  for (int width = 1; width <= kMaxChainWidth; ++width) {
+    for (int i = 0; i < kPromptClasses; ++i) {
+      time_to_first_token_[i][width - 1] = &registry.AddHistogram(
+          "runahead_time_to_first_token_seconds", "From a request's arrival to its first token", TtftBuckets(),
+          {{"model", model}, {"prompt_class", std::string(PromptClassName(i))}, {"chain_width", absl::StrCat(width)}});
+    }
+    for (int i = 0; i < kTtftStages; ++i) {
+      ttft_stage_[i][width - 1] = &registry.AddHistogram(
+          "runahead_ttft_stage_seconds", "Consecutive stages of the time to first token, on the router's clock",
+          TtftBuckets(), {{"stage", kStageNames[i]}, {"chain_width", absl::StrCat(width)}});
+    }
+  }
+  for (int i = 0; i < kOutcomes; ++i) {
+    request_duration_[i] = &registry.AddHistogram("runahead_request_duration_seconds", "Whole requests", TtftBuckets(),
+                                                  {{"model", model}, {"outcome", kOutcomeNames[i]}});
+  }
+  for (int i = 0; i < kCodes; ++i) {
+    requests_[i] =
+        &registry.AddCounter("runahead_requests_total", "Requests ended, by gRPC code",
+                             {{"model", model}, {"code", absl::StatusCodeToString(static_cast<absl::StatusCode>(i))}});
+  }
+  for (int i = 0; i < kPartitionLookups; ++i) {
+    partition_lookups_[i] = &registry.AddCounter("runahead_partition_lookups_total", "How partitions were found",
+                                                 {{"result", kLookupNames[i]}});
+  }
+  for (int i = 0; i < kTableReloads; ++i) {
+    table_reloads_[i] = &registry.AddCounter("runahead_table_reloads_total", "Changes of the partition table's file",
+                                             {{"result", kReloadNames[i]}});
+  }
+  for (int i = 0; i < kAdmissionRejections; ++i) {
+    admission_rejections_[i] = &registry.AddCounter("runahead_admission_rejections_total", "Requests not admitted",
+                                                    {{"reason", kRejectionNames[i]}});
+  }
+  for (int role = 0; role < kWorkerRoles; ++role) {
+    ejected_[role] = &registry.AddGauge("runahead_workers_ejected", "Ready workers that get no work for a time",
+                                        {{"role", kRoleNames[role]}});
+    for (int state = 0; state < kWorkerStates; ++state) {
+      workers_[role][state] = &registry.AddGauge("runahead_workers", "Workers the router knows",
+                                                 {{"role", kRoleNames[role]}, {"state", kStateNames[state]}});
+    }
+  }
+}
+
+void RouterMetrics::ObserveTimeToFirstToken(int64_t prompt_tokens, int chain_width, absl::Duration ttft) {
+  time_to_first_token_[PromptClassIndex(prompt_tokens)][WidthIndex(chain_width)]->Observe(absl::ToDoubleSeconds(ttft));
+}
+
+void RouterMetrics::ObserveTtftStage(TtftStage stage, int chain_width, absl::Duration spent) {
+  ttft_stage_[static_cast<int>(stage)][WidthIndex(chain_width)]->Observe(absl::ToDoubleSeconds(spent));
+}
+
+void RouterMetrics::ObserveInterTokenLatency(absl::Duration between_tokens) {
+  inter_token_latency_.Observe(absl::ToDoubleSeconds(between_tokens));
+}
+
+void RouterMetrics::ObserveTimePerOutputToken(absl::Duration mean) {
+  time_per_output_token_.Observe(absl::ToDoubleSeconds(mean));
+}
+
+void RouterMetrics::ObserveCancelToFree(absl::Duration until_freed) {
+  cancel_to_free_.Observe(absl::ToDoubleSeconds(until_freed));
+}
+
+void RouterMetrics::RequestStarted() {
+  requests_in_flight_.Increment();
+}
+
+void RouterMetrics::RequestFinished(absl::StatusCode code, absl::Duration duration) {
+  requests_in_flight_.Decrement();
+  const int index = static_cast<int>(code);
+  requests_[index >= 0 && index < kCodes ? index : static_cast<int>(absl::StatusCode::kUnknown)]->Increment();
+  request_duration_[OutcomeOf(code)]->Observe(absl::ToDoubleSeconds(duration));
+}
+
+void RouterMetrics::CountPromptTokens(int64_t tokens) {
+  prompt_tokens_.Increment(static_cast<double>(tokens));
+}
+
+void RouterMetrics::CountGeneratedTokens(int64_t tokens) {
+  generated_tokens_.Increment(static_cast<double>(tokens));
+}
+
+void RouterMetrics::CountPartitionLookup(PartitionLookup result) {
+  partition_lookups_[static_cast<int>(result)]->Increment();
+}
+
+void RouterMetrics::CountTableReload(TableReload result) {
+  table_reloads_[static_cast<int>(result)]->Increment();
+}
+
+void RouterMetrics::CountAdmissionRejection(AdmissionRejection reason) {
+  admission_rejections_[static_cast<int>(reason)]->Increment();
+}
+
+void RouterMetrics::SetQueueDepth(int64_t requests) {
+  queue_depth_.Set(static_cast<double>(requests));
+}
+
+void RouterMetrics::SetBrokenPaths(int64_t edges, int64_t handoffs) {
+  broken_edges_.Set(static_cast<double>(edges));
+  broken_handoffs_.Set(static_cast<double>(handoffs));
+}
+
+void RouterMetrics::SetWorkers(WorkerRole role, WorkerState state, int64_t workers) {
+  workers_[static_cast<int>(role)][static_cast<int>(state)]->Set(static_cast<double>(workers));
+}
+
+void RouterMetrics::SetEjected(WorkerRole role, int64_t workers) {
+  ejected_[static_cast<int>(role)]->Set(static_cast<double>(workers));
+}
+
+}  // namespace runahead

@@ -1,0 +1,165 @@
+#include "client/up/supervisor.h"
+
+#include <signal.h>
+#include <unistd.h>
+
+#include <fstream>
+#include <sstream>
+
+#include "absl/strings/str_cat.h"
+#include "client/up/health.h"
+#include "gmock/gmock.h"
+#include "gtest/gtest.h"
+#include "server/rpc/channel.h"
+
+namespace runahead {
+namespace {
+
+using ::testing::AllOf;
+using ::testing::HasSubstr;
+
+ChildSpec Fake(const std::string& name, const std::string& behaviour = "serve") {
+  return {.name = name,
+          .binary = RUNAHEAD_FAKE_CHILD,
+          .args = {absl::StrCat("--name=", name), absl::StrCat("--behaviour=", behaviour)}};
+}
+
+SupervisorOptions AtOnce() {
+  SupervisorOptions options;
+  options.restarts.pause = absl::ZeroDuration();
+  return options;
+}
+
+absl::Status Healthy(const std::string& address) {
+  const auto channel = MakeChannel(address);
+  const absl::Status ready = WaitReady(*channel, address, absl::Minutes(1));
+  return ready.ok() ? CheckHealth(channel, absl::Minutes(1)) : ready;
+}
+
+TEST(Supervisor, KnowsWhereItsChildrenServe) {
+  Supervisor supervisor(AtOnce());
+  ASSERT_TRUE(supervisor.Start({Fake("a"), Fake("b")}).ok());
+  EXPECT_FALSE(supervisor.AllServing());
+  ASSERT_TRUE(supervisor.RunUntil([&] { return supervisor.AllServing(); }).ok());
+  const auto children = supervisor.children();
+  ASSERT_EQ(children.size(), 2u);
+  EXPECT_EQ(children[0].name, "a");
+  EXPECT_NE(children[0].address.address, children[1].address.address);
+  for (const auto& child : children) {
+    EXPECT_TRUE(Healthy(child.address.address).ok());
+    EXPECT_THAT(child.address.metrics, HasSubstr("127.0.0.1:"));
+  }
+  supervisor.Stop();
+  for (const auto& child : children) EXPECT_NE(kill(child.pid, 0), 0) << child.name << " still runs";
+}
+
+TEST(Supervisor, StartsTheDeadAgainOnItsOldPorts) {
+  Supervisor supervisor(AtOnce());
+  ASSERT_TRUE(supervisor.Start({Fake("a"), Fake("b")}).ok());
+  ASSERT_TRUE(supervisor.RunUntil([&] { return supervisor.AllServing(); }).ok());
+  const auto before = supervisor.children();
+  kill(before[1].pid, SIGKILL);
+  const auto back = [&] { return supervisor.AllServing() && supervisor.children()[1].pid != before[1].pid; };
+  ASSERT_TRUE(supervisor.RunUntil(back).ok());
+  const auto after = supervisor.children();
+  EXPECT_EQ(after[0].pid, before[0].pid) << "the other one goes on";
+  EXPECT_EQ(after[1].address.address, before[1].address.address);
+  EXPECT_EQ(after[1].address.metrics, before[1].address.metrics);
+  EXPECT_TRUE(Healthy(after[1].address.address).ok());
+  supervisor.Stop();
+}
+
+TEST(Supervisor, GivesUpOnAChildThatDiesFiveTimes) {
+  std::vector<std::string> said;
+  SupervisorOptions options = AtOnce();
+  options.say = [&](const std::string& line) { said.push_back(line); };
+  Supervisor supervisor(options);
+  ASSERT_TRUE(supervisor.Start({Fake("good"), Fake("bad", "serve-exit")}).ok());
+  const absl::Status status = supervisor.RunUntil([] { return false; });
+  EXPECT_EQ(status.code(), absl::StatusCode::kUnavailable);
+  EXPECT_THAT(status.message(), HasSubstr("bad ended with exit code 4; that was death number 5 within 1m"));
+  int again = 0;
+  for (const std::string& line : said) again += line.find("bad serves again") != std::string::npos;
+  EXPECT_EQ(again, 4);
+  supervisor.Stop();
+}
+
+TEST(Supervisor, GivesUpAtOnceOnAChildThatNeverServed) {
+  Supervisor supervisor(AtOnce());
+  ASSERT_TRUE(supervisor.Start({Fake("good"), Fake("bad", "exit")}).ok());
+  const absl::Status status = supervisor.RunUntil([] { return false; });
+  EXPECT_EQ(status.code(), absl::StatusCode::kUnavailable);
+  EXPECT_EQ(status.message(), "bad ended with exit code 3 before it served; its messages are above");
+  supervisor.Stop();
+}
+
+TEST(Supervisor, KillsWhatWritesNonsense) {
+  for (const auto& [behaviour, complaint] :
+       {std::pair("nonsense", "ready line 'hello' is no JSON object"), std::pair("close", "closed its ready_fd")}) {
+    Supervisor supervisor(AtOnce());
+    ASSERT_TRUE(supervisor.Start({Fake("bad", behaviour)}).ok());
+    const absl::Status status = supervisor.RunUntil([] { return false; });
+    EXPECT_THAT(status.message(), AllOf(HasSubstr("bad was ended by signal 9"), HasSubstr(complaint)));
+  }
+}
+
+TEST(Supervisor, NamesTheBinaryThatCannotBeRun) {
+  Supervisor supervisor(AtOnce());
+  const absl::Status status = supervisor.Start({{.name = "a", .binary = "/no/such/binary", .args = {}}});
+  EXPECT_THAT(status.message(), AllOf(HasSubstr("a: cannot run /no/such/binary"), HasSubstr("No such file")));
+  supervisor.Stop();
+}
+
+TEST(Supervisor, ReturnsOnAStopSignal) {
+  for (const int signal : {SIGINT, SIGTERM}) {
+    Supervisor supervisor(AtOnce());
+    ASSERT_TRUE(supervisor.Start({Fake("a")}).ok());
+    ASSERT_TRUE(supervisor.RunUntil([&] { return supervisor.AllServing(); }).ok());
+    kill(getpid(), signal);
+    EXPECT_EQ(supervisor.RunUntil([] { return false; }).code(), absl::StatusCode::kCancelled);
+    supervisor.Stop();
+    EXPECT_EQ(supervisor.children()[0].pid, -1);
+  }
+}
+
+TEST(Supervisor, StopsTheLastGroupFirst) {
+  const std::string log = absl::StrCat(::testing::TempDir(), "supervisor_test.", getpid());
+  setenv("FAKE_CHILD_LOG", log.c_str(), 1);
+  Supervisor supervisor(AtOnce());
+  ASSERT_TRUE(supervisor.Start({Fake("worker")}).ok());
+  ASSERT_TRUE(supervisor.Start({Fake("router")}).ok());
+  ASSERT_TRUE(supervisor.RunUntil([&] { return supervisor.AllServing(); }).ok());
+  supervisor.Stop();
+  std::stringstream text;
+  text << std::ifstream(log).rdbuf();
+  EXPECT_EQ(text.str(), "router stopped\nworker stopped\n");
+  unsetenv("FAKE_CHILD_LOG");
+  unlink(log.c_str());
+}
+
+TEST(Supervisor, KillsWhatDoesNotStop) {
+  std::string said;
+  SupervisorOptions options = AtOnce();
+  options.stop_timeout = absl::Milliseconds(1);
+  options.say = [&](const std::string& line) { said = line; };
+  Supervisor supervisor(options);
+  ASSERT_TRUE(supervisor.Start({Fake("a", "deaf")}).ok());
+  ASSERT_TRUE(supervisor.RunUntil([&] { return supervisor.AllServing(); }).ok());
+  supervisor.Stop();
+  EXPECT_EQ(said, "a did not stop in time and is killed");
+  EXPECT_EQ(supervisor.children()[0].pid, -1);
+}
+
+TEST(Supervisor, KillsWhatIsLeftWhenDestroyed) {
+  pid_t pid = -1;
+  {
+    Supervisor supervisor(AtOnce());
+    ASSERT_TRUE(supervisor.Start({Fake("a", "deaf")}).ok());
+    pid = supervisor.children()[0].pid;
+    EXPECT_EQ(kill(pid, 0), 0);
+  }
+  EXPECT_NE(kill(pid, 0), 0);
+}
+
+}  // namespace
+}  // namespace runahead

@@ -1,0 +1,117 @@
+// `runahead up` as a program, with fake children beside it.
+#include <signal.h>
+#include <unistd.h>
+
+#include <filesystem>
+#include <nlohmann/json.hpp>
+
+#include "absl/strings/str_cat.h"
+#include "client/up/health.h"
+#include "gmock/gmock.h"
+#include "gtest/gtest.h"
+#include "server/rpc/channel.h"
+#include "tests/testing/test_process.h"
+
+namespace runahead {
+namespace {
+
+namespace fs = std::filesystem;
+using ::testing::HasSubstr;
+using testing::TestProcess;
+
+absl::Status Healthy(const std::string& address) {
+  const auto channel = MakeChannel(address);
+  const absl::Status ready = WaitReady(*channel, address, absl::Minutes(1));
+  return ready.ok() ? CheckHealth(channel, absl::Minutes(1)) : ready;
+}
+
+// A folder with the program and fakes of what it starts.
+class UpCommandTest : public ::testing::Test {
+ protected:
+  UpCommandTest() : folder_(absl::StrCat(::testing::TempDir(), "up_command_test.", getpid())) {
+    fs::create_directories(folder_);
+    Link(RUNAHEAD_BINARY, "runahead");
+    Link(RUNAHEAD_FAKE_CHILD, "runahead-router");
+    Link(RUNAHEAD_FAKE_CHILD, "runahead-worker");
+  }
+  ~UpCommandTest() override { fs::remove_all(folder_); }
+
+  void Link(const std::string& from, const std::string& name) {
+    std::error_code error;
+    fs::create_hard_link(from, folder_ + "/" + name, error);
+    if (error) fs::copy_file(from, folder_ + "/" + name);  // another file system
+  }
+
+  std::unique_ptr<TestProcess> Up(std::vector<std::string> more, const std::vector<std::string>& environment = {}) {
+    std::vector<std::string> args = {folder_ + "/runahead", "up", "--model", "/dev/null", "--prefill", "2"};
+    args.insert(args.end(), more.begin(), more.end());
+    return std::make_unique<TestProcess>(args, environment);
+  }
+
+  static nlohmann::json Ready(TestProcess& up) {
+    EXPECT_TRUE(up.ReadOutUntil("\n")) << up.err();
+    return nlohmann::json::parse(up.out(), nullptr, false);
+  }
+
+  const std::string folder_;
+};
+
+TEST_F(UpCommandTest, PrintsOneLineWhenReadyAndStopsOnSigterm) {
+  const auto up = Up({"--json"});
+  const auto ready = Ready(*up);
+  ASSERT_TRUE(ready.is_object()) << up->out();
+  EXPECT_EQ(ready.size(), 3u);
+  for (const std::string name : {"router", "prefill-0", "prefill-1", "decode-0"}) {
+    EXPECT_THAT(ready["metrics"][name].get<std::string>(), HasSubstr("127.0.0.1:"));
+    EXPECT_EQ(kill(ready["pids"][name], 0), 0) << name;
+  }
+  EXPECT_TRUE(Healthy(ready["router"]).ok());
+  up->Signal(SIGTERM);
+  EXPECT_EQ(up->Wait(), 0) << up->err();
+  for (const auto& pid : ready["pids"]) EXPECT_NE(kill(pid, 0), 0);
+}
+
+TEST_F(UpCommandTest, PrintsATableForPeople) {
+  const auto up = Up({});
+  ASSERT_TRUE(up->ReadOutUntil("runahead chat --router 127.0.0.1:")) << up->err();
+  EXPECT_THAT(up->out(), HasSubstr("prefill-1"));
+  up->Signal(SIGINT);
+  EXPECT_EQ(up->Wait(), 0) << up->err();
+}
+
+TEST_F(UpCommandTest, StartsADeadChildAgainOnItsOldPort) {
+  const auto up = Up({"--json"});
+  const auto ready = Ready(*up);
+  ASSERT_TRUE(ready.is_object());
+  kill(ready["pids"]["router"], SIGKILL);
+  ASSERT_TRUE(up->ReadErrUntil(absl::StrCat("router serves again on ", ready["router"].get<std::string>())));
+  EXPECT_TRUE(Healthy(ready["router"]).ok());
+  up->Signal(SIGTERM);
+  EXPECT_EQ(up->Wait(), 0);
+}
+
+TEST_F(UpCommandTest, ChildrenEndWithItEvenWhenItIsKilled) {
+  const auto up = Up({"--json"});
+  const auto ready = Ready(*up);
+  ASSERT_TRUE(ready.is_object());
+  up->Signal(SIGKILL);
+  // The children hold the other end of stderr: it closes when the last of them has ended.
+  EXPECT_EQ(up->Wait(), 128 + SIGKILL);
+}
+
+TEST_F(UpCommandTest, SaysWhichChildDidNotStart) {
+  const auto up = Up({"--json"}, {"FAKE_CHILD_decode_0=exit"});
+  EXPECT_EQ(up->Wait(), 1);
+  EXPECT_EQ(up->out(), "");
+  EXPECT_THAT(up->err(), HasSubstr("runahead up: decode-0 ended with exit code 3 before it served"));
+}
+
+TEST_F(UpCommandTest, SaysWhichBinaryIsMissing) {
+  fs::remove(folder_ + "/runahead-router");
+  const auto up = Up({});
+  EXPECT_EQ(up->Wait(), 1);
+  EXPECT_THAT(up->err(), HasSubstr("/runahead-router: No such file"));
+}
+
+}  // namespace
+}  // namespace runahead

@@ -1,0 +1,110 @@
+#include "client/up/up_options.h"
+
+#include "absl/strings/str_cat.h"
+#include "gmock/gmock.h"
+#include "gtest/gtest.h"
+
+namespace runahead {
+namespace {
+
+using ::testing::Contains;
+using ::testing::ElementsAre;
+using ::testing::HasSubstr;
+using ::testing::Not;
+using ::testing::StartsWith;
+
+TEST(UpOptions, ShareOutTheCores) {
+  UpOptions options;
+  options.prefill = 2;
+  EXPECT_EQ(ThreadsPerWorker(options, 16), 5);
+  EXPECT_EQ(ThreadsPerWorker(options, 2), 1);
+  options.threads = 7;
+  EXPECT_EQ(ThreadsPerWorker(options, 2), 7);
+}
+
+TEST(UpOptions, NameWorkersByRoleAndNumber) {
+  UpOptions options;
+  options.model = "m.gguf";
+  options.prefill = 2;
+  options.device = "cpu";
+  options.device_memory_budget = 1 << 20;
+  options.dtype = "f32";
+  options.handoff = "grpc";
+  options.chain_link_gbps = 2.5;
+  options.chain_link_noise = 0.25;
+  options.chain_link_noise_seed = 9;
+  options.emulated_link_gbps = 10;
+  const auto specs = WorkerSpecs(options, "/bin", 4);
+  ASSERT_EQ(specs.size(), 3u);
+  EXPECT_EQ(specs[1].name, "prefill-1");
+  EXPECT_EQ(specs[1].binary, "/bin/runahead-worker");
+  EXPECT_THAT(specs[1].args,
+              ElementsAre("--role=prefill", "--name=prefill-1", "--model=m.gguf", "--dtype=f32", "--threads=1",
+                          StartsWith("--drain-timeout="), "--device=cpu", "--device-memory-budget=1048576",
+                          "--handoff=grpc", "--chain-link-gbps=2.5", "--chain-link-noise=0.25",
+                          "--chain-link-noise-factor=3", "--chain-link-noise-seed=9", "--emulated-link-gbps=10"));
+  EXPECT_EQ(specs[2].name, "decode-0");
+  EXPECT_THAT(specs[2].args, Contains("--role=decode"));
+  EXPECT_THAT(specs[2].args, Not(Contains(HasSubstr("--chain-link-gbps"))));
+  EXPECT_THAT(specs[2].args, Not(Contains(HasSubstr("--handoff"))));
+}
+
+TEST(UpOptions, GiveEachWorkerTheNextGpu) {
+  UpOptions options;
+  options.prefill = 2;
+  const auto specs = WorkerSpecs(options, "/bin", 4);
+  ASSERT_EQ(specs.size(), 3u);
+  for (int i = 0; i < 3; ++i) {
+    EXPECT_THAT(specs[i].args, Contains("--device=auto"));
+    EXPECT_THAT(specs[i].args, Contains(absl::StrCat("--gpu=", i)));
+  }
+  options.device = "cpu";
+  EXPECT_THAT(WorkerSpecs(options, "/bin", 4)[0].args, Not(Contains(HasSubstr("--gpu"))));
+}
+
+TEST(UpOptions, PaceCopiesOfTheCpuDeviceOnly) {
+  UpOptions options;
+  options.emulated_link_gbps = 10;
+  EXPECT_TRUE(CheckUpOptions(options).ok());
+  options.device = "cuda";
+  const absl::Status status = CheckUpOptions(options);
+  EXPECT_EQ(status.code(), absl::StatusCode::kInvalidArgument);
+  EXPECT_THAT(std::string(status.message()), StartsWith("--emulated-link-gbps:"));
+}
+
+TEST(UpOptions, TellTheRouterItsWorkersInOrder) {
+  UpOptions options;
+  options.model = "m.gguf";
+  options.prefill = 1;
+  options.schedule = "single";
+  EXPECT_THAT(RouterSpec(options, "/bin", {"127.0.0.1:1", "127.0.0.1:2"}).args,
+              ElementsAre("--model=m.gguf", "--schedule=single", "--dtype=auto", StartsWith("--drain-timeout="),
+                          "--workers=role=prefill,address=127.0.0.1:1", "--workers=role=decode,address=127.0.0.1:2"));
+  options.table = "t.yaml";
+  options.experiments = true;
+  EXPECT_THAT(RouterSpec(options, "/bin", {}).args, Contains("--table=t.yaml"));
+  EXPECT_THAT(RouterSpec(options, "/bin", {}).args, Contains("--experiments"));
+}
+
+TEST(UpOptions, NoiseNeedsAPacedLink) {
+  UpOptions options;
+  EXPECT_TRUE(CheckUpOptions(options).ok());
+  options.chain_link_noise = 0.5;
+  EXPECT_THAT(CheckUpOptions(options).message(), HasSubstr("--chain-link-noise: give --chain-link-gbps besides"));
+  options.chain_link_gbps = 1;
+  EXPECT_TRUE(CheckUpOptions(options).ok());
+}
+
+TEST(UpOptions, AreReadFromAFile) {
+  UpOptions options;
+  ConfigSchema schema;
+  DeclareUpOptions(schema, options);
+  ASSERT_TRUE(ReadConfigText("model: m.gguf\nprefill: 3\nexperiments: true\n", "up.yaml", schema).ok());
+  EXPECT_TRUE(schema.Finish("up.yaml").ok());
+  EXPECT_EQ(options.prefill, 3);
+  EXPECT_TRUE(options.experiments);
+  EXPECT_THAT(ReadConfigText("decode: 0\n", "up.yaml", schema).message(), HasSubstr("up.yaml:1"));
+}
+
+}  // namespace
+}  // namespace runahead

@@ -1,0 +1,97 @@
+#include "server/router/router_metrics.h"
+
+#include <limits>
+
+#include "gmock/gmock.h"
+#include "gtest/gtest.h"
+#include "tests/testing/metric_values.h"
+
+namespace runahead {
+namespace {
+
+using ::runahead::testing::CountSeries;
+using ::runahead::testing::Types;
+using ::runahead::testing::Value;
+using ::testing::IsSupersetOf;
+
+TEST(PromptClass, BoundsAreInclusive) {
+  const struct {
+    int64_t tokens;
+    const char* name;
+  } cases[] = {{0, "le256"},     {256, "le256"},   {257, "le1k"},   {1024, "le1k"},
+               {1025, "le4k"},   {4096, "le4k"},   {4097, "le16k"}, {16384, "le16k"},
+               {16385, "le64k"}, {65536, "le64k"}, {65537, "more"}, {std::numeric_limits<int64_t>::max(), "more"}};
+  for (const auto& c : cases) EXPECT_EQ(PromptClass(c.tokens), c.name) << c.tokens;
+}
+
+TEST(RouterMetrics, DeclaresTheContractBeforeAnythingHappens) {
+  MetricRegistry registry("none");
+  RouterMetrics metrics(registry, "SmolLM2");
+  EXPECT_THAT(Types(registry),
+              IsSupersetOf(
+                  {"runahead_time_to_first_token_seconds histogram", "runahead_time_per_output_token_seconds histogram",
+                   "runahead_inter_token_latency_seconds histogram", "runahead_request_duration_seconds histogram",
+                   "runahead_ttft_stage_seconds histogram", "runahead_cancel_to_free_seconds histogram",
+                   "runahead_requests_total counter", "runahead_prompt_tokens_total counter",
+                   "runahead_generated_tokens_total counter", "runahead_partition_lookups_total counter",
+                   "runahead_table_reloads_total counter", "runahead_admission_rejections_total counter",
+                   "runahead_requests_in_flight gauge", "runahead_queue_depth gauge", "runahead_workers gauge"}));
+  EXPECT_EQ(CountSeries(registry, "runahead_time_to_first_token_seconds_count"), 6 * 16);
+  EXPECT_EQ(CountSeries(registry, "runahead_ttft_stage_seconds_count"), 7 * 16);
+  EXPECT_EQ(CountSeries(registry, "runahead_requests_total"), 17);
+  EXPECT_EQ(CountSeries(registry, "runahead_request_duration_seconds_count"), 5);
+  EXPECT_EQ(CountSeries(registry, "runahead_partition_lookups_total"), 6);
+  EXPECT_EQ(CountSeries(registry, "runahead_table_reloads_total"), 2);
+  EXPECT_EQ(CountSeries(registry, "runahead_workers"), 8);
+  EXPECT_EQ(Value(registry, "runahead_requests_total{code=\"RESOURCE_EXHAUSTED\",model=\"SmolLM2\"}"), 0);
+  EXPECT_EQ(Value(registry, "runahead_queue_depth{priority=\"normal\"}"), 0);
+}
+
+TEST(RouterMetrics, EveryMethodMovesItsSeries) {
+  MetricRegistry registry("none");
+  RouterMetrics metrics(registry, "m");
+  metrics.ObserveTimeToFirstToken(300, 2, absl::Milliseconds(250));
+  metrics.ObserveTimeToFirstToken(300, 40, absl::Seconds(1));
+  metrics.ObserveTtftStage(TtftStage::kWorkerQueue, 1, absl::Seconds(2));
+  metrics.ObserveInterTokenLatency(absl::Milliseconds(3));
+  metrics.ObserveTimePerOutputToken(absl::Milliseconds(4));
+  metrics.ObserveCancelToFree(absl::Milliseconds(5));
+  metrics.RequestStarted();
+  metrics.RequestStarted();
+  metrics.RequestStarted();
+  metrics.RequestFinished(absl::StatusCode::kResourceExhausted, absl::Seconds(3));
+  metrics.RequestFinished(static_cast<absl::StatusCode>(99), absl::Seconds(3));
+  metrics.CountPromptTokens(300);
+  metrics.CountGeneratedTokens(7);
+  metrics.CountPartitionLookup(PartitionLookup::kEven);
+  metrics.CountPartitionLookup(PartitionLookup::kExtrapolated);
+  metrics.CountTableReload(TableReload::kError);
+  metrics.CountAdmissionRejection(AdmissionRejection::kQueueFull);
+  metrics.SetQueueDepth(4);
+  metrics.SetWorkers(WorkerRole::kDecode, WorkerState::kLost, 2);
+
+  const std::string ttft = "runahead_time_to_first_token_seconds_sum";
+  EXPECT_EQ(Value(registry, ttft + "{chain_width=\"2\",model=\"m\",prompt_class=\"le1k\"}"), .25);
+  EXPECT_EQ(Value(registry, ttft + "{chain_width=\"16\",model=\"m\",prompt_class=\"le1k\"}"), 1);
+  EXPECT_EQ(Value(registry, "runahead_ttft_stage_seconds_sum{chain_width=\"1\",stage=\"worker_queue\"}"), 2);
+  EXPECT_EQ(Value(registry, "runahead_inter_token_latency_seconds_sum{model=\"m\"}"), .003);
+  EXPECT_EQ(Value(registry, "runahead_time_per_output_token_seconds_sum{model=\"m\"}"), .004);
+  EXPECT_EQ(Value(registry, "runahead_cancel_to_free_seconds_sum"), .005);
+  EXPECT_EQ(Value(registry, "runahead_requests_in_flight"), 1);
+  EXPECT_EQ(Value(registry, "runahead_requests_total{code=\"RESOURCE_EXHAUSTED\",model=\"m\"}"), 1);
+  EXPECT_EQ(Value(registry, "runahead_requests_total{code=\"UNKNOWN\",model=\"m\"}"), 1);
+  EXPECT_EQ(Value(registry, "runahead_request_duration_seconds_sum{model=\"m\",outcome=\"refused\"}"), 3);
+  EXPECT_EQ(Value(registry, "runahead_request_duration_seconds_sum{model=\"m\",outcome=\"failed\"}"), 3);
+  EXPECT_EQ(Value(registry, "runahead_prompt_tokens_total"), 300);
+  EXPECT_EQ(Value(registry, "runahead_generated_tokens_total"), 7);
+  EXPECT_EQ(Value(registry, "runahead_partition_lookups_total{result=\"even\"}"), 1);
+  EXPECT_EQ(Value(registry, "runahead_partition_lookups_total{result=\"extrapolated\"}"), 1);
+  EXPECT_EQ(Value(registry, "runahead_table_reloads_total{result=\"error\"}"), 1);
+  EXPECT_EQ(Value(registry, "runahead_table_reloads_total{result=\"ok\"}"), 0);
+  EXPECT_EQ(Value(registry, "runahead_admission_rejections_total{reason=\"queue_full\"}"), 1);
+  EXPECT_EQ(Value(registry, "runahead_queue_depth{priority=\"normal\"}"), 4);
+  EXPECT_EQ(Value(registry, "runahead_workers{role=\"decode\",state=\"lost\"}"), 2);
+}
+
+}  // namespace
+}  // namespace runahead

@@ -1,0 +1,64 @@
+// The other process of message_process_test: message_peer TRANSPORT MODE BYTES PARENT. Prints its peer id, then what
+// happens.
+//   receive  takes frame (1, 0, 0), printing "moving" at its first bytes
+//   send     sends frame (1, 0, 0)
+//   spray    sends small messages without end
+#include <unistd.h>
+
+#include <cstdio>
+#include <string>
+
+#include "tests/worker/link/host_buffer.h"
+#include "tests/worker/link/message_engines.h"
+#include "tests/worker/link/peer_process.h"
+#include "worker/link/message/message_edge.h"
+#include "worker/link/ucx/ucx_environment.h"
+
+namespace runahead::testing {
+namespace {
+
+void Say(const std::string& line) {
+  std::printf("%s\n", line.c_str());
+  std::fflush(stdout);
+}
+
+// One message after the other, each from the `done` of the one before.
+void Spray(MessageEngine& engine, const PeerId& to) {
+  engine.Send(to, MessageKind::kVerdict, "spray", ConstBufferRef(), [&engine, to](const absl::Status& status) {
+    if (status.ok()) Spray(engine, to);
+  });
+}
+
+int Main(char** argv) {
+  const std::string mode = argv[2];
+  const size_t bytes = std::stoull(argv[3]);
+  const auto engine = NewEngine(argv[1]);
+  if (mode == "spray") {
+    Say(ToArgument(engine->self()));
+    for (int i = 0; i < 8; ++i) Spray(*engine, FromArgument(argv[4]));
+    for (;;) pause();
+  }
+  MessageEdgeFactory factory(*engine);
+  Say(ToArgument(factory.self()));
+  const auto edge = *factory.Open(FromArgument(argv[4]));
+  if (mode == "receive") {
+    const BufferRef into = Room(bytes);
+    const Event got = edge->Recv({1, 0, 0}, into);
+    const volatile std::byte* first = into.data();
+    while (*first == std::byte{0} && !got.fired()) {
+    }
+    Say("moving");
+    Say(got.Wait().ok() ? "whole" : "failed");
+  } else {
+    edge->Send({1, 0, 0}, Pattern(bytes, 1), Event());
+  }
+  for (;;) pause();
+}
+
+}  // namespace
+}  // namespace runahead::testing
+
+int main(int, char** argv) {
+  runahead::EnsureUcxEnvironment(argv);
+  return runahead::testing::Main(argv);
+}

@@ -1,0 +1,123 @@
+// Edges between real processes, and what their violent death does.
+#include <string>
+#include <vector>
+
+#include "gmock/gmock.h"
+#include "gtest/gtest.h"
+#include "tests/worker/link/host_buffer.h"
+#include "tests/worker/link/message_engines.h"
+#include "tests/worker/link/peer_process.h"
+#include "tests/worker/link/ucx_test_main.h"
+#include "worker/link/message/message_edge.h"
+
+namespace runahead {
+namespace {
+
+using ::runahead::testing::Bytes;
+using ::runahead::testing::EveryTransport;
+using ::runahead::testing::FromArgument;
+using ::runahead::testing::NewEngine;
+using ::runahead::testing::OverEveryTransport;
+using ::runahead::testing::Pattern;
+using ::runahead::testing::PeerProcess;
+using ::runahead::testing::Room;
+using ::runahead::testing::ToArgument;
+using ::runahead::testing::TransportName;
+
+constexpr size_t kBig = size_t{128} << 20;
+
+class MessageProcess : public OverEveryTransport {
+ protected:
+  std::unique_ptr<PeerProcess> Peer(const std::string& mode, size_t bytes) {
+    return std::make_unique<PeerProcess>(
+        "worker_link_message_peer",
+        std::vector<std::string>{GetParam(), mode, std::to_string(bytes), ToArgument(factory_->self())});
+  }
+  // The contract's bound on noticing a killed peer.
+  static absl::StatusCode Soon(const Event& event) { return event.Wait(absl::Seconds(1)).code(); }
+
+  const std::unique_ptr<MessageEngine> engine_ = NewEngine(GetParam());
+  std::unique_ptr<MessageEdgeFactory> factory_ = std::make_unique<MessageEdgeFactory>(*engine_);
+};
+
+TEST_P(MessageProcess, FramesTravelAndARestartIsAnotherPeer) {
+  auto peer = Peer("send", 1 << 20);
+  const PeerId first = FromArgument(peer->ReadLine());
+  const auto edge = *factory_->Open(first);
+  BufferRef into = Room(1 << 20);
+  ASSERT_TRUE(edge->Recv({1, 0, 0}, into).Wait(absl::Seconds(60)).ok());
+  EXPECT_EQ(Bytes(into), Bytes(Pattern(1 << 20, 1)));
+  EXPECT_NE(engine_->Transport(first), "");
+  const Event pending = edge->Recv({1, 1, 0}, Room(10));
+  peer->Kill();
+  EXPECT_EQ(Soon(pending), absl::StatusCode::kUnavailable);
+  EXPECT_EQ(factory_->Open(first).status().code(), absl::StatusCode::kUnavailable);
+
+  peer = Peer("send", 2 << 20);
+  const PeerId second = FromArgument(peer->ReadLine());
+  const auto again = *factory_->Open(second);
+  into = Room(2 << 20);
+  ASSERT_TRUE(again->Recv({1, 0, 0}, into).Wait(absl::Seconds(60)).ok());
+  EXPECT_EQ(factory_->Open(first).status().code(), absl::StatusCode::kUnavailable);
+}
+
+TEST_P(MessageProcess, AReceiverKilledInMidTransferFailsEverySendAndFreesTheBytes) {
+  auto peer = Peer("receive", kBig);
+  const auto edge = *factory_->Open(FromArgument(peer->ReadLine()));
+  BufferRef bytes = Pattern(kBig, 1);
+  const std::weak_ptr<Buffer> held = bytes.buffer;
+  const Event moving = edge->Send({1, 0, 0}, bytes, Event());
+  const Event waiting = edge->Send({1, 1, 0}, Pattern(100'000, 1), Event());
+  const Event small = edge->Send({1, 2, 0}, Pattern(100, 1), Event());
+  const Event finished = edge->Finish(1);
+  const Event wanted = edge->Recv({2, 0, 0}, Room(10));
+  bytes = {};
+  ASSERT_EQ(peer->ReadLine(), "moving");
+  peer->Kill();
+  for (const Event& event : {moving, waiting, finished, wanted}) {
+    EXPECT_EQ(Soon(event), absl::StatusCode::kUnavailable);
+  }
+  EXPECT_NE(Soon(small), absl::StatusCode::kDeadlineExceeded);  // eager: it may have left long before
+  factory_->Close(FromArgument("1:00"));                        // nobody: returns at once
+  EXPECT_EQ(edge->Health().code(), absl::StatusCode::kUnavailable);
+  engine_->SetHandler(MessageKind::kSlice,
+                      nullptr);  // a turn of the progress thread: the event's own reference is gone
+  EXPECT_TRUE(held.expired());
+}
+
+TEST_P(MessageProcess, ASenderKilledInMidTransferFailsEveryReceive) {
+  auto peer = Peer("send", kBig);
+  const auto edge = *factory_->Open(FromArgument(peer->ReadLine()));
+  const BufferRef into = Room(kBig);
+  const Event got = edge->Recv({1, 0, 0}, into);
+  const Event unmatched = edge->Recv({1, 1, 0}, Room(10));
+  const volatile std::byte* first = into.data();
+  while (*first == std::byte{0} && !got.fired()) {
+  }
+  peer->Kill();
+  EXPECT_EQ(Soon(got), absl::StatusCode::kUnavailable);
+  EXPECT_EQ(Soon(unmatched), absl::StatusCode::kUnavailable);
+  EXPECT_EQ(Soon(edge->Finish(1)), absl::StatusCode::kUnavailable);
+}
+
+TEST_P(MessageProcess, OthersAreStillHeardWhenASenderIsKilledInMidMessage) {
+  const auto bystander = NewEngine(GetParam());
+  for (int round = 0; round < 20; ++round) {
+    EventSource sprayed, from_bystander;
+    engine_->SetHandler(MessageKind::kVerdict, [&](const Message& message) {
+      (message.from == bystander->self().key() ? from_bystander : sprayed).Fire(absl::OkStatus());
+    });
+    auto sprayer = Peer("spray", 0);
+    sprayer->ReadLine();
+    ASSERT_TRUE(sprayed.event().Wait(absl::Seconds(60)).ok());
+    sprayer->Kill();
+    bystander->Send(engine_->self(), MessageKind::kVerdict, "", ConstBufferRef(), [](const absl::Status&) {});
+    ASSERT_EQ(Soon(from_bystander.event()), absl::StatusCode::kOk) << "round " << round;
+    engine_->SetHandler(MessageKind::kVerdict, nullptr);
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(Engines, MessageProcess, EveryTransport(), TransportName);
+
+}  // namespace
+}  // namespace runahead

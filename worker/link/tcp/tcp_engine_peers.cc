@@ -1,0 +1,218 @@
+// How the TCP engine makes connections, greets, watches and ends them.
+#include <sys/epoll.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "kernels/base/status_macros.h"
+#include "server/base/logging.h"
+#include "worker/link/tcp/tcp_engine_impl.h"
+
+namespace runahead {
+namespace {
+
+// Processes that connected to here. A worker has a few.
+constexpr size_t kMaxPeers = 4096;
+// When nobody can be accepted it is tried again after this time, and said in the log once in a while.
+constexpr std::chrono::milliseconds kAcceptPause{100};
+constexpr std::chrono::seconds kSayAgain{10};
+
+}  // namespace
+
+TcpEngine::Impl::Line* TcpEngine::Impl::Find(uint64_t id) const {
+  const auto found = lines_.find(id);
+  return found == lines_.end() ? nullptr : found->second.get();
+}
+
+absl::StatusOr<TcpEngine::Impl::Line*> TcpEngine::Impl::Add(Descriptor socket) {
+  const uint64_t id = next_id_++;
+  epoll_event event{};
+  event.events = EPOLLIN;
+  event.data.u64 = id;
+  if (epoll_ctl(epoll_.get(), EPOLL_CTL_ADD, socket.get(), &event) != 0) {
+    return ErrnoStatus(errno, "watching a connection");
+  }
+  auto line = std::make_unique<Line>();
+  line->connection = std::make_unique<TcpConnection>(id, std::move(socket), options_.key, *this);
+  line->hello_by = Clock::now() + absl::ToChronoMilliseconds(options_.hello_timeout);
+  ungreeted_.insert(id);
+  return lines_.emplace(id, std::move(line)).first->second.get();
+}
+
+absl::StatusOr<std::shared_ptr<TcpEngine::Impl::Peer>> TcpEngine::Impl::Reach(const PeerId& id) {
+  if (stopped_) return absl::UnavailableError("the link has stopped");
+  if (const auto found = peers_.find(id.key()); found != peers_.end()) {
+    if (found->second->id.address == id.address) return found->second;
+    return absl::InvalidArgumentError(absl::StrCat(Describe(id.key()), " is known at another link address"));
+  }
+  RUNAHEAD_ASSIGN_OR_RETURN(Descriptor socket, ConnectTcp(id.address));
+  RUNAHEAD_ASSIGN_OR_RETURN(Line* const line, Add(std::move(socket)));
+  auto peer = std::make_shared<Peer>();
+  peer->id = id;
+  peer->lines.push_back(line);
+  line->peer = peer;
+  line->made_here = true;
+  line->connection->SendHello(self_, id.key());
+  MarkDirty(*line);
+  peers_.emplace(id.key(), peer);
+  return peer;
+}
+
+// Strangers only go when their time is over: the honest ones among them may have said hello already, unread. Who comes
+// when there are too many waits in the listener's backlog.
+void TcpEngine::Impl::AcceptAll() {
+  while (strangers_.size() < options_.max_strangers) {
+    absl::StatusOr<Descriptor> socket = AcceptTcp(listener_.descriptor);
+    if (absl::IsResourceExhausted(socket.status())) {
+      return PauseListener("no descriptor is left to accept a connection (see ulimit -n)");
+    }
+    if (!socket.ok()) return PauseListener("the link's port takes no connections any more");
+    if (!socket->valid()) return;
+    if (const absl::StatusOr<Line*> line = Add(*std::move(socket)); line.ok()) {
+      strangers_.insert((*line)->connection->id());
+    }
+  }
+  PauseListener("too many connections have not said who they are");
+}
+
+void TcpEngine::Impl::PauseListener(const char* why) {
+  const Clock::time_point now = Clock::now();
+  if (now >= say_pause_at_) {
+    LogWarning("link", why, "; trying again");
+    say_pause_at_ = now + kSayAgain;
+  }
+  WatchListener(false);
+  resume_at_ = now + kAcceptPause;
+}
+
+void TcpEngine::Impl::WatchListener(bool watched) {
+  paused_ = !watched;
+  epoll_event event{};
+  event.events = EPOLLIN;
+  event.data.u64 = 1;
+  // Taken out, for one that is left in without events is still told of the listener's end, over and over.
+  const int change = watched ? EPOLL_CTL_ADD : EPOLL_CTL_DEL;
+  RUNAHEAD_CHECK(epoll_ctl(epoll_.get(), change, listener_.descriptor.get(), &event) == 0);
+}
+
+absl::Status TcpEngine::Impl::OnHello(TcpConnection& connection, const PeerId& from, const PeerKey& to) {
+  Line& line = *Find(connection.id());
+  if (stopped_) return absl::UnavailableError("the link has stopped");
+  if (to != PeerKey{self_.incarnation, self_.epoch, from.generation})
+    return absl::UnavailableError("it is meant for another process");
+  if (line.made_here && !(from == line.peer->id)) {
+    return absl::UnavailableError("another process is at the peer's address");
+  }
+  if (line.made_here) return absl::OkStatus();
+  line.connection->SendHello(self_, from.key());
+  MarkDirty(line);
+  return absl::OkStatus();
+}
+
+// Only now: what a stranger claims must not touch the peer that it claims to be.
+absl::Status TcpEngine::Impl::OnProved(TcpConnection& connection, const PeerId& from) {
+  Line& line = *Find(connection.id());
+  if (!line.made_here) RUNAHEAD_RETURN_IF_ERROR(Adopt(line, from));
+  ungreeted_.erase(connection.id());
+  strangers_.erase(connection.id());
+  Answered(*line.peer);
+  return absl::OkStatus();
+}
+
+absl::Status TcpEngine::Impl::Adopt(Line& line, const PeerId& from) {
+  std::shared_ptr<Peer> peer = StillThere(from);
+  if (peer == nullptr) {
+    if (peers_.size() >= kMaxPeers) return absl::ResourceExhaustedError("there are too many peers");
+    peer = std::make_shared<Peer>();
+    peer->id = from;
+    peers_.emplace(from.key(), peer);
+  } else if (peer->id.address != from.address) {
+    return absl::InvalidArgumentError("it is not who it says it is");
+  }
+  line.peer = peer;
+  peer->lines.push_back(&line);
+  return absl::OkStatus();
+}
+
+std::shared_ptr<TcpEngine::Impl::Peer> TcpEngine::Impl::StillThere(const PeerId& from) {
+  const auto found = peers_.find(from.key());
+  if (found == peers_.end()) return nullptr;
+  const std::shared_ptr<Peer> peer = found->second;
+  if (peer->id.address != from.address) return peer;
+  Line* const first = peer->lines.front();
+  // A peer has one connection of its own making at a time: it ended the former, which is just not known here yet.
+  const absl::Status status =
+      peer->lines.back()->made_here ? first->connection->Read() : absl::UnavailableError("the peer connected anew");
+  if (!status.ok()) {
+    Kill(peer, status);
+    return nullptr;
+  }
+  MarkDirty(*first);  // what came may have asked for bytes
+  return peer;
+}
+
+void TcpEngine::Impl::Answered(Peer& peer) {
+  if (std::exchange(peer.answered, true)) return;
+  LogInfo("link", "connected to ", Describe(peer.id.key()), " over ", Transport(peer.id));
+}
+
+int TcpEngine::Impl::CheckHellos() {
+  if (ungreeted_.empty() && !paused_) return -1;
+  const Clock::time_point now = Clock::now();
+  if (paused_ && now >= resume_at_) WatchListener(true);
+  while (!ungreeted_.empty()) {  // in the order of their time
+    Line& oldest = *Find(*ungreeted_.begin());
+    if (now < oldest.hello_by) break;
+    Break(oldest, absl::UnavailableError("the peer did not answer"));
+  }
+  Clock::time_point next = paused_ ? resume_at_ : Clock::time_point::max();
+  if (!ungreeted_.empty()) next = std::min(next, Find(*ungreeted_.begin())->hello_by);
+  if (next == Clock::time_point::max()) return -1;
+  return static_cast<int>(std::chrono::duration_cast<std::chrono::milliseconds>(next - now).count()) + 1;
+}
+
+void TcpEngine::Impl::Break(Line& line, const absl::Status& why) {
+  if (line.peer != nullptr) return Kill(std::shared_ptr<Peer>(line.peer), why);
+  Remove(line, why);
+}
+
+void TcpEngine::Impl::Kill(const std::shared_ptr<Peer>& peer, const absl::Status& why) {
+  LogInfo("link", "connection to ", Describe(peer->id.key()), " ends: ", why.message());
+  peers_.erase(peer->id.key());
+  const absl::Status dead = absl::UnavailableError(why.message());
+  for (const Done& on_death : std::exchange(peer->on_death, {})) on_death(dead);
+  for (Line* line : std::exchange(peer->lines, {})) Remove(*line, why);
+}
+
+void TcpEngine::Impl::Remove(Line& line, const absl::Status& why) {
+  const uint64_t id = line.connection->id();
+  epoll_ctl(epoll_.get(), EPOLL_CTL_DEL, line.connection->fd(), nullptr);
+  ungreeted_.erase(id);
+  strangers_.erase(id);
+  const std::unique_ptr<Line> removed = std::move(lines_.at(id));
+  lines_.erase(id);
+  removed->connection->Fail(why);
+}
+
+void TcpEngine::Impl::Close(const PeerKey& key) {
+  const auto found = peers_.find(key);
+  if (found == peers_.end()) return;
+  const std::shared_ptr<Peer> peer = found->second;
+  Kill(peer, absl::UnavailableError("the connection was closed here"));
+}
+
+std::vector<PeerKey> TcpEngine::Impl::KeysOf(uint64_t incarnation, uint32_t epoch) const {
+  std::vector<PeerKey> keys;
+  for (const auto& [key, peer] : peers_) {
+    if (key.incarnation == incarnation && key.epoch == epoch) keys.push_back(key);
+  }
+  return keys;
+}
+
+std::string TcpEngine::Impl::Transport(const PeerId& id) const {
+  return peers_.contains(id.key()) ? absl::StrCat("tcp ", id.address) : "";
+}
+
+}  // namespace runahead

@@ -1,0 +1,79 @@
+#include "worker/metrics/prefill_metrics.h"
+
+#include <algorithm>
+
+#include "absl/strings/str_cat.h"
+
+namespace runahead {
+namespace {
+
+constexpr const char* kKindNames[kHandoffKinds] = {"kv", "x"};
+
+int PositionIndex(int position) {
+  return std::clamp(position, 0, kMaxChainWidth - 1);
+}
+
+}  // namespace
+
+PrefillMetrics::PrefillMetrics(MetricRegistry& registry)
+    : ring_stall_(registry.AddHistogram("runahead_prefill_ring_stall_seconds",
+                                        "Time a job stood still because no layer buffer was free", TtftBuckets())),
+      handoff_(registry.AddHistogram("runahead_handoff_seconds",
+                                     "From a slice of KV being ready to the decode worker's acknowledgement",
+                                     TtftBuckets())),
+      tokens_(registry.AddCounter("runahead_prefill_tokens_total", "Prompt tokens computed here")),
+      interleaved_(registry.AddCounter("runahead_prefill_interleaved_total",
+                                       "Prompts that ran between two layers of a longer one")),
+      handoff_retries_(
+          registry.AddCounter("runahead_handoff_retries_total", "Slices that were sent again", {{"cause", "corrupt"}})),
+      buffer_bytes_(registry.AddGauge("runahead_prefill_buffer_bytes", "Memory held by layer buffers")) {
+  for (int position = 0; position < kMaxChainWidth; ++position) {
+    const MetricLabels labels = {{"position", absl::StrCat(position)}};
+    compute_[position] =
+        &registry.AddHistogram("runahead_prefill_compute_seconds", "Time a job computed", TtftBuckets(), labels);
+    wait_[position] = &registry.AddHistogram("runahead_prefill_wait_seconds",
+                                             "Time a job waited for its predecessor's KV", TtftBuckets(), labels);
+  }
+  for (int i = 0; i < kHandoffKinds; ++i) {
+    handoff_bytes_[i] = &registry.AddCounter("runahead_handoff_bytes_total", "Bytes handed to decode workers",
+                                             {{"kind", kKindNames[i]}});
+  }
+}
+
+void PrefillMetrics::ObserveCompute(int position, absl::Duration computing) {
+  compute_[PositionIndex(position)]->Observe(absl::ToDoubleSeconds(computing));
+}
+
+void PrefillMetrics::ObserveWait(int position, absl::Duration waiting) {
+  wait_[PositionIndex(position)]->Observe(absl::ToDoubleSeconds(waiting));
+}
+
+void PrefillMetrics::ObserveRingStall(absl::Duration stalled) {
+  ring_stall_.Observe(absl::ToDoubleSeconds(stalled));
+}
+
+void PrefillMetrics::ObserveHandoff(absl::Duration ready_to_acknowledged) {
+  handoff_.Observe(absl::ToDoubleSeconds(ready_to_acknowledged));
+}
+
+void PrefillMetrics::CountTokens(int64_t tokens) {
+  tokens_.Increment(static_cast<double>(tokens));
+}
+
+void PrefillMetrics::CountInterleaved() {
+  interleaved_.Increment();
+}
+
+void PrefillMetrics::CountHandoffBytes(HandoffKind kind, int64_t bytes) {
+  handoff_bytes_[static_cast<int>(kind)]->Increment(static_cast<double>(bytes));
+}
+
+void PrefillMetrics::CountHandoffRetry() {
+  handoff_retries_.Increment();
+}
+
+void PrefillMetrics::SetBufferBytes(int64_t bytes) {
+  buffer_bytes_.Set(static_cast<double>(bytes));
+}
+
+}  // namespace runahead
