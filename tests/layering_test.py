@@ -1,5 +1,6 @@
 #!/usr/bin/env python3
-"""Checks the direction of includes and of CMake dependencies against the layers of docs/architecture.md.
+"""Checks the direction of includes and of CMake dependencies against the layers of docs/architecture.md, and that no two
+types of the sources share a name.
 
 usage: layering_test.py ROOT         check the tree at ROOT; exit 1 and one line per violation when there are any
        layering_test.py --self-test  check that every rule below can fail
@@ -8,6 +9,9 @@ import os
 import re
 import sys
 import tempfile
+
+sys.dont_write_bytecode = True
+import type_names  # noqa: E402, beside this file
 
 # A folder may include folders of lower layers, itself, and what SIDEWAYS lists. Subfolders that are not listed belong
 # to the listed folder above them. Mains, factories and the files directly in ASSEMBLY folders stand above all.
@@ -25,7 +29,7 @@ LAYERS = {
 }
 ASSEMBLY = {"worker"}  # its main, in pieces
 SIDEWAYS = {
-    "server/rpc": {"server/base"},
+    "server/rpc": {"scheduler/partition", "server/base"},
     "server/tokenizer": {"server/base"},
     "worker/metrics": {"server/base"},
     "scheduler/placement": {"scheduler/partition"},
@@ -44,7 +48,7 @@ SIDEWAYS = {
     "client/plan": {"client/base", "client/measure"},
     "client/profile": {"client/base", "client/measure", "client/plan"},
 }
-SELF_CONTAINED = {"worker/format"}  # not even lower layers
+SELF_CONTAINED = {"worker/format": {"kernels/base/weight_type.h"}}  # not even lower layers, but for these headers
 
 GRPC_FOLDERS = {"proto", "server/rpc", "server/router"}  # and all of client, and every folder named service
 GRPC_INCLUDE = re.compile(r"^(grpc|grpcpp|grpc\+\+)/|\.grpc\.pb\.h$|^server/rpc/")
@@ -119,7 +123,13 @@ class Checker:
             if path.endswith((".h", ".cc", ".cu", ".cuh")):
                 self.check_source(path)
         self.check_cmake()
+        self.check_type_names()
         return self.violations
+
+    def check_type_names(self):
+        sources = [f for f in self.files if f.endswith((".h", ".cc", ".cu", ".cuh")) and not f.startswith("tests/")]
+        for path, name, other in type_names.shared_names({path: self.read(path) for path in sources}):
+            self.complain(path, 1, f"the type {name} has its name from another, in {other}")
 
     def check_source(self, path):
         in_tests = path.startswith("tests/")
@@ -163,7 +173,7 @@ class Checker:
         other = "proto" if generated else folder_of(name)
         if other is None or not (generated or name in self.known):
             return  # not ours
-        if not may_use(folder, other):
+        if not may_use(folder, other) and name not in SELF_CONTAINED.get(folder, ()):
             self.complain(path, number, self.upward(folder, other))
 
     def check_concrete(self, path, number, folder, name):
@@ -223,7 +233,8 @@ CLEAN = {
     "server/rpc/server.h": '#include <grpcpp/server.h>\n#include "server/base/clock.h"\n',
     "server/rpc/CMakeLists.txt": "runahead_library(server_rpc SRCS a.cc DEPS runahead::server_base gRPC::grpc++)\n",
     "server/router/router.h": '#include "runahead/v1/inference.grpc.pb.h"\n#include "server/rpc/server.h"\n',
-    "worker/format/gguf.h": "#include <vector>\n",
+    "worker/format/gguf.h": '#include "kernels/base/weight_type.h"\n',
+    "kernels/base/weight_type.h": "#include <cstdint>\n",
     "worker/format/CMakeLists.txt": "runahead_library(worker_format SRCS a.cc DEPS absl::status)\n",
     "worker/model/model.h": '#include "worker/format/gguf.h"\n// std::mutex would be wrong here\n',
     "worker/link/edge.h": '#include "kernels/base/device.h"\n',
@@ -243,6 +254,9 @@ CLEAN = {
     "client/base/connection.cc": '#include "server/rpc/server.h"\n',
     "client/up/up.h": '#include "client/base/connection.h"\n',
     "client/base/connection.h": "",
+    "server/router/session.h": "namespace runahead {\nclass Session final : public A {\n struct Plan {};\n};\n}\n",
+    "server/router/session.cc": "namespace runahead {\nnamespace {\nstruct Row { int i; };\n}\n}\n",
+    "worker/kv/rows.cc": "namespace runahead {\nnamespace {\nstruct Row {};\nstruct Plan {};\n}\nclass Session;\n}\n",
     "tests/testing/fake.h": '#include "server/base/clock.h"\n',
     "tests/worker/kv/store_test.cc": '#include "gtest/gtest.h"\n#include "tests/testing/fake.h"\n',
 }
@@ -289,6 +303,9 @@ BROKEN = [
      "kernels/base/CMakeLists.txt:2: kernels/base (layer 0) must not depend on server/base"),
     ("worker/kv/CMakeLists.txt", "runahead_library(worker_kv2 SRCS b.cc DEPS gRPC::grpc++)", "built without gRPC"),
     ("worker/kv/CMakeLists.txt", "runahead_library(worker_kv2 SRCS b.cc DEPS runahead::server_rpc)", "built without gRPC"),
+    ("worker/kv/store.h", "namespace runahead {\nstruct Session {};\n}", "has its name from another"),
+    ("worker/kv/rows.cc", "namespace runahead {\nnamespace {\nenum class Session { kA };\n}\n}", "has its name from another"),
+    ("worker/kv/store.h", "namespace runahead {\nusing Session = int;\n}", "has its name from another"),
     ("worker/format/CMakeLists.txt", "runahead_library(worker_f SRCS b.cc\n DEPS runahead::kernels_base)",
      "worker/format depends on no other folder"),
 ]

@@ -68,6 +68,7 @@ void DecodeRole::EndEpoch() {
 
 void DecodeRole::Release(const LeaseId& lease) {
   store_->Release(lease);
+  report_->Update();
 }
 
 }  // namespace runahead

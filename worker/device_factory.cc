@@ -48,7 +48,7 @@ absl::StatusOr<OpenedDevice> OpenCuda(const WorkerOptions& options, const CudaPl
   RUNAHEAD_ASSIGN_OR_RETURN(const CudaDeviceInfo info, plugin.info(device.ordinal));
   OpenedDevice opened;
   RUNAHEAD_ASSIGN_OR_RETURN(opened.device, plugin.open(device));
-  RUNAHEAD_ASSIGN_OR_RETURN(opened.links, plugin.open_links(*opened.device));
+  RUNAHEAD_ASSIGN_OR_RETURN(opened.peer_comms, plugin.open_peer_comms(*opened.device));
   LogInfo("device", std::string(opened.device->name()), ", ", info.name, " (compute ", info.compute_major, ".",
           info.compute_minor, ", ", info.free_bytes >> 20, " of ", info.total_bytes >> 20,
           " MiB free), driver for CUDA ", info.driver_version / 1000, ".", info.driver_version % 1000 / 10, ", ",

@@ -12,7 +12,7 @@ namespace runahead {
 
 struct OpenedDevice {
   std::shared_ptr<Device> device;
-  std::unique_ptr<PeerCommFactory> links;  // between GPUs; null on the CPU. Goes before the device
+  std::unique_ptr<PeerCommFactory> peer_comms;  // between GPUs; null on the CPU. Goes before the device
 };
 
 // `auto` takes the GPU where there is one, and says in the log why it took the CPU. UNAVAILABLE when a GPU was asked

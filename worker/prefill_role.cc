@@ -81,8 +81,8 @@ size_t StagingBytes(const Model& model) {
 }
 
 std::unique_ptr<EdgeFactory> MakeEdges(const WorkerOptions& options, Device& device, const Model& model,
-                                       MessageEngine& engine, PeerCommFactory* device_links) {
-  std::unique_ptr<EdgeFactory> edges = NewLineEdges(engine, device, StagingBytes(model), device_links);
+                                       MessageEngine& engine, PeerCommFactory* peer_comms) {
+  std::unique_ptr<EdgeFactory> edges = NewLineEdgeFactory(engine, device, StagingBytes(model), peer_comms);
   if (options.chain_link_gbps > 0) {
     edges =
         std::make_unique<PacedEdgeFactory>(std::move(edges), options.chain_link_gbps, RealClock(), NoiseOf(options));
@@ -102,13 +102,13 @@ std::shared_ptr<SliceTransport> MakeTransport(HandoffRoute route, MessageEngine&
 
 absl::StatusOr<std::unique_ptr<PrefillRole>> PrefillRole::Create(const WorkerOptions& options, Device& device,
                                                                  std::shared_ptr<const Model> model,
-                                                                 MessageEngine& engine, PeerCommFactory* device_links,
+                                                                 MessageEngine& engine, PeerCommFactory* peer_comms,
                                                                  SliceReceiver* own_store, const ClusterKey& key,
                                                                  std::shared_ptr<Buffer> memory,
                                                                  MetricRegistry& registry) {
   std::unique_ptr<PrefillRole> role(new PrefillRole);
   role->metrics_ = std::make_unique<PrefillMetrics>(registry);
-  role->edges_ = MakeEdges(options, device, *model, engine, device_links);
+  role->edges_ = MakeEdges(options, device, *model, engine, peer_comms);
   PrefillMetrics& metrics = *role->metrics_;
   const HandoffSenderOptions retries{.on_retry = [&metrics] { metrics.CountHandoffRetry(); }};
   const HandoffRoute route = options.handoff == "grpc" ? HandoffRoute::kGrpc : HandoffRoute::kLink;

@@ -21,12 +21,12 @@ namespace runahead {
 
 class PrefillRole {
  public:
-  // All references outlive the role. `device_links` is null where there is no link from `device` to other GPUs.
+  // All references outlive the role. `peer_comms` is null where there is no link from `device` to other GPUs.
   // `own_store`, where this process decodes too, takes its slices without a link. `key` goes with the calls to others.
   // `memory` is AllocateMemory's.
   static absl::StatusOr<std::unique_ptr<PrefillRole>> Create(const WorkerOptions& options, Device& device,
                                                              std::shared_ptr<const Model> model, MessageEngine& engine,
-                                                             PeerCommFactory* device_links, SliceReceiver* own_store,
+                                                             PeerCommFactory* peer_comms, SliceReceiver* own_store,
                                                              const ClusterKey& key, std::shared_ptr<Buffer> memory,
                                                              MetricRegistry& registry);
   // The layer buffers' memory, which one role after the other uses. RESOURCE_EXHAUSTED when the device has none.

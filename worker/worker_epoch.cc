@@ -1,7 +1,5 @@
 #include "worker/worker_epoch.h"
 
-#include <unistd.h>
-
 #include <utility>
 
 #include "kernels/base/status_macros.h"
@@ -17,29 +15,23 @@ namespace {
 // How K and V of a token lie in a row (KvSpan); workers that read each other's rows must say the same.
 constexpr char kKvRowOrder[] = "token-major k|v";
 
-std::string HostName() {
-  char name[256] = "";
-  if (gethostname(name, sizeof name - 1) != 0) return "localhost";
-  return name;
-}
-
 }  // namespace
 
 absl::StatusOr<std::unique_ptr<WorkerEpoch>> WorkerEpoch::Begin(const EpochParts& parts, uint32_t epoch) {
   const WorkerOptions& options = parts.options;
   std::unique_ptr<WorkerEpoch> begun(new WorkerEpoch(parts));
-  MessageEngineOptions links;
-  links.incarnation = parts.incarnation;
-  links.epoch = epoch;
-  links.transport = options.link_transport;
-  links.host = parts.link_host;
-  links.key = parts.key;
-  RUNAHEAD_ASSIGN_OR_RETURN(begun->engine_, MakeMessageEngine(links));
+  MessageEngineOptions engine;
+  engine.incarnation = parts.incarnation;
+  engine.epoch = epoch;
+  engine.transport = options.link_transport;
+  engine.host = parts.link_host;
+  engine.key = parts.key;
+  RUNAHEAD_ASSIGN_OR_RETURN(begun->engine_, MakeMessageEngine(engine));
   if (parts.decode != nullptr) parts.decode->BeginEpoch(*begun->engine_);
   if (options.prefill()) {
     SliceReceiver* const own_store = parts.decode != nullptr ? &parts.decode->receiver() : nullptr;
     RUNAHEAD_ASSIGN_OR_RETURN(begun->prefill_,
-                              PrefillRole::Create(options, parts.device, parts.model, *begun->engine_, parts.gpu_links,
+                              PrefillRole::Create(options, parts.device, parts.model, *begun->engine_, parts.peer_comms,
                                                   own_store, parts.key, parts.prefill_memory, parts.metrics));
     begun->prefill_->BindReports(parts.report);
   }
@@ -63,9 +55,7 @@ v1::Capabilities WorkerEpoch::capabilities() const {
   if (prefill_ != nullptr) capabilities.add_roles(v1::WORKER_ROLE_PREFILL);
   if (parts_.decode != nullptr) capabilities.add_roles(v1::WORKER_ROLE_DECODE);
   capabilities.set_name(parts_.options.name);
-  capabilities.set_host(HostName());
   capabilities.set_device(std::string(parts_.device.name()));
-  capabilities.set_model_name(config.name);
   capabilities.set_model_fingerprint(config.fingerprint);
   capabilities.set_compute_dtype(std::string(DTypeName(parts_.device.compute_dtype())));
   capabilities.set_kv_dtype(std::string(DTypeName(shape.kv_dtype)));
@@ -78,9 +68,9 @@ v1::Capabilities WorkerEpoch::capabilities() const {
   capabilities.set_kv_row_order(kKvRowOrder);
   capabilities.set_build(BuildId());
   capabilities.set_link_address(engine_->self().address);
-  if (parts_.gpu_links != nullptr) capabilities.set_device_link(parts_.gpu_links->identity());
+  if (parts_.peer_comms != nullptr) capabilities.set_device_link(parts_.peer_comms->identity());
   if (parts_.decode != nullptr) capabilities.set_kv_capacity_tokens(parts_.decode->capacity_tokens());
-  if (prefill_ != nullptr) capabilities.set_max_part_tokens(prefill_->max_prefix_tokens());
+  if (prefill_ != nullptr) capabilities.set_max_prefix_tokens(prefill_->max_prefix_tokens());
   return capabilities;
 }
 

@@ -26,7 +26,7 @@ struct EpochParts {
   std::string link_host;
   uint64_t incarnation = 0;
   Device& device;
-  PeerCommFactory* gpu_links = nullptr;  // null on the CPU
+  PeerCommFactory* peer_comms = nullptr;  // null on the CPU
   std::shared_ptr<const Model> model;
   std::shared_ptr<Buffer> prefill_memory;  // null unless it prefills
   DecodeRole* decode = nullptr;            // null unless it decodes

@@ -74,7 +74,7 @@ struct WorkerProcess::Parts {
   ClusterKey key;
   std::string link_host;
   std::shared_ptr<Device> device;
-  std::unique_ptr<PeerCommFactory> gpu_links;  // null on the CPU
+  std::unique_ptr<PeerCommFactory> peer_comms;  // null on the CPU
   std::shared_ptr<const Model> model;
   std::unique_ptr<MetricRegistry> metrics;
   std::unique_ptr<DecodeRole> decode;  // null unless it decodes
@@ -95,7 +95,7 @@ struct WorkerProcess::Parts {
 absl::Status WorkerProcess::Parts::LoadModelFor() {
   RUNAHEAD_ASSIGN_OR_RETURN(OpenedDevice opened, OpenDevice(options));
   device = std::move(opened.device);
-  gpu_links = std::move(opened.links);
+  peer_comms = std::move(opened.peer_comms);
   RUNAHEAD_ASSIGN_OR_RETURN(std::shared_ptr<const GgufFile> file, GgufFile::Open(options.model));
   const unsigned uses = (options.prefill() ? kUsePrefill : 0u) | (options.decode() ? kUseDecode : 0u);
   int tenths_logged = 0;
@@ -123,7 +123,7 @@ absl::Status WorkerProcess::Parts::StartRoles() {
     RUNAHEAD_ASSIGN_OR_RETURN(prefill_memory, PrefillRole::AllocateMemory(options, *device, *model));
   }
   for_epochs = std::make_unique<EpochParts>(
-      EpochParts{options, key, link_host, incarnation, *device, gpu_links.get(), model, std::move(prefill_memory),
+      EpochParts{options, key, link_host, incarnation, *device, peer_comms.get(), model, std::move(prefill_memory),
                  decode.get(), *metrics, [this](v1::ControlReport report) { control->Report(std::move(report)); }});
   return epochs.Begin(*for_epochs);
 }

@@ -10,8 +10,8 @@
 #include "client/base/connection.h"
 #include "client/base/interrupt.h"
 #include "client/base/parse.h"
-#include "client/generate/answer.h"
 #include "client/generate/generate_call.h"
+#include "client/generate/generate_result.h"
 #include "client/generate/sampling_flags.h"
 
 namespace runahead {
@@ -46,7 +46,7 @@ void Ask(v1::Inference::StubInterface& stub, const std::string& question, Interr
          v1::GenerateRequest& request) {
   v1::ChatMessages& messages = *request.mutable_chat();
   Append("user", question, messages);
-  Answer answer;
+  GenerateResult answer;
   int signal = 0;
   const auto print = [](const std::string& text) { std::cout << text << std::flush; };
   const absl::Status status = GenerateCall(stub, request, absl::InfiniteDuration(), interrupt, print, answer, &signal);

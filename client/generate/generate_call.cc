@@ -10,7 +10,7 @@ namespace runahead {
 
 absl::Status GenerateCall(v1::Inference::StubInterface& stub, const v1::GenerateRequest& request,
                           absl::Duration timeout, Interrupt& interrupt,
-                          const std::function<void(const std::string&)>& on_text, Answer& answer, int* signal) {
+                          const std::function<void(const std::string&)>& on_text, GenerateResult& answer, int* signal) {
   grpc::ClientContext context;
   SetTimeout(context, timeout);
   const Interrupt::Scope scope(interrupt, [&context] { context.TryCancel(); });

@@ -7,7 +7,7 @@
 #include "absl/status/statusor.h"
 #include "absl/time/time.h"
 #include "client/base/interrupt.h"
-#include "client/generate/answer.h"
+#include "client/generate/generate_result.h"
 #include "runahead/v1/inference.grpc.pb.h"
 
 namespace runahead {
@@ -16,6 +16,6 @@ namespace runahead {
 // the call fails. Ctrl-C cancels the call: CANCELLED, and `*signal` is the signal (else 0).
 absl::Status GenerateCall(v1::Inference::StubInterface& stub, const v1::GenerateRequest& request,
                           absl::Duration timeout, Interrupt& interrupt,
-                          const std::function<void(const std::string&)>& on_text, Answer& answer, int* signal);
+                          const std::function<void(const std::string&)>& on_text, GenerateResult& answer, int* signal);
 
 }  // namespace runahead

@@ -7,9 +7,9 @@
 #include "client/base/command.h"
 #include "client/base/connection.h"
 #include "client/base/interrupt.h"
-#include "client/generate/answer.h"
 #include "client/generate/generate_call.h"
 #include "client/generate/generate_flags.h"
+#include "client/generate/generate_result.h"
 #include "server/base/clock.h"
 
 namespace runahead {
@@ -28,7 +28,7 @@ int RunGenerate(const GenerateFlags& flags) {
   if (absl::IsInvalidArgument(stub.status())) return WrongUsage(kName, stub.status());
   if (!stub.ok()) return Refused(kName, stub.status());
 
-  Answer answer;
+  GenerateResult answer;
   int signal = 0;
   const auto print = [&](const std::string& text) {
     if (!flags.json()) std::cout << text << std::flush;
@@ -43,7 +43,7 @@ int RunGenerate(const GenerateFlags& flags) {
   }
   if (!status.ok()) return Refused(kName, status);
   if (flags.json()) {
-    std::cout << AnswerJson(answer) << "\n" << std::flush;
+    std::cout << ResultJson(answer) << "\n" << std::flush;
   } else {
     std::cout << LogprobsText(answer) << std::flush;
     std::cerr << SummaryLine(answer) << "\n";

@@ -9,9 +9,9 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "client/base/parse.h"
-#include "client/base/plan_schedules.h"
 #include "client/base/typed_flags.h"
 #include "kernels/base/status_macros.h"
+#include "server/rpc/schedule_proto.h"
 #include "server/rpc/transport_options.h"
 
 namespace runahead {
@@ -35,15 +35,6 @@ absl::StatusOr<std::string> ReadPrompt(const std::string& path) {
   return text;
 }
 
-absl::StatusOr<v1::Schedule> ParseSchedule(const std::string& name) {
-  if (name == kScheduleKvr) return v1::SCHEDULE_KVR;
-  if (name == kScheduleKvrEven) return v1::SCHEDULE_KVR_EVEN;
-  if (name == kScheduleSingle) return v1::SCHEDULE_SINGLE;
-  if (name == kScheduleTsp) return v1::SCHEDULE_TSP;
-  if (name == kScheduleTspCausal) return v1::SCHEDULE_TSP_CAUSAL;
-  return absl::InvalidArgumentError(absl::StrCat("'", name, "' is none of ", absl::StrJoin(PlanSchedules(), ", ")));
-}
-
 }  // namespace
 
 void GenerateFlags::AddTo(CLI::App& app) {
@@ -64,7 +55,7 @@ void GenerateFlags::AddTo(CLI::App& app) {
   app.option_defaults()->group("Experiments (only where the router runs with --experiments)");
   AddNumber(app, "--width", &width_, "Workers of the chain", "N");
   app.add_option("--parts", parts_, "Tokens of each worker, as in 700,324")->type_name("PARTS");
-  app.add_option("--schedule", schedule_, absl::StrCat("One of ", absl::StrJoin(PlanSchedules(), ", ")))
+  app.add_option("--schedule", schedule_, absl::StrCat("One of ", absl::StrJoin(ScheduleNames(), ", ")))
       ->type_name("NAME");
   app.option_defaults()->group("Options");
 }
@@ -120,9 +111,12 @@ absl::Status GenerateFlags::FillExperiment(v1::GenerateRequest& request) const {
     request.mutable_experiment()->mutable_parts()->Assign(parts->begin(), parts->end());
   }
   if (schedule_) {
-    const auto schedule = ParseSchedule(*schedule_);
-    RUNAHEAD_RETURN_IF_ERROR(InFlag("--schedule", schedule.status()));
-    request.mutable_experiment()->set_schedule(*schedule);
+    const std::optional<Schedule> schedule = ParseSchedule(*schedule_);
+    if (!schedule) {
+      return absl::InvalidArgumentError(
+          absl::StrCat("--schedule: '", *schedule_, "' is none of ", absl::StrJoin(ScheduleNames(), ", ")));
+    }
+    request.mutable_experiment()->set_schedule(ScheduleToProto(*schedule));
   }
   return absl::OkStatus();
 }

@@ -19,7 +19,7 @@ std::optional<CostModel> CostOfSingles(absl::Span<const PartitionFileEntry> entr
   std::vector<TimedRun> runs;
   for (const PartitionFileEntry& entry : entries) {
     if (entry.width == 1 && entry.measured_ttft_s) {
-      runs.push_back({SimulatedSchedule::kKvr, {entry.tokens}, *entry.measured_ttft_s});
+      runs.push_back({Schedule::kKvr, {entry.tokens}, *entry.measured_ttft_s});
     }
   }
   if (runs.size() < kLeastSingles) return std::nullopt;
@@ -43,7 +43,7 @@ std::vector<int64_t> GuessParts(const CostModel& model, int64_t tokens, int widt
 }
 
 double PredictSeconds(const CostModel& model, absl::Span<const int64_t> parts) {
-  const auto run = SimulateChain(model, SimulatedSchedule::kKvr, parts);
+  const auto run = SimulateChain(model, Schedule::kKvr, parts);
   RUNAHEAD_CHECK(run.ok());
   return run->ttft_s;
 }

@@ -7,7 +7,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "absl/strings/strip.h"
-#include "client/generate/answer.h"
+#include "client/generate/generate_result.h"
 #include "kernels/base/monotonic.h"
 #include "kernels/base/status_macros.h"
 #include "server/rpc/channel.h"
@@ -77,7 +77,7 @@ absl::StatusOr<double> ServiceTimer::Time(absl::Span<const int64_t> parts) {
     running_ = &context;
   }
   const auto stream = stub_.Generate(&context, Request(parts));
-  Answer answer;
+  GenerateResult answer;
   v1::GenerateResponse response;
   while (stream->Read(&response)) Add(std::move(response), answer);
   const absl::Status status = FromGrpcStatus(stream->Finish());

@@ -11,7 +11,6 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "absl/strings/str_split.h"
-#include "client/base/plan_schedules.h"
 #include "client/plan/cost_keys.h"
 #include "kernels/base/status_macros.h"
 #include "scheduler/partition/partition_search.h"
@@ -39,7 +38,7 @@ struct RunKeys {
 void DeclareRunKeys(ConfigSchema& schema, RunKeys& run) {
   schema.Int("tokens", &run.tokens, {.min = 1, .max = kMaxPlanTokens, .required = true}, "Length of the prompt");
   schema.Double("seconds", &run.seconds, {.min = 1e-9, .max = kMaxCostSeconds, .required = true}, "Measured TTFT");
-  schema.String("schedule", &run.schedule, {.one_of = PlanSchedules()}, "How it ran");
+  schema.String("schedule", &run.schedule, {.one_of = ScheduleNames()}, "How it ran");
   schema.Int("width", &run.width, {.min = 1, .max = kMaxSearchWidth}, "Workers");
   schema.Ints("parts", &run.parts, {.min = 1, .max = kMaxPlanTokens}, {.min_items = 1, .max_items = kMaxSearchWidth},
               "Tokens of each worker");
@@ -134,9 +133,9 @@ absl::StatusOr<TimedRun> TimedRunOf(const RunKeys& keys) {
   run.seconds = keys.seconds;
   if (keys.link_gbps > 0) run.link_bytes_per_s = BytesPerSecond(keys.link_gbps);
   const int64_t width = std::max<int64_t>({1, keys.width, static_cast<int64_t>(keys.parts.size())});
-  const std::string schedule = keys.schedule.empty() ? (width == 1 ? kScheduleSingle : kScheduleKvr) : keys.schedule;
-  run.schedule = SimulatedAs(schedule);
-  if (schedule == kScheduleSingle && width > 1) {
+  const Schedule schedule = ParseSchedule(keys.schedule).value_or(width == 1 ? Schedule::kSingle : Schedule::kKvr);
+  run.schedule = IsTsp(schedule) ? schedule : Schedule::kKvr;  // its parts say the rest
+  if (schedule == Schedule::kSingle && width > 1) {
     return refuse("width: ", width, ", but schedule single takes one worker");
   }
   if (!keys.parts.empty()) {
@@ -148,7 +147,7 @@ absl::StatusOr<TimedRun> TimedRunOf(const RunKeys& keys) {
     run.parts = keys.parts;
     return run;
   }
-  if (schedule == kScheduleKvr && width > 1) {
+  if (schedule == Schedule::kKvr && width > 1) {
     return refuse("parts: missing; a run of kvr on ", width,
                   " workers says its parts, one of kvr-even or tsp need not");
   }

@@ -1,5 +1,4 @@
 #include <CLI/CLI.hpp>
-#include <algorithm>
 #include <cmath>
 #include <iostream>
 #include <memory>
@@ -11,7 +10,6 @@
 #include "absl/strings/strip.h"
 #include "client/base/connection.h"
 #include "client/base/parse.h"
-#include "client/base/plan_schedules.h"
 #include "client/base/typed_flags.h"
 #include "client/plan/cost_file.h"
 #include "client/plan/cost_keys.h"
@@ -32,7 +30,7 @@ struct SimulateFlags {
   std::optional<uint64_t> tokens;
   std::optional<uint64_t> width;
   std::optional<double> link_gbps;
-  std::string schedule = kScheduleKvr;
+  std::string schedule = std::string(ScheduleName(Schedule::kKvr));
   std::string parts;
   std::string search = "paper";
   bool json = false;
@@ -47,9 +45,8 @@ absl::Status CheckNames(const SimulateFlags& flags) {
   if (flags.model_cost.empty() == flags.fit.empty()) {
     return Refuse("give exactly one of --model-cost FILE and --fit FILE");
   }
-  const std::vector<std::string>& schedules = PlanSchedules();
-  if (std::find(schedules.begin(), schedules.end(), flags.schedule) == schedules.end()) {
-    return Refuse("--schedule: '", flags.schedule, "' is none of ", absl::StrJoin(schedules, ", "));
+  if (!ParseSchedule(flags.schedule)) {
+    return Refuse("--schedule: '", flags.schedule, "' is none of ", absl::StrJoin(ScheduleNames(), ", "));
   }
   if (flags.search != "paper" && flags.search != "thorough") {
     return Refuse("--search: '", flags.search, "' is neither paper nor thorough");
@@ -63,7 +60,7 @@ absl::Status CheckNames(const SimulateFlags& flags) {
 
 // Sets parts, and tokens and width where they follow from them.
 absl::Status ReadParts(const SimulateFlags& flags, WhatIfQuestion* question) {
-  if (flags.schedule == kScheduleSingle || flags.schedule == kScheduleKvrEven) {
+  if (question->schedule == Schedule::kSingle || question->schedule == Schedule::kKvrEven) {
     return Refuse("--parts: schedule ", flags.schedule,
                   " makes its own; parts may be given to kvr, tsp and tsp-causal");
   }
@@ -88,7 +85,7 @@ absl::Status ReadParts(const SimulateFlags& flags, WhatIfQuestion* question) {
 absl::StatusOr<WhatIfQuestion> QuestionOf(const SimulateFlags& flags) {
   RUNAHEAD_RETURN_IF_ERROR(CheckNames(flags));
   WhatIfQuestion question;
-  question.schedule = flags.schedule;
+  question.schedule = *ParseSchedule(flags.schedule);
   question.thorough = flags.search == "thorough";
   if (flags.tokens && (*flags.tokens < 1 || *flags.tokens > uint64_t{kMaxPlanTokens})) {
     return Refuse("--tokens: ", *flags.tokens, " is out of range; allowed: a whole number from 1 to ", kMaxPlanTokens);
@@ -100,7 +97,8 @@ absl::StatusOr<WhatIfQuestion> QuestionOf(const SimulateFlags& flags) {
     RUNAHEAD_RETURN_IF_ERROR(ReadParts(flags, &question));
   } else {
     if (!flags.tokens) return Refuse("missing: --tokens N: Length of the prompt");
-    if (!flags.width && flags.schedule != kScheduleSingle) return Refuse("missing: --width P: Workers of the chain");
+    if (!flags.width && question.schedule != Schedule::kSingle)
+      return Refuse("missing: --width P: Workers of the chain");
     question.tokens = static_cast<int64_t>(*flags.tokens);
     question.width = static_cast<int>(flags.width.value_or(1));
   }
@@ -128,7 +126,7 @@ int Simulate(const SimulateFlags& flags, WhatIfQuestion question, const CostFit*
   if (flags.link_gbps) {
     for (LinkCost& link : question.model.links) link.bytes_per_s = BytesPerSecond(*flags.link_gbps);
   }
-  if (flags.schedule == kScheduleSingle && question.width > 1) {
+  if (question.schedule == Schedule::kSingle && question.width > 1) {
     Note(absl::StrCat("schedule single takes one worker, not the ", question.width, " of --width"));
   }
   const auto answer = AnswerWhatIf(question);
@@ -183,7 +181,7 @@ void AddPlanSimulateCommand(CLI::App& plan, Command* chosen) {
             "Gigabits a second of every link (default: as the file says, else no limit)", "X");
   simulate
       .add_option("--schedule", flags->schedule,
-                  absl::StrCat("One of ", absl::StrJoin(PlanSchedules(), ", "), " (default ", kScheduleKvr, ")"))
+                  absl::StrCat("One of ", absl::StrJoin(ScheduleNames(), ", "), " (default ", flags->schedule, ")"))
       ->type_name("NAME");
   simulate
       .add_option("--parts", flags->parts,

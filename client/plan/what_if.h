@@ -10,12 +10,13 @@
 #include "scheduler/partition/chain_simulator.h"
 #include "scheduler/partition/cost_model.h"
 #include "scheduler/partition/partition_search.h"
+#include "scheduler/partition/schedule.h"
 
 namespace runahead {
 
 struct WhatIfQuestion {
   CostModel model;
-  std::string schedule;  // one of PlanSchedules()
+  Schedule schedule = Schedule::kKvr;
   int64_t tokens = 0;
   int width = 1;
   std::vector<int64_t> parts;  // empty: kvr searches them, all others are even
@@ -29,7 +30,7 @@ struct FoundBy {
 };
 
 struct WhatIfAnswer {
-  std::string schedule;
+  Schedule schedule = Schedule::kKvr;
   std::vector<int64_t> parts;
   SimulatedRun run;
   std::vector<double> fractions;  // of the tokens, as parts
@@ -38,8 +39,7 @@ struct WhatIfAnswer {
 };
 
 // INVALID_ARGUMENT: a model that does not fit the width (CheckCostModel), or parts that are none of the prompt.
-// The paper's search: strides from a quarter of an even part, halved down to one token, one scan each. It is what a
-// measured search can afford, so what it finds here is what `plan search` can be expected to find.
+// Parts are searched by SearchSimulated.
 absl::StatusOr<WhatIfAnswer> AnswerWhatIf(const WhatIfQuestion& question);
 
 }  // namespace runahead

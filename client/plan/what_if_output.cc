@@ -17,7 +17,7 @@ using Json = nlohmann::ordered_json;
 Json FitJson(const CostFit& fit, absl::Span<const TimedRun> runs) {
   Json all = Json::array();
   for (size_t i = 0; i < runs.size(); ++i) {
-    all.push_back({{"schedule", SimulatedScheduleName(runs[i].schedule)},
+    all.push_back({{"schedule", ScheduleName(runs[i].schedule)},
                    {"parts", runs[i].parts},
                    {"seconds", runs[i].seconds},
                    {"predicted_s", fit.residuals[i].predicted_s},
@@ -99,7 +99,7 @@ std::string WhatIfJson(const WhatIfAnswer& answer, const CostFit* fit, absl::Spa
                {"traffic_bytes", answer.run.traffic_bytes},
                {"dot_products", answer.run.dot_products},
                {"single_ttft_s", answer.single_ttft_s},
-               {"schedule", answer.schedule}};
+               {"schedule", ScheduleName(answer.schedule)}};
   if (answer.search) {
     json["search"] = {{"name", answer.search->thorough ? "thorough" : "paper"},
                       {"evaluations", answer.search->evaluations},
@@ -112,9 +112,10 @@ std::string WhatIfJson(const WhatIfAnswer& answer, const CostFit* fit, absl::Spa
 std::string WhatIfText(const WhatIfAnswer& answer, const CostModel& model) {
   const int64_t tokens = std::accumulate(answer.parts.begin(), answer.parts.end(), int64_t{0});
   const size_t width = answer.parts.size();
-  std::string text = absl::StrFormat("%s, %d tokens on %d worker%s: first token after %s%s\n\n", answer.schedule,
-                                     tokens, width, width == 1 ? "" : "s", Seconds(answer.run.ttft_s),
-                                     width == 1 ? "" : BesideOneWorker(answer.single_ttft_s, answer.run.ttft_s));
+  std::string text =
+      absl::StrFormat("%s, %d tokens on %d worker%s: first token after %s%s\n\n", ScheduleName(answer.schedule), tokens,
+                      width, width == 1 ? "" : "s", Seconds(answer.run.ttft_s),
+                      width == 1 ? "" : BesideOneWorker(answer.single_ttft_s, answer.run.ttft_s));
   absl::StrAppendFormat(&text, "  worker     tokens   share        busy     waiting\n");
   for (size_t i = 0; i < width; ++i) {
     absl::StrAppendFormat(&text, "%8d %10d %6.1f%% %11s %11s\n", i, answer.parts[i], 100 * answer.fractions[i],
@@ -141,7 +142,7 @@ std::string FitText(const CostFit& fit, absl::Span<const TimedRun> runs) {
     absl::StrAppendFormat(&text, "%12d %8d %11s %11s %+6.1f%%%s\n",
                           std::accumulate(runs[i].parts.begin(), runs[i].parts.end(), int64_t{0}), runs[i].parts.size(),
                           Seconds(runs[i].seconds), Seconds(fit.residuals[i].predicted_s), 100 * fit.residuals[i].error,
-                          runs[i].parts.size() == 1 ? "" : "  " + std::string(SimulatedScheduleName(runs[i].schedule)));
+                          runs[i].parts.size() == 1 ? "" : "  " + std::string(ScheduleName(runs[i].schedule)));
   }
   absl::StrAppendFormat(&text, "errors: %.1f%% in root mean square, %.1f%% at most\n", 100 * fit.rms_error,
                         100 * fit.worst_error);

@@ -99,7 +99,7 @@ class Analysis {
     file.model = model();
     file.find_floor = true;
     for (const TimedProbe& single : by_kind_[Probe::Kind::kSingle]) {
-      file.runs.push_back({SimulatedSchedule::kKvr, single.probe.parts, single.seconds});
+      file.runs.push_back({Schedule::kKvr, single.probe.parts, single.seconds});
     }
     RUNAHEAD_ASSIGN_OR_RETURN(found_.fit, FitOf(file));
     noise_ = std::max(noise_, 2 * found_.fit.rms_error);
@@ -279,7 +279,7 @@ class Analysis {
     for (const TimedProbe& chain : by_kind_[Probe::Kind::kChain]) {
       const double predicted_s = PredictSeconds(fit.model, chain.probe.parts);
       const double error = predicted_s / chain.seconds - 1;
-      found_.runs.push_back({SimulatedSchedule::kKvr, chain.probe.parts, chain.seconds});
+      found_.runs.push_back({Schedule::kKvr, chain.probe.parts, chain.seconds});
       fit.residuals.push_back({predicted_s, error});
       errors.push_back(std::abs(error));
     }

@@ -113,7 +113,27 @@ absl::Status CheckSampleParams(size_t row, const SampleParams& params) {
   RUNAHEAD_RETURN_IF_ERROR(
       require(params.top_p > 0 && params.top_p <= 1, "top_p", params.top_p, "above 0 and at most 1"));
   RUNAHEAD_RETURN_IF_ERROR(require(params.min_p >= 0 && params.min_p <= 1, "min_p", params.min_p, "from 0 to 1"));
+  const float repetition = params.repetition_penalty;
+  RUNAHEAD_RETURN_IF_ERROR(
+      require(repetition > 0 && std::isfinite(repetition), "repetition_penalty", repetition, "a positive number"));
+  for (const float penalty : {params.presence_penalty, params.frequency_penalty}) {
+    RUNAHEAD_RETURN_IF_ERROR(require(std::isfinite(penalty), "a penalty", penalty, "a number"));
+  }
   return require(params.uniform >= 0 && params.uniform < 1, "uniform", params.uniform, "at least 0 and below 1");
+}
+
+// Rows of counts are there, their ids too, and no row belongs to two.
+absl::Status CheckSampleCounts(const std::vector<SampleParams>& params, const MutTensor& counts, int64_t vocab) {
+  std::vector<bool> taken(counts.rows);
+  for (size_t row = 0; row < params.size(); ++row) {
+    const int64_t at = params[row].counts_row, id = params[row].last_id;
+    if (at < -1 || at >= counts.rows) return Invalid("row ", row, " has counts in row ", at, " of ", counts.rows);
+    if (id < -1 || id >= vocab) return Invalid("row ", row, " counts the id ", id, " of ", vocab);
+    if (at < 0) continue;
+    if (taken[at]) return Invalid("row ", row, " has its counts in row ", at, ", as a row before it");
+    taken[at] = true;
+  }
+  return absl::OkStatus();
 }
 
 }  // namespace
@@ -144,7 +164,7 @@ absl::Status CheckWeightSource(const WeightSource& source) {
     if (run.rows < 1 || run.data == nullptr) {
       return Invalid("weight run ", i, " has ", run.rows, " rows", run.data == nullptr ? " and no data" : "");
     }
-    const bool blocks = run.type != WeightType::kF32 && run.type != WeightType::kF16 && run.type != WeightType::kBF16;
+    const bool blocks = !IsPlain(run.type);
     if (blocks && source.cols % 32 != 0) {
       return Invalid("weight run ", i, " is stored in blocks of 32, and has ", source.cols, " columns");
     }
@@ -242,19 +262,6 @@ absl::Status CheckGatherRows(const ConstTensor& x, const std::vector<int32_t>& r
   return CheckRowIndices("x", rows, x.rows);
 }
 
-absl::Status CheckScatterRows(const ConstTensor& x, const std::vector<int32_t>& rows, const MutTensor& out) {
-  RUNAHEAD_RETURN_IF_ERROR(CheckAnyShape("out", out, kAnyDType));
-  RUNAHEAD_RETURN_IF_ERROR(CheckTensor("x", x, kAnyDType, rows.size(), out.cols));
-  RUNAHEAD_RETURN_IF_ERROR(CheckSameDtype(x, out));
-  RUNAHEAD_RETURN_IF_ERROR(CheckRowIndices("out", rows, out.rows));
-  std::vector<bool> written(out.rows);
-  for (size_t i = 0; i < rows.size(); ++i) {
-    if (written[rows[i]]) return Invalid("index ", i, " is row ", rows[i], " of out, as an index before it");
-    written[rows[i]] = true;
-  }
-  return absl::OkStatus();
-}
-
 absl::Status CheckQuantizeKv(const ConstTensor& rows, const KvQuant& quant, const BufferRef& out) {
   RUNAHEAD_RETURN_IF_ERROR(CheckAnyShape("rows", rows, kAnyDType));
   return CheckQuantized("out", out, quant, rows.rows, rows.cols);
@@ -278,14 +285,18 @@ absl::Status CheckTopK(const ConstTensor& logits, int64_t k, const MutTensor& id
 }
 
 absl::Status CheckSample(const OpLimits& limits, const ConstTensor& logits, const std::vector<SampleParams>& params,
-                         const MutTensor& ids) {
+                         const MutTensor& counts, const MutTensor& ids, const MutTensor& values) {
   RUNAHEAD_RETURN_IF_ERROR(CheckTensor("logits", logits, {DType::kF32}, params.size(), logits.cols));
   if (logits.cols < 1 || logits.cols > limits.most_vocab) {
     return Invalid("a draw from ", logits.cols, " logits; at least 1 and at most ", limits.most_vocab);
   }
+  if (counts.rows > 0) {
+    RUNAHEAD_RETURN_IF_ERROR(CheckTensor("counts", counts, {DType::kF32}, counts.rows, logits.cols));
+  }
   RUNAHEAD_RETURN_IF_ERROR(CheckTensor("ids", ids, {DType::kF32}, logits.rows, 1));
+  RUNAHEAD_RETURN_IF_ERROR(CheckTensor("values", values, {DType::kF32}, logits.rows, 1));
   for (size_t row = 0; row < params.size(); ++row) RUNAHEAD_RETURN_IF_ERROR(CheckSampleParams(row, params[row]));
-  return absl::OkStatus();
+  return CheckSampleCounts(params, counts, logits.cols);
 }
 
 }  // namespace runahead

@@ -21,7 +21,7 @@ struct OpLimits {
   int64_t most_vocab = int64_t{1} << 31;  // of Sample
 };
 
-inline constexpr int64_t kMostTopK = 128;
+inline constexpr int64_t kMostTopK = 512;
 
 // The dtype is one of `dtypes`, the shape is [rows, cols], and the buffer covers it.
 absl::Status CheckTensor(std::string_view name, const Tensor& tensor, absl::Span<const DType> dtypes, int64_t rows,
@@ -47,12 +47,11 @@ absl::Status CheckAttention(const OpLimits& limits, const ConstTensor& q, const 
 absl::Status CheckSwiGlu(const OpLimits& limits, const ConstTensor& gate_up, const MutTensor& out);
 absl::Status CheckActivate(const ConstTensor& x, const MutTensor& out);
 absl::Status CheckGatherRows(const ConstTensor& x, const std::vector<int32_t>& rows, const MutTensor& out);
-absl::Status CheckScatterRows(const ConstTensor& x, const std::vector<int32_t>& rows, const MutTensor& out);
 absl::Status CheckQuantizeKv(const ConstTensor& rows, const KvQuant& quant, const BufferRef& out);
 absl::Status CheckDequantizeKv(const ConstBufferRef& from, const KvQuant& quant, const MutTensor& out);
 absl::Status CheckTopK(const ConstTensor& logits, int64_t k, const MutTensor& ids, const MutTensor& values,
                        const MutTensor& log_sum);
 absl::Status CheckSample(const OpLimits& limits, const ConstTensor& logits, const std::vector<SampleParams>& params,
-                         const MutTensor& ids);
+                         const MutTensor& counts, const MutTensor& ids, const MutTensor& values);
 
 }  // namespace runahead

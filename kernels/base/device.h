@@ -97,8 +97,8 @@ class Device {
 
   virtual Event Record(Stream& stream) = 0;  // fires exactly once, when all before it has run
   // On the device, not on the thread; any status of the event lets the stream go on. A GPU's driver that loads a kernel
-  // may wait until no stream waits, and take no call meanwhile: so the event must not need a call to that driver to fire,
-  // unless it is one of the device's own streams.
+  // may wait until no stream waits, and take no call meanwhile: so the event must not need a call to that driver to
+  // fire, unless it is one of the device's own streams.
   virtual void WaitFor(Stream& stream, const Event& event) = 0;
   virtual void Call(Stream& stream, std::function<void()> function) = 0;  // a short host function, in stream order
   virtual absl::Status Copy(Stream& stream, const ConstBufferRef& from, const BufferRef& to) = 0;  // sizes agree
@@ -114,8 +114,9 @@ class Device {
   // dim], any dtype.
   virtual absl::Status RmsNorm(Stream& stream, const ConstTensor& x, const ConstTensor& weight, float eps,
                                const MutTensor& out) = 0;
-  // out[t,d] = (x[t,d] - mean(x[t])) / sqrt(var(x[t]) + eps) * weight[d] + bias[d], var = mean_d((x[t,d] - mean)^2).
-  // x: f32 [t, dim]; weight, bias: f32 [1, dim]; out: [t, dim], any dtype.
+  // For families such as OPT, as Activate, and bias and activation of Linear are; nothing calls them before there is
+  // one. out[t,d] = (x[t,d] - mean(x[t])) / sqrt(var(x[t]) + eps) * weight[d] + bias[d], var = mean_d((x[t,d] -
+  // mean)^2). x: f32 [t, dim]; weight, bias: f32 [1, dim]; out: [t, dim], any dtype.
   virtual absl::Status LayerNorm(Stream& stream, const ConstTensor& x, const ConstTensor& weight,
                                  const ConstTensor& bias, float eps, const MutTensor& out) = 0;
   // out[t,n] (+)= activation(sum_k x[t,k] * w[n,k] + bias[n]).  x: [t, k] in compute_dtype() or invariant_dtype(); w:
@@ -136,29 +137,31 @@ class Device {
   virtual absl::Status SwiGlu(Stream& stream, const ConstTensor& gate_up, const MutTensor& out) = 0;
   // out[t,f] = activation(x[t,f]).  x, out: [t, f]; out may be x.
   virtual absl::Status Activate(Stream& stream, const ConstTensor& x, Activation activation, const MutTensor& out) = 0;
-  // Gather: out[i] = x[rows[i]].  Scatter: out[rows[i]] = x[i], rows are distinct; the other rows of out stay.
-  // x and out: of one dtype and as many columns, in memory apart.
+  // out[i] = x[rows[i]].  x and out: of one dtype and as many columns, in memory apart.
   virtual absl::Status GatherRows(Stream& stream, const ConstTensor& x, std::vector<int32_t> rows,
                                   const MutTensor& out) = 0;
-  virtual absl::Status ScatterRows(Stream& stream, const ConstTensor& x, std::vector<int32_t> rows,
-                                   const MutTensor& out) = 0;
+  // For KVPR, whose host stores are to hold quantised KV; nothing calls the two before it is built.
   // Rows [t, n] in any dtype to and from their quantised form (op_params.h), t * KvQuantRowBytes(n, quant) bytes or
   // more from an offset that is a multiple of 4; n is a multiple of the group.
   virtual absl::Status QuantizeKv(Stream& stream, const ConstTensor& rows, const KvQuant& quant,
                                   const BufferRef& out) = 0;
   virtual absl::Status DequantizeKv(Stream& stream, const ConstBufferRef& from, const KvQuant& quant,
                                     const MutTensor& out) = 0;
-  // Per row of logits f32 [t, vocab] the k largest, in falling order, ties to the smaller id; k <= 128.
+  // Per row of logits f32 [t, vocab] the k largest, in falling order, ties to the smaller id; k <= 512.
   // ids: int32 [t, k] in a f32-sized tensor; values: f32 [t, k]; log_sum: f32 [t, 1] = log(sum_v exp(logits[t,v])).
   virtual absl::Status TopK(Stream& stream, const ConstTensor& logits, int64_t k, const MutTensor& ids,
                             const MutTensor& values, const MutTensor& log_sum) = 0;
-  // ids[t]: the token that params[t] draws from row t of logits f32 [t, vocab]: temperature, then top-k, top-p over
-  // what top-k left, min-p; then the first id, in rising order, at which the running sum of what is left passes
-  // `uniform` of its total. Ties go to the smaller id. -1 where a logit is not finite. ids: int32 [t, 1] in a f32-sized
-  // tensor. A row's result does not depend on the rows beside it; between devices it may differ where sums are within
-  // rounding of a border.
+  // ids[t]: the token that params[t] draws from row t of logits f32 [t, vocab]: penalties, temperature, then top-k,
+  // top-p over what top-k left, min-p; then the first id, in rising order, at which the running sum of what is left
+  // passes `uniform` of its total. Ties go to the smaller id. -1 where a logit is not finite. values[t]: the logit of
+  // ids[t] before penalties; of no meaning beside -1. ids: int32 [t, 1] in a f32-sized tensor; values: f32 [t, 1].
+  // counts: int32 [n, vocab] in a f32-sized tensor, or without a buffer where no row has penalties. A row of it belongs
+  // to a sequence: 0 for an id that the sequence does not have, else 1 + how often its output has it. The caller fills
+  // it once, from then on params bring each token; doing so again changes nothing. No two params name the same row. A
+  // row's result does not depend on the rows beside it; between devices it may differ where sums are within rounding of
+  // a border.
   virtual absl::Status Sample(Stream& stream, const ConstTensor& logits, std::vector<SampleParams> params,
-                              const MutTensor& ids) = 0;
+                              const MutTensor& counts, const MutTensor& ids, const MutTensor& values) = 0;
 };
 
 }  // namespace runahead

@@ -28,11 +28,19 @@ constexpr size_t KvQuantRowBytes(int64_t n, const KvQuant& quant) {
 
 // How Device::Sample draws a token for one row.
 struct SampleParams {
-  float temperature = 0;  // 0: the likeliest, whatever else is set
+  float temperature = 0;  // 0: the likeliest, whatever filters are set
   int32_t top_k = 0;      // 0: off
   float top_p = 1;        // (0, 1]; 1: off
   float min_p = 0;        // [0, 1]; 0: off
   double uniform = 0;     // the draw, in [0, 1)
+  // Penalties come before all of these, and fall on the ids that the sequence has: repetition divides a positive logit
+  // and multiplies a negative one; for an id of the output, presence + frequency * (how often) is taken off.
+  float repetition_penalty = 1;  // above 0
+  float presence_penalty = 0;
+  float frequency_penalty = 0;
+  int32_t counts_row = -1;  // of Sample's counts; -1: no penalties
+  int32_t last_id = -1;     // counts[counts_row][last_id] = last_count comes first of all; -1: nothing does
+  int32_t last_count = 0;
 };
 
 }  // namespace runahead

@@ -6,16 +6,9 @@
 #include <memory>
 #include <vector>
 
+#include "kernels/base/weight_type.h"
+
 namespace runahead {
-
-// How elements are stored in a model file. The Q types are blocks of 32 elements of one row:
-// Q8_0 {f16 d; int8 q[32]}: w = d*q.  Q4_0 {f16 d; 4-bit q[32]}: w = d*(q-8).  Q4_1 {f16 d, m; 4-bit q}: w = d*q+m.
-// Q5_0 {f16 d; u32 high bits; 4-bit low}: w = d*(q-16).  Q5_1 {f16 d, m; u32 high; 4-bit low}: w = d*q+m.
-// Nibbles: byte i of a block holds element i in its low half and element i+16 in its high half.
-enum class WeightType { kF32, kF16, kBF16, kQ8_0, kQ4_0, kQ4_1, kQ5_0, kQ5_1 };
-
-// Bytes of `cols` elements of one row (cols is a multiple of 32 for the Q types).
-size_t WeightRowBytes(WeightType type, int64_t cols);
 
 // `rows` consecutive rows, dense, as in the file.
 struct WeightRows {

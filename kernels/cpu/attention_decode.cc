@@ -15,7 +15,7 @@ namespace {
 
 constexpr float kLog2E = 1.44269504088896f;
 
-struct DecodeSequence {
+struct DecodeQuery {
   const AttentionSequence* sequence = nullptr;
   int64_t splits = 0;
   int64_t first_item = 0;  // items of a sequence are numbered split * kv_heads + kv_head
@@ -29,17 +29,17 @@ struct DecodeJob {
   int64_t padded_dim = 0;
   int64_t partial_floats = 0;  // an item's result: max [group], sum [group], acc [group][padded_dim]
   float* partials = nullptr;   // [items][partial_floats]
-  std::vector<DecodeSequence> sequences;
+  std::vector<DecodeQuery> sequences;
   std::unique_ptr<std::atomic<int64_t>[]> splits_left;  // per (sequence, kv head)
 
   float* Partial(int64_t item) const { return partials + item * partial_floats; }
   void RunItem(int64_t item);
-  void LoadQuery(const DecodeSequence& of, int64_t kv_head, float* q) const;
-  void Merge(const DecodeSequence& of, int64_t kv_head) const;
+  void LoadQuery(const DecodeQuery& of, int64_t kv_head, float* q) const;
+  void Merge(const DecodeQuery& of, int64_t kv_head) const;
 };
 
 // q of one group times scale * log2(e), zero in the padding.
-void DecodeJob::LoadQuery(const DecodeSequence& of, int64_t kv_head, float* q) const {
+void DecodeJob::LoadQuery(const DecodeQuery& of, int64_t kv_head, float* q) const {
   const AttentionShape& shape = args.shape;
   const float factor = shape.scale * kLog2E;
   const int64_t at = of.sequence->query_row * args.q_stride + kv_head * group * shape.head_dim;
@@ -57,9 +57,9 @@ void DecodeJob::LoadQuery(const DecodeSequence& of, int64_t kv_head, float* q) c
 void DecodeJob::RunItem(int64_t item) {
   thread_local AttentionScratch scratch;
   const AttentionShape& shape = args.shape;
-  const DecodeSequence& of =
+  const DecodeQuery& of =
       *(std::upper_bound(sequences.begin(), sequences.end(), item,
-                         [](int64_t i, const DecodeSequence& sequence) { return i < sequence.first_item; }) -
+                         [](int64_t i, const DecodeQuery& sequence) { return i < sequence.first_item; }) -
         1);
   const int64_t index = (item - of.first_item) / shape.kv_heads, kv_head = (item - of.first_item) % shape.kv_heads;
   const int64_t head_bytes = shape.head_dim * static_cast<int64_t>(DTypeSize(shape.kv_dtype));
@@ -87,7 +87,7 @@ void DecodeJob::RunItem(int64_t item) {
   if (splits_left[of.first_head + kv_head].fetch_sub(1, std::memory_order_acq_rel) == 1) Merge(of, kv_head);
 }
 
-void DecodeJob::Merge(const DecodeSequence& of, int64_t kv_head) const {
+void DecodeJob::Merge(const DecodeQuery& of, int64_t kv_head) const {
   thread_local AttentionScratch scratch;
   const AttentionShape& shape = args.shape;
   float* row = reinterpret_cast<float*>(scratch.Get(sizeof(float) * padded_dim));
@@ -136,7 +136,7 @@ void RunDecodeAttention(ThreadPool& pool, const DecodeKernels& kernels, const Cp
   if (items == 0) return;
   job.partials = reinterpret_cast<float*>(scratch.Get(sizeof(float) * items * job.partial_floats));
   job.splits_left = std::make_unique<std::atomic<int64_t>[]>(job.sequences.size() * shape.kv_heads);
-  for (const DecodeSequence& of : job.sequences) {
+  for (const DecodeQuery& of : job.sequences) {
     for (int64_t head = 0; head < shape.kv_heads; ++head) job.splits_left[of.first_head + head] = of.splits;
   }
   pool.ParallelFor(items, [&](int64_t item) { job.RunItem(item); });

@@ -18,7 +18,7 @@ int64_t Keys(const AttentionSequence& sequence) {
   return std::max(sequence.length, sequence.dense_length);
 }
 
-struct PrefillJob {
+struct PrefillAttentionJob {
   const PrefillKernels& kernels;
   const CpuAttentionArgs& args;
   const AttentionSequence& sequence;
@@ -30,8 +30,8 @@ struct PrefillJob {
   // Per packed kv head, the first position whose V is not finite.
   std::vector<std::atomic<int64_t>> first_bad;
 
-  PrefillJob(const PrefillKernels& kernels, const CpuAttentionArgs& args, const AttentionSequence& sequence,
-             int64_t heads)
+  PrefillAttentionJob(const PrefillKernels& kernels, const CpuAttentionArgs& args, const AttentionSequence& sequence,
+                      int64_t heads)
       : kernels(kernels), args(args), sequence(sequence), keys(Keys(sequence)), first_bad(heads) {}
 
   std::byte* Packed(int64_t head, int64_t block) const { return packed + (head * key_blocks + block) * packed_bytes; }
@@ -39,7 +39,7 @@ struct PrefillJob {
   void Attend(int64_t head, int64_t group_head, int64_t first_query, int queries);
 };
 
-void PrefillJob::Pack(int64_t head, int64_t block) {
+void PrefillAttentionJob::Pack(int64_t head, int64_t block) {
   const AttentionShape& shape = args.shape;
   const int64_t head_bytes = shape.head_dim * static_cast<int64_t>(DTypeSize(shape.kv_dtype));
   const int64_t first = block * kernels.key_block;
@@ -59,7 +59,7 @@ void PrefillJob::Pack(int64_t head, int64_t block) {
   }
 }
 
-void PrefillJob::Attend(int64_t head, int64_t group_head, int64_t first_query, int queries) {
+void PrefillAttentionJob::Attend(int64_t head, int64_t group_head, int64_t first_query, int queries) {
   thread_local AttentionScratch scratch;
   const AttentionShape& shape = args.shape;
   const int64_t q_bytes = static_cast<int64_t>(DTypeSize(args.q_dtype));
@@ -117,7 +117,7 @@ void RunPrefillAttention(ThreadPool& pool, const PrefillKernels& kernels, const 
   const int64_t heads_at_once =
       std::clamp<int64_t>(static_cast<int64_t>(kPackedBytesAtOnce / (key_blocks * packed_bytes)), 1, shape.kv_heads);
 
-  PrefillJob job(kernels, args, sequence, heads_at_once);
+  PrefillAttentionJob job(kernels, args, sequence, heads_at_once);
   job.key_blocks = key_blocks;
   job.packed_bytes = packed_bytes;
   job.packed = scratch.Get(heads_at_once * key_blocks * packed_bytes);

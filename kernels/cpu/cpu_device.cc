@@ -24,7 +24,7 @@ namespace {
 constexpr DType kDTypes[] = {DType::kF32, DType::kBF16};
 constexpr OpLimits kLimits{.dtypes = kDTypes, .head_dim_multiple = 8, .most_head_dim = kMaxAttentionHeadDim};
 constexpr int kMostThreads = 1024;
-// Copies hold the link for so many bytes at a time, so that streams that share a direction share its speed.
+// Copies hold the bus for so many bytes at a time, so that streams that share a direction share its speed.
 constexpr size_t kCopyPiece = 256 << 10;
 
 struct CpuWeights : Weights {
@@ -100,15 +100,13 @@ class CpuDevice : public Device {
   absl::Status Activate(Stream& stream, const ConstTensor& x, Activation activation, const MutTensor& out) override;
   absl::Status GatherRows(Stream& stream, const ConstTensor& x, std::vector<int32_t> rows,
                           const MutTensor& out) override;
-  absl::Status ScatterRows(Stream& stream, const ConstTensor& x, std::vector<int32_t> rows,
-                           const MutTensor& out) override;
   absl::Status QuantizeKv(Stream& stream, const ConstTensor& rows, const KvQuant& quant, const BufferRef& out) override;
   absl::Status DequantizeKv(Stream& stream, const ConstBufferRef& from, const KvQuant& quant,
                             const MutTensor& out) override;
   absl::Status TopK(Stream& stream, const ConstTensor& logits, int64_t k, const MutTensor& ids, const MutTensor& values,
                     const MutTensor& log_sum) override;
   absl::Status Sample(Stream& stream, const ConstTensor& logits, std::vector<SampleParams> params,
-                      const MutTensor& ids) override;
+                      const MutTensor& counts, const MutTensor& ids, const MutTensor& values) override;
 
  private:
   // The two forms of Linear; they block until it is done. sums: out, or f32 of its shape.
@@ -305,13 +303,6 @@ absl::Status CpuDevice::GatherRows(Stream& stream, const ConstTensor& x, std::ve
   return absl::OkStatus();
 }
 
-absl::Status CpuDevice::ScatterRows(Stream& stream, const ConstTensor& x, std::vector<int32_t> indices,
-                                    const MutTensor& out) {
-  RUNAHEAD_RETURN_IF_ERROR(CheckScatterRows(x, indices, out));
-  Cast(stream).Enqueue([this, x, indices = std::move(indices), out] { rows().ScatterRows(x, indices, out); });
-  return absl::OkStatus();
-}
-
 absl::Status CpuDevice::QuantizeKv(Stream& stream, const ConstTensor& kv, const KvQuant& quant, const BufferRef& out) {
   RUNAHEAD_RETURN_IF_ERROR(CheckQuantizeKv(kv, quant, out));
   Cast(stream).Enqueue([this, kv, quant, out] { rows().QuantizeKv(kv, quant, out); });
@@ -333,9 +324,11 @@ absl::Status CpuDevice::TopK(Stream& stream, const ConstTensor& logits, int64_t 
 }
 
 absl::Status CpuDevice::Sample(Stream& stream, const ConstTensor& logits, std::vector<SampleParams> params,
-                               const MutTensor& ids) {
-  RUNAHEAD_RETURN_IF_ERROR(CheckSample(kLimits, logits, params, ids));
-  Cast(stream).Enqueue([this, logits, params = std::move(params), ids] { rows().Sample(logits, params, ids); });
+                               const MutTensor& counts, const MutTensor& ids, const MutTensor& values) {
+  RUNAHEAD_RETURN_IF_ERROR(CheckSample(kLimits, logits, params, counts, ids, values));
+  Cast(stream).Enqueue([this, logits, params = std::move(params), counts, ids, values] {
+    rows().Sample(logits, params, counts, ids, values);
+  });
   return absl::OkStatus();
 }
 

@@ -1,4 +1,4 @@
-// The CPU device: streams are threads, loops run on one pool, host-device copies may be paced like a real link.
+// The CPU device: streams are threads, loops run on one pool, host-device copies may be paced like over a real bus.
 #pragma once
 
 #include <cstddef>

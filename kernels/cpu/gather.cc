@@ -10,9 +10,4 @@ void RowOps::GatherRows(const ConstTensor& x, const std::vector<int32_t>& rows, 
   ForRows(out.rows, x.cols, [&](int64_t i) { std::memcpy(RowBytes(out, i), RowBytes(x, rows[i]), bytes); });
 }
 
-void RowOps::ScatterRows(const ConstTensor& x, const std::vector<int32_t>& rows, const MutTensor& out) const {
-  const size_t bytes = x.cols * DTypeSize(x.dtype);
-  ForRows(x.rows, x.cols, [&](int64_t i) { std::memcpy(RowBytes(out, rows[i]), RowBytes(x, i), bytes); });
-}
-
 }  // namespace runahead

@@ -35,7 +35,7 @@ int64_t CeilDiv(int64_t a, int64_t b) {
 
 class Planner {
  public:
-  Planner(const GemmShape& shape, int threads)
+  Planner(const CpuGemmShape& shape, int threads)
       : shape_(shape),
         threads_(threads),
         most_rows_(RoundDownRows(
@@ -77,7 +77,7 @@ class Planner {
     row_ += rows;
   }
 
-  const GemmShape shape_;
+  const CpuGemmShape shape_;
   const int threads_;
   const int64_t most_rows_;
   int64_t row_ = 0;
@@ -86,7 +86,7 @@ class Planner {
 
 }  // namespace
 
-std::vector<GemmTask> PlanGemm(const GemmShape& shape, int threads) {
+std::vector<GemmTask> PlanGemm(const CpuGemmShape& shape, int threads) {
   return Planner(shape, threads).Plan();
 }
 

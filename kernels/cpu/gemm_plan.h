@@ -17,7 +17,7 @@ struct GemmTask {
   bool operator==(const GemmTask&) const = default;
 };
 
-struct GemmShape {
+struct CpuGemmShape {
   int64_t m = 0;
   int64_t n = 0;
   int64_t k = 0;
@@ -28,6 +28,6 @@ inline constexpr int64_t kGemmSlice = 64;
 
 // Covers m x n exactly once. Most rows go, in blocks that leave room in a core's L2, over all columns (so that out is
 // written in place); the rows that cannot be dealt out evenly are cut by columns.
-std::vector<GemmTask> PlanGemm(const GemmShape& shape, int threads);
+std::vector<GemmTask> PlanGemm(const CpuGemmShape& shape, int threads);
 
 }  // namespace runahead

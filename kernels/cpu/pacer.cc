@@ -9,7 +9,7 @@
 namespace runahead {
 namespace {
 
-// A sleep may end late by so much without the link losing speed for good.
+// A sleep may end late by so much without the bus losing speed for good.
 constexpr absl::Duration kCredit = absl::Milliseconds(1);
 
 }  // namespace

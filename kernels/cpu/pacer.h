@@ -1,4 +1,4 @@
-// An emulated link: lets bytes through at a given rate.
+// An emulated bus between host and device: lets bytes through at a given rate.
 #pragma once
 
 #include <cstdint>
@@ -9,7 +9,7 @@
 
 namespace runahead {
 
-// One direction of one link, shared by all streams that copy over it. Thread-safe.
+// One direction of the bus, shared by all streams that copy over it. Thread-safe.
 class Pacer {
  public:
   struct Clock {
@@ -21,8 +21,8 @@ class Pacer {
   // `gbps` is in gigabits per second; 0 lets everything through at once.
   explicit Pacer(double gbps, Clock clock = SystemClock());
 
-  // Returns when the link has carried `bytes` after all that was asked for before. Call it after the copy itself, in
-  // pieces, so that the time of the copy counts as time on the link.
+  // Returns when the bus has carried `bytes` after all that was asked for before. Call it after the copy itself, in
+  // pieces, so that the time of the copy counts as time on the bus.
   void Carry(int64_t bytes) RUNAHEAD_EXCLUDES(mu_);
   bool unlimited() const { return bytes_per_second_ <= 0; }
 

@@ -28,13 +28,12 @@ struct RowOps {
   void SwiGlu(const ConstTensor& gate_up, const MutTensor& out) const;
   void Activate(const ConstTensor& x, Activation activation, const MutTensor& out) const;
   void GatherRows(const ConstTensor& x, const std::vector<int32_t>& rows, const MutTensor& out) const;
-  void ScatterRows(const ConstTensor& x, const std::vector<int32_t>& rows, const MutTensor& out) const;
   void QuantizeKv(const ConstTensor& rows, const KvQuant& quant, const BufferRef& out) const;
   void DequantizeKv(const ConstBufferRef& from, const KvQuant& quant, const MutTensor& out) const;
   void TopK(const ConstTensor& logits, int64_t k, const MutTensor& ids, const MutTensor& values,
             const MutTensor& log_sum) const;
-
-  void Sample(const ConstTensor& logits, const std::vector<SampleParams>& params, const MutTensor& ids) const;
+  void Sample(const ConstTensor& logits, const std::vector<SampleParams>& params, const MutTensor& counts,
+              const MutTensor& ids, const MutTensor& values) const;
 
   // What Linear does last: out = activation(sums + bias). sums: f32, may be out; bias: f32 [1, cols], or none.
   void FinishLinear(const ConstTensor& sums, const ConstTensor& bias, std::optional<Activation> activation,

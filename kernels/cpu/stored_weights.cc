@@ -20,24 +20,9 @@ struct TypeLayout {
 };
 
 TypeLayout LayoutOf(WeightType type) {
-  switch (type) {
-    case WeightType::kF32:
-      return {0, 128};
-    case WeightType::kF16:
-    case WeightType::kBF16:
-      return {0, 64};
-    case WeightType::kQ8_0:
-      return {2, 32};
-    case WeightType::kQ4_0:
-      return {2, 16};
-    case WeightType::kQ4_1:
-      return {4, 16};
-    case WeightType::kQ5_0:
-      return {2, 20};
-    case WeightType::kQ5_1:
-      return {4, 20};
-  }
-  RUNAHEAD_CHECK(false);
+  const WeightBlock& block = BlockOf(type);
+  const size_t scale_bytes = block.scale_bytes();
+  return {scale_bytes, WeightRowBytes(type, kBlockCols) - scale_bytes};
 }
 
 size_t Pad(size_t bytes) {

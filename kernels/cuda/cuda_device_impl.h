@@ -54,15 +54,13 @@ class CudaDevice final : public Device {
   absl::Status Activate(Stream& stream, const ConstTensor& x, Activation activation, const MutTensor& out) override;
   absl::Status GatherRows(Stream& stream, const ConstTensor& x, std::vector<int32_t> rows,
                           const MutTensor& out) override;
-  absl::Status ScatterRows(Stream& stream, const ConstTensor& x, std::vector<int32_t> rows,
-                           const MutTensor& out) override;
   absl::Status QuantizeKv(Stream& stream, const ConstTensor& rows, const KvQuant& quant, const BufferRef& out) override;
   absl::Status DequantizeKv(Stream& stream, const ConstBufferRef& from, const KvQuant& quant,
                             const MutTensor& out) override;
   absl::Status TopK(Stream& stream, const ConstTensor& logits, int64_t k, const MutTensor& ids, const MutTensor& values,
                     const MutTensor& log_sum) override;
   absl::Status Sample(Stream& stream, const ConstTensor& logits, std::vector<SampleParams> params,
-                      const MutTensor& ids) override;
+                      const MutTensor& counts, const MutTensor& ids, const MutTensor& values) override;
 
  private:
   OpLimits limits() const;

@@ -45,17 +45,6 @@ absl::StatusOr<const T*> UploadArray(CudaStream& cuda, const std::vector<T>& val
   return ArrayAt<T>(arrays, at);
 }
 
-// Gather and scatter differ in the kernel only.
-absl::Status EnqueueRows(CudaStream& cuda, const char* name, decltype(&LaunchGatherRows) launch, const ConstTensor& x,
-                         const std::vector<int32_t>& rows, const MutTensor& out) {
-  if (rows.empty()) return absl::OkStatus();
-  RUNAHEAD_ASSIGN_OR_RETURN(const int32_t* const at, UploadArray(cuda, rows));
-  Hold(cuda, {&x, &out});
-  const CudaMatrix from = MatrixOf(x), to = MatrixOf(out);
-  cuda.Enqueue(OpKey(name, from, at, to), {name, [=, s = cuda.get()] { return launch(from, at, to, s); }});
-  return absl::OkStatus();
-}
-
 }  // namespace
 
 absl::Status CudaDevice::Copy(Stream& stream, const ConstBufferRef& from, const BufferRef& to) {
@@ -192,13 +181,14 @@ absl::Status CudaDevice::Activate(Stream& stream, const ConstTensor& x, Activati
 absl::Status CudaDevice::GatherRows(Stream& stream, const ConstTensor& x, std::vector<int32_t> rows,
                                     const MutTensor& out) {
   RUNAHEAD_RETURN_IF_ERROR(CheckGatherRows(x, rows, out));
-  return EnqueueRows(CudaStreamOf(stream), "GatherRows", LaunchGatherRows, x, rows, out);
-}
-
-absl::Status CudaDevice::ScatterRows(Stream& stream, const ConstTensor& x, std::vector<int32_t> rows,
-                                     const MutTensor& out) {
-  RUNAHEAD_RETURN_IF_ERROR(CheckScatterRows(x, rows, out));
-  return EnqueueRows(CudaStreamOf(stream), "ScatterRows", LaunchScatterRows, x, rows, out);
+  if (rows.empty()) return absl::OkStatus();
+  CudaStream& cuda = CudaStreamOf(stream);
+  RUNAHEAD_ASSIGN_OR_RETURN(const int32_t* const at, UploadArray(cuda, rows));
+  Hold(cuda, {&x, &out});
+  const CudaMatrix from = MatrixOf(x), to = MatrixOf(out);
+  cuda.Enqueue(OpKey("gather_rows", from, at, to),
+               {"GatherRows", [=, s = cuda.get()] { return LaunchGatherRows(from, at, to, s); }});
+  return absl::OkStatus();
 }
 
 absl::Status CudaDevice::QuantizeKv(Stream& stream, const ConstTensor& rows, const KvQuant& quant,
@@ -239,15 +229,15 @@ absl::Status CudaDevice::TopK(Stream& stream, const ConstTensor& logits, int64_t
 }
 
 absl::Status CudaDevice::Sample(Stream& stream, const ConstTensor& logits, std::vector<SampleParams> params,
-                                const MutTensor& ids) {
-  RUNAHEAD_RETURN_IF_ERROR(CheckSample(limits(), logits, params, ids));
+                                const MutTensor& counts, const MutTensor& ids, const MutTensor& values) {
+  RUNAHEAD_RETURN_IF_ERROR(CheckSample(limits(), logits, params, counts, ids, values));
   if (params.empty()) return absl::OkStatus();
   CudaStream& cuda = CudaStreamOf(stream);
   RUNAHEAD_ASSIGN_OR_RETURN(const SampleParams* const rows, UploadArray(cuda, params));
-  Hold(cuda, {&logits, &ids});
-  const CudaMatrix from = MatrixOf(logits), to = MatrixOf(ids);
-  cuda.Enqueue(OpKey("sample", from, rows, to),
-               {"Sample", [=, s = cuda.get()] { return LaunchSample(from, rows, to, s); }});
+  Hold(cuda, {&logits, &counts, &ids, &values});
+  const CudaMatrix from = MatrixOf(logits), seen = MatrixOf(counts), to = MatrixOf(ids), chosen = MatrixOf(values);
+  cuda.Enqueue(OpKey("sample", from, rows, seen, to, chosen),
+               {"Sample", [=, s = cuda.get()] { return LaunchSample(from, rows, seen, to, chosen, s); }});
   return absl::OkStatus();
 }
 

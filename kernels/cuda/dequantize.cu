@@ -7,6 +7,9 @@
 namespace runahead {
 namespace {
 
+template <WeightType type>
+constexpr int kBlockBytes = BlockOf(type).bytes;
+
 constexpr int kPart = 8;  // elements that a thread makes: a quarter of a block of the Q types
 
 // Where the parts of a stored row lie. The elements of a part begin at a multiple of `element_bytes` * kPart behind the
@@ -133,15 +136,15 @@ __device__ void LoadPart(const StoredShape& shape, const uint8_t* row, int64_t p
     case WeightType::kBF16:
       return LoadHalves<__nv_bfloat16>(row + 2 * kPart * part, count, shape.access, to);
     case WeightType::kQ8_0:
-      return LoadQ8(row + 34 * block, in_block, shape.access, to);
+      return LoadQ8(row + kBlockBytes<WeightType::kQ8_0> * block, in_block, shape.access, to);
     case WeightType::kQ4_0:
-      return LoadQ4Or5<false, false>(row + 18 * block, in_block, shape.access, to);
+      return LoadQ4Or5<false, false>(row + kBlockBytes<WeightType::kQ4_0> * block, in_block, shape.access, to);
     case WeightType::kQ4_1:
-      return LoadQ4Or5<true, false>(row + 20 * block, in_block, shape.access, to);
+      return LoadQ4Or5<true, false>(row + kBlockBytes<WeightType::kQ4_1> * block, in_block, shape.access, to);
     case WeightType::kQ5_0:
-      return LoadQ4Or5<false, true>(row + 22 * block, in_block, shape.access, to);
+      return LoadQ4Or5<false, true>(row + kBlockBytes<WeightType::kQ5_0> * block, in_block, shape.access, to);
     case WeightType::kQ5_1:
-      return LoadQ4Or5<true, true>(row + 24 * block, in_block, shape.access, to);
+      return LoadQ4Or5<true, true>(row + kBlockBytes<WeightType::kQ5_1> * block, in_block, shape.access, to);
   }
 }
 
@@ -160,34 +163,11 @@ __global__ void DequantizeKernel(StoredShape shape, const uint8_t* stored, Rows<
   }
 }
 
-// Bytes of a block of the Q types; of an element of the plain ones.
-int UnitBytes(WeightType type) {
-  switch (type) {
-    case WeightType::kF32:
-      return 4;
-    case WeightType::kF16:
-    case WeightType::kBF16:
-      return 2;
-    case WeightType::kQ8_0:
-      return 34;
-    case WeightType::kQ4_0:
-      return 18;
-    case WeightType::kQ4_1:
-      return 20;
-    case WeightType::kQ5_0:
-      return 22;
-    case WeightType::kQ5_1:
-      return 24;
-  }
-  return 0;
-}
-
 StoredShape ShapeOf(WeightType type, const std::byte* stored, int64_t cols) {
-  const int unit = UnitBytes(type);
-  const bool plain = unit <= 4;
-  const int64_t row_bytes = plain ? cols * unit : cols / 32 * unit;
+  const int64_t row_bytes = static_cast<int64_t>(WeightRowBytes(type, cols));
   // What all addresses that a part begins with are multiples of: the lowest bit set in any of these.
-  const uint64_t bits = reinterpret_cast<uintptr_t>(stored) | static_cast<uint64_t>(plain ? row_bytes : unit);
+  const uint64_t bits =
+      reinterpret_cast<uintptr_t>(stored) | static_cast<uint64_t>(IsPlain(type) ? row_bytes : BlockOf(type).bytes);
   const int access = bits % 16 == 0 ? 16 : bits % 4 == 0 ? 4 : bits % 2 == 0 ? 2 : 1;
   return {.type = type, .row_bytes = row_bytes, .access = access};
 }

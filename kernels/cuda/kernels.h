@@ -11,7 +11,7 @@
 
 #include "kernels/base/dtype.h"
 #include "kernels/base/op_params.h"
-#include "kernels/base/weights.h"
+#include "kernels/base/weight_type.h"
 
 namespace runahead {
 
@@ -55,7 +55,8 @@ cudaError_t LaunchSwiGlu(const CudaMatrix& gate_up, const CudaMatrix& out, cudaS
 cudaError_t LaunchTopK(const CudaMatrix& logits, int k, const CudaMatrix& ids, const CudaMatrix& values,
                        const CudaMatrix& log_sum, cudaStream_t stream);
 
-// out [rows, cols] from rows stored as `type` (weights.h), dense from `stored`. cols: a multiple of 32 for the Q types.
+// out [rows, cols] from rows stored as `type` (weight_type.h), dense from `stored`. cols: a multiple of 32 for the Q
+// types.
 cudaError_t LaunchDequantize(WeightType type, const std::byte* stored, const CudaMatrix& out, cudaStream_t stream);
 
 // One sequence of a ragged batch: as AttentionSequence of device.h, its spans are spans[first_span .. + span_count).
@@ -100,10 +101,9 @@ cudaError_t LaunchActivate(const CudaMatrix& x, Activation activation, const Cud
 cudaError_t LaunchBias(const CudaMatrix& x, const float* bias, std::optional<Activation> activation,
                        const CudaMatrix& out, cudaStream_t stream);
 
-// Gather: out[i] = x[rows[i]], as many as out has. Scatter: out[rows[i]] = x[i], as many as x has. rows: in device
-// memory. x and out: of one dtype and as many columns, in memory apart.
+// out[i] = x[rows[i]], as many as out has. rows: in device memory. x and out: of one dtype and as many columns, in
+// memory apart.
 cudaError_t LaunchGatherRows(const CudaMatrix& x, const int32_t* rows, const CudaMatrix& out, cudaStream_t stream);
-cudaError_t LaunchScatterRows(const CudaMatrix& x, const int32_t* rows, const CudaMatrix& out, cudaStream_t stream);
 
 // To and from the form of op_params.h, [rows] of KvQuantRowBytes(cols, quant) bytes at a multiple of 4. cols is a
 // multiple of quant.group.
@@ -111,9 +111,9 @@ cudaError_t LaunchQuantizeKv(const CudaMatrix& rows, const KvQuant& quant, std::
 cudaError_t LaunchDequantizeKv(const std::byte* from, const KvQuant& quant, const CudaMatrix& out, cudaStream_t stream);
 
 // Device::Sample for each row of logits (f32, at most kMostSampleVocab columns) with params[row], in device memory.
-// ids: int32 in a matrix of four-byte elements [t, 1]. A row's result is the same in every run.
+// counts: int32, and ids: int32 [t, 1], in matrices of four-byte elements. A row's result is the same in every run.
 inline constexpr int64_t kMostSampleVocab = int64_t{1} << 23;
-cudaError_t LaunchSample(const CudaMatrix& logits, const SampleParams* params, const CudaMatrix& ids,
-                         cudaStream_t stream);
+cudaError_t LaunchSample(const CudaMatrix& logits, const SampleParams* params, const CudaMatrix& counts,
+                         const CudaMatrix& ids, const CudaMatrix& values, cudaStream_t stream);
 
 }  // namespace runahead

@@ -1,5 +1,5 @@
-// What a communicator needs of NCCL and CUDA, so that what it does with them is tested without either: nccl_comm.cc has
-// the real calls.
+// What a communicator needs of NCCL and CUDA, so that what it does with them is tested without either:
+// nccl_peer_comm_factory.cc has the real calls.
 #pragma once
 
 #include <cstddef>

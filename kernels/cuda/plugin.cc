@@ -6,7 +6,7 @@
 #include "kernels/base/status_macros.h"
 #include "kernels/cuda/cuda_device.h"
 #include "kernels/cuda/cuda_status.h"
-#include "kernels/cuda/nccl_comm.h"
+#include "kernels/cuda/nccl_peer_comm_factory.h"
 
 namespace runahead {
 namespace {
@@ -50,7 +50,7 @@ extern "C" __attribute__((visibility("default"))) const runahead::CudaPlugin* ru
       .count = runahead::Count,
       .info = runahead::Info,
       .open = runahead::NewCudaDevice,
-      .open_links = runahead::NewNcclFactory,
+      .open_peer_comms = runahead::NewNcclPeerCommFactory,
   };
   return &plugin;
 }

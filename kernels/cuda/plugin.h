@@ -45,7 +45,7 @@ struct CudaPlugin {
   absl::StatusOr<CudaDeviceInfo> (*info)(int ordinal) = nullptr;
   absl::StatusOr<std::shared_ptr<Device>> (*open)(const CudaDeviceOptions& options) = nullptr;
   // Communicators between buffers of `device`, which outlives them and must be of this plugin.
-  absl::StatusOr<std::unique_ptr<PeerCommFactory>> (*open_links)(Device& device) = nullptr;
+  absl::StatusOr<std::unique_ptr<PeerCommFactory>> (*open_peer_comms)(Device& device) = nullptr;
 };
 
 using CudaPluginEntry = const CudaPlugin* (*)();

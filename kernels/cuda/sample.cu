@@ -17,6 +17,32 @@ constexpr int kCopies = 8;  // of the bins, so that fewer threads of a warp add 
 using Weight = unsigned long long;
 constexpr float kUnit = 0x1p40f;
 
+constexpr float kMost = 3.402823466e38f;
+
+// A row of logits under its penalties.
+struct DrawRow {
+  LogitRow raw;
+  int cols;
+  const int32_t* counts;  // null: no penalties
+  float repetition;
+  float presence;
+  float frequency;
+
+  __device__ float Penalised(float logit, int id) const {
+    const int count = counts == nullptr ? 0 : counts[id];
+    if (count == 0) return logit;
+    logit = logit > 0.0f ? logit / repetition : logit * repetition;
+    // The product is rounded by itself, as on the CPU.
+    if (count > 1) logit -= presence + __fmul_rn(frequency, static_cast<float>(count - 1));
+    return fminf(fmaxf(logit, -kMost), kMost);
+  }
+  __device__ float at(int id) const { return Penalised(raw.logits[id], id); }
+  template <typename Visit>
+  __device__ void ForEach(const Visit& visit) const {
+    raw.ForEach([&](float logit, int id) { visit(Penalised(logit, id), id); });
+  }
+};
+
 // Falls as the logit rises. No number has the largest key.
 __device__ uint32_t KeyOf(float logit) {
   return ~OrderOf(logit);
@@ -30,13 +56,13 @@ struct Survey {
   float smallest;
 };
 
-__device__ Survey SurveyOf(const LogitRow& row) {
-  constexpr float kMost = 3.402823466e38f;
+__device__ Survey SurveyOf(const DrawRow& row) {
   Weight best = 0;  // of (logit, smaller id)
   float smallest = kMost;
   int bad = 0;
-  row.ForEach([&](float logit, int id) {
-    bad |= fabsf(logit) <= kMost ? 0 : 1;
+  row.raw.ForEach([&](float of_model, int id) {
+    bad |= fabsf(of_model) <= kMost ? 0 : 1;
+    const float logit = row.Penalised(of_model, id);
     const Weight key = static_cast<Weight>(OrderOf(logit)) << 32 | ~static_cast<uint32_t>(id);
     best = best < key ? key : best;
     smallest = fminf(smallest, logit);
@@ -45,7 +71,7 @@ __device__ Survey SurveyOf(const LogitRow& row) {
   best = BlockReduce(best, Larger());
   smallest = -BlockReduce(-smallest, Larger());
   const int likeliest = static_cast<int>(~static_cast<uint32_t>(best));
-  return {bad == 0, likeliest, bad == 0 ? row.logits[likeliest] : 0.0f, smallest};
+  return {bad == 0, likeliest, bad == 0 ? row.at(likeliest) : 0.0f, smallest};
 }
 
 struct Place {
@@ -75,7 +101,7 @@ __device__ Place FindBin(const Weight* bins, Weight target) {
 }
 
 // Shared memory for the bins of one pass over a row.
-struct Histogram {
+struct LogitHistogram {
   Weight copies[kBins * kCopies];
   Weight bins[kBins];
 };
@@ -83,7 +109,7 @@ struct Histogram {
 // The bin at which the running sum of weights passes `target`. bin_of(logit, id) is below kBins, or kBins for what does
 // not count.
 template <typename BinOf, typename WeightOf>
-__device__ Place FindInHistogram(Histogram& histogram, const LogitRow& row, Weight target, const BinOf& bin_of,
+__device__ Place FindInHistogram(LogitHistogram& histogram, const DrawRow& row, Weight target, const BinOf& bin_of,
                                  const WeightOf& weight_of) {
   for (int i = static_cast<int>(threadIdx.x); i < kBins * kCopies; i += kThreads) histogram.copies[i] = 0;
   __syncthreads();
@@ -117,7 +143,7 @@ struct Prefix {
 
 // The first id, in rising order, at which the running sum of weights passes `target`, which is below their sum.
 template <typename WeightOf>
-__device__ int FindId(const LogitRow& row, Weight target, const WeightOf& weight_of) {
+__device__ int FindId(const DrawRow& row, Weight target, const WeightOf& weight_of) {
   __shared__ Weight of_warps[kWarps];
   int begin = 0;
   int end = row.cols;
@@ -128,7 +154,7 @@ __device__ int FindId(const LogitRow& row, Weight target, const WeightOf& weight
     const int to = from + part < end ? from + part : end;
     Weight sum = 0;
     for (int id = from + static_cast<int>(threadIdx.x) % kWarpSize; id < to; id += kWarpSize) {
-      sum += weight_of(row.logits[id], id);
+      sum += weight_of(row.at(id), id);
     }
     sum = WarpReduce(sum, Add());
     __syncthreads();  // what was there before has been read
@@ -162,7 +188,7 @@ struct Range {
 // The shortest prefix whose weights add up to more than `target`, which is below the sum of all. Equal logits must have
 // equal weights, or 0 beyond a prefix that was found before.
 template <typename WeightOf>
-__device__ Prefix FindPrefix(Histogram& histogram, const LogitRow& row, const Range& range, Weight target,
+__device__ Prefix FindPrefix(LogitHistogram& histogram, const DrawRow& row, const Range& range, Weight target,
                              const WeightOf& weight_of) {
   const auto wide_bin = [&](float logit) { return range.Bin(logit); };
   const Place wide = FindInHistogram(histogram, row, target, wide_bin, weight_of);
@@ -185,7 +211,7 @@ __device__ Prefix FindPrefix(Histogram& histogram, const LogitRow& row, const Ra
 }
 
 template <typename WeightOf>
-__device__ Weight Total(const LogitRow& row, const WeightOf& weight_of) {
+__device__ Weight Total(const DrawRow& row, const WeightOf& weight_of) {
   Weight total = 0;
   row.ForEach([&](float logit, int id) { total += weight_of(logit, id); });
   return BlockReduce(total, Add());
@@ -198,7 +224,7 @@ __device__ Weight JustBelow(double bound, Weight total) {
   return below < total ? below : total - 1;
 }
 
-__device__ int Draw(Histogram& histogram, const LogitRow& row, const Survey& survey, const SampleParams& params) {
+__device__ int Draw(LogitHistogram& histogram, const DrawRow& row, const Survey& survey, const SampleParams& params) {
   const Range range(survey);
   const float largest = survey.largest;
   Prefix prefix;
@@ -226,26 +252,36 @@ __device__ int Draw(Histogram& histogram, const LogitRow& row, const Survey& sur
 }
 
 __global__ void __launch_bounds__(kThreads)
-    SampleKernel(Rows<float> logits, int cols, bool packed, const SampleParams* params, Rows<int32_t> ids) {
-  __shared__ Histogram histogram;
+    SampleKernel(Rows<float> logits, int cols, bool packed, const SampleParams* params, Rows<int32_t> counts,
+                 Rows<int32_t> ids, Rows<float> values) {
+  __shared__ LogitHistogram histogram;
   const int64_t at = blockIdx.x;
-  const LogitRow row = {logits.at(at), cols, packed};
-  const Survey survey = SurveyOf(row);
   const SampleParams own = params[at];
+  int32_t* const seen = own.counts_row < 0 ? nullptr : counts.at(own.counts_row);
+  if (seen != nullptr && own.last_id >= 0) {
+    if (threadIdx.x == 0) seen[own.last_id] = own.last_count;
+    __syncthreads();
+  }
+  const LogitRow raw = {logits.at(at), cols, packed};
+  const DrawRow row = {raw, cols, seen, own.repetition_penalty, own.presence_penalty, own.frequency_penalty};
+  const Survey survey = SurveyOf(row);
   int id = survey.finite ? survey.likeliest : -1;
   if (survey.finite && own.temperature > 0.0f) id = Draw(histogram, row, survey, own);
-  if (threadIdx.x == 0) *ids.at(at) = id;
+  if (threadIdx.x != 0) return;
+  *ids.at(at) = id;
+  *values.at(at) = id < 0 ? 0.0f : raw.logits[id];
 }
 
 }  // namespace
 
-cudaError_t LaunchSample(const CudaMatrix& logits, const SampleParams* params, const CudaMatrix& ids,
-                         cudaStream_t stream) {
+cudaError_t LaunchSample(const CudaMatrix& logits, const SampleParams* params, const CudaMatrix& counts,
+                         const CudaMatrix& ids, const CudaMatrix& values, cudaStream_t stream) {
   if (logits.rows == 0) return cudaSuccess;
   if (logits.cols > kMostSampleVocab) return cudaErrorInvalidValue;
   const Rows<float> from(logits);
   return Launch(SampleKernel, dim3(static_cast<unsigned>(logits.rows)), dim3(kThreads), stream, from,
-                static_cast<int>(logits.cols), from.IsPacked<LogitRow::kPack>(), params, Rows<int32_t>(ids));
+                static_cast<int>(logits.cols), from.IsPacked<LogitRow::kPack>(), params, Rows<int32_t>(counts),
+                Rows<int32_t>(ids), Rows<float>(values));
 }
 
 }  // namespace runahead

@@ -59,12 +59,12 @@ class LinkUse {
 
 class Simulation {
  public:
-  Simulation(const CostModel& model, SimulatedSchedule schedule, absl::Span<const int64_t> parts)
+  Simulation(const CostModel& model, Schedule schedule, absl::Span<const int64_t> parts)
       : model_(model), parts_(parts), width_(static_cast<int>(parts.size())) {
     int64_t tokens = 0;
     for (int64_t part : parts) tokens += part;
-    const bool kvr = schedule == SimulatedSchedule::kKvr;
-    const bool skip = kvr ? model.causal_skip : schedule == SimulatedSchedule::kTspCausal;
+    const bool kvr = !IsTsp(schedule);
+    const bool skip = kvr ? model.causal_skip : schedule == Schedule::kTspCausal;
     int64_t begin = 0;
     for (int i = 0; i < width_; ++i) {
       const int64_t end = begin + parts[i];
@@ -160,27 +160,7 @@ class Simulation {
 
 }  // namespace
 
-std::string_view SimulatedScheduleName(SimulatedSchedule schedule) {
-  switch (schedule) {
-    case SimulatedSchedule::kKvr:
-      return "kvr";
-    case SimulatedSchedule::kTsp:
-      return "tsp";
-    case SimulatedSchedule::kTspCausal:
-      return "tsp-causal";
-  }
-  return "";
-}
-
-std::optional<SimulatedSchedule> ParseSimulatedSchedule(std::string_view name) {
-  for (SimulatedSchedule schedule : {SimulatedSchedule::kKvr, SimulatedSchedule::kTsp, SimulatedSchedule::kTspCausal}) {
-    if (name == SimulatedScheduleName(schedule)) return schedule;
-  }
-  return std::nullopt;
-}
-
-absl::StatusOr<SimulatedRun> SimulateChain(const CostModel& model, SimulatedSchedule schedule,
-                                           absl::Span<const int64_t> parts) {
+absl::StatusOr<SimulatedRun> SimulateChain(const CostModel& model, Schedule schedule, absl::Span<const int64_t> parts) {
   RUNAHEAD_RETURN_IF_ERROR(CheckCostModel(model, static_cast<int>(parts.size())));
   int64_t tokens = 0;
   for (int64_t part : parts) {
@@ -191,7 +171,7 @@ absl::StatusOr<SimulatedRun> SimulateChain(const CostModel& model, SimulatedSche
     tokens += part;
   }
   Simulation simulation(model, schedule, parts);
-  return schedule == SimulatedSchedule::kKvr ? simulation.Kvr() : simulation.Tsp();
+  return IsTsp(schedule) ? simulation.Tsp() : simulation.Kvr();
 }
 
 }  // namespace runahead

@@ -3,28 +3,14 @@
 #pragma once
 
 #include <cstdint>
-#include <optional>
-#include <string_view>
 #include <vector>
 
 #include "absl/status/statusor.h"
 #include "absl/types/span.h"
 #include "scheduler/partition/cost_model.h"
+#include "scheduler/partition/schedule.h"
 
 namespace runahead {
-
-enum class SimulatedSchedule {
-  // In every layer a worker computes Q, K and V of its part, sends K and V on, takes one frame for each earlier part,
-  // forwards it as soon as it is whole, and attends once all are there. No barrier. One worker: a plain forward pass.
-  kKvr,
-  // In every layer K and V of all parts travel the line in both directions; a worker attends once it has them all.
-  kTsp,        // over the whole rectangle, part times prompt, as in the paper
-  kTspCausal,  // over what causality needs
-};
-
-// "kvr", "tsp", "tsp-causal".
-std::string_view SimulatedScheduleName(SimulatedSchedule schedule);
-std::optional<SimulatedSchedule> ParseSimulatedSchedule(std::string_view name);
 
 struct SimulatedRun {
   double ttft_s = 0;                  // the last worker has computed the logits
@@ -35,11 +21,10 @@ struct SimulatedRun {
   double traffic_bytes = 0;           // all links, all layers
 };
 
-// `parts`: tokens of each worker, head first. Frames of a layer use a link before those of the next; within a layer in
-// the order in which they are ready. INVALID_ARGUMENT: a bad model (CheckCostModel), no parts, a part below 1, or more
-// than 2^30 tokens.
-// Costs about layers * width^2 / 2 steps of a few nanoseconds, so a search may call it some 10^5 times.
-absl::StatusOr<SimulatedRun> SimulateChain(const CostModel& model, SimulatedSchedule schedule,
-                                           absl::Span<const int64_t> parts);
+// `parts`: tokens of each worker, head first; schedules that differ in their parts only are one to it. Frames of a
+// layer use a link before those of the next; within a layer in the order in which they are ready. INVALID_ARGUMENT: a
+// bad model (CheckCostModel), no parts, a part below 1, or more than 2^30 tokens. Costs about layers * width^2 / 2
+// steps of a few nanoseconds, so a search may call it some 10^5 times.
+absl::StatusOr<SimulatedRun> SimulateChain(const CostModel& model, Schedule schedule, absl::Span<const int64_t> parts);
 
 }  // namespace runahead

@@ -218,8 +218,7 @@ class Fitter {
 };
 
 std::string Describe(const TimedRun& run, const FitResidual& residual) {
-  return absl::StrFormat("%s of %d tokens on %d workers: measured %.4g s, predicted %.4g s",
-                         SimulatedScheduleName(run.schedule),
+  return absl::StrFormat("%s of %d tokens on %d workers: measured %.4g s, predicted %.4g s", ScheduleName(run.schedule),
                          std::accumulate(run.parts.begin(), run.parts.end(), int64_t{0}), run.parts.size(), run.seconds,
                          residual.predicted_s);
 }

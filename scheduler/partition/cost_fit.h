@@ -15,7 +15,7 @@ namespace runahead {
 
 // A measured TTFT: of one worker (one part, schedule kKvr), of a chain or of the baseline.
 struct TimedRun {
-  SimulatedSchedule schedule = SimulatedSchedule::kKvr;
+  Schedule schedule = Schedule::kKvr;
   std::vector<int64_t> parts;  // tokens of each worker
   double seconds = 0;
   double link_bytes_per_s = 0;  // of all links in this run; 0: as the model says

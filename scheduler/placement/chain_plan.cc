@@ -17,10 +17,6 @@ namespace {
 // In an error message.
 constexpr size_t kShownParts = 16;
 
-bool IsTsp(ChainSchedule schedule) {
-  return schedule == ChainSchedule::kTsp || schedule == ChainSchedule::kTspCausal;
-}
-
 // What each member of a chain with these parts must hold.
 std::vector<int64_t> HeldTokens(const ChainRequest& request, absl::Span<const int64_t> parts) {
   if (IsTsp(request.schedule)) return std::vector<int64_t>(parts.size(), request.tokens);
@@ -31,14 +27,14 @@ std::vector<int64_t> HeldTokens(const ChainRequest& request, absl::Span<const in
 
 absl::StatusOr<Partition> Cut(const ChainRequest& request, int width, const PartitionTable& table) {
   if (!request.parts.empty()) return Partition{request.parts, PartitionSource::kEven};
-  if (request.schedule == ChainSchedule::kKvr && width > 1) return table.Lookup(request.tokens, width);
+  if (request.schedule == Schedule::kKvr && width > 1) return table.Lookup(request.tokens, width);
   RUNAHEAD_ASSIGN_OR_RETURN(std::vector<int64_t> parts, EvenParts(request.tokens, width));
   return Partition{std::move(parts), PartitionSource::kEven};
 }
 
 int AskedWidth(const ChainRequest& request) {
   if (!request.parts.empty()) return static_cast<int>(request.parts.size());
-  if (request.schedule == ChainSchedule::kSingle) return 1;
+  if (request.schedule == Schedule::kSingle) return 1;
   return request.width;
 }
 
@@ -70,7 +66,7 @@ absl::Status NothingFound(const ChainRequest& request, Obstacle mildest, absl::S
 
 ChainPlan PlanOf(const ChainRequest& request, size_t first, Partition partition) {
   ChainPlan plan{first, std::move(partition.parts), request.schedule, std::nullopt};
-  const bool looked_up = request.schedule == ChainSchedule::kKvr && request.parts.empty() && plan.parts.size() > 1;
+  const bool looked_up = request.schedule == Schedule::kKvr && request.parts.empty() && plan.parts.size() > 1;
   if (looked_up) plan.source = partition.source;
   return plan;
 }
@@ -139,30 +135,6 @@ absl::StatusOr<std::optional<ChainPlan>> WidestFree(const ChainRequest& request,
 
 }  // namespace
 
-std::string_view ChainScheduleName(ChainSchedule schedule) {
-  switch (schedule) {
-    case ChainSchedule::kKvr:
-      return "kvr";
-    case ChainSchedule::kKvrEven:
-      return "kvr-even";
-    case ChainSchedule::kSingle:
-      return "single";
-    case ChainSchedule::kTsp:
-      return "tsp";
-    case ChainSchedule::kTspCausal:
-      return "tsp-causal";
-  }
-  return "";
-}
-
-std::optional<ChainSchedule> ParseChainSchedule(std::string_view name) {
-  for (ChainSchedule schedule : {ChainSchedule::kKvr, ChainSchedule::kKvrEven, ChainSchedule::kSingle,
-                                 ChainSchedule::kTsp, ChainSchedule::kTspCausal}) {
-    if (name == ChainScheduleName(schedule)) return schedule;
-  }
-  return std::nullopt;
-}
-
 absl::Status CheckChainRequest(const ChainRequest& request, size_t line_size) {
   const auto refuse = [&](auto... text) { return absl::InvalidArgumentError(absl::StrCat(text...)); };
   const std::string prompt = absl::StrCat("the prompt has ", request.tokens, " tokens");
@@ -182,7 +154,7 @@ absl::Status CheckChainRequest(const ChainRequest& request, size_t line_size) {
     }
   }
   const int64_t width = std::max<int64_t>(request.width, request.parts.size());
-  if (request.schedule == ChainSchedule::kSingle && width > 1) {
+  if (request.schedule == Schedule::kSingle && width > 1) {
     return refuse("experiment.width: ", width, ", but schedule single takes one worker");
   }
   if (width > request.tokens) return refuse("experiment.width: ", width, " is more than one worker a token; ", prompt);
@@ -215,7 +187,7 @@ absl::StatusOr<ChainPlan> PlanChain(const ChainRequest& request, const Partition
   if (line.empty()) return NothingFound(request, Obstacle::kNotReady, line);
   const Segments segments(line);
   const std::optional<ChainPlan> interleaved = PlanInterleaved(request, line);
-  if (AskedWidth(request) == 0 && request.schedule == ChainSchedule::kKvr && !table.times().empty()) {
+  if (AskedWidth(request) == 0 && request.schedule == Schedule::kKvr && !table.times().empty()) {
     if (std::optional<absl::StatusOr<ChainPlan>> plan = PlanByTimes(request, table, line, segments, queue)) {
       return absl::IsResourceExhausted(plan->status()) && interleaved ? *interleaved : *plan;
     }

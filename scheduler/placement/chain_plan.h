@@ -4,12 +4,12 @@
 #include <cstddef>
 #include <cstdint>
 #include <optional>
-#include <string_view>
 #include <vector>
 
 #include "absl/status/statusor.h"
 #include "absl/types/span.h"
 #include "scheduler/partition/partition_table.h"
+#include "scheduler/partition/schedule.h"
 #include "scheduler/placement/capacity.h"
 #include "scheduler/placement/interleave.h"
 #include "scheduler/placement/width_choice.h"
@@ -28,18 +28,6 @@ inline constexpr int64_t kTokensPerWorker = 16;
 // missing for other prompts all the while. A table that knows times may say more.
 inline constexpr int64_t kMostUntimedWorkers = 8;
 
-enum class ChainSchedule {
-  kKvr,        // KV-Runahead, parts from the table
-  kKvrEven,    // KV-Runahead, even parts
-  kSingle,     // one worker
-  kTsp,        // even parts, all-gather of KV in every layer, attention over the dense rectangle: to compare with
-  kTspCausal,  // the same, attention skips what causality hides
-};
-
-// "kvr", "kvr-even", "single", "tsp" or "tsp-causal".
-std::string_view ChainScheduleName(ChainSchedule schedule);
-std::optional<ChainSchedule> ParseChainSchedule(std::string_view name);
-
 // A prefill worker as the planner sees it, in line order.
 struct WorkerView {
   bool ready = false;  // false: dead, absent or not agreed with; it splits the line
@@ -56,7 +44,7 @@ struct WorkerView {
 
 struct ChainRequest {
   int64_t tokens = 0;  // of the prompt
-  ChainSchedule schedule = ChainSchedule::kKvr;
+  Schedule schedule = Schedule::kKvr;
   int width = 0;               // asked for; 0: the planner's choice
   std::vector<int64_t> parts;  // asked for, in tokens; empty: the schedule's
 };
@@ -64,7 +52,7 @@ struct ChainRequest {
 struct ChainPlan {
   size_t first = 0;            // index of the chain's head in the line; the chain is [first, first + parts.size())
   std::vector<int64_t> parts;  // tokens, each >= 1, adding up to the prompt
-  ChainSchedule schedule = ChainSchedule::kKvr;
+  Schedule schedule = Schedule::kKvr;
   std::optional<PartitionSource> source;  // absent where the table was not asked
   bool interleaved = false;               // it runs between two layers of the prompt that its only worker computes
 };

@@ -72,12 +72,6 @@ void StopSignal::EndAtOnce(bool on) {
   end_at_once_ = on;
 }
 
-void StopSignal::Trigger() {
-  MutexLock lock(mu_);
-  stopped_ = true;
-  changed_.NotifyAll();
-}
-
 bool StopSignal::Wait(absl::Duration timeout) {
   const auto began = std::chrono::steady_clock::now();
   MutexLock lock(mu_);
@@ -87,12 +81,6 @@ bool StopSignal::Wait(absl::Duration timeout) {
     changed_.WaitFor(mu_, left);
   }
   return true;
-}
-
-void StopSignal::UnblockInChild() {
-  signal(SIGPIPE, SIG_DFL);
-  const sigset_t signals = StopSignals();
-  sigprocmask(SIG_UNBLOCK, &signals, nullptr);
 }
 
 }  // namespace runahead

@@ -20,18 +20,12 @@ class StopSignal {
   StopSignal(const StopSignal&) = delete;
   StopSignal& operator=(const StopSignal&) = delete;
 
-  // True once a signal came or Trigger() was called; false when `timeout` ran out before.
+  // True once a signal came; false when `timeout` ran out before.
   bool Wait(absl::Duration timeout = absl::InfiniteDuration()) RUNAHEAD_EXCLUDES(mu_);
 
   // While it is on, nothing is under way that would have to end well (the process is still starting): a signal ends the
   // process at once, with exit code 0 as after any stop that was asked for.
   void EndAtOnce(bool on) RUNAHEAD_EXCLUDES(mu_);
-
-  // The same as a signal, from within: something failed that the process cannot live without.
-  void Trigger() RUNAHEAD_EXCLUDES(mu_);
-
-  // For a child between fork and exec: gives all of these signals their usual effect again. Async-signal-safe.
-  static void UnblockInChild();
 
  private:
   void Run();

@@ -11,7 +11,7 @@
 namespace runahead {
 namespace {
 
-// For answers that take no work: a worker that is slower hangs, and its link will notice.
+// For answers that take no work: a worker that is slower hangs, and its connection will notice.
 constexpr absl::Duration kAnswerTimeout = absl::Seconds(3);
 
 // Not ended by a cancel, and what it brings is kept until it is released: a lease whose answer nobody read would hold

@@ -1,14 +1,6 @@
 #include "server/router/edge_states.h"
 
-#include <algorithm>
-
 namespace runahead {
-namespace {
-
-constexpr absl::Duration kFirstPause = absl::Milliseconds(100);
-constexpr absl::Duration kLongestPause = absl::Seconds(5);
-
-}  // namespace
 
 WorkerLife LifeOf(const v1::Capabilities& worker) {
   return {worker.incarnation(), worker.epoch()};
@@ -40,11 +32,10 @@ bool EdgeStates::Report(const WorkerLife& by, const v1::PathState& state, absl::
   Edge& edge = found->second;
   const bool before = edge.usable();
   edge.up[by == ends.first ? 0 : 1] = state.condition() == v1::PATH_CONDITION_UP;
-  if (edge.up[0] && edge.up[1]) edge.pause = absl::ZeroDuration();
+  if (edge.up[0] && edge.up[1]) edge.backoff.Worked();
   if (broken && !edge.broken) {
     edge.broken = true;
-    edge.pause = std::clamp(2 * edge.pause, kFirstPause, kLongestPause);
-    edge.again = now + edge.pause;
+    edge.backoff.Failed(now);
   }
   return edge.usable() != before;
 }
@@ -52,7 +43,7 @@ bool EdgeStates::Report(const WorkerLife& by, const v1::PathState& state, absl::
 bool EdgeStates::Renew(absl::Time now) {
   bool renewed = false;
   for (auto& [ends, edge] : edges_) {
-    if (!edge.broken || now < edge.again) continue;
+    if (!edge.broken || now < edge.backoff.due()) continue;
     ++edge.generation;
     edge.broken = edge.up[0] = edge.up[1] = false;
     renewed = true;

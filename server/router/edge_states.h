@@ -13,6 +13,7 @@
 #include "absl/time/time.h"
 #include "kernels/base/recent_set.h"
 #include "runahead/v1/worker.pb.h"
+#include "server/base/backoff.h"
 
 namespace runahead {
 
@@ -55,8 +56,7 @@ class EdgeStates {
     uint32_t generation = 1;
     bool broken = false;
     bool up[2] = {false, false};  // as each end says
-    absl::Duration pause = absl::ZeroDuration();
-    absl::Time again;  // while it is broken
+    Backoff backoff{absl::Milliseconds(100), absl::Seconds(5)};
     bool usable() const { return !broken && (generation == 1 || (up[0] && up[1])); }
   };
   static Ends EndsOf(const WorkerLife& a, const WorkerLife& b) { return a < b ? Ends(a, b) : Ends(b, a); }

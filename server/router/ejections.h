@@ -27,7 +27,7 @@ class Ejections {
   void NotReady(int worker) RUNAHEAD_EXCLUDES(mu_);
 
   // What the worker did in this role with a request: OK, or a failure of its own. What it is not to be blamed for is
-  // not said here: a cancel, a deadline, bad input, a neighbour, its own death (links see to that).
+  // not said here: a cancel, a deadline, bad input, a neighbour, its own death (connections see to that).
   void Judge(WorkerRole role, int worker, const absl::Status& outcome) RUNAHEAD_EXCLUDES(mu_);
 
   // By worker: who is to get no work of this role now.

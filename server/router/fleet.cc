@@ -54,7 +54,7 @@ void Fleet::SetReady(std::shared_ptr<const LiveWorker> worker) {
   MutexLock lock(mu_);
   State& state = states_[worker->index];
   Reset(state, WorkerState::kReady, "ready");
-  state.max_prefix_tokens = worker->capabilities.max_part_tokens();
+  state.max_prefix_tokens = worker->capabilities.max_prefix_tokens();
   state.kv_capacity_tokens = worker->capabilities.kv_capacity_tokens();
   state.live = std::move(worker);
   CountWorkers();
@@ -184,15 +184,15 @@ Fleet::State* Fleet::Find(const LiveWorker& worker) {
   return state.live.get() == &worker ? &state : nullptr;
 }
 
-void Fleet::ReleaseSlot(const LiveWorker& worker, uint64_t placement) {
+void Fleet::FinishJob(const LiveWorker& worker, uint64_t placement) {
   MutexLock lock(mu_);
-  if (State* state = Find(worker)) state->jobs.Take(placement);
+  if (State* state = Find(worker)) state->jobs.Finish(placement);
   PlacesChanged();
 }
 
-void Fleet::ReturnSlot(const LiveWorker& worker, uint64_t placement) {
+void Fleet::WithdrawJob(const LiveWorker& worker, uint64_t placement) {
   MutexLock lock(mu_);
-  if (State* state = Find(worker)) state->jobs.Return(placement);
+  if (State* state = Find(worker)) state->jobs.Withdraw(placement);
   PlacesChanged();
 }
 

@@ -24,7 +24,7 @@
 #include "server/base/clock.h"
 #include "server/router/cancel_token.h"
 #include "server/router/ejections.h"
-#include "server/router/prefill_jobs.h"
+#include "server/router/placed_jobs.h"
 #include "server/router/router_metrics.h"
 
 namespace runahead {
@@ -61,7 +61,7 @@ struct BrokenPaths {
   friend bool operator==(const BrokenPaths&, const BrokenPaths&) = default;
 };
 
-// Thread-safe. Threads that bring news of workers (all of SetReady, SetNotReady, ReleaseSlot, ReturnSlot,
+// Thread-safe. Threads that bring news of workers (all of SetReady, SetNotReady, FinishJob, WithdrawJob,
 // LeaseReturned, a cancel) never wait for a plan: plans are made one at a time, on a copy, while the state's own lock
 // is free. That lock is held for as long as it takes to copy the line or to walk the queue once (some 10 us for 1,024
 // workers and 1,000 that wait), never for a call out of here.
@@ -110,13 +110,12 @@ class Fleet {
   std::set<std::string> builds() const RUNAHEAD_EXCLUDES(mu_);
 
   // Blocks until the ticket is the oldest that waits for a place and PlanChain finds one, then takes it; every member
-  // must be given back by ReleaseSlot. The oldest makes all others wait, but for those that PlanInterleaved finds a
-  // place for; of these too the oldest comes first.
-  // `after_full`, where given, says that the ticket's lease was refused: it stands aside until it seems to fit, or
-  // `retry_after` has passed and nobody older waits for the same worker's memory. Until the ticket is destroyed, one
-  // decode worker keeps room for it (memory_queue.h).
-  // Errors: PlanChain's; UNAVAILABLE says what is the matter with each worker; RESOURCE_EXHAUSTED when it would have to
-  // wait and the queue is full; DEADLINE_EXCEEDED; `cancel`'s status.
+  // must be told of by FinishJob or WithdrawJob. The oldest makes all others wait, but for those that PlanInterleaved
+  // finds a place for; of these too the oldest comes first. `after_full`, where given, says that the ticket's lease was
+  // refused: it stands aside until it seems to fit, or `retry_after` has passed and nobody older waits for the same
+  // worker's memory. Until the ticket is destroyed, one decode worker keeps room for it (memory_queue.h). Errors:
+  // PlanChain's; UNAVAILABLE says what is the matter with each worker; RESOURCE_EXHAUSTED when it would have to wait
+  // and the queue is full; DEADLINE_EXCEEDED; `cancel`'s status.
   struct AfterFull {
     uint64_t epoch;  // memory_epoch() before the lease was asked for
     absl::Duration retry_after;
@@ -125,9 +124,10 @@ class Fleet {
   absl::StatusOr<Placement> Acquire(const Ticket& ticket, const ChainRequest& request, const PartitionTable& table,
                                     CancelToken& cancel, absl::Time deadline, std::optional<AfterFull> after_full)
       RUNAHEAD_EXCLUDES(mu_, planning_);
-  void ReleaseSlot(const LiveWorker& worker, uint64_t placement) RUNAHEAD_EXCLUDES(mu_);
-  // The same for a placement that no worker was told of.
-  void ReturnSlot(const LiveWorker& worker, uint64_t placement) RUNAHEAD_EXCLUDES(mu_);
+  // The worker has ended what the placement gave it: its place is free.
+  void FinishJob(const LiveWorker& worker, uint64_t placement) RUNAHEAD_EXCLUDES(mu_);
+  // The same where no worker was told of it.
+  void WithdrawJob(const LiveWorker& worker, uint64_t placement) RUNAHEAD_EXCLUDES(mu_);
 
   // A request that waits elsewhere, for a session, counts in the same queue. RESOURCE_EXHAUSTED when that is full.
   absl::Status EnterQueue() RUNAHEAD_EXCLUDES(mu_);
@@ -154,7 +154,7 @@ class Fleet {
     // As last known.
     int64_t max_prefix_tokens = kNeverReached;
     int64_t kv_capacity_tokens = kNeverReached;
-    PrefillJobs jobs;
+    PlacedJobs jobs;
     int64_t reserved_tokens = 0;
     int64_t unseen_tokens = 0;  // taken too, as refusals tell: rounded up, or not by leases of this router
     int leases = 0;
@@ -170,7 +170,7 @@ class Fleet {
     bool linked_to_next = true;
     uint64_t changes = 0;
     int64_t max_prefix_tokens = 0;
-    PrefillJobs::Outlook outlook;
+    PlacedJobs::Outlook outlook;
   };
   // What a plan is made of.
   struct Picture {

@@ -272,7 +272,7 @@ Placement Fleet::Take(ChainPlan plan, const ChainRequest& request, const Partiti
   Placement placement{next_placement_++, std::move(plan), {}};
   const std::vector<int64_t>& parts = placement.plan.parts;
   const size_t first = placement.plan.first;
-  PrefillJob job;
+  PlacedJob job;
   job.placement = placement.number;
   job.interleaved = placement.plan.interleaved;
   job.tokens = request.tokens;
@@ -283,7 +283,7 @@ Placement Fleet::Take(ChainPlan plan, const ChainRequest& request, const Partiti
     State& state = states_[line_[first + i]];
     job.layer = job.computing / std::max<int64_t>(1, state.live->capabilities.layers());
     if (!job.interleaved) job.interleave = InterleaveBudget(parts[i]);
-    state.jobs.Give(job);
+    state.jobs.Add(job);
     placement.chain.push_back(state.live);
   }
   return placement;

@@ -5,28 +5,9 @@
 
 #include "kernels/base/status_macros.h"
 #include "server/router/worker_failure.h"
+#include "server/rpc/schedule_proto.h"
 
 namespace runahead {
-
-namespace {
-
-v1::Schedule ScheduleToProto(ChainSchedule schedule) {
-  switch (schedule) {
-    case ChainSchedule::kKvr:
-      return v1::SCHEDULE_KVR;
-    case ChainSchedule::kKvrEven:
-      return v1::SCHEDULE_KVR_EVEN;
-    case ChainSchedule::kSingle:
-      return v1::SCHEDULE_SINGLE;
-    case ChainSchedule::kTsp:
-      return v1::SCHEDULE_TSP;
-    case ChainSchedule::kTspCausal:
-      return v1::SCHEDULE_TSP_CAUSAL;
-  }
-  return v1::SCHEDULE_UNSPECIFIED;
-}
-
-}  // namespace
 
 std::vector<v1::StartJob> StartJobs(const PrefillOrder& order, const ChainPlan& plan) {
   const std::vector<int64_t>& parts = plan.parts;
@@ -73,7 +54,7 @@ PrefillRun::PrefillRun(Placement placement, Fleet& fleet, Sequencer& sequencer, 
 PrefillRun::~PrefillRun() {
   MutexLock lock(mu_);
   if (started_) return;
-  for (const auto& worker : placement_.chain) fleet_.ReturnSlot(*worker, placement_.number);
+  for (const auto& worker : placement_.chain) fleet_.WithdrawJob(*worker, placement_.number);
 }
 
 absl::Status PrefillRun::Start(const PrefillOrder& order) {
@@ -149,7 +130,7 @@ void PrefillRun::Reported(int worker, const absl::Status& said, v1::JobCause cau
 void PrefillRun::MemberFree(int worker) {
   const auto member = std::find_if(placement_.chain.begin(), placement_.chain.end(),
                                    [&](const auto& live) { return live->index == worker; });
-  fleet_.ReleaseSlot(**member, placement_.number);
+  fleet_.FinishJob(**member, placement_.number);
   MutexLock lock(mu_);
   if (--unfinished_ > 0 || !cancelled_at_) return;
   metrics_.ObserveCancelToFree(clock_.Now() - *cancelled_at_);

@@ -36,9 +36,9 @@ std::vector<v1::StartJob> StartJobs(const PrefillOrder& order, const ChainPlan& 
 // Thread-safe. Held by its session and, once started, by the sequencer until every member is done.
 class PrefillRun : public std::enable_shared_from_this<PrefillRun> {
  public:
-  // Owns the slots of `placement`. What is given must outlive the run.
+  // Owns the places of `placement`. What is given must outlive the run.
   PrefillRun(Placement placement, Fleet& fleet, Sequencer& sequencer, RouterMetrics& metrics, Clock& clock);
-  ~PrefillRun();  // gives slots back that were not started
+  ~PrefillRun();  // withdraws what was not started
   PrefillRun(const PrefillRun&) = delete;
   PrefillRun& operator=(const PrefillRun&) = delete;
 

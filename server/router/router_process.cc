@@ -77,9 +77,9 @@ struct RouterProcess::Parts {
                std::move(tokenizer),
                std::move(chat_template),
                *table,
-               *ParseChainSchedule(options.schedule),
+               *ParseSchedule(options.schedule),
                options.experiments},
-        links(fleet, sequencer, router.model, options.dtype, RealClock(), key),
+        workers(fleet, sequencer, router.model, options.dtype, RealClock(), key),
         service(router, {options.max_sessions, options.stall_timeout, options.max_streams}) {}
 
   MetricRegistry registry;
@@ -88,7 +88,7 @@ struct RouterProcess::Parts {
   Fleet fleet;
   Sequencer sequencer;
   RouterParts router;
-  WorkerRegistry links;
+  WorkerRegistry workers;
   InferenceService service;
   std::unique_ptr<RpcServer> server;
   std::unique_ptr<MetricsServer> metrics_server;

@@ -84,6 +84,20 @@ void Sequencer::Release(int worker, const v1::LeaseId& lease) {
   Send({{worker, std::move(command)}});
 }
 
+void Sequencer::EndOverdue(absl::Time now) {
+  Calls calls;
+  {
+    MutexLock lock(mu_);
+    const std::vector<uint64_t> waiting(without_cause_.begin(), without_cause_.end());
+    for (const uint64_t id : waiting) {
+      Job& job = jobs_.at(id);
+      if (job.cause_due == absl::InfiniteFuture()) job.cause_due = now + kCauseTimeout;
+      if (now >= job.cause_due) EndJob(id, job, job.verdict.status, calls);
+    }
+  }
+  for (const auto& call : calls) call();
+}
+
 void Sequencer::OnReport(int worker, const v1::ControlReport& report) {
   for (const auto& call : Dispatch(worker, report)) call();
 }
@@ -135,7 +149,11 @@ void Sequencer::MemberDone(uint64_t id, int worker, End end, Calls& calls) {
     if (job.verdict.status.ok() || (job.verdict.consequence && !end.consequence)) job.verdict = std::move(end);
   }
   const bool known = !job.verdict.status.ok() && !job.verdict.consequence;
-  if (known || all) EndJob(id, job, job.verdict.status, calls);
+  if (known || all) {
+    EndJob(id, job, job.verdict.status, calls);
+  } else if (!job.verdict.status.ok() && !job.ended) {
+    without_cause_.insert(id);
+  }
   if (all) jobs_.erase(found);
 }
 
@@ -143,6 +161,7 @@ void Sequencer::EndJob(uint64_t id, Job& job, absl::Status status, Calls& calls)
   if (!status.ok()) SendCancels(id, job);
   if (job.ended) return;
   job.ended = true;
+  without_cause_.erase(id);
   calls.push_back([event = job.events.ended, status = std::move(status)] { event(status); });
 }
 

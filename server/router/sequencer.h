@@ -11,12 +11,18 @@
 #include <vector>
 
 #include "absl/container/flat_hash_map.h"
+#include "absl/container/flat_hash_set.h"
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
+#include "absl/time/time.h"
 #include "kernels/base/mutex.h"
 #include "runahead/v1/worker.pb.h"
 
 namespace runahead {
+
+// For how long the cause of a failure is awaited when a neighbour has reported what it did to it. A member that died is
+// known to be dead after 3 s.
+inline constexpr absl::Duration kCauseTimeout = absl::Seconds(5);
 
 // The way to one worker.
 class CommandSink {
@@ -31,8 +37,8 @@ class CommandSink {
 struct JobEvents {
   std::function<void(const v1::FirstToken&)> first_token;  // at most once; before ended(OK)
   // Once: OK when every member is done, else the first cause and the worker it happened on. When a neighbour reports
-  // first what a failure did to it, this waits for the report of the cause. It never waits for more than the last
-  // member's end, and all members are told to end at once.
+  // first what a failure did to it, this waits for the report of the cause: until the last member's end, and all
+  // members are told to end at once, but no longer than kCauseTimeout, for one may answer pings and never end.
   std::function<void(absl::Status)> ended;
   std::function<void(int worker)> member_free;  // once a member: the job has nothing unfinished there any more
   // What a member said of its end: of a failure also whose it was, but none once the job has ended. At most once a
@@ -65,6 +71,9 @@ class Sequencer {
   // Gives a lease back.
   void Release(int worker, const v1::LeaseId& lease) RUNAHEAD_EXCLUDES(mu_);
 
+  // Ends the jobs whose cause has not come in time with the first report. Cheap: call it more often than once a second.
+  void EndOverdue(absl::Time now) RUNAHEAD_EXCLUDES(mu_);
+
   // A report that came by the worker's stream, in the order received. Pongs are ignored.
   void OnReport(int worker, const v1::ControlReport& report) RUNAHEAD_EXCLUDES(mu_);
 
@@ -81,7 +90,8 @@ class Sequencer {
   struct Job {
     std::vector<Member> members;
     JobEvents events;
-    End verdict;               // of those that have ended so far
+    End verdict;  // of those that have ended so far
+    absl::Time cause_due = absl::InfiniteFuture();
     bool cancel_sent = false;  // it cannot end well any more
     bool ended = false;
   };
@@ -98,6 +108,7 @@ class Sequencer {
   Calls Dispatch(int worker, const v1::ControlReport& report) RUNAHEAD_EXCLUDES(mu_);
 
   Mutex mu_;
+  absl::flat_hash_set<uint64_t> without_cause_ RUNAHEAD_GUARDED_BY(mu_);  // jobs that failed and have not ended
   absl::flat_hash_map<int, Worker> workers_ RUNAHEAD_GUARDED_BY(mu_);
   absl::flat_hash_map<int, std::string> names_ RUNAHEAD_GUARDED_BY(mu_);  // as last attached, lost ones too
   absl::flat_hash_map<uint64_t, Job> jobs_ RUNAHEAD_GUARDED_BY(mu_);

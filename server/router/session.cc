@@ -255,7 +255,7 @@ void Session::SendStarted() {
   started.set_seed(sampling_.seed());
   started.set_prompt_tokens(static_cast<int32_t>(prompt_.size()));
   v1::Plan& plan = *started.mutable_plan();
-  plan.set_schedule(std::string(ChainScheduleName(placement.plan.schedule)));
+  plan.set_schedule(std::string(ScheduleName(placement.plan.schedule)));
   for (const auto& worker : placement.chain) plan.add_workers(worker->capabilities.name());
   for (int64_t part : placement.plan.parts) plan.add_parts(static_cast<int32_t>(part));
   if (lease_ != nullptr) plan.set_decode_worker(lease_->worker().capabilities.name());

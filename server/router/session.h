@@ -24,8 +24,8 @@
 #include "server/router/prefill_run.h"
 #include "server/router/router_metrics.h"
 #include "server/router/sequencer.h"
-#include "server/router/stage_clock.h"
 #include "server/router/text_turns.h"
+#include "server/router/ttft_clock.h"
 #include "server/tokenizer/chat_template.h"
 #include "server/tokenizer/tokenizer.h"
 
@@ -41,7 +41,7 @@ struct RouterParts {
   std::shared_ptr<const Tokenizer> tokenizer;
   absl::StatusOr<ChatTemplate> chat_template;  // not OK: chats are refused with it
   const LiveTable& table;
-  ChainSchedule schedule = ChainSchedule::kKvr;  // where a request does not name one
+  Schedule schedule = Schedule::kKvr;  // where a request does not name one
   bool experiments = false;
   const std::unique_ptr<TextTurns> text_turns = std::make_unique<TextTurns>();
 };
@@ -92,7 +92,7 @@ class Session {
   const absl::Time deadline_;
   CancelToken& cancel_;
   ResponseSink& sink_;
-  StageClock stages_;
+  TtftClock stages_;
   v1::SamplingParams sampling_;  // seed set
   std::vector<int32_t> prompt_;
   std::vector<int32_t> stop_ids_;

@@ -11,6 +11,7 @@
 #include "absl/strings/str_split.h"
 #include "kernels/base/status_macros.h"
 #include "server/base/printable.h"
+#include "server/rpc/schedule_proto.h"
 #include "server/rpc/status.h"
 
 namespace runahead {
@@ -200,31 +201,14 @@ absl::StatusOr<int32_t> ResolveMaxTokens(const v1::GenerateRequest& request, int
   return request.stop().max_tokens();
 }
 
-ChainRequest ResolveChain(const v1::GenerateRequest& request, int64_t prompt_tokens, ChainSchedule schedule) {
+ChainRequest ResolveChain(const v1::GenerateRequest& request, int64_t prompt_tokens, Schedule schedule) {
   ChainRequest chain;
   chain.tokens = prompt_tokens;
   chain.width = request.experiment().width();
   chain.parts.assign(request.experiment().parts().begin(), request.experiment().parts().end());
-  switch (request.experiment().schedule()) {
-    case v1::SCHEDULE_KVR:
-      chain.schedule = ChainSchedule::kKvr;
-      break;
-    case v1::SCHEDULE_KVR_EVEN:
-      chain.schedule = ChainSchedule::kKvrEven;
-      break;
-    case v1::SCHEDULE_SINGLE:
-      chain.schedule = ChainSchedule::kSingle;
-      break;
-    case v1::SCHEDULE_TSP:
-      chain.schedule = ChainSchedule::kTsp;
-      break;
-    case v1::SCHEDULE_TSP_CAUSAL:
-      chain.schedule = ChainSchedule::kTspCausal;
-      break;
-    default:
-      // What is asked for in width or parts is a chain, whatever the router's own choice is.
-      chain.schedule = chain.width > 1 || chain.parts.size() > 1 ? ChainSchedule::kKvr : schedule;
-  }
+  // What is asked for in width or parts is a chain, whatever the router's own choice is.
+  const Schedule unasked = chain.width > 1 || chain.parts.size() > 1 ? Schedule::kKvr : schedule;
+  chain.schedule = ScheduleFromProto(request.experiment().schedule()).value_or(unasked);
   return chain;
 }
 

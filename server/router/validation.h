@@ -46,7 +46,7 @@ absl::StatusOr<int32_t> ResolveMaxTokens(const v1::GenerateRequest& request, int
                                          const ModelInfo& model);
 
 // What to plan. `schedule` is the router's, for requests that do not name one.
-ChainRequest ResolveChain(const v1::GenerateRequest& request, int64_t prompt_tokens, ChainSchedule schedule);
+ChainRequest ResolveChain(const v1::GenerateRequest& request, int64_t prompt_tokens, Schedule schedule);
 
 // CheckChainRequest, with the field named for programs too.
 absl::Status CheckChain(const ChainRequest& chain, size_t line_size);

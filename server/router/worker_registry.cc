@@ -26,10 +26,11 @@ WorkerRegistry::WorkerRegistry(Fleet& fleet, Sequencer& sequencer, const ModelIn
       pool_(static_cast<int>(fleet.workers().size())),
       last_logged_(fleet.workers().size()) {
   const uint64_t incarnation = RandomBits64();
-  WorkerLink::Owner& owner = *this;
+  WorkerConnection::Owner& owner = *this;
   for (size_t i = 0; i < fleet.workers().size(); ++i) {
     const int index = static_cast<int>(i);
-    links_.push_back(std::make_unique<WorkerLink>(index, fleet.workers()[i], incarnation, owner, clock, key));
+    connections_.push_back(
+        std::make_unique<WorkerConnection>(index, fleet.workers()[i], incarnation, owner, clock, key));
   }
 }
 
@@ -40,7 +41,7 @@ WorkerRegistry::~WorkerRegistry() {
     stopping_ = true;
     pool_changed_.NotifyAll();
   }
-  links_.clear();
+  connections_.clear();
 }
 
 absl::Status WorkerRegistry::Admit(int index, const v1::Capabilities& capabilities) {
@@ -174,9 +175,10 @@ void WorkerRegistry::FormLine(std::optional<int> newcomer) {
 void WorkerRegistry::Report(int index, const v1::ControlReport& report) {
   sequencer_.OnReport(index, report);
   if (!report.has_pong() && !report.has_paths()) return;
+  sequencer_.EndOverdue(clock_.Now());
   MutexLock lock(mu_);
   if (report.has_paths()) TakePaths(index, report.paths());
-  // Pongs come twice a second from each worker: often enough for edges that are to be made anew.
+  // Pongs come twice a second from each worker: often enough for edges that are to be made anew, and for overdue jobs.
   if (edges_.Renew(clock_.Now())) FormLine(std::nullopt);
 }
 

@@ -1,4 +1,4 @@
-// All workers of the list: keeps a link to each, joins those that agree, and forms the line of prefill workers.
+// All workers of the list: keeps a connection to each, joins those that agree, and forms the line of prefill workers.
 #pragma once
 
 #include <deque>
@@ -14,15 +14,15 @@
 #include "server/router/edge_states.h"
 #include "server/router/fleet.h"
 #include "server/router/sequencer.h"
-#include "server/router/worker_link.h"
+#include "server/router/worker_connection.h"
 
 namespace runahead {
 
 // Thread-safe. Works until destroyed.
-class WorkerRegistry final : private WorkerLink::Owner {
+class WorkerRegistry final : private WorkerConnection::Owner {
  public:
-  // Links to all workers of `fleet`'s list, at once and in the background. `dtype` is what they are to compute in, or
-  // "auto": then most of them say (PoolChoice). Everything given must outlive the registry.
+  // Connects to all workers of `fleet`'s list, at once and in the background. `dtype` is what they are to compute in,
+  // or "auto": then most of them say (PoolChoice). Everything given must outlive the registry.
   WorkerRegistry(Fleet& fleet, Sequencer& sequencer, const ModelInfo& model, std::string dtype, Clock& clock,
                  const ClusterKey& key = {});
   ~WorkerRegistry() override;
@@ -63,7 +63,7 @@ class WorkerRegistry final : private WorkerLink::Owner {
   std::deque<WorkerLife> lost_ RUNAHEAD_GUARDED_BY(mu_);    // the latest last
   EdgeStates edges_ RUNAHEAD_GUARDED_BY(mu_);
   std::vector<std::string> last_logged_ RUNAHEAD_GUARDED_BY(mu_);
-  std::vector<std::unique_ptr<WorkerLink>> links_;
+  std::vector<std::unique_ptr<WorkerConnection>> connections_;
 };
 
 }  // namespace runahead

@@ -46,7 +46,7 @@ constexpr const char* kQwen2 = GPT4_WITH_NUMBER("\\p{N}");
 
 struct Rule {
   const char* name;
-  const char* stages[2];  // the second may be absent
+  const char* passes[2];  // the second may be absent
   bool whole_words_first;
   bool adds_bos;
 };
@@ -79,10 +79,10 @@ absl::StatusOr<PreTokenizer> PreTokenizer::Create(std::string_view name) {
     absl::StrAppend(&known, known.empty() ? "" : ", ", rule.name);
     if (name != rule.name) continue;
     PreTokenizer pre;
-    for (const char* stage : rule.stages) {
-      if (stage == nullptr) continue;
-      RUNAHEAD_ASSIGN_OR_RETURN(Regex regex, Regex::Compile(stage));
-      pre.stages_.push_back(std::move(regex));
+    for (const char* pass : rule.passes) {
+      if (pass == nullptr) continue;
+      RUNAHEAD_ASSIGN_OR_RETURN(Regex regex, Regex::Compile(pass));
+      pre.passes_.push_back(std::move(regex));
     }
     pre.whole_words_first_ = rule.whole_words_first;
     pre.adds_bos_ = rule.adds_bos;
@@ -100,9 +100,9 @@ absl::Status PreTokenizer::Split(std::string_view text, Regex::OnPiece on_word) 
   return absl::OkStatus();
 }
 
-absl::Status PreTokenizer::Cut(std::string_view piece, size_t stage, Regex::OnPiece on_word) const {
-  if (stage == stages_.size()) return on_word(piece);
-  return stages_[stage].Split(piece, [&](std::string_view smaller) { return Cut(smaller, stage + 1, on_word); });
+absl::Status PreTokenizer::Cut(std::string_view piece, size_t pass, Regex::OnPiece on_word) const {
+  if (pass == passes_.size()) return on_word(piece);
+  return passes_[pass].Split(piece, [&](std::string_view smaller) { return Cut(smaller, pass + 1, on_word); });
 }
 
 }  // namespace runahead

@@ -29,10 +29,10 @@ class PreTokenizer {
 
  private:
   PreTokenizer() = default;
-  // The stages from `stage` on.
-  absl::Status Cut(std::string_view piece, size_t stage, Regex::OnPiece on_word) const;
+  // The passes from `pass` on.
+  absl::Status Cut(std::string_view piece, size_t pass, Regex::OnPiece on_word) const;
 
-  std::vector<Regex> stages_;  // each cuts the pieces of the one before
+  std::vector<Regex> passes_;  // each cuts the pieces of the one before
   bool whole_words_first_ = false;
   bool adds_bos_ = false;
 };

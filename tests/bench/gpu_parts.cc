@@ -76,7 +76,7 @@ absl::StatusOr<std::vector<TimedRun>> TimeParts(const Bench& bench, const BenchM
                         .numbers = {{"layer_ms", depth.layer().median_s * 1e3}}});
       // As the last of two workers of which the first takes no time. A part without a prefix lends it one token.
       const int64_t before = std::max<int64_t>(prefix, 1);
-      runs.push_back({SimulatedSchedule::kKvr, {before, prefix + part - before}, depth.whole_s(), 0});
+      runs.push_back({Schedule::kKvr, {before, prefix + part - before}, depth.whole_s(), 0});
     }
   }
   return runs;
@@ -114,7 +114,7 @@ void SayFit(const Bench& bench, const ModelConfig& config, const CostFit& fit) {
 absl::Status Predict(const Bench& bench, const ModelConfig& config, CostModel model, int64_t tokens, double rate) {
   model.links = {{.latency_s = kLinkLatency, .bytes_per_s = rate}};
   const auto ttft = [&](absl::Span<const int64_t> parts) -> absl::StatusOr<double> {
-    RUNAHEAD_ASSIGN_OR_RETURN(const SimulatedRun run, SimulateChain(model, SimulatedSchedule::kKvr, parts));
+    RUNAHEAD_ASSIGN_OR_RETURN(const SimulatedRun run, SimulateChain(model, Schedule::kKvr, parts));
     return run.ttft_s;
   };
   double single = 0;

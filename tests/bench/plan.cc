@@ -35,7 +35,7 @@ CostModel Llama7B() {
 void Simulate(benchmark::State& state) {
   const CostModel model = Llama7B();
   const std::vector<int64_t> parts = EvenParts(state.range(1), static_cast<int>(state.range(0))).value();
-  for (auto _ : state) benchmark::DoNotOptimize(SimulateChain(model, SimulatedSchedule::kKvr, parts));
+  for (auto _ : state) benchmark::DoNotOptimize(SimulateChain(model, Schedule::kKvr, parts));
 }
 BENCHMARK(Simulate)->Args({1, 16384})->Args({4, 16384})->Args({8, 16384})->Args({16, 16384});
 
@@ -43,7 +43,7 @@ BENCHMARK(Simulate)->Args({1, 16384})->Args({4, 16384})->Args({8, 16384})->Args(
 void Search(benchmark::State& state) {
   const CostModel model = Llama7B();
   const SearchObjective objective = ObjectiveOf([&](absl::Span<const int64_t> parts) -> absl::StatusOr<double> {
-    return SimulateChain(model, SimulatedSchedule::kKvr, parts)->ttft_s;
+    return SimulateChain(model, Schedule::kKvr, parts)->ttft_s;
   });
   int64_t evaluations = 0;
   for (auto _ : state) {
@@ -122,7 +122,7 @@ void News(benchmark::State& state) {
   for (int i = 0; i < kWorkers; ++i) {
     worker = std::make_shared<LiveWorker>();
     worker->index = i;
-    worker->capabilities.set_max_part_tokens(32768);
+    worker->capabilities.set_max_prefix_tokens(32768);
     fleet.SetReady(worker);
   }
   const ChainRequest request{.tokens = 16000, .parts = {}};
@@ -139,7 +139,7 @@ void News(benchmark::State& state) {
     std::this_thread::yield();
   }
   constexpr uint64_t kUnknown = ~uint64_t{0};
-  for (auto _ : state) fleet.ReleaseSlot(*worker, kUnknown);
+  for (auto _ : state) fleet.FinishJob(*worker, kUnknown);
   cancel.Cancel(absl::CancelledError("the end"));
   for (std::thread& thread : threads) thread.join();
 }

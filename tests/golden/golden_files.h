@@ -4,6 +4,7 @@
 #include <string>
 #include <vector>
 
+#include "tests/testing/exactness.h"
 #include "tests/testing/model_fixture.h"
 
 namespace runahead {
@@ -25,17 +26,11 @@ std::vector<GoldenCheckpoint> ReadGoldenCheckpoints();  // data/tiny.json
 // Path of the quick-start model, "" where the tests run without it.
 std::string QuickStartModelPath();
 
-// Logits of the ten within `tolerance`, in the same order where they differ by more than that.
-void ExpectTop10(const std::vector<float>& logits, const GoldenPrompt& prompt, float tolerance);
-// Own greedy continuation, prefill then decode steps: every token is the golden one.
-void ExpectGreedy(const LoadedModel& loaded, const GoldenPrompt& prompt, float logit_tolerance);
-
-// Teacher-forced on the golden tokens (design: bf16 and f16): counts steps that differ, and fails where one with a
-// margin of at least 0.5 does.
-struct ForcedSteps {
-  int steps = 0;
-  int different = 0;
-};
-ForcedSteps RunForced(const LoadedModel& loaded, const GoldenPrompt& prompt);
+// Logits of the ten by the rule of f32 (exactness.h), and no other one is larger.
+void ExpectTop10(const std::vector<float>& logits, const GoldenPrompt& prompt);
+// f32: the own greedy continuation, prefill then decode steps: every token is the golden one.
+void ExpectGreedy(const LoadedModel& loaded, const GoldenPrompt& prompt);
+// Teacher-forced on the golden tokens: adds its steps to `rule`.
+void RunForced(const LoadedModel& loaded, const GoldenPrompt& prompt, TokenRule& rule);
 
 }  // namespace runahead

@@ -22,7 +22,7 @@ TEST(TinyGolden, F32MatchesTransformers) {
     const std::string path = testing::TempDir() + "tiny-" + std::to_string(index++) + ".gguf";
     ASSERT_EQ(std::system((make + " " + flags + " " + path).c_str()), 0);
     const LoadedModel loaded = LoadForTest(path, DType::kF32, 2);
-    for (const GoldenPrompt& prompt : checkpoint.prompts) ExpectGreedy(loaded, prompt, 1e-3f);
+    for (const GoldenPrompt& prompt : checkpoint.prompts) ExpectGreedy(loaded, prompt);
   }
   EXPECT_GE(index, 8);
 }

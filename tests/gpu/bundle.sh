@@ -14,7 +14,8 @@ usage: tests/gpu/bundle.sh [--out FOLDER]
 
 Builds the CUDA plugin, the tests that need a GPU and the GPU's benchmark, and copies them into FOLDER ($bundle)
 with the libraries that they need, but for CUDA's own and the C library: packed, at most $limit_mib MiB. tests/gpu/run.sh
-runs it on a machine with a GPU, from the root of a checkout of the same commit.
+runs it on a machine with a GPU and a C library that is not older (which glibc that is comes at the end), in a checkout
+of the same commit with the same changes, pages apart; it refuses any other.
 
 The quick-start model, which some golden tests want, is too large to go with it: --model-part N puts its part N, of
 $part_mib MiB, into FOLDER instead (of RUNAHEAD_TEST_MODEL, or of deploy/model's). tests/gpu/run.sh keeps each part that it
@@ -95,42 +96,7 @@ while read -r name path; do
   fi
 done < <(for file in "${files[@]}"; do ldd "build/$file"; done | awk '$2 == "=>" { print $1, $3 }' | sort -u)
 
-python3 - "$tests" "$bundle" "${needs[@]}" <<'PYTHON'
-import glob, json, lzma, os, shutil, subprocess, sys
-tests, bundle, needs = json.loads(sys.argv[1])["tests"], sys.argv[2], sys.argv[3:]
-build = os.path.abspath("build")
-
-
-def said(*command):
-    return subprocess.run(command, stdout=subprocess.PIPE, text=True, check=True).stdout.strip()
-
-
-def entry(test):
-    properties = {one["name"]: one["value"] for one in test["properties"]}
-    return {"name": test["name"], "command": [os.path.relpath(test["command"][0], build), *test["command"][1:]],
-            "timeout_s": properties["TIMEOUT"], "labels": properties["LABELS"],
-            "environment": dict(one.split("=", 1) for one in properties.get("ENVIRONMENT", []))}
-
-
-manifest = {
-    "commit": said("git", "rev-parse", "HEAD"),
-    "changed": said("git", "status", "--porcelain", "--untracked-files=no") != "",
-    "compiler": "nvcc " + said("sed", "-n", 's/^set(CMAKE_CUDA_COMPILER_VERSION "\\(.*\\)")/\\1/p',
-                               *glob.glob("build/CMakeFiles/*/CMakeCUDACompiler.cmake")),
-    "needs": sorted(set(needs)),
-    "tests": [entry(test) for test in tests],
-    "benchmarks": ["bench/gpu"],
-}
-with open(os.path.join(bundle, "manifest.json"), "w", encoding="utf-8") as file:
-    json.dump(manifest, file, indent=1)
-# What is carried is small; run.sh unpacks it.
-for path in glob.glob(os.path.join(bundle, "*", "*")):
-    with open(path, "rb") as whole, lzma.open(path + ".xz", "wb") as packed:
-        shutil.copyfileobj(whole, packed)
-    shutil.copymode(path, path + ".xz")
-    os.remove(path)
-print(f"{len(manifest['tests'])} tests; the machine must have {', '.join(manifest['needs'])}")
-PYTHON
+tests/gpu/make_manifest.py "$tests" "$bundle" "${needs[@]}"
 
 size_kib=$(du -sk --apparent-size "$bundle" | cut -f1)
 if [[ $size_kib -gt $((limit_mib * 1024)) ]]; then

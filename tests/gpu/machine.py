@@ -1,10 +1,14 @@
-"""What this machine has: its GPU, the libraries of CUDA and NCCL, tools."""
+"""What this machine has: its GPU, the C library, the libraries of CUDA and NCCL, tools. As a program: exit code 0 where
+a process can use the GPU; else it says why not."""
 import ctypes
 import glob
 import os
 import shutil
 import subprocess
 import sys
+import tempfile
+
+PROBE_S = 30  # for a GPU to answer
 
 
 def missing_gpu():
@@ -36,6 +40,43 @@ def first_gpu():
     return {"name": name.value.decode(), "memory_mib": total.value >> 20,
             "compute": f"{major.value}.{minor.value}",
             "driver_cuda": f"{version.value // 1000}.{version.value % 1000 // 10}", "driver": smi("driver_version")}
+
+
+def use_gpu():
+    """Makes a context and waits for it: why that fails, None where it works. Leaves the context behind."""
+    why = missing_gpu()
+    if why:
+        return why
+    driver, context = ctypes.CDLL("libcuda.so.1"), ctypes.c_void_p()
+    for name, arguments in (("cuDevicePrimaryCtxRetain", (ctypes.byref(context), 0)),
+                            ("cuCtxPushCurrent_v2", (context,)), ("cuCtxSynchronize", ())):
+        code = getattr(driver, name)(*arguments)
+        if code != 0:
+            return f"{name} returned {code}"
+    return None
+
+
+def lost_gpu():
+    """Why no new process can use the GPU any more; None where one can."""
+    with tempfile.TemporaryFile("w+", encoding="utf-8") as said:
+        process = subprocess.Popen([sys.executable, os.path.abspath(__file__)], stdout=said)
+        try:
+            if process.wait(PROBE_S) == 0:
+                return None
+        except subprocess.TimeoutExpired:
+            process.kill()  # and not waited for: what the driver holds may never be gone
+            return f"it does not answer within {PROBE_S} s"
+        said.seek(0)
+        return said.read().strip() or f"asking it ended with exit code {process.returncode}"
+
+
+def glibc():
+    """Version of the C library ("2.36"); "" where it is another."""
+    try:
+        name, _, version = (os.confstr("CS_GNU_LIBC_VERSION") or "").partition(" ")
+    except (OSError, ValueError):
+        return ""
+    return version if name == "glibc" else ""
 
 
 def smi(fields):
@@ -96,3 +137,10 @@ def find_tool(name, *below):
     """A program of CUDA's: on the PATH, or at one of the paths `below` the toolkit's folder; None where it is not."""
     candidates = [os.path.join(root, path) for root in cuda_folders() for path in below]
     return shutil.which(name) or next((path for path in candidates if os.access(path, os.X_OK)), None)
+
+
+if __name__ == "__main__":
+    reason = use_gpu()
+    if reason:
+        print(reason)
+    sys.exit(1 if reason else 0)

@@ -1,11 +1,19 @@
 #!/usr/bin/env python3
 """Runs a bundle of tests/gpu/bundle.sh on this machine's GPU, within a given time: the parity tests, golden tokens
-where the quick-start model is, chains of processes over NCCL, memcheck on the parity tests, and the benchmarks with
-PyTorch's side beside them. Prints a table and writes all of it as JSON; one piece that fails does not keep the others
-from running.
+where the quick-start model is, chains of processes over NCCL, memcheck on the parity tests, racecheck on the flash
+kernels, and the benchmarks with PyTorch's side beside them. Prints a table and writes all of it as JSON; one piece that
+fails does not keep the others from running. What came after an error of CUDA that stays is not run, and said so.
 
-Exit codes: 0 all tests passed; 1 one did not (failed, timed out, skipped itself or had no time left); 77 there is no
-GPU; 2 nothing could be run. Figures do not count.
+Exit codes (figures do not count in any):
+  0   all tests passed
+  1   a test failed: it did not pass, timed out, skipped itself, or lost the GPU
+  2   nothing was run: there is no bundle or no step of that name, or the bundle is refused: it needs a newer glibc, is
+      of another commit than this checkout (other files; pages apart), or is damaged
+  3   what was run passed, and something was not run, which is listed: for want of the model, of compute-sanitizer, of
+      time
+  77  there is no GPU
+--dry-run: 0 where every binary starts and has the tests that are named here, whether or not it could run them; 1 where
+one does not; 2 as above.
 
 environment: RUNAHEAD_GPU_BUDGET_S (540): seconds in all. RUNAHEAD_TEST_MODEL: the quick-start model's file; without it
   parts that came here before (tests/gpu/bundle.sh --model-part) are joined, or the golden tests do not run.
@@ -13,23 +21,18 @@ environment: RUNAHEAD_GPU_BUDGET_S (540): seconds in all. RUNAHEAD_TEST_MODEL: t
 """
 import argparse
 import datetime
-import glob
-import hashlib
 import json
-import lzma
 import os
 import re
 import shlex
-import shutil
 import sys
-import tempfile
 import time
 
+import bundle
 import machine
-from steps import PHASES, bench_steps, memcheck_steps, run_step, test_steps
+from steps import PHASES, bench_steps, run_step, sanitizer_steps, test_steps, tests_of
 
 ROOT = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
-MODEL_FOLDER = os.path.join(tempfile.gettempdir(), "runahead-gpu-model")
 LEAST_S = 3      # a step is not begun with less
 WRITE_S = 5      # kept for the end
 SHOWN_LINES = 25  # of what failed
@@ -48,59 +51,19 @@ def parse_args(argv):
     parser.add_argument("--only", default="", metavar="REGEX",
                         help="steps whose 'phase/name' it matches (--dry-run lists them)")
     parser.add_argument("--seconds", type=float, default=0.2, help="of measuring for each figure of the benchmarks")
-    parser.add_argument("--dry-run", action="store_true", help="list the steps with their longest times")
+    parser.add_argument("--dry-run", action="store_true",
+                        help="check the bundle, start its binaries, list the steps with their longest times")
     args = parser.parse_args(argv)
     args.bundle = os.path.abspath(args.bundle)
     args.out = args.out or os.path.join(os.environ.get("OUT", "."), "gpu-results.json")
     return args
 
 
-def keep_model_parts(bundle):
-    """Moves parts of the model out of the bundle's folder, which the next bundle replaces. How many there were."""
-    parts = glob.glob(os.path.join(bundle, "model.part*of*"))
-    os.makedirs(MODEL_FOLDER, exist_ok=True)
-    for part in parts:
-        shutil.copyfile(part, os.path.join(MODEL_FOLDER, os.path.basename(part)))
-        print(f"kept {os.path.basename(part)} of the quick-start model in {MODEL_FOLDER}")
-    return len(parts)
-
-
-def unpack(bundle):
-    """Once: a packed file makes room for what it holds."""
-    for packed in glob.glob(os.path.join(bundle, "*", "*.xz")):
-        whole = packed[:-len(".xz")]
-        with lzma.open(packed, "rb") as source, open(whole, "wb") as target:
-            shutil.copyfileobj(source, target)
-        shutil.copymode(packed, whole)
-        os.remove(packed)
-
-
-def quick_start_model():
-    """Its path; "" where it is not here."""
-    if os.environ.get("RUNAHEAD_TEST_MODEL"):
-        return os.path.abspath(os.environ["RUNAHEAD_TEST_MODEL"])
-    whole = os.path.join(MODEL_FOLDER, "model.gguf")
-    parts = sorted(glob.glob(os.path.join(MODEL_FOLDER, "model.part*of*")))
-    if not os.path.exists(whole) and parts and parts[-1].endswith(f"of{len(parts)}"):
-        with open(whole, "wb") as out:
-            for part in parts:
-                with open(part, "rb") as piece:
-                    shutil.copyfileobj(piece, out)
-    if not os.path.exists(whole):
-        return ""
-    with open(os.path.join(ROOT, "deploy/models"), encoding="utf-8") as models, open(whole, "rb") as model:
-        if hashlib.sha256(model.read()).hexdigest() not in models.read():
-            print(f"{whole} is not the quick-start model (SHA-256): its parts are removed, bring them again")
-            shutil.rmtree(MODEL_FOLDER)
-            return ""
-    return whole
-
-
 def plan(args, manifest, model):
     tests = test_steps(args.bundle, manifest, model)
     sanitizer = machine.find_tool("compute-sanitizer", "bin/compute-sanitizer", "compute-sanitizer/compute-sanitizer")
-    steps = tests + memcheck_steps(tests, sanitizer) + bench_steps(args.bundle, manifest, ROOT, args.seconds)
-    return [step for step in steps if re.search(args.only, f"{step.phase}/{step.name}")]
+    steps = tests + sanitizer_steps(tests, sanitizer) + bench_steps(args.bundle, manifest, ROOT, args.seconds)
+    return [step for step in steps if re.search(args.only, step.full_name)]
 
 
 def phase_ends(steps, begin, budget_s):
@@ -108,15 +71,15 @@ def phase_ends(steps, begin, budget_s):
     ends, end = {}, begin + budget_s - WRITE_S
     for phase in reversed(PHASES):
         ends[phase] = end
-        if any(step.phase == phase for step in steps):
+        if any(step.phase == phase and not step.missing for step in steps):
             end -= PHASES[phase] * budget_s
     ends["pytorch"] = ends["bench"]
     return ends
 
 
-def own_environment(bundle, libraries):
+def own_environment(folder, libraries):
     """For the bundle's binaries: the libraries that they came with, and the machine's own of CUDA and NCCL."""
-    folders = [os.path.join(bundle, "lib")] + [os.path.dirname(path) for path in libraries.values()]
+    folders = [os.path.join(folder, "lib")] + [os.path.dirname(path) for path in libraries.values()]
     folders += os.environ.get("LD_LIBRARY_PATH", "").split(":")
     environment = dict(os.environ, LD_LIBRARY_PATH=":".join(dict.fromkeys(filter(None, folders))))
     environment.pop("RUNAHEAD_TEST_MODEL", None)  # said where it is wanted
@@ -125,9 +88,12 @@ def own_environment(bundle, libraries):
 
 def run_all(steps, ends, environment, log, keep):
     """`keep` is called after each step: what stops all of this in the middle loses one."""
+    lost = None
     for step in steps:
         left = ends[step.phase] - time.monotonic()
-        if step.missing:
+        if lost:
+            step.note = f"the GPU is lost: {lost}"
+        elif step.missing:
             step.note = step.missing
         elif left < LEAST_S:
             step.note = "time"
@@ -135,7 +101,9 @@ def run_all(steps, ends, environment, log, keep):
             # PyTorch brings libraries of its own.
             mine = dict(os.environ) if step.phase == "pytorch" else environment
             run_step(step, min(step.timeout_s, left), ROOT, mine)
-        log.write(f"\n==== {row_of(step)}\n{shlex.join(step.command)}\n{step.output}")
+            if step.result in ("failed", "timeout"):
+                lost = machine.lost_gpu()
+        log.write(f"\n==== {row_of(step)}\n{shlex.join(step.full_command)}\n{step.output}")
         log.flush()
         print(row_of(step), flush=True)
         if step.result not in ("passed", "not run"):
@@ -185,53 +153,60 @@ def results_of(args, manifest, gpu, libraries, steps, seconds):
         "date": datetime.datetime.now(datetime.timezone.utc).isoformat(timespec="seconds"),
         "command": "tests/gpu/run.sh " + shlex.join(sys.argv[1:]), "commit": manifest["commit"],
         "changed": manifest["changed"], "compiler": manifest["compiler"], "device": gpu, "libraries": libraries,
-        "seconds": round(seconds, 1), "passed": not any(step.failed for step in steps),
-        "steps": [{"phase": step.phase, "name": step.name, "command": shlex.join(step.command), "result": step.result,
-                   "seconds": round(step.seconds, 2), "note": step.note, "figures": step.figures} for step in steps],
+        "seconds": round(seconds, 1), "passed": all(step.result == "passed" for step in steps if step.is_test),
+        "steps": [{"phase": step.phase, "name": step.name, "command": shlex.join(step.full_command),
+                   "result": step.result, "seconds": round(step.seconds, 2), "note": step.note,
+                   "tests_not_run": step.tests_not_run, "figures": step.figures} for step in steps],
     }
 
 
-def load_manifest(args):
-    """None, with a message, where there is nothing to run."""
-    try:
-        with open(os.path.join(args.bundle, "manifest.json"), encoding="utf-8") as file:
-            return json.load(file)
-    except OSError:
-        print(f"tests/gpu/run.sh: there is no bundle in {args.bundle}: tests/gpu/bundle.sh makes one, where the CUDA "
-              "toolkit and all packages are", file=sys.stderr)
-        return None
-
-
-def dry_run(args, steps, budget_s):
-    ends = phase_ends(steps, 0, budget_s)
+def dry_run(args, steps, environment, budget_s):
+    ends, broken = phase_ends(steps, 0, budget_s), []
+    counts = {}  # of the tests of a command, which several phases may run
     for step in steps:
-        print(f"{step.phase + '/' + step.name:<54} {min(step.timeout_s, ends[step.phase]):4.0f} s  "
-              f"{step.missing or shlex.join(step.command)}")
+        about = ""
+        if step.is_test:
+            key = tuple(step.command)
+            if key not in counts:
+                counts[key] = tests_of(step, ROOT, environment)
+            count, why = counts[key]
+            about = f"{count} tests  "
+            if why:
+                broken.append(f"{step.full_name}: {why}")
+        not_run = f"({step.missing})  " if step.missing else ""
+        print(f"{step.full_name:<54} {min(step.timeout_s, ends[step.phase]):4.0f} s  {about}{not_run}"
+              f"{shlex.join(step.full_command)}")
     print(f"{len(steps)} steps; the phases end after " +
           ", ".join(f"{phase} {ends[phase]:.0f} s" for phase in PHASES) + f" of {budget_s:.0f} s at the latest")
-    return 0
+    print("\n".join(f"DOES NOT START {line}" for line in broken) or "all binaries start and have the tests named here")
+    return 1 if broken else 0
 
 
 def main(argv):
     begin = time.monotonic()
     args = parse_args(argv)
     budget_s = float(os.environ.get("RUNAHEAD_GPU_BUDGET_S", "540"))
-    if keep_model_parts(args.bundle) and not os.path.exists(os.path.join(args.bundle, "manifest.json")):
-        return 0
-    why = machine.missing_gpu()
-    if why and not args.dry_run:
-        print(f"skipped: no CUDA device: {why}")
-        return 77
-    manifest = load_manifest(args)
-    if manifest is None:
+    manifest, why = bundle.load_manifest(args.bundle)
+    if manifest is not None and bundle.refused(manifest, args.bundle, ROOT):
         return 2
-    unpack(args.bundle)
-    steps = plan(args, manifest, quick_start_model())
-    if args.dry_run:
-        return dry_run(args, steps, budget_s)
-
-    gpu = {**machine.first_gpu(), "shm_mib": machine.shm_mib(), "before": machine.smi(STATE)}
+    if bundle.keep_model_parts(args.bundle) and not os.path.exists(os.path.join(args.bundle, "manifest.json")):
+        return 0
+    no_gpu = None if args.dry_run else machine.missing_gpu()
+    if no_gpu:
+        print(f"skipped: no CUDA device: {no_gpu}")
+        return 77
+    steps = [] if manifest is None else plan(args, manifest, bundle.quick_start_model(ROOT))
+    if not steps:
+        print(f"tests/gpu/run.sh: {why or f'no step is called {args.only}: --dry-run lists them'}", file=sys.stderr)
+        return 2
     libraries = machine.find_libraries(manifest["needs"])
+    if args.dry_run:
+        return dry_run(args, steps, own_environment(args.bundle, libraries), budget_s)
+    return run(args, manifest, steps, libraries, begin, budget_s)
+
+
+def run(args, manifest, steps, libraries, begin, budget_s):
+    gpu = {**machine.first_gpu(), "shm_mib": machine.shm_mib(), "before": machine.smi(STATE)}
     print(f"{gpu['name']}, compute {gpu['compute']}, {gpu['memory_mib']} MiB, driver {gpu['driver']} for CUDA "
           f"{gpu['driver_cuda']}; commit {manifest['commit'][:12]}{' with changes' if manifest['changed'] else ''}")
     print(f"/dev/shm, of which NCCL takes tens of MiB for a link: {gpu['shm_mib']} MiB free")
@@ -249,9 +224,8 @@ def main(argv):
     with open(os.path.splitext(args.out)[0] + ".log", "w", encoding="utf-8") as log:
         run_all(steps, phase_ends(steps, begin, budget_s), own_environment(args.bundle, libraries), log, keep)
     gpu["after"] = machine.smi(STATE)
-    results = keep()
-    print_summary(steps, results, args.out)
-    return 0 if results["passed"] else 1
+    print_summary(steps, keep(), args.out)
+    return 1 if any(step.failed for step in steps) else 3 if any(step.left_out for step in steps) else 0
 
 
 def print_summary(steps, results, out):
@@ -259,11 +233,17 @@ def print_summary(steps, results, out):
     if table:
         print_comparison(table)
     print("\n" + "\n".join(row_of(step) for step in steps))
-    bad = [f"{step.phase}/{step.name}" for step in steps if step.failed]
-    left_out = sorted({step.note for step in steps if step.is_test and step.result == "not run" and not step.failed})
     print(f"\n{len(steps)} steps in {results['seconds']} s, {out}: "
-          + ("NOT PASSED: " + ", ".join(bad) if bad else
-             "all tests passed" + (" but those not run: " + ", ".join(left_out) if left_out else "")))
+          + ("all tests passed" if results["passed"] else "NOT ALL TESTS PASSED"))
+    failed = [step.full_name for step in steps if step.failed]
+    if failed:
+        print("failed: " + ", ".join(failed))
+    cut_short = [f"{step.tests_not_run} of {step.full_name}" for step in steps if step.tests_not_run]
+    if cut_short:
+        print("not run (after one that ended its process): " + ", ".join(cut_short))
+    for note in dict.fromkeys(step.note for step in steps if step.result == "not run"):
+        print(f"not run ({note}): " + ", ".join(step.full_name for step in steps
+                                              if step.result == "not run" and step.note == note))
 
 
 if __name__ == "__main__":

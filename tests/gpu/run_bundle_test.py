@@ -19,11 +19,13 @@ from unittest import mock
 
 HERE = os.path.dirname(os.path.abspath(__file__))
 sys.path.insert(0, HERE)
+import bundle  # noqa: E402
 import machine  # noqa: E402
 import run_bundle  # noqa: E402
 import steps  # noqa: E402
 
 RAN = "echo '[==========] 3 tests from 1 test suite ran. (1 ms total)'"
+LISTED = "[[ $* != *--gtest_list_tests* ]] || { printf 'Suite.\\n  Name\\n'; exit 0; }"
 # Binary -> what it does, as a shell script.
 BINARIES = {
     "tests/passes": RAN,
@@ -51,8 +53,8 @@ def test(name, binary, labels=("gpu",), environment=None):
 
 
 MANIFEST = {
-    "commit": "0123456789abcdef", "changed": False, "compiler": "nvcc", "needs": ["libnowhere.so.1"],
-    "benchmarks": ["bench/gpu"],
+    "commit": bundle.commit_of(run_bundle.ROOT), "changed": False, "compiler": "nvcc", "needs": ["libnowhere.so.1"],
+    "benchmarks": ["bench/gpu"], "glibc": "2.0", "files": {}, "sources": {},
     "tests": [
         test("worker/chain_process_test@gpu", "passes"), test("kernels/passes@gpu", "passes"),
         test("kernels/fails@gpu", "fails"), test("kernels/skips@gpu", "skips"),
@@ -75,7 +77,7 @@ class RunBundleTest(unittest.TestCase):
             path = os.path.join(self.bundle, name)
             os.makedirs(os.path.dirname(path), exist_ok=True)
             with open(path, "w", encoding="utf-8") as file:
-                file.write(f"#!/bin/bash\n{script}\n")
+                file.write(f"#!/bin/bash\n{LISTED}\n{script}\n")
             os.chmod(path, os.stat(path).st_mode | stat.S_IXUSR)
         passes = os.path.join(self.bundle, "tests/passes")  # one that is packed, as bundle.sh packs all
         with open(passes, "rb") as whole, lzma.open(passes + ".xz", "wb") as packed:
@@ -86,7 +88,8 @@ class RunBundleTest(unittest.TestCase):
         self.models = os.path.join(self.bundle, "kept")
         gpu = {"name": "a card", "memory_mib": 1, "compute": "9.0", "driver_cuda": "13.0", "driver": "580"}
         for target, name, value in ((machine, "missing_gpu", lambda: None), (machine, "first_gpu", lambda: gpu),
-                                    (machine, "smi", lambda fields: ""), (run_bundle, "MODEL_FOLDER", self.models),
+                                    (machine, "smi", lambda fields: ""), (bundle, "MODEL_FOLDER", self.models),
+                                    (machine, "lost_gpu", lambda: None),
                                     (machine, "find_tool", lambda *_: os.path.join(self.bundle, "sanitizer"))):
             patch = mock.patch.object(target, name, value)
             patch.start()
@@ -125,7 +128,7 @@ class RunBundleTest(unittest.TestCase):
             "golden/golden/generate@gpu": ("not run", "no model"),
             "chain/worker/chain_process_test@gpu": ("passed", "3 tests")})
         self.assertIn("not run (no model)", said)
-        self.assertIn("NOT PASSED: parity/kernels/fails@gpu, ", said)
+        self.assertIn("failed: parity/kernels/fails@gpu, ", said)
         self.assertIn("libnowhere.so.1: NOT FOUND", said)
         with open(os.path.join(self.bundle, "results.log"), encoding="utf-8") as log:
             self.assertIn("where GetParam() = 3", log.read())
@@ -178,14 +181,22 @@ class RunBundleTest(unittest.TestCase):
         step = steps.Step("memcheck", "", [os.path.join(self.bundle, "tests/unsupported")], 1)
         steps.run_step(step, 60, self.bundle, dict(os.environ))
         self.assertEqual((step.result, step.note, step.failed), ("not run", "no compute-sanitizer", False))
+        self.assertTrue(step.left_out)
 
     def test_nccl_speaks_beside_the_processes_words(self):
         [chain] = [step for step in steps.test_steps("", MANIFEST, "") if step.phase == "chain"]
         self.assertEqual(chain.environment["NCCL_DEBUG_FILE"], "/dev/stderr")
 
-    def test_all_is_well_without_the_model(self):
+    def test_without_the_model_not_all_has_passed(self):
         code, said, _ = self.run_it("--only", "^(parity/kernels/passes|golden|chain)")
+        self.assertEqual(code, 3, said)
+        self.assertFalse(self.results["passed"])
+        self.assertIn("\nnot run (no model): golden/golden/generate@gpu\n", said)
+
+    def test_all_is_well_where_all_that_was_asked_for_passed(self):
+        code, said, _ = self.run_it("--only", "^(parity/kernels/passes|chain)")
         self.assertEqual(code, 0, said)
+        self.assertTrue(self.results["passed"])
         self.assertIn("all tests passed", said)
 
     def test_the_model_and_the_tests_own_environment_are_given(self):
@@ -201,8 +212,42 @@ class RunBundleTest(unittest.TestCase):
     def test_no_sanitizer_is_said_and_fails_nothing(self):
         with mock.patch.object(machine, "find_tool", lambda *_: None):
             code, said, _ = self.run_it("--only", "memcheck/kernels/passes")
-        self.assertEqual(code, 0)
-        self.assertIn("not run (no compute-sanitizer)", said)
+        self.assertEqual(code, 3)
+        self.assertIn("not run (no compute-sanitizer): memcheck/kernels/passes@gpu\n", said)
+
+    def test_races_are_looked_for_in_the_flash_kernels(self):
+        tests = [steps.Step("parity", name, [name], 1) for name in ("kernels/cuda/flash_decode_test@gpu", "kernels/x",
+                                                                    "worker/x")]
+        found = {(step.phase, step.name) for step in steps.sanitizer_steps(tests, "sanitizer")}
+        self.assertEqual(found, {("memcheck", "kernels/cuda/flash_decode_test@gpu"), ("memcheck", "kernels/x"),
+                                 ("racecheck", "kernels/cuda/flash_decode_test@gpu")})
+        race = steps.Step("racecheck", "", [], 1)
+        steps.judge(race, 99, True, "========= RACECHECK SUMMARY: 1 hazard displayed (1 error, 0 warnings)")
+        self.assertEqual((race.result, race.note), ("failed", "1 hazard displayed (1 error, 0 warnings)"))
+
+    def test_what_comes_after_a_test_that_ended_its_process_is_not_run(self):
+        begun = "[==========] Running 5 tests from 1 test suite.\n[ RUN      ] A.B\n[ RUN      ] A.C\n"
+        for code, ended, note in ((-6, True, "killed by signal 6 in A.C"), (78, True, "the GPU was lost to it in A.C"),
+                                  (1, True, "exit code 1 in A.C"), (-9, False, "killed after 0 s in A.C")):
+            step = steps.Step("parity", "", [], 1)
+            steps.judge(step, code, ended, begun)
+            self.assertTrue(step.failed)
+            self.assertEqual((step.note, step.tests_not_run), (f"{note}; 3 tests after it not run", 3))
+
+    def test_nothing_is_run_on_a_gpu_that_is_lost(self):
+        with mock.patch.object(machine, "lost_gpu", lambda: "why"):
+            code, said, results = self.run_it("--only", "^parity/|bench/gemm$")
+        self.assertEqual(code, 1)
+        self.assertEqual(results["parity/kernels/passes@gpu"]["result"], "passed")
+        later = [(step["result"], step["note"]) for name, step in results.items()
+                 if name not in ("parity/kernels/passes@gpu", "parity/kernels/fails@gpu")]
+        self.assertEqual(set(later), {("not run", "the GPU is lost: why")})
+        self.assertIn("failed: parity/kernels/fails@gpu\n", said)
+
+    def test_no_such_step_is_said(self):
+        with contextlib.redirect_stderr(io.StringIO()) as said:
+            self.assertEqual(self.run_it("--only", "nonsense")[0], 2)
+        self.assertIn("no step is called nonsense", said.getvalue())
 
     def test_figures_of_both_sides_stand_side_by_side(self):
         named = {"side": "pytorch", "suite": "gemm", "model": "m", "shape": "s"}
@@ -219,11 +264,11 @@ class RunBundleTest(unittest.TestCase):
                  for key, sides in table.items()}
         self.assertEqual(shown, {"w": ("2.5, 2.5", "2 flash"), "x": ("-", "none")})
 
-    def test_time_that_is_over_fails_tests_but_not_figures(self):
+    def test_time_that_is_over_leaves_tests_out_and_says_so(self):
         code, said, results = self.run_it("--only", "parity/kernels/passes|bench/gemm", RUNAHEAD_GPU_BUDGET_S="6")
-        self.assertEqual(code, 1)
+        self.assertEqual(code, 3)
         self.assertEqual({(step["result"], step["note"]) for step in results.values()}, {("not run", "time")})
-        self.assertIn("NOT PASSED: parity/kernels/passes@gpu\n", said)
+        self.assertIn("not run (time): parity/kernels/passes@gpu, bench/gemm, bench/gemm again\n", said)
 
     def test_later_phases_keep_their_share(self):
         def ends(*phases):
@@ -233,29 +278,38 @@ class RunBundleTest(unittest.TestCase):
         self.assertEqual(ends("parity", "memcheck", "bench"), [311, 419, 635, 635])
         self.assertEqual(ends("parity"), [635, 635, 635, 635])
         self.assertEqual(ends("parity", "bench"), [419, 419, 635, 635])
+        missing = [steps.Step("parity", "", [], 1), steps.Step("memcheck", "", [], 1, missing="no compute-sanitizer")]
+        self.assertEqual(round(run_bundle.phase_ends(missing, 100, 540)["parity"]), 635)
 
     def test_a_dry_run_lists_what_it_would_do(self):
         code, said, results = self.run_it("--dry-run", "--only", "chain|pytorch/gemm")
         self.assertEqual((code, results), (0, {}))
-        self.assertRegex(said, r"chain/worker/chain_process_test@gpu +60 s +\S*tests/passes\n")
+        self.assertRegex(said, r"chain/worker/chain_process_test@gpu +60 s +1 tests +\S*tests/passes\n")
         self.assertIn("pytorch/gemm", said)
+
+    def test_a_dry_run_finds_what_does_not_start_and_filters_of_no_test(self):
+        os.remove(os.path.join(self.bundle, "tests/fails"))
+        with mock.patch.object(steps, "NOT_UNDER_SANITIZER", {"kernels/passes@gpu": "*.Gone"}):
+            code, said, _ = self.run_it("--dry-run", "--only", "kernels/(passes|fails)")
+        self.assertEqual(code, 1)
+        self.assertRegex(said, r"DOES NOT START parity/kernels/fails@gpu: .*No such file")
+        self.assertIn("memcheck/kernels/passes@gpu: --gtest_filter=-*.Gone leaves nothing out", said)
 
     def test_parts_of_the_model_are_kept_and_joined(self):
         self.write("model.part1of2", "the ")
         os.remove(os.path.join(self.bundle, "manifest.json"))
         self.assertEqual(self.run_it()[0], 0)
-        self.assertEqual(run_bundle.quick_start_model(), "")
+        self.assertEqual(bundle.quick_start_model(self.bundle), "")
         os.remove(os.path.join(self.bundle, "model.part1of2"))
         self.write("model.part2of2", "model")
         self.assertEqual(self.run_it()[0], 0)
         os.makedirs(os.path.join(self.bundle, "deploy"))
         self.write("deploy/models", f"quick-start package file {hashlib.sha256(b'the model').hexdigest()}\n")
-        with mock.patch.object(run_bundle, "ROOT", self.bundle):
-            with open(run_bundle.quick_start_model(), encoding="utf-8") as model:
-                self.assertEqual(model.read(), "the model")
-            self.write("deploy/models", "another\n")
-            with contextlib.redirect_stdout(io.StringIO()) as said:
-                self.assertEqual(run_bundle.quick_start_model(), "")
+        with open(bundle.quick_start_model(self.bundle), encoding="utf-8") as model:
+            self.assertEqual(model.read(), "the model")
+        self.write("deploy/models", "another\n")
+        with contextlib.redirect_stdout(io.StringIO()) as said:
+            self.assertEqual(bundle.quick_start_model(self.bundle), "")
         self.assertIn("is not the quick-start model", said.getvalue())
         self.assertFalse(os.path.exists(self.models))
 

@@ -18,6 +18,7 @@
 #include "server/rpc/channel.h"
 #include "server/rpc/member_call.h"
 #include "tests/integration/local_cluster.h"
+#include "tests/integration/serving_process.h"
 #include "tests/testing/model_fixture.h"
 #include "tests/testing/small_model.h"
 #include "tests/testing/test_process.h"
@@ -28,6 +29,7 @@ namespace {
 using ::testing::AllOf;
 using ::testing::HasSubstr;
 using ::testing::Not;
+using testing::ServingProcess;
 using testing::TestProcess;
 
 constexpr char kOurs[] = "a key of this cluster";
@@ -40,23 +42,6 @@ std::string KeyFileOf(const std::string& secret) {
   chmod(path.c_str(), 0600);
   return path;
 }
-
-// A router or worker that is serving when this is made.
-struct Serving {
-  explicit Serving(std::vector<std::string> args) : process(WithReadyLine(std::move(args))) {
-    EXPECT_TRUE(process.ReadOutUntil("\n")) << process.err();
-    const nlohmann::json ready = nlohmann::json::parse(process.out(), nullptr, false);
-    if (ready.is_discarded()) return;
-    address = ready.at("address");
-    metrics = ready.at("metrics");
-  }
-  static std::vector<std::string> WithReadyLine(std::vector<std::string> args) {
-    args.insert(args.end(), {"--ready-fd", "1"});
-    return args;
-  }
-  TestProcess process;
-  std::string address, metrics;
-};
 
 class ClusterKeyTest : public ::testing::Test {
  protected:
@@ -105,7 +90,7 @@ std::vector<std::string> WorkersMethods() {
 }
 
 TEST_F(ClusterKeyTest, AWorkersMethodsAreForMembersOnly) {
-  const Serving worker(Worker({"--cluster-key", ours_}));
+  const ServingProcess worker(Worker({"--cluster-key", ours_}));
   const std::vector<std::string> methods = WorkersMethods();
   EXPECT_GE(methods.size(), 7u);
   for (const std::string& method : methods) {
@@ -141,9 +126,9 @@ TEST_F(ClusterKeyTest, WhatUpStartsServesItsRouterAndNobodyElse) {
 }
 
 TEST_F(ClusterKeyTest, ARouterWithAnotherKeySaysOnceWhatToDo) {
-  const Serving worker(Worker({"--cluster-key", ours_}));
+  const ServingProcess worker(Worker({"--cluster-key", ours_}));
   for (const std::vector<std::string>& key : {std::vector<std::string>{}, {"--cluster-key", another_}}) {
-    Serving router(Router(worker.address, key));
+    ServingProcess router(Router(worker.address, key));
     const auto refused = [&] {
       httplib::Client client("http://" + router.metrics);
       const auto reply = client.Get("/metrics");
@@ -160,9 +145,9 @@ TEST_F(ClusterKeyTest, ARouterWithAnotherKeySaysOnceWhatToDo) {
 }
 
 TEST_F(ClusterKeyTest, ARouterWithTheKeyIsServed) {
-  const Serving worker(Worker({"--cluster-key", ours_, "--listen", "0.0.0.0:0", "--link-host", "127.0.0.1"}));
+  const ServingProcess worker(Worker({"--cluster-key", ours_, "--listen", "0.0.0.0:0", "--link-host", "127.0.0.1"}));
   const std::string port = worker.address.substr(worker.address.rfind(':'));
-  const Serving router(Router("127.0.0.1" + port, {"--cluster-key", ours_}));
+  const ServingProcess router(Router("127.0.0.1" + port, {"--cluster-key", ours_}));
   EXPECT_TRUE(Eventually([&] { return Call(MakeChannel(router.address), "/grpc.health.v1.Health/Check").ok(); }));
   const auto stub = v1::Inference::NewStub(MakeChannel(router.address));
   v1::GenerateResponse response;

@@ -10,31 +10,23 @@
 #include "absl/strings/str_cat.h"
 #include "runahead/v1/inference.grpc.pb.h"
 #include "tests/integration/local_cluster.h"
+#include "tests/integration/serving_process.h"
 #include "tests/testing/model_fixture.h"
-#include "tests/testing/test_process.h"
 
 namespace runahead {
 namespace {
 
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
-using testing::TestProcess;
+using testing::ServingProcess;
 
 // A program that has said where it listens.
-struct Serving {
-  explicit Serving(const std::vector<std::string>& args) : process(args) {
-    if (process.ReadOutUntil("\n")) address = nlohmann::json::parse(process.out()).at("address");
-  }
-  TestProcess process;
-  std::string address;  // empty: it has ended
-};
-
 class PoolTest : public ::testing::Test {
  protected:
-  std::unique_ptr<Serving> Worker(const std::string& role, const std::string& name, const std::string& dtype) {
-    return std::make_unique<Serving>(std::vector<std::string>{RUNAHEAD_WORKER, "--role", role, "--name", name,
-                                                              "--dtype", dtype, "--threads", "1", "--model", model_,
-                                                              "--kv-memory", "64MiB", "--ready-fd", "1"});
+  std::unique_ptr<ServingProcess> Worker(const std::string& role, const std::string& name, const std::string& dtype) {
+    return std::make_unique<ServingProcess>(std::vector<std::string>{RUNAHEAD_WORKER, "--role", role, "--name", name,
+                                                                     "--dtype", dtype, "--threads", "1", "--model",
+                                                                     model_, "--kv-memory", "64MiB"});
   }
 
   const std::string model_ = WriteSynthetic(SyntheticModel(), "pool");
@@ -47,9 +39,9 @@ TEST_F(PoolTest, TheFirstWorkerToAnswerIsRefusedWhereMostOfTheListComputesInAnot
   }
   const auto prefill = Worker("prefill", "prefill-1", "f32"), decode = Worker("decode", "decode-0", "f32");
   for (const auto& later : {&prefill, &decode}) (*later)->process.Signal(SIGSTOP);
-  Serving router(
-      {RUNAHEAD_ROUTER, "--model", model_, "--ready-fd", "1", "--workers=role=prefill,address=" + odd->address,
-       "--workers=role=prefill,address=" + prefill->address, "--workers=role=decode,address=" + decode->address});
+  ServingProcess router({RUNAHEAD_ROUTER, "--model", model_, "--workers=role=prefill,address=" + odd->address,
+                         "--workers=role=prefill,address=" + prefill->address,
+                         "--workers=role=decode,address=" + decode->address});
   ASSERT_TRUE(router.process.ReadErrUntil("odd at " + odd->address));  // it has answered, and nobody else can
   for (const auto& later : {&prefill, &decode}) (*later)->process.Signal(SIGCONT);
 

@@ -49,8 +49,9 @@ class OpParity : public ::testing::TestWithParam<OpParityCase> {
 };
 
 inline auto AllParityCases() {
-  return ::testing::Values(OpParityCase{DType::kF32, 1}, OpParityCase{DType::kF32, 3}, OpParityCase{DType::kBF16, 2},
-                           OpParityCase{DType::kF16, 2});
+  std::vector<OpParityCase> cases = {{DType::kF32, 1}};
+  for (const DType dtype : TestDeviceDTypes()) cases.push_back({dtype, dtype == DType::kF32 ? 3 : 2});
+  return ::testing::ValuesIn(cases);
 }
 
 inline std::string NameOf(const ::testing::TestParamInfo<OpParityCase>& info) {

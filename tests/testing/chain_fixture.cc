@@ -3,15 +3,16 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
-#include <cmath>
 #include <cstring>
 #include <utility>
 
+#include "absl/strings/str_cat.h"
+#include "tests/testing/exactness.h"
 #include "worker/handoff/staged_handoff.h"
 
 namespace runahead {
 
-Event KeepingHandoff::Push(const PeerId&, const Slice& slice, ConstBufferRef bytes, const Event& after) {
+Event KeepingHandoff::Push(const PeerId& decode, const Slice& slice, ConstBufferRef bytes, const Event& after) {
   EventSource source;
   after.OnFire([this, slice, bytes, source](const absl::Status& status) {
     if (!status.ok()) {
@@ -29,10 +30,11 @@ Event KeepingHandoff::Push(const PeerId&, const Slice& slice, ConstBufferRef byt
     }
     source.Fire(absl::OkStatus());
   });
-  return source.event();
+  return next_ == nullptr ? source.event() : next_->Push(decode, slice, bytes, after);
 }
 
 void KeepingHandoff::Cancel(const LeaseId& lease) {
+  if (next_ != nullptr) next_->Cancel(lease);
   std::vector<Held> cancelled;
   {
     MutexLock lock(mu_);
@@ -62,7 +64,8 @@ void KeepingHandoff::Refuse(const absl::Status& status) {
   for (const Held& one : held) one.source.Fire(status);
 }
 
-std::string KeepingHandoff::Layer(const LeaseId& lease, int64_t layer, int64_t tokens, int64_t row_bytes) const {
+std::string KeepingHandoff::Layer(const LeaseId& lease, int64_t layer, int64_t begin, int64_t end,
+                                  int64_t row_bytes) const {
   MutexLock lock(mu_);
   std::string whole;
   const auto found = slices_.find({lease.number, layer});
@@ -70,11 +73,11 @@ std::string KeepingHandoff::Layer(const LeaseId& lease, int64_t layer, int64_t t
     ADD_FAILURE() << "no slice of layer " << layer;
     return whole;
   }
-  for (const auto& [begin, bytes] : found->second) {
-    EXPECT_EQ(static_cast<int64_t>(whole.size()), begin * row_bytes) << "layer " << layer;
+  for (const auto& [token, bytes] : found->second) {
+    EXPECT_EQ(static_cast<int64_t>(whole.size()), (token - begin) * row_bytes) << "layer " << layer;
     whole += bytes;
   }
-  EXPECT_EQ(static_cast<int64_t>(whole.size()), tokens * row_bytes) << "layer " << layer;
+  EXPECT_EQ(static_cast<int64_t>(whole.size()), (end - begin) * row_bytes) << "layer " << layer;
   return whole;
 }
 
@@ -216,7 +219,7 @@ TestChain::~TestChain() {
 
 PrefillJob TestChain::JobOf(JobId id, int first, int part, const std::vector<int64_t>& bounds,
                             const std::vector<int32_t>& ids, const SamplingOptions& sampling, bool with_lease,
-                            absl::Time deadline, PrefillSchedule schedule) {
+                            absl::Time deadline, Schedule schedule) {
   PrefillJob job;
   job.id = id;
   job.schedule = schedule;
@@ -233,7 +236,7 @@ PrefillJob TestChain::JobOf(JobId id, int first, int part, const std::vector<int
 }
 
 void TestChain::Start(JobId id, int first, const std::vector<int64_t>& bounds, const std::vector<int32_t>& ids,
-                      const SamplingOptions& sampling, bool with_lease, absl::Time deadline, PrefillSchedule schedule) {
+                      const SamplingOptions& sampling, bool with_lease, absl::Time deadline, Schedule schedule) {
   const int parts = static_cast<int>(bounds.size()) - 1;
   for (int part = 0; part < parts; ++part) {
     members_[first + part]->stage->Start(JobOf(id, first, part, bounds, ids, sampling, with_lease, deadline, schedule));
@@ -254,52 +257,41 @@ SamplingOptions EveryLogprob(const LoadedModel& loaded) {
   return sampling;
 }
 
-WholeRun RunWhole(const LoadedModel& loaded, TestChain& chain, JobId job, const std::vector<int64_t>& bounds,
-                  const std::vector<int32_t>& ids, PrefillSchedule schedule) {
+WholeRun AwaitWhole(const LoadedModel& loaded, TestChain& chain, JobId job, int first,
+                    const std::vector<int64_t>& bounds) {
   const int parts = static_cast<int>(bounds.size()) - 1;
-  chain.Start(job, 0, bounds, ids, EveryLogprob(loaded), true, absl::InfiniteFuture(), schedule);
   WholeRun whole;
-  whole.token = chain.member(parts - 1).news.AwaitFirstToken(job);
+  whole.token = chain.member(first + parts - 1).news.AwaitFirstToken(job);
   for (int part = 0; part < parts; ++part) {
-    const absl::Status done = chain.member(part).news.AwaitDone(job);
+    const absl::Status done = chain.member(first + part).news.AwaitDone(job);
     EXPECT_TRUE(done.ok()) << "part " << part << ": " << done;
   }
+  whole.begin = bounds.front();
   for (int64_t layer = 0; layer < loaded.model->config().layers; ++layer) {
-    whole.kv.push_back(chain.handoff().Layer(TestChain::Lease(job), layer, static_cast<int64_t>(ids.size()),
+    whole.kv.push_back(chain.handoff().Layer(TestChain::Lease(job), layer, bounds.front(), bounds.back(),
                                              loaded.model->attention_shape().kv_row_bytes()));
   }
   return whole;
 }
 
-WholeRun RunAlone(const LoadedModel& loaded, const std::vector<int32_t>& ids) {
-  const int64_t tokens = static_cast<int64_t>(ids.size());
-  TestChain chain(loaded, 1, tokens);
-  return RunWhole(loaded, chain, 1, {0, tokens}, ids);
+WholeRun RunWhole(const LoadedModel& loaded, TestChain& chain, JobId job, const std::vector<int64_t>& bounds,
+                  const std::vector<int32_t>& ids, PrefillSchedule schedule) {
+  chain.Start(job, 0, bounds, ids, EveryLogprob(loaded), true, absl::InfiniteFuture(), schedule);
+  return AwaitWhole(loaded, chain, job, 0, bounds);
 }
 
-void ExpectSameRun(const WholeRun& actual, const WholeRun& expected) {
-  std::map<int32_t, float> logprobs;
-  float largest = 0;
-  for (const TokenLogprobPair& pair : expected.token.logprobs) {
-    logprobs[pair.id] = pair.logprob;
-    largest = std::max(largest, std::abs(pair.logprob));
-  }
-  ASSERT_GE(logprobs.size(), 300u);  // the whole vocabulary
-  ASSERT_EQ(actual.token.logprobs.size(), expected.token.logprobs.size());
-  for (const TokenLogprobPair& pair : actual.token.logprobs) {
-    ASSERT_NEAR(pair.logprob, logprobs[pair.id], 1e-4 * largest) << "token " << pair.id;
-  }
-  const float margin = expected.token.logprobs[0].logprob - expected.token.logprobs[1].logprob;
-  EXPECT_TRUE(margin < 1e-3f || actual.token.id == expected.token.id);
+void ExpectRun(const WholeRun& actual, const ExpectedRun& expected) {
+  const std::vector<double>& logits = expected.logits.back();
+  ExpectLogprobs(actual.token.logprobs, logits);
+  TokenRule tokens(DType::kF32);
+  tokens.Add(actual.token.id, TopOf(logits));
+  ASSERT_EQ(actual.kv.size(), expected.kv.size());
   for (size_t layer = 0; layer < expected.kv.size(); ++layer) {
-    ASSERT_EQ(actual.kv[layer].size(), expected.kv[layer].size());
-    const size_t values = expected.kv[layer].size() / sizeof(float);
-    std::vector<float> a(values), b(values);
-    std::memcpy(a.data(), actual.kv[layer].data(), values * sizeof(float));
-    std::memcpy(b.data(), expected.kv[layer].data(), values * sizeof(float));
-    float scale = 0;
-    for (float value : b) scale = std::max(scale, std::abs(value));
-    for (size_t i = 0; i < values; ++i) ASSERT_NEAR(a[i], b[i], 1e-4 * scale) << "layer " << layer << " value " << i;
+    SCOPED_TRACE(absl::StrCat("KV of layer ", layer));
+    std::vector<float> kv(actual.kv[layer].size() / sizeof(float));
+    std::memcpy(kv.data(), actual.kv[layer].data(), kv.size() * sizeof(float));
+    ExpectRows(kv, absl::MakeConstSpan(expected.kv[layer]).subspan(actual.begin * 2 * expected.kv_dim),
+               expected.kv_dim);
   }
 }
 

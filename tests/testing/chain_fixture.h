@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "kernels/base/mutex.h"
+#include "tests/testing/expected_run.h"
 #include "tests/testing/loopback.h"
 #include "tests/testing/model_fixture.h"
 #include "worker/prefill/stage.h"
@@ -25,14 +26,17 @@ class KeepingHandoff : public HandoffSender {
   void Block();
   void Unblock();
   void Refuse(const absl::Status& status);  // those that are held; all later ones are accepted
-  // Bytes of tokens [0, tokens) of a layer; fails the test where slices do not cover them exactly once.
-  std::string Layer(const LeaseId& lease, int64_t layer, int64_t tokens, int64_t row_bytes) const;
+  // From now on `next`, which outlives the chain, decides about every slice; what was handed off is kept as before.
+  void PassTo(HandoffSender& next) { next_ = &next; }
+  // Bytes of tokens [begin, end) of a layer; fails the test where slices do not cover them exactly once.
+  std::string Layer(const LeaseId& lease, int64_t layer, int64_t begin, int64_t end, int64_t row_bytes) const;
 
  private:
   struct Held {
     LeaseId lease;
     EventSource source;
   };
+  HandoffSender* next_ = nullptr;
   mutable Mutex mu_;
   bool blocked_ RUNAHEAD_GUARDED_BY(mu_) = false;
   std::vector<Held> held_ RUNAHEAD_GUARDED_BY(mu_);
@@ -105,10 +109,10 @@ class TestChain {
   // Starts a job on members [first, first + parts): `bounds` as in PrefillJob, ids of the whole prompt.
   void Start(JobId job, int first, const std::vector<int64_t>& bounds, const std::vector<int32_t>& ids,
              const SamplingOptions& sampling = {}, bool with_lease = true, absl::Time deadline = absl::InfiniteFuture(),
-             PrefillSchedule schedule = PrefillSchedule::kChain);
+             Schedule schedule = Schedule::kKvr);
   PrefillJob JobOf(JobId job, int first, int part, const std::vector<int64_t>& bounds, const std::vector<int32_t>& ids,
                    const SamplingOptions& sampling, bool with_lease, absl::Time deadline,
-                   PrefillSchedule schedule = PrefillSchedule::kChain);
+                   Schedule schedule = Schedule::kKvr);
 
   static PeerId Peer(int index) { return {"member-" + std::to_string(index), static_cast<uint64_t>(index) + 1}; }
   static LeaseId Lease(JobId job) { return {99, job}; }
@@ -133,15 +137,19 @@ class TestChain {
 // off, by layer.
 struct WholeRun {
   Sampled token;
-  std::vector<std::string> kv;
+  std::vector<std::string> kv;  // bytes of a layer each
+  int64_t begin = 0;            // the first token that was handed off
 };
 // Logprobs of the whole vocabulary: comparing them is comparing logits.
 SamplingOptions EveryLogprob(const LoadedModel& loaded);
-// Runs a job on the chain's first members, and expects all of them to end well.
+// What becomes of a job that was started on members [first, ...) with EveryLogprob; expects it to end well at all.
+WholeRun AwaitWhole(const LoadedModel& loaded, TestChain& chain, JobId job, int first,
+                    const std::vector<int64_t>& bounds);
+// Runs a job on the chain's first members.
 WholeRun RunWhole(const LoadedModel& loaded, TestChain& chain, JobId job, const std::vector<int64_t>& bounds,
-                  const std::vector<int32_t>& ids, PrefillSchedule schedule = PrefillSchedule::kChain);
-WholeRun RunAlone(const LoadedModel& loaded, const std::vector<int32_t>& ids);
-// The f32 rule: logits and KV within 1e-4 of the largest magnitude, the token where its margin is at least 1e-3.
-void ExpectSameRun(const WholeRun& actual, const WholeRun& expected);
+                  const std::vector<int32_t>& ids, Schedule schedule = Schedule::kKvr);
+// The rule of f32 (exactness.h) for logits, token, K and V. KV that was handed off from behind a prefix is compared
+// from there.
+void ExpectRun(const WholeRun& actual, const ExpectedRun& expected);
 
 }  // namespace runahead

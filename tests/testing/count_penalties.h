@@ -6,7 +6,7 @@
 #include <vector>
 
 #include "absl/types/span.h"
-#include "worker/model/sampler.h"
+#include "worker/model/penalty_counts.h"
 
 namespace runahead::testing {
 

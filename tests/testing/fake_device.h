@@ -1,5 +1,5 @@
-// A device without arithmetic: real memory, real asynchronous streams (a thread each), no ops but TopK. For tests of
-// what moves bytes and waits for events.
+// A device without arithmetic: real memory, real asynchronous streams (a thread each), no ops. For tests of what
+// moves bytes and waits for events.
 #pragma once
 
 #include <algorithm>
@@ -57,28 +57,11 @@ class FakeDevice : public Device {
     ++steps_;
   }
   int steps() const { return steps_; }  // ended
+  int64_t copied_bytes() const { return copied_bytes_; }
   absl::Status Copy(Stream& stream, const ConstBufferRef& from, const BufferRef& to) override {
     if (from.size != to.size) return absl::InvalidArgumentError("Copy: the sizes differ");
+    copied_bytes_ += static_cast<int64_t>(from.size);
     Call(stream, [from, to] { std::memmove(to.data(), from.data(), to.size); });
-    return absl::OkStatus();
-  }
-  absl::Status TopK(Stream& stream, const ConstTensor& logits, int64_t k, const MutTensor& ids, const MutTensor& values,
-                    const MutTensor& log_sum) override {
-    Call(stream, [=] {
-      for (int64_t row = 0; row < logits.rows; ++row) {
-        const float* x = logits.row<float>(row);
-        std::vector<int32_t> order(logits.cols);
-        std::iota(order.begin(), order.end(), 0);
-        std::stable_sort(order.begin(), order.end(), [x](int32_t a, int32_t b) { return x[a] > x[b]; });
-        double sum = 0;
-        for (int64_t v = 0; v < logits.cols; ++v) sum += std::exp(static_cast<double>(x[v]) - x[order[0]]);
-        for (int64_t i = 0; i < k; ++i) {
-          ids.row<int32_t>(row)[i] = order[i];
-          values.row<float>(row)[i] = x[order[i]];
-        }
-        log_sum.row<float>(row)[0] = static_cast<float>(x[order[0]] + std::log(sum));
-      }
-    });
     return absl::OkStatus();
   }
 
@@ -111,16 +94,18 @@ class FakeDevice : public Device {
   absl::Status GatherRows(Stream&, const ConstTensor&, std::vector<int32_t>, const MutTensor&) override {
     return Missing("GatherRows");
   }
-  absl::Status ScatterRows(Stream&, const ConstTensor&, std::vector<int32_t>, const MutTensor&) override {
-    return Missing("ScatterRows");
-  }
   absl::Status QuantizeKv(Stream&, const ConstTensor&, const KvQuant&, const BufferRef&) override {
     return Missing("QuantizeKv");
   }
   absl::Status DequantizeKv(Stream&, const ConstBufferRef&, const KvQuant&, const MutTensor&) override {
     return Missing("DequantizeKv");
   }
-  absl::Status Sample(Stream&, const ConstTensor&, std::vector<SampleParams>, const MutTensor&) override {
+  absl::Status TopK(Stream&, const ConstTensor&, int64_t, const MutTensor&, const MutTensor&,
+                    const MutTensor&) override {
+    return Missing("TopK");
+  }
+  absl::Status Sample(Stream&, const ConstTensor&, std::vector<SampleParams>, const MutTensor&, const MutTensor&,
+                      const MutTensor&) override {
     return Missing("Sample");
   }
 
@@ -174,6 +159,7 @@ class FakeDevice : public Device {
 
   std::atomic<bool> in_step_{false};
   std::atomic<int> steps_{0};
+  std::atomic<int64_t> copied_bytes_{0};
 };
 
 }  // namespace runahead::testing

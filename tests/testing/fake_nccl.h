@@ -25,7 +25,7 @@ namespace runahead::testing {
 // Thread-safe. Two ranks of one id meet; the n-th send meets the n-th receive.
 class FakeNccl final : public NcclApi {
  public:
-  // What the next calls come to. Tests set them before, or while, links run.
+  // What the next calls come to. Tests set them before, or while, communicators run.
   struct Faults {
     bool hold_init = false;       // communicators stay in progress
     bool fail_init = false;       // Init itself fails

@@ -37,10 +37,6 @@ class FakeWorker::DecodeService final : public v1::Decode::Service {
   grpc::Status Renew(grpc::ServerContext*, const v1::RenewRequest*, v1::RenewReply*) override {
     return grpc::Status::OK;
   }
-  grpc::Status Release(grpc::ServerContext*, const v1::ReleaseRequest* request, v1::ReleaseReply*) override {
-    worker_.Release(request->lease());
-    return grpc::Status::OK;
-  }
   grpc::Status Generate(grpc::ServerContext* context, const v1::DecodeRequest* request,
                         grpc::ServerWriter<v1::DecodeReply>* writer) override {
     return worker_.Generate(context, *request, writer);
@@ -57,7 +53,6 @@ v1::Capabilities FakeWorker::Able(const std::string& name, const std::vector<v1:
   able.set_incarnation(RandomBits64());
   for (v1::WorkerRole role : roles) able.add_roles(role);
   able.set_name(name);
-  able.set_host("localhost");
   able.set_device("cpu");
   able.set_model_fingerprint(fingerprint);
   able.set_compute_dtype("f32");
@@ -72,7 +67,7 @@ v1::Capabilities FakeWorker::Able(const std::string& name, const std::vector<v1:
   able.set_link_address("link of " + name);
   able.set_device_link("device link of " + name);
   able.set_kv_capacity_tokens(context_length * 64);
-  able.set_max_part_tokens(context_length);
+  able.set_max_prefix_tokens(context_length);
   return able;
 }
 

@@ -85,7 +85,7 @@ void GgufBuilder::AddTensorEntry(const std::string& name, uint32_t type, const s
   ++tensors_;
 }
 
-void GgufBuilder::AddTensor(const std::string& name, GgufType type, const std::vector<int64_t>& dims,
+void GgufBuilder::AddTensor(const std::string& name, WeightType type, const std::vector<int64_t>& dims,
                             std::string data) {
   if (!data_.empty()) {
     data_bytes_ -= data_.back().size();

@@ -6,7 +6,7 @@
 #include <vector>
 
 #include "absl/status/status.h"
-#include "worker/format/gguf_types.h"
+#include "kernels/base/weight_type.h"
 
 namespace runahead {
 
@@ -36,7 +36,7 @@ class GgufBuilder {
   void AddRaw(const std::string& key, uint32_t type, const std::string& bytes);
 
   // `dims` in the file's order (columns first). The data goes to the next aligned offset.
-  void AddTensor(const std::string& name, GgufType type, const std::vector<int64_t>& dims, std::string data);
+  void AddTensor(const std::string& name, WeightType type, const std::vector<int64_t>& dims, std::string data);
   // A table entry as given, without data of its own.
   void AddTensorEntry(const std::string& name, uint32_t type, const std::vector<uint64_t>& dims, uint64_t offset);
 

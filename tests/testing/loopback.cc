@@ -5,6 +5,7 @@
 #include <string>
 
 #include "absl/strings/str_cat.h"
+#include "kernels/base/monotonic.h"
 
 namespace runahead {
 namespace {
@@ -23,21 +24,25 @@ struct LoopbackNetwork::Transfer {
   Mutex mu;
   ConstBufferRef bytes RUNAHEAD_GUARDED_BY(mu);
   std::function<void(absl::Status)> sent RUNAHEAD_GUARDED_BY(mu);
-  std::function<void(absl::Status)> received RUNAHEAD_GUARDED_BY(mu);
+  ReceiveDone received RUNAHEAD_GUARDED_BY(mu);
   BufferRef into RUNAHEAD_GUARDED_BY(mu);
 
   void Complete(const absl::Status& status, bool copy) RUNAHEAD_EXCLUDES(mu) {
-    std::function<void(absl::Status)> tell_sender, tell_receiver;
+    std::function<void(absl::Status)> tell_sender;
+    ReceiveDone tell_receiver;
+    WireTime time;
     {
       MutexLock lock(mu);
+      time.first = MonotonicNow();
       if (copy && sent && size > 0) std::memcpy(into.data(), bytes.data(), size);
+      time.last = MonotonicNow();
       bytes = {};
       into = {};
       tell_sender.swap(sent);
       tell_receiver.swap(received);
     }
     if (tell_sender) tell_sender(status);
-    if (tell_receiver) tell_receiver(status);
+    if (tell_receiver) tell_receiver(status, time);
   }
 };
 
@@ -49,7 +54,7 @@ class LoopbackNetwork::Frame final : public ArrivedFrame {
     if (!accepted_) Settle(absl::CancelledError("the peer discarded the frame"), /*copy=*/false);
   }
   size_t size() const override { return transfer_->size; }
-  void Accept(BufferRef into, std::function<void(absl::Status)> done) override {
+  void Accept(BufferRef into, ReceiveDone done) override {
     accepted_ = true;
     bool cut = false;
     {
@@ -60,7 +65,7 @@ class LoopbackNetwork::Frame final : public ArrivedFrame {
         transfer_->received = std::move(done);
       }
     }
-    if (cut) return done(absl::UnavailableError("the edge is dead"));
+    if (cut) return done(absl::UnavailableError("the edge is dead"), {});
     Settle(absl::OkStatus(), /*copy=*/true);
   }
 

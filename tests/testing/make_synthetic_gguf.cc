@@ -8,13 +8,11 @@
 
 int main(int argc, char** argv) {
   runahead::SyntheticModel model;
-  runahead::GgufType type = runahead::GgufType::kF32;
+  runahead::WeightType type = runahead::WeightType::kF32;
   bool untied = false;
   std::string path;
-  std::map<std::string, runahead::GgufType> types;
-  for (uint32_t number = 0; number <= 30; ++number) {
-    if (const auto known = runahead::GgufTypeFromNumber(number)) types[runahead::GgufTypeName(*known)] = *known;
-  }
+  std::map<std::string, runahead::WeightType> types;
+  for (const runahead::WeightBlock& block : runahead::kWeightBlocks) types[block.name] = block.type;
 
   CLI::App app{"Write a synthetic llama checkpoint with seeded random weights."};
   app.add_option("output", path, "file to write")->required();

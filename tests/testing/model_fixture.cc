@@ -75,16 +75,4 @@ std::vector<float> SequenceRunner::Kv(int64_t layer) {
       MakeTensor(port_.layer(layer), shape.kv_dtype, port_.length(), 2 * shape.kv_heads * shape.head_dim));
 }
 
-Top TopOf(const std::vector<float>& logits) {
-  size_t best = 0;
-  for (size_t i = 1; i < logits.size(); ++i) {
-    if (logits[i] > logits[best]) best = i;
-  }
-  float second = -INFINITY;
-  for (size_t i = 0; i < logits.size(); ++i) {
-    if (i != best) second = std::max(second, logits[i]);
-  }
-  return {static_cast<int32_t>(best), logits[best] - second};
-}
-
 }  // namespace runahead

@@ -44,11 +44,4 @@ class SequenceRunner {
   DensePort port_;
 };
 
-// first - second logit, and the argmax (ties to the smaller id).
-struct Top {
-  int32_t id;
-  float margin;
-};
-Top TopOf(const std::vector<float>& logits);
-
 }  // namespace runahead

@@ -77,23 +77,23 @@ void AppendQ8(std::string& out, const float* x) {
   }
 }
 
-void AppendBlock(std::string& out, GgufType type, const float* x) {
+void AppendBlock(std::string& out, WeightType type, const float* x) {
   switch (type) {
-    case GgufType::kQ4_0:
+    case WeightType::kQ4_0:
       return AppendSigned(out, x, 4);
-    case GgufType::kQ4_1:
+    case WeightType::kQ4_1:
       return AppendAffine(out, x, 4);
-    case GgufType::kQ5_0:
+    case WeightType::kQ5_0:
       return AppendSigned(out, x, 5);
-    case GgufType::kQ5_1:
+    case WeightType::kQ5_1:
       return AppendAffine(out, x, 5);
-    case GgufType::kQ8_0:
+    case WeightType::kQ8_0:
       return AppendQ8(out, x);
-    case GgufType::kF32:
+    case WeightType::kF32:
       return Append(out, *x);
-    case GgufType::kF16:
+    case WeightType::kF16:
       return Append(out, FloatToFloat16(*x));
-    case GgufType::kBF16:
+    case WeightType::kBF16:
       return Append(out, FloatToBFloat16(*x));
   }
 }
@@ -128,9 +128,9 @@ uint16_t FloatToBFloat16(float value) {
   return static_cast<uint16_t>(RoundAway(BitsOf(value), 16));
 }
 
-std::string Quantize(GgufType type, absl::Span<const float> values) {
+std::string Quantize(WeightType type, absl::Span<const float> values) {
   std::string out;
-  out.reserve(static_cast<size_t>(RowBytes(type, static_cast<int64_t>(values.size()))));
+  out.reserve(WeightRowBytes(type, static_cast<int64_t>(values.size())));
   const size_t step = static_cast<size_t>(BlockOf(type).elements);
   for (size_t i = 0; i < values.size(); i += step) AppendBlock(out, type, values.data() + i);
   return out;

@@ -5,7 +5,7 @@
 #include <string>
 
 #include "absl/types/span.h"
-#include "worker/format/gguf_types.h"
+#include "kernels/base/weight_type.h"
 
 namespace runahead {
 
@@ -15,6 +15,6 @@ uint16_t FloatToBFloat16(float value);
 
 // The bytes of `values` as `type`. Their number is a multiple of BlockOf(type).elements; rows lie one after the other.
 // The error of an element is at most half a step of its block (the larger half of the range for the signed types).
-std::string Quantize(GgufType type, absl::Span<const float> values);
+std::string Quantize(WeightType type, absl::Span<const float> values);
 
 }  // namespace runahead

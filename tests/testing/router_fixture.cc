@@ -87,7 +87,7 @@ void RouterFixture::Start(const RouterSetup& setup) {
   fleet_ = std::make_unique<Fleet>(specs, setup.queue_size, *metrics_, RealClock());
   sequencer_ = std::make_unique<Sequencer>();
   parts_.reset(new RouterParts{*fleet_, *sequencer_, *metrics_, RealClock(), model_, tokenizer_, chat_template_, table_,
-                               ChainSchedule::kKvr, setup.experiments});
+                               Schedule::kKvr, setup.experiments});
   registry_ = std::make_unique<WorkerRegistry>(*fleet_, *sequencer_, model_, setup.dtype, RealClock());
   service_ = std::make_unique<InferenceService>(
       *parts_, ServiceLimits{setup.max_sessions, setup.stall_timeout, setup.max_streams});
@@ -136,7 +136,7 @@ double RouterFixture::Metric(const std::string& name) const {
 }
 
 bool RouterFixture::MetricBecomes(const std::string& name, double value) const {
-  const absl::Time until = absl::Now() + absl::Seconds(20);
+  const absl::Time until = absl::Now() + kInVain;
   while (Metric(name) != value) {
     if (absl::Now() > until) return false;
     absl::SleepFor(absl::Milliseconds(1));  // between two looks

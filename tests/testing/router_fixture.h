@@ -61,6 +61,8 @@ struct RouterSetup {
 };
 
 inline constexpr int kFixtureContext = 4096;
+// Longer than anything here takes: what waits in vain ends with DEADLINE_EXCEEDED.
+inline constexpr absl::Duration kInVain = absl::Seconds(20);
 
 class RouterFixture : public ::testing::Test {
  protected:

@@ -52,7 +52,7 @@ absl::Status Validate(const SyntheticModel& m) {
   status.Update(Check(m.heads % m.kv_heads == 0, "heads must be a multiple of kv_heads"));
   status.Update(Check(m.head_dim != 0 || m.hidden % m.heads == 0, "hidden must be a multiple of heads"));
   status.Update(Check(HeadDim(m) % 2 == 0, "head_dim must be even"));
-  const auto fits = [](int64_t columns, GgufType type) { return columns % BlockOf(type).elements == 0; };
+  const auto fits = [](int64_t columns, WeightType type) { return columns % BlockOf(type).elements == 0; };
   status.Update(Check(fits(m.hidden, m.embedding_type) && fits(m.hidden, m.attention_type) &&
                           fits(m.hidden, m.ffn_type) && (m.tied || fits(m.hidden, m.output_type)),
                       "hidden must be a multiple of 32 for quantised types"));
@@ -99,11 +99,11 @@ class WeightWriter {
   WeightWriter(GgufBuilder& file, uint64_t seed) : file_(file), random_(seed) {}
 
   // [rows, columns] of about N(0, 1/columns).
-  void Matrix(const std::string& name, GgufType type, int64_t columns, int64_t rows) {
+  void Matrix(const std::string& name, WeightType type, int64_t columns, int64_t rows) {
     const float deviation = 1 / std::sqrt(static_cast<float>(columns));
     std::vector<float> row(static_cast<size_t>(columns));
     std::string data;
-    data.reserve(static_cast<size_t>(RowBytes(type, columns) * rows));
+    data.reserve(WeightRowBytes(type, columns) * static_cast<size_t>(rows));
     for (int64_t r = 0; r < rows; ++r) {
       for (float& value : row) value = deviation * random_.Normal();
       data += Quantize(type, row);
@@ -115,7 +115,7 @@ class WeightWriter {
   void Norm(const std::string& name, int64_t size) {
     std::vector<float> values(static_cast<size_t>(size));
     for (float& value : values) value = 1 + 0.1f * random_.Normal();
-    file_.AddTensor(name, GgufType::kF32, {size}, Quantize(GgufType::kF32, values));
+    file_.AddTensor(name, WeightType::kF32, {size}, Quantize(WeightType::kF32, values));
   }
 
  private:

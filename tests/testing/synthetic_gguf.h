@@ -7,7 +7,7 @@
 #include <vector>
 
 #include "absl/status/status.h"
-#include "worker/format/gguf_types.h"
+#include "kernels/base/weight_type.h"
 
 namespace runahead {
 
@@ -25,14 +25,14 @@ struct SyntheticModel {
   float rope_base = 10000;
   float norm_eps = 1e-5f;
   bool tied = true;  // the head is the embedding; otherwise it is a tensor of its own
-  GgufType embedding_type = GgufType::kF32;
-  GgufType attention_type = GgufType::kF32;
-  GgufType ffn_type = GgufType::kF32;
-  GgufType output_type = GgufType::kF32;  // where not tied
+  WeightType embedding_type = WeightType::kF32;
+  WeightType attention_type = WeightType::kF32;
+  WeightType ffn_type = WeightType::kF32;
+  WeightType output_type = WeightType::kF32;  // where not tied
   uint64_t seed = 1;
 
   // All matrices in one type.
-  void SetWeightType(GgufType type) { embedding_type = attention_type = ffn_type = output_type = type; }
+  void SetWeightType(WeightType type) { embedding_type = attention_type = ffn_type = output_type = type; }
 };
 
 // Ids of the special tokens in every synthetic vocabulary; bos is <|im_start|> and eos <|im_end|>, as in SmolLM2.

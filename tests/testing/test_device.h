@@ -3,6 +3,8 @@
 #pragma once
 
 #include <memory>
+#include <vector>
+#include <optional>
 
 #include "absl/status/statusor.h"
 #include "kernels/base/device.h"
@@ -14,16 +16,26 @@ namespace runahead {
 // where there is no GPU. `threads` is for the CPU.
 absl::StatusOr<std::shared_ptr<Device>> OpenTestDevice(DType dtype, int threads);
 
-// Links from `device`, which is one of OpenTestDevice, to other GPUs; null where there are none.
-absl::StatusOr<std::unique_ptr<PeerCommFactory>> OpenTestLinks(Device& device);
+// What joins `device`, which is one of OpenTestDevice, to other GPUs; null where there are none.
+absl::StatusOr<std::unique_ptr<PeerCommFactory>> OpenTestPeerComms(Device& device);
 
 enum class TestDeviceForm { kCpu, kEmulated, kGpu };
 TestDeviceForm FormOfTestDevice();
+
+// What devices of that form compute in: f16 is for GPUs. What this machine's CPU lacks among them is skipped.
+inline std::vector<DType> TestDeviceDTypes() {
+  if (FormOfTestDevice() == TestDeviceForm::kCpu) return {DType::kF32, DType::kBF16};
+  return {DType::kF32, DType::kBF16, DType::kF16};
+}
 
 // Emulated kernels run some thousand times slower than real ones: tests take smaller sizes where this is true.
 inline bool TestDeviceIsSlow() {
   return FormOfTestDevice() == TestDeviceForm::kEmulated;
 }
+
+// On the emulated GPU, how often a head's query was attended over a piece of KV by what stands for FlashInfer's decode
+// kernel. Nothing where this is not counted: a real GPU takes the same kernels by the same choice (cuda_attention.cc).
+std::optional<int64_t> FlashPiecesOnTestDevice();
 
 // Ends the test as skipped where `status`, of OpenTestDevice, says that there is no such device here; any other failure
 // is the test's.

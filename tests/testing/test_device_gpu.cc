@@ -20,13 +20,17 @@ absl::StatusOr<std::shared_ptr<Device>> OpenTestDevice(DType dtype, int) {
   return (*plugin)->open({.compute_dtype = dtype});
 }
 
-absl::StatusOr<std::unique_ptr<PeerCommFactory>> OpenTestLinks(Device& device) {
+absl::StatusOr<std::unique_ptr<PeerCommFactory>> OpenTestPeerComms(Device& device) {
   RUNAHEAD_ASSIGN_OR_RETURN(const CudaPlugin* const plugin, OpenCudaPlugin());
-  return plugin->open_links(device);
+  return plugin->open_peer_comms(device);
 }
 
 TestDeviceForm FormOfTestDevice() {
   return TestDeviceForm::kGpu;
+}
+
+std::optional<int64_t> FlashPiecesOnTestDevice() {
+  return std::nullopt;
 }
 
 }  // namespace runahead

@@ -39,7 +39,7 @@ TEST(DeviceFactory, OpensTheCpuWhereItIsAskedFor) {
   const auto opened = OpenDevice(Options("cpu"));
   ASSERT_TRUE(opened.ok()) << opened.status();
   EXPECT_EQ(opened->device->name(), "cpu");
-  EXPECT_EQ(opened->links, nullptr);
+  EXPECT_EQ(opened->peer_comms, nullptr);
 }
 
 TEST(DeviceFactory, AutoTakesTheCpuAndSaysWhy) {

@@ -24,8 +24,8 @@ TEST_P(DeviceOnGpu, IsTheFirstGpuWithLinksToOthers) {
   EXPECT_EQ(opened->device->name(), "cuda:0");
   EXPECT_EQ(opened->device->compute_dtype(), DType::kBF16);
   EXPECT_FALSE(opened->device->host_reads_device_memory());
-  ASSERT_NE(opened->links, nullptr);
-  EXPECT_FALSE(opened->links->identity().empty());
+  ASSERT_NE(opened->peer_comms, nullptr);
+  EXPECT_FALSE(opened->peer_comms->identity().empty());
 }
 
 TEST_P(DeviceOnGpu, KeepsToTheDtypeAndTheBudgetThatItIsTold) {

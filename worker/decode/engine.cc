@@ -38,9 +38,10 @@ absl::Status CheckFits(const DecodeSequence& sequence, KvStore& store) {
 struct DecodeEngine::Active {
   DecodeSequence request;
   std::shared_ptr<DecodeSink> sink;
-  int64_t length = 0;    // of prompt and output so far; KV of all but the last token is in the store
-  int32_t last = 0;      // token
-  PenaltyCounts counts;  // of prompt and output so far
+  int64_t length = 0;               // of prompt and output so far; KV of all but the last token is in the store
+  int32_t last = 0;                 // token
+  PenaltyCounts counts;             // of prompt and output so far
+  TokenSampler::CountsPlace place;  // of counts, from the join on
   std::optional<KvStore::Sequence> kv;
 
   // On the thread that adds the sequence: counting a long prompt takes milliseconds, for which the loop would
@@ -106,14 +107,14 @@ absl::StatusOr<std::unique_ptr<DecodeEngine>> DecodeEngine::Create(Device& devic
                         store.options().layers, store.options().row_bytes, layers, row_bytes));
   }
   if (options.max_batch < 1) return absl::InvalidArgumentError("max_batch is the size of a step: at least 1");
-  RUNAHEAD_ASSIGN_OR_RETURN(std::unique_ptr<StepSampler> sampler,
-                            StepSampler::Create(device, options.max_batch, model->config().vocab));
+  RUNAHEAD_ASSIGN_OR_RETURN(std::unique_ptr<TokenSampler> sampler,
+                            TokenSampler::Create(device, options.max_batch, model->config().vocab));
   return std::unique_ptr<DecodeEngine>(
       new DecodeEngine(device, std::move(model), store, std::move(options), clock, std::move(sampler)));
 }
 
 DecodeEngine::DecodeEngine(Device& device, std::shared_ptr<const Model> model, KvStore& store,
-                           DecodeEngineOptions options, Clock& clock, std::unique_ptr<StepSampler> sampler)
+                           DecodeEngineOptions options, Clock& clock, std::unique_ptr<TokenSampler> sampler)
     : device_(device),
       model_(std::move(model)),
       store_(store),
@@ -202,6 +203,15 @@ void DecodeEngine::Join() {
   StepPlan plan = PlanStep(running_, waiting, {options_.max_batch});
   running_ = std::move(plan.rows);
   waiting_.erase(waiting_.begin(), waiting_.begin() + plan.joined);
+  for (auto joined = waiting.begin(); joined != waiting.begin() + plan.joined; ++joined) {
+    Active& active = *sequences_.at(*joined);
+    absl::StatusOr<TokenSampler::CountsPlace> place = sampler_->Place(*stream_, active.request.sampling, active.counts);
+    if (place.ok()) {
+      active.place = *std::move(place);
+    } else {
+      End(*joined, place.status());
+    }
+  }
 }
 
 void DecodeEngine::Step() {
@@ -227,8 +237,7 @@ void DecodeEngine::NextTokens(absl::Span<const SequenceNumber> rows, Tokens& tok
   }
   if (!status.ok()) LogWarning("decode", "a sequence ends, for its step fails without others too: ", status.message());
   for (size_t row = 0; row < rows.size(); ++row) {
-    const Active& active = *sequences_.at(rows[row]);
-    tokens.push_back(status.ok() ? sampler_->Sample(row, active.counts, active.length) : status);
+    tokens.push_back(status.ok() ? sampler_->Token(row) : status);
   }
 }
 
@@ -238,7 +247,7 @@ absl::Status DecodeEngine::Forward(absl::Span<const SequenceNumber> numbers) {
   ForwardBatch batch;
   batch.batch_invariant = true;
   std::vector<StoreRow> rows;
-  std::vector<const SamplingOptions*> sampling;
+  std::vector<TokenSampler::Row> draws;
   for (const SequenceNumber number : numbers) {
     const Active& active = *sequences_.at(number);
     const int64_t position = active.length - 1;
@@ -246,13 +255,13 @@ absl::Status DecodeEngine::Forward(absl::Span<const SequenceNumber> numbers) {
     batch.ids.push_back(active.last);
     batch.positions.push_back(static_cast<int32_t>(position));
     rows.push_back({&*active.kv, position});
-    sampling.push_back(&active.request.sampling);
+    draws.push_back({active.request.sampling, active.length, active.counts, active.place});
   }
   StoreKvPort port(std::move(rows));
   device_.BeginStep(*stream_);
   const absl::StatusOr<Tensor> logits = model_->Forward(*stream_, scratch_, batch, port);
   absl::Status status = logits.status();
-  if (status.ok()) status = sampler_->Enqueue(*stream_, *logits, std::move(sampling));
+  if (status.ok()) status = sampler_->Enqueue(*stream_, *logits, draws);
   device_.EndStep(*stream_);
   const absl::Status done = device_.Record(*stream_).Wait();
   if (status.ok()) status = done;

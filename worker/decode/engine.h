@@ -17,9 +17,9 @@
 #include "scheduler/batching/step_plan.h"
 #include "server/base/clock.h"
 #include "worker/decode/sequence.h"
-#include "worker/decode/step_sampler.h"
 #include "worker/kv/store.h"
 #include "worker/model/model.h"
+#include "worker/model/token_sampler.h"
 
 namespace runahead {
 
@@ -59,7 +59,7 @@ class DecodeEngine {
   struct Inbox;
 
   DecodeEngine(Device& device, std::shared_ptr<const Model> model, KvStore& store, DecodeEngineOptions options,
-               Clock& clock, std::unique_ptr<StepSampler> sampler);
+               Clock& clock, std::unique_ptr<TokenSampler> sampler);
 
   // The rest runs on the loop's thread.
   void Run();
@@ -78,7 +78,7 @@ class DecodeEngine {
   KvStore& store_;
   const DecodeEngineOptions options_;
   Clock& clock_;
-  const std::unique_ptr<StepSampler> sampler_;
+  const std::unique_ptr<TokenSampler> sampler_;
   const std::shared_ptr<Inbox> inbox_;  // shared with events that may fire after the engine is gone
 
   const std::unique_ptr<Stream> stream_;

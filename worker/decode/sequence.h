@@ -6,7 +6,7 @@
 
 #include "absl/status/status.h"
 #include "worker/kv/store.h"
-#include "worker/model/sampler.h"
+#include "worker/model/sampling.h"
 
 namespace runahead {
 

@@ -5,7 +5,7 @@
 namespace runahead {
 namespace {
 
-constexpr int kBlock = 32;  // elements of every quantised block
+constexpr int kBlock = BlockOf(WeightType::kQ8_0).elements;  // of all quantised types
 
 template <typename T>
 T Load(const std::byte* from) {
@@ -25,34 +25,34 @@ int FiveBits(const std::byte* nibbles, uint32_t high, int j) {
   return Nibble(nibbles, j) | static_cast<int>(high >> j & 1) << 4;
 }
 
-void DequantizeBlock(GgufType type, const std::byte* block, float* out) {
+void DequantizeBlock(WeightType type, const std::byte* block, float* out) {
   const float scale = Float16ToFloat(Load<uint16_t>(block));
   switch (type) {
-    case GgufType::kQ4_0:
+    case WeightType::kQ4_0:
       for (int j = 0; j < kBlock; ++j) out[j] = static_cast<float>(Nibble(block + 2, j) - 8) * scale;
       return;
-    case GgufType::kQ4_1: {
+    case WeightType::kQ4_1: {
       const float minimum = Float16ToFloat(Load<uint16_t>(block + 2));
       for (int j = 0; j < kBlock; ++j) out[j] = static_cast<float>(Nibble(block + 4, j)) * scale + minimum;
       return;
     }
-    case GgufType::kQ5_0: {
+    case WeightType::kQ5_0: {
       const uint32_t high = Load<uint32_t>(block + 2);
       for (int j = 0; j < kBlock; ++j) out[j] = static_cast<float>(FiveBits(block + 6, high, j) - 16) * scale;
       return;
     }
-    case GgufType::kQ5_1: {
+    case WeightType::kQ5_1: {
       const float minimum = Float16ToFloat(Load<uint16_t>(block + 2));
       const uint32_t high = Load<uint32_t>(block + 4);
       for (int j = 0; j < kBlock; ++j) out[j] = static_cast<float>(FiveBits(block + 8, high, j)) * scale + minimum;
       return;
     }
-    case GgufType::kQ8_0:
+    case WeightType::kQ8_0:
       for (int j = 0; j < kBlock; ++j) out[j] = static_cast<float>(Load<int8_t>(block + 2 + j)) * scale;
       return;
-    case GgufType::kF32:
-    case GgufType::kF16:
-    case GgufType::kBF16:
+    case WeightType::kF32:
+    case WeightType::kF16:
+    case WeightType::kBF16:
       return;  // not in blocks
   }
 }
@@ -81,21 +81,21 @@ float BFloat16ToFloat(uint16_t value) {
   return wide;
 }
 
-void DequantizeRow(GgufType type, const std::byte* row, int64_t n, float* out) {
+void DequantizeRow(WeightType type, const std::byte* row, int64_t n, float* out) {
   switch (type) {
-    case GgufType::kF32:
+    case WeightType::kF32:
       std::memcpy(out, row, static_cast<size_t>(n) * sizeof(float));
       return;
-    case GgufType::kF16:
+    case WeightType::kF16:
       for (int64_t i = 0; i < n; ++i) out[i] = Float16ToFloat(Load<uint16_t>(row + 2 * i));
       return;
-    case GgufType::kBF16:
+    case WeightType::kBF16:
       for (int64_t i = 0; i < n; ++i) out[i] = BFloat16ToFloat(Load<uint16_t>(row + 2 * i));
       return;
     default:
       break;
   }
-  const GgufBlock block = BlockOf(type);
+  const WeightBlock& block = BlockOf(type);
   for (int64_t i = 0; i < n; i += block.elements, row += block.bytes) DequantizeBlock(type, row, out + i);
 }
 

@@ -4,7 +4,7 @@
 #include <cstddef>
 #include <cstdint>
 
-#include "worker/format/gguf_types.h"
+#include "kernels/base/weight_type.h"
 
 namespace runahead {
 
@@ -15,7 +15,7 @@ float Float16ToFloat(uint16_t half);
 float BFloat16ToFloat(uint16_t value);
 
 // out[0:n) = the n values whose blocks begin at `row`. n is a multiple of BlockOf(type).elements; `row` holds
-// RowBytes(type, n) bytes and needs no alignment.
-void DequantizeRow(GgufType type, const std::byte* row, int64_t n, float* out);
+// WeightRowBytes(type, n) bytes and needs no alignment.
+void DequantizeRow(WeightType type, const std::byte* row, int64_t n, float* out);
 
 }  // namespace runahead

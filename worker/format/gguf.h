@@ -20,7 +20,7 @@ namespace runahead {
 // file's alignment only, so read multi-byte values with memcpy.
 struct GgufTensor {
   std::string name;
-  GgufType type;
+  WeightType type;
   std::vector<int64_t>
       dims;  // the file's order: dims[0] is the row length (columns) and varies fastest; 1 to 4 of them
   absl::Span<const std::byte> data;

@@ -195,7 +195,7 @@ class GgufParser {
     const std::optional<uint32_t> type = cursor_.Number<uint32_t>();
     const std::optional<uint64_t> offset = cursor_.Number<uint64_t>();
     if (!type || !offset) return Truncated(where);
-    const std::optional<GgufType> known = GgufTypeFromNumber(*type);
+    const std::optional<WeightType> known = WeightTypeFromGguf(*type);
     if (!known) {
       return Error(where, " has the type ", GgufTypeName(*type), ", which cannot be read; convert the model to one of ",
                    SupportedGgufTypes());
@@ -237,14 +237,14 @@ class GgufParser {
       const std::string where = absl::StrCat("tensor ", Quoted(tensor.name));
       const int64_t block = BlockOf(tensor.type).elements;
       if (tensor.columns() % block != 0) {
-        return Error(where, " has rows of ", tensor.columns(), " elements; type ", GgufTypeName(tensor.type),
+        return Error(where, " has rows of ", tensor.columns(), " elements; type ", BlockOf(tensor.type).name,
                      " needs a multiple of ", block);
       }
       if (offsets_[i] % alignment_ != 0) {
         return Error(where, " begins at offset ", offsets_[i], ", which is no multiple of the alignment ", alignment_);
       }
       // No overflow: elements were bounded in ReadDims, and no type takes more than eight bytes an element.
-      const uint64_t size = static_cast<uint64_t>(RowBytes(tensor.type, tensor.columns()) * tensor.rows());
+      const uint64_t size = WeightRowBytes(tensor.type, tensor.columns()) * static_cast<uint64_t>(tensor.rows());
       if (offsets_[i] > available || size > available - offsets_[i]) {
         return Error(where, " takes ", size, " bytes at offset ", offsets_[i], " of the data section, which has ",
                      available, ": the file is truncated or damaged");

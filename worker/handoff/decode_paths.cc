@@ -1,17 +1,10 @@
 #include "worker/handoff/decode_paths.h"
 
-#include <algorithm>
 #include <utility>
 
 #include "kernels/base/monotonic.h"
 
 namespace runahead {
-namespace {
-
-constexpr absl::Duration kFirstPause = absl::Milliseconds(100);
-constexpr absl::Duration kLongestPause = absl::Seconds(5);
-
-}  // namespace
 
 Event DecodePaths::Push(const PeerId& decode, const Slice& slice, ConstBufferRef bytes, const Event& after) {
   const Event acknowledged = sender_->Push(decode, slice, std::move(bytes), after);
@@ -26,17 +19,23 @@ void DecodePaths::OnEnd(const PeerId& decode, const absl::Status& status) {
   MutexLock lock(mu_);
   if (gone_.contains({decode.incarnation, decode.epoch})) return;
   const auto found = broken_.find(decode.key());
-  if (!absl::IsUnavailable(status)) {
-    // A cancelled push tells nothing; any other end is an answer.
-    if (found != broken_.end() && !absl::IsCancelled(status)) found->second.status = absl::OkStatus();
+  if (found != broken_.end()) return TakeAnswer(status, found->second);
+  if (!absl::IsUnavailable(status)) return;
+  Broken& path = broken_[decode.key()];
+  path.decode = decode;
+  path.status = status;
+  path.backoff.Failed(MonotonicNow());
+}
+
+// A cancelled push tells nothing; any other end but UNAVAILABLE is an answer.
+void DecodePaths::TakeAnswer(const absl::Status& end, Broken& path) {
+  if (absl::IsCancelled(end)) return;
+  if (!absl::IsUnavailable(end)) {
+    path.status = absl::OkStatus();
     return;
   }
-  if (found == broken_.end()) {
-    broken_.emplace(decode.key(), Broken{decode, status, false, false, kFirstPause, MonotonicNow() + kFirstPause});
-  } else {
-    found->second.told = found->second.told && !found->second.status.ok();
-    found->second.status = status;
-  }
+  path.told = path.told && !path.status.ok();
+  path.status = end;
 }
 
 // Sends a slice for a lease that does not exist: any answer shows that the decode worker can be reached.
@@ -49,7 +48,7 @@ void DecodePaths::Ask(const PeerId& decode) {
     const auto found = broken_.find(key);
     if (found == broken_.end()) return;
     found->second.asked = false;
-    if (!absl::IsUnavailable(status) && !absl::IsCancelled(status)) found->second.status = absl::OkStatus();
+    TakeAnswer(status, found->second);
   });
 }
 
@@ -67,10 +66,9 @@ std::vector<DecodePaths::State> DecodePaths::TakeChanges(absl::Time now) {
         continue;
       }
       if (!std::exchange(path.told, true)) changes.push_back({path.decode, path.status});
-      if (path.asked || now < path.again) continue;
+      if (path.asked || now < path.backoff.due()) continue;
       path.asked = true;
-      path.pause = std::min(2 * path.pause, kLongestPause);
-      path.again = now + path.pause;
+      path.backoff.Failed(now);
       ask.push_back(path.decode);
     }
   }

@@ -13,6 +13,7 @@
 #include "absl/time/time.h"
 #include "kernels/base/mutex.h"
 #include "kernels/base/recent_set.h"
+#include "server/base/backoff.h"
 #include "worker/handoff/handoff.h"
 
 namespace runahead {
@@ -40,13 +41,14 @@ class DecodePaths final : public HandoffSender {
   static constexpr size_t kGoneRemembered = 256;
   struct Broken {
     PeerId decode;
-    absl::Status status;
+    absl::Status status;  // OK: it has answered since
     bool told = false;
     bool asked = false;  // and has not answered yet
-    absl::Duration pause;
-    absl::Time again;
+    Backoff backoff{absl::Milliseconds(100), absl::Seconds(5)};
   };
   void OnEnd(const PeerId& decode, const absl::Status& status) RUNAHEAD_EXCLUDES(mu_);
+  // A push to a path that broke has ended.
+  static void TakeAnswer(const absl::Status& end, Broken& path);
   void Ask(const PeerId& decode);
 
   Mutex mu_;

@@ -59,11 +59,11 @@ struct Item {
 
 // One stream to one decode worker: one slice at a time, one write in flight, one read always posted (so that a break is
 // seen while idle). Holds itself until gRPC is done with it.
-class Stream final : public grpc::ClientBidiReactor<v1::HandoffRequest, v1::HandoffReply> {
+class PushStream final : public grpc::ClientBidiReactor<v1::HandoffRequest, v1::HandoffReply> {
  public:
-  static std::shared_ptr<Stream> Open(const std::shared_ptr<grpc::Channel>& channel, std::string address) {
+  static std::shared_ptr<PushStream> Open(const std::shared_ptr<grpc::Channel>& channel, std::string address) {
     ended().Clear();
-    std::shared_ptr<Stream> stream(new Stream(channel, std::move(address)));
+    std::shared_ptr<PushStream> stream(new PushStream(channel, std::move(address)));
     stream->self_ = stream;
     stream->stub_->async()->Push(&stream->context_, stream.get());
     stream->AddHold();  // for writes that start outside of reactions
@@ -134,26 +134,26 @@ class Stream final : public grpc::ClientBidiReactor<v1::HandoffRequest, v1::Hand
   // would wait for the very thread that frees it.
   class Ended {
    public:
-    void Add(std::shared_ptr<Stream> stream) RUNAHEAD_EXCLUDES(mu_) {
+    void Add(std::shared_ptr<PushStream> stream) RUNAHEAD_EXCLUDES(mu_) {
       MutexLock lock(mu_);
       streams_.push_back(std::move(stream));
     }
     void Clear() RUNAHEAD_EXCLUDES(mu_) {
-      std::vector<std::shared_ptr<Stream>> streams;
+      std::vector<std::shared_ptr<PushStream>> streams;
       MutexLock lock(mu_);
       streams.swap(streams_);
     }
 
    private:
     Mutex mu_;
-    std::vector<std::shared_ptr<Stream>> streams_ RUNAHEAD_GUARDED_BY(mu_);
+    std::vector<std::shared_ptr<PushStream>> streams_ RUNAHEAD_GUARDED_BY(mu_);
   };
   static Ended& ended() {
     static Ended& ended = *new Ended;  // outlives gRPC's threads
     return ended;
   }
 
-  Stream(const std::shared_ptr<grpc::Channel>& channel, std::string address)
+  PushStream(const std::shared_ptr<grpc::Channel>& channel, std::string address)
       : stub_(v1::KvHandoff::NewStub(channel)), address_(std::move(address)) {}
 
   // Writes what comes next of the first item: its header, a chunk, or nothing.
@@ -212,7 +212,7 @@ class Stream final : public grpc::ClientBidiReactor<v1::HandoffRequest, v1::Hand
   const std::unique_ptr<v1::KvHandoff::Stub> stub_;
   const std::string address_;  // for messages
   grpc::ClientContext context_;
-  std::shared_ptr<Stream> self_;
+  std::shared_ptr<PushStream> self_;
   v1::HandoffRequest request_;  // of the write in flight
   v1::HandoffReply reply_;      // of the read in flight
   mutable Mutex mu_;
@@ -240,7 +240,7 @@ class GrpcSliceTransport final : public SliceTransport {
         absl::StatusOr<std::shared_ptr<grpc::Channel>> channel = channel_(to);
         failed = channel.status();
         if (channel.ok()) {
-          const std::shared_ptr<Stream> stream = Stream::Open(*channel, to.address);
+          const std::shared_ptr<PushStream> stream = PushStream::Open(*channel, to.address);
           streams_[to.key()] = stream;
           if (stream->Send(item)) return;
           failed = absl::UnavailableError(absl::StrCat("the hand-off to ", to.address, " broke at once"));
@@ -261,7 +261,7 @@ class GrpcSliceTransport final : public SliceTransport {
   const HandoffChannel channel_;
   Mutex mu_;
   bool stopped_ RUNAHEAD_GUARDED_BY(mu_) = false;
-  absl::flat_hash_map<PeerKey, std::shared_ptr<Stream>> streams_ RUNAHEAD_GUARDED_BY(mu_);
+  absl::flat_hash_map<PeerKey, std::shared_ptr<PushStream>> streams_ RUNAHEAD_GUARDED_BY(mu_);
 };
 
 }  // namespace

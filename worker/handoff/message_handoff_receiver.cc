@@ -78,7 +78,7 @@ class MessageHandoffReceiver::State : public std::enable_shared_from_this<Messag
     }
     if (stopping) return receiver_.Abandon(write);
     arrival.payload->Accept(write->destination(),
-                            [state = shared_from_this(), arrival, write](const absl::Status& status) {
+                            [state = shared_from_this(), arrival, write](const absl::Status& status, WireTime) {
                               state->Arrived(arrival, write, status);
                             });
   }

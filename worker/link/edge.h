@@ -12,6 +12,7 @@
 #include "absl/status/statusor.h"
 #include "kernels/base/buffer.h"
 #include "kernels/base/event.h"
+#include "worker/link/wire_time.h"
 
 namespace runahead {
 
@@ -60,6 +61,17 @@ struct FrameId {
   }
 };
 
+// The event of a receive, with when its bytes were on the wire.
+class Reception : public Event {
+ public:
+  // `wire` is written before `event` fires with OK, and not read before. Null: nothing comes over a wire.
+  Reception(const Event& event, std::shared_ptr<const WireTime> wire) : Event(event), wire_(std::move(wire)) {}
+  const std::shared_ptr<const WireTime>& wire() const { return wire_; }
+
+ private:
+  std::shared_ptr<const WireTime> wire_;
+};
+
 // Thread-safe. Both neighbours hold an Edge to each other; frames may flow both ways.
 class Edge {
  public:
@@ -72,7 +84,7 @@ class Edge {
 
   // Receives frame `id` into `into`, whose size must be the frame's (INVALID_ARGUMENT else). Before it is posted the
   // frame waits at its sender (or, small, in a bounded buffer here). Fires OK, CANCELLED or UNAVAILABLE.
-  virtual Event Recv(FrameId id, BufferRef into) = 0;
+  virtual Reception Recv(FrameId id, BufferRef into) = 0;
 
   // This side sends no more frames of `job`. Fires OK when the peer has received all of them, UNAVAILABLE when the edge
   // died before, CANCELLED when either side dropped the job.

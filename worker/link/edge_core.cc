@@ -149,14 +149,15 @@ void EdgeCore::AdvanceOutgoing(JobId job, Effects& effects) {
   outgoing_closed_.Add(job, dropped);
 }
 
-Event EdgeCore::Recv(FrameId id, BufferRef into) {
+Reception EdgeCore::Recv(FrameId id, BufferRef into) {
   EventSource source;
+  auto wire = std::make_shared<WireTime>();
   Effects effects;
   {
     MutexLock lock(mu_);
-    if (absl::Status status = AdmitRecv(id); !status.ok()) return Fired(std::move(status));
+    if (absl::Status status = AdmitRecv(id); !status.ok()) return {Fired(std::move(status)), std::move(wire)};
     Incoming& in = incoming_[id.job];
-    PostedRecv recv{source, std::move(into)};
+    PostedRecv recv{source, wire, std::move(into)};
     if (const auto early = in.early.find(id); early != in.early.end()) {
       std::shared_ptr<ArrivedFrame> frame = std::move(early->second);
       in.early.erase(early);
@@ -167,7 +168,7 @@ Event EdgeCore::Recv(FrameId id, BufferRef into) {
     }
   }
   Run(effects);
-  return source.event();
+  return {source.event(), std::move(wire)};
 }
 
 absl::Status EdgeCore::AdmitRecv(const FrameId& id) {
@@ -371,9 +372,11 @@ void EdgeCore::Run(Effects& effects) {
     });
   }
   for (auto& [job, recv, frame] : effects.acceptances) {
-    frame->Accept(recv.into, [self, job = job, source = recv.source](absl::Status status) {
-      self->OnReceived(job, source, std::move(status));
-    });
+    frame->Accept(recv.into,
+                  [self, job = job, source = recv.source, wire = recv.wire](absl::Status status, WireTime time) {
+                    *wire = time;
+                    self->OnReceived(job, source, std::move(status));
+                  });
   }
   for (const EdgeControl& control : effects.controls) wire_->SendControl(control);
   for (auto& [source, status] : effects.fire) source.Fire(status);

@@ -21,6 +21,7 @@
 #include "kernels/base/mutex.h"
 #include "worker/link/closed_jobs.h"
 #include "worker/link/edge.h"
+#include "worker/link/wire_time.h"
 
 namespace runahead {
 
@@ -40,7 +41,7 @@ class ArrivedFrame {
   virtual ~ArrivedFrame() = default;
   virtual size_t size() const = 0;
   // Called at most once; `into` has size() bytes and is held until `done` runs, on any thread, exactly once.
-  virtual void Accept(BufferRef into, std::function<void(absl::Status)> done) = 0;
+  virtual void Accept(BufferRef into, ReceiveDone done) = 0;
 };
 
 // What a transport does for one edge. Thread-safe; calls do not block. After it told the core of its death (Die) it
@@ -62,7 +63,7 @@ class EdgeCore final : public Edge, public std::enable_shared_from_this<EdgeCore
   static std::shared_ptr<EdgeCore> Create(std::shared_ptr<EdgeWire> wire, std::string name);
 
   Event Send(FrameId id, ConstBufferRef bytes, const Event& after) override RUNAHEAD_EXCLUDES(mu_);
-  Event Recv(FrameId id, BufferRef into) override RUNAHEAD_EXCLUDES(mu_);
+  Reception Recv(FrameId id, BufferRef into) override RUNAHEAD_EXCLUDES(mu_);
   Event Finish(JobId job) override RUNAHEAD_EXCLUDES(mu_);
   void Drop(JobId job) override RUNAHEAD_EXCLUDES(mu_);
   absl::Status Health() const override RUNAHEAD_EXCLUDES(mu_);
@@ -88,6 +89,7 @@ class EdgeCore final : public Edge, public std::enable_shared_from_this<EdgeCore
   };
   struct PostedRecv {
     EventSource source;
+    std::shared_ptr<WireTime> wire;
     BufferRef into;
   };
   struct Outgoing {

@@ -4,6 +4,7 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "kernels/base/monotonic.h"
 #include "server/base/logging.h"
 
 namespace runahead {
@@ -13,6 +14,7 @@ namespace {
 // forms, so few messages wait, and not for long.
 constexpr size_t kStashedMessages = 4096;
 constexpr size_t kStashedPeers = 64;
+constexpr absl::Duration kFloodLogPeriod = absl::Seconds(10);
 
 PeerKey ProcessOf(PeerKey key) {
   key.generation = 0;
@@ -58,10 +60,7 @@ void EdgeDirectory::Deliver(const PeerKey& from, Delivery delivery) {
     end = found->second.end;
     if (end == nullptr) {
       if (is_new) unopened_.push_back(from);
-      if (found->second.stash.size() >= kStashedMessages) {
-        LogWarning("link", Describe(from), " floods an edge that is not open here; its message is discarded");
-        return;
-      }
+      if (found->second.stash.size() >= kStashedMessages) return LogFlood(from);
       found->second.stash.push_back(std::move(delivery));
       if (unopened_.size() <= kStashedPeers) return;
       const auto oldest = sides_.find(unopened_.front());
@@ -73,6 +72,16 @@ void EdgeDirectory::Deliver(const PeerKey& from, Delivery delivery) {
     }
   }
   delivery(*end);
+}
+
+void EdgeDirectory::LogFlood(const PeerKey& from) {
+  ++discarded_;
+  const absl::Time now = MonotonicNow();
+  if (now - flood_logged_ < kFloodLogPeriod) return;
+  flood_logged_ = now;
+  LogWarning("link", Describe(from),
+             " floods an edge that is not open here; messages discarded since the last such line: ",
+             std::exchange(discarded_, 0));
 }
 
 bool EdgeDirectory::IsClosed(const PeerKey& key) const {

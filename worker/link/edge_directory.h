@@ -9,6 +9,7 @@
 #include <utility>
 
 #include "absl/container/flat_hash_map.h"
+#include "absl/time/time.h"
 #include "kernels/base/mutex.h"
 #include "worker/link/edge_core.h"
 #include "worker/link/message_engine.h"
@@ -54,6 +55,8 @@ class EdgeDirectory : public std::enable_shared_from_this<EdgeDirectory> {
 
  private:
   bool IsClosed(const PeerKey& key) const RUNAHEAD_REQUIRES(mu_);
+  // Says so at most once in kFloodLogPeriod, for who floods this process must not flood its log too.
+  void LogFlood(const PeerKey& from) RUNAHEAD_REQUIRES(mu_);
   // Null where it is not open.
   std::shared_ptr<EdgeEnd> Find(const PeerId& peer) const RUNAHEAD_EXCLUDES(mu_);
 
@@ -68,6 +71,8 @@ class EdgeDirectory : public std::enable_shared_from_this<EdgeDirectory> {
   bool stopped_ RUNAHEAD_GUARDED_BY(mu_) = false;
   absl::flat_hash_map<PeerKey, Side> sides_ RUNAHEAD_GUARDED_BY(mu_);
   std::deque<PeerKey> unopened_ RUNAHEAD_GUARDED_BY(mu_);
+  int64_t discarded_ RUNAHEAD_GUARDED_BY(mu_) = 0;  // messages, since the log said so
+  absl::Time flood_logged_ RUNAHEAD_GUARDED_BY(mu_) = absl::InfinitePast();
   // Of processes that had ends here: the last generation that was closed. Earlier ones are closed too.
   absl::flat_hash_map<PeerKey, uint32_t> closed_ RUNAHEAD_GUARDED_BY(mu_);  // by the key with generation 0
 };

@@ -8,14 +8,14 @@
 
 namespace runahead {
 
-std::unique_ptr<EdgeFactory> NewLineEdges(MessageEngine& engine, Device& device, size_t staging_bytes,
-                                          PeerCommFactory* device_links) {
+std::unique_ptr<EdgeFactory> NewLineEdgeFactory(MessageEngine& engine, Device& device, size_t staging_bytes,
+                                                PeerCommFactory* peer_comms) {
   std::unique_ptr<EdgeStaging> staging;
   if (!device.host_reads_device_memory()) staging = std::make_unique<EdgeStaging>(device, staging_bytes);
   std::unique_ptr<EdgeFactory> edges = std::make_unique<MessageEdgeFactory>(engine, std::move(staging));
-  if (device_links == nullptr) return edges;
+  if (peer_comms == nullptr) return edges;
   return std::make_unique<ChosenEdgeFactory>(
-      device_links->identity(), std::make_unique<DeviceEdgeFactory>(engine, *device_links), std::move(edges));
+      peer_comms->identity(), std::make_unique<DeviceEdgeFactory>(engine, *peer_comms), std::move(edges));
 }
 
 }  // namespace runahead

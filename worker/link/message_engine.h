@@ -23,6 +23,7 @@
 #include "absl/status/status.h"
 #include "kernels/base/buffer.h"
 #include "worker/link/edge.h"
+#include "worker/link/wire_time.h"
 
 namespace runahead {
 
@@ -52,7 +53,7 @@ class MessagePayload {
   virtual ~MessagePayload() = default;
   virtual size_t size() const = 0;
   // At most once. The sizes of `into` add up to size(); they are filled in order and held until `done` has run.
-  virtual void Accept(std::vector<BufferRef> into, std::function<void(absl::Status)> done) = 0;
+  virtual void Accept(std::vector<BufferRef> into, ReceiveDone done) = 0;
 };
 
 struct Message {

@@ -23,12 +23,11 @@ class MeteredEdge : public Edge {
     return sent;
   }
 
-  Event Recv(FrameId id, BufferRef into) override {
-    const absl::Time posted = MonotonicNow();
+  Reception Recv(FrameId id, BufferRef into) override {
     const size_t size = into.size;
-    const Event received = edge_->Recv(id, std::move(into));
-    received.OnFire([metrics = metrics_, posted, size](const absl::Status& status) {
-      if (status.ok()) metrics->ObserveReceive(static_cast<int64_t>(size), MonotonicNow() - posted);
+    Reception received = edge_->Recv(id, std::move(into));
+    received.OnFire([metrics = metrics_, wire = received.wire(), size](const absl::Status& status) {
+      if (status.ok()) metrics->ObserveReceive(static_cast<int64_t>(size), wire->last - wire->first);
     });
     return received;
   }

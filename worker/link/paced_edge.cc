@@ -82,7 +82,18 @@ class PacedEdgeFactory::PacedEdge final : public Edge {
     });
     return sent;
   }
-  Event Recv(FrameId id, BufferRef into) override { return inner_->Recv(id, std::move(into)); }
+  // The peer announces a frame when its last byte would have come: the link had it for so long before.
+  Reception Recv(FrameId id, BufferRef into) override {
+    const absl::Duration paced = absl::Seconds(static_cast<double>(into.size) / link_->bytes_per_second);
+    const Reception received = inner_->Recv(id, std::move(into));
+    const EventSource passed;
+    const auto wire = std::make_shared<WireTime>();
+    received.OnFire([passed, wire, came = received.wire(), paced](const absl::Status& status) {
+      if (status.ok()) *wire = {std::min(came->first, came->last - paced), came->last};
+      passed.Fire(status);
+    });
+    return {passed.event(), wire};
+  }
   Event Finish(JobId job) override { return inner_->Finish(job); }
   void Drop(JobId job) override { inner_->Drop(job); }
   absl::Status Health() const override { return inner_->Health(); }

@@ -14,8 +14,9 @@ namespace runahead {
 // Wraps a factory: each edge sends at most `gigabits_per_second` (10^9 bits), one frame after the other in the order in
 // which they become ready; a frame is announced when its last byte would have arrived. `noise` makes some take longer;
 // the n-th frame of the k-th edge that is opened draws the same whenever its seed is the same. Both ends pace what they
-// send, so each direction of an edge is paced by itself. Receives and all other calls pass through. Thread-safe; one
-// timer thread. Frames still waiting when the factory goes fire CANCELLED. `clock` outlives the factory.
+// send, so each direction of an edge is paced by itself. A receive's time on the wire is as if the peer's rate were
+// this side's, without noise. All other calls pass through. Thread-safe; one timer thread. Frames still waiting when
+// the factory goes fire CANCELLED. `clock` outlives the factory.
 class PacedEdgeFactory final : public EdgeFactory {
  public:
   PacedEdgeFactory(std::unique_ptr<EdgeFactory> inner, double gigabits_per_second, Clock& clock,

@@ -14,7 +14,7 @@ class LinkMetrics {
  public:
   LinkMetrics(MetricRegistry& registry, const std::string& peer);
 
-  // One frame, from its being enqueued to its event.
+  // One frame: from its bytes being there until they may be reused; and from its first byte on the wire to its last.
   void ObserveSend(int64_t bytes, absl::Duration took);
   void ObserveReceive(int64_t bytes, absl::Duration took);
 

@@ -33,6 +33,10 @@ PrefillMetrics::PrefillMetrics(MetricRegistry& registry)
         &registry.AddHistogram("runahead_prefill_compute_seconds", "Time a job computed", TtftBuckets(), labels);
     wait_[position] = &registry.AddHistogram("runahead_prefill_wait_seconds",
                                              "Time a job waited for its predecessor's KV", TtftBuckets(), labels);
+    transfer_[position] = &registry.AddHistogram("runahead_prefill_transfer_seconds",
+                                                 "Time KV of other workers was on the wire", TtftBuckets(), labels);
+    hidden_[position] = &registry.AddHistogram("runahead_prefill_transfer_hidden_seconds",
+                                               "What of the transfer fell into compute", TtftBuckets(), labels);
   }
   for (int i = 0; i < kHandoffKinds; ++i) {
     handoff_bytes_[i] = &registry.AddCounter("runahead_handoff_bytes_total", "Bytes handed to decode workers",
@@ -46,6 +50,11 @@ void PrefillMetrics::ObserveCompute(int position, absl::Duration computing) {
 
 void PrefillMetrics::ObserveWait(int position, absl::Duration waiting) {
   wait_[PositionIndex(position)]->Observe(absl::ToDoubleSeconds(waiting));
+}
+
+void PrefillMetrics::ObserveTransfer(int position, absl::Duration transfer, absl::Duration hidden) {
+  transfer_[PositionIndex(position)]->Observe(absl::ToDoubleSeconds(transfer));
+  hidden_[PositionIndex(position)]->Observe(absl::ToDoubleSeconds(hidden));
 }
 
 void PrefillMetrics::ObserveRingStall(absl::Duration stalled) {

@@ -19,7 +19,9 @@ class PrefillMetrics {
   // Of one job on this worker. `position` counts from 0 at the chain's head.
   void ObserveCompute(int position, absl::Duration computing);
   void ObserveWait(int position, absl::Duration waiting);  // for the predecessor's KV: the chain's bubble
-  void ObserveRingStall(absl::Duration stalled);           // no layer buffer was free
+  // KV of other workers was on the wire for so long, of which so much fell into compute.
+  void ObserveTransfer(int position, absl::Duration transfer, absl::Duration hidden);
+  void ObserveRingStall(absl::Duration stalled);  // no layer buffer was free
   void ObserveHandoff(absl::Duration ready_to_acknowledged);
 
   void CountTokens(int64_t tokens);
@@ -32,6 +34,8 @@ class PrefillMetrics {
  private:
   std::array<Histogram*, kMaxChainWidth> compute_;
   std::array<Histogram*, kMaxChainWidth> wait_;
+  std::array<Histogram*, kMaxChainWidth> transfer_;
+  std::array<Histogram*, kMaxChainWidth> hidden_;
   Histogram& ring_stall_;
   Histogram& handoff_;
   Counter& tokens_;

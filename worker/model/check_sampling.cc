@@ -25,7 +25,7 @@ absl::Status CheckSampling(const SamplingOptions& sampling) {
       require(std::abs(s.presence_penalty) <= 2, "presence_penalty", s.presence_penalty, "from -2 to 2"));
   RUNAHEAD_RETURN_IF_ERROR(
       require(std::abs(s.frequency_penalty) <= 2, "frequency_penalty", s.frequency_penalty, "from -2 to 2"));
-  return require(s.logprobs >= -1 && s.logprobs <= 20, "logprobs", s.logprobs, "from 0 to 20, or absent");
+  return require(s.logprobs >= -1 && s.logprobs <= kMostLogprobs, "logprobs", s.logprobs, "from 0 to 20, or absent");
 }
 
 }  // namespace runahead

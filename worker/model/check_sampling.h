@@ -2,7 +2,7 @@
 #pragma once
 
 #include "absl/status/status.h"
-#include "worker/model/sampler.h"
+#include "worker/model/sampling.h"
 
 namespace runahead {
 

@@ -99,7 +99,7 @@ absl::StatusOr<std::vector<float>> LlamaRotation(const GgufFile& file, const Mod
   std::vector<float> factors(half, scale);
   if (file.FindTensor("rope_freqs.weight").ok()) {
     RUNAHEAD_ASSIGN_OR_RETURN(const GgufTensor* tensor, file.FindTensor("rope_freqs.weight"));
-    if (tensor->type != GgufType::kF32 || tensor->dims.empty() || tensor->dims[0] != half) {
+    if (tensor->type != WeightType::kF32 || tensor->dims.empty() || tensor->dims[0] != half) {
       return absl::InvalidArgumentError(
           absl::StrCat(file.path(), ": tensor rope_freqs.weight is not f32 [", half, "]"));
     }

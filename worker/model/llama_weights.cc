@@ -14,28 +14,6 @@
 namespace runahead {
 namespace {
 
-WeightType ToWeightType(GgufType type) {
-  switch (type) {
-    case GgufType::kF32:
-      return WeightType::kF32;
-    case GgufType::kF16:
-      return WeightType::kF16;
-    case GgufType::kBF16:
-      return WeightType::kBF16;
-    case GgufType::kQ8_0:
-      return WeightType::kQ8_0;
-    case GgufType::kQ4_0:
-      return WeightType::kQ4_0;
-    case GgufType::kQ4_1:
-      return WeightType::kQ4_1;
-    case GgufType::kQ5_0:
-      return WeightType::kQ5_0;
-    case GgufType::kQ5_1:
-      return WeightType::kQ5_1;
-  }
-  RUNAHEAD_CHECK(false);
-}
-
 // Reads tensors of one file by name and shape. Thread-safe.
 class Loader {
  public:
@@ -47,7 +25,7 @@ class Loader {
     RUNAHEAD_ASSIGN_OR_RETURN(const GgufTensor* tensor, Find(name, {cols, rows}));
     source.owner = file_;
     source.cols = cols;
-    source.runs.push_back({ToWeightType(tensor->type), tensor->data.data(), rows});
+    source.runs.push_back({tensor->type, tensor->data.data(), rows});
     return absl::OkStatus();
   }
 
@@ -55,7 +33,7 @@ class Loader {
   absl::Status AppendUnpermuted(const std::string& name, int64_t heads, int64_t head_dim, int64_t cols,
                                 WeightSource& source) const {
     RUNAHEAD_ASSIGN_OR_RETURN(const GgufTensor* tensor, Find(name, {cols, heads * head_dim}));
-    const WeightType type = ToWeightType(tensor->type);
+    const WeightType type = tensor->type;
     const size_t row_bytes = WeightRowBytes(type, cols);
     source.owner = file_;
     source.cols = cols;
@@ -70,7 +48,7 @@ class Loader {
 
   absl::StatusOr<Tensor> Vector(const std::string& name, int64_t size) const {
     RUNAHEAD_ASSIGN_OR_RETURN(const GgufTensor* tensor, Find(name, {size}));
-    if (tensor->type != GgufType::kF32) {
+    if (tensor->type != WeightType::kF32) {
       return absl::InvalidArgumentError(absl::StrCat(file_->path(), ": tensor ", name, " is not f32"));
     }
     return Upload(reinterpret_cast<const float*>(tensor->data.data()), 1, size);

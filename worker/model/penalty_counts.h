@@ -30,13 +30,16 @@ class PenaltyCounts {
   // The next token of the output.
   void AddOutput(int32_t id);
 
+  // The entry of the last token of the output; id -1 where nothing is counted yet.
+  Entry last() const { return last_ < 0 ? Entry{-1, 0} : entries_[last_]; }
   // Every id at most once, in any order.
   absl::Span<const Entry> entries() const { return entries_; }
 
  private:
-  Entry& EntryOf(int32_t id);
+  size_t IndexOf(int32_t id);
 
   bool penalised_ = false;
+  int64_t last_ = -1;  // in entries_
   std::vector<Entry> entries_;
   absl::flat_hash_map<int32_t, size_t> index_;  // into entries_
 };

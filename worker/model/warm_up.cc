@@ -5,6 +5,7 @@
 #include <vector>
 
 #include "kernels/base/status_macros.h"
+#include "worker/model/token_sampler.h"
 
 namespace runahead {
 namespace {
@@ -20,8 +21,6 @@ std::vector<int64_t> WarmUpTokens(int64_t gemm_rows, int64_t context) {
   }
   return tokens;
 }
-
-constexpr size_t kTopBytes = 256;  // of one value, alone in its line
 
 // One sequence whose layers share one buffer: what they compute does not matter.
 class OneLayerPort : public KvPort {
@@ -52,11 +51,11 @@ absl::Status Pass(const Model& model, Device& device, int64_t tokens, bool batch
   ForwardScratch scratch(device);
   const std::unique_ptr<Stream> stream = device.NewStream("warm-up");
   RUNAHEAD_ASSIGN_OR_RETURN(const Tensor logits, model.Forward(*stream, scratch, batch, port));
-  RUNAHEAD_ASSIGN_OR_RETURN(std::shared_ptr<Buffer> top, device.Allocate(3 * kTopBytes, MemoryKind::kDevice));
-  const auto top_row = [&](int row) {
-    return MakeTensor(BufferRef::Whole(top).Slice(row * kTopBytes, sizeof(float)), DType::kF32, 1, 1);
-  };
-  RUNAHEAD_RETURN_IF_ERROR(device.TopK(*stream, logits, 1, top_row(0), top_row(1), top_row(2)));
+  RUNAHEAD_ASSIGN_OR_RETURN(const std::unique_ptr<TokenSampler> sampler,
+                            TokenSampler::Create(device, 1, model.config().vocab));
+  const SamplingOptions options{.temperature = 1, .logprobs = 1};
+  const PenaltyCounts counts;
+  RUNAHEAD_RETURN_IF_ERROR(sampler->Enqueue(*stream, logits, {{options, tokens, counts, nullptr}}));
   return device.Record(*stream).Wait();
 }
 

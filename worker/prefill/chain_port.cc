@@ -10,7 +10,8 @@ void ChainPort::BeforeProjection(int64_t layer) {
 
 void ChainPort::Receive(const FrameId& id, const BufferRef& into) {
   const bool stored = job().part == 0;
-  const Event received = stored ? job().prefix->Load(id.layer, into) : job().predecessor->Recv(id, into);
+  const Reception received =
+      stored ? Reception(job().prefix->Load(id.layer, into), nullptr) : job().predecessor->Recv(id, into);
   Expect(id, into, received, stored ? JobCause::kOwn : JobCause::kPeer, job().successor.get());
 }
 

@@ -43,7 +43,7 @@ absl::Status CheckJob(const PrefillJob& job, int64_t context_length, int64_t voc
     return refuse("bounds: ", job.bounds.back(), " tokens do not fit a context of ", context_length);
   }
   if (job.interleave && (job.parts() > 1 || job.prefix != nullptr)) return refuse("one that waits is not interleaved");
-  if (job.bounds.front() > 0 && job.schedule != PrefillSchedule::kChain) return refuse("only a chain has a prefix");
+  if (job.bounds.front() > 0 && IsTsp(job.schedule)) return refuse("only a chain has a prefix");
   const int64_t expected = job.tail() ? job.end() : job.tokens();
   if (static_cast<int64_t>(job.ids.size()) != expected) {
     return refuse("ids: ", job.ids.size(), " where the part needs ", expected);

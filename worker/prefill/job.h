@@ -9,10 +9,11 @@
 
 #include "absl/time/time.h"
 #include "kernels/base/event.h"
+#include "scheduler/partition/schedule.h"
 #include "worker/handoff/handoff.h"
 #include "worker/kv/store.h"
 #include "worker/link/edge.h"
-#include "worker/model/sampler.h"
+#include "worker/model/sampling.h"
 
 namespace runahead {
 
@@ -25,18 +26,11 @@ class PrefixSource {
   virtual Event Load(int64_t layer, BufferRef into) = 0;
 };
 
-// How the workers of a job share a prompt's KV.
-enum class PrefillSchedule {
-  kChain,      // KV-Runahead: each has the KV of all before it
-  kTsp,        // all-gather in every layer, attention over the dense rectangle
-  kTspCausal,  // the same, attention skips what causality hides
-};
-
 // Part `part` owns prompt tokens [bounds[part], bounds[part+1]). The part before the last one is not the tail.
 struct PrefillJob {
   JobId id = 0;
   std::string request_id;
-  PrefillSchedule schedule = PrefillSchedule::kChain;
+  Schedule schedule = Schedule::kKvr;
   std::vector<int64_t> bounds;  // parts + 1 rising values; the first is 0 unless there is a prefix
   int part = 0;
   bool interleave = false;            // it may run between two layers of a longer job: one part, no prefix
@@ -58,7 +52,7 @@ struct PrefillJob {
   int64_t end() const { return bounds[part + 1]; }
   int64_t tokens() const { return end() - begin(); }
   // Tokens [0, held_tokens()) whose KV this worker has of every layer, once it attends.
-  int64_t held_tokens() const { return schedule == PrefillSchedule::kChain ? end() : bounds.back(); }
+  int64_t held_tokens() const { return IsTsp(schedule) ? bounds.back() : end(); }
 };
 
 // Whose failure it was that ended a job on this worker.

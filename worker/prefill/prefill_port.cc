@@ -47,6 +47,7 @@ absl::Status PrefillPort::Begin(int64_t layer) {
   RUNAHEAD_RETURN_IF_ERROR(CheckNeighbours());
 
   received_.clear();
+  wires_.clear();
   uses_.clear();
   BeforeProjection(layer);
   return absl::OkStatus();
@@ -70,8 +71,9 @@ FrameId PrefillPort::PartFrame(int64_t layer, int part) const {
   return {job_.id, static_cast<int32_t>(layer), part + 1};
 }
 
-void PrefillPort::Expect(const FrameId& id, const BufferRef& into, const Event& received, JobCause source,
+void PrefillPort::Expect(const FrameId& id, const BufferRef& into, const Reception& received, JobCause source,
                          Edge* onward) {
+  if (received.wire() != nullptr) wires_.push_back(received.wire());
   received_.push_back(Track(received, source, id.layer, TracePoint::kReceived));
   if (onward == nullptr) return;
   uses_.push_back(Track(onward->Send(id, into, received), JobCause::kPeer, id.layer, TracePoint::kForwarded));
@@ -104,9 +106,12 @@ absl::Status PrefillPort::AwaitReceived(const Event& own_ready) {
   const auto own_ready_ns = std::make_shared<std::atomic<int64_t>>(0);
   own_ready.OnFire([own_ready_ns](const absl::Status&) { *own_ready_ns = absl::ToUnixNanos(MonotonicNow()); });
   for (const Event& received : received_) RUNAHEAD_RETURN_IF_ERROR(WaitUnlessStopped(received));
+  for (const auto& wire : wires_) transfers_.AddFrame(*wire);
   // The device stood idle from when the own KV was there and what waited for it was posted.
   if (const int64_t ready_ns = *own_ready_ns; ready_ns != 0) {
-    wait_s_ += static_cast<double>(absl::ToUnixNanos(MonotonicNow()) - std::max(ready_ns, posted_ns)) * 1e-9;
+    const absl::Time idle = absl::FromUnixNanos(std::max(ready_ns, posted_ns)), now = MonotonicNow();
+    wait_s_ += absl::ToDoubleSeconds(now - idle);
+    transfers_.AddIdle(idle, now);
   }
   return absl::OkStatus();
 }
@@ -142,7 +147,12 @@ absl::Status PrefillPort::FinishPass() {
 }
 
 JobTimes PrefillPort::times() const {
-  return {0, wait_s_, ring_stall_s_};
+  JobTimes times;
+  times.wait_s = wait_s_;
+  times.ring_stall_s = ring_stall_s_;
+  times.transfer_s = absl::ToDoubleSeconds(transfers_.Transfer());
+  times.hidden_s = absl::ToDoubleSeconds(transfers_.Hidden());
+  return times;
 }
 
 BufferRef PrefillPort::Rows(int64_t layer, int64_t begin, int64_t end) const {

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <memory>
 #include <vector>
 
 #include "absl/time/time.h"
@@ -10,6 +11,7 @@
 #include "worker/prefill/job.h"
 #include "worker/prefill/layer_ring.h"
 #include "worker/prefill/trace.h"
+#include "worker/prefill/transfer_times.h"
 
 namespace runahead {
 
@@ -18,6 +20,8 @@ struct JobTimes {
   double compute_s = 0;      // from the pass's beginning to its end, less waiting and what ran between its layers
   double wait_s = 0;         // the device stood idle for want of KV of other parts; the head of a chain: 0
   double ring_stall_s = 0;   // the stage waited for a free layer buffer
+  double transfer_s = 0;     // KV of other parts was on the wire (wire_time.h); the head of a chain: 0
+  double hidden_s = 0;       // of that, less what fell into wait_s
   bool interleaved = false;  // it ran between two layers of another
 };
 
@@ -60,7 +64,7 @@ class PrefillPort : public KvPort {
   BufferRef PartRows(int64_t layer, int part) const { return Rows(layer, job_.bounds[part], job_.bounds[part + 1]); }
   // The frame is in `into` once `received` has fired: attention is enqueued then, and it goes on to `onward`, where
   // there is one, as soon as it is whole (cut-through). `source` is whose failure it is when `received` fires with one.
-  void Expect(const FrameId& id, const BufferRef& into, const Event& received, JobCause source, Edge* onward);
+  void Expect(const FrameId& id, const BufferRef& into, const Reception& received, JobCause source, Edge* onward);
   void SendOwn(Edge& to, int64_t layer, const Event& own_ready);
   void Trace(int64_t layer, TracePoint point) const;
 
@@ -84,12 +88,14 @@ class PrefillPort : public KvPort {
   const JobStop stop_;
   TraceSink* const trace_;
 
-  std::vector<Event> layer_ends_;  // by layer
-  std::vector<Event> received_;    // of the layer that is being enqueued
-  std::vector<Event> uses_;        // of its buffer: sends and hand-off
-  std::vector<Event> pending_;     // all receives, sends and pushes of the job
+  std::vector<Event> layer_ends_;                       // by layer
+  std::vector<Event> received_;                         // of the layer that is being enqueued
+  std::vector<std::shared_ptr<const WireTime>> wires_;  // of those that come over a wire; set once they have fired
+  std::vector<Event> uses_;                             // of its buffer: sends and hand-off
+  std::vector<Event> pending_;                          // all receives, sends and pushes of the job
   double ring_stall_s_ = 0;
   double wait_s_ = 0;
+  TransferTimes transfers_;
 };
 
 }  // namespace runahead

@@ -22,17 +22,15 @@ constexpr size_t Aligned(size_t bytes) {
 
 template <typename... Setup>
 std::unique_ptr<PrefillPort> MakePort(const PrefillJob& job, Setup&&... setup) {
-  if (job.schedule == PrefillSchedule::kChain) {
-    return std::make_unique<ChainPort>(job, std::forward<Setup>(setup)...);
-  }
-  return std::make_unique<TspPort>(job, std::forward<Setup>(setup)...);
+  if (IsTsp(job.schedule)) return std::make_unique<TspPort>(job, std::forward<Setup>(setup)...);
+  return std::make_unique<ChainPort>(job, std::forward<Setup>(setup)...);
 }
 
 // Neighbours that get frames of the job.
 std::vector<Edge*> SendsTo(const PrefillJob& job) {
   std::vector<Edge*> edges;
   if (job.successor != nullptr) edges.push_back(job.successor.get());
-  if (job.predecessor != nullptr && job.schedule != PrefillSchedule::kChain) edges.push_back(job.predecessor.get());
+  if (job.predecessor != nullptr && IsTsp(job.schedule)) edges.push_back(job.predecessor.get());
   return edges;
 }
 
@@ -275,13 +273,18 @@ absl::Status PrefillStage::Compute(Running& running) {
 }
 
 absl::StatusOr<Sampled> PrefillStage::SampleFirst(const PrefillJob& job, const Tensor& logits) {
-  if (host_logits_ == nullptr) {
-    RUNAHEAD_ASSIGN_OR_RETURN(host_logits_, device_.Allocate(logits.ref.size, MemoryKind::kHost));
+  if (sampler_ == nullptr) {
+    RUNAHEAD_ASSIGN_OR_RETURN(sampler_, TokenSampler::Create(device_, 1, logits.cols));
   }
-  RUNAHEAD_RETURN_IF_ERROR(device_.Copy(*compute_, logits.ref, BufferRef::Whole(host_logits_)));
-  RUNAHEAD_RETURN_IF_ERROR(device_.Record(*compute_).Wait());
-  const absl::Span<const float> row(reinterpret_cast<const float*>(host_logits_->data()), logits.cols);
-  return SampleToken(row, job.sampling, PenaltyCounts(job.sampling, job.ids), static_cast<int64_t>(job.ids.size()));
+  const PenaltyCounts counts(job.sampling, job.ids);
+  RUNAHEAD_ASSIGN_OR_RETURN(const TokenSampler::CountsPlace place, sampler_->Place(*compute_, job.sampling, counts));
+  const auto position = static_cast<int64_t>(job.ids.size());
+  const absl::Status enqueued = sampler_->Enqueue(*compute_, logits, {{job.sampling, position, counts, place}});
+  // Also where that failed: the place must not be given back before the stream is done with it.
+  const absl::Status done = device_.Record(*compute_).Wait();
+  RUNAHEAD_RETURN_IF_ERROR(enqueued);
+  RUNAHEAD_RETURN_IF_ERROR(done);
+  return sampler_->Token(0);
 }
 
 // The pass is over, well or not: what the job still has on links and hand-off is awaited beside the next job.

@@ -14,6 +14,7 @@
 #include "kernels/base/mutex.h"
 #include "scheduler/placement/interleave.h"
 #include "worker/model/model.h"
+#include "worker/model/token_sampler.h"
 #include "worker/prefill/job.h"
 #include "worker/prefill/prefill_port.h"
 #include "worker/prefill/trace.h"
@@ -91,9 +92,9 @@ class PrefillStage {
   PrefillObserver& observer_;
   const std::shared_ptr<Buffer> memory_;  // two halves
   const std::unique_ptr<Stream> compute_;
-  ForwardScratch scratch_;               // of the stage's thread
-  ForwardScratch interleaved_scratch_;   // the same, for jobs between two layers of another
-  std::shared_ptr<Buffer> host_logits_;  // the same, of a tail's one row
+  ForwardScratch scratch_;                 // of the stage's thread
+  ForwardScratch interleaved_scratch_;     // the same, for jobs between two layers of another
+  std::unique_ptr<TokenSampler> sampler_;  // the same, of one row; null before the first tail
 
   mutable Mutex mu_;
   CondVar changed_;

@@ -14,16 +14,21 @@ void TspPort::Exchange(int64_t layer, const Event& own_ready) {
 void TspPort::Gather(const std::shared_ptr<Edge>& from, Edge* onward, int64_t layer, int part, const Event& own_ready) {
   const FrameId id = PartFrame(layer, part);
   const BufferRef into = PartRows(layer, part);
-  EventSource received;
-  own_ready.OnFire([from, id, into, received](const absl::Status&) {
-    from->Recv(id, into).OnFire([received](const absl::Status& status) { received.Fire(status); });
+  const EventSource received;
+  const auto wire = std::make_shared<WireTime>();
+  own_ready.OnFire([from, id, into, received, wire](const absl::Status&) {
+    const Reception came = from->Recv(id, into);
+    came.OnFire([received, wire, time = came.wire()](const absl::Status& status) {
+      *wire = *time;
+      received.Fire(status);
+    });
   });
-  Expect(id, into, received.event(), JobCause::kPeer, onward);
+  Expect(id, into, {received.event(), wire}, JobCause::kPeer, onward);
 }
 
 AttentionSequence TspPort::View(int64_t layer) const {
   const int64_t prompt = job().bounds.back();
-  const int64_t dense = job().schedule == PrefillSchedule::kTsp ? prompt : 0;
+  const int64_t dense = job().schedule == Schedule::kTsp ? prompt : 0;
   return {0, job().tokens(), job().end(), {{Rows(layer, 0, prompt), prompt}}, dense};
 }
 

@@ -14,9 +14,9 @@ constexpr absl::Duration kBeginAgain = absl::Seconds(1);
 }  // namespace
 
 // One control stream. Reads one command after the other; one write is in flight, the rest is queued.
-class ControlService::Session : public grpc::ServerBidiReactor<v1::ControlCommand, v1::ControlReport> {
+class ControlService::RouterStream : public grpc::ServerBidiReactor<v1::ControlCommand, v1::ControlReport> {
  public:
-  Session(ControlService& service, grpc::CallbackServerContext& context)
+  RouterStream(ControlService& service, grpc::CallbackServerContext& context)
       : service_(service), context_(context), silence_(service.clock_.Now()) {
     StartRead(&command_);
   }
@@ -28,7 +28,7 @@ class ControlService::Session : public grpc::ServerBidiReactor<v1::ControlComman
     if (reports_.size() == 1) StartWrite(&reports_.front());
   }
 
-  // Ends the stream, whatever the network does. The session lives until Leave, which takes the service's lock.
+  // Ends the stream, whatever the network does. The stream lives until Leave, which takes the service's lock.
   void Cancel() { context_.TryCancel(); }
 
   absl::Duration Silent() RUNAHEAD_EXCLUDES(mu_) {
@@ -113,7 +113,7 @@ void ControlService::Stop() {
 
 void ControlService::Report(v1::ControlReport report) {
   MutexLock lock(mu_);
-  if (session_ != nullptr) session_->Write(std::move(report));
+  if (stream_ != nullptr) stream_->Write(std::move(report));
 }
 
 grpc::ServerUnaryReactor* ControlService::GetCapabilities(grpc::CallbackServerContext* context,
@@ -129,34 +129,34 @@ grpc::ServerUnaryReactor* ControlService::GetCapabilities(grpc::CallbackServerCo
 
 grpc::ServerBidiReactor<v1::ControlCommand, v1::ControlReport>* ControlService::Control(
     grpc::CallbackServerContext* context) {
-  return new Session(*this, *context);
+  return new RouterStream(*this, *context);
 }
 
-grpc::Status ControlService::Admit(Session* session, const v1::ControlCommand& first) {
+grpc::Status ControlService::Admit(RouterStream* stream, const v1::ControlCommand& first) {
   const auto refuse = [](const std::string& why) { return grpc::Status(grpc::StatusCode::FAILED_PRECONDITION, why); };
   const auto again = [](const std::string& why) { return grpc::Status(grpc::StatusCode::UNAVAILABLE, why); };
   if (!first.has_hello()) return refuse("a control stream begins with hello");
   const v1::Hello& hello = first.hello();
   MutexLock lock(mu_);
-  if (session_ != nullptr && router_ == hello.router_incarnation()) {
+  if (stream_ != nullptr && router_ == hello.router_incarnation()) {
     // It holds one stream at a time: that this one broke is just not known here yet.
-    session_->Cancel();
+    stream_->Cancel();
     return again("the router's former control stream is being ended; ask for the capabilities again");
   }
-  if (session_ != nullptr) return refuse("another router controls this worker; it takes one at a time");
+  if (stream_ != nullptr) return refuse("another router controls this worker; it takes one at a time");
   if (!capabilities_ || hello.worker_incarnation() != capabilities_->incarnation() ||
       hello.worker_epoch() != capabilities_->epoch()) {
     return again("hello: this worker was restarted, or lost its control stream; ask for its capabilities again");
   }
-  session_ = session;
+  stream_ = stream;
   router_ = hello.router_incarnation();
   return grpc::Status::OK;
 }
 
-void ControlService::Leave(Session* session) {
+void ControlService::Leave(RouterStream* stream) {
   MutexLock lock(mu_);
-  if (session_ != session) return;
-  session_ = nullptr;
+  if (stream_ != stream) return;
+  stream_ = nullptr;
   capabilities_.reset();
   commands_.push_back([this] { EndEpoch(); });
   changed_.NotifyAll();
@@ -201,10 +201,10 @@ void ControlService::Loop() {
 void ControlService::Watch() {
   MutexLock lock(mu_);
   while (!stopping_) {
-    if (session_ != nullptr && session_->Silent() >= kRouterSilence) {
+    if (stream_ != nullptr && stream_->Silent() >= kRouterSilence) {
       LogWarning("control", "the router has said nothing for ", absl::FormatDuration(kRouterSilence),
                  ": its control stream is ended");
-      session_->Cancel();
+      stream_->Cancel();
     }
     clock_.WaitUntil(mu_, stop_changed_, clock_.Now() + Silence::kLookPeriod);
   }

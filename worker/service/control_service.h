@@ -56,15 +56,15 @@ class ControlService final : public v1::Worker::CallbackService {
       grpc::CallbackServerContext* context) override;
 
  private:
-  class Session;
-  // The session's first command; OK makes it the router's session.
-  grpc::Status Admit(Session* session, const v1::ControlCommand& first) RUNAHEAD_EXCLUDES(mu_);
-  void Leave(Session* session) RUNAHEAD_EXCLUDES(mu_);
+  class RouterStream;
+  // The stream's first command; OK makes it the router's stream.
+  grpc::Status Admit(RouterStream* stream, const v1::ControlCommand& first) RUNAHEAD_EXCLUDES(mu_);
+  void Leave(RouterStream* stream) RUNAHEAD_EXCLUDES(mu_);
   void Post(std::function<void()> command) RUNAHEAD_EXCLUDES(mu_);
   void Dispatch(const v1::ControlCommand& command);
   void EndEpoch() RUNAHEAD_EXCLUDES(mu_);
   void Loop();
-  // Ends the session of a router that is silent for kRouterSilence.
+  // Ends the stream of a router that is silent for kRouterSilence.
   void Watch() RUNAHEAD_EXCLUDES(mu_);
 
   ControlHandler& handler_;
@@ -73,7 +73,7 @@ class ControlService final : public v1::Worker::CallbackService {
   Mutex mu_;
   CondVar changed_;
   std::optional<v1::Capabilities> capabilities_ RUNAHEAD_GUARDED_BY(mu_);  // nothing while an epoch ends
-  Session* session_ RUNAHEAD_GUARDED_BY(mu_) = nullptr;                    // the router's; owned by gRPC
+  RouterStream* stream_ RUNAHEAD_GUARDED_BY(mu_) = nullptr;                // the router's; owned by gRPC
   uint64_t router_ RUNAHEAD_GUARDED_BY(mu_) = 0;                           // its incarnation
   std::deque<std::function<void()>> commands_ RUNAHEAD_GUARDED_BY(mu_);
   bool stopping_ RUNAHEAD_GUARDED_BY(mu_) = false;

@@ -58,12 +58,6 @@ grpc::ServerUnaryReactor* KeyedDecode::Renew(grpc::CallbackServerContext* contex
   return service_.Renew(context, request, reply);
 }
 
-grpc::ServerUnaryReactor* KeyedDecode::Release(grpc::CallbackServerContext* context, const v1::ReleaseRequest* request,
-                                               v1::ReleaseReply* reply) {
-  if (auto* const refused = Refused(context, key_)) return refused;
-  return service_.Release(context, request, reply);
-}
-
 grpc::ServerWriteReactor<v1::DecodeReply>* KeyedDecode::Generate(grpc::CallbackServerContext* context,
                                                                  const v1::DecodeRequest* request) {
   if (auto* const refused = RefusedCall<grpc::ServerWriteReactor<v1::DecodeReply>>(context, key_)) return refused;

@@ -3,7 +3,7 @@
 
 #include "runahead/v1/worker.pb.h"
 #include "worker/kv/store.h"
-#include "worker/model/sampler.h"
+#include "worker/model/sampling.h"
 
 namespace runahead {
 

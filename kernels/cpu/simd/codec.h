@@ -2,7 +2,8 @@
 // of at most 8 bits is exact in f32, and one addition rounds.
 #pragma once
 
-#include "kernels/base/weights.h"
+#include "kernels/base/weight_type.h"
+#include "kernels/cpu/simd/kernels.h"
 #include "kernels/cpu/simd/vec.h"
 
 namespace runahead::RUNAHEAD_ISA {
@@ -68,41 +69,41 @@ inline Block DecodeFiveBits(const uint8_t* q, uint32_t high, Vec d, Vec m) {
 
 #endif
 
-// Decode(q, s): one block from its bytes and its scales (already f32).
+// What a block takes: its scales, and its bytes without them. Values of the table, and no code of it: a function that
+// is compiled for this instruction set must not be one that the linker could pick for the whole binary.
+template <WeightType type>
+struct CodecBytes {
+  static constexpr int kScales = BlockOf(type).scales;
+  static constexpr int kBytes = static_cast<int>(WeightRowBytes(type, kBlockCols)) - BlockOf(type).scale_bytes();
+};
+
+// Decode(q, s): one block from its bytes and its scales (already f32). Q5: the fifth bits, then the nibbles.
 template <WeightType type>
 struct Codec;
 
 template <>
-struct Codec<WeightType::kF32> {
-  static constexpr int kScales = 0;
-  static constexpr int kBytes = 128;
+struct Codec<WeightType::kF32> : CodecBytes<WeightType::kF32> {
   static Block Decode(const uint8_t* q, const float*) {
     const float* p = reinterpret_cast<const float*>(q);
     return {Load(p), Load(p + kLanes)};
   }
 };
 template <>
-struct Codec<WeightType::kF16> {
-  static constexpr int kScales = 0;
-  static constexpr int kBytes = 64;
+struct Codec<WeightType::kF16> : CodecBytes<WeightType::kF16> {
   static Block Decode(const uint8_t* q, const float*) {
     const uint16_t* p = reinterpret_cast<const uint16_t*>(q);
     return {LoadF16(p), LoadF16(p + kLanes)};
   }
 };
 template <>
-struct Codec<WeightType::kBF16> {
-  static constexpr int kScales = 0;
-  static constexpr int kBytes = 64;
+struct Codec<WeightType::kBF16> : CodecBytes<WeightType::kBF16> {
   static Block Decode(const uint8_t* q, const float*) {
     const uint16_t* p = reinterpret_cast<const uint16_t*>(q);
     return {LoadBF16(p), LoadBF16(p + kLanes)};
   }
 };
 template <>
-struct Codec<WeightType::kQ8_0> {
-  static constexpr int kScales = 1;
-  static constexpr int kBytes = 32;
+struct Codec<WeightType::kQ8_0> : CodecBytes<WeightType::kQ8_0> {
   static Block Decode(const uint8_t* q, const float* s) {
     const int8_t* p = reinterpret_cast<const int8_t*>(q);
     const Vec d = Set1(s[0]);
@@ -110,21 +111,15 @@ struct Codec<WeightType::kQ8_0> {
   }
 };
 template <>
-struct Codec<WeightType::kQ4_0> {
-  static constexpr int kScales = 1;
-  static constexpr int kBytes = 16;
+struct Codec<WeightType::kQ4_0> : CodecBytes<WeightType::kQ4_0> {
   static Block Decode(const uint8_t* q, const float* s) { return DecodeNibbles(q, Set1(s[0]), Set1(-8.0f * s[0])); }
 };
 template <>
-struct Codec<WeightType::kQ4_1> {
-  static constexpr int kScales = 2;
-  static constexpr int kBytes = 16;
+struct Codec<WeightType::kQ4_1> : CodecBytes<WeightType::kQ4_1> {
   static Block Decode(const uint8_t* q, const float* s) { return DecodeNibbles(q, Set1(s[0]), Set1(s[1])); }
 };
 template <>
-struct Codec<WeightType::kQ5_0> {
-  static constexpr int kScales = 1;
-  static constexpr int kBytes = 20;  // the fifth bits, then the nibbles
+struct Codec<WeightType::kQ5_0> : CodecBytes<WeightType::kQ5_0> {
   static Block Decode(const uint8_t* q, const float* s) {
     uint32_t high;
     std::memcpy(&high, q, sizeof(high));
@@ -132,9 +127,7 @@ struct Codec<WeightType::kQ5_0> {
   }
 };
 template <>
-struct Codec<WeightType::kQ5_1> {
-  static constexpr int kScales = 2;
-  static constexpr int kBytes = 20;
+struct Codec<WeightType::kQ5_1> : CodecBytes<WeightType::kQ5_1> {
   static Block Decode(const uint8_t* q, const float* s) {
     uint32_t high;
     std::memcpy(&high, q, sizeof(high));

@@ -4,7 +4,7 @@
 namespace runahead::RUNAHEAD_ISA {
 namespace {
 
-constexpr int64_t kMaxK = 128;
+constexpr int64_t kMaxK = 512;
 
 struct Entry {
   float value;

@@ -170,7 +170,7 @@ TEST_F(CostFileTest, ReadsPairsInEveryForm) {
     EXPECT_THAT(file->runs[0].parts, ElementsAre(1024)) << text;
     EXPECT_EQ(file->runs[0].seconds, 0.10) << text;
     EXPECT_EQ(file->runs[1].seconds, 0.24) << text;
-    EXPECT_EQ(file->runs[1].schedule, SimulatedSchedule::kKvr) << text;
+    EXPECT_EQ(file->runs[1].schedule, Schedule::kKvr) << text;
   }
 }
 
@@ -195,7 +195,7 @@ TEST_F(CostFileTest, ReadsRunsOfChains) {
       "- {tokens: 1025, seconds: 0.2, schedule: tsp, width: 4}\n- {tokens: 1024, seconds: 0.2, parts: [700, 324]}\n"
       "- {tokens: 9, seconds: 0.2, schedule: kvr-even, width: 2, link_gbps: 80}\n"));
   ASSERT_TRUE(file.ok()) << file.status();
-  EXPECT_EQ(file->runs[0].schedule, SimulatedSchedule::kTsp);
+  EXPECT_EQ(file->runs[0].schedule, Schedule::kTsp);
   EXPECT_THAT(file->runs[0].parts, ElementsAre(257, 256, 256, 256));
   EXPECT_EQ(file->runs[0].link_bytes_per_s, 0);
   EXPECT_EQ(file->model.links[0].bytes_per_s, 300e9);

@@ -5,10 +5,15 @@
 #include <fstream>
 #include <map>
 #include <nlohmann/json.hpp>
+#include <sstream>
 
+#include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_format.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
+#include "scheduler/partition/simulated_search.h"
+#include "tests/testing/paper_tables.h"
 #include "tests/testing/test_process.h"
 
 namespace runahead {
@@ -52,7 +57,7 @@ TEST_F(PlanSimulateTest, PrintsOneObjectWithJson) {
   ASSERT_EQ(code_, 0) << err_;
   EXPECT_EQ(err_, "");
   const auto json = nlohmann::json::parse(out_);
-  EXPECT_NEAR(json["ttft_s"].get<double>(), 0.41, 0.08 * 0.41);  // the paper's Llama-7B
+  EXPECT_NEAR(json["ttft_s"].get<double>(), 0.41, 0.08 * 0.41);  // about the paper's Llama-7B
   ASSERT_EQ(json["parts"].size(), 4);
   int64_t sum = 0;
   for (int i = 0; i < 4; ++i) {
@@ -64,6 +69,41 @@ TEST_F(PlanSimulateTest, PrintsOneObjectWithJson) {
   EXPECT_EQ(json["waiting_s"][0], 0);
   EXPECT_EQ(json["schedule"], "kvr");
   EXPECT_FALSE(json.contains("fit"));
+}
+
+std::string Docs() {
+  std::ifstream file("docs/planning.md");
+  std::stringstream text;
+  text << file.rdbuf();
+  return text.str();
+}
+
+// The paper's tables, fitted and searched by the program as a user does it: what paper_figures_test finds, to the last
+// digit, and what the docs state, to the digit that they have.
+TEST_F(PlanSimulateTest, SaysOfThePapersTablesWhatTheLibraryAndTheDocsSay) {
+  const std::string docs = Docs();
+  for (const testing::StatedErrors& stated : testing::kStatedErrors) {
+    Write(testing::PaperFitFile(stated.tsp ? testing::PaperTspRuns(1) : testing::PaperSingleRuns()));
+    const CostModel model = (stated.tsp ? testing::PaperTspFit() : testing::PaperSingleFit()).model;
+    const std::string search = stated.thorough ? "thorough" : "paper";
+    std::string row =
+        absl::StrCat("| ", stated.tsp ? "TSP, 4 and 8 GPUs" : "a single GPU", " | ", search, " | ", stated.width, " |");
+    for (const testing::PaperRow& paper : testing::kPaperRows) {
+      if (paper.k < testing::kStatedThousands[0]) continue;
+      const int64_t tokens = paper.k * 1024;
+      Run({"--fit", path_, "--tokens", absl::StrCat(tokens), "--width", absl::StrCat(stated.width), "--search", search,
+           "--json"});
+      ASSERT_EQ(code_, 0) << err_;
+      const auto json = nlohmann::json::parse(out_);
+      const double seconds = json["ttft_s"];
+      absl::StrAppendFormat(&row, " %+.1f %% |", 100 * (seconds / testing::PaperKvr(paper, stated.width) - 1));
+      if (stated.thorough) continue;  // paper_figures_test has these seconds of searching
+      const SearchResult found = SearchSimulated(model, tokens, stated.width, false).value();
+      EXPECT_DOUBLE_EQ(seconds, found.best.seconds);
+      EXPECT_EQ(json["parts"].get<std::vector<int64_t>>(), found.parts);
+    }
+    EXPECT_TRUE(absl::StrContains(docs, row)) << "not in docs/planning.md: " << row;
+  }
 }
 
 TEST_F(PlanSimulateTest, ASlowLinkTakesLonger) {

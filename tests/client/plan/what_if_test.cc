@@ -9,12 +9,12 @@
 #include <numeric>
 
 #include "absl/strings/str_cat.h"
-#include "client/base/plan_schedules.h"
 #include "client/plan/cost_file.h"
 #include "client/plan/fit_file.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
-#include "scheduler/partition/chain_formulas.h"
+#include "tests/scheduler/partition/chain_formulas.h"
+#include "tests/testing/paper_tables.h"
 
 namespace runahead {
 namespace {
@@ -22,26 +22,6 @@ namespace {
 using ::testing::Each;
 using ::testing::ElementsAre;
 using ::testing::SizeIs;
-
-// KV-Runahead (arXiv 2405.05329), Llama-7B on A100s with links of 300 GB/s: seconds at 1k, 2k, 4k, 8k, 12k and 16k.
-constexpr int kThousands[] = {1, 2, 4, 8, 12, 16};
-constexpr double kTsp4[] = {0.107, 0.111, 0.20, 0.54, 1.06, 1.76};
-constexpr double kTsp8[] = {0.117, 0.117, 0.12, 0.30, 0.57, 0.92};
-constexpr double kKvr4[] = {0.097, 0.100, 0.17, 0.41, 0.76, 1.24};
-constexpr double kKvr8[] = {0.098, 0.103, 0.11, 0.22, 0.41, 0.65};
-
-// What a user would write down of the paper's baseline, from `shortest` thousand tokens on.
-std::string TspColumns(int shortest) {
-  std::string text = "layers: 32\nkv_bytes_per_token: 524288\nlink_gbps: 2400\ncausal_skip: false\nruns:\n";
-  for (int i = 0; i < 6; ++i) {
-    if (kThousands[i] < shortest) continue;
-    for (const auto& [width, seconds] : {std::pair(4, kTsp4[i]), std::pair(8, kTsp8[i])}) {
-      absl::StrAppend(&text, "- {tokens: ", kThousands[i] * 1024, ", seconds: ", seconds,
-                      ", schedule: tsp, width: ", width, "}\n");
-    }
-  }
-  return text;
-}
 
 CostFit FitOfText(const std::string& text) {
   const std::string path = absl::StrCat(::testing::TempDir(), "what_if_test.", getpid());
@@ -62,7 +42,7 @@ CostModel SmallModel() {
   return model;
 }
 
-double Ttft(const CostModel& model, const std::string& schedule, int64_t tokens, int width, bool thorough = false) {
+double Ttft(const CostModel& model, Schedule schedule, int64_t tokens, int width, bool thorough = false) {
   return AnswerWhatIf({model, schedule, tokens, width, {}, thorough})->run.ttft_s;
 }
 
@@ -70,52 +50,54 @@ double Ttft(const CostModel& model, const std::string& schedule, int64_t tokens,
 // Of all twelve entries, where short prompts lie on a floor, and of those that do not, with three constants.
 TEST(WhatIf, PredictsThePapersKvrFromItsTsp) {
   for (const int shortest : {1, 4}) {
-    const CostFit fit = FitOfText(TspColumns(shortest));
+    const CostFit fit = FitOfText(testing::PaperFitFile(testing::PaperTspRuns(shortest)));
     EXPECT_FALSE(fit.poor());
-    for (int i = 2; i < 6; ++i) {
-      for (const auto& [width, paper] : {std::pair(4, kKvr4[i]), std::pair(8, kKvr8[i])}) {
-        const double error = Ttft(fit.model, kScheduleKvr, kThousands[i] * 1024, width) / paper - 1;
-        std::printf("fitted from %dk on: %2dk on %d GPUs: paper %.2f s, error %+.1f%%\n", shortest, kThousands[i],
-                    width, paper, 100 * error);
-        EXPECT_LT(std::abs(error), i == 2 ? 0.15 : 0.08);
+    for (const testing::PaperRow& row : testing::kPaperRows) {
+      if (row.k < 4) continue;
+      for (const int width : {4, 8}) {
+        const double paper = testing::PaperKvr(row, width);
+        const double error = Ttft(fit.model, Schedule::kKvr, row.k * 1024, width) / paper - 1;
+        std::printf("fitted from %dk on: %2dk on %d GPUs: paper %.2f s, error %+.1f%%\n", shortest,
+                    static_cast<int>(row.k), width, paper, 100 * error);
+        EXPECT_LT(std::abs(error), row.k == 4 ? 0.15 : 0.08);
       }
     }
   }
 }
 
 TEST(WhatIf, TrafficIsThatOfTheFormulas) {
-  const auto answer = [](const char* schedule, int width) {
+  const auto answer = [](Schedule schedule, int width) {
     return AnswerWhatIf({SmallModel(), schedule, 1024, width, {}, false}).value();
   };
   for (const int width : {1, 2, 4, 8}) {
-    EXPECT_EQ(answer(kScheduleTsp, width).run.traffic_entries, TspTrafficEntries(1024, width));
-    EXPECT_EQ(answer(kScheduleKvrEven, width).run.traffic_entries, KvrEvenTrafficEntries(1024, width));
-    const WhatIfAnswer kvr = answer(kScheduleKvr, width);
+    EXPECT_EQ(answer(Schedule::kTsp, width).run.traffic_entries, TspTrafficEntries(1024, width));
+    EXPECT_EQ(answer(Schedule::kKvrEven, width).run.traffic_entries, KvrEvenTrafficEntries(1024, width));
+    const WhatIfAnswer kvr = answer(Schedule::kKvr, width);
     EXPECT_EQ(kvr.run.traffic_entries, KvrTrafficEntries(kvr.parts));
   }
 }
 
 TEST(WhatIf, PartsAndFractionsAreThoseOfThePrompt) {
-  for (const std::string& schedule : PlanSchedules()) {
+  for (const Schedule schedule : kSchedules) {
     const WhatIfAnswer answer = AnswerWhatIf({SmallModel(), schedule, 1001, 3, {}, false}).value();
     EXPECT_EQ(std::accumulate(answer.parts.begin(), answer.parts.end(), int64_t{0}), 1001);
     EXPECT_NEAR(std::accumulate(answer.fractions.begin(), answer.fractions.end(), 0.0), 1, 1e-12);
     EXPECT_THAT(answer.run.waiting_s, SizeIs(answer.parts.size()));
-    EXPECT_EQ(answer.search.has_value(), schedule == kScheduleKvr);
+    EXPECT_EQ(answer.search.has_value(), schedule == Schedule::kKvr);
   }
 }
 
 TEST(WhatIf, AThoroughSearchIsNotWorseThanThePapersNorThatThanEvenParts) {
   for (const int width : {2, 3, 4, 8, 16}) {
-    const double even = Ttft(SmallModel(), kScheduleKvrEven, 2048, width);
-    const double paper = Ttft(SmallModel(), kScheduleKvr, 2048, width);
+    const double even = Ttft(SmallModel(), Schedule::kKvrEven, 2048, width);
+    const double paper = Ttft(SmallModel(), Schedule::kKvr, 2048, width);
     EXPECT_LT(paper, even) << width;
-    EXPECT_LE(Ttft(SmallModel(), kScheduleKvr, 2048, width, true), paper) << width;
+    EXPECT_LE(Ttft(SmallModel(), Schedule::kKvr, 2048, width, true), paper) << width;
   }
 }
 
 TEST(WhatIf, SingleTakesOneWorker) {
-  const WhatIfAnswer answer = AnswerWhatIf({SmallModel(), kScheduleSingle, 1000, 4, {}, false}).value();
+  const WhatIfAnswer answer = AnswerWhatIf({SmallModel(), Schedule::kSingle, 1000, 4, {}, false}).value();
   EXPECT_THAT(answer.parts, ElementsAre(1000));
   EXPECT_DOUBLE_EQ(answer.run.ttft_s, 0.01 + 1e-4 * 1000 + 1e-7 * 1000 * 1000);
   EXPECT_EQ(answer.single_ttft_s, answer.run.ttft_s);
@@ -123,7 +105,7 @@ TEST(WhatIf, SingleTakesOneWorker) {
 }
 
 TEST(WhatIf, GivenPartsAreNotSearched) {
-  const WhatIfAnswer answer = AnswerWhatIf({SmallModel(), kScheduleKvr, 1024, 2, {700, 324}, false}).value();
+  const WhatIfAnswer answer = AnswerWhatIf({SmallModel(), Schedule::kKvr, 1024, 2, {700, 324}, false}).value();
   EXPECT_THAT(answer.parts, ElementsAre(700, 324));
   EXPECT_FALSE(answer.search.has_value());
 }
@@ -132,26 +114,26 @@ TEST(WhatIf, GivenPartsAreNotSearched) {
 TEST(WhatIf, ASlowerWorkerGetsLess) {
   for (const std::vector<double>& factors : {std::vector<double>{1, 1, 4}, {1, 4, 1}, {4, 1, 1}}) {
     CostModel model = SmallModel();
-    const std::vector<int64_t> alike = AnswerWhatIf({model, kScheduleKvr, 3000, 3, {}, false})->parts;
+    const std::vector<int64_t> alike = AnswerWhatIf({model, Schedule::kKvr, 3000, 3, {}, false})->parts;
     model.worker_factors = factors;
-    const WhatIfAnswer answer = AnswerWhatIf({model, kScheduleKvr, 3000, 3, {}, false}).value();
+    const WhatIfAnswer answer = AnswerWhatIf({model, Schedule::kKvr, 3000, 3, {}, false}).value();
     const size_t slow = std::find(factors.begin(), factors.end(), 4) - factors.begin();
     EXPECT_LT(answer.parts[slow], alike[slow]);
-    EXPECT_LT(answer.run.ttft_s, 1.02 * Ttft(model, kScheduleKvr, 3000, 3, true));
+    EXPECT_LT(answer.run.ttft_s, 1.02 * Ttft(model, Schedule::kKvr, 3000, 3, true));
   }
 }
 
 TEST(WhatIf, ShortPromptsAndDeepModelsHaveAnswers) {
-  EXPECT_THAT(AnswerWhatIf({SmallModel(), kScheduleKvr, 16, 16, {}, false})->parts, Each(1));
+  EXPECT_THAT(AnswerWhatIf({SmallModel(), Schedule::kKvr, 16, 16, {}, false})->parts, Each(1));
   CostModel deep = SmallModel();
   deep.layers = 10000;
-  EXPECT_THAT(AnswerWhatIf({deep, kScheduleKvr, 1 << 30, 4, {}, false})->parts, SizeIs(4));
+  EXPECT_THAT(AnswerWhatIf({deep, Schedule::kKvr, 1 << 30, 4, {}, false})->parts, SizeIs(4));
 }
 
 TEST(WhatIf, NamesTheFactorThatIsMissing) {
   CostModel model = SmallModel();
   model.worker_factors = {1, 1};
-  const auto answer = AnswerWhatIf({model, kScheduleKvr, 3000, 3, {}, false});
+  const auto answer = AnswerWhatIf({model, Schedule::kKvr, 3000, 3, {}, false});
   EXPECT_EQ(answer.status().message(), "worker_factors: 2 given, a chain of 3 workers needs as many");
 }
 

@@ -39,7 +39,7 @@ std::vector<TimedProbe> Timed(const CostModel& truth, const std::vector<int64_t>
   std::vector<TimedProbe> timed;
   for (Probe& probe : ProbesOf(lengths, workers)) {
     const CostModel& model = probe.kind == Probe::Kind::kChain ? truth : alone;
-    const double seconds = SimulateChain(model, SimulatedSchedule::kKvr, probe.parts)->ttft_s * (1 + draw(random));
+    const double seconds = SimulateChain(model, Schedule::kKvr, probe.parts)->ttft_s * (1 + draw(random));
     timed.push_back({std::move(probe), seconds, noise * seconds});
   }
   return timed;
@@ -68,8 +68,8 @@ double PredictionError(const CostModel& found, const CostModel& truth, int worke
   for (const int64_t tokens : {700, 3000, 7000}) {
     std::vector<int64_t> parts(workers, tokens / (workers + 1));
     parts[0] += tokens - parts[0] * workers;
-    const double measured = SimulateChain(truth, SimulatedSchedule::kKvr, parts)->ttft_s;
-    const double predicted = SimulateChain(found, SimulatedSchedule::kKvr, parts)->ttft_s;
+    const double measured = SimulateChain(truth, Schedule::kKvr, parts)->ttft_s;
+    const double predicted = SimulateChain(found, Schedule::kKvr, parts)->ttft_s;
     worst = std::max(worst, std::abs(predicted / measured - 1));
   }
   return worst;

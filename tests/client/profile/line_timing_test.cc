@@ -39,7 +39,7 @@ class LineTimingTest : public ::testing::Test {
         [this](absl::Span<const int64_t> parts) -> absl::StatusOr<double> {
           ran_.push_back(absl::StrJoin(parts, "+"));
           if (static_cast<int>(ran_.size()) == fails_at_) return failure_;
-          const double seconds = SimulateChain(truth_, SimulatedSchedule::kKvr, parts)->ttft_s;
+          const double seconds = SimulateChain(truth_, Schedule::kKvr, parts)->ttft_s;
           clock_.Advance(absl::Seconds(seconds));
           // One run in seven is disturbed.
           return ran_.size() % 7 == 0 ? 3 * seconds : seconds;
@@ -108,8 +108,7 @@ TEST_F(LineTimingTest, OneOutlierOfFiveIsNoNoise) {
   ASSERT_TRUE(times.ok()) << times.status();
   EXPECT_EQ(times->runs, 6);
   EXPECT_EQ(times->probes[0].noise_s, 0);
-  EXPECT_DOUBLE_EQ(times->probes[0].seconds,
-                   SimulateChain(truth_, SimulatedSchedule::kKvr, std::vector<int64_t>{64})->ttft_s);
+  EXPECT_DOUBLE_EQ(times->probes[0].seconds, SimulateChain(truth_, Schedule::kKvr, std::vector<int64_t>{64})->ttft_s);
 }
 
 TEST_F(LineTimingTest, TheBudgetEndsLengthsAndRounds) {

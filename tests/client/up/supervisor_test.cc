@@ -7,16 +7,16 @@
 #include <sstream>
 
 #include "absl/strings/str_cat.h"
-#include "client/up/health.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
-#include "server/rpc/channel.h"
+#include "tests/client/up/healthy.h"
 
 namespace runahead {
 namespace {
 
 using ::testing::AllOf;
 using ::testing::HasSubstr;
+using testing::Healthy;
 
 ChildSpec Fake(const std::string& name, const std::string& behaviour = "serve") {
   return {.name = name,
@@ -28,12 +28,6 @@ SupervisorOptions AtOnce() {
   SupervisorOptions options;
   options.restarts.pause = absl::ZeroDuration();
   return options;
-}
-
-absl::Status Healthy(const std::string& address) {
-  const auto channel = MakeChannel(address);
-  const absl::Status ready = WaitReady(*channel, address, absl::Minutes(1));
-  return ready.ok() ? CheckHealth(channel, absl::Minutes(1)) : ready;
 }
 
 TEST(Supervisor, KnowsWhereItsChildrenServe) {

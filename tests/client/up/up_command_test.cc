@@ -9,7 +9,7 @@
 #include "client/up/health.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
-#include "server/rpc/channel.h"
+#include "tests/client/up/healthy.h"
 #include "tests/testing/test_process.h"
 
 namespace runahead {
@@ -17,13 +17,8 @@ namespace {
 
 namespace fs = std::filesystem;
 using ::testing::HasSubstr;
+using testing::Healthy;
 using testing::TestProcess;
-
-absl::Status Healthy(const std::string& address) {
-  const auto channel = MakeChannel(address);
-  const absl::Status ready = WaitReady(*channel, address, absl::Minutes(1));
-  return ready.ok() ? CheckHealth(channel, absl::Minutes(1)) : ready;
-}
 
 // A folder with the program and fakes of what it starts.
 class UpCommandTest : public ::testing::Test {

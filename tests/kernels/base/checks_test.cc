@@ -111,10 +111,6 @@ TEST(Checks, RowIndicesAreNamed) {
   EXPECT_THAT(CheckGatherRows(x, {-1, 0}, out), Refused({"index 0", "row -1"}));
   EXPECT_THAT(CheckGatherRows(x, {0}, out), Refused({"out", "[1, 3]"}));
   EXPECT_THAT(CheckGatherRows(x, {0, 1}, Make(2, 3, DType::kF16)), Refused({"x is f32", "out is f16"}));
-  EXPECT_TRUE(CheckScatterRows(out, {4, 0}, x).ok());
-  EXPECT_THAT(CheckScatterRows(out, {4, 5}, x), Refused({"index 1", "row 5", "out"}));
-  EXPECT_THAT(CheckScatterRows(out, {4, 4}, x), Refused({"index 1", "row 4", "before"}));
-  EXPECT_THAT(CheckScatterRows(out, {1, 2, 3}, x), Refused({"x is [2, 3]", "[3, 3]"}));
 }
 
 TEST(Checks, QuantisedRowsAreWholeGroupsInEnoughBytes) {
@@ -132,9 +128,9 @@ TEST(Checks, QuantisedRowsAreWholeGroupsInEnoughBytes) {
 }
 
 TEST(Checks, SamplingParametersHaveRanges) {
-  const Tensor logits = Make(2, 9), ids = Make(2, 1);
+  const Tensor logits = Make(2, 9), counts = Make(3, 9), ids = Make(2, 1);
   const auto check = [&](const SampleParams& params) {
-    return CheckSample(kLimits, logits, {SampleParams{}, params}, ids);
+    return CheckSample(kLimits, logits, {{.counts_row = 1}, params}, counts, ids, ids);
   };
   EXPECT_TRUE(check({.temperature = 1, .top_k = 3, .top_p = 0.5f, .min_p = 1, .uniform = 0.999}).ok());
   EXPECT_THAT(check({.temperature = -1}), Refused({"temperature of row 1", "-1"}));
@@ -143,9 +139,19 @@ TEST(Checks, SamplingParametersHaveRanges) {
   EXPECT_THAT(check({.top_p = 0}), Refused({"top_p"}));
   EXPECT_THAT(check({.min_p = std::nanf("")}), Refused({"min_p"}));
   EXPECT_THAT(check({.uniform = 1}), Refused({"uniform"}));
-  EXPECT_THAT(CheckSample(kLimits, logits, {SampleParams{}}, ids), Refused({"logits", "[1, 9]"}));
-  EXPECT_THAT(CheckSample(kLimits, Make(1, 1001), {SampleParams{}}, Make(1, 1)), Refused({"1001", "1000"}));
-  EXPECT_THAT(CheckSample(kLimits, logits, {{}, {}}, Make(2, 2)), Refused({"ids", "[2, 1]"}));
+  EXPECT_THAT(check({.repetition_penalty = 0}), Refused({"repetition_penalty of row 1", "positive"}));
+  EXPECT_THAT(check({.presence_penalty = std::nanf("")}), Refused({"penalty of row 1"}));
+  EXPECT_TRUE(check({.counts_row = 2, .last_id = 8, .last_count = 4}).ok());
+  EXPECT_THAT(check({.counts_row = 3}), Refused({"row 1", "row 3 of 3"}));
+  EXPECT_THAT(check({.counts_row = 1}), Refused({"row 1", "as a row before it"}));
+  EXPECT_THAT(check({.counts_row = 0, .last_id = 9}), Refused({"id 9 of 9"}));
+  const Tensor one = Make(1, 1);
+  EXPECT_THAT(CheckSample(kLimits, logits, {SampleParams{}}, {}, ids, ids), Refused({"logits", "[1, 9]"}));
+  EXPECT_THAT(CheckSample(kLimits, Make(1, 1001), {SampleParams{}}, {}, one, one), Refused({"1001", "1000"}));
+  EXPECT_THAT(CheckSample(kLimits, logits, {{}, {}}, {}, Make(2, 2), ids), Refused({"ids", "[2, 1]"}));
+  EXPECT_THAT(CheckSample(kLimits, logits, {{}, {}}, {}, ids, Make(2, 2)), Refused({"values", "[2, 1]"}));
+  EXPECT_THAT(CheckSample(kLimits, logits, {{}, {}}, Make(2, 8), ids, ids), Refused({"counts", "[2, 9]"}));
+  EXPECT_THAT(CheckSample(kLimits, logits, {{}, {.counts_row = 0}}, {}, ids, ids), Refused({"row 0 of 0"}));
 }
 
 TEST(Checks, AttentionLimitsAreTheDevices) {

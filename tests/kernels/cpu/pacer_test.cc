@@ -26,7 +26,7 @@ TEST(Pacer, TakesTheTimeThatTheLinkWould) {
   Pacer pacer(8, manual.clock());  // 8 gigabits: a gigabyte per second
   const absl::Time start = manual.now;
   for (int i = 0; i < 100; ++i) pacer.Carry(10'000'000);
-  // The link starts with a millisecond of credit.
+  // The bus starts with a millisecond of credit.
   EXPECT_EQ(manual.now - start, absl::Milliseconds(999));
   EXPECT_EQ(manual.sleeps, 100);
 }
@@ -38,7 +38,7 @@ TEST(Pacer, TimeSpentElsewhereCountsOnceAndIsNotSavedUp) {
   manual.now += absl::Milliseconds(4);  // the next copy itself
   absl::Time before = manual.now;
   pacer.Carry(10'000'000);
-  EXPECT_EQ(manual.now - before, absl::Milliseconds(9));  // 10 less the credit: an idle link saves nothing more
+  EXPECT_EQ(manual.now - before, absl::Milliseconds(9));  // 10 less the credit: an idle bus saves nothing more
   manual.now += absl::Seconds(60);
   before = manual.now;
   pacer.Carry(10'000'000);

@@ -31,7 +31,7 @@ struct RandomWeights {
       const uint16_t h = static_cast<uint16_t>((random() & 0x83ff) | (8 + random() % 3) << 10);
       std::memcpy(at, &h, 2);
     };
-    const size_t block = BlockBytes();
+    const size_t block = BlockOf(type).bytes;
     for (size_t i = 0; i < bytes.size(); i += block) {
       std::byte* at = bytes.data() + i;
       if (type == WeightType::kF32 || type == WeightType::kBF16) {
@@ -46,11 +46,7 @@ struct RandomWeights {
     }
   }
 
-  bool HasMinimum() const { return type == WeightType::kQ4_1 || type == WeightType::kQ5_1; }
-  size_t BlockBytes() const {
-    const bool is_float = type == WeightType::kF32 || type == WeightType::kF16 || type == WeightType::kBF16;
-    return WeightRowBytes(type, is_float ? 1 : 32);
-  }
+  bool HasMinimum() const { return BlockOf(type).scales == 2; }
 
   double Value(int64_t row, int64_t col) const {
     const std::byte* at = bytes.data() + row * WeightRowBytes(type, cols);
@@ -72,7 +68,7 @@ struct RandomWeights {
       default:
         break;
     }
-    at += col / 32 * BlockBytes();
+    at += col / 32 * BlockOf(type).bytes;
     const int i = static_cast<int>(col % 32);
     const double d = HalfToDouble(u16(at));
     if (type == WeightType::kQ8_0) return d * static_cast<int8_t>(at[2 + i]);

@@ -1,53 +1,40 @@
 #include <cmath>
 #include <random>
-#include <string>
-#include <utility>
+#include <vector>
 
 #include "gtest/gtest.h"
 #include "kernels/cuda/kernels.h"
 #include "tests/kernels/cuda/gpu_memory.h"
 #include "worker/format/dequantize.h"
-#include "worker/format/gguf_types.h"
 
 namespace runahead {
 namespace {
 
-constexpr std::pair<WeightType, GgufType> kTypes[] = {
-    {WeightType::kF32, GgufType::kF32},   {WeightType::kF16, GgufType::kF16},   {WeightType::kBF16, GgufType::kBF16},
-    {WeightType::kQ8_0, GgufType::kQ8_0}, {WeightType::kQ4_0, GgufType::kQ4_0}, {WeightType::kQ4_1, GgufType::kQ4_1},
-    {WeightType::kQ5_0, GgufType::kQ5_0}, {WeightType::kQ5_1, GgufType::kQ5_1}};
-
-bool IsPlain(GgufType type) {
-  return BlockOf(type).elements == 1;
-}
-
 // Any bytes are a block of the Q types; their scales are kept finite.
-std::vector<uint8_t> RandomRows(GgufType type, int64_t rows, int64_t cols, uint32_t seed) {
+std::vector<uint8_t> RandomRows(WeightType type, int64_t rows, int64_t cols, uint32_t seed) {
   std::mt19937 random(seed);
-  std::vector<uint8_t> bytes(rows * RowBytes(type, cols));
+  std::vector<uint8_t> bytes(rows * WeightRowBytes(type, cols));
   for (uint8_t& byte : bytes) byte = static_cast<uint8_t>(random() >> 24);
   if (IsPlain(type)) return bytes;
-  const bool minimum = type == GgufType::kQ4_1 || type == GgufType::kQ5_1;
   for (size_t block = 0; block < bytes.size(); block += BlockOf(type).bytes) {
     bytes[block + 1] &= 0xbf;
-    if (minimum) bytes[block + 3] &= 0xbf;
+    if (BlockOf(type).scales == 2) bytes[block + 3] &= 0xbf;
   }
   return bytes;
 }
 
 // Every element is bitwise what the CPU makes of it, rounded once.
-void ExpectRows(const std::pair<WeightType, GgufType>& type, const std::vector<uint8_t>& rows, size_t stored_offset,
-                GpuMatrix& out) {
+void ExpectRows(WeightType type, const std::vector<uint8_t>& rows, size_t stored_offset, GpuMatrix& out) {
   std::vector<uint8_t> stored(stored_offset, 0xff);
   stored.insert(stored.end(), rows.begin(), rows.end());
   const GpuArray<uint8_t> memory(stored);
   const auto* from = reinterpret_cast<const std::byte*>(memory.data()) + stored_offset;
-  ASSERT_EQ(LaunchDequantize(type.first, from, out.matrix(), nullptr), cudaSuccess);
+  ASSERT_EQ(LaunchDequantize(type, from, out.matrix(), nullptr), cudaSuccess);
   out.Download();
   std::vector<float> want(out.cols());
   for (int64_t r = 0; r < out.rows(); ++r) {
-    const auto* row = reinterpret_cast<const std::byte*>(rows.data()) + r * RowBytes(type.second, out.cols());
-    DequantizeRow(type.second, row, out.cols(), want.data());
+    const auto* row = reinterpret_cast<const std::byte*>(rows.data()) + r * WeightRowBytes(type, out.cols());
+    DequantizeRow(type, row, out.cols(), want.data());
     for (int64_t c = 0; c < out.cols(); ++c) {
       if (std::isnan(want[c])) {
         ASSERT_TRUE(std::isnan(out.at(r, c))) << r << " " << c;
@@ -61,16 +48,16 @@ void ExpectRows(const std::pair<WeightType, GgufType>& type, const std::vector<u
 using DequantizeKernelTest = GpuTest;
 
 TEST_F(DequantizeKernelTest, BitwiseTheCpusValues) {
-  for (const auto& type : kTypes) {
+  for (const WeightBlock& block : kWeightBlocks) {
     for (const int64_t cols : {32, 96, 256, 2080}) {
-      const std::vector<uint8_t> rows = RandomRows(type.second, 3, cols, 1);
+      const std::vector<uint8_t> rows = RandomRows(block.type, 3, cols, 1);
       for (const DType dtype : kAllDTypes) {
         for (const Placement& placement : kPlacements) {
           for (const size_t offset : {0, 1, 2, 4, 8}) {
-            SCOPED_TRACE(testing::Message() << GgufTypeName(type.second) << ", " << cols << " columns, offset "
-                                            << offset << ", out offset " << placement.offset);
+            SCOPED_TRACE(testing::Message() << block.name << ", " << cols << " columns, offset " << offset
+                                            << ", out offset " << placement.offset);
             GpuMatrix out(dtype, 3, cols, placement.gap, placement.offset);
-            ExpectRows(type, rows, offset, out);
+            ExpectRows(block.type, rows, offset, out);
             if (HasFatalFailure()) return;
           }
         }
@@ -80,14 +67,14 @@ TEST_F(DequantizeKernelTest, BitwiseTheCpusValues) {
 }
 
 TEST_F(DequantizeKernelTest, PlainRowsOfAnyLength) {
-  for (const auto& type : kTypes) {
-    if (!IsPlain(type.second)) continue;
+  for (const WeightBlock& block : kWeightBlocks) {
+    if (!IsPlain(block.type)) continue;
     for (const int64_t cols : {1, 3, 7, 129, 257}) {
-      const std::vector<uint8_t> rows = RandomRows(type.second, 300, cols, 2);
+      const std::vector<uint8_t> rows = RandomRows(block.type, 300, cols, 2);
       for (const DType dtype : kAllDTypes) {
-        SCOPED_TRACE(testing::Message() << GgufTypeName(type.second) << ", " << cols << " columns");
+        SCOPED_TRACE(testing::Message() << block.name << ", " << cols << " columns");
         GpuMatrix out(dtype, 300, cols, 3);
-        ExpectRows(type, rows, 0, out);
+        ExpectRows(block.type, rows, 0, out);
         if (HasFatalFailure()) return;
       }
     }
@@ -98,8 +85,8 @@ TEST_F(DequantizeKernelTest, EveryHalf) {
   std::vector<uint8_t> halves(2 << 16);
   for (size_t i = 0; i < halves.size(); ++i) halves[i] = static_cast<uint8_t>(i % 2 == 0 ? i / 2 : i / 2 >> 8);
   GpuMatrix out(DType::kF32, 1, 1 << 16);
-  ExpectRows({WeightType::kF16, GgufType::kF16}, halves, 0, out);
-  ExpectRows({WeightType::kBF16, GgufType::kBF16}, halves, 0, out);
+  ExpectRows(WeightType::kF16, halves, 0, out);
+  ExpectRows(WeightType::kBF16, halves, 0, out);
 }
 
 }  // namespace

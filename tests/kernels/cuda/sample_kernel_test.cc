@@ -21,7 +21,8 @@ std::vector<int32_t> Draw(const std::vector<Row>& rows, const std::vector<Sample
   logits.Upload([&](int64_t r, int64_t c) { return rows[r][c]; });
   GpuMatrix ids(DType::kF32, count, 1, placement.gap, placement.offset);
   const GpuArray<SampleParams> gpu_params(params);
-  EXPECT_EQ(LaunchSample(logits.matrix(), gpu_params.data(), ids.matrix(), nullptr), cudaSuccess);
+  GpuMatrix values(DType::kF32, count, 1, placement.gap, placement.offset);
+  EXPECT_EQ(LaunchSample(logits.matrix(), gpu_params.data(), {}, ids.matrix(), values.matrix(), nullptr), cudaSuccess);
   ids.Download();
   std::vector<int32_t> drawn;
   for (int64_t r = 0; r < count; ++r) drawn.push_back(static_cast<int32_t>(ids.bits(r, 0)));
@@ -123,7 +124,7 @@ TEST_F(SampleTest, RowsThatAreNotFiniteAreMarked) {
 
 TEST_F(SampleTest, RefusesAVocabularyThatItsSumsCannotHold) {
   const CudaMatrix huge = {.data = nullptr, .dtype = DType::kF32, .rows = 1, .cols = kMostSampleVocab + 1};
-  EXPECT_EQ(LaunchSample(huge, nullptr, huge, nullptr), cudaErrorInvalidValue);
+  EXPECT_EQ(LaunchSample(huge, nullptr, {}, huge, huge, nullptr), cudaErrorInvalidValue);
 }
 
 }  // namespace

@@ -67,7 +67,7 @@ using TopKTest = GpuTest;
 
 TEST_F(TopKTest, MatchesASort) {
   for (const int cols : {1, 3, 129, 257, 4097, 20001}) {
-    for (const int k : {1, 2, 128}) {
+    for (const int k : {1, 2, 128, 512}) {
       if (k > cols) continue;
       for (const Placement& placement : kPlacements) {
         SCOPED_TRACE(testing::Message() << cols << " columns, k " << k << ", offset " << placement.offset);
@@ -86,7 +86,7 @@ TEST_F(TopKTest, TiesGoToTheSmallerId) {
   std::vector<Row> rows = {Row(cols, 1.5f), Row(cols, 0.0f), RandomRow(cols, 5, 4.0f)};
   for (int64_t c = 0; c < cols; c += 3) rows[1][c] = -0.0f;
   for (float& logit : rows[2]) logit = std::round(logit);
-  for (const int k : {1, 5, 128}) {
+  for (const int k : {1, 5, 128, 512}) {
     const std::vector<Top> tops = TopOf(rows, k);
     for (size_t r = 0; r < rows.size(); ++r) ExpectTop(rows[r], k, tops[r]);
   }

@@ -1,5 +1,5 @@
 // The formulas of KV-Runahead (arXiv 2405.05329), to the digit.
-#include "scheduler/partition/chain_formulas.h"
+#include "tests/scheduler/partition/chain_formulas.h"
 
 #include "gtest/gtest.h"
 

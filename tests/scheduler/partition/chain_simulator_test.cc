@@ -5,7 +5,7 @@
 
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
-#include "scheduler/partition/chain_formulas.h"
+#include "tests/scheduler/partition/chain_formulas.h"
 
 namespace runahead {
 namespace {
@@ -16,12 +16,12 @@ using ::testing::HasSubstr;
 
 using Parts = std::vector<int64_t>;
 
-SimulatedRun Simulate(const CostModel& model, SimulatedSchedule schedule, const Parts& parts) {
+SimulatedRun Simulate(const CostModel& model, Schedule schedule, const Parts& parts) {
   return SimulateChain(model, schedule, parts).value();
 }
 
 SimulatedRun Kvr(const CostModel& model, const Parts& parts) {
-  return Simulate(model, SimulatedSchedule::kKvr, parts);
+  return Simulate(model, Schedule::kKvr, parts);
 }
 
 // One layer; a token costs 1 s of which a quarter is QKV; KV of a token is a byte.
@@ -35,7 +35,7 @@ CostModel OneLayer() {
 // KV-Runahead (arXiv 2405.05329), the 9-token example on 3 processes: 27 dot products each and 36 exchanged rows for
 // TSP, {16, 21, 18} and 22 for parts (4, 3, 2). Rows of K and of V are counted there, pairs here.
 TEST(ChainSimulator, NineTokenExample) {
-  const SimulatedRun tsp = Simulate(OneLayer(), SimulatedSchedule::kTsp, {3, 3, 3});
+  const SimulatedRun tsp = Simulate(OneLayer(), Schedule::kTsp, {3, 3, 3});
   EXPECT_THAT(tsp.dot_products, ElementsAre(27, 27, 27));
   EXPECT_EQ(2 * tsp.traffic_entries, 36);
   const SimulatedRun kvr = Kvr(OneLayer(), {4, 3, 2});
@@ -46,7 +46,7 @@ TEST(ChainSimulator, NineTokenExample) {
 
 // The paper's 11-word example on 4 processes: TSP parts 3, 3, 3, 2 and KVR parts 5, 3, 2, 1.
 TEST(ChainSimulator, ElevenWordExample) {
-  EXPECT_THAT(Simulate(OneLayer(), SimulatedSchedule::kTsp, {3, 3, 3, 2}).dot_products, ElementsAre(33, 33, 33, 22));
+  EXPECT_THAT(Simulate(OneLayer(), Schedule::kTsp, {3, 3, 3, 2}).dot_products, ElementsAre(33, 33, 33, 22));
   EXPECT_THAT(Kvr(OneLayer(), {5, 3, 2, 1}).dot_products, ElementsAre(25, 24, 20, 11));
 }
 
@@ -55,17 +55,16 @@ TEST(ChainSimulator, CausalAttentionComputesTheTriangleWhateverTheParts) {
   CostModel skipping = OneLayer();
   skipping.causal_skip = true;
   const auto sum = [](const Parts& parts) { return std::accumulate(parts.begin(), parts.end(), int64_t{0}); };
-  EXPECT_EQ(sum(Simulate(OneLayer(), SimulatedSchedule::kTspCausal, {3, 3, 3}).dot_products), 45);
+  EXPECT_EQ(sum(Simulate(OneLayer(), Schedule::kTspCausal, {3, 3, 3}).dot_products), 45);
   EXPECT_EQ(sum(Kvr(skipping, {4, 3, 2}).dot_products), 45);
-  EXPECT_EQ(sum(Simulate(skipping, SimulatedSchedule::kTsp, {3, 3, 3}).dot_products), 81);  // dense is dense
+  EXPECT_EQ(sum(Simulate(skipping, Schedule::kTsp, {3, 3, 3}).dot_products), 81);  // dense is dense
 }
 
 // The paper's traffic formulas, in entries of one layer.
 TEST(ChainSimulator, TrafficIsWhatTheFormulasSay) {
   for (int64_t width : {1, 2, 5, 8}) {
     const Parts even(width, 100);
-    EXPECT_EQ(Simulate(OneLayer(), SimulatedSchedule::kTsp, even).traffic_entries,
-              TspTrafficEntries(100 * width, width));
+    EXPECT_EQ(Simulate(OneLayer(), Schedule::kTsp, even).traffic_entries, TspTrafficEntries(100 * width, width));
     EXPECT_EQ(Kvr(OneLayer(), even).traffic_entries, KvrEvenTrafficEntries(100 * width, width));
   }
   EXPECT_EQ(Kvr(OneLayer(), {7, 1, 2}).traffic_entries, KvrTrafficEntries({7, 1, 2}));
@@ -148,7 +147,7 @@ TEST(ChainSimulator, TspWaitsForAllInEveryLayer) {
   model.layers = 2;
   model.worker_factors = {1, 1, 2};
   // QKV 1 or 2 s a layer of 4 (8) tokens; then 3 or 6.
-  const SimulatedRun run = Simulate(model, SimulatedSchedule::kTsp, {8, 8, 8});
+  const SimulatedRun run = Simulate(model, Schedule::kTsp, {8, 8, 8});
   EXPECT_DOUBLE_EQ(run.ttft_s, 2 + 6 + 2 + 6);
   EXPECT_DOUBLE_EQ(run.waiting_s[0], 1 + 4);
   EXPECT_DOUBLE_EQ(run.waiting_s[2], 0);
@@ -160,7 +159,7 @@ TEST(ChainSimulator, TspGathersAlongTheLineInBothDirections) {
   CostModel model = OneLayer();
   model.linear_s_per_token = 0;
   model.links = {{0, 1, {}}};
-  EXPECT_THAT(Simulate(model, SimulatedSchedule::kTsp, {2, 2, 2}).waiting_s, ElementsAre(4, 2, 4));
+  EXPECT_THAT(Simulate(model, Schedule::kTsp, {2, 2, 2}).waiting_s, ElementsAre(4, 2, 4));
 }
 
 TEST(ChainSimulator, WorkersAndLinksMayDiffer) {
@@ -180,7 +179,7 @@ TEST(ChainSimulator, WorkersOfAChainAreSlowerTogetherAndOneAloneIsNot) {
   model.linear_s_per_token = 1;
   model.attention_s_per_token_pair = 0.5;
   const auto ttft = [&model](const std::vector<int64_t>& parts) {
-    return SimulateChain(model, SimulatedSchedule::kKvr, parts)->ttft_s;
+    return SimulateChain(model, Schedule::kKvr, parts)->ttft_s;
   };
   const double alone = ttft({8}), chain = ttft({5, 3});
   model.together_factor = 1.25;
@@ -211,7 +210,7 @@ TEST(ChainSimulator, SlowdownsAreAsLikelyAndAsLargeAsAskedFor) {
 
 TEST(ChainSimulator, RefusesBadInput) {
   const auto message = [](const CostModel& model, const Parts& parts) {
-    return std::string(SimulateChain(model, SimulatedSchedule::kKvr, parts).status().message());
+    return std::string(SimulateChain(model, Schedule::kKvr, parts).status().message());
   };
   EXPECT_THAT(message(OneLayer(), {}), HasSubstr("width: 0"));
   EXPECT_THAT(message(OneLayer(), {3, 0}), HasSubstr("parts: 0 is not at least 1"));
@@ -220,14 +219,14 @@ TEST(ChainSimulator, RefusesBadInput) {
   EXPECT_THAT(message(bad, {3}), HasSubstr("layers: -1"));
   const int64_t huge = std::numeric_limits<int64_t>::max();
   EXPECT_THAT(message(OneLayer(), {huge, huge}), HasSubstr("more than 1073741824 tokens together"));
-  EXPECT_TRUE(SimulateChain(OneLayer(), SimulatedSchedule::kTsp, {1 << 29, 1 << 29}).ok());
+  EXPECT_TRUE(SimulateChain(OneLayer(), Schedule::kTsp, {1 << 29, 1 << 29}).ok());
 }
 
-TEST(ChainSimulator, NamesOfSchedules) {
-  for (const char* name : {"kvr", "tsp", "tsp-causal"}) {
-    EXPECT_EQ(SimulatedScheduleName(ParseSimulatedSchedule(name).value()), name);
+TEST(ChainSimulator, SchedulesThatDifferInTheirPartsOnlyAreOne) {
+  const Parts parts = {5, 3};
+  for (const Schedule schedule : {Schedule::kKvrEven, Schedule::kSingle}) {
+    EXPECT_EQ(Simulate(OneLayer(), schedule, parts).ttft_s, Simulate(OneLayer(), Schedule::kKvr, parts).ttft_s);
   }
-  EXPECT_EQ(ParseSimulatedSchedule("single"), std::nullopt);
 }
 
 }  // namespace

@@ -28,7 +28,7 @@ CostModel Unknown() {
   return model;
 }
 
-TimedRun Timed(const CostModel& model, SimulatedSchedule schedule, std::vector<int64_t> parts, double factor = 1) {
+TimedRun Timed(const CostModel& model, Schedule schedule, std::vector<int64_t> parts, double factor = 1) {
   const double seconds = SimulateChain(model, schedule, parts)->ttft_s;
   return {schedule, std::move(parts), seconds * factor};
 }
@@ -36,7 +36,7 @@ TimedRun Timed(const CostModel& model, SimulatedSchedule schedule, std::vector<i
 std::vector<TimedRun> SingleWorker(const CostModel& model) {
   std::vector<TimedRun> runs;
   for (int64_t tokens : {16, 256, 1024, 4096, 16384}) {
-    runs.push_back(Timed(model, SimulatedSchedule::kKvr, {tokens}));
+    runs.push_back(Timed(model, Schedule::kKvr, {tokens}));
   }
   return runs;
 }
@@ -59,8 +59,8 @@ TEST(CostFit, FindsFloorAndLatencyInChainsAndBaselines) {
   known.links[0].latency_s = 1e-4;
   std::vector<TimedRun> runs = SingleWorker(known);
   for (int64_t part : {100, 1000, 3000}) {
-    runs.push_back(Timed(known, SimulatedSchedule::kTsp, {part, part, part, part}));
-    runs.push_back(Timed(known, SimulatedSchedule::kKvr, {2 * part, part, part / 2}));
+    runs.push_back(Timed(known, Schedule::kTsp, {part, part, part, part}));
+    runs.push_back(Timed(known, Schedule::kKvr, {2 * part, part, part / 2}));
   }
   FitChoice all;
   all.floor = all.latency = true;
@@ -86,7 +86,7 @@ TEST(CostFit, KeepsConstantsAboveZero) {
   // Faster for each token the more there are: plain least squares would give negative attention.
   std::vector<TimedRun> runs;
   for (double tokens : {1000, 2000, 4000, 8000}) {
-    runs.push_back({SimulatedSchedule::kKvr, {static_cast<int64_t>(tokens)}, 1e-3 * tokens - 1e-8 * tokens * tokens});
+    runs.push_back({Schedule::kKvr, {static_cast<int64_t>(tokens)}, 1e-3 * tokens - 1e-8 * tokens * tokens});
   }
   const CostFit fit = FitCostModel(Unknown(), runs, {}).value();
   EXPECT_EQ(fit.model.attention_s_per_token_pair, 0);
@@ -105,8 +105,7 @@ TEST(CostFit, SaysWhenTheTimesDoNotFollowTheModel) {
 }
 
 TEST(CostFit, SaysWhatTheTimesDoNotDetermine) {
-  const std::vector<TimedRun> two = {Timed(Known(), SimulatedSchedule::kKvr, {100}),
-                                     Timed(Known(), SimulatedSchedule::kKvr, {1000})};
+  const std::vector<TimedRun> two = {Timed(Known(), Schedule::kKvr, {100}), Timed(Known(), Schedule::kKvr, {1000})};
   EXPECT_THAT(FitCostModel(Unknown(), two, {})->doubts,
               ElementsAre(HasSubstr("2 timings for 3 constants"), HasSubstr("attention_s_per_token_pair")));
   FitChoice latency;
@@ -132,10 +131,10 @@ TEST(CostFit, RefusesBadInput) {
     return std::string(FitCostModel(Unknown(), runs, choice).status().message());
   };
   EXPECT_THAT(message({}, {}), HasSubstr("runs: none given"));
-  EXPECT_THAT(message({{SimulatedSchedule::kKvr, {10}, 0}}, {}), HasSubstr("runs[0]: 0 s is not above 0"));
-  EXPECT_THAT(message({{SimulatedSchedule::kKvr, {10}, 1}, {SimulatedSchedule::kKvr, {10, 0}, 1}}, {}),
+  EXPECT_THAT(message({{Schedule::kKvr, {10}, 0}}, {}), HasSubstr("runs[0]: 0 s is not above 0"));
+  EXPECT_THAT(message({{Schedule::kKvr, {10}, 1}, {Schedule::kKvr, {10, 0}, 1}}, {}),
               HasSubstr("runs[1]: parts: 0 is not at least 1"));
-  EXPECT_THAT(message({{SimulatedSchedule::kKvr, {10}, 1}}, {false, false, false, false, false}),
+  EXPECT_THAT(message({{Schedule::kKvr, {10}, 1}}, {false, false, false, false, false}),
               HasSubstr("no constant is chosen"));
 }
 

@@ -71,11 +71,11 @@ class AgainstASearch : public ::testing::TestWithParam<std::vector<double>> {
   }
 
   double Ttft(int64_t tokens, absl::Span<const double> fractions) const {
-    return SimulateChain(model_, SimulatedSchedule::kKvr, RoundParts(tokens, fractions))->ttft_s;
+    return SimulateChain(model_, Schedule::kKvr, RoundParts(tokens, fractions))->ttft_s;
   }
   std::vector<double> Searched(int64_t tokens) const {
     const auto simulate = [this](absl::Span<const int64_t> parts) -> absl::StatusOr<double> {
-      return SimulateChain(model_, SimulatedSchedule::kKvr, parts)->ttft_s;
+      return SimulateChain(model_, Schedule::kKvr, parts)->ttft_s;
     };
     const SearchResult found = SearchPartition(tokens, 4, ObjectiveOf(simulate), {}).value();
     std::vector<double> fractions;

@@ -65,7 +65,7 @@ double LongRandomSearch(Random& random, const CostModel& model, int64_t tokens, 
       for (double weight : tried) sum += weight;
       std::vector<double> fractions;
       for (double weight : tried) fractions.push_back(weight / sum);
-      const double seconds = SimulateChain(model, SimulatedSchedule::kKvr, RoundParts(tokens, fractions))->ttft_s;
+      const double seconds = SimulateChain(model, Schedule::kKvr, RoundParts(tokens, fractions))->ttft_s;
       change = seconds < here ? std::min(0.5, change * 1.3) : std::max(1e-4, change * 0.99);
       if (seconds > here) continue;
       here = seconds;
@@ -87,7 +87,7 @@ TEST(PartitionSearch, ComesWithinAPercentOfALongRandomSearch) {
     const int64_t tokens = static_cast<int64_t>(Scale(random, 200, 20000));
     const CostModel model = RandomModel(random, tokens, width);
     const SearchObjective objective = ObjectiveOf([&](absl::Span<const int64_t> parts) -> absl::StatusOr<double> {
-      return SimulateChain(model, SimulatedSchedule::kKvr, parts)->ttft_s;
+      return SimulateChain(model, Schedule::kKvr, parts)->ttft_s;
     });
     SearchOptions options;
     options.last_stride = std::max<int64_t>(1, tokens / 2048);

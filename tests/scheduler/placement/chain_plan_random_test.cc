@@ -14,18 +14,14 @@ namespace {
 
 enum class Way { kFree, kBusy, kNotReady, kMemory };
 
-bool AllToAll(const ChainRequest& request) {
-  return request.schedule == ChainSchedule::kTsp || request.schedule == ChainSchedule::kTspCausal;
-}
-
 int Asked(const ChainRequest& request) {
   if (!request.parts.empty()) return static_cast<int>(request.parts.size());
-  return request.schedule == ChainSchedule::kSingle ? 1 : request.width;
+  return request.schedule == Schedule::kSingle ? 1 : request.width;
 }
 
 std::vector<int64_t> PartsOf(const ChainRequest& request, int width, const PartitionTable& table) {
   if (!request.parts.empty()) return request.parts;
-  const bool looked_up = request.schedule == ChainSchedule::kKvr && width > 1;
+  const bool looked_up = request.schedule == Schedule::kKvr && width > 1;
   return looked_up ? table.Lookup(request.tokens, width)->parts : *EvenParts(request.tokens, width);
 }
 
@@ -35,7 +31,7 @@ Way Examine(const ChainRequest& request, absl::Span<const WorkerView> segment, a
   for (size_t i = 0; i < segment.size(); ++i) {
     end += parts[i];
     Way here = Way::kFree;
-    if ((AllToAll(request) ? request.tokens : end) > segment[i].max_prefix_tokens) {
+    if ((IsTsp(request.schedule) ? request.tokens : end) > segment[i].max_prefix_tokens) {
       here = Way::kMemory;
     } else if (!segment[i].ready || (i + 1 < segment.size() && !segment[i].linked_to_next)) {
       here = Way::kNotReady;
@@ -109,13 +105,13 @@ Choice Plainly(const ChainRequest& request, const PartitionTable& table, absl::S
   const std::optional<ChainPlan> between = PlanInterleaved(request, line);
   const Choice interleaved = between ? Choice{absl::StatusCode::kOk, between->first, between->parts, true} : Choice{};
   const int asked = Asked(request);
-  if (asked == 0 && request.schedule == ChainSchedule::kKvr && !table.times().empty()) {
+  if (asked == 0 && request.schedule == Schedule::kKvr && !table.times().empty()) {
     if (const std::optional<Choice> timed = ByTimes(request, table, line, queue)) {
       return timed->code != absl::StatusCode::kOk && between ? interleaved : *timed;
     }
   }
   const int64_t most =
-      AllToAll(request) ? request.tokens : std::min(request.tokens / kTokensPerWorker, kMostUntimedWorkers);
+      IsTsp(request.schedule) ? request.tokens : std::min(request.tokens / kTokensPerWorker, kMostUntimedWorkers);
   const int wanted = static_cast<int>(std::clamp<int64_t>(most, 1, line.size()));
   Way mildest = Way::kMemory;
   for (int width = asked > 0 ? asked : wanted; width >= std::max(1, asked); --width) {
@@ -180,11 +176,11 @@ class RandomCase {
   ChainRequest Request(size_t line) {
     ChainRequest request;
     request.tokens = Below(4) == 0 ? 1 + Below(40) : 1 + Below(4096);
-    constexpr ChainSchedule kSchedules[] = {ChainSchedule::kKvr, ChainSchedule::kKvr, ChainSchedule::kKvrEven,
-                                            ChainSchedule::kSingle, ChainSchedule::kTsp};
+    constexpr Schedule kSchedules[] = {Schedule::kKvr, Schedule::kKvr, Schedule::kKvrEven, Schedule::kSingle,
+                                       Schedule::kTsp};
     request.schedule = kSchedules[Below(5)];
     const int widest = static_cast<int>(std::min<int64_t>(static_cast<int64_t>(line), request.tokens));
-    if (request.schedule != ChainSchedule::kSingle && Below(4) == 0) request.width = 1 + Below(std::min(widest, 10));
+    if (request.schedule != Schedule::kSingle && Below(4) == 0) request.width = 1 + Below(std::min(widest, 10));
     if (request.width > 0 && Below(2) == 0) request.parts = *EvenParts(request.tokens, request.width);
     return request;
   }

@@ -34,7 +34,7 @@ TEST(PlanChain, GivesShortPromptsToOneWorkerAndLongOnesToMany) {
 
 TEST(PlanChain, TakesNoMoreThanAFewWorkersWhereNothingIsKnownOfTimes) {
   const std::vector<WorkerView> line = Line(std::string(1024, '0'));
-  for (const ChainSchedule schedule : {ChainSchedule::kKvr, ChainSchedule::kKvrEven}) {
+  for (const Schedule schedule : {Schedule::kKvr, Schedule::kKvrEven}) {
     EXPECT_EQ(PlanChain({.tokens = 16384, .schedule = schedule, .parts = {}}, PartitionTable(), line)->parts.size(),
               static_cast<size_t>(kMostUntimedWorkers));
   }
@@ -58,7 +58,7 @@ TEST(PlanChain, NeverCrossesAWorkerThatIsDeadOrFull) {
 TEST(PlanChain, NeverCrossesABrokenEdge) {
   std::vector<WorkerView> line = Line("00000");
   line[1].linked_to_next = line[4].linked_to_next = false;  // the last one has no next
-  for (const ChainSchedule schedule : {ChainSchedule::kKvr, ChainSchedule::kKvrEven, ChainSchedule::kTsp}) {
+  for (const Schedule schedule : {Schedule::kKvr, Schedule::kKvrEven, Schedule::kTsp}) {
     const ChainPlan plan =
         PlanChain({.tokens = 2048, .schedule = schedule, .parts = {}}, PartitionTable(), line).value();
     EXPECT_EQ(plan.first, 2u);
@@ -98,7 +98,7 @@ TEST(PlanChain, WhereTimesAreKnownTheyChooseTheWidth) {
   asked.width = 2;
   EXPECT_EQ(PlanChain(asked, Timed(), Line("000"))->parts.size(), 2u);
   asked = Prompt(9000);
-  asked.schedule = ChainSchedule::kKvrEven;
+  asked.schedule = Schedule::kKvrEven;
   EXPECT_EQ(PlanChain(asked, Timed(), Line("000"))->parts.size(), 3u);
 }
 
@@ -136,7 +136,7 @@ TEST(PlanChain, AShortPromptGoesBetweenLayersRatherThanBehindALongOne) {
   line[1].interleave = InterleaveBudget(4000);
   EXPECT_EQ(PlanChain(Prompt(200), PartitionTable(), line)->first, 1u);
   EXPECT_TRUE(absl::IsResourceExhausted(PlanChain(Prompt(1001), PartitionTable(), line).status()));
-  for (const ChainSchedule schedule : {ChainSchedule::kKvr, ChainSchedule::kTsp}) {
+  for (const Schedule schedule : {Schedule::kKvr, Schedule::kTsp}) {
     const ChainRequest wide = {.tokens = 200, .schedule = schedule, .width = 2, .parts = {}};
     EXPECT_TRUE(absl::IsResourceExhausted(PlanChain(wide, PartitionTable(), line).status()));
   }
@@ -170,7 +170,7 @@ TEST(PlanChain, AsksTheTableAndSaysSo) {
   EXPECT_THAT(searched.parts, ElementsAre(500, 300, 200));
   EXPECT_EQ(searched.source, PartitionSource::kSearched);
   ChainRequest even = Prompt(1000);
-  even.schedule = ChainSchedule::kKvrEven;
+  even.schedule = Schedule::kKvrEven;
   const ChainPlan not_asked = PlanChain(even, table, Line("000")).value();
   EXPECT_THAT(not_asked.parts, ElementsAre(334, 333, 333));
   EXPECT_EQ(not_asked.source, std::nullopt);
@@ -186,7 +186,7 @@ TEST(PlanChain, TakesWhatAnExperimentAsksForOrWaitsForIt) {
   const ChainPlan plan = PlanChain(request, PartitionTable(), Line("1000")).value();
   EXPECT_THAT(plan.parts, ElementsAre(1, 1022, 1));
   EXPECT_EQ(plan.first, 1u);
-  request = {.tokens = 4096, .schedule = ChainSchedule::kSingle, .parts = {}};
+  request = {.tokens = 4096, .schedule = Schedule::kSingle, .parts = {}};
   EXPECT_THAT(PlanChain(request, PartitionTable(), Line("0000"))->parts, ElementsAre(4096));
 }
 
@@ -219,7 +219,7 @@ TEST(PlanChain, WhatAWorkerThatIsAwayCouldHoldIsWorthTryingAgain) {
 
 TEST(PlanChain, TspTakesTheWholeLineEvenlyAndNeedsRoomForThePromptEverywhere) {
   std::vector<WorkerView> line = Line("000");
-  for (const ChainSchedule schedule : {ChainSchedule::kTsp, ChainSchedule::kTspCausal}) {
+  for (const Schedule schedule : {Schedule::kTsp, Schedule::kTspCausal}) {
     ChainRequest request = {.tokens = 2000, .schedule = schedule, .parts = {}};
     const ChainPlan plan = PlanChain(request, Timed(), line).value();
     EXPECT_THAT(plan.parts, ElementsAre(667, 667, 666));
@@ -233,9 +233,9 @@ TEST(PlanChain, TspTakesTheWholeLineEvenlyAndNeedsRoomForThePromptEverywhere) {
   // A chain's head holds its own part only.
   line = Line("00");
   line[0].max_prefix_tokens = 1500;
-  ChainRequest request = {.tokens = 2000, .schedule = ChainSchedule::kTsp, .width = 2, .parts = {}};
+  ChainRequest request = {.tokens = 2000, .schedule = Schedule::kTsp, .width = 2, .parts = {}};
   EXPECT_EQ(PlanChain(request, PartitionTable(), line).status().code(), absl::StatusCode::kOutOfRange);
-  request.schedule = ChainSchedule::kKvrEven;
+  request.schedule = Schedule::kKvrEven;
   EXPECT_TRUE(PlanChain(request, PartitionTable(), line).ok());
 }
 
@@ -246,17 +246,9 @@ TEST(CheckChainRequest, NamesFieldAndNumberOfTokens) {
   EXPECT_THAT(message({.tokens = 9, .width = 3, .parts = {4, 5}}), HasSubstr("experiment.width: 3, but"));
   EXPECT_THAT(message({.tokens = 2, .width = 3, .parts = {}}), HasSubstr("the prompt has 2 tokens"));
   EXPECT_THAT(message({.tokens = 9, .width = 5, .parts = {}}), HasSubstr("more than the 4 prefill workers"));
-  EXPECT_THAT(message({.tokens = 9, .schedule = ChainSchedule::kSingle, .width = 2, .parts = {}}),
+  EXPECT_THAT(message({.tokens = 9, .schedule = Schedule::kSingle, .width = 2, .parts = {}}),
               HasSubstr("schedule single takes one worker"));
   EXPECT_EQ(message({.tokens = 9, .width = 4, .parts = {}}), "");
-}
-
-TEST(ChainSchedule, NamesAreReadBack) {
-  EXPECT_EQ(ParseChainSchedule("kvr-even"), ChainSchedule::kKvrEven);
-  EXPECT_EQ(ParseChainSchedule("tsp"), ChainSchedule::kTsp);
-  EXPECT_EQ(ParseChainSchedule("tsp-causal"), ChainSchedule::kTspCausal);
-  EXPECT_EQ(ParseChainSchedule("ring"), std::nullopt);
-  EXPECT_EQ(ChainScheduleName(ChainSchedule::kSingle), "single");
 }
 
 }  // namespace

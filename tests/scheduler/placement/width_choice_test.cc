@@ -106,7 +106,7 @@ TtftTable LlamaTimes(bool causal_skip) {
   for (int width = 1; width <= kWorkers; ++width) {
     for (const int64_t tokens : {64, 1024, 2048, 4096, 8192, 12288, 16384}) {
       const auto seconds = [&](absl::Span<const int64_t> parts) -> absl::StatusOr<double> {
-        return SimulateChain(model, SimulatedSchedule::kKvr, parts)->ttft_s;
+        return SimulateChain(model, Schedule::kKvr, parts)->ttft_s;
       };
       SearchOptions options;
       options.last_stride = std::max<int64_t>(1, tokens / 128);

@@ -9,51 +9,44 @@
 #include "absl/strings/str_split.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
+#include "tests/server/base/listed_worker.h"
 
 namespace runahead {
 namespace {
 
 using ::testing::AllOf;
+using testing::DeclareWorker;
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
+using testing::ListedWorker;
 
-struct Worker {
-  std::string role;
-  std::string address;
-};
-
-void DeclareWorker(ConfigSchema& schema, Worker& worker) {
-  schema.String("role", &worker.role, {.one_of = {"prefill", "decode"}, .required = true}, "What it does");
-  schema.Address("address", &worker.address, {.required = true}, "Where it listens");
-}
-
-struct Options {
+struct FlagOptions {
   int max_queue = 256;
   bool experiments = false;
   bool eager = true;
   std::string model;
   std::vector<std::string> stops;
-  std::vector<Worker> workers;
+  std::vector<ListedWorker> workers;
   int ready_fd = -1;
 };
 
 struct Outcome {
   std::optional<int> exit_code;
-  Options options;
+  FlagOptions options;
   std::string out;
   std::string err;
 };
 
 Outcome Parse(std::vector<const char*> args) {
   Outcome outcome;
-  Options& o = outcome.options;
+  FlagOptions& o = outcome.options;
   ConfigSchema schema;
   schema.Int("max_queue", &o.max_queue, {.min = 1, .max = 1000}, "Requests that may wait");
   schema.Bool("experiments", &o.experiments, "Allow experiments");
   schema.Bool("eager", &o.eager, "Start at once");
   schema.String("model", &o.model, {.required = true}, "Path of the model");
   schema.Strings("stops", &o.stops, {}, "Stops");
-  schema.Maps<Worker>("workers", &o.workers, DeclareWorker, {}, "The workers");
+  schema.Maps<ListedWorker>("workers", &o.workers, DeclareWorker, {}, "The workers");
   schema.Int("ready_fd", &o.ready_fd, {.min = -1}, "Where to say ready");
   schema.FlagOnly();
   args.insert(args.begin(), "runahead-test");

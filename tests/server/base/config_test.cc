@@ -8,24 +8,17 @@
 #include "absl/strings/str_cat.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
+#include "tests/server/base/listed_worker.h"
 
 namespace runahead {
 namespace {
 
 using ::testing::AllOf;
+using testing::DeclareWorker;
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
+using testing::ListedWorker;
 using ::testing::StartsWith;
-
-struct Worker {
-  std::string role;
-  std::string address;
-};
-
-void DeclareWorker(ConfigSchema& schema, Worker& worker) {
-  schema.String("role", &worker.role, {.one_of = {"prefill", "decode"}, .required = true}, "What it does");
-  schema.Address("address", &worker.address, {.required = true}, "Where it listens");
-}
 
 struct Options {
   int64_t max_queue = 256;
@@ -37,7 +30,7 @@ struct Options {
   absl::Duration drain = absl::Seconds(30);
   std::string listen = "127.0.0.1:0";
   std::vector<std::string> stops = {"x"};
-  std::vector<Worker> workers;
+  std::vector<ListedWorker> workers;
   int ready_fd = -1;
 };
 
@@ -51,7 +44,7 @@ void Declare(ConfigSchema& schema, Options& o) {
   schema.Duration("drain", &o.drain, {.max = absl::Minutes(10)}, "Time to finish");
   schema.Address("listen", &o.listen, {.any_port = true}, "Where to listen");
   schema.Strings("stops", &o.stops, {.max_items = 2}, "Stops");
-  schema.Maps<Worker>("workers", &o.workers, DeclareWorker, {.min_items = 1}, "Workers");
+  schema.Maps<ListedWorker>("workers", &o.workers, DeclareWorker, {.min_items = 1}, "Workers");
   schema.Int("ready_fd", &o.ready_fd, {.min = -1}, "Where to say ready");
   schema.FlagOnly();
 }

@@ -18,13 +18,6 @@ TEST(StopSignal, EitherSignalEndsTheWait) {
   }
 }
 
-TEST(StopSignal, TriggerEndsTheWait) {
-  StopSignal stop;
-  std::thread other([&] { stop.Trigger(); });
-  EXPECT_TRUE(stop.Wait());
-  other.join();
-}
-
 TEST(StopSignal, WaitKeepsItsTimeout) {
   StopSignal stop;
   EXPECT_FALSE(stop.Wait(absl::Milliseconds(1)));
@@ -61,20 +54,6 @@ TEST(StopSignal, ASignalEndsTheWaitOnceStartingIsOver) {
   stop.EndAtOnce(false);
   kill(getpid(), SIGTERM);
   EXPECT_TRUE(stop.Wait());
-}
-
-TEST(StopSignal, AChildCanGetTheUsualSignalsBack) {
-  StopSignal stop;
-  const pid_t child = fork();
-  if (child == 0) {
-    StopSignal::UnblockInChild();
-    raise(SIGTERM);
-    _exit(7);
-  }
-  int status = 0;
-  ASSERT_EQ(waitpid(child, &status, 0), child);
-  EXPECT_TRUE(WIFSIGNALED(status));
-  EXPECT_EQ(WTERMSIG(status), SIGTERM);
 }
 
 }  // namespace

@@ -13,9 +13,7 @@ namespace {
 using testing::Call;
 using testing::FakeBehaviour;
 using testing::Got;
-
-// Longer than anything here takes: what waits in vain ends with DEADLINE_EXCEEDED.
-constexpr absl::Duration kInVain = absl::Seconds(20);
+using testing::kInVain;
 
 class DecodeLeaseTest : public testing::RouterFixture {
  protected:

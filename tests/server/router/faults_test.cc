@@ -365,7 +365,7 @@ TEST_F(FaultsTest, WhatNoEmptyStoreHoldsIsRefusedAtOnce) {
 TEST_F(FaultsTest, WhatOnlyAWorkerThatRestartsCouldHoldIsUnavailable) {
   Start({.decode = 2, .able = [](v1::Capabilities& able) {
            const bool large = able.name() == "prefill-0" || able.name() == "decode-0";
-           able.set_max_part_tokens(large ? 1000 : 100);
+           able.set_max_prefix_tokens(large ? 1000 : 100);
            able.set_kv_capacity_tokens(large ? 1000 : 100);
          }});
   AwaitReady(2, 2);

@@ -25,7 +25,7 @@ class FleetRandomTest : public ::testing::Test {
     auto worker = std::make_shared<LiveWorker>();
     worker->index = index;
     worker->capabilities.set_layers(2);
-    worker->capabilities.set_max_part_tokens(4000);
+    worker->capabilities.set_max_prefix_tokens(4000);
     worker->capabilities.set_kv_capacity_tokens(kMemory);
     fleet_.SetReady(worker);
     return worker;
@@ -83,10 +83,10 @@ class FleetRandomTest : public ::testing::Test {
       const bool refused = lease > 0 && decode == nullptr;
       for (const auto& member : placement->chain) {
         if (refused) {
-          fleet_.ReturnSlot(*member, placement->number);
+          fleet_.WithdrawJob(*member, placement->number);
         } else {
           absl::SleepFor(absl::Microseconds(random() % 200));
-          fleet_.ReleaseSlot(*member, placement->number);
+          fleet_.FinishJob(*member, placement->number);
         }
       }
       if (decode != nullptr) {

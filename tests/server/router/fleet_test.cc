@@ -25,7 +25,7 @@ class FleetTest : public ::testing::Test {
   std::shared_ptr<LiveWorker> Worker(int index, int64_t capacity = 1000) {
     auto worker = std::make_shared<LiveWorker>();
     worker->index = index;
-    worker->capabilities.set_max_part_tokens(1000);
+    worker->capabilities.set_max_prefix_tokens(1000);
     worker->capabilities.set_layers(10);
     worker->capabilities.set_kv_capacity_tokens(capacity);
     return worker;
@@ -63,10 +63,10 @@ TEST_F(FleetTest, TwoJobsAWorkerThenTheOldestWaitsFirst) {
   auto earlier = std::async(std::launch::async, [&] {
     EXPECT_TRUE(Acquire(third).ok());
     order.push_back(3);
-    fleet_->ReleaseSlot(*worker, 2);
+    fleet_->FinishJob(*worker, 2);
   });
   clock_.AwaitWaiters(2);
-  fleet_->ReleaseSlot(*worker, 1);
+  fleet_->FinishJob(*worker, 1);
   earlier.get();
   later.get();
   EXPECT_THAT(order, ElementsAre(3, 4));
@@ -114,14 +114,14 @@ TEST_F(FleetTest, ShortPromptsGoBetweenTheLayersOfWhatIsComputedThoughOthersWait
   clock_.AwaitWaiters(2);
   auto third = std::async(std::launch::async, [&] { return acquire(5, 60); });
   clock_.AwaitWaiters(3);
-  fleet_->ReleaseSlot(*worker, first->number);
+  fleet_->FinishJob(*worker, first->number);
   const absl::StatusOr<Placement> placed = second.get();
   ASSERT_TRUE(placed.ok());
   EXPECT_TRUE(placed->plan.interleaved);
   // Of a quarter of 1,000 tokens 50 are left: too few. When the next one is computed, there is a quarter of that.
-  fleet_->ReleaseSlot(*worker, placed->number);
+  fleet_->FinishJob(*worker, placed->number);
   clock_.AwaitWaiters(2);
-  fleet_->ReleaseSlot(*worker, computed);
+  fleet_->FinishJob(*worker, computed);
   EXPECT_FALSE(waits.get()->plan.interleaved);
   EXPECT_TRUE(third.get()->plan.interleaved);
 }
@@ -139,11 +139,11 @@ TEST_F(FleetTest, WhatNoWorkerWasToldOfTakesNothingOfTheBudget) {
   for (int i = 0; i < 3; ++i) {
     const absl::StatusOr<Placement> returned = place(200);
     ASSERT_TRUE(returned.ok() && returned->plan.interleaved) << i;
-    fleet_->ReturnSlot(*worker, returned->number);
+    fleet_->WithdrawJob(*worker, returned->number);
   }
   const absl::StatusOr<Placement> used = place(200);
   ASSERT_TRUE(used.ok() && used->plan.interleaved);
-  fleet_->ReleaseSlot(*worker, used->number);
+  fleet_->FinishJob(*worker, used->number);
   EXPECT_FALSE(place(200)->plan.interleaved);  // behind
 }
 
@@ -285,7 +285,7 @@ TEST_F(FleetTest, SlotsOfALostIncarnationDoNotCountForTheNext) {
   EXPECT_THAT(status.message(), HasSubstr("b:1: gone"));
   fleet_->SetReady(Worker(0));
   EXPECT_TRUE(Acquire(c).ok());
-  fleet_->ReleaseSlot(*old, 1);  // late: of the old one
+  fleet_->FinishJob(*old, 1);  // late: of the old one
   EXPECT_TRUE(Acquire(d).ok());
   EXPECT_EQ(Acquire(a).status().code(), absl::StatusCode::kResourceExhausted);
 }
@@ -315,7 +315,7 @@ TEST_F(FleetTest, WhatAWorkerThatIsAwayCouldHoldIsNotRefusedForGood) {
         .status();
   };
   const auto large = Worker(0, 3000);
-  large->capabilities.set_max_part_tokens(3000);
+  large->capabilities.set_max_prefix_tokens(3000);
   fleet_->SetReady(Worker(1));
   fleet_->SetReady(Worker(2));
   for (const absl::Status& status : {place(1001), fleet_->RankDecode(ticket, 1001).status()}) {
@@ -323,7 +323,7 @@ TEST_F(FleetTest, WhatAWorkerThatIsAwayCouldHoldIsNotRefusedForGood) {
     EXPECT_THAT(status.message(), HasSubstr("b:2: not reached yet"));
   }
   const auto both = Worker(3, 3000);
-  both->capabilities.set_max_part_tokens(2000);
+  both->capabilities.set_max_prefix_tokens(2000);
   fleet_->SetReady(large);
   fleet_->SetReady(both);
   EXPECT_EQ(place(3001).code(), absl::StatusCode::kOutOfRange);
@@ -376,7 +376,7 @@ TEST_F(FleetTest, AChangeWakesOnlyThoseWhoseTurnItMayBe) {
     clock.AwaitWaiters(i + 1);
   }
   const int before = clock.wakes();
-  fleet.ReleaseSlot(*worker, first);
+  fleet.FinishJob(*worker, first);
   EXPECT_TRUE(placed[0].get().ok());
   clock.AwaitWaiters(kWaiting - 1);
   // The one that was placed, and its successor at the head, perhaps more than once.

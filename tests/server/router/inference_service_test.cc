@@ -15,9 +15,7 @@ using testing::Call;
 using testing::FakeBehaviour;
 using testing::Got;
 using ::testing::HasSubstr;
-
-// Longer than anything here takes: what waits in vain ends with DEADLINE_EXCEEDED.
-constexpr absl::Duration kInVain = absl::Seconds(20);
+using testing::kInVain;
 
 class InferenceServiceTest : public testing::RouterFixture {
  protected:

@@ -5,7 +5,7 @@
 namespace runahead {
 namespace {
 
-const absl::Time kStart = absl::FromUnixSeconds(1'000'000);
+const absl::Time kBegin = absl::FromUnixSeconds(1'000'000);
 
 PoolTerms Terms(const std::string& dtype) {
   PoolTerms terms;
@@ -18,32 +18,32 @@ const PoolTerms kF32 = Terms("f32"), kBf16 = Terms("bf16");
 TEST(PoolChoice, TheFirstToAnswerDoesNotChoose) {
   PoolChoice pool(3);
   EXPECT_EQ(pool.choice_due(), absl::InfiniteFuture());
-  pool.Answered(0, kF32, kStart);
-  EXPECT_EQ(pool.Choose(kStart), nullptr);
-  pool.Answered(1, kBf16, kStart);
-  EXPECT_EQ(pool.Choose(kStart), nullptr);
-  pool.Answered(2, kBf16, kStart);
-  ASSERT_NE(pool.Choose(kStart), nullptr);
-  EXPECT_EQ(*pool.Choose(kStart), kBf16);
+  pool.Answered(0, kF32, kBegin);
+  EXPECT_EQ(pool.Choose(kBegin), nullptr);
+  pool.Answered(1, kBf16, kBegin);
+  EXPECT_EQ(pool.Choose(kBegin), nullptr);
+  pool.Answered(2, kBf16, kBegin);
+  ASSERT_NE(pool.Choose(kBegin), nullptr);
+  EXPECT_EQ(*pool.Choose(kBegin), kBf16);
 }
 
 TEST(PoolChoice, AStrictMajorityOfTheListNeedsNoFurtherAnswers) {
   PoolChoice pool(4);
-  pool.Answered(3, kF32, kStart);
-  pool.Answered(1, kF32, kStart);
-  EXPECT_EQ(pool.Choose(kStart), nullptr);  // half is no majority
-  pool.Answered(1, kF32, kStart);           // again: one vote
-  EXPECT_EQ(pool.Choose(kStart), nullptr);
-  pool.Answered(2, kF32, kStart);
-  ASSERT_NE(pool.Choose(kStart), nullptr);
+  pool.Answered(3, kF32, kBegin);
+  pool.Answered(1, kF32, kBegin);
+  EXPECT_EQ(pool.Choose(kBegin), nullptr);  // half is no majority
+  pool.Answered(1, kF32, kBegin);           // again: one vote
+  EXPECT_EQ(pool.Choose(kBegin), nullptr);
+  pool.Answered(2, kF32, kBegin);
+  ASSERT_NE(pool.Choose(kBegin), nullptr);
 }
 
 TEST(PoolChoice, AfterAWhileMostOfThoseThatHaveAnsweredChoose) {
   PoolChoice pool(100);
-  pool.Answered(7, kBf16, kStart);
-  pool.Answered(8, kF32, kStart + absl::Seconds(1));
-  pool.Answered(9, kF32, kStart + absl::Seconds(9));
-  EXPECT_EQ(pool.choice_due(), kStart + kChoiceTimeout);
+  pool.Answered(7, kBf16, kBegin);
+  pool.Answered(8, kF32, kBegin + absl::Seconds(1));
+  pool.Answered(9, kF32, kBegin + absl::Seconds(9));
+  EXPECT_EQ(pool.choice_due(), kBegin + kChoiceTimeout);
   EXPECT_EQ(pool.Choose(pool.choice_due() - absl::Milliseconds(1)), nullptr);
   ASSERT_NE(pool.Choose(pool.choice_due()), nullptr);
   EXPECT_EQ(*pool.Choose(pool.choice_due()), kF32);
@@ -51,18 +51,18 @@ TEST(PoolChoice, AfterAWhileMostOfThoseThatHaveAnsweredChoose) {
 
 TEST(PoolChoice, OfAsManyTheFirstInTheListChooses) {
   PoolChoice pool(4);
-  pool.Answered(3, kF32, kStart);
-  pool.Answered(2, kBf16, kStart + absl::Seconds(1));
-  pool.Answered(0, kF32, kStart + absl::Seconds(1));
-  pool.Answered(1, kBf16, kStart + absl::Seconds(1));
+  pool.Answered(3, kF32, kBegin);
+  pool.Answered(2, kBf16, kBegin + absl::Seconds(1));
+  pool.Answered(0, kF32, kBegin + absl::Seconds(1));
+  pool.Answered(1, kBf16, kBegin + absl::Seconds(1));
   EXPECT_EQ(*pool.Choose(pool.choice_due()), kF32);
 }
 
 TEST(PoolChoice, StaysWhileAnybodyOfThePoolIsLeftWhateverOthersSay) {
   PoolChoice pool(3);
-  for (int worker = 0; worker < 2; ++worker) pool.Answered(worker, kF32, kStart);
-  ASSERT_EQ(*pool.Choose(kStart), kF32);
-  const absl::Time later = kStart + absl::Hours(1);
+  for (int worker = 0; worker < 2; ++worker) pool.Answered(worker, kF32, kBegin);
+  ASSERT_EQ(*pool.Choose(kBegin), kF32);
+  const absl::Time later = kBegin + absl::Hours(1);
   pool.Answered(2, kBf16, later);
   pool.Gone(0, later);
   pool.Answered(0, kBf16, later);
@@ -74,11 +74,11 @@ TEST(PoolChoice, StaysWhileAnybodyOfThePoolIsLeftWhateverOthersSay) {
 
 TEST(PoolChoice, WhoIsGoneHasNoVoteAndAnEmptyPoolWaitsAgain) {
   PoolChoice pool(3);
-  pool.Answered(0, kF32, kStart);
-  pool.Gone(0, kStart);
+  pool.Answered(0, kF32, kBegin);
+  pool.Gone(0, kBegin);
   EXPECT_EQ(pool.choice_due(), absl::InfiniteFuture());
-  EXPECT_EQ(pool.Choose(kStart + absl::Hours(1)), nullptr);
-  const absl::Time later = kStart + absl::Hours(2);
+  EXPECT_EQ(pool.Choose(kBegin + absl::Hours(1)), nullptr);
+  const absl::Time later = kBegin + absl::Hours(2);
   pool.Answered(1, kBf16, later);
   EXPECT_EQ(pool.Choose(later), nullptr);
   EXPECT_EQ(*pool.Choose(later + kChoiceTimeout), kBf16);
@@ -86,9 +86,9 @@ TEST(PoolChoice, WhoIsGoneHasNoVoteAndAnEmptyPoolWaitsAgain) {
 
 TEST(PoolChoice, WhoWaitedWhileThereWasAPoolDoesNotChooseAloneWhenItIsGone) {
   PoolChoice pool(3);
-  for (int worker = 0; worker < 2; ++worker) pool.Answered(worker, kF32, kStart);
-  ASSERT_NE(pool.Choose(kStart), nullptr);
-  const absl::Time later = kStart + absl::Hours(1);
+  for (int worker = 0; worker < 2; ++worker) pool.Answered(worker, kF32, kBegin);
+  ASSERT_NE(pool.Choose(kBegin), nullptr);
+  const absl::Time later = kBegin + absl::Hours(1);
   pool.Answered(2, kBf16, later);
   for (int worker = 0; worker < 2; ++worker) pool.Gone(worker, later);
   EXPECT_EQ(pool.Choose(later), nullptr);
@@ -98,24 +98,24 @@ TEST(PoolChoice, WhoWaitedWhileThereWasAPoolDoesNotChooseAloneWhenItIsGone) {
 
 TEST(PoolChoice, WhoCannotJoinAnywayIsNotWaitedFor) {
   PoolChoice pool(4);
-  for (const int worker : {0, 3}) pool.Answered(worker, kBf16, kStart);
+  for (const int worker : {0, 3}) pool.Answered(worker, kBf16, kBegin);
   pool.Refused(1);
-  EXPECT_EQ(*pool.Choose(kStart), kBf16);
+  EXPECT_EQ(*pool.Choose(kBegin), kBf16);
   PoolChoice other(4);
   other.Refused(1);
-  for (const int worker : {0, 1}) other.Answered(worker, kBf16, kStart);  // it was started anew
-  EXPECT_EQ(other.Choose(kStart), nullptr);
+  for (const int worker : {0, 1}) other.Answered(worker, kBf16, kBegin);  // it was started anew
+  EXPECT_EQ(other.Choose(kBegin), nullptr);
 }
 
 TEST(PoolChoice, TheLayoutOfKvIsPartOfIt) {
   PoolTerms other = kF32;
   other.kv_row_order = "head-major";
   PoolChoice pool(3);
-  pool.Answered(0, other, kStart);
-  pool.Answered(1, kF32, kStart);
-  EXPECT_EQ(pool.Choose(kStart), nullptr);
-  pool.Answered(2, kF32, kStart);
-  EXPECT_EQ(*pool.Choose(kStart), kF32);
+  pool.Answered(0, other, kBegin);
+  pool.Answered(1, kF32, kBegin);
+  EXPECT_EQ(pool.Choose(kBegin), nullptr);
+  pool.Answered(2, kF32, kBegin);
+  EXPECT_EQ(*pool.Choose(kBegin), kF32);
 }
 
 }  // namespace

@@ -15,7 +15,7 @@ using ::testing::HasSubstr;
 using ::testing::Pair;
 
 // Keeps what was written, in order.
-class Kept : public CommandSink {
+class KeptCommands : public CommandSink {
  public:
   void Write(v1::ControlCommand command) override { commands.push_back(std::move(command)); }
 
@@ -55,7 +55,7 @@ class SequencerTest : public ::testing::Test {
  protected:
   SequencerTest() {
     for (int i = 0; i < 3; ++i) {
-      sinks_.push_back(std::make_shared<Kept>());
+      sinks_.push_back(std::make_shared<KeptCommands>());
       sequencer_.Attach(i, absl::StrCat("p", i), sinks_.back());
     }
   }
@@ -75,7 +75,7 @@ class SequencerTest : public ::testing::Test {
   }
 
   Sequencer sequencer_;
-  std::vector<std::shared_ptr<Kept>> sinks_;
+  std::vector<std::shared_ptr<KeptCommands>> sinks_;
 };
 
 TEST_F(SequencerTest, StartsEveryMemberWithOneNumberAndEndsWhenAllAreDone) {
@@ -137,6 +137,28 @@ TEST_F(SequencerTest, AConsequenceDoesNotEndTheJobBeforeItsCauseIsKnown) {
   Done(2, job, absl::StatusCode::kCancelled, "as asked", v1::JOB_CAUSE_ROUTER);
   EXPECT_EQ(heard.ended.size(), 1u);
   EXPECT_EQ(sinks_[1]->cancels().size(), 1u);
+}
+
+TEST_F(SequencerTest, ACauseThatNeverComesHoldsTheClientForSecondsOnly) {
+  Heard heard;
+  const absl::StatusOr<uint64_t> job = sequencer_.Start(On({0, 1, 2}), heard.Events());
+  ASSERT_TRUE(job.ok());
+  const absl::Time began = absl::UnixEpoch();
+  sequencer_.EndOverdue(began);
+  Done(0, *job, absl::StatusCode::kUnavailable, "the edge is dead", v1::JOB_CAUSE_PEER);
+  sequencer_.EndOverdue(began);
+  sequencer_.EndOverdue(began + kCauseTimeout - absl::Milliseconds(1));
+  EXPECT_TRUE(heard.ended.empty());
+  sequencer_.EndOverdue(began + kCauseTimeout);
+  ASSERT_EQ(heard.ended.size(), 1u);
+  EXPECT_THAT(heard.ended[0].ToString(), HasSubstr("the edge is dead"));
+  // Those who hang may end late, and are not free before.
+  EXPECT_THAT(heard.free, ElementsAre(0));
+  Done(1, *job, absl::StatusCode::kInternal, "the device hung", v1::JOB_CAUSE_OWN);
+  Done(2, *job, absl::StatusCode::kCancelled, "", v1::JOB_CAUSE_ROUTER);
+  EXPECT_THAT(heard.free, ElementsAre(0, 1, 2));
+  EXPECT_EQ(heard.ended.size(), 1u);
+  sequencer_.EndOverdue(began + absl::Hours(1));
 }
 
 TEST_F(SequencerTest, ADeathIsTheCauseOfWhatItsNeighboursReport) {

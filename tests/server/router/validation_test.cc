@@ -177,13 +177,13 @@ TEST(ResolveMaxTokens, NamesTheNumbersWhenTheContextIsTooShort) {
 
 TEST(ResolveChain, PartsAndWidthOverrideTheRoutersSchedule) {
   v1::GenerateRequest request = Good();
-  EXPECT_EQ(ResolveChain(request, 9, ChainSchedule::kSingle).schedule, ChainSchedule::kSingle);
+  EXPECT_EQ(ResolveChain(request, 9, Schedule::kSingle).schedule, Schedule::kSingle);
   request.mutable_experiment()->add_parts(4);
   request.mutable_experiment()->add_parts(5);
-  const ChainRequest chain = ResolveChain(request, 9, ChainSchedule::kSingle);
-  EXPECT_EQ(chain.schedule, ChainSchedule::kKvr);
+  const ChainRequest chain = ResolveChain(request, 9, Schedule::kSingle);
+  EXPECT_EQ(chain.schedule, Schedule::kKvr);
   EXPECT_EQ(chain.parts, (std::vector<int64_t>{4, 5}));
-  const absl::Status status = CheckChain(ResolveChain(request, 10, ChainSchedule::kKvr), 4);
+  const absl::Status status = CheckChain(ResolveChain(request, 10, Schedule::kKvr), 4);
   EXPECT_EQ(status.message(), "experiment.parts: 4,5 add up to 9; the prompt has 10 tokens");
   EXPECT_EQ(BlamedField(status), "experiment.parts");
 }
@@ -191,13 +191,13 @@ TEST(ResolveChain, PartsAndWidthOverrideTheRoutersSchedule) {
 TEST(ResolveChain, TakesEveryScheduleByName) {
   v1::GenerateRequest request = Good();
   for (const auto& [asked, schedule] :
-       std::vector<std::pair<v1::Schedule, ChainSchedule>>{{v1::SCHEDULE_KVR, ChainSchedule::kKvr},
-                                                           {v1::SCHEDULE_KVR_EVEN, ChainSchedule::kKvrEven},
-                                                           {v1::SCHEDULE_SINGLE, ChainSchedule::kSingle},
-                                                           {v1::SCHEDULE_TSP, ChainSchedule::kTsp},
-                                                           {v1::SCHEDULE_TSP_CAUSAL, ChainSchedule::kTspCausal}}) {
+       std::vector<std::pair<v1::Schedule, Schedule>>{{v1::SCHEDULE_KVR, Schedule::kKvr},
+                                                      {v1::SCHEDULE_KVR_EVEN, Schedule::kKvrEven},
+                                                      {v1::SCHEDULE_SINGLE, Schedule::kSingle},
+                                                      {v1::SCHEDULE_TSP, Schedule::kTsp},
+                                                      {v1::SCHEDULE_TSP_CAUSAL, Schedule::kTspCausal}}) {
     request.mutable_experiment()->set_schedule(asked);
-    EXPECT_EQ(ResolveChain(request, 9, ChainSchedule::kKvr).schedule, schedule);
+    EXPECT_EQ(ResolveChain(request, 9, Schedule::kKvr).schedule, schedule);
     EXPECT_TRUE(ValidateRequest(request, kModel, true).ok());
     EXPECT_EQ(BlamedField(ValidateRequest(request, kModel, false)), "experiment");
   }

@@ -11,10 +11,6 @@ namespace {
 
 using ::testing::HasSubstr;
 
-void FinishAtOnce(grpc::CallbackServerContext*, grpc::ServerUnaryReactor* reactor) {
-  reactor->Finish(grpc::Status::OK);
-}
-
 TEST(Channel, WaitReadyNamesTheAddressThatDoesNotAnswer) {
   const std::string nobody = "127.0.0.1:1";  // a port that only root could serve
   const auto channel = MakeChannel(nobody);
@@ -24,7 +20,7 @@ TEST(Channel, WaitReadyNamesTheAddressThatDoesNotAnswer) {
 }
 
 TEST(Channel, SurvivesARestartOnTheSamePort) {
-  testing::FakeInference service(FinishAtOnce);
+  testing::FakeInference service(testing::FinishAtOnce);
   auto server = testing::StartServer(service);
   const std::string address = server->address();
   const auto channel = MakeChannel(address);
@@ -39,7 +35,7 @@ TEST(Channel, SurvivesARestartOnTheSamePort) {
 
 TEST(Channel, IgnoresAProxyFromTheEnvironment) {
   setenv("http_proxy", "http://127.0.0.1:1", 1);
-  testing::FakeInference service(FinishAtOnce);
+  testing::FakeInference service(testing::FinishAtOnce);
   const auto server = testing::StartServer(service);
   EXPECT_TRUE(testing::CallListModels(MakeChannel(server->address())).ok());
   unsetenv("http_proxy");

@@ -35,6 +35,10 @@ class FakeInference final : public v1::Inference::CallbackService {
   OnCall on_call_;
 };
 
+inline void FinishAtOnce(grpc::CallbackServerContext*, grpc::ServerUnaryReactor* reactor) {
+  reactor->Finish(grpc::Status::OK);
+}
+
 inline std::unique_ptr<RpcServer> StartServer(grpc::Service& service) {
   auto server = RpcServer::Start({.listen = "127.0.0.1:0", .services = {&service}, .health_names = {"runahead.test"}});
   EXPECT_TRUE(server.ok()) << server.status();

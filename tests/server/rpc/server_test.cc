@@ -50,12 +50,8 @@ std::string Health(const std::shared_ptr<grpc::Channel>& channel, const std::str
   return response == "\x08\x02" ? "not serving" : "odd";
 }
 
-void FinishAtOnce(grpc::CallbackServerContext*, grpc::ServerUnaryReactor* reactor) {
-  reactor->Finish(grpc::Status::OK);
-}
-
 TEST(RpcServer, ServesOnAPortOfItsOwnChoice) {
-  testing::FakeInference service(FinishAtOnce);
+  testing::FakeInference service(testing::FinishAtOnce);
   const auto server = testing::StartServer(service);
   EXPECT_THAT(server->address(), HasSubstr("127.0.0.1:"));
   const auto channel = MakeChannel(server->address());
@@ -64,7 +60,7 @@ TEST(RpcServer, ServesOnAPortOfItsOwnChoice) {
 }
 
 TEST(RpcServer, HealthServesOnlyWhenTold) {
-  testing::FakeInference service(FinishAtOnce);
+  testing::FakeInference service(testing::FinishAtOnce);
   const auto server = testing::StartServer(service);
   const auto channel = MakeChannel(server->address());
   EXPECT_EQ(Health(channel, ""), "not serving");
@@ -78,7 +74,7 @@ TEST(RpcServer, HealthServesOnlyWhenTold) {
 }
 
 TEST(RpcServer, HasReflectionAndChannelz) {
-  testing::FakeInference service(FinishAtOnce);
+  testing::FakeInference service(testing::FinishAtOnce);
   const auto server = testing::StartServer(service);
   const auto channel = MakeChannel(server->address());
   std::string response;
@@ -92,7 +88,7 @@ TEST(RpcServer, HasReflectionAndChannelz) {
 }
 
 TEST(RpcServer, RefusesATakenPortAndABadAddress) {
-  testing::FakeInference service(FinishAtOnce);
+  testing::FakeInference service(testing::FinishAtOnce);
   const auto first = testing::StartServer(service);
   ::testing::internal::CaptureStderr();
   const auto second = RpcServer::Start({.listen = first->address(), .services = {&service}, .health_names = {}});

@@ -1,11 +1,16 @@
 // Plain kernels in the place of FlashInfer's, behind kernels/cuda/flash_kernels.h: the same arrays in, the same results
 // out, so that what plans, launches and merges is tested without a GPU.
+#include <atomic>
+
 #include "kernels/cuda/elements.cuh"
 #include "kernels/cuda/flash_kernels.h"
 #include "kernels/cuda/launch.h"
+#include "tests/testing/cuda_emulation/plain_flash.h"
 
 namespace runahead {
 namespace {
+
+std::atomic<int64_t> flash_pieces = 0;
 
 // The weighted mean of V so far, as it is on tensor cores: relative to the largest score yet.
 struct Softmax {
@@ -55,6 +60,7 @@ template <typename T>
 __global__ void PlainPieces(FlashDecodeArgs args) {
   const FlashDecodePiece piece = args.pieces[blockIdx.x];
   if (piece.tokens == 0) return;
+  flash_pieces.fetch_add(1, std::memory_order_relaxed);
   const int head = static_cast<int>(blockIdx.y), head_dim = args.head_dim;
   const T* q = Rows<T>(args.q).at(piece.query_row) + head * head_dim;
   const int64_t values = static_cast<int64_t>(args.kv_heads) * head_dim;
@@ -72,6 +78,10 @@ __global__ void PlainPieces(FlashDecodeArgs args) {
 }
 
 }  // namespace
+
+int64_t PlainFlashPieces() {
+  return flash_pieces;
+}
 
 cudaError_t LaunchPrefillAnyGpu(const FlashPrefillArgs& args, cudaStream_t stream) {
   const dim3 grid(static_cast<unsigned>(args.q.rows), static_cast<unsigned>(args.heads));

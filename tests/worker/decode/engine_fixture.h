@@ -10,7 +10,7 @@
 
 #include "gtest/gtest.h"
 #include "tests/testing/fake_clock.h"
-#include "tests/testing/fake_device.h"
+#include "tests/testing/sampling_device.h"
 #include "tests/worker/decode/collecting_sink.h"
 #include "tests/worker/decode/hash_model.h"
 #include "tests/worker/decode/hash_sequences.h"
@@ -100,7 +100,7 @@ class DecodeEngineTest : public ::testing::Test {
     EXPECT_EQ(store_->stats().used_bytes, 0);
   }
 
-  FakeDevice device_;
+  SamplingDevice device_;
   FakeClock clock_;
   Door door_;
   std::atomic<bool> fail_{false};  // every pass

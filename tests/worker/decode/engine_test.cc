@@ -32,6 +32,31 @@ TEST_F(DecodeEngineTest, EmitsTheTokensAfterTheFirstOne) {
   ExpectNothingHeld();
 }
 
+// A draw is the device's work: logits stay where they are, whatever the options.
+TEST_F(DecodeEngineTest, NoLogitsComeToTheHost) {
+  std::vector<DecodeSequence> sequences;
+  for (int i = 0; i < 4; ++i) {
+    sequences.push_back(MakeSequence(700 + i, 10, 41));
+    SamplingOptions& sampling = sequences.back().sampling;
+    if (i > 0) sampling.temperature = 0.8f;
+    if (i == 2) sampling.repetition_penalty = 1.3f, sampling.presence_penalty = 0.2f;
+    if (i == 3) sampling.logprobs = 3;
+  }
+  std::vector<std::shared_ptr<CollectingSink>> sinks;
+  for (const DecodeSequence& sequence : sequences) {
+    Fill(sequence);
+    sinks.push_back(Add(sequence));
+  }
+  for (size_t i = 0; i < sinks.size(); ++i) {
+    EXPECT_EQ(sinks[i]->AwaitEnd(), absl::OkStatus());
+    EXPECT_EQ(sinks[i]->ids(), ExpectedTokens(sequences[i]));
+  }
+  engine_ = nullptr;
+  // Of a token: id, logit, sum and four likeliest. Of the sequence with penalties: what it has, once, the other way.
+  const int64_t once = testing::HashModel::kVocab * sizeof(int32_t);
+  EXPECT_LE(device_.copied_bytes(), static_cast<int64_t>(4 * 40 * (3 + 2 * 4) * sizeof(float)) + once);
+}
+
 TEST_F(DecodeEngineTest, WaitsForKvWithoutHoldingUpOthers) {
   const DecodeSequence late = MakeSequence(2, 40, 5), ready = MakeSequence(3, 30, 5);
   const auto late_sink = Add(late);

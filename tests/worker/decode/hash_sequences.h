@@ -7,10 +7,10 @@
 #include <vector>
 
 #include "tests/testing/count_penalties.h"
+#include "tests/testing/sample_token.h"
 #include "tests/worker/decode/hash_model.h"
 #include "worker/decode/sequence.h"
 #include "worker/kv/store.h"
-#include "worker/model/sampler.h"
 
 namespace runahead::testing {
 
@@ -52,11 +52,8 @@ inline std::vector<int32_t> ExpectedTokens(const DecodeSequence& sequence) {
   const auto stop = [&](int32_t id) { return std::count(sequence.stop_ids.begin(), sequence.stop_ids.end(), id) > 0; };
   while (!stop(ids.back()) && static_cast<int64_t>(ids.size() - sequence.prompt_ids.size()) < sequence.max_tokens) {
     const PenaltyCounts counts = CountPenalties(sequence.sampling, ids, sequence.prompt_ids.size());
-    const absl::StatusOr<Sampled> sampled =
-        SampleToken(HashModel::Expected(ids), sequence.sampling, counts, ids.size());
-    RUNAHEAD_CHECK(sampled.ok());
-    ids.push_back(sampled->id);
-    output.push_back(sampled->id);
+    ids.push_back(SampleToken(HashModel::Expected(ids), sequence.sampling, counts, ids.size()));
+    output.push_back(ids.back());
   }
   return output;
 }

@@ -3,12 +3,14 @@
 #include <cstring>
 #include <limits>
 #include <memory>
+#include <optional>
 #include <string>
 #include <utility>
 #include <vector>
 
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
+#include "tests/testing/exactness.h"
 #include "tests/testing/model_fixture.h"
 #include "tests/testing/small_model.h"
 #include "tests/testing/test_device.h"
@@ -34,11 +36,26 @@ class Collector final : public DecodeSink {
   EventSource end_;
 };
 
-class ModelDecode : public ::testing::TestWithParam<DType> {
+struct DecodeCase {
+  DType dtype;
+  int64_t head_dim;
+};
+
+// FlashInfer's kernels on a GPU take 16-bit heads of 64 and 128, and not those of SmallModel.
+SyntheticModel ModelOf(const DecodeCase& of) {
+  SyntheticModel model = SmallModel(3);
+  if (of.head_dim != model.head_dim) model.heads = 4;
+  model.head_dim = of.head_dim;
+  return model;
+}
+
+class ModelDecode : public ::testing::TestWithParam<DecodeCase> {
  protected:
+  DType dtype() const { return GetParam().dtype; }
+
   void SetUp() override {
-    RUNAHEAD_NEED_TEST_DEVICE(GetParam());
-    loaded_ = LoadForTest(WriteSynthetic(SmallModel(3), "decode"), GetParam(), 2);
+    RUNAHEAD_NEED_TEST_DEVICE(dtype());
+    loaded_ = LoadForTest(WriteSynthetic(ModelOf(GetParam()), "decode"), dtype(), 2);
     const KvStoreOptions options{loaded_.model->config().layers, loaded_.model->attention_shape().kv_row_bytes(),
                                  64 * kKvBlockTokens, 1};
     absl::StatusOr<std::unique_ptr<KvStore>> store = KvStore::Create(options, *loaded_.device, RealClock());
@@ -91,7 +108,7 @@ class ModelDecode : public ::testing::TestWithParam<DType> {
       ASSERT_TRUE(write.ok());
       const float* from = prompt.kv[layer].data();
       for (const BufferRef& ref : write->destination()) {
-        if (GetParam() == DType::kF32) {
+        if (dtype() == DType::kF32) {
           std::memcpy(ref.data(), from, ref.size);
           from += ref.size / 4;
           continue;
@@ -124,8 +141,17 @@ class ModelDecode : public ::testing::TestWithParam<DType> {
   std::unique_ptr<DecodeEngine> engine_;
 };
 
+// Of all heads in all layers, when `sequences` are decoded: one piece for a query at lengths below 256.
+int64_t PiecesOf(const ModelConfig& config, const std::vector<std::vector<Sampled>>& sequences) {
+  int64_t tokens = 0;
+  for (const std::vector<Sampled>& sequence : sequences) tokens += static_cast<int64_t>(sequence.size());
+  return tokens * config.layers * config.heads;
+}
+
+class BitwiseDecode : public ModelDecode {};
+
 // Twenty logprobs a token are as good as logits: they are compared to the bit.
-TEST_P(ModelDecode, ManyTogetherGiveBitwiseWhatEachGivesAlone) {
+TEST_P(BitwiseDecode, ManyTogetherGiveBitwiseWhatEachGivesAlone) {
   const int count = TestDeviceIsSlow() ? 5 : 16;
   std::vector<Prompt> prompts;
   std::vector<SamplingOptions> sampling(count);
@@ -134,6 +160,7 @@ TEST_P(ModelDecode, ManyTogetherGiveBitwiseWhatEachGivesAlone) {
     if (i % 2 == 1) sampling[i].logprobs = 20;
     if (i % 4 == 3) sampling[i].temperature = 0.8f, sampling[i].seed = i;
   }
+  const std::optional<int64_t> pieces_before = FlashPiecesOnTestDevice();
   std::vector<std::vector<Sampled>> alone;
   for (int i = 0; i < count; ++i) alone.push_back(Start(prompts[i], sampling[i])->Await());
   EXPECT_EQ(largest_step(), 1);
@@ -156,6 +183,10 @@ TEST_P(ModelDecode, ManyTogetherGiveBitwiseWhatEachGivesAlone) {
   }
   EXPECT_GE(largest_step(), count / 2);
   EXPECT_EQ(store_->stats().used_bytes, 0);
+  if (pieces_before.has_value()) {
+    const bool flash = dtype() == DType::kBF16 && GetParam().head_dim >= 64;
+    EXPECT_EQ(*FlashPiecesOnTestDevice() - *pieces_before, flash ? 2 * PiecesOf(loaded_.model->config(), alone) : 0);
+  }
 }
 
 TEST_P(ModelDecode, KvThatIsNotFiniteEndsOnlyItsSequence) {
@@ -193,8 +224,15 @@ TEST_P(ModelDecode, GivesTheTokensOfThePlainPass) {
   }
 }
 
-INSTANTIATE_TEST_SUITE_P(DTypes, ModelDecode, ::testing::Values(DType::kF32, DType::kBF16),
-                         [](const auto& info) { return std::string(DTypeName(info.param)); });
+std::string CaseName(const ::testing::TestParamInfo<DecodeCase>& info) {
+  return std::string(DTypeName(info.param.dtype)) + "_" + std::to_string(info.param.head_dim);
+}
+
+constexpr DecodeCase kSmall[] = {{DType::kF32, 16}, {DType::kBF16, 16}};
+INSTANTIATE_TEST_SUITE_P(Small, ModelDecode, ::testing::ValuesIn(kSmall), CaseName);
+INSTANTIATE_TEST_SUITE_P(Small, BitwiseDecode, ::testing::ValuesIn(kSmall), CaseName);
+constexpr DecodeCase kFlash[] = {{DType::kBF16, 64}, {DType::kBF16, 128}};
+INSTANTIATE_TEST_SUITE_P(Flash, BitwiseDecode, ::testing::ValuesIn(kFlash), CaseName);
 
 }  // namespace
 }  // namespace runahead

@@ -6,7 +6,7 @@
 #include <vector>
 
 #include "gtest/gtest.h"
-#include "tests/testing/fake_device.h"
+#include "tests/testing/sampling_device.h"
 #include "tests/worker/decode/collecting_sink.h"
 #include "worker/decode/engine.h"
 
@@ -14,7 +14,7 @@ namespace runahead {
 namespace {
 
 using testing::CollectingSink;
-using testing::FakeDevice;
+using testing::SamplingDevice;
 
 constexpr int64_t kRowBytes = 16;
 
@@ -90,7 +90,7 @@ class NeighbourLatency : public ::testing::Test {
     return sequence;
   }
 
-  FakeDevice device_;
+  SamplingDevice device_;
 };
 
 TEST_F(NeighbourLatency, DoesNotShowALongPromptUnderPenalties) {

@@ -16,8 +16,8 @@ const std::byte* BytesOf(const std::string& text) {
   return reinterpret_cast<const std::byte*>(text.data());
 }
 
-std::vector<float> Dequantized(GgufType type, const std::string& bytes, int64_t n) {
-  EXPECT_EQ(static_cast<int64_t>(bytes.size()), RowBytes(type, n));
+std::vector<float> Dequantized(WeightType type, const std::string& bytes, int64_t n) {
+  EXPECT_EQ(bytes.size(), WeightRowBytes(type, n));
   std::vector<float> out(static_cast<size_t>(n), 99);
   DequantizeRow(type, BytesOf(bytes), n, out.data());
   return out;
@@ -60,26 +60,26 @@ TEST(DequantizeRow, BlocksByHand) {
   nibbles[15] = '\x2c';                                        // element 15: 12, element 31: 2
   const std::string fifth = {'\x01', '\x00', '\x00', '\x80'};  // elements 0 and 31
 
-  std::vector<float> out = Dequantized(GgufType::kQ4_0, two + nibbles, 32);
+  std::vector<float> out = Dequantized(WeightType::kQ4_0, two + nibbles, 32);
   EXPECT_EQ(out[0], -14);
   EXPECT_EQ(out[16], 14);
   EXPECT_EQ(out[15], 8);
   EXPECT_EQ(out[31], -12);
   EXPECT_EQ(out[1], -16);
 
-  out = Dequantized(GgufType::kQ4_1, two + minus + nibbles, 32);
+  out = Dequantized(WeightType::kQ4_1, two + minus + nibbles, 32);
   EXPECT_EQ(out[0], 1);
   EXPECT_EQ(out[16], 29);
   EXPECT_EQ(out[31], 3);
   EXPECT_EQ(out[1], -1);
 
-  out = Dequantized(GgufType::kQ5_0, two + fifth + nibbles, 32);
+  out = Dequantized(WeightType::kQ5_0, two + fifth + nibbles, 32);
   EXPECT_EQ(out[0], 2);
   EXPECT_EQ(out[16], -2);
   EXPECT_EQ(out[31], 4);
   EXPECT_EQ(out[1], -32);
 
-  out = Dequantized(GgufType::kQ5_1, two + minus + fifth + nibbles, 32);
+  out = Dequantized(WeightType::kQ5_1, two + minus + fifth + nibbles, 32);
   EXPECT_EQ(out[0], 33);
   EXPECT_EQ(out[16], 29);
   EXPECT_EQ(out[31], 35);
@@ -88,13 +88,13 @@ TEST(DequantizeRow, BlocksByHand) {
   std::string bytes(32, '\x00');
   bytes[0] = '\x80';  // -128
   bytes[31] = '\x7f';
-  out = Dequantized(GgufType::kQ8_0, two + bytes, 32);
+  out = Dequantized(WeightType::kQ8_0, two + bytes, 32);
   EXPECT_EQ(out[0], -256);
   EXPECT_EQ(out[31], 254);
   EXPECT_EQ(out[1], 0);
 }
 
-class RoundTrip : public testing::TestWithParam<std::pair<GgufType, float>> {};
+class RoundTrip : public testing::TestWithParam<std::pair<WeightType, float>> {};
 
 TEST_P(RoundTrip, StaysWithinHalfAStep) {
   const auto [type, tolerance] = GetParam();
@@ -111,16 +111,17 @@ TEST_P(RoundTrip, StaysWithinHalfAStep) {
 // Half of the range over the number of steps, and a little for the half precision of the scale; the signed types have
 // one step less on the side opposite to the largest value.
 INSTANTIATE_TEST_SUITE_P(AllTypes, RoundTrip,
-                         testing::Values(std::pair(GgufType::kF32, 0.0f), std::pair(GgufType::kF16, 0.0003f),
-                                         std::pair(GgufType::kBF16, 0.002f), std::pair(GgufType::kQ4_0, 0.127f),
-                                         std::pair(GgufType::kQ4_1, 0.068f), std::pair(GgufType::kQ5_0, 0.064f),
-                                         std::pair(GgufType::kQ5_1, 0.034f), std::pair(GgufType::kQ8_0, 0.0042f)),
-                         [](const auto& info) { return GgufTypeName(info.param.first); });
+                         testing::Values(std::pair(WeightType::kF32, 0.0f), std::pair(WeightType::kF16, 0.0003f),
+                                         std::pair(WeightType::kBF16, 0.002f), std::pair(WeightType::kQ4_0, 0.127f),
+                                         std::pair(WeightType::kQ4_1, 0.068f), std::pair(WeightType::kQ5_0, 0.064f),
+                                         std::pair(WeightType::kQ5_1, 0.034f), std::pair(WeightType::kQ8_0, 0.0042f)),
+                         [](const auto& info) { return std::string(BlockOf(info.param.first).name); });
 
 TEST(Quantize, AllZerosStayZero) {
   const std::vector<float> zeros(32, 0.0f);
-  for (GgufType type : {GgufType::kQ4_0, GgufType::kQ4_1, GgufType::kQ5_0, GgufType::kQ5_1, GgufType::kQ8_0}) {
-    for (float value : Dequantized(type, Quantize(type, zeros), 32)) EXPECT_EQ(value, 0) << GgufTypeName(type);
+  for (WeightType type :
+       {WeightType::kQ4_0, WeightType::kQ4_1, WeightType::kQ5_0, WeightType::kQ5_1, WeightType::kQ8_0}) {
+    for (float value : Dequantized(type, Quantize(type, zeros), 32)) EXPECT_EQ(value, 0) << BlockOf(type).name;
   }
 }
 

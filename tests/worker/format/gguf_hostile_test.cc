@@ -36,7 +36,7 @@ std::string Refusal(const GgufBuilder& builder) {
   return std::string(file.status().message());
 }
 
-GgufBuilder SmallFile() {
+GgufBuilder ShortFile() {
   GgufBuilder builder;
   builder.AddString("general.architecture", "llama");
   builder.AddUint32("count", 7);
@@ -44,8 +44,8 @@ GgufBuilder SmallFile() {
   builder.AddBool("yes", true);
   builder.AddStrings("words", {"a", "", "bcd"});
   builder.AddInts("numbers", {1, -2, 3});
-  builder.AddTensor("norm", GgufType::kF32, {3}, Quantize(GgufType::kF32, std::vector<float>{1, 2, 3}));
-  builder.AddTensor("matrix", GgufType::kQ4_1, {32, 2}, Quantize(GgufType::kQ4_1, std::vector<float>(64, 0.5f)));
+  builder.AddTensor("norm", WeightType::kF32, {3}, Quantize(WeightType::kF32, std::vector<float>{1, 2, 3}));
+  builder.AddTensor("matrix", WeightType::kQ4_1, {32, 2}, Quantize(WeightType::kQ4_1, std::vector<float>(64, 0.5f)));
   return builder;
 }
 
@@ -61,7 +61,7 @@ void TouchEverything(const GgufFile& file) {
   }
   for (const GgufTensor& tensor : file.tensors()) {
     std::vector<float> row(static_cast<size_t>(tensor.columns()));
-    const int64_t row_bytes = RowBytes(tensor.type, tensor.columns());
+    const int64_t row_bytes = static_cast<int64_t>(WeightRowBytes(tensor.type, tensor.columns()));
     ASSERT_EQ(static_cast<int64_t>(tensor.data.size()), row_bytes * tensor.rows());
     for (int64_t r = 0; r < tensor.rows(); ++r) {
       DequantizeRow(tensor.type, tensor.data.data() + r * row_bytes, tensor.columns(), row.data());
@@ -70,7 +70,7 @@ void TouchEverything(const GgufFile& file) {
 }
 
 TEST(GgufHostile, EveryTruncationIsAnError) {
-  const std::string whole = SmallFile().Build();
+  const std::string whole = ShortFile().Build();
   ASSERT_TRUE(ParseBytes(whole).ok());
   for (size_t size = 0; size < whole.size(); ++size) {
     const auto file = ParseBytes(absl::string_view(whole).substr(0, size));
@@ -81,7 +81,7 @@ TEST(GgufHostile, EveryTruncationIsAnError) {
 }
 
 TEST(GgufHostile, EveryBitFlipIsSurvived) {
-  std::string bytes = SmallFile().Build();
+  std::string bytes = ShortFile().Build();
   for (size_t i = 0; i < bytes.size(); ++i) {
     for (int bit = 0; bit < 8; ++bit) {
       bytes[i] = static_cast<char>(bytes[i] ^ 1 << bit);
@@ -92,7 +92,7 @@ TEST(GgufHostile, EveryBitFlipIsSurvived) {
 }
 
 TEST(GgufHostile, RandomMutationsAreSurvived) {
-  const std::string whole = SmallFile().Build();
+  const std::string whole = ShortFile().Build();
   std::mt19937_64 random(20240501);
   const uint64_t interesting[] = {0,     1,         31,           0xff,       0xffff,     0x7fffffff,
                                   kHuge, kHuge / 2, ~uint64_t{0}, 0x80000000, 0xffffffff, uint64_t{1} << 63};
@@ -116,7 +116,7 @@ TEST(GgufHostile, RandomMutationsAreSurvived) {
 
 TEST(GgufHostile, WrongMagicVersionAndByteOrder) {
   EXPECT_THAT(std::string(ParseBytes("PK\x03\x04 this is a zip").status().message()), HasSubstr("not a GGUF file"));
-  GgufBuilder builder = SmallFile();
+  GgufBuilder builder = ShortFile();
   builder.header().version = 1;
   EXPECT_THAT(Refusal(builder), HasSubstr("GGUF version 1 cannot be read; versions 2 and 3 can"));
   builder.header().version = 4;
@@ -126,13 +126,13 @@ TEST(GgufHostile, WrongMagicVersionAndByteOrder) {
 }
 
 TEST(GgufHostile, HugeCountsInTheHeader) {
-  GgufBuilder keys = SmallFile();
+  GgufBuilder keys = ShortFile();
   keys.header().extra_keys = int64_t{1} << 60;
   EXPECT_THAT(Refusal(keys), HasSubstr("metadata keys, more than the file can hold"));
-  GgufBuilder tensors = SmallFile();
+  GgufBuilder tensors = ShortFile();
   tensors.header().extra_tensors = -3;  // 2^64 - 1
   EXPECT_THAT(Refusal(tensors), HasSubstr("18446744073709551615 tensors, more than the file can hold"));
-  GgufBuilder one_more = SmallFile();
+  GgufBuilder one_more = ShortFile();
   one_more.header().extra_keys = 1;  // what follows is then read as a key, and is none
   Refusal(one_more);
 }
@@ -183,21 +183,21 @@ TEST(GgufHostile, NamesAreEscapedAndCutInMessages) {
 
 TEST(GgufHostile, AlignmentMustBeAPowerOfTwo) {
   for (uint32_t alignment : {0u, 3u, 48u, 1u << 31}) {
-    GgufBuilder builder = SmallFile();
+    GgufBuilder builder = ShortFile();
     builder.AddUint32("general.alignment", alignment);
     EXPECT_THAT(Refusal(builder), HasSubstr("'general.alignment' is " + std::to_string(alignment)));
   }
-  GgufBuilder text = SmallFile();
+  GgufBuilder text = ShortFile();
   text.AddString("general.alignment", "32");
   EXPECT_THAT(Refusal(text), HasSubstr("'general.alignment' is a string; it must be an integer"));
   GgufBuilder wide(4096);
   wide.AddUint32("general.alignment", 4096);
-  wide.AddTensor("norm", GgufType::kF32, {1}, std::string(4, '\0'));
+  wide.AddTensor("norm", WeightType::kF32, {1}, std::string(4, '\0'));
   EXPECT_TRUE(ParseBytes(wide.Build()).ok());
 }
 
 TEST(GgufHostile, ImpossibleDimensions) {
-  const auto refusal = [](const std::vector<uint64_t>& dims, GgufType type = GgufType::kF32) {
+  const auto refusal = [](const std::vector<uint64_t>& dims, WeightType type = WeightType::kF32) {
     GgufBuilder builder;
     builder.AddTensorEntry("weights", static_cast<uint32_t>(type), dims, 0);
     return Refusal(builder);
@@ -209,13 +209,13 @@ TEST(GgufHostile, ImpossibleDimensions) {
   EXPECT_THAT(refusal({uint64_t{1} << 32, uint64_t{1} << 32}), HasSubstr("impossible dimension 4294967296"));
   EXPECT_THAT(refusal({~uint64_t{0}}), HasSubstr("impossible dimension 18446744073709551615"));
   EXPECT_THAT(refusal({uint64_t{1} << 40}), HasSubstr("truncated or damaged"));
-  EXPECT_THAT(refusal({33, 2}, GgufType::kQ4_0), HasSubstr("rows of 33 elements; type Q4_0 needs a multiple of 32"));
+  EXPECT_THAT(refusal({33, 2}, WeightType::kQ4_0), HasSubstr("rows of 33 elements; type Q4_0 needs a multiple of 32"));
 }
 
 TEST(GgufHostile, ImpossibleOffsets) {
   const auto refusal = [](uint64_t offset) {
     GgufBuilder builder;
-    builder.AddTensor("real", GgufType::kF32, {16}, std::string(64, '\0'));
+    builder.AddTensor("real", WeightType::kF32, {16}, std::string(64, '\0'));
     builder.AddTensorEntry("weights", 0, {8}, offset);
     return Refusal(builder);
   };
@@ -226,14 +226,14 @@ TEST(GgufHostile, ImpossibleOffsets) {
 }
 
 TEST(GgufHostile, DuplicateAndNamelessTensors) {
-  GgufBuilder twice = SmallFile();
-  twice.AddTensor("norm", GgufType::kF32, {1}, std::string(4, '\0'));
+  GgufBuilder twice = ShortFile();
+  twice.AddTensor("norm", WeightType::kF32, {1}, std::string(4, '\0'));
   EXPECT_THAT(Refusal(twice), HasSubstr("tensor 'norm' appears twice"));
   GgufBuilder nameless;
-  nameless.AddTensor("", GgufType::kF32, {1}, std::string(4, '\0'));
+  nameless.AddTensor("", WeightType::kF32, {1}, std::string(4, '\0'));
   EXPECT_THAT(Refusal(nameless), HasSubstr("name of tensor 1 has 0 bytes"));
   GgufBuilder wordy;
-  wordy.AddTensor(std::string(256, 'n'), GgufType::kF32, {1}, std::string(4, '\0'));
+  wordy.AddTensor(std::string(256, 'n'), WeightType::kF32, {1}, std::string(4, '\0'));
   EXPECT_THAT(Refusal(wordy), HasSubstr("has 256 bytes"));
 }
 

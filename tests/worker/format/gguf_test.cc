@@ -41,8 +41,8 @@ GgufBuilder SmallFile() {
   builder.AddBool("yes", true);
   builder.AddStrings("words", {"a", "", "\xc4\xa0the"});
   builder.AddInts("numbers", {1, -2, 3});
-  builder.AddTensor("norm", GgufType::kF32, {3}, Quantize(GgufType::kF32, std::vector<float>{1, 2, 3}));
-  builder.AddTensor("matrix", GgufType::kQ8_0, {32, 2}, Quantize(GgufType::kQ8_0, std::vector<float>(64, 0.5f)));
+  builder.AddTensor("norm", WeightType::kF32, {3}, Quantize(WeightType::kF32, std::vector<float>{1, 2, 3}));
+  builder.AddTensor("matrix", WeightType::kQ8_0, {32, 2}, Quantize(WeightType::kQ8_0, std::vector<float>(64, 0.5f)));
   return builder;
 }
 
@@ -87,7 +87,7 @@ TEST(Gguf, FindsTensorsWithShapeAndData) {
   const auto file = *ParseBytes(SmallFile().Build());
   const auto norm = file->FindTensor("norm");
   ASSERT_TRUE(norm.ok());
-  EXPECT_EQ((*norm)->type, GgufType::kF32);
+  EXPECT_EQ((*norm)->type, WeightType::kF32);
   EXPECT_THAT((*norm)->dims, ElementsAre(3));
   EXPECT_EQ((*norm)->rows(), 1);
   const auto matrix = file->FindTensor("matrix");
@@ -129,7 +129,7 @@ TEST(Gguf, FingerprintTellsFilesApartAndNotPaths) {
 TEST(Gguf, OpensSyntheticCheckpoint) {
   const std::string path = TempPath("synthetic.gguf");
   SyntheticModel model;
-  model.SetWeightType(GgufType::kQ4_1);
+  model.SetWeightType(WeightType::kQ4_1);
   model.tied = false;
   ASSERT_TRUE(WriteSyntheticGguf(model, path).ok());
   const auto file = GgufFile::Open(path);
@@ -137,7 +137,7 @@ TEST(Gguf, OpensSyntheticCheckpoint) {
   EXPECT_EQ(*(*file)->GetUint("llama.attention.head_count_kv"), 2u);
   EXPECT_EQ((*file)->GetStrings("tokenizer.ggml.tokens")->size(), 320u);
   EXPECT_THAT((*(*file)->FindTensor("blk.1.ffn_down.weight"))->dims, ElementsAre(160, 64));
-  EXPECT_EQ((*(*file)->FindTensor("output.weight"))->type, GgufType::kQ4_1);
+  EXPECT_EQ((*(*file)->FindTensor("output.weight"))->type, WeightType::kQ4_1);
   std::filesystem::remove(path);
 }
 

@@ -13,7 +13,6 @@
 #include "tests/worker/link/host_buffer.h"
 #include "tests/worker/link/message_engines.h"
 #include "tests/worker/link/peer_process.h"
-#include "tests/worker/link/ucx_test_main.h"
 #include "worker/handoff/message_handoff.h"
 
 namespace runahead {
@@ -31,7 +30,22 @@ using ::runahead::testing::ToArgument;
 using ::runahead::testing::TransportName;
 
 constexpr int64_t kTokens = 16384;
-constexpr int64_t kRowBytes = 4096;  // as in message_handoff_peer
+constexpr int64_t kPeerRowBytes = 4096;  // as in message_handoff_peer
+
+// A decode worker's side in this process, with a lease for one prompt.
+struct Receiving {
+  Receiving(MessageEngine& engine, Clock& clock)
+      : store(*KvStore::Create({2, kPeerRowBytes, kTokens, engine.self().incarnation}, device, clock)),
+        slices(*store, {}),
+        receiver(engine, slices),
+        lease(*store->Reserve(kTokens, kTokens)) {}
+
+  FakeDevice device;
+  const std::unique_ptr<KvStore> store;
+  SliceReceiver slices;
+  MessageHandoffReceiver receiver;
+  const LeaseId lease;
+};
 
 class MessageHandoffProcess : public OverEveryTransport {
  protected:
@@ -39,6 +53,16 @@ class MessageHandoffProcess : public OverEveryTransport {
   static absl::StatusCode Soon(const Event& event) { return event.Wait(absl::Seconds(1)).code(); }
   static std::unique_ptr<PeerProcess> Peer(std::vector<std::string> arguments) {
     return std::make_unique<PeerProcess>("worker_handoff_message_handoff_peer", std::move(arguments));
+  }
+  // A process that pushes to `at`, when the first bytes of its first slice have come.
+  std::unique_ptr<PeerProcess> SenderInMidSlice(Receiving& at) {
+    const volatile std::byte* first = at.store->BeginWrite(at.lease, 0, 0, 1)->destination()[0].data();
+    const std::byte before = *first;
+    auto sender = Peer({"send", GetParam(), std::to_string(kTokens), ToArgument(engine_->self()),
+                        std::to_string(at.lease.incarnation), std::to_string(at.lease.number)});
+    EXPECT_EQ(sender->ReadLine(), "pushing");
+    while (*first == before) sched_yield();
+    return sender;
   }
   std::unique_ptr<MessageEngine> engine_ = NewEngine(GetParam());
 };
@@ -50,13 +74,13 @@ TEST_P(MessageHandoffProcess, AKilledDecodeWorkerMakesEveryPushUnavailable) {
   LeaseId lease;
   line >> id >> lease.incarnation >> lease.number;
   RetryingSender sender(MakeMessageSliceTransport(*engine_));
-  const BufferRef rows = Pattern(kTokens * kRowBytes, 1);
+  const BufferRef rows = Pattern(kTokens * kPeerRowBytes, 1);
   std::vector<Event> pushed;
   for (int32_t layer = 0; layer < 2; ++layer) {
     for (int64_t begin = 0; begin < kTokens; begin += kTokens / 8) {
       const int64_t end = begin + kTokens / 8;
       pushed.push_back(sender.Push(FromArgument(id), {lease, layer, begin, end},
-                                   rows.Slice(begin * kRowBytes, (end - begin) * kRowBytes), Event()));
+                                   rows.Slice(begin * kPeerRowBytes, (end - begin) * kPeerRowBytes), Event()));
     }
   }
   // The peer answers nothing.
@@ -66,46 +90,28 @@ TEST_P(MessageHandoffProcess, AKilledDecodeWorkerMakesEveryPushUnavailable) {
 }
 
 TEST_P(MessageHandoffProcess, ASenderKilledInMidTransferUnpinsTheLease) {
-  FakeDevice device;
-  auto store = *KvStore::Create({2, kRowBytes, kTokens, engine_->self().incarnation}, device, RealClock());
-  SliceReceiver slices(*store, {});
-  MessageHandoffReceiver receiver(*engine_, slices);
-  const LeaseId lease = *store->Reserve(kTokens, kTokens);
-  const volatile std::byte* first = store->BeginWrite(lease, 0, 0, 1)->destination()[0].data();
-  const std::byte before = *first;
-  auto sender = Peer({"send", GetParam(), std::to_string(kTokens), ToArgument(engine_->self()),
-                      std::to_string(lease.incarnation), std::to_string(lease.number)});
-  ASSERT_EQ(sender->ReadLine(), "pushing");
-  while (*first == before) sched_yield();
+  Receiving at(*engine_, RealClock());
+  const auto sender = SenderInMidSlice(at);
   sender->Kill();
-  const Event complete = store->Complete(lease);
-  store->Release(lease);
+  const Event complete = at.store->Complete(at.lease);
+  at.store->Release(at.lease);
   EXPECT_EQ(Soon(complete), absl::StatusCode::kCancelled);
   const absl::Time bound = absl::Now() + absl::Seconds(1);
-  while (store->stats().used_bytes > 0 && absl::Now() < bound) sched_yield();
-  EXPECT_EQ(store->stats().used_bytes, 0);
+  while (at.store->stats().used_bytes > 0 && absl::Now() < bound) sched_yield();
+  EXPECT_EQ(at.store->stats().used_bytes, 0);
 }
 
 TEST_P(MessageHandoffProcess, ALeaseOutlivesItsTimeWhileASlowSendersBytesAreUnderWay) {
-  FakeDevice device;
   FakeClock clock;
-  auto store = *KvStore::Create({2, kRowBytes, kTokens, engine_->self().incarnation}, device, clock);
-  SliceReceiver slices(*store, {});
-  MessageHandoffReceiver receiver(*engine_, slices);
-  const LeaseId lease = *store->Reserve(kTokens, kTokens);
-  const volatile std::byte* first = store->BeginWrite(lease, 0, 0, 1)->destination()[0].data();
-  const std::byte before = *first;
-  auto sender = Peer({"send", GetParam(), std::to_string(kTokens), ToArgument(engine_->self()),
-                      std::to_string(lease.incarnation), std::to_string(lease.number)});
-  ASSERT_EQ(sender->ReadLine(), "pushing");
-  while (*first == before) sched_yield();
-  sender->Stop();  // in the middle of the slice
+  Receiving at(*engine_, clock);
+  const auto sender = SenderInMidSlice(at);
+  sender->Stop();
   clock.Advance(10 * kLeaseLife);
-  EXPECT_EQ(store->ReapExpired(), 0);
+  EXPECT_EQ(at.store->ReapExpired(), 0);
   sender->Continue();
   EXPECT_EQ(sender->ReadLine(absl::Seconds(60)), "OK");
   clock.Advance(kLeaseLife);
-  EXPECT_EQ(store->Renew(lease), absl::OkStatus()) << "its time begins anew when the bytes are in";
+  EXPECT_EQ(at.store->Renew(at.lease), absl::OkStatus()) << "its time begins anew when the bytes are in";
 }
 
 INSTANTIATE_TEST_SUITE_P(Engines, MessageHandoffProcess, EveryTransport(), TransportName);

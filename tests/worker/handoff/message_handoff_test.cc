@@ -2,7 +2,6 @@
 
 #include "tests/worker/handoff/handoff_contract.h"
 #include "tests/worker/link/message_engines.h"
-#include "tests/worker/link/ucx_test_main.h"
 
 namespace runahead {
 namespace {

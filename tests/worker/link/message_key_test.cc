@@ -5,7 +5,6 @@
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "tests/worker/link/message_engines.h"
-#include "tests/worker/link/ucx_test_main.h"
 
 namespace runahead::testing {
 namespace {

@@ -107,6 +107,15 @@ TEST_F(PacedEdge, NoiseMakesFramesTakeLonger) {
   }
 }
 
+TEST_F(PacedEdge, AReceiveIsOnTheWireForAsLongAsTheRateSays) {
+  const auto a = *a_->Open({"b", 2});
+  const auto b = *b_->Open({"a", 1});
+  const Reception received = a->Recv({1, 0, 0}, Room(250));
+  b->Send({1, 0, 0}, Pattern(250, 1), Event());
+  EXPECT_TRUE(Arrives(received));
+  EXPECT_GE(received.wire()->last - received.wire()->first, absl::Milliseconds(250));
+}
+
 TEST_F(PacedEdge, AClosedEdgeIsForgotten) {
   auto edge = *a_->Open({"b", 2});
   EXPECT_EQ(*a_->Open({"b", 2}), edge);

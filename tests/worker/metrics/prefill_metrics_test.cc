@@ -17,6 +17,7 @@ TEST(PrefillMetrics, EveryMethodMovesItsSeries) {
   EXPECT_EQ(CountSeries(registry, "runahead_prefill_wait_seconds_count"), 16);
   metrics.ObserveCompute(0, absl::Seconds(1));
   metrics.ObserveWait(15, absl::Seconds(2));
+  metrics.ObserveTransfer(15, absl::Seconds(13), absl::Seconds(12));
   metrics.ObserveRingStall(absl::Seconds(3));
   metrics.ObserveHandoff(absl::Seconds(4));
   metrics.CountTokens(5);
@@ -29,6 +30,8 @@ TEST(PrefillMetrics, EveryMethodMovesItsSeries) {
 
   EXPECT_EQ(Value(registry, "runahead_prefill_compute_seconds_sum{position=\"0\"}"), 1);
   EXPECT_EQ(Value(registry, "runahead_prefill_wait_seconds_sum{position=\"15\"}"), 2);
+  EXPECT_EQ(Value(registry, "runahead_prefill_transfer_seconds_sum{position=\"15\"}"), 13);
+  EXPECT_EQ(Value(registry, "runahead_prefill_transfer_hidden_seconds_sum{position=\"15\"}"), 12);
   EXPECT_EQ(Value(registry, "runahead_prefill_ring_stall_seconds_sum"), 3);
   EXPECT_EQ(Value(registry, "runahead_handoff_seconds_sum"), 4);
   EXPECT_EQ(Value(registry, "runahead_prefill_tokens_total"), 5);

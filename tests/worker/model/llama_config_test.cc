@@ -38,7 +38,7 @@ std::shared_ptr<const GgufFile> Build(const Keys& keys) {
   if (keys.eps.has_value()) builder.AddFloat("llama.attention.layer_norm_rms_epsilon", *keys.eps);
   if (!keys.rope_scaling.empty()) builder.AddString("llama.rope.scaling.type", keys.rope_scaling);
   if (keys.rope_factor.has_value()) builder.AddFloat("llama.rope.scaling.factor", *keys.rope_factor);
-  builder.AddTensor("token_embd.weight", GgufType::kF32, {keys.embedding_columns, 300},
+  builder.AddTensor("token_embd.weight", WeightType::kF32, {keys.embedding_columns, 300},
                     std::string(keys.embedding_columns * 300 * 4, '\0'));
   auto bytes = std::make_shared<const std::string>(builder.Build());
   auto file = GgufFile::Parse("test.gguf", {reinterpret_cast<const std::byte*>(bytes->data()), bytes->size()}, bytes);

@@ -4,7 +4,7 @@
 #include <gtest/gtest.h>
 
 #include "absl/strings/str_cat.h"
-#include "tests/testing/fake_device.h"
+#include "tests/testing/sampling_device.h"
 
 namespace runahead {
 namespace {
@@ -44,7 +44,7 @@ class WarmUpTest : public ::testing::Test {
     return model.passes;
   }
 
-  ::runahead::testing::FakeDevice device_;  // whose products take 512 rows at once
+  ::runahead::testing::SamplingDevice device_;  // whose products take 512 rows at once
   absl::Status status_;
 };
 

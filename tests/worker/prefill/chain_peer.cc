@@ -1,12 +1,15 @@
 // One worker of a prefill chain, without gRPC; the other processes of chain_process_test: chain_peer MODEL DTYPE
-// TOKENS, where TOKENS is the longest prompt. Says "self PEER" once it can work, then does what it reads:
+// TOKENS DECODE, where TOKENS is the longest prompt and DECODE takes what is handed off. Says "self PEER" once it can
+// work, then does what it reads:
 //   line PREDECESSOR SUCCESSOR    opens the edges to them ("-": there is none); edges to others are closed. Answers
 //                                 "line TRANSPORT TRANSPORT"
 //   hold JOB                      never computes its second layer: says "holding JOB" instead, once it would
-//   start JOB PART BOUNDS SEED    starts its part of a prompt, whose ids are drawn from SEED; bounds as "0,3,9"
+//   start JOB PART BOUNDS SEED LEASE    starts its part of a prompt, whose ids are drawn from SEED; bounds as "0,3,9".
+//                                 Its KV goes to LEASE of DECODE's store, as "incarnation:number"
 //   end                           ends in order
 // and reports of jobs:
 //   token JOB ID LOGPROB...       the tail, of the whole vocabulary by id
+//   slice JOB LAYER BEGIN END HASH       what it hands off, as it made it
 //   done JOB CODE SENT HANDED MESSAGE    bytes in all so far: over links between GPUs, and handed off
 #include <unistd.h>
 
@@ -23,10 +26,12 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "absl/strings/str_split.h"
+#include "kernels/base/mutex.h"
 #include "server/base/random.h"
 #include "tests/testing/model_fixture.h"
 #include "tests/testing/test_device.h"
 #include "tests/worker/link/peer_process.h"
+#include "worker/handoff/message_handoff.h"
 #include "worker/handoff/staged_handoff.h"
 #include "worker/link/device/device_fit.h"
 #include "worker/link/line_edge_factory.h"
@@ -82,20 +87,36 @@ class CountingLinks final : public PeerCommFactory {
   const std::shared_ptr<std::atomic<int64_t>> sent_ = std::make_shared<std::atomic<int64_t>>(0);
 };
 
-// Accepts every slice, and counts its bytes.
-class CountingHandoff final : public HandoffSender {
+// Says what it hands on, and counts the bytes.
+class TellingHandoff final : public HandoffSender {
  public:
-  explicit CountingHandoff(std::atomic<int64_t>& handed) : handed_(handed) {}
-  Event Push(const PeerId&, const Slice&, ConstBufferRef bytes, const Event& after) override {
-    after.OnFire([this, size = bytes.size](const absl::Status& status) {
-      handed_ += status.ok() ? static_cast<int64_t>(size) : 0;
+  TellingHandoff(std::unique_ptr<HandoffSender> next, std::atomic<int64_t>& handed)
+      : next_(std::move(next)), handed_(handed) {}
+  Event Push(const PeerId& decode, const Slice& slice, ConstBufferRef bytes, const Event& after) override {
+    after.OnFire([this, slice, bytes](const absl::Status& status) {
+      if (!status.ok()) return;
+      handed_ += static_cast<int64_t>(bytes.size);
+      Say(absl::StrCat("slice ", JobOf(slice.lease), " ", slice.layer, " ", slice.begin, " ", slice.end, " ",
+                       HashPieces({bytes})));
     });
-    return after;
+    return next_->Push(decode, slice, std::move(bytes), after);
   }
-  void Cancel(const LeaseId&) override {}
+  void Cancel(const LeaseId& lease) override { next_->Cancel(lease); }
+  void Expect(JobId job, const LeaseId& lease) {
+    MutexLock lock(mu_);
+    jobs_[lease.number] = job;
+  }
 
  private:
+  JobId JobOf(const LeaseId& lease) {
+    MutexLock lock(mu_);
+    return jobs_.at(lease.number);
+  }
+
+  const std::unique_ptr<HandoffSender> next_;
   std::atomic<int64_t>& handed_;
+  Mutex mu_;
+  std::map<uint64_t, JobId> jobs_ RUNAHEAD_GUARDED_BY(mu_);  // by number of their lease
 };
 
 class HoldingTrace final : public TraceSink {
@@ -113,8 +134,9 @@ class HoldingTrace final : public TraceSink {
 
 class Worker final : public PrefillObserver {
  public:
-  Worker(const std::string& model, DType dtype, int64_t max_tokens) : loaded_(LoadForTest(model, dtype, 1)) {
-    auto links = OpenTestLinks(*loaded_.device);
+  Worker(const std::string& model, DType dtype, int64_t max_tokens, PeerId decode)
+      : loaded_(LoadForTest(model, dtype, 1)), decode_(std::move(decode)) {
+    auto links = OpenTestPeerComms(*loaded_.device);
     if (!links.ok()) std::fprintf(stderr, "chain_peer: %s\n", links.status().ToString().c_str());
     RUNAHEAD_CHECK(links.ok());
     if (*links != nullptr) links_ = std::make_unique<CountingLinks>(*std::move(links));
@@ -123,8 +145,11 @@ class Worker final : public PrefillObserver {
     engine_ = *std::move(engine);
     // A GPU's first launches wait for all that runs there, which would be the links' kernels.
     if (!TestDeviceIsSlow()) RUNAHEAD_CHECK(WarmUp(*loaded_.model, *loaded_.device, kUsePrefill).ok());
-    edges_ = NewLineEdges(*engine_, *loaded_.device, kStagingBytes, links_.get());
-    handoff_ = std::make_unique<CountingHandoff>(handed_);
+    edges_ = NewLineEdgeFactory(*engine_, *loaded_.device, kStagingBytes, links_.get());
+    auto telling = std::make_unique<TellingHandoff>(
+        std::make_unique<RetryingSender>(MakeMessageSliceTransport(*engine_)), handed_);
+    telling_ = telling.get();
+    handoff_ = std::move(telling);
     if (!loaded_.device->host_reads_device_memory()) {
       handoff_ = std::make_unique<StagedHandoff>(std::move(handoff_), *loaded_.device, kStagingBytes);
     }
@@ -215,19 +240,23 @@ class Worker final : public PrefillObserver {
     if (job.part > 0) job.predecessor = predecessor_;
     if (!job.tail()) job.successor = successor_;
     job.ids.assign(ids.begin() + (job.tail() ? 0 : job.begin()), ids.begin() + job.end());
-    job.lease = LeaseId{1, job.id};
-    job.decode = {"nowhere", 1};
+    const std::vector<std::string> lease = absl::StrSplit(words.at(5), ':');
+    job.lease = LeaseId{std::stoull(lease.at(0)), std::stoull(lease.at(1))};
+    job.decode = decode_;
+    telling_->Expect(job.id, *job.lease);
     job.sampling.logprobs = static_cast<int32_t>(loaded_.model->config().vocab);
     return job;
   }
 
   // In the order of construction: what is first outlives the rest.
   const LoadedModel loaded_;
+  const PeerId decode_;
   std::unique_ptr<CountingLinks> links_;  // null where there are no other GPUs
   std::unique_ptr<MessageEngine> engine_;
   std::unique_ptr<EdgeFactory> edges_;
   std::atomic<int64_t> handed_{0};
   std::unique_ptr<HandoffSender> handoff_;
+  TellingHandoff* telling_ = nullptr;  // in it
   HoldingTrace trace_;
   std::map<uint64_t, Known> known_;  // by incarnation
   std::shared_ptr<Edge> predecessor_, successor_;
@@ -239,7 +268,7 @@ int Main(char** argv) {
   for (const DType each : {DType::kBF16, DType::kF16}) {
     if (DTypeName(each) == argv[2]) dtype = each;
   }
-  Worker worker(argv[1], dtype, std::stoll(argv[3]));
+  Worker worker(argv[1], dtype, std::stoll(argv[3]), FromArgument(argv[4]));
   Say("self " + ToArgument(worker.self()));
   std::string line;
   while (std::getline(std::cin, line) && worker.Do(absl::StrSplit(line, ' '))) {

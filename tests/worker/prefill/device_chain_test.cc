@@ -50,9 +50,9 @@ class DeviceChainTest : public ::testing::Test {
   std::vector<std::unique_ptr<FakePeerCommFactory>> comms_;
 };
 
-TEST_F(DeviceChainTest, FromGpuToGpuItIsTheLogitsAndKvOfOneWorker) {
+TEST_F(DeviceChainTest, FromGpuToGpuItIsTheLogitsAndKvOfTheReference) {
   const std::vector<int32_t> ids = RandomIds(300, 320, 11);
-  const WholeRun alone = RunAlone(loaded_, ids);
+  const ExpectedRun reference = ReferenceRun(loaded_, ids);
   for (const std::vector<int64_t>& bounds :
        std::vector<std::vector<int64_t>>{{0, 140, 300}, {0, 1, 299, 300}, {0, 75, 150, 225, 300}}) {
     const int parts = static_cast<int>(bounds.size()) - 1;
@@ -60,44 +60,44 @@ TEST_F(DeviceChainTest, FromGpuToGpuItIsTheLogitsAndKvOfOneWorker) {
     for (int i = 0; i < parts; ++i) gpus.push_back(absl::StrCat(i));
     const size_t before = network_.transfers();
     const auto chain = Chain(gpus, 300);
-    ExpectSameRun(RunWhole(loaded_, *chain, 1, bounds, ids), alone);
+    ExpectRun(RunWhole(loaded_, *chain, 1, bounds, ids), reference);
     // Worker i sends i + 1 parts of each layer.
     EXPECT_EQ(network_.transfers() - before,
               static_cast<size_t>(loaded_.model->config().layers * parts * (parts - 1) / 2));
-    ExpectSameRun(RunWhole(loaded_, *chain, 2, bounds, ids, PrefillSchedule::kTsp), alone);
+    ExpectRun(RunWhole(loaded_, *chain, 2, bounds, ids, Schedule::kTsp), reference);
   }
 }
 
 TEST_F(DeviceChainTest, AMixedLineGoesThroughTheHostsWhereItMust) {
   const std::vector<int32_t> ids = RandomIds(300, 320, 12);
-  const WholeRun alone = RunAlone(loaded_, ids);
+  const ExpectedRun reference = ReferenceRun(loaded_, ids);
   const size_t layers = static_cast<size_t>(loaded_.model->config().layers);
   {
     const auto chain = Chain({"a", "b", "", "c"}, 300);
-    ExpectSameRun(RunWhole(loaded_, *chain, 1, {0, 90, 170, 240, 300}, ids), alone);
+    ExpectRun(RunWhole(loaded_, *chain, 1, {0, 90, 170, 240, 300}, ids), reference);
     EXPECT_EQ(network_.transfers(), layers) << "only from a to b";
   }
   // Two workers on one GPU, which can be no two ranks.
   const auto chain = Chain({"a", "a"}, 300);
-  ExpectSameRun(RunWhole(loaded_, *chain, 1, {0, 170, 300}, ids), alone);
+  ExpectRun(RunWhole(loaded_, *chain, 1, {0, 170, 300}, ids), reference);
   EXPECT_EQ(network_.transfers(), layers);
 }
 
 TEST_F(DeviceChainTest, StagingThatHoldsOneFrameSuffices) {
   const std::vector<int32_t> ids = RandomIds(200, 320, 13);
-  const WholeRun alone = RunAlone(loaded_, ids);
+  const ExpectedRun reference = ReferenceRun(loaded_, ids);
   const size_t frame = static_cast<size_t>(60 * loaded_.model->attention_shape().kv_row_bytes());
   for (const size_t staging : {frame, size_t{1}}) {
     const auto chain = Chain({"a", "a", "a", "a"}, 200, staging);
     const std::vector<int64_t> bounds = {0, 60, 100, 150, 200};
     for (JobId job = 1; job <= 4; ++job) {
-      const auto schedule = job % 2 == 0 ? PrefillSchedule::kTsp : PrefillSchedule::kChain;
+      const auto schedule = job % 2 == 0 ? Schedule::kTsp : Schedule::kKvr;
       chain->Start(job, 0, bounds, ids, {}, true, absl::InfiniteFuture(), schedule);
     }
     for (JobId job = 1; job <= 4; ++job) {
       for (int i = 0; i < 4; ++i) EXPECT_TRUE(chain->member(i).news.AwaitDone(job).ok());
     }
-    ExpectSameRun(RunWhole(loaded_, *chain, 5, bounds, ids), alone);
+    ExpectRun(RunWhole(loaded_, *chain, 5, bounds, ids), reference);
   }
   EXPECT_EQ(network_.opened(), 0u);
 }

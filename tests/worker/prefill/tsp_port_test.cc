@@ -10,7 +10,7 @@ namespace {
 
 constexpr LoopbackNetwork::Delivery kManual = LoopbackNetwork::Delivery::kManual;
 
-class TspPortTest : public testing::TestWithParam<PrefillSchedule> {
+class TspPortTest : public ::testing::TestWithParam<Schedule> {
  protected:
   TspPortTest() : loaded_(LoadForTest(WriteSynthetic(SmallModel(), "tsp"), DType::kF32, 2)) {}
 
@@ -31,7 +31,7 @@ class TspPortTest : public testing::TestWithParam<PrefillSchedule> {
   const LoadedModel loaded_;
 };
 
-TEST_P(TspPortTest, AnyPartitionGivesTheLogitsAndKvOfOneWorker) {
+TEST_P(TspPortTest, AnyPartitionGivesTheLogitsAndKvOfTheReference) {
   const std::vector<std::vector<int64_t>> partitions = {
       {0, 1},
       {0, 33},
@@ -48,11 +48,12 @@ TEST_P(TspPortTest, AnyPartitionGivesTheLogitsAndKvOfOneWorker) {
       {0, 75, 150, 225, 300},
       {0, 200, 201, 202, 300},
   };
+  const std::vector<int32_t> ids = RandomIds(300, 320, 11);
+  const ExpectedRun reference = ReferenceRun(loaded_, ids);
   for (const std::vector<int64_t>& bounds : partitions) {
-    SCOPED_TRACE(testing::PrintToString(bounds));
-    const std::vector<int32_t> ids = RandomIds(bounds.back(), 320, 11);
+    SCOPED_TRACE(::testing::PrintToString(bounds));
     TestChain chain(loaded_, static_cast<int>(bounds.size()) - 1, bounds.back());
-    ExpectSameRun(RunOn(chain, 1, bounds, ids), RunAlone(loaded_, ids));
+    ExpectRun(RunOn(chain, 1, bounds, {ids.begin(), ids.begin() + bounds.back()}), reference.First(bounds.back()));
     EXPECT_EQ(chain.live_edge_jobs(), 0u);
   }
 }
@@ -60,7 +61,7 @@ TEST_P(TspPortTest, AnyPartitionGivesTheLogitsAndKvOfOneWorker) {
 TEST_P(TspPortTest, ARingOfThreeBuffersOfTheWholePromptGivesTheSame) {
   const std::vector<int32_t> ids = RandomIds(200, 320, 13);
   TestChain chain(loaded_, 3, 200, kMinLayerSlots);
-  ExpectSameRun(RunOn(chain, 1, {0, 90, 150, 200}, ids), RunAlone(loaded_, ids));
+  ExpectRun(RunOn(chain, 1, {0, 90, 150, 200}, ids), ReferenceRun(loaded_, ids));
 }
 
 TEST_P(TspPortTest, EveryMemberNeedsMemoryForTheWholePrompt) {
@@ -108,7 +109,7 @@ TEST_P(TspPortTest, AllKeepStepLayerByLayer) {
 TEST_P(TspPortTest, MembersThatStartLateOrInAnyOrder) {
   const std::vector<int32_t> ids = RandomIds(60, 320, 20);
   const std::vector<int64_t> bounds = {0, 20, 40, 60};
-  const WholeRun alone = RunAlone(loaded_, ids);
+  const ExpectedRun reference = ReferenceRun(loaded_, ids);
   for (const std::vector<int>& order : std::vector<std::vector<int>>{{2, 0, 1}, {1, 2, 0}}) {
     TestChain chain(loaded_, 3, 60, kMinLayerSlots);
     for (int part : order) {
@@ -116,10 +117,7 @@ TEST_P(TspPortTest, MembersThatStartLateOrInAnyOrder) {
       chain.member(part).stage->Start(
           chain.JobOf(1, 0, part, bounds, ids, EveryLogprob(loaded_), true, absl::InfiniteFuture(), GetParam()));
     }
-    WholeRun actual = alone;
-    actual.token = chain.member(2).news.AwaitFirstToken(1);
-    ExpectSameRun(actual, alone);
-    for (int i = 0; i < 3; ++i) EXPECT_TRUE(chain.member(i).news.AwaitDone(1).ok());
+    ExpectRun(AwaitWhole(loaded_, chain, 1, 0, bounds), reference);
   }
 }
 
@@ -179,8 +177,8 @@ TEST_P(TspPortTest, EitherNeighboursDeathFailsTheJobAndLeavesOthersAlone) {
   }
 }
 
-INSTANTIATE_TEST_SUITE_P(Forms, TspPortTest, testing::Values(PrefillSchedule::kTsp, PrefillSchedule::kTspCausal),
-                         [](const auto& info) { return info.param == PrefillSchedule::kTsp ? "Dense" : "Causal"; });
+INSTANTIATE_TEST_SUITE_P(Forms, TspPortTest, ::testing::Values(Schedule::kTsp, Schedule::kTspCausal),
+                         [](const auto& info) { return info.param == Schedule::kTsp ? "Dense" : "Causal"; });
 
 }  // namespace
 }  // namespace runahead

@@ -88,14 +88,6 @@ grpc::ServerUnaryReactor* DecodeService::Renew(grpc::CallbackServerContext* cont
   return Reply(context, store_.Renew(LeaseFromProto(request->lease())));
 }
 
-grpc::ServerUnaryReactor* DecodeService::Release(grpc::CallbackServerContext* context,
-                                                 const v1::ReleaseRequest* request, v1::ReleaseReply*) {
-  if (!request->has_lease()) return Reply(context, NoLease());
-  store_.Release(LeaseFromProto(request->lease()));
-  LeasesChanged();
-  return Reply(context, absl::OkStatus());
-}
-
 grpc::ServerWriteReactor<v1::DecodeReply>* DecodeService::Generate(grpc::CallbackServerContext* context,
                                                                    const v1::DecodeRequest* request) {
   absl::StatusOr<DrainGate::Pass> pass = Enter();

@@ -42,8 +42,6 @@ class DecodeService final : public v1::Decode::CallbackService {
                                     v1::ReserveReply* reply) override;
   grpc::ServerUnaryReactor* Renew(grpc::CallbackServerContext* context, const v1::RenewRequest* request,
                                   v1::RenewReply* reply) override;
-  grpc::ServerUnaryReactor* Release(grpc::CallbackServerContext* context, const v1::ReleaseRequest* request,
-                                    v1::ReleaseReply* reply) override;
   grpc::ServerWriteReactor<v1::DecodeReply>* Generate(grpc::CallbackServerContext* context,
                                                       const v1::DecodeRequest* request) override;
 

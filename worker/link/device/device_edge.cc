@@ -21,7 +21,7 @@ class DeviceEdge final : public Edge {
   Event Send(FrameId id, ConstBufferRef bytes, const Event& after) override {
     return core_->Send(id, std::move(bytes), after);
   }
-  Event Recv(FrameId id, BufferRef into) override { return core_->Recv(id, std::move(into)); }
+  Reception Recv(FrameId id, BufferRef into) override { return core_->Recv(id, std::move(into)); }
   Event Finish(JobId job) override { return core_->Finish(job); }
   void Drop(JobId job) override { core_->Drop(job); }
   absl::Status Health() const override {

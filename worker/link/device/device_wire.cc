@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "absl/strings/str_cat.h"
+#include "kernels/base/monotonic.h"
 #include "kernels/base/status_macros.h"
 #include "server/base/logging.h"
 
@@ -24,7 +25,7 @@ class DeviceWire::Frame final : public ArrivedFrame {
     if (!accepted_) wire_->Skip(sequence_);
   }
   size_t size() const override { return size_; }
-  void Accept(BufferRef into, std::function<void(absl::Status)> done) override {
+  void Accept(BufferRef into, ReceiveDone done) override {
     accepted_ = true;
     wire_->Accept({sequence_, std::move(into), std::move(done)});
   }
@@ -106,8 +107,9 @@ void DeviceWire::OnMessage(const DeviceMessage& message) {
       return core->OnControl({static_cast<EdgeControl::Kind>(message.detail), message.job, message.frames,
                               static_cast<absl::StatusCode>(message.status)});
     case DeviceMessage::Kind::kFailed:
-      return Fail(absl::UnavailableError(absl::StrCat("the peer gave the link between the GPUs up: ", message.text)),
-                  /*tell_peer=*/false);
+      return Fail(
+          absl::UnavailableError(absl::StrCat("the peer gave the communicator between the GPUs up: ", message.text)),
+          /*tell_peer=*/false);
   }
 }
 
@@ -183,7 +185,7 @@ void DeviceWire::Accept(Accepted accepted) {
     if (why.ok() && comms_.in == nullptr) return accepted_.push_back(std::move(accepted));
     if (why.ok()) StartRecv(std::move(accepted), started);
   }
-  if (!why.ok()) return EndWith(why, accepted.done);
+  if (!why.ok()) return EndWith(why, Failing(std::move(accepted.done)));
   Watch(std::move(started));
 }
 
@@ -191,9 +193,26 @@ void DeviceWire::StartRecv(Accepted accepted, Started& started) {
   DeviceMessage go;
   go.kind = DeviceMessage::Kind::kGo;
   go.sequence = accepted.sequence;
-  const Event received = accepted.into.size == 0 ? Event() : comms_.in->Recv(std::move(accepted.into));
-  started.emplace_back(received, std::move(accepted.done));
+  const bool empty = accepted.into.size == 0;
+  const Event received = empty ? Event() : comms_.in->Recv(std::move(accepted.into));
+  Done came = [wire = shared_from_this(), empty, asked = MonotonicNow(),
+               done = std::move(accepted.done)](const absl::Status& status) {
+    done(status, status.ok() && !empty ? wire->Came(asked) : WireTime{asked, asked});
+  };
+  started.emplace_back(received, std::move(came));
   Post(go);
+}
+
+WireTime DeviceWire::Came(absl::Time asked) {
+  MutexLock lock(mu_);
+  const WireTime time{std::max(asked, free_since_), MonotonicNow()};
+  free_since_ = time.last;
+  return time;
+}
+
+void DeviceWire::NoteFree() {
+  MutexLock lock(mu_);
+  free_since_ = MonotonicNow();
 }
 
 void DeviceWire::StartSend(Outgoing frame, Started& started) {
@@ -243,6 +262,7 @@ void DeviceWire::Make(std::string ids) {
       if (!status.ok()) wire->Fail(absl::UnavailableError(status.message()), /*tell_peer=*/true);
     };
     const Event ready[] = {made->out->ready(), made->in->ready()};
+    ready[1].OnFire([wire = shared_from_this()](const absl::Status&) { wire->NoteFree(); });
     {
       MutexLock lock(mu_);
       if (why_.ok()) Install(*made, drawn_here ? ids : "", started);
@@ -297,7 +317,7 @@ void DeviceWire::Fail(const absl::Status& why, bool tell_peer) {
     ++tasks_;
     for (auto& [sequence, frame] : announced_) ended.push_back(std::move(frame.done));
     for (Outgoing& frame : going_) ended.push_back(std::move(frame.done));
-    for (Accepted& accepted : accepted_) ended.push_back(std::move(accepted.done));
+    for (Accepted& accepted : accepted_) ended.push_back(Failing(std::move(accepted.done)));
     announced_.clear();
     going_.clear();
     accepted_.clear();

@@ -72,7 +72,7 @@ class DeviceWire final : public EdgeWire, public std::enable_shared_from_this<De
   struct Accepted {
     uint64_t sequence = 0;
     BufferRef into;
-    Done done;
+    ReceiveDone done;
   };
   struct Comms {
     std::unique_ptr<PeerComm> out, in;
@@ -99,6 +99,10 @@ class DeviceWire final : public EdgeWire, public std::enable_shared_from_this<De
   void Install(Comms& comms, const std::string& ids_to_tell, Started& started) RUNAHEAD_REQUIRES(mu_);
   void StartSend(Outgoing frame, Started& started) RUNAHEAD_REQUIRES(mu_);
   void StartRecv(Accepted accepted, Started& started) RUNAHEAD_REQUIRES(mu_);
+  // When the frame was on the wire that was asked for at `asked` and has come now.
+  WireTime Came(absl::Time asked) RUNAHEAD_EXCLUDES(mu_);
+  // The incoming communicator has joined: the next frame has its turn.
+  void NoteFree() RUNAHEAD_EXCLUDES(mu_);
   void Watch(Started started) RUNAHEAD_EXCLUDES(mu_);
   // A task of this wire on another thread has ended.
   void TaskEnded() RUNAHEAD_EXCLUDES(mu_);
@@ -118,6 +122,7 @@ class DeviceWire final : public EdgeWire, public std::enable_shared_from_this<De
   bool making_ RUNAHEAD_GUARDED_BY(mu_) = false;              // the communicators are made, or being made
   int tasks_ RUNAHEAD_GUARDED_BY(mu_) = 0;                    // of this wire on other threads
   Comms comms_ RUNAHEAD_GUARDED_BY(mu_);
+  absl::Time free_since_ RUNAHEAD_GUARDED_BY(mu_) = absl::InfinitePast();  // the incoming communicator
   uint64_t next_ RUNAHEAD_GUARDED_BY(mu_) = 0;
   absl::flat_hash_map<uint64_t, Outgoing> announced_ RUNAHEAD_GUARDED_BY(mu_);
   std::deque<Outgoing> going_ RUNAHEAD_GUARDED_BY(mu_);     // until the communicators are made

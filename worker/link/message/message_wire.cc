@@ -68,19 +68,22 @@ class MessageWire::Frame final : public ArrivedFrame {
   Frame(std::shared_ptr<MessageWire> wire, std::shared_ptr<MessagePayload> payload)
       : wire_(std::move(wire)), payload_(std::move(payload)) {}
   size_t size() const override { return payload_->size(); }
-  void Accept(BufferRef into, Done done) override {
+  void Accept(BufferRef into, ReceiveDone done) override {
     if (wire_->staging_ == nullptr || into.size == 0) return payload_->Accept({std::move(into)}, std::move(done));
     const std::shared_ptr<StagingLane> lane = wire_->staging_->receiving;
     const size_t size = into.size;
-    OnRoom receive = [lane, payload = payload_, into = std::move(into)](const BufferRef& room, Done end) mutable {
-      payload->Accept({room}, [lane, room = BufferRef(room), into = std::move(into),
-                               end = std::move(end)](const absl::Status& status) mutable {
+    const auto time = std::make_shared<WireTime>();
+    OnRoom receive = [lane, time, payload = payload_, into = std::move(into)](const BufferRef& room, Done end) mutable {
+      payload->Accept({room}, [lane, time, room = BufferRef(room), into = std::move(into), end = std::move(end)](
+                                  const absl::Status& status, const WireTime& came) mutable {
+        *time = came;
         if (status.ok()) return lane->Copy(std::move(room), std::move(into), end);
         room = into = {};
         end(status);
       });
     };
-    wire_->TakeRoom(lane, size, std::move(done), std::move(receive));
+    Done timed = [time, done = std::move(done)](const absl::Status& status) { done(status, *time); };
+    wire_->TakeRoom(lane, size, std::move(timed), std::move(receive));
   }
 
  private:
@@ -97,7 +100,7 @@ class MessageWire::Offered final : public ArrivedFrame {
     if (!accepted_) wire_->Post(MessageKind::kEdgeOffer, Pack(OfferHeader{kSkipped, number_, 0, {}}), {}, Ignore);
   }
   size_t size() const override { return size_; }
-  void Accept(BufferRef into, Done done) override {
+  void Accept(BufferRef into, ReceiveDone done) override {
     accepted_ = true;
     wire_->Want(number_, {std::move(into), std::move(done)});
   }
@@ -215,7 +218,7 @@ void MessageWire::Want(uint64_t number, Wanted wanted) {
     if (why.ok() && !wanted_.try_emplace(number, wanted).second)
       why = absl::UnavailableError("a frame's number is taken");
   }
-  if (!why.ok()) return wanted.done(why);
+  if (!why.ok()) return wanted.done(why, {});
   Post(MessageKind::kEdgeOffer, Pack(OfferHeader{kWanted, number, 0, {}}), ConstBufferRef(), Ignore);
 }
 
@@ -231,7 +234,7 @@ void MessageWire::OnBytes(std::string_view header, std::shared_ptr<MessagePayloa
     wanted_.erase(found);
   }
   if (payload->size() != wanted.into.size) {
-    return wanted.done(absl::UnavailableError("the peer sent another frame than it offered"));
+    return wanted.done(absl::UnavailableError("the peer sent another frame than it offered"), {});
   }
   Frame(shared_from_this(), std::move(payload)).Accept(std::move(wanted.into), std::move(wanted.done));
 }
@@ -285,7 +288,7 @@ void MessageWire::Fail(const absl::Status& why) {
     MutexLock lock(mu_);
     if (why_.ok()) why_ = why;
     for (auto& [number, offer] : offered_) failed.push_back(std::move(offer.done));
-    for (auto& [number, wanted] : wanted_) failed.push_back(std::move(wanted.done));
+    for (auto& [number, wanted] : wanted_) failed.push_back(Failing(std::move(wanted.done)));
     for (auto& [number, request] : waiting_) waiting.push_back(std::move(request));
     offered_.clear();
     wanted_.clear();

@@ -57,7 +57,7 @@ class MessageWire final : public EdgeWire, public std::enable_shared_from_this<M
   };
   struct Wanted {
     BufferRef into;
-    Done done;
+    ReceiveDone done;
   };
   struct WaitingForRoom {
     std::shared_ptr<StagingLane> lane;

@@ -66,14 +66,14 @@ void TcpConnection::Send(MessageKind kind, const std::string& header, ConstBuffe
   Enqueue({TcpBytes(prefix) + header, {}, nullptr});
 }
 
-void TcpConnection::Grant(uint64_t transfer, std::vector<BufferRef> into, Done done) {
+void TcpConnection::Grant(uint64_t transfer, std::vector<BufferRef> into, ReceiveDone done) {
   const auto offer = offers_.find(transfer);
-  if (offer == offers_.end()) return done(absl::InternalError("the bytes were accepted before"));
+  if (offer == offers_.end()) return done(absl::InternalError("the bytes were accepted before"), {});
   auto incoming = std::make_shared<Incoming>();
   for (const BufferRef& piece : into) incoming->missing += piece.size;
   if (incoming->missing != offer->second) {
     Discard(transfer);
-    return done(absl::InvalidArgumentError("the place for a message's bytes has another size than they"));
+    return done(absl::InvalidArgumentError("the place for a message's bytes has another size than they"), {});
   }
   offers_.erase(offer);
   incoming->transfer = transfer;
@@ -198,7 +198,7 @@ void TcpConnection::Fail(const absl::Status& why) {
   if (chunk_ != nullptr) ended.push_back(std::move(chunk_->done));
   for (const auto& stream : streams_) ended.push_back(std::move(stream->done));
   for (const auto& [transfer, outgoing] : offered_) ended.push_back(std::move(outgoing->done));
-  for (const auto& [transfer, incoming] : incoming_) ended.push_back(std::move(incoming->done));
+  for (const auto& [transfer, incoming] : incoming_) ended.push_back(Failing(std::move(incoming->done)));
   small_.clear();
   chunk_ = nullptr;
   streams_.clear();

@@ -1,4 +1,4 @@
-// One TCP connection of the link engine: its hello, its framing, and the transfers over it.
+// One TCP connection of the engine: its hello, its framing, and the transfers over it.
 #pragma once
 
 #include <sys/uio.h>
@@ -56,7 +56,7 @@ class TcpConnection {
   // As MessageEngine::Send.
   void Send(MessageKind kind, const std::string& header, ConstBufferRef bytes, Done done);
   // As MessagePayload::Accept, for an offer.
-  void Grant(uint64_t transfer, std::vector<BufferRef> into, Done done);
+  void Grant(uint64_t transfer, std::vector<BufferRef> into, ReceiveDone done);
   void Discard(uint64_t transfer);
 
   // Takes in what has come, or a turn's share of it.
@@ -88,9 +88,10 @@ class TcpConnection {
   struct Incoming {
     uint64_t transfer = 0;
     std::vector<BufferRef> into;
-    Done done;
-    size_t piece = 0;   // where the next byte goes
-    size_t offset = 0;  // in it
+    ReceiveDone done;
+    absl::Time first = absl::InfiniteFuture();  // when its first chunk came
+    size_t piece = 0;                           // where the next byte goes
+    size_t offset = 0;                          // in it
     uint64_t missing = 0;
   };
 

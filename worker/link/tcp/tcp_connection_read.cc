@@ -9,6 +9,7 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "kernels/base/monotonic.h"
 #include "kernels/base/status_macros.h"
 #include "worker/link/eager_payload.h"
 #include "worker/link/tcp/tcp_connection.h"
@@ -109,7 +110,7 @@ void TcpConnection::Filled(size_t bytes) {
   if (filling->missing > 0) return;
   incoming_.erase(filling->transfer);
   filling->into.clear();
-  filling->done(absl::OkStatus());
+  filling->done(absl::OkStatus(), {filling->first, MonotonicNow()});
 }
 
 absl::Status TcpConnection::Parse() {
@@ -221,6 +222,7 @@ absl::Status TcpConnection::OnChunk(const TcpPrefix& prefix) {
   if (found == incoming_.end()) return Malformed("bytes that were not asked for");
   if (prefix.bytes == 0 || prefix.bytes > found->second->missing) return Malformed("more bytes than were announced");
   filling_ = found->second;
+  filling_->first = std::min(filling_->first, MonotonicNow());
   chunk_missing_ = prefix.bytes;
   return absl::OkStatus();
 }

@@ -33,23 +33,23 @@ class TcpEngine::Impl::OfferedPayload final : public MessagePayload {
   ~OfferedPayload() override {
     if (accepted_) return;
     commands_->Post([engine = engine_, connection = connection_, transfer = transfer_] {
-      Line* const line = engine->Find(connection);
-      if (line == nullptr) return;
-      line->connection->Discard(transfer);
-      engine->MarkDirty(*line);
+      Channel* const channel = engine->Find(connection);
+      if (channel == nullptr) return;
+      channel->connection->Discard(transfer);
+      engine->MarkDirty(*channel);
     });
   }
   size_t size() const override { return size_; }
-  void Accept(std::vector<BufferRef> into, std::function<void(absl::Status)> done) override {
+  void Accept(std::vector<BufferRef> into, ReceiveDone done) override {
     accepted_ = true;
     const auto grant = [engine = engine_, connection = connection_, transfer = transfer_, into = std::move(into),
                         done] {
-      Line* const line = engine->Find(connection);
-      if (line == nullptr) return done(absl::UnavailableError("the peer is gone"));
-      line->connection->Grant(transfer, into, done);
-      engine->MarkDirty(*line);
+      Channel* const channel = engine->Find(connection);
+      if (channel == nullptr) return done(absl::UnavailableError("the peer is gone"), {});
+      channel->connection->Grant(transfer, into, done);
+      engine->MarkDirty(*channel);
     };
-    if (!commands_->Post(grant)) done(absl::UnavailableError("the link has stopped"));
+    if (!commands_->Post(grant)) done(absl::UnavailableError("the engine has stopped"), {});
   }
 
  private:
@@ -82,8 +82,8 @@ void TcpEngine::Impl::Stop() {
   stopped_ = true;
   std::vector<std::shared_ptr<Peer>> alive;
   for (const auto& [key, peer] : peers_) alive.push_back(peer);
-  for (const auto& peer : alive) Kill(peer, absl::UnavailableError("the link was closed here"));
-  while (!strangers_.empty()) Remove(*Find(*strangers_.begin()), absl::UnavailableError("the link was closed here"));
+  for (const auto& peer : alive) Kill(peer, absl::UnavailableError("the engine was closed here"));
+  while (!strangers_.empty()) Remove(*Find(*strangers_.begin()), absl::UnavailableError("the engine was closed here"));
 }
 
 void TcpEngine::Impl::PostAndWait(std::function<void()> command) {
@@ -127,35 +127,35 @@ void TcpEngine::Impl::WaitForEvents() {
 }
 
 void TcpEngine::Impl::HandleEvent(uint64_t id, uint32_t events) {
-  Line* const line = Find(id);
-  if (line == nullptr) return;  // an event before this one ended it
-  if ((events & EPOLLOUT) != 0) MarkDirty(*line);
+  Channel* const channel = Find(id);
+  if (channel == nullptr) return;  // an event before this one ended it
+  if ((events & EPOLLOUT) != 0) MarkDirty(*channel);
   if ((events & ~static_cast<uint32_t>(EPOLLOUT)) == 0) return;
-  const absl::Status status = line->connection->Read();
-  if (!status.ok()) return Break(*line, status);
-  if (line->connection->wants_write()) MarkDirty(*line);
+  const absl::Status status = channel->connection->Read();
+  if (!status.ok()) return Break(*channel, status);
+  if (channel->connection->wants_write()) MarkDirty(*channel);
 }
 
-void TcpEngine::Impl::MarkDirty(Line& line) {
-  if (!std::exchange(line.dirty, true)) dirty_.push_back(line.connection->id());
+void TcpEngine::Impl::MarkDirty(Channel& channel) {
+  if (!std::exchange(channel.dirty, true)) dirty_.push_back(channel.connection->id());
 }
 
 void TcpEngine::Impl::Flush() {
   for (const uint64_t id : std::exchange(dirty_, {})) {
-    if (Line* const line = Find(id)) WriteTo(*line);
+    if (Channel* const channel = Find(id)) WriteTo(*channel);
   }
 }
 
-void TcpEngine::Impl::WriteTo(Line& line) {
-  line.dirty = false;
-  if (const absl::Status status = line.connection->Write(); !status.ok()) return Break(line, status);
-  const bool wants_write = line.connection->wants_write();
-  if (wants_write == line.wants_write) return;
-  line.wants_write = wants_write;
+void TcpEngine::Impl::WriteTo(Channel& channel) {
+  channel.dirty = false;
+  if (const absl::Status status = channel.connection->Write(); !status.ok()) return Break(channel, status);
+  const bool wants_write = channel.connection->wants_write();
+  if (wants_write == channel.wants_write) return;
+  channel.wants_write = wants_write;
   epoll_event event{};
   event.events = EPOLLIN | (wants_write ? static_cast<uint32_t>(EPOLLOUT) : 0u);
-  event.data.u64 = line.connection->id();
-  RUNAHEAD_CHECK(epoll_ctl(epoll_.get(), EPOLL_CTL_MOD, line.connection->fd(), &event) == 0);
+  event.data.u64 = channel.connection->id();
+  RUNAHEAD_CHECK(epoll_ctl(epoll_.get(), EPOLL_CTL_MOD, channel.connection->fd(), &event) == 0);
 }
 
 void TcpEngine::Impl::Connect(const PeerId& id, Done on_death) {
@@ -168,9 +168,9 @@ void TcpEngine::Impl::Send(const PeerId& id, MessageKind kind, const std::string
                            Done done) {
   absl::StatusOr<std::shared_ptr<Peer>> peer = Reach(id);
   if (!peer.ok()) return done(peer.status());
-  Line& line = *(*peer)->lines.front();
-  line.connection->Send(kind, header, std::move(bytes), std::move(done));
-  MarkDirty(line);
+  Channel& channel = *(*peer)->channels.front();
+  channel.connection->Send(kind, header, std::move(bytes), std::move(done));
+  MarkDirty(channel);
 }
 
 void TcpEngine::Impl::OnEager(TcpConnection& connection, MessageKind kind, std::string_view header,
@@ -184,10 +184,10 @@ void TcpEngine::Impl::OnOffer(TcpConnection& connection, MessageKind kind, std::
           std::make_shared<OfferedPayload>(this, connection.id(), transfer, bytes));
 }
 
-void TcpEngine::Impl::Deliver(const Line& line, MessageKind kind, std::string_view header,
+void TcpEngine::Impl::Deliver(const Channel& channel, MessageKind kind, std::string_view header,
                               std::shared_ptr<MessagePayload> payload) {
   const Handler& handler = handlers_[static_cast<size_t>(kind)];
-  if (handler) handler({line.peer->id.key(), header, std::move(payload)});
+  if (handler) handler({channel.peer->id.key(), header, std::move(payload)});
 }
 
 TcpEngine::TcpEngine(std::unique_ptr<Impl> impl) : impl_(std::move(impl)) {}
@@ -196,7 +196,7 @@ TcpEngine::~TcpEngine() = default;
 absl::StatusOr<std::unique_ptr<TcpEngine>> TcpEngine::Start(const TcpOptions& options) {
   RUNAHEAD_ASSIGN_OR_RETURN(TcpListener listener, ListenTcp(options.host));
   Descriptor epoll(epoll_create1(EPOLL_CLOEXEC));
-  if (!epoll.valid()) return ErrnoStatus(errno, "starting the link");
+  if (!epoll.valid()) return ErrnoStatus(errno, "starting the engine");
   return std::unique_ptr<TcpEngine>(
       new TcpEngine(std::make_unique<Impl>(std::move(listener), std::move(epoll), options)));
 }
@@ -218,7 +218,7 @@ void TcpEngine::Send(const PeerId& peer, MessageKind kind, std::string header, C
   const auto send = [impl = impl_.get(), peer, kind, header = std::move(header), bytes = std::move(bytes), done] {
     impl->Send(peer, kind, header, bytes, done);
   };
-  if (!impl_->Post(send)) done(absl::UnavailableError("the link has stopped"));
+  if (!impl_->Post(send)) done(absl::UnavailableError("the engine has stopped"));
 }
 
 void TcpEngine::Close(const PeerKey& peer) {

@@ -51,17 +51,17 @@ class TcpEngine::Impl final : public TcpConnection::Listener {
  private:
   using Clock = std::chrono::steady_clock;
   class OfferedPayload;
-  struct Line;
+  struct Channel;
 
   // Another process that there are connections to.
   struct Peer {
     PeerId id;
-    std::vector<Line*> lines;  // we send over the first: the one made here, where one was
+    std::vector<Channel*> channels;  // we send over the first: the one made here, where one was
     std::vector<Done> on_death;
     bool answered = false;  // its hello is in, and proved
   };
   // A connection and whose it is.
-  struct Line {
+  struct Channel {
     std::unique_ptr<TcpConnection> connection;
     std::shared_ptr<Peer> peer;  // null: a stranger's, who has not proved who it is
     bool made_here = false;
@@ -76,29 +76,30 @@ class TcpEngine::Impl final : public TcpConnection::Listener {
   void HandleEvent(uint64_t id, uint32_t events);
   // Writes what was queued since the last time.
   void Flush();
-  void WriteTo(Line& line);
-  void MarkDirty(Line& line);
-  void Deliver(const Line& line, MessageKind kind, std::string_view header, std::shared_ptr<MessagePayload> payload);
+  void WriteTo(Channel& channel);
+  void MarkDirty(Channel& channel);
+  void Deliver(const Channel& channel, MessageKind kind, std::string_view header,
+               std::shared_ptr<MessagePayload> payload);
 
-  // Connections and peers (tcp_peers.cc):
+  // Connections and peers (tcp_engine_peers.cc):
   absl::StatusOr<std::shared_ptr<Peer>> Reach(const PeerId& id);
-  absl::StatusOr<Line*> Add(Descriptor socket);
+  absl::StatusOr<Channel*> Add(Descriptor socket);
   void AcceptAll();
   // Nobody is accepted for a moment.
   void PauseListener(const char* why);
   void WatchListener(bool watched);
-  // Makes a stranger's line one of the peer's.
-  absl::Status Adopt(Line& line, const PeerId& from);
+  // Makes a stranger's channel one of the peer's.
+  absl::Status Adopt(Channel& channel, const PeerId& from);
   // The peer of that id if its connections live; what they died of is looked for first.
   std::shared_ptr<Peer> StillThere(const PeerId& from);
   void Answered(Peer& peer);
-  // The line broke: with it the peer dies.
-  void Break(Line& line, const absl::Status& why);
+  // The channel broke: with it the peer dies.
+  void Break(Channel& channel, const absl::Status& why);
   void Kill(const std::shared_ptr<Peer>& peer, const absl::Status& why);
-  void Remove(Line& line, const absl::Status& why);
+  void Remove(Channel& channel, const absl::Status& why);
   // Ends what has not proved its hello in time. Returns milliseconds until the next time is over; -1 for never.
   int CheckHellos();
-  Line* Find(uint64_t id) const;
+  Channel* Find(uint64_t id) const;
 
   const TcpOptions options_;
   const TcpListener listener_;
@@ -106,7 +107,7 @@ class TcpEngine::Impl final : public TcpConnection::Listener {
   const PeerId self_;
   const std::shared_ptr<CommandQueue> commands_ = std::make_shared<CommandQueue>();  // payloads may outlive the engine
   std::array<Handler, kMessageKinds> handlers_;
-  absl::flat_hash_map<uint64_t, std::unique_ptr<Line>> lines_;  // by the connection's id
+  absl::flat_hash_map<uint64_t, std::unique_ptr<Channel>> channels_;  // by the connection's id
   absl::flat_hash_map<PeerKey, std::shared_ptr<Peer>> peers_;
   std::set<uint64_t> ungreeted_;  // connections without a proved hello, oldest first
   std::set<uint64_t> strangers_;  // those of them that others made

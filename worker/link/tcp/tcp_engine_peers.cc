@@ -21,12 +21,12 @@ constexpr std::chrono::seconds kSayAgain{10};
 
 }  // namespace
 
-TcpEngine::Impl::Line* TcpEngine::Impl::Find(uint64_t id) const {
-  const auto found = lines_.find(id);
-  return found == lines_.end() ? nullptr : found->second.get();
+TcpEngine::Impl::Channel* TcpEngine::Impl::Find(uint64_t id) const {
+  const auto found = channels_.find(id);
+  return found == channels_.end() ? nullptr : found->second.get();
 }
 
-absl::StatusOr<TcpEngine::Impl::Line*> TcpEngine::Impl::Add(Descriptor socket) {
+absl::StatusOr<TcpEngine::Impl::Channel*> TcpEngine::Impl::Add(Descriptor socket) {
   const uint64_t id = next_id_++;
   epoll_event event{};
   event.events = EPOLLIN;
@@ -34,28 +34,28 @@ absl::StatusOr<TcpEngine::Impl::Line*> TcpEngine::Impl::Add(Descriptor socket) {
   if (epoll_ctl(epoll_.get(), EPOLL_CTL_ADD, socket.get(), &event) != 0) {
     return ErrnoStatus(errno, "watching a connection");
   }
-  auto line = std::make_unique<Line>();
-  line->connection = std::make_unique<TcpConnection>(id, std::move(socket), options_.key, *this);
-  line->hello_by = Clock::now() + absl::ToChronoMilliseconds(options_.hello_timeout);
+  auto channel = std::make_unique<Channel>();
+  channel->connection = std::make_unique<TcpConnection>(id, std::move(socket), options_.key, *this);
+  channel->hello_by = Clock::now() + absl::ToChronoMilliseconds(options_.hello_timeout);
   ungreeted_.insert(id);
-  return lines_.emplace(id, std::move(line)).first->second.get();
+  return channels_.emplace(id, std::move(channel)).first->second.get();
 }
 
 absl::StatusOr<std::shared_ptr<TcpEngine::Impl::Peer>> TcpEngine::Impl::Reach(const PeerId& id) {
-  if (stopped_) return absl::UnavailableError("the link has stopped");
+  if (stopped_) return absl::UnavailableError("the engine has stopped");
   if (const auto found = peers_.find(id.key()); found != peers_.end()) {
     if (found->second->id.address == id.address) return found->second;
     return absl::InvalidArgumentError(absl::StrCat(Describe(id.key()), " is known at another link address"));
   }
   RUNAHEAD_ASSIGN_OR_RETURN(Descriptor socket, ConnectTcp(id.address));
-  RUNAHEAD_ASSIGN_OR_RETURN(Line* const line, Add(std::move(socket)));
+  RUNAHEAD_ASSIGN_OR_RETURN(Channel* const channel, Add(std::move(socket)));
   auto peer = std::make_shared<Peer>();
   peer->id = id;
-  peer->lines.push_back(line);
-  line->peer = peer;
-  line->made_here = true;
-  line->connection->SendHello(self_, id.key());
-  MarkDirty(*line);
+  peer->channels.push_back(channel);
+  channel->peer = peer;
+  channel->made_here = true;
+  channel->connection->SendHello(self_, id.key());
+  MarkDirty(*channel);
   peers_.emplace(id.key(), peer);
   return peer;
 }
@@ -70,8 +70,8 @@ void TcpEngine::Impl::AcceptAll() {
     }
     if (!socket.ok()) return PauseListener("the link's port takes no connections any more");
     if (!socket->valid()) return;
-    if (const absl::StatusOr<Line*> line = Add(*std::move(socket)); line.ok()) {
-      strangers_.insert((*line)->connection->id());
+    if (const absl::StatusOr<Channel*> channel = Add(*std::move(socket)); channel.ok()) {
+      strangers_.insert((*channel)->connection->id());
     }
   }
   PauseListener("too many connections have not said who they are");
@@ -98,30 +98,30 @@ void TcpEngine::Impl::WatchListener(bool watched) {
 }
 
 absl::Status TcpEngine::Impl::OnHello(TcpConnection& connection, const PeerId& from, const PeerKey& to) {
-  Line& line = *Find(connection.id());
-  if (stopped_) return absl::UnavailableError("the link has stopped");
+  Channel& channel = *Find(connection.id());
+  if (stopped_) return absl::UnavailableError("the engine has stopped");
   if (to != PeerKey{self_.incarnation, self_.epoch, from.generation})
     return absl::UnavailableError("it is meant for another process");
-  if (line.made_here && !(from == line.peer->id)) {
+  if (channel.made_here && !(from == channel.peer->id)) {
     return absl::UnavailableError("another process is at the peer's address");
   }
-  if (line.made_here) return absl::OkStatus();
-  line.connection->SendHello(self_, from.key());
-  MarkDirty(line);
+  if (channel.made_here) return absl::OkStatus();
+  channel.connection->SendHello(self_, from.key());
+  MarkDirty(channel);
   return absl::OkStatus();
 }
 
 // Only now: what a stranger claims must not touch the peer that it claims to be.
 absl::Status TcpEngine::Impl::OnProved(TcpConnection& connection, const PeerId& from) {
-  Line& line = *Find(connection.id());
-  if (!line.made_here) RUNAHEAD_RETURN_IF_ERROR(Adopt(line, from));
+  Channel& channel = *Find(connection.id());
+  if (!channel.made_here) RUNAHEAD_RETURN_IF_ERROR(Adopt(channel, from));
   ungreeted_.erase(connection.id());
   strangers_.erase(connection.id());
-  Answered(*line.peer);
+  Answered(*channel.peer);
   return absl::OkStatus();
 }
 
-absl::Status TcpEngine::Impl::Adopt(Line& line, const PeerId& from) {
+absl::Status TcpEngine::Impl::Adopt(Channel& channel, const PeerId& from) {
   std::shared_ptr<Peer> peer = StillThere(from);
   if (peer == nullptr) {
     if (peers_.size() >= kMaxPeers) return absl::ResourceExhaustedError("there are too many peers");
@@ -131,8 +131,8 @@ absl::Status TcpEngine::Impl::Adopt(Line& line, const PeerId& from) {
   } else if (peer->id.address != from.address) {
     return absl::InvalidArgumentError("it is not who it says it is");
   }
-  line.peer = peer;
-  peer->lines.push_back(&line);
+  channel.peer = peer;
+  peer->channels.push_back(&channel);
   return absl::OkStatus();
 }
 
@@ -141,10 +141,10 @@ std::shared_ptr<TcpEngine::Impl::Peer> TcpEngine::Impl::StillThere(const PeerId&
   if (found == peers_.end()) return nullptr;
   const std::shared_ptr<Peer> peer = found->second;
   if (peer->id.address != from.address) return peer;
-  Line* const first = peer->lines.front();
+  Channel* const first = peer->channels.front();
   // A peer has one connection of its own making at a time: it ended the former, which is just not known here yet.
   const absl::Status status =
-      peer->lines.back()->made_here ? first->connection->Read() : absl::UnavailableError("the peer connected anew");
+      peer->channels.back()->made_here ? first->connection->Read() : absl::UnavailableError("the peer connected anew");
   if (!status.ok()) {
     Kill(peer, status);
     return nullptr;
@@ -163,7 +163,7 @@ int TcpEngine::Impl::CheckHellos() {
   const Clock::time_point now = Clock::now();
   if (paused_ && now >= resume_at_) WatchListener(true);
   while (!ungreeted_.empty()) {  // in the order of their time
-    Line& oldest = *Find(*ungreeted_.begin());
+    Channel& oldest = *Find(*ungreeted_.begin());
     if (now < oldest.hello_by) break;
     Break(oldest, absl::UnavailableError("the peer did not answer"));
   }
@@ -173,9 +173,9 @@ int TcpEngine::Impl::CheckHellos() {
   return static_cast<int>(std::chrono::duration_cast<std::chrono::milliseconds>(next - now).count()) + 1;
 }
 
-void TcpEngine::Impl::Break(Line& line, const absl::Status& why) {
-  if (line.peer != nullptr) return Kill(std::shared_ptr<Peer>(line.peer), why);
-  Remove(line, why);
+void TcpEngine::Impl::Break(Channel& channel, const absl::Status& why) {
+  if (channel.peer != nullptr) return Kill(std::shared_ptr<Peer>(channel.peer), why);
+  Remove(channel, why);
 }
 
 void TcpEngine::Impl::Kill(const std::shared_ptr<Peer>& peer, const absl::Status& why) {
@@ -183,16 +183,16 @@ void TcpEngine::Impl::Kill(const std::shared_ptr<Peer>& peer, const absl::Status
   peers_.erase(peer->id.key());
   const absl::Status dead = absl::UnavailableError(why.message());
   for (const Done& on_death : std::exchange(peer->on_death, {})) on_death(dead);
-  for (Line* line : std::exchange(peer->lines, {})) Remove(*line, why);
+  for (Channel* channel : std::exchange(peer->channels, {})) Remove(*channel, why);
 }
 
-void TcpEngine::Impl::Remove(Line& line, const absl::Status& why) {
-  const uint64_t id = line.connection->id();
-  epoll_ctl(epoll_.get(), EPOLL_CTL_DEL, line.connection->fd(), nullptr);
+void TcpEngine::Impl::Remove(Channel& channel, const absl::Status& why) {
+  const uint64_t id = channel.connection->id();
+  epoll_ctl(epoll_.get(), EPOLL_CTL_DEL, channel.connection->fd(), nullptr);
   ungreeted_.erase(id);
   strangers_.erase(id);
-  const std::unique_ptr<Line> removed = std::move(lines_.at(id));
-  lines_.erase(id);
+  const std::unique_ptr<Channel> removed = std::move(channels_.at(id));
+  channels_.erase(id);
   removed->connection->Fail(why);
 }
 

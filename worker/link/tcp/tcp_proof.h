@@ -1,4 +1,4 @@
-// How the two ends of a TCP link prove that they have the cluster's key before anything that they say counts.
+// How the two ends of a TCP connection prove that they have the cluster's key before anything that they say counts.
 //
 //   caller                                answerer
 //   hello (nonce)          ->

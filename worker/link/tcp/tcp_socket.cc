@@ -34,7 +34,7 @@ void Tune(int fd) {
 
 absl::StatusOr<Descriptor> NewSocket(int family) {
   Descriptor descriptor(socket(family, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0));
-  if (!descriptor.valid()) return ErrnoStatus(errno, "opening a socket for a link");
+  if (!descriptor.valid()) return ErrnoStatus(errno, "opening a socket for links");
   return descriptor;
 }
 
@@ -78,10 +78,10 @@ absl::StatusOr<Descriptor> AcceptTcp(const Descriptor& listener) {
     }
     if (errno == EAGAIN) return descriptor;
     if (errno == EMFILE || errno == ENFILE || errno == ENOBUFS || errno == ENOMEM) {
-      return absl::ResourceExhaustedError(absl::StrCat("accepting a link: ", std::strerror(errno)));
+      return absl::ResourceExhaustedError(absl::StrCat("accepting a connection: ", std::strerror(errno)));
     }
     // Not this one connection but the listener itself: somebody ended the socket.
-    if (errno == EINVAL || errno == EBADF) return ErrnoStatus(errno, "accepting a link");
+    if (errno == EINVAL || errno == EBADF) return ErrnoStatus(errno, "accepting a connection");
     // All else is about the one connection, which is gone already: the next.
   }
 }

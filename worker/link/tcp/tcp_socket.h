@@ -1,4 +1,4 @@
-// Non-blocking TCP sockets as the links want them: no delay, and a lost host is noticed.
+// Non-blocking TCP sockets as the engine wants them: no delay, and a lost host is noticed.
 #pragma once
 
 #include <string>

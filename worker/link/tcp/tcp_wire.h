@@ -1,4 +1,4 @@
-// What TCP links say. A connection begins with a hello and a proof from each side (tcp_proof.h); after them come
+// What TCP engines say. A connection begins with a hello and a proof from each side (tcp_proof.h); after them come
 // frames, each a prefix and what it announces. Little-endian, as all hosts that we build for are.
 #pragma once
 

@@ -115,7 +115,7 @@ absl::StatusOr<ucp_ep_h> UcxContext::Accept(ucp_conn_request_h request, ucp_err_
   ucp_ep_params_t params{};
   params.field_mask = UCP_EP_PARAM_FIELD_CONN_REQUEST;
   params.conn_request = request;
-  return MakeEndpoint(params, on_error, arg, "accepting a link");
+  return MakeEndpoint(params, on_error, arg, "accepting a connection");
 }
 
 void UcxContext::Reject(ucp_conn_request_h request) {

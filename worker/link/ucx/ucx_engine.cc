@@ -8,6 +8,7 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "kernels/base/monotonic.h"
 #include "worker/link/eager_payload.h"
 #include "worker/link/ucx/ucx_engine_impl.h"
 
@@ -67,13 +68,13 @@ class UcxEngine::Impl::RendezvousPayload final : public MessagePayload {
     commands_->Post([engine = engine_, descriptor = descriptor_] { engine->Discard(descriptor); });
   }
   size_t size() const override { return size_; }
-  void Accept(std::vector<BufferRef> into, std::function<void(absl::Status)> done) override {
+  void Accept(std::vector<BufferRef> into, ReceiveDone done) override {
     void* descriptor = std::exchange(descriptor_, nullptr);
     const auto receive = [engine = engine_, descriptor, from = from_, peer = peer_, known = known_,
                           into = std::move(into), done] {
       engine->Receive(descriptor, known ? peer.lock() : engine->FindPeer(from), into, done);
     };
-    if (!commands_->Post(receive)) done(absl::UnavailableError("the link has stopped"));
+    if (!commands_->Post(receive)) done(absl::UnavailableError("the engine has stopped"), {});
   }
 
  private:
@@ -188,19 +189,22 @@ void UcxEngine::Impl::SendTo(const std::shared_ptr<Peer>& peer, MessageKind kind
   if (kind == MessageKind::kHello) param.flags |= UCP_AM_SEND_FLAG_REPLY;  // tells the receiver which connection it is
   param.cb.send = &Impl::OnSent;
   param.user_data = op;
-  Started(op,
-          ucp_am_send_nbx(peer->lines.front()->endpoint, 0, op->header.data(), op->header.size(), data, size, &param));
+  Started(op, ucp_am_send_nbx(peer->channels.front()->endpoint, 0, op->header.data(), op->header.size(), data, size,
+                              &param));
 }
 
 void UcxEngine::Impl::Receive(void* descriptor, const std::shared_ptr<Peer>& from, std::vector<BufferRef> into,
-                              Done done) {
-  if (descriptors_.count(descriptor) == 0) return done(absl::UnavailableError("the link has stopped"));
+                              ReceiveDone done) {
+  if (descriptors_.count(descriptor) == 0) return done(absl::UnavailableError("the engine has stopped"), {});
   if (from == nullptr || from->dying) {
     Discard(descriptor);
-    return done(absl::UnavailableError("the peer is gone"));
+    return done(absl::UnavailableError("the peer is gone"), {});
   }
   descriptors_.erase(descriptor);
-  auto* op = new Op{this, from, {}, std::move(into), {}, std::move(done)};
+  Done timed = [first = MonotonicNow(), done = std::move(done)](const absl::Status& status) {
+    done(status, {first, MonotonicNow()});
+  };
+  auto* op = new Op{this, from, {}, std::move(into), {}, std::move(timed)};
   from->ops.insert(op);
   for (const BufferRef& buffer : op->buffers) op->pieces.push_back({buffer.data(), buffer.size});
 
@@ -312,7 +316,7 @@ void UcxEngine::Send(const PeerId& peer, MessageKind kind, std::string header, C
   const auto send = [impl = impl_.get(), peer, kind, header = std::move(header), bytes = std::move(bytes), done] {
     impl->Send(peer, kind, header, bytes, done);
   };
-  if (!impl_->Post(send)) done(absl::UnavailableError("the link has stopped"));
+  if (!impl_->Post(send)) done(absl::UnavailableError("the engine has stopped"));
 }
 
 void UcxEngine::Close(const PeerKey& peer) {

@@ -23,18 +23,18 @@ constexpr absl::Duration kGiveUp = absl::Milliseconds(250);
 }  // namespace
 
 absl::StatusOr<std::shared_ptr<UcxEngine::Impl::Peer>> UcxEngine::Impl::Reach(const PeerId& id) {
-  if (stopped_) return absl::UnavailableError("the link has stopped");
+  if (stopped_) return absl::UnavailableError("the engine has stopped");
   if (const auto found = peers_.find(id.key()); found != peers_.end()) {
     if (found->second->id.address == id.address) return found->second;
     return absl::InvalidArgumentError(absl::StrCat(Describe(id.key()), " is known at another link address"));
   }
   auto peer = std::make_shared<Peer>();
   peer->id = id;
-  auto line = std::make_unique<Line>();
-  line->engine = this;
-  line->peer = peer;
-  RUNAHEAD_ASSIGN_OR_RETURN(line->endpoint, context_->Connect(id.address, &Impl::OnEndpointError, line.get()));
-  peer->lines.push_back(std::move(line));
+  auto channel = std::make_unique<Channel>();
+  channel->engine = this;
+  channel->peer = peer;
+  RUNAHEAD_ASSIGN_OR_RETURN(channel->endpoint, context_->Connect(id.address, &Impl::OnEndpointError, channel.get()));
+  peer->channels.push_back(std::move(channel));
   peers_.emplace(id.key(), peer);
   peer->answer_by = MonotonicNow() + kAnswer;
   ++unanswered_;
@@ -50,16 +50,16 @@ std::shared_ptr<UcxEngine::Impl::Peer> UcxEngine::Impl::FindPeer(const PeerKey& 
 
 void UcxEngine::Impl::HandleConnection(ucp_conn_request_h request) {
   if (stopped_) return context_->Reject(request);
-  auto line = std::make_unique<Line>();
-  line->engine = this;
-  line->hello_by = MonotonicNow() + kAnswer;
-  const absl::StatusOr<ucp_ep_h> endpoint = context_->Accept(request, &Impl::OnEndpointError, line.get());
+  auto channel = std::make_unique<Channel>();
+  channel->engine = this;
+  channel->hello_by = MonotonicNow() + kAnswer;
+  const absl::StatusOr<ucp_ep_h> endpoint = context_->Accept(request, &Impl::OnEndpointError, channel.get());
   if (!endpoint.ok()) {
     LogWarning("link", "a connection could not be accepted: ", endpoint.status().message());
     return;
   }
-  line->endpoint = *endpoint;
-  strangers_.emplace(*endpoint, std::move(line));
+  channel->endpoint = *endpoint;
+  strangers_.emplace(*endpoint, std::move(channel));
 }
 
 void UcxEngine::Impl::HandleOwn(MessageKind kind, const PeerId& from, ucp_ep_h over) {
@@ -78,7 +78,7 @@ void UcxEngine::Impl::HandleHello(const PeerId& from, ucp_ep_h over) {
   if (stranger == strangers_.end()) return;
   const auto known = peers_.find(from.key());
   if (known != peers_.end() && known->second->id.address != from.address) return;  // not who it says it is
-  std::unique_ptr<Line> line = std::move(stranger->second);
+  std::unique_ptr<Channel> channel = std::move(stranger->second);
   strangers_.erase(stranger);
   auto [found, is_new] = peers_.try_emplace(from.key(), nullptr);
   if (is_new) {
@@ -87,8 +87,8 @@ void UcxEngine::Impl::HandleHello(const PeerId& from, ucp_ep_h over) {
     ++unanswered_;  // until Answered
   }
   const std::shared_ptr<Peer> peer = found->second;
-  line->peer = peer;
-  peer->lines.push_back(std::move(line));
+  channel->peer = peer;
+  peer->channels.push_back(std::move(channel));
   Answered(*peer);
   Post([this, from] { Send(from, MessageKind::kHelloAnswer, "", ConstBufferRef(), [](const absl::Status&) {}); });
 }
@@ -103,8 +103,8 @@ void UcxEngine::Impl::CheckAnswers() {
   if (unanswered_ == 0 && strangers_.empty()) return;
   const absl::Time now = MonotonicNow();
   std::vector<ucp_ep_h> mute;
-  for (const auto& [endpoint, line] : strangers_) {
-    if (now >= line->hello_by) mute.push_back(endpoint);
+  for (const auto& [endpoint, channel] : strangers_) {
+    if (now >= channel->hello_by) mute.push_back(endpoint);
   }
   for (const ucp_ep_h endpoint : mute) {
     closing_.push_back(std::move(strangers_.at(endpoint)));
@@ -120,9 +120,9 @@ void UcxEngine::Impl::CheckAnswers() {
 }
 
 void UcxEngine::Impl::OnEndpointError(void* arg, ucp_ep_h endpoint, ucs_status_t status) {
-  auto* line = static_cast<Line*>(arg);
-  Impl* engine = line->engine;
-  engine->Post([engine, endpoint, peer = line->peer.lock(), status] {
+  auto* channel = static_cast<Channel*>(arg);
+  Impl* engine = channel->engine;
+  engine->Post([engine, endpoint, peer = channel->peer.lock(), status] {
     if (peer != nullptr) return engine->Kill(peer, UcxStatus(status, "the peer is gone"), /*say_goodbye=*/false);
     const auto stranger = engine->strangers_.find(endpoint);
     if (stranger == engine->strangers_.end()) return;
@@ -147,10 +147,10 @@ void UcxEngine::Impl::Kill(const std::shared_ptr<Peer>& peer, const absl::Status
 }
 
 void UcxEngine::Impl::AdvanceDying() {
-  std::vector<std::unique_ptr<Line>> open;
-  for (auto& line : std::exchange(closing_, {})) {
-    if (Close(*line)) continue;
-    (MonotonicNow() < line->give_up_at ? open : abandoned_lines_).push_back(std::move(line));
+  std::vector<std::unique_ptr<Channel>> open;
+  for (auto& channel : std::exchange(closing_, {})) {
+    if (Close(*channel)) continue;
+    (MonotonicNow() < channel->give_up_at ? open : abandoned_channels_).push_back(std::move(channel));
   }
   closing_ = std::move(open);
   for (size_t i = 0; i < dying_.size();) {
@@ -168,7 +168,7 @@ bool UcxEngine::Impl::Settle(const std::shared_ptr<Peer>& peer) {
   const absl::Time now = MonotonicNow();
   if (peer->farewell && now < peer->farewell_until) return false;
   bool closed = true;
-  for (const auto& line : peer->lines) closed = Close(*line) && closed;
+  for (const auto& channel : peer->channels) closed = Close(*channel) && closed;
   if (closed && peer->ops.empty()) return true;
   if (now < peer->give_up_at) return false;
   LogInfo("link", "UCX left ", peer->ops.size(), " transfers of a closed connection open; they are taken back");
@@ -180,21 +180,21 @@ bool UcxEngine::Impl::Settle(const std::shared_ptr<Peer>& peer) {
   return true;
 }
 
-bool UcxEngine::Impl::Close(Line& line) {
-  if (!line.close_started) {
+bool UcxEngine::Impl::Close(Channel& channel) {
+  if (!channel.close_started) {
     ucp_request_param_t param{};
     param.op_attr_mask = UCP_OP_ATTR_FIELD_FLAGS;
     param.flags = UCP_EP_CLOSE_FLAG_FORCE;
-    line.close_started = true;
-    line.give_up_at = MonotonicNow() + kGiveUp;
-    const ucs_status_ptr_t request = ucp_ep_close_nbx(line.endpoint, &param);
-    if (UCS_PTR_IS_PTR(request)) line.close_request = request;
+    channel.close_started = true;
+    channel.give_up_at = MonotonicNow() + kGiveUp;
+    const ucs_status_ptr_t request = ucp_ep_close_nbx(channel.endpoint, &param);
+    if (UCS_PTR_IS_PTR(request)) channel.close_request = request;
   }
-  if (line.close_request != nullptr && ucp_request_check_status(line.close_request) != UCS_INPROGRESS) {
-    ucp_request_free(line.close_request);
-    line.close_request = nullptr;
+  if (channel.close_request != nullptr && ucp_request_check_status(channel.close_request) != UCS_INPROGRESS) {
+    ucp_request_free(channel.close_request);
+    channel.close_request = nullptr;
   }
-  return line.close_request == nullptr;
+  return channel.close_request == nullptr;
 }
 
 void UcxEngine::Impl::Close(const PeerKey& key, const EventSource& closed) {
@@ -217,7 +217,7 @@ void UcxEngine::Impl::Stop(const EventSource& closed) {
   std::vector<std::shared_ptr<Peer>> alive;
   for (const auto& [key, peer] : peers_) alive.push_back(peer);
   for (auto& [endpoint, stranger] : std::exchange(strangers_, {})) closing_.push_back(std::move(stranger));
-  for (const auto& peer : alive) Kill(peer, absl::UnavailableError("the link was closed here"), /*say_goodbye=*/true);
+  for (const auto& peer : alive) Kill(peer, absl::UnavailableError("the engine was closed here"), /*say_goodbye=*/true);
   for (const auto& peer : dying_) peer->closed.push_back(all_closed);
 }
 

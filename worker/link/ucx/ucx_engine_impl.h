@@ -56,7 +56,7 @@ class UcxEngine::Impl {
   };
 
   // One connection of UCX's, made from here or there. Pinned in memory from its making until UCX has closed it.
-  struct Line {
+  struct Channel {
     Impl* engine = nullptr;
     std::weak_ptr<Peer> peer;  // expired: nobody has said hello over it yet
     ucp_ep_h endpoint = nullptr;
@@ -69,8 +69,8 @@ class UcxEngine::Impl {
   // Another process, from its first connection until UCX gave back all that it held of it.
   struct Peer {
     PeerId id;
-    std::vector<std::unique_ptr<Line>> lines;  // we send over the first; two when both sides connected at once
-    std::unordered_set<Op*> ops;               // under way in UCX
+    std::vector<std::unique_ptr<Channel>> channels;  // we send over the first; two when both sides connected at once
+    std::unordered_set<Op*> ops;                     // under way in UCX
     std::vector<Done> on_death;
     bool answered = false;  // a message came from it
     absl::Time answer_by;
@@ -89,7 +89,7 @@ class UcxEngine::Impl {
   std::shared_ptr<Peer> FindPeer(const PeerKey& key) const;
   void SendTo(const std::shared_ptr<Peer>& peer, MessageKind kind, const std::string& header, ConstBufferRef bytes,
               Done done);
-  void Receive(void* descriptor, const std::shared_ptr<Peer>& from, std::vector<BufferRef> into, Done done);
+  void Receive(void* descriptor, const std::shared_ptr<Peer>& from, std::vector<BufferRef> into, ReceiveDone done);
   void Discard(void* descriptor);
   void Started(Op* op, ucs_status_ptr_t request);
   void Complete(Op* op, ucs_status_t status);
@@ -98,7 +98,7 @@ class UcxEngine::Impl {
   // True when UCX holds nothing of the peer any more, or will never give it back.
   bool Settle(const std::shared_ptr<Peer>& peer);
   // True when UCX has closed the connection; begins with that at the first call.
-  bool Close(Line& line);
+  bool Close(Channel& channel);
   void HandleConnection(ucp_conn_request_h request);
   void HandleOwn(MessageKind kind, const PeerId& from, ucp_ep_h over);
   void HandleHello(const PeerId& from, ucp_ep_h over);
@@ -109,7 +109,7 @@ class UcxEngine::Impl {
 
   static ucs_status_t OnMessage(void* arg, const void* header, size_t header_length, void* data, size_t length,
                                 const ucp_am_recv_param_t* param);
-  static void OnEndpointError(void* line, ucp_ep_h endpoint, ucs_status_t status);
+  static void OnEndpointError(void* channel, ucp_ep_h endpoint, ucs_status_t status);
   static void OnSent(void* request, ucs_status_t status, void* op);
   static void OnReceived(void* request, ucs_status_t status, size_t length, void* op);
 
@@ -120,14 +120,14 @@ class UcxEngine::Impl {
   std::array<Handler, kMessageKinds> handlers_;
   absl::flat_hash_map<PeerKey, std::shared_ptr<Peer>> peers_;  // alive
   std::vector<std::shared_ptr<Peer>> dying_;
-  absl::flat_hash_map<ucp_ep_h, std::unique_ptr<Line>> strangers_;  // connections without a hello
-  std::vector<std::unique_ptr<Line>> closing_;                      // connections that never had one
-  std::vector<std::shared_ptr<Peer>> abandoned_;                    // left open by UCX, which may still name them
-  std::vector<std::unique_ptr<Line>> abandoned_lines_;              // the same
-  std::unordered_set<void*> descriptors_;                           // rendezvous offers neither accepted nor discarded
-  int unanswered_ = 0;                                              // connections that wait for their first message
-  bool stopped_ = false;                                            // nobody is connected to any more
-  bool ending_ = false;                                             // the thread is to end
+  absl::flat_hash_map<ucp_ep_h, std::unique_ptr<Channel>> strangers_;  // connections without a hello
+  std::vector<std::unique_ptr<Channel>> closing_;                      // connections that never had one
+  std::vector<std::shared_ptr<Peer>> abandoned_;                       // left open by UCX, which may still name them
+  std::vector<std::unique_ptr<Channel>> abandoned_channels_;           // the same
+  std::unordered_set<void*> descriptors_;  // rendezvous offers neither accepted nor discarded
+  int unanswered_ = 0;                     // connections that wait for their first message
+  bool stopped_ = false;                   // nobody is connected to any more
+  bool ending_ = false;                    // the thread is to end
   std::thread thread_;
 };
 

@@ -1,23 +1,14 @@
 #include "worker/prefill/service/job_from_proto.h"
 
+#include "server/rpc/schedule_proto.h"
 #include "worker/service/proto_convert.h"
 
 namespace runahead {
-namespace {
-
-PrefillSchedule ScheduleFromProto(v1::Schedule schedule) {
-  if (schedule == v1::SCHEDULE_TSP) return PrefillSchedule::kTsp;
-  if (schedule == v1::SCHEDULE_TSP_CAUSAL) return PrefillSchedule::kTspCausal;
-  return PrefillSchedule::kChain;
-}
-
-}  // namespace
-
 PrefillJob JobFromProto(const v1::StartJob& start, HandoffRoute route, absl::Time now) {
   PrefillJob job;
   job.id = start.job();
   job.request_id = start.request_id();
-  job.schedule = ScheduleFromProto(start.schedule());
+  job.schedule = ScheduleFromProto(start.schedule()).value_or(Schedule::kKvr);
   job.bounds.assign(start.bounds().begin(), start.bounds().end());
   job.part = start.part();
   job.interleave = start.interleave();

@@ -150,7 +150,7 @@ void PrefillControl::OnStart(const v1::StartJob& start) {
   const JobEnd refused = CheckStart(job);
   if (!refused.status.ok()) {
     if (job.predecessor != nullptr) job.predecessor->Drop(job.id);
-    return ReportDone(job, refused, {});
+    return ReportDone(job, refused);
   }
   stage_->Start(std::move(job));
 }
@@ -173,16 +173,17 @@ void PrefillControl::OnDone(const PrefillJob& job, const JobEnd& end, const JobT
   if (end.status.ok()) {
     metrics_.ObserveCompute(job.part, absl::Seconds(times.compute_s));
     metrics_.ObserveWait(job.part, absl::Seconds(times.wait_s));
+    metrics_.ObserveTransfer(job.part, absl::Seconds(times.transfer_s), absl::Seconds(times.hidden_s));
     metrics_.ObserveRingStall(absl::Seconds(times.ring_stall_s));
     metrics_.CountTokens(job.tokens());
     if (times.interleaved) metrics_.CountInterleaved();
   } else if (!absl::IsCancelled(end.status)) {
     LogWarning("prefill", "request ", Printable(job.request_id), " (job ", job.id, "): ", end.status.ToString());
   }
-  ReportDone(job, end, times);
+  ReportDone(job, end);
 }
 
-void PrefillControl::ReportDone(const PrefillJob& job, const JobEnd& end, const JobTimes& times) {
+void PrefillControl::ReportDone(const PrefillJob& job, const JobEnd& end) {
   v1::ControlReport message;
   v1::JobDone& done = *message.mutable_done();
   done.set_job(job.id);
@@ -192,8 +193,6 @@ void PrefillControl::ReportDone(const PrefillJob& job, const JobEnd& end, const 
     done.set_message(std::string(status.message()));
     done.set_cause(ToProto(end.cause));
   }
-  done.set_compute_s(times.compute_s);
-  done.set_wait_s(times.wait_s);
   report_(std::move(message));
 }
 

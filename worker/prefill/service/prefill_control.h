@@ -46,7 +46,7 @@ class PrefillControl : public PrefillObserver {
   void CloseEdges(const std::function<bool(const PeerId&)>& meant);
   static void AddState(v1::PathStates& states, const PeerId& peer, v1::PathCondition condition,
                        const absl::Status& status);
-  void ReportDone(const PrefillJob& job, const JobEnd& end, const JobTimes& times);
+  void ReportDone(const PrefillJob& job, const JobEnd& end);
 
   EdgeFactory& edges_;
   DecodePaths& paths_;

@@ -2,6 +2,7 @@
 // a block are fibers of one thread.
 #pragma once
 
+#include <cuda_runtime_api.h>
 #include <math.h>
 
 #include <atomic>
@@ -10,8 +11,6 @@
 #include <functional>
 #include <tuple>
 #include <utility>
-
-#include <cuda_runtime_api.h>
 
 #define __global__
 #define __device__
@@ -144,6 +143,12 @@ inline int __clz(int value) {
 template <typename T>
 T __ldg(const T* address) {
   return *address;
+}
+
+// Never fused: the volatile keeps a compiler from it.
+inline float __fmul_rn(float a, float b) {
+  const volatile float product = a * b;
+  return product;
 }
 
 inline float rsqrtf(float x) {

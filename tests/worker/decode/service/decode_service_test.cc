@@ -15,7 +15,7 @@
 #include "server/rpc/server.h"
 #include "server/rpc/status.h"
 #include "tests/testing/fake_clock.h"
-#include "tests/testing/fake_device.h"
+#include "tests/testing/sampling_device.h"
 #include "tests/worker/decode/hash_model.h"
 #include "tests/worker/decode/hash_sequences.h"
 #include "worker/service/proto_convert.h"
@@ -25,11 +25,11 @@ namespace {
 
 using testing::ExpectedTokens;
 using testing::FakeClock;
-using testing::FakeDevice;
 using testing::FillHashKv;
 using testing::HashModel;
 using ::testing::HasSubstr;
 using testing::MakeHashSequence;
+using testing::SamplingDevice;
 
 v1::DecodeRequest ToProto(const DecodeSequence& sequence) {
   v1::DecodeRequest request;
@@ -67,7 +67,7 @@ class DecodeServiceTest : public ::testing::Test {
     while (store_->stats().leases > 0) changed_.Wait(mu_);
   }
 
-  FakeDevice device_;
+  SamplingDevice device_;
   FakeClock clock_;
   Mutex mu_;
   CondVar changed_;
@@ -120,14 +120,6 @@ class DecodeServiceTcp : public DecodeServiceTest {
     v1::RenewReply reply;
     return FromGrpcStatus(stub_->Renew(&context, request, &reply));
   }
-  absl::Status Release(const v1::LeaseId& lease) {
-    grpc::ClientContext context;
-    v1::ReleaseRequest request;
-    *request.mutable_lease() = lease;
-    v1::ReleaseReply reply;
-    return FromGrpcStatus(stub_->Release(&context, request, &reply));
-  }
-
   // Until a Generate call has come in.
   void AwaitCall() {
     while (server_->gate().inside() == 0) std::this_thread::yield();
@@ -137,7 +129,7 @@ class DecodeServiceTcp : public DecodeServiceTest {
   std::unique_ptr<v1::Decode::Stub> stub_;
 };
 
-TEST_F(DecodeServiceTcp, ReservesRenewsAndReleases) {
+TEST_F(DecodeServiceTcp, ReservesAndRenews) {
   const absl::StatusOr<v1::ReserveReply> reply = Reserve(10, 4096);
   ASSERT_TRUE(reply.ok()) << reply.status();
   EXPECT_EQ(reply->lease().incarnation(), 5u);
@@ -147,8 +139,7 @@ TEST_F(DecodeServiceTcp, ReservesRenewsAndReleases) {
   const absl::Status full = Reserve(10, 20).status();
   EXPECT_EQ(full.code(), absl::StatusCode::kResourceExhausted);
   EXPECT_TRUE(RetryAfter(full).has_value());
-  EXPECT_TRUE(Release(reply->lease()).ok());
-  EXPECT_TRUE(Release(reply->lease()).ok());
+  store_->Release(LeaseFromProto(reply->lease()));
   EXPECT_EQ(Renew(reply->lease()).code(), absl::StatusCode::kNotFound);
   EXPECT_TRUE(Reserve(10, 20).ok());
 }
@@ -227,7 +218,7 @@ TEST_F(DecodeServiceTcp, AReleasedLeaseEndsTheCallThatWaitsForIt) {
   absl::Status end;
   std::thread caller([&] { end = Generate(ToProto(waiting)).status(); });
   AwaitCall();
-  EXPECT_TRUE(Release(LeaseToProto(waiting.lease)).ok());
+  store_->Release(waiting.lease);
   caller.join();
   // NOT_FOUND where the call had come in, but had not yet looked at the lease.
   EXPECT_TRUE(absl::IsCancelled(end) || absl::IsNotFound(end)) << end;

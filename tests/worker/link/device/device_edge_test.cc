@@ -106,14 +106,30 @@ TEST_F(DeviceEdge, FramesWaitForTheCommunicators) {
   const auto a = Open(0, 1), b = Open(1, 0);
   const BufferRef into = Room(kBytes);
   const Event sent = a->Send({1, 0, 0}, Pattern(kBytes, 1), Event());
-  const Event got = b->Recv({1, 0, 0}, into);
+  const Reception got = b->Recv({1, 0, 0}, into);
   network_.AwaitUnderWay(2);
   EXPECT_FALSE(sent.fired());
   EXPECT_FALSE(got.fired());
+  const absl::Time met = MonotonicNow();
   network_.Meet();
   EXPECT_EQ(Code(got), absl::StatusCode::kOk);
+  EXPECT_GE(got.wire()->first, met) << "to wait for a communicator is not to be on the wire";
   EXPECT_EQ(Code(sent), absl::StatusCode::kOk);
   EXPECT_EQ(Bytes(into), Bytes(Pattern(kBytes, 1)));
+}
+
+TEST_F(DeviceEdge, FramesAreOnTheWireOneAfterTheOther) {
+  network_.HoldTransfers();
+  const auto a = Open(0, 1), b = Open(1, 0);
+  a->Send({1, 0, 0}, Pattern(kBytes, 1), Event());
+  a->Send({1, 1, 0}, Pattern(kBytes, 2), Event());
+  const Reception first = b->Recv({1, 0, 0}, Room(kBytes)), second = b->Recv({1, 1, 0}, Room(kBytes));
+  network_.AwaitUnderWay(4);
+  network_.Release();
+  EXPECT_EQ(Code(first), absl::StatusCode::kOk);
+  EXPECT_EQ(Code(second), absl::StatusCode::kOk);
+  EXPECT_LE(first.wire()->first, first.wire()->last);
+  EXPECT_GE(second.wire()->first, first.wire()->last) << "the second waits for its turn on the communicator";
 }
 
 TEST_F(DeviceEdge, AFrameThatIsNotWantedMovesNothing) {

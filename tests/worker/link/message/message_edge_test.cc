@@ -5,7 +5,6 @@
 #include "absl/strings/str_cat.h"
 #include "server/base/random.h"
 #include "tests/worker/link/message/message_world.h"
-#include "tests/worker/link/ucx_test_main.h"
 #include "worker/link/message_engine.h"
 #include "worker/link/ucx/ucx_engine.h"
 

@@ -7,7 +7,6 @@
 #include "tests/worker/link/host_buffer.h"
 #include "tests/worker/link/message_engines.h"
 #include "tests/worker/link/peer_process.h"
-#include "tests/worker/link/ucx_test_main.h"
 #include "worker/link/message/message_edge.h"
 
 namespace runahead {

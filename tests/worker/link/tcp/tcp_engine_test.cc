@@ -28,7 +28,7 @@ using ::runahead::testing::RawPeer;
 using ::runahead::testing::RawSocket;
 using ::runahead::testing::Room;
 
-std::unique_ptr<TcpEngine> NewEngine(absl::Duration hello_timeout = absl::Seconds(60)) {
+std::unique_ptr<TcpEngine> NewTcpEngine(absl::Duration hello_timeout = absl::Seconds(60)) {
   TcpOptions options;
   options.incarnation = RandomBits64();
   options.hello_timeout = hello_timeout;
@@ -58,13 +58,13 @@ void RaiseDescriptors(rlim_t least) {
 
 // A small and a large message from a new peer arrive.
 void ExpectServing(TcpEngine& engine) {
-  const auto peer = NewEngine();
+  const auto peer = NewTcpEngine();
   EventSource small;
   Outcome large;
   const BufferRef into = Room(100'000);
   engine.SetHandler(MessageKind::kVerdict, [&](const Message&) { small.Fire(absl::OkStatus()); });
   engine.SetHandler(MessageKind::kSlice, [&](const Message& message) {
-    message.payload->Accept({into}, [&](const absl::Status& status) { large.Set(status); });
+    message.payload->Accept({into}, [&](const absl::Status& status, WireTime) { large.Set(status); });
   });
   peer->Send(engine.self(), MessageKind::kVerdict, "", ConstBufferRef(), [](const absl::Status&) {});
   peer->Send(engine.self(), MessageKind::kSlice, "", Pattern(into.size, 1), [](const absl::Status&) {});
@@ -76,7 +76,7 @@ void ExpectServing(TcpEngine& engine) {
 }
 
 TEST(TcpEngine, GarbageAtThePortLeavesItServing) {
-  const auto engine = NewEngine();
+  const auto engine = NewTcpEngine();
   std::mt19937_64 random(7);
   std::deque<RawSocket> strangers;  // some stay
   const auto say = [&](const std::string& bytes) {
@@ -99,7 +99,7 @@ TEST(TcpEngine, GarbageAtThePortLeavesItServing) {
 }
 
 TEST(TcpEngine, AHelloThatIsNotForItIsRefused) {
-  const auto engine = NewEngine();
+  const auto engine = NewTcpEngine();
   const PeerId self = engine->self();
   const PeerId stranger{kNowhere, 5};
   TcpHello other_version, long_address, no_address;
@@ -123,7 +123,7 @@ TEST(TcpEngine, AHelloThatIsNotForItIsRefused) {
 }
 
 TEST(TcpEngine, WhoSaysNoWholeHelloIsClosed) {
-  const auto engine = NewEngine(absl::Milliseconds(50));
+  const auto engine = NewTcpEngine(absl::Milliseconds(50));
   RawSocket mute(engine->self().address), slow(engine->self().address);
   slow.Say(Hello({kNowhere, 5}, engine->self().incarnation).substr(0, 20));
   EXPECT_TRUE(mute.Closed());
@@ -136,7 +136,7 @@ TEST(TcpEngine, WhoSaysNoWholeHelloIsClosed) {
 }
 
 TEST(TcpEngine, AFrameThatCannotBeEndsItsConnectionOnly) {
-  const auto engine = NewEngine();
+  const auto engine = NewTcpEngine();
   const auto frame = [](TcpFrame kind, uint16_t message, uint32_t header, uint64_t bytes, uint64_t transfer) {
     TcpPrefix prefix;
     prefix.frame = kind;
@@ -172,11 +172,11 @@ TEST(TcpEngine, AFrameThatCannotBeEndsItsConnectionOnly) {
 }
 
 TEST(TcpEngine, MoreBytesThanWereAnnouncedEndTheTransfer) {
-  const auto engine = NewEngine();
+  const auto engine = NewTcpEngine();
   Outcome done;
   const BufferRef into = Room(10'000);
   engine->SetHandler(MessageKind::kSlice, [&](const Message& message) {
-    message.payload->Accept({into}, [&](const absl::Status& status) { done.Set(status); });
+    message.payload->Accept({into}, [&](const absl::Status& status, WireTime) { done.Set(status); });
   });
   RawPeer peer(*engine);
   TcpPrefix prefix;
@@ -196,7 +196,7 @@ TEST(TcpEngine, MoreBytesThanWereAnnouncedEndTheTransfer) {
 
 // Nobody here takes what comes: the handler keeps it.
 TEST(TcpEngine, APeerThatFloodsIsGivenUpAndTheRestServed) {
-  const auto engine = NewEngine();
+  const auto engine = NewTcpEngine();
   std::deque<std::shared_ptr<MessagePayload>> kept;
   TcpPrefix prefix;
   prefix.kind = static_cast<uint16_t>(MessageKind::kSlice);
@@ -218,7 +218,7 @@ TEST(TcpEngine, APeerThatFloodsIsGivenUpAndTheRestServed) {
 TEST(TcpEngine, TwoHundredPeersThatComeAtOnceAllGetThrough) {
   constexpr int kPeers = 200;
   RaiseDescriptors(8 * kPeers);
-  const auto engine = NewEngine();
+  const auto engine = NewTcpEngine();
   EventSource held, let_go, all_heard;
   std::atomic<int> heard = 0;
   engine->SetHandler(MessageKind::kSlice, [&](const Message&) {
@@ -228,14 +228,14 @@ TEST(TcpEngine, TwoHundredPeersThatComeAtOnceAllGetThrough) {
   engine->SetHandler(MessageKind::kVerdict, [&](const Message&) {
     if (++heard == kPeers) all_heard.Fire(absl::OkStatus());
   });
-  const auto holder = NewEngine();
+  const auto holder = NewTcpEngine();
   holder->Send(engine->self(), MessageKind::kSlice, "", ConstBufferRef(), [](const absl::Status&) {});
   ASSERT_TRUE(Await(held.event()).ok());
 
   std::atomic<int> lost = 0;
   std::deque<std::unique_ptr<TcpEngine>> peers;
   for (int i = 0; i < kPeers; ++i) {
-    peers.push_back(NewEngine());
+    peers.push_back(NewTcpEngine());
     peers.back()->Connect(engine->self(), [&](const absl::Status&) { ++lost; });
     peers.back()->Send(engine->self(), MessageKind::kVerdict, "", ConstBufferRef(), [](const absl::Status&) {});
     // Commands run in order: when this has, the connection is under way.
@@ -260,7 +260,7 @@ TEST(TcpEngine, StrangersKeepPeersWaitingForTheTimeOfAHelloOnly) {
 }
 
 TEST(TcpEngine, APeerThatDoesNotReadIsGivenUpAndTheRestServed) {
-  const auto engine = NewEngine();
+  const auto engine = NewTcpEngine();
   RawPeer peer(*engine);
   Outcome dead;
   EventSource all;
@@ -285,7 +285,7 @@ TEST(TcpEngine, APeerThatDoesNotReadIsGivenUpAndTheRestServed) {
 // A transfer of 4 MiB and one of 128 MiB at once: when the small one is whole, a question and its answer still overtake
 // the large one.
 TEST(TcpEngine, TransfersTakeTurnsAndSmallMessagesGoBetween) {
-  const auto a = NewEngine(), b = NewEngine();
+  const auto a = NewTcpEngine(), b = NewTcpEngine();
   const BufferRef large = Room(size_t{128} << 20), small = Room(size_t{4} << 20);
   Outcome large_done, overtook;
   std::atomic<bool> large_whole = false;
@@ -293,11 +293,11 @@ TEST(TcpEngine, TransfersTakeTurnsAndSmallMessagesGoBetween) {
   b->SetHandler(MessageKind::kSlice, [&](const Message& message) {
     offers.push_back(message.payload);
     if (offers.size() < 2) return;
-    offers[0]->Accept({large}, [&](const absl::Status& status) {
+    offers[0]->Accept({large}, [&](const absl::Status& status, WireTime) {
       large_whole = true;
       large_done.Set(status);
     });
-    offers[1]->Accept({small}, [&](const absl::Status&) {
+    offers[1]->Accept({small}, [&](const absl::Status&, WireTime) {
       b->Send(a->self(), MessageKind::kVerdict, "question", ConstBufferRef(), [](const absl::Status&) {});
     });
   });
@@ -316,7 +316,7 @@ TEST(TcpEngine, TransfersTakeTurnsAndSmallMessagesGoBetween) {
 }
 
 TEST(TcpEngine, BytesGoIntoPiecesOfAnySize) {
-  const auto a = NewEngine(), b = NewEngine();
+  const auto a = NewTcpEngine(), b = NewTcpEngine();
   constexpr size_t kSize = (size_t{3} << 20) + 17;
   std::vector<BufferRef> pieces;
   for (size_t left = kSize, size = 0; left > 0; ++size) {
@@ -326,7 +326,7 @@ TEST(TcpEngine, BytesGoIntoPiecesOfAnySize) {
   pieces.push_back(BufferRef());
   Outcome done;
   b->SetHandler(MessageKind::kSlice, [&](const Message& message) {
-    message.payload->Accept(pieces, [&](const absl::Status& status) { done.Set(status); });
+    message.payload->Accept(pieces, [&](const absl::Status& status, WireTime) { done.Set(status); });
   });
   a->Send(b->self(), MessageKind::kSlice, "", Pattern(kSize, 3), [](const absl::Status&) {});
   ASSERT_EQ(done.Await(), absl::StatusCode::kOk);
@@ -339,7 +339,7 @@ TEST(TcpEngine, BytesGoIntoPiecesOfAnySize) {
 
 TEST(TcpEngine, BothSidesMayConnectAndEndAtOnce) {
   for (int round = 0; round < 50; ++round) {
-    const auto a = NewEngine(), b = NewEngine();
+    const auto a = NewTcpEngine(), b = NewTcpEngine();
     EventSource at_a, at_b;
     Outcome dead;
     a->SetHandler(MessageKind::kVerdict, [&](const Message&) { at_a.Fire(absl::OkStatus()); });
@@ -355,7 +355,7 @@ TEST(TcpEngine, BothSidesMayConnectAndEndAtOnce) {
 }
 
 TEST(TcpEngine, AConnectionThatWasClosedIsMadeAnewAtOnce) {
-  const auto a = NewEngine(), b = NewEngine();
+  const auto a = NewTcpEngine(), b = NewTcpEngine();
   for (int round = 0; round < 200; ++round) {
     EventSource heard;
     b->SetHandler(MessageKind::kVerdict, [&](const Message&) { heard.Fire(absl::OkStatus()); });

@@ -17,7 +17,7 @@ const ClusterKey& Ours() {
   return key;
 }
 
-std::unique_ptr<TcpEngine> NewEngine() {
+std::unique_ptr<TcpEngine> NewKeyedEngine() {
   TcpOptions options;
   options.incarnation = RandomBits64();
   options.hello_timeout = absl::Seconds(60);
@@ -52,8 +52,8 @@ class TcpKey : public ::testing::Test {
 
   std::atomic<int> deaths_ = 0;  // of the peer, as this end sees it
   std::atomic<int> from_strangers_ = 0;
-  const std::unique_ptr<TcpEngine> here_ = NewEngine();
-  const std::unique_ptr<TcpEngine> peer_ = NewEngine();
+  const std::unique_ptr<TcpEngine> here_ = NewKeyedEngine();
+  const std::unique_ptr<TcpEngine> peer_ = NewKeyedEngine();
 };
 
 TEST_F(TcpKey, AFalseClaimDoesNotDisplaceThePeer) {

@@ -149,15 +149,15 @@ TEST_F(PrefillControlTest, TellsOnceThatADecodeWorkerIsOutOfReachAndThatItAnswer
   EXPECT_TRUE(paths.TakeChanges(begin + absl::Seconds(30)).empty());
 }
 
-TEST(JobFromProto, KnowsWhichSchedulesAreNoChain) {
+TEST(JobFromProto, TakesTheScheduleOrAChain) {
   v1::StartJob start;
   for (const auto& [proto, schedule] :
-       std::vector<std::pair<v1::Schedule, PrefillSchedule>>{{v1::SCHEDULE_UNSPECIFIED, PrefillSchedule::kChain},
-                                                             {v1::SCHEDULE_KVR, PrefillSchedule::kChain},
-                                                             {v1::SCHEDULE_KVR_EVEN, PrefillSchedule::kChain},
-                                                             {v1::SCHEDULE_SINGLE, PrefillSchedule::kChain},
-                                                             {v1::SCHEDULE_TSP, PrefillSchedule::kTsp},
-                                                             {v1::SCHEDULE_TSP_CAUSAL, PrefillSchedule::kTspCausal}}) {
+       std::vector<std::pair<v1::Schedule, Schedule>>{{v1::SCHEDULE_UNSPECIFIED, Schedule::kKvr},
+                                                      {v1::SCHEDULE_KVR, Schedule::kKvr},
+                                                      {v1::SCHEDULE_KVR_EVEN, Schedule::kKvrEven},
+                                                      {v1::SCHEDULE_SINGLE, Schedule::kSingle},
+                                                      {v1::SCHEDULE_TSP, Schedule::kTsp},
+                                                      {v1::SCHEDULE_TSP_CAUSAL, Schedule::kTspCausal}}) {
     start.set_schedule(proto);
     EXPECT_EQ(JobFromProto(start, HandoffRoute::kLink, absl::Now()).schedule, schedule) << proto;
   }

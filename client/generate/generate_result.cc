@@ -1,0 +1,112 @@
+#include "client/generate/generate_result.h"
+
+#include <nlohmann/json.hpp>
+#include <utility>
+#include <vector>
+
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_format.h"
+
+namespace runahead {
+namespace {
+
+using Json = nlohmann::ordered_json;
+
+Json LogprobsJson(const v1::Tokens& tokens) {
+  Json steps = Json::array();
+  for (const v1::TokenLogprobs& logprobs : tokens.logprobs()) {
+    Json step = Json::array();
+    for (const v1::TokenLogprob& top : logprobs.top()) step.push_back({{"id", top.id()}, {"logprob", top.logprob()}});
+    steps.push_back(std::move(step));
+  }
+  return steps;
+}
+
+Json TimingJson(const v1::Timing& timing) {
+  Json stages = Json::object();
+  // In the order in which a request passes them; the map has none.
+  std::vector<std::string> names = {"queue", "tokenize", "plan", "reserve", "worker_queue", "prefill", "first_token"};
+  for (const auto& stage : timing.stages()) names.push_back(stage.first);
+  for (const std::string& name : names) {
+    const auto found = timing.stages().find(name);
+    if (found != timing.stages().end()) stages[name] = found->second;
+  }
+  return {{"ttft_s", timing.ttft_s()}, {"tpot_s", timing.tpot_s()}, {"stages", std::move(stages)}};
+}
+
+std::string FinishReasonName(v1::FinishReason reason) {
+  switch (reason) {
+    case v1::FINISH_REASON_STOP:
+      return "stop";
+    case v1::FINISH_REASON_LENGTH:
+      return "length";
+    default:
+      return "unspecified";  // of a router newer than us
+  }
+}
+
+}  // namespace
+
+std::string Add(v1::GenerateResponse response, GenerateResult& answer) {
+  std::string text;
+  if (response.has_started()) {
+    answer.started = std::move(*response.mutable_started());
+  } else if (response.has_tokens()) {
+    text = response.tokens().text();
+    answer.tokens.MergeFrom(response.tokens());
+  } else if (response.has_finished()) {
+    text = response.finished().text();
+    answer.finished = std::move(*response.mutable_finished());
+  }
+  answer.text += text;
+  return text;
+}
+
+std::string ResultJson(const GenerateResult& answer) {
+  const v1::Plan& plan = answer.started.plan();
+  Json json;
+  json["request_id"] = answer.started.request_id();
+  json["text"] = answer.text;
+  json["token_ids"] = std::vector<int32_t>(answer.tokens.ids().begin(), answer.tokens.ids().end());
+  json["logprobs"] = LogprobsJson(answer.tokens);
+  json["finish_reason"] = FinishReasonName(answer.finished.reason());
+  json["seed"] = answer.started.seed();
+  json["usage"] = {{"prompt_tokens", answer.finished.usage().prompt_tokens()},
+                   {"completion_tokens", answer.finished.usage().completion_tokens()}};
+  json["timing"] = TimingJson(answer.finished.timing());
+  json["plan"] = {{"schedule", plan.schedule()},
+                  {"workers", std::vector<std::string>(plan.workers().begin(), plan.workers().end())},
+                  {"parts", std::vector<int32_t>(plan.parts().begin(), plan.parts().end())}};
+  json["failovers"] = answer.finished.failovers();
+  return json.dump();
+}
+
+std::string LogprobsText(const GenerateResult& answer) {
+  std::string text;
+  for (int i = 0; i < answer.tokens.logprobs_size(); ++i) {
+    absl::StrAppend(&text, "token ", i + 1, ":");
+    for (const v1::TokenLogprob& top : answer.tokens.logprobs(i).top()) {
+      absl::StrAppendFormat(&text, "  %d %.4f", top.id(), top.logprob());
+    }
+    absl::StrAppend(&text, "\n");
+  }
+  return text;
+}
+
+std::string SummaryLine(const GenerateResult& answer) {
+  const v1::Plan& plan = answer.started.plan();
+  const v1::Finished& finished = answer.finished;
+  std::string line = absl::StrFormat("%d prompt tokens, first token after %.3f s", finished.usage().prompt_tokens(),
+                                     finished.timing().ttft_s());
+  if (finished.timing().tpot_s() > 0)
+    absl::StrAppendFormat(&line, ", then %.1f tokens/s", 1 / finished.timing().tpot_s());
+  absl::StrAppend(&line, "; ", plan.schedule(), ": ");
+  for (int i = 0; i < plan.workers_size(); ++i) {
+    absl::StrAppend(&line, i == 0 ? "" : " -> ", plan.workers(i));
+    if (i < plan.parts_size()) absl::StrAppend(&line, " (", plan.parts(i), ")");
+  }
+  if (!plan.decode_worker().empty()) absl::StrAppend(&line, ", decoded by ", plan.decode_worker());
+  return line;
+}
+
+}  // namespace runahead

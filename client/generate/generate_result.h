@@ -1,0 +1,30 @@
+// All that came back for one request, and how it is shown.
+#pragma once
+
+#include <string>
+
+#include "runahead/v1/inference.pb.h"
+
+namespace runahead {
+
+struct GenerateResult {
+  v1::Started started;
+  std::string text;
+  v1::Tokens tokens;  // ids and logprobs of all messages together
+  v1::Finished finished;
+};
+
+// Takes in one message of the stream and returns the text that is new with it.
+std::string Add(v1::GenerateResponse response, GenerateResult& answer);
+
+// The object of `generate --json`, on one line without a newline; the keys are a contract.
+std::string ResultJson(const GenerateResult& answer);
+
+// For people: a line for each token that has logprobs: id and logprob of the chosen token, then of the others. "" where
+// there are none.
+std::string LogprobsText(const GenerateResult& answer);
+
+// One line for people: time to first token, speed, plan.
+std::string SummaryLine(const GenerateResult& answer);
+
+}  // namespace runahead

@@ -1,0 +1,66 @@
+// How the elements of a weight matrix are stored, as in GGUF files: one table for all that read, decode or upload them.
+// Of no other file, so that worker/format may include it, which depends on nothing else of ours.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+
+namespace runahead {
+
+// The types that Runahead reads; the values are the numbers of GGUF files. The Q types are blocks of 32 elements of one
+// row:
+// Q8_0 {f16 d; int8 q[32]}: w = d*q.  Q4_0 {f16 d; 4-bit q[32]}: w = d*(q-8).  Q4_1 {f16 d, m; 4-bit q}: w = d*q+m.
+// Q5_0 {f16 d; u32 high bits; 4-bit low}: w = d*(q-16).  Q5_1 {f16 d, m; u32 high; 4-bit low}: w = d*q+m.
+// Nibbles: byte i of a block holds element i in its low half and element i+16 in its high half.
+enum class WeightType : uint32_t {
+  kF32 = 0,
+  kF16 = 1,
+  kQ4_0 = 2,
+  kQ4_1 = 3,
+  kQ5_0 = 6,
+  kQ5_1 = 7,
+  kQ8_0 = 8,
+  kBF16 = 30,
+};
+
+// A row is a sequence of blocks; those of plain types have one element.
+struct WeightBlock {
+  WeightType type;
+  const char* name;
+  int elements;
+  int bytes;
+  int scales;  // f16 values at its head, which count among its bytes: none, d, or d and m
+
+  constexpr int scale_bytes() const { return 2 * scales; }
+};
+
+inline constexpr WeightBlock kWeightBlocks[] = {
+    {WeightType::kF32, "F32", 1, 4, 0},
+    {WeightType::kF16, "F16", 1, 2, 0},
+    {WeightType::kBF16, "BF16", 1, 2, 0},
+    {WeightType::kQ4_0, "Q4_0", 32, 2 + 16, 1},          // nibbles
+    {WeightType::kQ4_1, "Q4_1", 32, 2 + 2 + 16, 2},      // nibbles
+    {WeightType::kQ5_0, "Q5_0", 32, 2 + 4 + 16, 1},      // fifth bits, nibbles
+    {WeightType::kQ5_1, "Q5_1", 32, 2 + 2 + 4 + 16, 2},  // fifth bits, nibbles
+    {WeightType::kQ8_0, "Q8_0", 32, 2 + 32, 1},          // signed bytes
+};
+
+constexpr const WeightBlock& BlockOf(WeightType type) {
+  for (const WeightBlock& block : kWeightBlocks) {
+    if (block.type == type) return block;
+  }
+  __builtin_trap();  // every WeightType is in the table
+}
+
+// Whether an element stands alone, without scales.
+constexpr bool IsPlain(WeightType type) {
+  return BlockOf(type).elements == 1;
+}
+
+// Bytes of `cols` elements of one row; `cols` is a multiple of the block's elements.
+constexpr size_t WeightRowBytes(WeightType type, int64_t cols) {
+  const WeightBlock& block = BlockOf(type);
+  return static_cast<size_t>(cols / block.elements * block.bytes);
+}
+
+}  // namespace runahead

@@ -1,0 +1,98 @@
+#include "client/generate/generate_result.h"
+
+#include <nlohmann/json.hpp>
+
+#include "gmock/gmock.h"
+#include "gtest/gtest.h"
+
+namespace runahead {
+namespace {
+
+using ::testing::HasSubstr;
+using ::testing::Not;
+
+v1::GenerateResponse FirstMessage() {
+  v1::GenerateResponse response;
+  v1::Started& started = *response.mutable_started();
+  started.set_request_id("r-1");
+  started.set_seed(18446744073709551615u);
+  started.mutable_plan()->set_schedule("kvr");
+  started.mutable_plan()->add_workers("prefill-0");
+  started.mutable_plan()->add_workers("prefill-1");
+  started.mutable_plan()->add_parts(700);
+  started.mutable_plan()->add_parts(324);
+  started.mutable_plan()->set_decode_worker("decode-0");
+  return response;
+}
+
+v1::GenerateResponse Tokens(int index, std::vector<int32_t> ids, const std::string& text) {
+  v1::GenerateResponse response;
+  v1::Tokens& tokens = *response.mutable_tokens();
+  tokens.set_index(index);
+  tokens.set_text(text);
+  for (const int32_t id : ids) {
+    tokens.add_ids(id);
+    v1::TokenLogprob& top = *tokens.add_logprobs()->add_top();
+    top.set_id(id);
+    top.set_logprob(-0.5f);
+  }
+  return response;
+}
+
+v1::GenerateResponse LastMessage() {
+  v1::GenerateResponse response;
+  v1::Finished& finished = *response.mutable_finished();
+  finished.set_reason(v1::FINISH_REASON_LENGTH);
+  finished.set_text("!");
+  finished.mutable_usage()->set_prompt_tokens(1024);
+  finished.mutable_usage()->set_completion_tokens(3);
+  finished.mutable_timing()->set_ttft_s(0.25);
+  finished.mutable_timing()->set_tpot_s(0.02);
+  (*finished.mutable_timing()->mutable_stages())["prefill"] = 0.2;
+  (*finished.mutable_timing()->mutable_stages())["queue"] = 0.05;
+  finished.set_failovers(1);
+  return response;
+}
+
+GenerateResult Whole() {
+  GenerateResult answer;
+  EXPECT_EQ(Add(FirstMessage(), answer), "");
+  EXPECT_EQ(Add(Tokens(0, {5}, "Hé"), answer), "Hé");
+  EXPECT_EQ(Add(Tokens(1, {6, 7}, "llo"), answer), "llo");
+  EXPECT_EQ(Add(LastMessage(), answer), "!");
+  return answer;
+}
+
+TEST(GenerateResult, JsonHasTheContractsKeysAndNoOthers) {
+  const auto expected = nlohmann::json::parse(R"({
+    "request_id": "r-1", "text": "Héllo!", "token_ids": [5, 6, 7],
+    "logprobs": [[{"id": 5, "logprob": -0.5}], [{"id": 6, "logprob": -0.5}], [{"id": 7, "logprob": -0.5}]],
+    "finish_reason": "length", "seed": 18446744073709551615,
+    "usage": {"prompt_tokens": 1024, "completion_tokens": 3},
+    "timing": {"ttft_s": 0.25, "tpot_s": 0.02, "stages": {"queue": 0.05, "prefill": 0.2}},
+    "plan": {"schedule": "kvr", "workers": ["prefill-0", "prefill-1"], "parts": [700, 324]},
+    "failovers": 1})");
+  const std::string text = ResultJson(Whole());
+  EXPECT_EQ(nlohmann::json::parse(text), expected);
+  EXPECT_THAT(text, Not(HasSubstr("\n")));
+}
+
+TEST(GenerateResult, JsonKeepsKeysWhereThereIsNothing) {
+  GenerateResult answer;
+  Add(v1::GenerateResponse(), answer);
+  const auto json = nlohmann::json::parse(ResultJson(answer));
+  EXPECT_EQ(json["token_ids"], nlohmann::json::array());
+  EXPECT_EQ(json["logprobs"], nlohmann::json::array());
+  EXPECT_EQ(json["timing"]["stages"], nlohmann::json::object());
+  EXPECT_EQ(json["plan"]["parts"], nlohmann::json::array());
+}
+
+TEST(GenerateResult, SummaryNamesTimeSpeedAndPlan) {
+  EXPECT_EQ(
+      SummaryLine(Whole()),
+      "1024 prompt tokens, first token after 0.250 s, then 50.0 tokens/s; kvr: prefill-0 (700) -> prefill-1 (324), "
+      "decoded by decode-0");
+}
+
+}  // namespace
+}  // namespace runahead

@@ -1,0 +1,20 @@
+#include "server/rpc/schedule_proto.h"
+
+#include "gtest/gtest.h"
+
+namespace runahead {
+namespace {
+
+TEST(ScheduleProto, EveryScheduleHasItsNumber) {
+  for (const Schedule schedule : kSchedules) EXPECT_EQ(ScheduleFromProto(ScheduleToProto(schedule)), schedule);
+  EXPECT_EQ(ScheduleToProto(Schedule::kKvr), v1::SCHEDULE_KVR);
+  EXPECT_EQ(ScheduleToProto(Schedule::kTspCausal), v1::SCHEDULE_TSP_CAUSAL);
+}
+
+TEST(ScheduleProto, WhatIsLeftOpenOrUnknownIsNone) {
+  EXPECT_EQ(ScheduleFromProto(v1::SCHEDULE_UNSPECIFIED), std::nullopt);
+  EXPECT_EQ(ScheduleFromProto(static_cast<v1::Schedule>(99)), std::nullopt);
+}
+
+}  // namespace
+}  // namespace runahead

@@ -1,0 +1,53 @@
+// What lies in a decode worker's store.
+#pragma once
+
+#include <gtest/gtest.h>
+
+#include <cstdint>
+#include <cstring>
+#include <string>
+#include <vector>
+
+#include "worker/handoff/slice.h"
+#include "worker/kv/store.h"
+
+namespace runahead {
+
+// The prompt of a lease, read as decode would. The lease ends with it.
+class StoredKv {
+ public:
+  // Fails the test where the lease is not complete.
+  StoredKv(KvStore& store, const LeaseId& lease) : opened_(store.Open(lease)) {
+    EXPECT_TRUE(opened_.ok()) << opened_.status();
+    RUNAHEAD_CHECK(opened_.ok());
+  }
+
+  // Bytes of tokens [begin, end) of a layer.
+  std::string Bytes(int64_t layer, int64_t begin, int64_t end) const {
+    std::string bytes;
+    for (const BufferRef& row : Rows(layer, begin, end)) {
+      bytes.append(reinterpret_cast<const char*>(row.data()), row.size);
+    }
+    return bytes;
+  }
+  // Their hash, as hand-off makes it.
+  uint64_t Hash(int64_t layer, int64_t begin, int64_t end) const { return HashPieces(Rows(layer, begin, end)); }
+
+ private:
+  std::vector<BufferRef> Rows(int64_t layer, int64_t begin, int64_t end) const {
+    std::vector<BufferRef> rows;
+    for (int64_t token = begin; token < end; ++token) rows.push_back(opened_->Row(layer, token).rows);
+    return rows;
+  }
+
+  const absl::StatusOr<KvStore::Sequence> opened_;
+};
+
+// Values of an f32 store's bytes.
+inline std::vector<float> Floats(const std::string& bytes) {
+  std::vector<float> values(bytes.size() / sizeof(float));
+  std::memcpy(values.data(), bytes.data(), values.size() * sizeof(float));
+  return values;
+}
+
+}  // namespace runahead

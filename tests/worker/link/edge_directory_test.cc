@@ -1,0 +1,42 @@
+#include "worker/link/edge_directory.h"
+
+#include <memory>
+#include <string>
+
+#include "absl/strings/str_split.h"
+#include "gmock/gmock.h"
+#include "gtest/gtest.h"
+
+namespace runahead {
+namespace {
+
+using ::testing::HasSubstr;
+
+// Connects to nobody.
+class IdleEngine final : public MessageEngine {
+ public:
+  const PeerId& self() const override { return self_; }
+  void SetHandler(MessageKind, Handler) override {}
+  void Connect(const PeerId&, Done) override {}
+  void Send(const PeerId&, MessageKind, std::string, ConstBufferRef, Done done) override { done(absl::OkStatus()); }
+  void Close(const PeerKey&) override {}
+  void CloseAll(uint64_t, uint32_t) override {}
+  void Stop() override {}
+  std::string Transport(const PeerId&) override { return ""; }
+
+ private:
+  PeerId self_{"self", 1};
+};
+
+TEST(EdgeDirectory, WhoFloodsAnEdgeThatIsNotOpenDoesNotFloodTheLog) {
+  IdleEngine engine;
+  const auto directory = std::make_shared<EdgeDirectory>(engine);
+  ::testing::internal::CaptureStderr();
+  for (int i = 0; i < 10'000; ++i) directory->Deliver({7, 0, 1}, [](EdgeEnd&) {});
+  const std::string log = ::testing::internal::GetCapturedStderr();
+  EXPECT_THAT(log, HasSubstr("floods an edge that is not open here"));
+  EXPECT_EQ(std::vector<std::string>(absl::StrSplit(log, "floods")).size(), 2u) << "one line, not one a message";
+}
+
+}  // namespace
+}  // namespace runahead

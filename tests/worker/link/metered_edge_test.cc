@@ -1,0 +1,52 @@
+#include "worker/link/metered_edge.h"
+
+#include "kernels/base/monotonic.h"
+#include "server/base/metrics.h"
+#include "tests/testing/metric_values.h"
+#include "tests/worker/link/message/message_world.h"
+#include "tests/worker/link/ucx_test_main.h"
+
+namespace runahead {
+namespace {
+
+using ::runahead::testing::EveryTransport;
+using ::runahead::testing::MessageWorld;
+using ::runahead::testing::OverEveryTransport;
+using ::runahead::testing::Pattern;
+using ::runahead::testing::Room;
+using ::runahead::testing::TransportName;
+using ::runahead::testing::Value;
+
+// Long enough that only a hang runs out of it.
+constexpr absl::Duration kPatience = absl::Seconds(60);
+
+using ::runahead::testing::EdgeContract;
+GTEST_ALLOW_UNINSTANTIATED_PARAMETERIZED_TEST(EdgeContract);  // the header's, for other tests
+
+using MeteredEdge = OverEveryTransport;
+
+TEST_P(MeteredEdge, AReceiveTakesWhatTheWireTakesNotWhatThePredecessorComputes) {
+  MessageWorld world(GetParam());
+  MetricRegistry registry("cpu");
+  const auto sender = *world.factory(0).Open(world.factory(1).self());
+  const auto receiver =
+      MeterEdge(*world.factory(1).Open(world.factory(0).self()), std::make_shared<LinkMetrics>(registry, "prefill-0"));
+  EventSource computed;
+  sender->Send({1, 0, 0}, Pattern(300'000, 1), computed.event());
+  const Event received = receiver->Recv({1, 0, 0}, Room(300'000));
+  // The predecessor computes: nothing comes.
+  EXPECT_TRUE(absl::IsDeadlineExceeded(received.Wait(absl::Milliseconds(300))));
+  const absl::Time released = MonotonicNow();
+  computed.Fire(absl::OkStatus());
+  ASSERT_TRUE(received.Wait(kPatience).ok());
+  const Event finished = sender->Finish(1);
+  ASSERT_TRUE(finished.Wait(kPatience).ok());  // what is counted is counted
+  const double since_released_s = absl::ToDoubleSeconds(MonotonicNow() - released);
+  EXPECT_EQ(Value(registry, "runahead_link_seconds_count{direction=\"receive\",peer=\"prefill-0\"}"), 1);
+  EXPECT_LE(Value(registry, "runahead_link_seconds_sum{direction=\"receive\",peer=\"prefill-0\"}"), since_released_s);
+}
+
+INSTANTIATE_TEST_SUITE_P(EveryTransport, MeteredEdge, EveryTransport(), TransportName);
+
+}  // namespace
+}  // namespace runahead

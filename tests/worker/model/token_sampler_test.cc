@@ -1,0 +1,388 @@
+#include "worker/model/token_sampler.h"
+
+#include <algorithm>
+#include <cmath>
+#include <limits>
+#include <map>
+#include <numeric>
+#include <optional>
+#include <random>
+#include <vector>
+
+#include "gmock/gmock.h"
+#include "gtest/gtest.h"
+#include "tests/testing/count_penalties.h"
+#include "tests/testing/device_tensor.h"
+#include "tests/testing/test_device.h"
+
+namespace runahead {
+namespace {
+
+using testing::CountPenalties;
+using ::testing::HasSubstr;
+
+struct Draw {
+  std::vector<float> logits;
+  SamplingOptions options;
+  int64_t position = 0;
+  PenaltyCounts counts;
+};
+
+class Sampler : public ::testing::Test {
+ protected:
+  void SetUp() override {
+    auto opened = OpenTestDevice(DType::kF32, 2);
+    RUNAHEAD_SKIP_WITHOUT_DEVICE(opened.status());
+    memory_.emplace(*std::move(opened));
+  }
+  Device& device() { return memory_->device(); }
+  Stream& stream() { return memory_->stream(); }
+  Tensor Rows(const std::vector<float>& logits, int64_t rows) { return memory_->NewTensor(logits, rows); }
+
+  // One step with a row for each.
+  std::vector<absl::StatusOr<Sampled>> Step(const std::vector<Draw>& draws) {
+    const auto n = static_cast<int64_t>(draws.size());
+    auto sampler = TokenSampler::Create(device(), n, draws[0].logits.size());
+    RUNAHEAD_CHECK(sampler.ok());
+    std::vector<float> logits;
+    std::vector<TokenSampler::Row> rows;
+    for (const Draw& draw : draws) {
+      logits.insert(logits.end(), draw.logits.begin(), draw.logits.end());
+      const auto place = (*sampler)->Place(stream(), draw.options, draw.counts);
+      RUNAHEAD_CHECK(place.ok());
+      rows.push_back({draw.options, draw.position, draw.counts, *place});
+    }
+    EXPECT_EQ((*sampler)->Enqueue(stream(), Rows(logits, n), rows), absl::OkStatus());
+    memory_->Finish();
+    std::vector<absl::StatusOr<Sampled>> tokens;
+    for (int64_t row = 0; row < n; ++row) tokens.push_back((*sampler)->Token(row));
+    return tokens;
+  }
+  absl::StatusOr<Sampled> SampleToken(const std::vector<float>& logits, const SamplingOptions& options,
+                                      const PenaltyCounts& counts, int64_t position) {
+    return Step({{logits, options, position, counts}})[0];
+  }
+  int32_t Sample(const std::vector<float>& logits, const SamplingOptions& options, int64_t position = 0,
+                 const std::vector<int32_t>& ids = {}, size_t output_begin = 0) {
+    const absl::StatusOr<Sampled> sampled =
+        SampleToken(logits, options, CountPenalties(options, ids, output_begin), position);
+    EXPECT_TRUE(sampled.ok()) << sampled.status();
+    return sampled.ok() ? sampled->id : -1;
+  }
+
+ private:
+  std::optional<DeviceMemory> memory_;
+};
+
+// The distribution by sorting everything, in double: what the filters mean, in the plainest words.
+std::vector<double> ReferenceDistribution(const std::vector<float>& logits, const SamplingOptions& options,
+                                          const std::vector<int32_t>& ids, size_t output_begin) {
+  const size_t vocab = logits.size();
+  std::vector<double> x(logits.begin(), logits.end());
+  for (size_t v = 0; v < vocab; ++v) {
+    const auto count = [&](size_t from) { return std::count(ids.begin() + from, ids.end(), static_cast<int32_t>(v)); };
+    if (count(0) > 0) x[v] = x[v] > 0 ? x[v] / options.repetition_penalty : x[v] * options.repetition_penalty;
+    if (count(output_begin) > 0) x[v] -= options.presence_penalty;
+    x[v] -= options.frequency_penalty * count(output_begin);
+    x[v] /= options.temperature;
+  }
+  std::vector<size_t> order(vocab);
+  std::iota(order.begin(), order.end(), 0);
+  std::stable_sort(order.begin(), order.end(), [&](size_t a, size_t b) { return x[a] > x[b]; });
+  if (options.top_k > 0 && order.size() > static_cast<size_t>(options.top_k)) order.resize(options.top_k);
+  std::vector<double> p(vocab, 0.0);
+  double sum = 0;
+  for (const size_t v : order) sum += p[v] = std::exp(x[v] - x[order[0]]);
+  double seen = 0;
+  size_t kept = 0;
+  while (kept < order.size() && seen < options.top_p * sum) seen += p[order[kept++]];
+  for (size_t i = kept; i < order.size(); ++i) p[order[i]] = 0;
+  for (double& value : p) {
+    if (value < options.min_p) value = 0;
+  }
+  const double total = std::accumulate(p.begin(), p.end(), 0.0);
+  for (double& value : p) value /= total;
+  return p;
+}
+
+int32_t ReferenceDraw(const std::vector<double>& p, double u) {
+  double seen = 0;
+  for (size_t v = 0; v < p.size(); ++v) {
+    seen += p[v];
+    if (u < seen) return static_cast<int32_t>(v);
+  }
+  return -1;
+}
+
+TEST_F(Sampler, GreedyTakesTheSmallerIdOfATie) {
+  EXPECT_EQ(Sample({1, 3, 3, 2}, {}), 1);
+  EXPECT_EQ(Sample({-0.0f, 0.0f}, {}), 0);
+  EXPECT_EQ(Sample({-5}, {}), 0);
+}
+
+TEST_F(Sampler, GreedySeesPenalties) {
+  SamplingOptions options;
+  options.repetition_penalty = 2;
+  EXPECT_EQ(Sample({3, 2, -1}, options, 1, {0}, 1), 1);
+  EXPECT_EQ(Sample({-3, -2, -10}, options, 1, {1}, 1), 0);  // -2 becomes -4
+  options = {};
+  options.presence_penalty = 1.5;
+  EXPECT_EQ(Sample({3, 2, 0}, options, 1, {0}, 1), 0) << "the prompt does not count";
+  EXPECT_EQ(Sample({3, 2, 0}, options, 2, {2, 0}, 1), 1);
+  options = {};
+  options.frequency_penalty = 0.4;
+  EXPECT_EQ(Sample({3, 2, 0}, options, 2, {0, 0}, 0), 0);
+  EXPECT_EQ(Sample({3, 2, 0}, options, 3, {0, 0, 0}, 0), 1);
+  EXPECT_EQ(Sample({3, 2, 0}, options, 3, {-1, 7, 99}, 0), 0) << "ids outside the vocabulary";
+}
+
+TEST_F(Sampler, LogitsThatAreNotFiniteAreInternal) {
+  for (const float bad : {std::numeric_limits<float>::quiet_NaN(), std::numeric_limits<float>::infinity(),
+                          -std::numeric_limits<float>::infinity()}) {
+    const absl::Status status = SampleToken({1, 2, bad, 4}, {}, {}, 17).status();
+    EXPECT_EQ(status.code(), absl::StatusCode::kInternal);
+    EXPECT_THAT(status.ToString(), HasSubstr("position 17 are not finite"));
+  }
+}
+
+// What the penalties mean, said over all ids of the sequence.
+std::vector<float> Penalised(std::vector<float> logits, const SamplingOptions& options, const std::vector<int32_t>& ids,
+                             size_t output_begin) {
+  for (int32_t v = 0; v < static_cast<int32_t>(logits.size()); ++v) {
+    if (std::count(ids.begin(), ids.end(), v) == 0) continue;
+    float& logit = logits[v];
+    logit = logit > 0 ? logit / options.repetition_penalty : logit * options.repetition_penalty;
+    const auto in_output = std::count(ids.begin() + output_begin, ids.end(), v);
+    if (in_output > 0) logit -= options.presence_penalty + options.frequency_penalty * static_cast<float>(in_output);
+  }
+  return logits;
+}
+
+TEST_F(Sampler, CountsKeptTokenByTokenPenaliseExactlyWhatTheWholeSequenceSays) {
+  std::mt19937 random(3);
+  std::normal_distribution<float> normal(0, 3);
+  const auto one_of = [&](std::vector<float> values) { return values[random() % values.size()]; };
+  for (int run = 0; run < (TestDeviceIsSlow() ? 20 : 300); ++run) {
+    SamplingOptions options, plain;
+    options.temperature = plain.temperature = one_of({0, 1});
+    options.top_p = plain.top_p = one_of({1, 0.9f});
+    options.repetition_penalty = one_of({1, 1.3f, 0.5f});
+    options.presence_penalty = one_of({0, 0.7f, -0.5f});
+    options.frequency_penalty = one_of({0, 0.25f});
+    options.seed = plain.seed = random();
+    const int32_t vocab = 1 + random() % 60;
+    std::vector<int32_t> ids(random() % 100);
+    for (int32_t& id : ids) id = static_cast<int32_t>(random() % (vocab + 3)) - 1;
+    const size_t prompt = ids.size();
+    PenaltyCounts counts(options, ids);
+    auto sampler = TokenSampler::Create(device(), 1, vocab);
+    ASSERT_TRUE(sampler.ok());
+    const auto place = (*sampler)->Place(stream(), options, counts);
+    ASSERT_TRUE(place.ok());
+    EXPECT_EQ(*place != nullptr, HasPenalties(options));
+    for (int step = 0; step < 30; ++step) {
+      std::vector<float> logits(vocab);
+      for (float& logit : logits) logit = normal(random);
+      const int64_t position = static_cast<int64_t>(ids.size());
+      const Tensor row = Rows(logits, 1);
+      // A step that is tried again counts nothing twice.
+      for (int tries = 0; tries < 1 + step % 2; ++tries) {
+        ASSERT_EQ((*sampler)->Enqueue(stream(), row, {{options, position, counts, *place}}), absl::OkStatus());
+      }
+      ASSERT_EQ(device().Record(stream()).Wait(), absl::OkStatus());
+      const absl::StatusOr<Sampled> sampled = (*sampler)->Token(0);
+      ASSERT_TRUE(sampled.ok());
+      ASSERT_EQ(sampled->id, SampleToken(Penalised(logits, options, ids, prompt), plain, {}, position)->id);
+      ids.push_back(sampled->id);
+      counts.AddOutput(sampled->id);
+    }
+  }
+}
+
+TEST_F(Sampler, APlaceIsFreeAgainWhenItsSequenceIsGone) {
+  auto sampler = TokenSampler::Create(device(), 2, 5);
+  ASSERT_TRUE(sampler.ok());
+  const SamplingOptions options{.presence_penalty = 1};
+  auto first = (*sampler)->Place(stream(), options, {}), second = (*sampler)->Place(stream(), options, {});
+  ASSERT_TRUE(first.ok() && second.ok());
+  EXPECT_EQ((*sampler)->Place(stream(), options, {}).status().code(), absl::StatusCode::kResourceExhausted);
+  EXPECT_TRUE((*sampler)->Place(stream(), {}, {}).ok()) << "no penalties, no place";
+  const int32_t freed = **first;
+  first->reset();
+  const auto third = (*sampler)->Place(stream(), options, CountPenalties(options, {2}, 0));
+  ASSERT_TRUE(third.ok());
+  EXPECT_EQ(**third, freed);
+}
+
+TEST_F(Sampler, ARowDoesNotDependOnThoseBesideIt) {
+  std::mt19937 random(5);
+  std::normal_distribution<float> normal(0, 3);
+  std::vector<Draw> draws(9);
+  for (int i = 0; i < 9; ++i) {
+    draws[i].logits.resize(301);
+    for (float& logit : draws[i].logits) logit = normal(random);
+    draws[i].options.temperature = i % 4 == 0 ? 0 : 1;
+    draws[i].options.top_p = i % 2 == 0 ? 1 : 0.8f;
+    draws[i].options.repetition_penalty = i % 3 == 0 ? 1 : 1.5f;
+    draws[i].options.logprobs = i % 3 - 1 + (i == 8 ? 18 : 0);
+    draws[i].options.seed = i;
+    draws[i].position = 100 + i;
+    draws[i].counts = CountPenalties(draws[i].options, {i, 2 * i, 7}, 1);
+  }
+  const std::vector<absl::StatusOr<Sampled>> together = Step(draws);
+  for (size_t i = 0; i < draws.size(); ++i) {
+    const absl::StatusOr<Sampled> alone = Step({draws[i]})[0];
+    ASSERT_TRUE(alone.ok() && together[i].ok());
+    EXPECT_EQ(together[i]->id, alone->id) << i;
+    ASSERT_EQ(together[i]->logprobs.size(), alone->logprobs.size()) << i;
+    EXPECT_EQ(alone->logprobs.size(), static_cast<size_t>(draws[i].options.logprobs + 1)) << i;
+    for (size_t k = 0; k < alone->logprobs.size(); ++k) {
+      EXPECT_EQ(together[i]->logprobs[k].id, alone->logprobs[k].id) << i;
+      EXPECT_EQ(together[i]->logprobs[k].logprob, alone->logprobs[k].logprob) << i;
+    }
+  }
+}
+
+TEST_F(Sampler, CountsHoldOnlyWhatCanBePenalised) {
+  const std::vector<int32_t> prompt = {5, 7, 5, 5};
+  SamplingOptions options;
+  const auto counted = [&] {
+    PenaltyCounts counts(options, prompt);
+    for (const int32_t id : {9, 5, 9}) counts.AddOutput(id);
+    std::map<int32_t, int32_t> entries;
+    for (const auto& [id, in_output] : counts.entries()) EXPECT_TRUE(entries.emplace(id, in_output).second);
+    return entries;
+  };
+  using Entries = std::map<int32_t, int32_t>;
+  EXPECT_EQ(counted(), Entries());
+  options.presence_penalty = 1;
+  EXPECT_EQ(counted(), (Entries{{5, 1}, {9, 2}})) << "the prompt is only repeated, never present or frequent";
+  options.repetition_penalty = 1.1f;
+  EXPECT_EQ(counted(), (Entries{{5, 1}, {7, 0}, {9, 2}}));
+}
+
+TEST_F(Sampler, HugeLogitsUnderPenaltiesStillDraw) {
+  SamplingOptions options;
+  options.temperature = 1;
+  options.repetition_penalty = 0.01f;
+  EXPECT_EQ(Sample({3e38f, -3e38f}, options, 1, {0, 1}, 2), 0);
+  options.temperature = 1e-30f;
+  EXPECT_EQ(Sample({1, 2, 1.5f}, options), 1);
+}
+
+TEST_F(Sampler, ADrawIsAFunctionOfSeedAndPosition) {
+  // Known values: a request that is replayed after an upgrade must give the same tokens.
+  EXPECT_DOUBLE_EQ(SamplingUniform(0, 0), SamplingUniform(0, 0));
+  std::vector<double> all;
+  for (uint64_t seed : {0ull, 1ull, 2ull, ~0ull}) {
+    for (int64_t position = 0; position < 4; ++position) all.push_back(SamplingUniform(seed, position));
+  }
+  for (const double u : all) {
+    EXPECT_GE(u, 0);
+    EXPECT_LT(u, 1);
+    EXPECT_EQ(std::count(all.begin(), all.end(), u), 1);
+  }
+  double mean = 0;
+  std::vector<int> tenth(10);
+  for (int i = 0; i < 20000; ++i) {
+    const double u = SamplingUniform(1234, i);
+    mean += u / 20000;
+    ++tenth[static_cast<int>(u * 10)];
+  }
+  EXPECT_NEAR(mean, 0.5, 0.01);
+  for (const int count : tenth) EXPECT_NEAR(count, 2000, 200);
+}
+
+TEST_F(Sampler, AgreesWithTheReferenceOnRandomOptions) {
+  std::mt19937 random(11);
+  std::normal_distribution<float> normal(0, 3);
+  const auto one_of = [&](std::vector<float> values) { return values[random() % values.size()]; };
+  for (int run = 0; run < (TestDeviceIsSlow() ? 100 : 3000); ++run) {
+    std::vector<float> logits(1 + random() % 200);
+    const bool coarse = run % 3 == 0;  // many ties
+    for (float& logit : logits) logit = coarse ? std::round(normal(random)) : normal(random);
+    std::vector<int32_t> ids(random() % 30);
+    for (int32_t& id : ids) id = static_cast<int32_t>(random() % (logits.size() + 3));
+    const size_t output_begin = ids.empty() ? 0 : random() % ids.size();
+    SamplingOptions options;
+    options.temperature = one_of({0.3f, 1, 2.5f});
+    options.top_k = static_cast<int32_t>(one_of({0, 1, 5, 50}));
+    options.top_p = one_of({1, 0.95f, 0.5f, 0.05f});
+    options.min_p = one_of({0, 0, 0.05f});
+    options.repetition_penalty = one_of({1, 1, 1.3f, 0.5f});
+    options.presence_penalty = one_of({0, 0.7f, -0.5f});
+    options.frequency_penalty = one_of({0, 0.25f});
+    options.seed = random();
+    const std::vector<double> p = ReferenceDistribution(logits, options, ids, output_begin);
+    const int32_t expected = ReferenceDraw(p, SamplingUniform(options.seed, run));
+    const int32_t drawn = Sample(logits, options, run, ids, output_begin);
+    if (drawn == expected) continue;
+    // Rounding may move a border by one candidate: the draw must still be next to the reference's.
+    const double u = SamplingUniform(options.seed, run);
+    const double near = std::accumulate(p.begin(), p.begin() + std::max(drawn, 0), 0.0);
+    EXPECT_NEAR(near, u, 1e-5 + p[std::max(drawn, 0)]) << "run " << run;
+    EXPECT_GT(p[std::max(drawn, 0)], 0) << "run " << run;
+  }
+}
+
+TEST_F(Sampler, DrawsHaveTheFrequenciesOfTheDistribution) {
+  const std::vector<float> logits = {2, 1, 0.5f, 0, -1, -1, -3, 1.9f};
+  for (const auto& [top_k, top_p, min_p] :
+       std::vector<std::tuple<int, float, float>>{{0, 1, 0}, {4, 1, 0}, {0, 0.8f, 0}, {0, 1, 0.2f}, {6, 0.9f, 0.1f}}) {
+    SamplingOptions options;
+    options.temperature = 0.8f;
+    options.top_k = top_k;
+    options.top_p = top_p;
+    options.min_p = min_p;
+    options.seed = 5;
+    const std::vector<double> p = ReferenceDistribution(logits, options, {}, 0);
+    std::vector<double> seen(logits.size());
+    const int draws = TestDeviceIsSlow() ? 1000 : 20000;
+    std::vector<Draw> step;
+    for (int i = 0; i < draws; ++i) step.push_back({logits, options, i, {}});
+    for (const absl::StatusOr<Sampled>& sampled : Step(step)) seen[sampled->id] += 1.0 / draws;
+    for (size_t v = 0; v < p.size(); ++v) {
+      EXPECT_NEAR(seen[v], p[v], 4 * std::sqrt(p[v] * (1 - p[v]) / draws)) << v;  // four sigma; exact where p is 0
+    }
+  }
+}
+
+TEST_F(Sampler, LogprobsAreThoseBeforePenaltiesAndTemperature) {
+  const std::vector<float> logits = {1, 4, 2, 4, 3};
+  double sum = 0;
+  for (const float x : logits) sum += std::exp(x);
+  SamplingOptions options;
+  options.logprobs = 2;
+  options.presence_penalty = 100;
+  options.temperature = 0;
+  const absl::StatusOr<Sampled> sampled = SampleToken(logits, options, CountPenalties(options, {1, 3, 4}, 0), 3);
+  ASSERT_TRUE(sampled.ok());
+  EXPECT_EQ(sampled->id, 2);
+  ASSERT_EQ(sampled->logprobs.size(), 3u);
+  const std::vector<int32_t> expected = {2, 1, 3};
+  for (size_t i = 0; i < 3; ++i) {
+    EXPECT_EQ(sampled->logprobs[i].id, expected[i]);
+    EXPECT_NEAR(sampled->logprobs[i].logprob, logits[expected[i]] - std::log(sum), 1e-5);
+  }
+  options.presence_penalty = 0;
+  options.logprobs = 0;
+  EXPECT_EQ(SampleToken(logits, options, {}, 3)->logprobs.size(), 1u);
+  options.logprobs = 20;
+  const absl::StatusOr<Sampled> all = SampleToken(logits, options, {}, 3);
+  std::vector<int32_t> order;
+  for (const TokenLogprobPair& pair : all->logprobs) order.push_back(pair.id);
+  EXPECT_EQ(order, (std::vector<int32_t>{1, 3, 4, 2, 0}));
+  options.logprobs = -1;
+  EXPECT_TRUE(SampleToken(logits, options, {}, 3)->logprobs.empty());
+}
+
+TEST_F(Sampler, AFlatVocabularyUnderTopPKeepsTheSmallestIds) {
+  SamplingOptions options;
+  options.temperature = 1;
+  options.top_p = 0.25f;
+  const std::vector<float> flat(49152, 0.5f);
+  for (int i = 0; i < (TestDeviceIsSlow() ? 3 : 50); ++i) EXPECT_LT(Sample(flat, options, i), 49152 / 4);
+}
+
+}  // namespace
+}  // namespace runahead

@@ -1,0 +1,120 @@
+// What a chain leaves in the decode worker's store: to the bit what its workers made, whatever the way there; and by
+// the rule of f32 what one worker alone leaves there. Not to the bit: a part's attention adds up in another order.
+#include <gtest/gtest.h>
+
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "tests/testing/chain_fixture.h"
+#include "tests/testing/exactness.h"
+#include "tests/testing/small_model.h"
+#include "tests/testing/stored_kv.h"
+#include "tests/testing/test_device.h"
+#include "tests/worker/link/message_engines.h"
+#include "worker/handoff/in_process_handoff.h"
+#include "worker/handoff/message_handoff.h"
+
+namespace runahead {
+namespace {
+
+using ::runahead::testing::NewEngine;
+
+constexpr int64_t kTokens = 600;  // in three blocks of the store
+
+struct Way {
+  const char* name;
+  bool in_process;
+  DType dtype;
+};
+
+class ChainStore : public ::testing::TestWithParam<Way> {
+ protected:
+  void SetUp() override {
+    RUNAHEAD_NEED_TEST_DEVICE(GetParam().dtype);
+    loaded_ = LoadForTest(WriteSynthetic(SmallModel(), "chain_store"), GetParam().dtype, 2);
+    const KvStoreOptions options{layers(), row_bytes(), 16 * kKvBlockTokens, 5};
+    store_ = *KvStore::Create(options, *loaded_.device, RealClock());
+    receiver_ = std::make_unique<SliceReceiver>(*store_, SliceReceiverOptions{GetParam().dtype, {}, nullptr});
+    std::shared_ptr<SliceTransport> transport;
+    if (GetParam().in_process) {
+      transport = MakeInProcessTransport(*receiver_);
+    } else {
+      decode_engine_ = NewEngine("tcp");
+      from_engine_ = std::make_unique<MessageHandoffReceiver>(*decode_engine_, *receiver_);
+      prefill_engine_ = NewEngine("tcp");
+      transport = MakeMessageSliceTransport(*prefill_engine_);
+    }
+    sender_ = std::make_unique<RetryingSender>(std::move(transport));
+    // Blocks that are free lie apart.
+    std::vector<LeaseId> leases;
+    for (int i = 0; i < 16; ++i) leases.push_back(*store_->Reserve(1, kKvBlockTokens));
+    for (int i = 0; i < 16; i += 2) store_->Release(leases[i]);
+  }
+
+  int64_t layers() const { return loaded_.model->config().layers; }
+  int64_t row_bytes() const { return loaded_.model->attention_shape().kv_row_bytes(); }
+
+  // The store's bytes after a chain, a layer each; they are what its workers handed off.
+  std::vector<std::string> Stored(const std::vector<int64_t>& bounds, const std::vector<int32_t>& ids,
+                                  PrefillSchedule schedule) {
+    const int parts = static_cast<int>(bounds.size()) - 1;
+    TestChain chain(loaded_, parts, kTokens);
+    chain.handoff().PassTo(*sender_);
+    const LeaseId lease = *store_->Reserve(kTokens, kTokens + 40);
+    for (int part = 0; part < parts; ++part) {
+      PrefillJob job =
+          chain.JobOf(1, 0, part, bounds, ids, EveryLogprob(loaded_), true, absl::InfiniteFuture(), schedule);
+      job.lease = lease;
+      if (decode_engine_ != nullptr) job.decode = decode_engine_->self();
+      chain.member(part).stage->Start(std::move(job));
+    }
+    for (int part = 0; part < parts; ++part) {
+      const absl::Status done = chain.member(part).news.AwaitDone(1);
+      EXPECT_TRUE(done.ok()) << "part " << part << ": " << done;
+    }
+    const StoredKv stored(*store_, lease);
+    std::vector<std::string> bytes;
+    for (int64_t layer = 0; layer < layers(); ++layer) {
+      bytes.push_back(stored.Bytes(layer, 0, kTokens));
+      EXPECT_TRUE(bytes.back() == chain.handoff().Layer(lease, layer, 0, kTokens, row_bytes())) << "layer " << layer;
+    }
+    return bytes;
+  }
+
+  LoadedModel loaded_;
+  std::unique_ptr<KvStore> store_;
+  std::unique_ptr<SliceReceiver> receiver_;
+  std::unique_ptr<MessageEngine> decode_engine_, prefill_engine_;  // null: in one process
+  std::unique_ptr<MessageHandoffReceiver> from_engine_;
+  std::unique_ptr<HandoffSender> sender_;
+};
+
+TEST_P(ChainStore, HoldsWhatTheWorkersMadeAndWhatOneWorkerLeaves) {
+  const std::vector<int32_t> ids = RandomIds(kTokens, 320, 31);
+  const std::vector<std::string> single = Stored({0, kTokens}, ids, PrefillSchedule::kChain);
+  const ExpectedRun plain = PlainRun(loaded_, ids);
+  const bool f32 = GetParam().dtype == DType::kF32;
+  for (int64_t layer = 0; f32 && layer < layers(); ++layer) {
+    ExpectRows(Floats(single[layer]), plain.kv[layer], plain.kv_dim);
+  }
+  for (const PrefillSchedule schedule : {PrefillSchedule::kChain, PrefillSchedule::kTsp, PrefillSchedule::kTspCausal}) {
+    for (const std::vector<int64_t>& bounds :
+         std::vector<std::vector<int64_t>>{{0, 250, kTokens}, {0, 1, 257, kTokens}, {0, 300, 512, 599, kTokens}}) {
+      SCOPED_TRACE(::testing::PrintToString(bounds));
+      const std::vector<std::string> stored = Stored(bounds, ids, schedule);
+      for (int64_t layer = 0; f32 && layer < layers(); ++layer) {
+        SCOPED_TRACE(layer);
+        ExpectRows(Floats(stored[layer]), Doubles(Floats(single[layer])), plain.kv_dim);
+      }
+    }
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(Ways, ChainStore,
+                         ::testing::Values(Way{"InProcess", true, DType::kF32}, Way{"Tcp", false, DType::kF32},
+                                           Way{"TcpBf16", false, DType::kBF16}),
+                         [](const auto& way) { return std::string(way.param.name); });
+
+}  // namespace
+}  // namespace runahead

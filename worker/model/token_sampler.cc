@@ -1,0 +1,119 @@
+#include "worker/model/token_sampler.h"
+
+#include <algorithm>
+#include <cstring>
+#include <numeric>
+#include <utility>
+
+#include "absl/strings/str_format.h"
+#include "kernels/base/checks.h"
+#include "kernels/base/status_macros.h"
+
+namespace runahead {
+namespace {
+
+absl::StatusOr<BufferRef> Allocate(Device& device, size_t bytes, MemoryKind kind) {
+  RUNAHEAD_ASSIGN_OR_RETURN(std::shared_ptr<Buffer> buffer, device.Allocate(bytes, kind));
+  return BufferRef::Whole(std::move(buffer));
+}
+
+}  // namespace
+
+TokenSampler::TokenSampler(Device& device, int64_t max_rows, int64_t vocab)
+    : device_(device), vocab_(vocab), free_(max_rows) {
+  std::iota(free_.rbegin(), free_.rend(), 0);
+}
+
+absl::StatusOr<std::unique_ptr<TokenSampler>> TokenSampler::Create(Device& device, int64_t max_rows, int64_t vocab) {
+  std::unique_ptr<TokenSampler> sampler(new TokenSampler(device, max_rows, vocab));
+  const size_t counts_bytes = max_rows * vocab * sizeof(int32_t);
+  const size_t drawn_bytes = max_rows * (3 + 2 * std::min(kMostTopK, vocab)) * sizeof(float);
+  RUNAHEAD_ASSIGN_OR_RETURN(const BufferRef counts, Allocate(device, counts_bytes, MemoryKind::kDevice));
+  RUNAHEAD_ASSIGN_OR_RETURN(const BufferRef host_counts, Allocate(device, counts_bytes, MemoryKind::kHost));
+  sampler->counts_ = MakeTensor(counts, DType::kF32, max_rows, vocab);
+  sampler->host_counts_ = MakeTensor(host_counts, DType::kF32, max_rows, vocab);
+  RUNAHEAD_ASSIGN_OR_RETURN(sampler->drawn_, Allocate(device, drawn_bytes, MemoryKind::kDevice));
+  RUNAHEAD_ASSIGN_OR_RETURN(sampler->host_drawn_, Allocate(device, drawn_bytes, MemoryKind::kHost));
+  return sampler;
+}
+
+absl::StatusOr<TokenSampler::CountsPlace> TokenSampler::Place(Stream& stream, const SamplingOptions& options,
+                                                              const PenaltyCounts& counts) {
+  if (!HasPenalties(options)) return CountsPlace();
+  if (free_.empty()) return absl::ResourceExhaustedError("all places for penalty counts are taken");
+  const CountsPlace place(new int32_t(free_.back()), [this](const int32_t* row) {
+    free_.push_back(*row);
+    delete row;
+  });
+  free_.pop_back();
+  int32_t* const row = host_counts_.row<int32_t>(*place);
+  std::fill(row, row + vocab_, 0);
+  for (const auto& [id, in_output] : counts.entries()) {
+    if (id >= 0 && id < vocab_) row[id] = 1 + in_output;
+  }
+  RUNAHEAD_RETURN_IF_ERROR(device_.Copy(stream, host_counts_.Rows(*place, 1).ref, counts_.Rows(*place, 1).ref));
+  return place;
+}
+
+absl::Status TokenSampler::Enqueue(Stream& stream, const Tensor& logits, const std::vector<Row>& rows) {
+  wanted_.clear();
+  top_k_ = 0;
+  std::vector<SampleParams> params;
+  for (const auto& [options, position, counts, place] : rows) {
+    wanted_.push_back({position, options.logprobs});
+    top_k_ = std::max<int64_t>(top_k_, options.logprobs + 1);
+    params.push_back({.temperature = options.temperature,
+                      .top_k = options.top_k,
+                      .top_p = options.top_p,
+                      .min_p = options.min_p,
+                      .uniform = SamplingUniform(options.seed, position)});
+    if (place == nullptr) continue;
+    SampleParams& own = params.back();
+    own.repetition_penalty = options.repetition_penalty;
+    own.presence_penalty = options.presence_penalty;
+    own.frequency_penalty = options.frequency_penalty;
+    own.counts_row = *place;
+    const PenaltyCounts::Entry last = counts.last();
+    if (last.id < 0 || last.id >= vocab_) continue;
+    own.last_id = last.id;
+    own.last_count = 1 + last.in_output;
+  }
+  top_k_ = std::min({top_k_, vocab_, kMostTopK});
+  const int64_t n = logits.rows;
+  const auto part = [&](int64_t begin, int64_t cols) {
+    return MakeTensor(drawn_.Slice(begin * sizeof(float), n * cols * sizeof(float)), DType::kF32, n, cols);
+  };
+  RUNAHEAD_RETURN_IF_ERROR(device_.Sample(stream, logits, std::move(params), counts_, part(0, 1), part(n, 1)));
+  if (top_k_ > 0) {
+    RUNAHEAD_RETURN_IF_ERROR(
+        device_.TopK(stream, logits, top_k_, part(3 * n, top_k_), part((3 + top_k_) * n, top_k_), part(2 * n, 1)));
+  }
+  const size_t bytes = n * (3 + 2 * top_k_) * sizeof(float);
+  return device_.Copy(stream, drawn_.Slice(0, bytes), host_drawn_.Slice(0, bytes));
+}
+
+absl::StatusOr<Sampled> TokenSampler::Token(int64_t row) const {
+  const int32_t id = reinterpret_cast<const int32_t*>(host_drawn_.data())[row];
+  if (id < 0 || id >= vocab_) {
+    return absl::InternalError(absl::StrFormat(
+        "the model's logits for position %d are not finite: the sequence cannot go on", wanted_[row].position));
+  }
+  Sampled sampled{id, {}};
+  if (wanted_[row].logprobs >= 0) sampled.logprobs = Logprobs(row, id);
+  return sampled;
+}
+
+std::vector<TokenLogprobPair> TokenSampler::Logprobs(int64_t row, int32_t chosen) const {
+  const int64_t n = static_cast<int64_t>(wanted_.size());
+  const float* const values = reinterpret_cast<const float*>(host_drawn_.data()) + n;
+  const float* const log_sums = values + n;
+  const int32_t* const top_ids = reinterpret_cast<const int32_t*>(log_sums + n) + row * top_k_;
+  const float* const top_values = log_sums + n + n * top_k_ + row * top_k_;
+  std::vector<TokenLogprobPair> result = {{chosen, values[row] - log_sums[row]}};
+  for (int64_t i = 0; i < top_k_ && static_cast<int32_t>(result.size()) <= wanted_[row].logprobs; ++i) {
+    if (top_ids[i] != chosen) result.push_back({top_ids[i], top_values[i] - log_sums[row]});
+  }
+  return result;
+}
+
+}  // namespace runahead
