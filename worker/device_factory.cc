@@ -14,7 +14,7 @@
 namespace runahead {
 namespace {
 
-// What `auto` is, is the device's to say.
+// `fastest`: what `auto` stands for on this device.
 DType DTypeOf(const WorkerOptions& options, DType fastest) {
   if (options.dtype == "auto") return fastest;
   return options.dtype == "bf16" ? DType::kBF16 : options.dtype == "f16" ? DType::kF16 : DType::kF32;

@@ -46,7 +46,7 @@ absl::Status CheckMemory(int64_t tokens, const Model& model) {
   return absl::OkStatus();
 }
 
-// Workers have other draws, though they be told the same seed.
+// Each worker draws differently, even where all are given the same seed.
 LinkNoise NoiseOf(const WorkerOptions& options) {
   uint64_t seed = static_cast<uint64_t>(options.chain_link_noise_seed);
   for (const unsigned char c : options.name) seed = (seed ^ c) * 0x100000001b3;  // FNV-1a

@@ -67,7 +67,7 @@ class Epochs : public ControlHandler {
 
 }  // namespace
 
-// In the order of construction. ~WorkerProcess says in which order they end.
+// In the order of construction. ~WorkerProcess ends them in another order, and says why.
 struct WorkerProcess::Parts {
   explicit Parts(const WorkerOptions& of_process) : options(of_process) {}
   const WorkerOptions options;

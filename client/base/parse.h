@@ -10,7 +10,7 @@
 
 namespace runahead {
 
-// "1,2,3": whole numbers of 32 bits between commas, blanks around them let pass; "" is no number.
+// "1,2,3": whole numbers of 32 bits between commas, blanks around them are allowed; "" is refused.
 absl::StatusOr<std::vector<int32_t>> ParseIds(absl::string_view text);
 
 // "user:What is a chain?": role, colon, text as it is (more colons included).

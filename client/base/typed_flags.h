@@ -13,7 +13,7 @@ class App;
 
 namespace runahead {
 
-// One number; whether the service takes it is the service's to say.
+// One number. Its range is checked by the service.
 void AddNumber(CLI::App& app, const std::string& name, std::optional<int32_t>* value, const std::string& help,
                const std::string& type);
 void AddNumber(CLI::App& app, const std::string& name, std::optional<uint64_t>* value, const std::string& help,

@@ -18,7 +18,7 @@ absl::StatusOr<CostModel> ReadCostFile(const std::string& path);
 // The same from `text`; `name` stands for the file.
 absl::StatusOr<CostModel> ParseCostFile(const std::string& text, const std::string& name);
 
-// The text of a cost file that is read back as this model, numbers to 6 digits. What is as where it is not given is
+// The text of a cost file that is read back as this model, numbers to 6 digits. Fields that have their defaults are
 // left out. `comments` stand at its head, a line each. INVALID_ARGUMENT: it could not be read back.
 absl::StatusOr<std::string> PrintCostFile(const CostModel& model, const std::vector<std::string>& comments);
 

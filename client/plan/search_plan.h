@@ -32,7 +32,7 @@ absl::Status CheckResumable(const PartitionFile& table, const std::string& path,
                             const std::string& dtype);
 
 // Adds what was found, in place of an entry of the same width and length. `workers`: names of the longest chain so far;
-// they stand as the table's devices, where it has no longer list already.
+// they become the table's `devices`, unless these are more already.
 void PutEntry(PartitionFile& table, const SearchItem& item, const MeasuredEntry& found,
               const std::vector<std::string>& workers);
 

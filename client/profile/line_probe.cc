@@ -7,7 +7,7 @@
 namespace runahead {
 namespace {
 
-// Below about this length what is on the way from one layer to the next is not worth to be predicted.
+// Below about this length fixed costs are all that a time shows.
 constexpr int64_t kShortest = 64;
 // Four constants and a residual to judge them by.
 constexpr int64_t kLeastSpan = 16;

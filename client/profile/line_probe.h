@@ -25,8 +25,9 @@ struct Probe {
 // `longest` >= 2 * workers.
 std::vector<int64_t> ProbeLengths(int64_t longest, int workers);
 
-// `lengths`: rising, at least one, each at least 2 * workers. A single worker runs them all; others one of two
-// thirds up, and links the shortest besides; chains of 2, 4, 8, .. and all workers the longer half.
+// `lengths`: rising, at least one, each at least 2 * workers. The first worker alone runs all of them. Each other
+// worker runs the length that stands two thirds up the list; each link that one and the shortest. Chains of 2, 4, 8, ..
+// and of all workers run the longer half.
 std::vector<Probe> ProbesOf(absl::Span<const int64_t> lengths, int workers);
 
 }  // namespace runahead

@@ -13,7 +13,7 @@ struct ReadyLine {
   std::string metrics;  // host:port of its /metrics
 };
 
-// Takes {"address":"127.0.0.1:1234","metrics":"127.0.0.1:1235"}; other keys are let pass. INVALID_ARGUMENT quotes the
+// Takes {"address":"127.0.0.1:1234","metrics":"127.0.0.1:1235"}; other keys are ignored. INVALID_ARGUMENT quotes the
 // line and says what is wrong with it.
 absl::StatusOr<ReadyLine> ParseReadyLine(absl::string_view line);
 

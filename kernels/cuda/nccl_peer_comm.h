@@ -18,9 +18,9 @@ struct NcclTimes {
   absl::Duration enqueue = absl::Seconds(10);  // for a transfer to be put into the stream
   absl::Duration move = absl::Seconds(30);     // for the first in the stream to pass
   absl::Duration end = absl::Seconds(2);       // for aborted kernels to end
-  // For NCCL to give a communicator up. Where it does not it is left alone with it, and with some MiB of the GPU.
+  // For NCCL to give a communicator up. Where it does not, the communicator and some MiB of the GPU stay with NCCL.
   absl::Duration leave = absl::Seconds(10);
-  // And where a transfer may still be under way, with its buffer: then the process ends.
+  // The same where a transfer may still use its buffer: after this the process ends.
   absl::Duration abort = absl::Seconds(60);
 };
 

@@ -11,7 +11,7 @@ namespace runahead {
 // one's, whose attention looks further back: no worker keeps a prompt waiting for more than a quarter of its own time.
 inline constexpr int64_t kTokensPerInterleaved = 4;
 
-// What a shorter prompt counts as: what a pass takes however few its tokens.
+// Shorter prompts count as this many tokens: a pass takes about as long, however few its tokens.
 inline constexpr int64_t kLeastInterleaved = 32;
 
 // What is left for short prompts between the layers of one part.

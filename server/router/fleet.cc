@@ -39,7 +39,7 @@ Fleet::Fleet(std::vector<WorkerSpec> workers, int queue_size, RouterMetrics& met
   QueueChanged();
 }
 
-// What the worker had is gone with it; what it could hold is remembered.
+// Forgets the worker's jobs and leases, but not how much it could hold.
 void Fleet::Reset(State& state, WorkerState to, std::string note) {
   State fresh;
   fresh.state = to;
@@ -130,7 +130,7 @@ std::set<std::string> Fleet::builds() const {
   return builds;
 }
 
-// Where there are decode workers at all, one of them.
+// Whether the prefill worker can hand off to at least one ready decode worker; true where none is ready.
 bool Fleet::ReachesDecode(int prefill) const {
   if (broken_.handoffs.empty()) return true;
   int broken = 0;
@@ -142,7 +142,7 @@ bool Fleet::ReachesDecode(int prefill) const {
   return broken < ReadyDecoders();
 }
 
-// Whom a chain may have as a member now, by worker.
+// By worker index: whether a chain may have this worker as a member now.
 std::vector<bool> Fleet::MayPrefill() const {
   const std::vector<bool> ejected = ejections_.Ejected(WorkerRole::kPrefill);
   std::vector<bool> may(states_.size());
@@ -152,7 +152,7 @@ std::vector<bool> Fleet::MayPrefill() const {
   return may;
 }
 
-// But for `ready`.
+// Leaves `ready` to the caller.
 Fleet::Seen Fleet::See(int index) const {
   const State& state = states_[index];
   Seen seen;
@@ -232,7 +232,7 @@ void Fleet::LeaseTaken(const LiveWorker& worker, int64_t tokens) {
   MutexLock lock(mu_);
   State* const state = Find(worker);
   if (state == nullptr) return;
-  // So much was free at least.
+  // The worker granted the lease, so at least that much was free.
   const int64_t unseen_at_most = state->kv_capacity_tokens - state->reserved_tokens - tokens;
   state->unseen_tokens = std::max<int64_t>(0, std::min(state->unseen_tokens, unseen_at_most));
   state->reserved_tokens += tokens;

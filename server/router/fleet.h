@@ -90,8 +90,8 @@ class Fleet {
   const std::vector<WorkerSpec>& workers() const { return workers_; }
   const std::vector<int>& line() const { return line_; }  // worker indices, head first
 
-  // `worker` may be planned with from now on, or not any more. `note` says for people what is the matter. What a worker
-  // could hold is remembered while it is away: nothing is refused for good that it could have done.
+  // `worker` may be planned with from now on, or not any more. `note` says for people what is the matter. While a
+  // worker is away, what it could hold is remembered: no request is refused for good that this worker could take.
   void SetReady(std::shared_ptr<const LiveWorker> worker) RUNAHEAD_EXCLUDES(mu_);
   void SetNotReady(int index, WorkerState state, std::string note) RUNAHEAD_EXCLUDES(mu_);
 
@@ -138,8 +138,8 @@ class Fleet {
   absl::StatusOr<std::vector<std::shared_ptr<const LiveWorker>>> RankDecode(
       const Ticket& ticket, int64_t tokens, absl::Span<const std::shared_ptr<const LiveWorker>> chain = {}) const
       RUNAHEAD_EXCLUDES(mu_);
-  // What RankDecode knows of memory: counted from a lease's granting to its end; and what a worker that is full says of
-  // it.
+  // These three keep the figures of memory that RankDecode reads. A lease counts from LeaseTaken to LeaseReturned;
+  // LeaseRefused says that a worker had no room for so many.
   void LeaseTaken(const LiveWorker& worker, int64_t tokens) RUNAHEAD_EXCLUDES(mu_);
   void LeaseReturned(const LiveWorker& worker, int64_t tokens) RUNAHEAD_EXCLUDES(mu_);
   void LeaseRefused(const LiveWorker& worker, int64_t tokens) RUNAHEAD_EXCLUDES(mu_);

@@ -6,7 +6,7 @@
 namespace runahead {
 namespace {
 
-// What a job is still thought to take that is past its predicted end.
+// A job that is past its predicted end is expected to take this much longer.
 constexpr absl::Duration kAboutToEnd = absl::Milliseconds(1);
 
 double SecondsUntil(absl::Time end, absl::Time now) {

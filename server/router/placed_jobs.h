@@ -32,14 +32,14 @@ class PlacedJobs {
     InterleaveBudget interleave = {};  // of the one that is computed; none while another runs between its layers
     double layer_s = 0;                // predicted, of that one
 
-    // Fills in all of `view` that is of load.
+    // Fills in the fields of `view` that say how busy the worker is.
     void Fill(absl::Time now, WorkerView& view) const;
   };
 
   // An interleaved one needs one that is computed, and keeps all others waiting for as long as it takes.
   void Add(PlacedJob job);
 
-  // It has ended there. Nothing happens where it is unknown.
+  // The job of this placement has ended on the worker. Nothing happens where it is unknown.
   void Finish(uint64_t placement);
 
   // The same for one that the worker was not told of: what it took from others goes back to them.

@@ -32,7 +32,7 @@ struct PoolTerms {
 // Chooses the terms by vote: what a strict majority of the *listed* workers has (less those that cannot join whatever
 // is chosen), as soon as there is one, whether or not the others have answered; else, kChoiceTimeout after the first
 // answer, what most of those have that have answered, of several the one whose first worker stands first in the list.
-// So no single worker defines the pool by being quick. The choice stays while anybody is left who has it. Not
+// So no single worker defines the pool by being quick. The choice stays until no worker with these terms is left. Not
 // thread-safe.
 class PoolChoice {
  public:

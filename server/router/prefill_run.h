@@ -60,7 +60,7 @@ class PrefillRun : public std::enable_shared_from_this<PrefillRun> {
  private:
   void Ended(absl::Status status) RUNAHEAD_EXCLUDES(mu_);
   void MemberFree(int worker) RUNAHEAD_EXCLUDES(mu_);
-  // Who is to be judged by it is.
+  // A member said how its part ended: tells Ejections, where the failure was the member's own or the decode worker's.
   void Reported(int worker, const absl::Status& said, v1::JobCause cause) RUNAHEAD_EXCLUDES(mu_);
 
   const Placement placement_;

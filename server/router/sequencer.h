@@ -28,7 +28,7 @@ inline constexpr absl::Duration kCauseTimeout = absl::Seconds(5);
 class CommandSink {
  public:
   virtual ~CommandSink() = default;
-  // Appends; never blocks. What cannot be sent any more is dropped: whoever owns the sink detaches it then.
+  // Appends; never blocks. Drops what cannot be sent any more: the sink's owner calls Sequencer::Detach then.
   virtual void Write(v1::ControlCommand command) = 0;
 };
 

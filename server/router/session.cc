@@ -193,7 +193,7 @@ absl::Status Session::Decode() {
   const auto reader = worker.decode->Generate(&context, MakeDecodeRequest());
   v1::DecodeReply reply;
   {
-    // Tokens come once the whole prompt's KV is in: what happens to the chain after that is of no matter.
+    // Tokens come once the whole prompt's KV is in: what happens to the chain after that does not matter.
     const CancelToken::Subscription on_failed = run_->failed().OnCancel(stop_call);
     prefill_needed_ = !reader->Read(&reply);
   }

@@ -7,7 +7,7 @@
 namespace runahead {
 namespace {
 
-// As many of these at once as there are sessions take no more than some large ones would.
+// Smaller texts take no turn: even one in every session takes no more memory than a few large ones.
 constexpr size_t kSmallBytes = size_t{64} << 10;
 
 }  // namespace

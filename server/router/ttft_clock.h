@@ -20,8 +20,8 @@ class TtftClock {
     last_ = now;
   }
 
-  // The lap from Start to the first token's arrival: what the workers say of it is taken at its word as far as the lap
-  // is long enough; the rest, on the way there and back, belongs to kFirstToken.
+  // The lap from Start to the first token's arrival: what the workers report counts, as far as it fits into the
+  // lap; the rest, on the way there and back, belongs to kFirstToken.
   void LapPrefill(absl::Duration worker_queue, absl::Duration prefill, absl::Time now) {
     const absl::Duration whole = now - last_;
     const absl::Duration queue = std::clamp(worker_queue, absl::ZeroDuration(), whole);

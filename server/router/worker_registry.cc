@@ -34,7 +34,7 @@ WorkerRegistry::WorkerRegistry(Fleet& fleet, Sequencer& sequencer, const ModelIn
   }
 }
 
-// The workers stay as they are for the next router: whose stream ends here is not lost.
+// FormLine tells nobody that these workers were lost: they stay as they are for the next router.
 WorkerRegistry::~WorkerRegistry() {
   {
     MutexLock lock(mu_);

@@ -46,7 +46,7 @@ class WorkerRegistry final : private WorkerConnection::Owner {
   void TakePaths(int index, const v1::PathStates& paths) RUNAHEAD_REQUIRES(mu_);
   // What the planner may not use, for the fleet.
   void TellPaths() RUNAHEAD_REQUIRES(mu_);
-  // Workers of different builds may work together; whoever looks for a difference is to know.
+  // Workers of different builds may work together. Logs that builds differ, for those who look for a fault.
   void LogBuild(int index) RUNAHEAD_REQUIRES(mu_);
   void LogOnce(int index, bool warn, std::string message) RUNAHEAD_REQUIRES(mu_);
 

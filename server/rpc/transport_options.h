@@ -25,7 +25,7 @@ inline constexpr KeepAlive kProcessKeepAlive{absl::Seconds(10), absl::Seconds(20
 
 // Between clients and the router. A client's network may stand still for a while, and one that reads synchronously and
 // is busy elsewhere (`runahead generate | less`) answers no ping: neither is a reason to end its stream. One that takes
-// nothing of its answer for too long is the router's own business (stall_timeout).
+// nothing of its answer for too long is ended by the router itself (stall_timeout).
 inline constexpr KeepAlive kPublicKeepAlive{absl::Seconds(60), absl::Minutes(4)};
 
 // A million token ids are up to 5 MB; text of the longest context is less.

@@ -1,4 +1,4 @@
-// What can be said against a sequence before its lease is looked at.
+// The checks of a sequence that do not need its lease.
 #pragma once
 
 #include "absl/status/status.h"

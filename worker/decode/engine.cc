@@ -16,7 +16,7 @@
 namespace runahead {
 namespace {
 
-// A lease that is not there is Complete's to name.
+// OK where the lease does not exist: KvStore::Complete reports that.
 absl::Status CheckFits(const DecodeSequence& sequence, KvStore& store) {
   const absl::StatusOr<KvStore::Size> lease = store.SizeOf(sequence.lease);
   if (!lease.ok()) return absl::OkStatus();
@@ -44,7 +44,8 @@ struct DecodeEngine::Active {
   TokenSampler::CountsPlace place;  // of counts, from the join on
   std::optional<KvStore::Sequence> kv;
 
-  // On the thread that adds the sequence: counting a long prompt takes milliseconds, and the loop is everybody's.
+  // On the thread that adds the sequence: counting a long prompt takes milliseconds, for which the loop would
+  // hold up all sequences.
   Active(DecodeSequence sequence, std::shared_ptr<DecodeSink> to)
       : request(std::move(sequence)),
         sink(std::move(to)),

@@ -38,7 +38,7 @@ void DecodePaths::TakeAnswer(const absl::Status& end, Broken& path) {
   path.status = end;
 }
 
-// A slice for a lease that nobody has: whatever the answer is, there is one.
+// Sends a slice for a lease that does not exist: any answer shows that the decode worker can be reached.
 void DecodePaths::Ask(const PeerId& decode) {
   Slice none;
   none.lease.incarnation = decode.incarnation;

@@ -8,7 +8,8 @@
 
 namespace runahead {
 
-// A transport into `receiver`, which outlives it; whoever it is sent to. Copies on a thread of its own.
+// A transport into `receiver`, whichever peer a slice is sent to. Copies on a thread of its own. `receiver` outlives
+// it.
 std::shared_ptr<SliceTransport> MakeInProcessTransport(SliceReceiver& receiver);
 
 }  // namespace runahead

@@ -35,7 +35,7 @@ void SliceReceiver::Begin(const SliceHeader& header, std::function<void(Outcome)
         waiting_.push_back({header, std::move(then)});
         return;
       }
-      outcome = SliceVerdict::kCorrupt;  // written by someone whose end is not seen here: to be sent again
+      outcome = SliceVerdict::kCorrupt;  // a write that did not come by here: to be sent again
     }
   }
   then(std::move(outcome));

@@ -11,7 +11,7 @@
 namespace runahead {
 
 // Thread-safe; one thread of its own. Slices pass through at most `staging_bytes` of pinned memory, in the order in
-// which they are ready; receivers take each without any other, so none waits for ever. `device` outlives it.
+// which they are ready; a receiver takes each by itself, so none waits for ever. `device` outlives it.
 class StagedHandoff final : public HandoffSender {
  public:
   StagedHandoff(std::unique_ptr<HandoffSender> inner, Device& device, size_t staging_bytes);

@@ -40,7 +40,7 @@ std::string Describe(const PeerKey& key);
 struct PeerId {
   std::string address;
   uint64_t incarnation = 0;
-  // How its GPU can be reached (PeerCommFactory::identity()); empty: only its host can. No part of who it is.
+  // How its GPU can be reached (PeerCommFactory::identity()); empty: only its host can. Not compared.
   std::string device_link = {};
   uint32_t epoch = 0;
   uint32_t generation = 0;
@@ -48,7 +48,8 @@ struct PeerId {
   friend bool operator==(const PeerId& a, const PeerId& b) { return a.address == b.address && a.key() == b.key(); }
 };
 
-// Piece p of a job is the KV of its part p; `layer` counts from 0.
+// Names a frame to both ends. Piece 0 of a job is the KV of its prefix, piece p + 1 that of its part p; `layer` counts
+// from 0.
 struct FrameId {
   JobId job = 0;
   int32_t layer = 0;

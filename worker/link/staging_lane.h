@@ -20,7 +20,7 @@ namespace runahead {
 
 // Thread-safe. One thread and one stream of its own. Room is given in the order of asking; what is larger than all of
 // the memory gets memory of its own when nobody else holds any. Room comes back with the last reference to it. No
-// memory is freed before Stop: to unpin it may be to wait for streams that wait for what is yet to pass through here.
+// memory is freed before Stop: unpinning may wait for all streams, and these may wait for what has yet to pass here.
 class StagingLane : public std::enable_shared_from_this<StagingLane> {
  public:
   // Runs on the lane's thread.
@@ -39,8 +39,8 @@ class StagingLane : public std::enable_shared_from_this<StagingLane> {
   void Cancel(uint64_t ticket) RUNAHEAD_EXCLUDES(mu_);
   // Copies between the device's memory and the host's. `done` runs once, on any thread but this one.
   void Copy(ConstBufferRef from, BufferRef to, std::function<void(absl::Status)> done) RUNAHEAD_EXCLUDES(mu_);
-  // By who made it, not on a callback, when nothing will ask for room or copies any more or can do without. Requests
-  // that wait are forgotten; awaits the copies under way and the return of all room.
+  // For the owner, not on a callback, once nobody needs room or copies any more. Forgets the requests that wait; awaits
+  // the copies under way and the return of all room.
   void Stop() RUNAHEAD_EXCLUDES(mu_);
 
  private:

@@ -15,13 +15,14 @@ namespace runahead {
 class KvPort {
  public:
   virtual ~KvPort() = default;
-  // Posts what must be under way before the layer's QKV projection (receives, transfers). May block while memory or the
-  // layers ahead are not free; an error (CANCELLED, DEADLINE_EXCEEDED, UNAVAILABLE...) ends the pass.
+  // Posts what must be under way before the layer's QKV projection (receives, transfers). May block the calling thread
+  // until memory is free and the layers enqueued before have run; an error (CANCELLED, DEADLINE_EXCEEDED,
+  // UNAVAILABLE...) ends the pass.
   virtual absl::Status Begin(int64_t layer) = 0;
   // Where the rows of this pass put their K and V: as many rows as the batch has, in its order.
   virtual absl::StatusOr<std::vector<KvSpan>> Own(int64_t layer) = 0;
-  // The own KV is enqueued on `compute`: sends it, hands it off, makes `compute` wait for what was received, and says
-  // what each sequence attends over.
+  // The own KV is enqueued on `compute`. Sends it, hands it off, and says what each sequence attends over. May block
+  // the calling thread until the KV of others is in memory: `compute` never waits for it. Errors as Begin's.
   virtual absl::StatusOr<std::vector<AttentionSequence>> Publish(int64_t layer, Stream& compute) = 0;
 };
 

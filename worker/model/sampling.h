@@ -8,7 +8,7 @@ namespace runahead {
 
 inline constexpr int32_t kMostLogprobs = 20;  // alternatives
 
-// Ranges as in SamplingParams of inference.proto; checked by the router.
+// Ranges as in SamplingParams of inference.proto; checked by the router and, with check_sampling.h, by the workers.
 struct SamplingOptions {
   float temperature = 0;  // 0: greedy
   int32_t top_k = 0;      // 0: off

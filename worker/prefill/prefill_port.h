@@ -25,7 +25,8 @@ struct JobTimes {
   bool interleaved = false;  // it ran between two layers of another
 };
 
-// One job's port. Which KV comes from where and goes on to whom is for its schedule to say. Used by the stage's thread.
+// One job's port. Each schedule's subclass says which KV comes from where and where it goes. Used by the stage's
+// thread.
 class PrefillPort : public KvPort {
  public:
   // All references outlive the port. `ring` holds job.held_tokens() a layer. `stop` is fired by whoever ends the job

@@ -129,7 +129,7 @@ int64_t PrefillStage::unfinished_jobs() const {
 }
 
 void PrefillStage::Start(PrefillJob job) {
-  // What does not fit should not have been sent here.
+  // A job that does not fit is the router's failure: it should not have sent it here.
   JobEnd refused{CheckJob(job, model_->config().context_length, model_->config().vocab), JobCause::kRouter};
   if (refused.status.ok() && job.held_tokens() > max_prefix_tokens()) {
     refused.status =

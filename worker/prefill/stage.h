@@ -27,8 +27,8 @@ class PrefillObserver {
   virtual ~PrefillObserver() = default;
   // Tail only, before the job is done: queue_s from Start to the job's beginning, prefill_s from there to the token.
   virtual void OnFirstToken(const PrefillJob& job, const Sampled& token, double queue_s, double prefill_s) = 0;
-  // Once for each Start. OK: neighbours and decode worker have acknowledged everything; else what came first. Memory is
-  // free again.
+  // Once for each Start. OK: neighbours and decode worker have acknowledged everything; else the first reason. The
+  // job's memory is free again.
   virtual void OnDone(const PrefillJob& job, const JobEnd& end, const JobTimes& times) = 0;
 };
 

@@ -15,8 +15,8 @@
 
 namespace runahead {
 
-// A router that has said nothing for so long is gone; it pings twice a second. Longer than any pause that a router may
-// make without harm, and than the silence that it bears of us.
+// A router that has said nothing for so long is gone; it pings twice a second. Longer than the pauses of a router that
+// are to do no harm, and longer than the silence of a worker that a router bears.
 inline constexpr absl::Duration kRouterSilence = absl::Seconds(10);
 
 // What a role of the worker does with the router's commands. All calls come from one thread, in the order of the

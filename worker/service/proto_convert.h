@@ -10,7 +10,7 @@ namespace runahead {
 LeaseId LeaseFromProto(const v1::LeaseId& lease);
 v1::LeaseId LeaseToProto(const LeaseId& lease);
 
-// Absent fields take the defaults that inference.proto names. Ranges are the router's business.
+// Absent fields take the defaults that inference.proto names. Does not check ranges (check_sampling.h does).
 SamplingOptions SamplingFromProto(const v1::SamplingParams& sampling);
 
 v1::SampledToken SampledToProto(const Sampled& token);

@@ -26,7 +26,7 @@ class TokenStream final : public grpc::ServerWriteReactor<v1::DecodeReply>,
   TokenStream(grpc::CallbackServerContext& context, DecodeEngine& engine, Clock& clock, DrainGate::Pass pass,
               std::function<void()> ended);
 
-  // Hands the sequence to the engine, or ends the call with what the engine has against it.
+  // Hands the sequence to the engine, or ends the call with the engine's refusal.
   void Begin(DecodeSequence sequence) RUNAHEAD_EXCLUDES(mu_);
   // Ends the call with a status without ever having begun.
   void Refuse(absl::Status status) RUNAHEAD_EXCLUDES(mu_);

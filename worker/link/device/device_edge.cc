@@ -13,7 +13,7 @@
 namespace runahead {
 namespace {
 
-// What the user holds: the core, and a look at the communicators where he asks for health.
+// The edge as its user has it: the core, but Health also looks at the communicators.
 class DeviceEdge final : public Edge {
  public:
   DeviceEdge(std::shared_ptr<EdgeCore> core, std::shared_ptr<DeviceWire> wire)

@@ -24,7 +24,8 @@ struct ControlHeader {
   uint16_t kind = 0;
 };
 
-// What is said about an offered frame: by who offers it kOffer, with all fields; by the other side the rest.
+// What the two sides say about an offered frame. The side that offers it says kOffer, with all fields; the other side
+// says the rest.
 enum OfferKind : uint64_t { kOffer = 1, kWanted, kSkipped };
 struct OfferHeader {
   uint64_t kind = 0;

@@ -1,4 +1,4 @@
-// Connections of the TCP engine: made, greeted, watched, ended.
+// How the TCP engine makes connections, greets, watches and ends them.
 #include <sys/epoll.h>
 
 #include <algorithm>

@@ -46,7 +46,7 @@ bool Signed(const WirePrefix& prefix, const ClusterKey& key) {
   return SameProof({prefix.proof.data(), prefix.proof.size()}, {right.proof.data(), right.proof.size()});
 }
 
-// UCX wakes the thread for all that it knows; this is the longest that anything else is left alone.
+// UCX wakes the thread for its own work; for all else the thread looks at least this often.
 constexpr int kIdleMillis = 500;
 constexpr int kDyingMillis = 5;
 constexpr int kUnansweredMillis = 50;

@@ -1,4 +1,4 @@
-// Connections of the engine: made, answered, watched, ended.
+// How the engine makes connections, answers, watches and ends them.
 #include <utility>
 #include <vector>
 

@@ -8,7 +8,7 @@ namespace runahead {
 // stderr and goes on. Single-threaded.
 //   UCX_ERROR_SIGNALS (empty)       crashes are ours to report
 //   UCX_LOG_FILE (stderr)           stdout is for what a program says to its parent
-//   UCX_WARN_UNUSED_ENV_VARS (n)    our own variables are not UCX's business
+//   UCX_WARN_UNUSED_ENV_VARS (n)    UCX would warn of variables of ours
 //   UCX_MEM_EVENTS (n, tsan only)   its hooks on malloc do not go with the sanitizer's
 //   OMP_WAIT_POLICY (passive)       waiting threads do not eat the cores
 //   CUDA_DEVICE_MAX_CONNECTIONS (32)  a GPU's most: streams that share a hardware queue hold each other up
