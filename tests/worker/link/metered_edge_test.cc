@@ -4,7 +4,6 @@
 #include "server/base/metrics.h"
 #include "tests/testing/metric_values.h"
 #include "tests/worker/link/message/message_world.h"
-#include "tests/worker/link/ucx_test_main.h"
 
 namespace runahead {
 namespace {
