@@ -1,29 +1,34 @@
-// The kernels that multiply in bf16: that of AMX on emulated tiles (attention_test runs it on real ones where the
-// machine has them), and that of AVX512_BF16, which RunCpuAttention takes on AMD only.
+// The kernels that multiply in bf16: that of AMX and that of AVX512_BF16, which RunCpuAttention takes on AMD only. On
+// every machine over plain C++, and where there is AVX512_BF16 over its vectors; the tiles of AMX are emulated in both
+// (attention_test runs it on real ones where the machine has them).
 #include <string>
 
 #include "kernels/cpu/attention_internal.h"
-#include "tests/kernels/cpu/attention_amx_emulation.h"
 #include "tests/kernels/cpu/attention_case.h"
+#include "tests/kernels/cpu/attention_stand_ins.h"
 
 namespace runahead {
 namespace {
 
 constexpr DType kBF16 = DType::kBF16;
 
-using Kernels = const PrefillKernels& (*)();
+struct Form {
+  const char* name;
+  const PrefillKernels& (*kernels)();
+  CpuIsa needs;
+};
 
-class AttentionBf16Test : public testing::TestWithParam<std::pair<const char*, Kernels>> {
+class AttentionBf16Test : public testing::TestWithParam<Form> {
  protected:
   ThreadPool pool_{2};
 
   void SetUp() override {
-    if (DetectCpuIsa() < CpuIsa::kAvx512Bf16) GTEST_SKIP() << "needs AVX512_BF16";
+    if (DetectCpuIsa() < GetParam().needs) GTEST_SKIP() << "needs " << CpuIsaName(GetParam().needs);
   }
   std::vector<float> Run(const AttentionCase& problem) {
     return problem.Compute([&](const CpuAttentionArgs& args) {
       for (const AttentionSequence& sequence : args.sequences) {
-        RunPrefillAttention(pool_, GetParam().second(), args, sequence);
+        RunPrefillAttention(pool_, GetParam().kernels(), args, sequence);
       }
     });
   }
@@ -88,9 +93,11 @@ TEST_P(AttentionBf16Test, GrowingScoresRescaleWhatWasSummed) {
 }
 
 INSTANTIATE_TEST_SUITE_P(Kernels, AttentionBf16Test,
-                         testing::Values(std::pair("EmulatedAmx", &EmulatedAmxPrefillKernels),
-                                         std::pair("Avx512Bf16", &Avx512Bf16PrefillKernels)),
-                         [](const auto& info) { return std::string(info.param.first); });
+                         testing::Values(Form{"PlainAmx", PlainAmxPrefillKernels, CpuIsa::kBaseline},
+                                         Form{"PlainBf16", PlainBf16PrefillKernels, CpuIsa::kBaseline},
+                                         Form{"EmulatedAmx", EmulatedAmxPrefillKernels, CpuIsa::kAvx512Bf16},
+                                         Form{"Avx512Bf16", Avx512Bf16PrefillKernels, CpuIsa::kAvx512Bf16}),
+                         [](const auto& info) { return std::string(info.param.name); });
 
 }  // namespace
 }  // namespace runahead
