@@ -1,6 +1,7 @@
 // The kernels that multiply in bf16: that of AMX and that of AVX512_BF16, which RunCpuAttention takes on AMD only. On
 // every machine over plain C++, and where there is AVX512_BF16 over its vectors; the tiles of AMX are emulated in both
 // (attention_test runs it on real ones where the machine has them).
+#include <ostream>
 #include <string>
 
 #include "kernels/cpu/attention_internal.h"
@@ -17,6 +18,9 @@ struct Form {
   const PrefillKernels& (*kernels)();
   CpuIsa needs;
 };
+void PrintTo(const Form& form, std::ostream* out) {
+  *out << form.name;
+}
 
 class AttentionBf16Test : public testing::TestWithParam<Form> {
  protected:
@@ -79,6 +83,16 @@ TEST_P(AttentionBf16Test, PoisonInTheFutureDoesNotReachEarlierQueries) {
   ExpectMatches(problem, 222);
   const std::vector<float> out = Run(problem);
   for (int64_t i = 222; i < 300; ++i) EXPECT_TRUE(std::isnan(out[i * problem.stride()])) << i;
+}
+
+TEST_P(AttentionBf16Test, WhoSeesAnInfiniteValueGetsNan) {
+  for (const int64_t bad : {220, 221}) {  // either half of a pair
+    AttentionCase problem(2, 1, 40, kBF16, kBF16, kBF16, {{300, 300, {}}});
+    problem.V(0, bad, 0)[39] = std::numeric_limits<float>::infinity();
+    ExpectMatches(problem, bad);
+    const std::vector<float> out = Run(problem);
+    for (int64_t i = bad; i < 300; ++i) EXPECT_TRUE(std::isnan(out[i * problem.stride()])) << i << " sees " << bad;
+  }
 }
 
 TEST_P(AttentionBf16Test, GrowingScoresRescaleWhatWasSummed) {
