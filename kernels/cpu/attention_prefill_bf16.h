@@ -1,8 +1,8 @@
 // Flash attention of a block of queries with AVX512_BF16: the strips of attention_prefill_f32.h, multiplied in pairs of
 // bf16. `Vec` is the vector type of attention_vec512_bf16.h, or a stand-in of tests. A lane of 32 bits is a pair along
 // the summed axis, so a key block is packed as
-//   K: [head_dim/2][kKeys], lane (K[n][2r], K[n][2r+1])        V: [kKeys/2][padded head_dim], lane (V[2r][n],
-//   V[2r+1][n])
+//   K: [head_dim/2][kKeys], lane (K[n][2r], K[n][2r+1])
+//   V: [kKeys/2][padded head_dim], lane (V[2r][n], V[2r+1][n])
 #pragma once
 
 #include <cstddef>

@@ -1,6 +1,6 @@
 // Vec512 with what the attention templates of bf16 ask for besides. Include only from files compiled for AVX512_BF16.
-// A file with other flags than attention_avx512_bf16.cc's derives a type of its own: templates over it are then its
-// own.
+// Only attention_avx512_bf16.cc uses it as it is; a file with other flags derives a type, so that templates over that
+// are its own.
 #pragma once
 
 #include <cstddef>
@@ -16,7 +16,7 @@ struct Vec512Bf16 : Vec512 {
 
   RUNAHEAD_INLINE Row ZeroRow() { return _mm256_setzero_si256(); }
   RUNAHEAD_INLINE Pairs ZeroPairs() { return _mm512_setzero_si512(); }
-  // The first `left` (16 or 32 if it is more) elements, then zeros. left > 0.
+  // The first `left` elements (all where there are fewer), then zeros. left > 0.
   RUNAHEAD_INLINE Row LoadRow(const std::byte* p, int left) {
     return _mm256_maskz_loadu_epi16(static_cast<__mmask16>(left >= 16 ? 0xffffu : (1u << left) - 1), p);
   }
