@@ -1,7 +1,12 @@
 // Attention on AMX tiles. Compiled with flags of that ISA (see CMakeLists.txt).
 #include "kernels/cpu/attention_amx.h"
 
+#include "kernels/cpu/attention_vec512_bf16.h"
+
 namespace runahead {
+
+struct Vec512Amx : Vec512Bf16 {};
+
 namespace {
 
 // The tile unit. Written as assembly rather than with the intrinsics, which in g++ 12 neither say what memory they read
@@ -44,7 +49,7 @@ struct HardwareTiles {
 }  // namespace
 
 const PrefillKernels& AmxPrefillKernels() {
-  return PrefillAmx<HardwareTiles>::kKernels;
+  return PrefillAmx<Vec512Amx, HardwareTiles>::kKernels;
 }
 
 }  // namespace runahead

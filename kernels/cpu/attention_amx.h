@@ -1,10 +1,10 @@
-// Flash attention of a block of queries in bf16 tiles, scores and sums in f32. `Tiles` is the machine's tile unit, or
-// an emulation of it in tests.
+// Flash attention of a block of queries in bf16 tiles, scores and sums in f32. `Vec` is the vector type of
+// attention_vec512_bf16.h, `Tiles` the machine's tile unit; tests have stand-ins for both.
 //
 // A key block is packed as tiles of 1 KiB, ready to be right-hand operands (16 rows of 16 pairs along the summed axis):
 //   K: [kKeys/16][dim/32], tile row r, column n = (K[n][2r], K[n][2r+1])
 //   V: [dim/16][kKeys/32], tile row r, column n = (V[2r][n], V[2r+1][n])
-// A strip of 32 queries takes a block in three steps: scores = Q K^T (2x2 tiles of f32, to memory), softmax in AVX-512
+// A strip of 32 queries takes a block in three steps: scores = Q K^T (2x2 tiles of f32, to memory), softmax in vectors
 // (probabilities in bf16 over the scores they come from), out += P V (2x2 tiles of f32, from and to memory).
 #pragma once
 
@@ -13,17 +13,15 @@
 
 #include "kernels/cpu/attention_kernels.h"
 #include "kernels/cpu/attention_prefill_f32.h"
-#include "kernels/cpu/attention_vec512.h"
 
 namespace runahead {
 
-// Vec512 for files that are compiled with more than AVX-512's flags: templates over it are theirs alone.
-struct Vec512Amx : Vec512 {};
-
-template <class Tiles>
+template <class Vec, class Tiles>
 struct PrefillAmx {
-  using V = Vec512Amx;
-  using T = V::T;
+  using V = Vec;
+  using T = typename V::T;
+  using Row = typename V::Row;
+  using Pairs = typename V::Pairs;
   static constexpr int kKeys = 128;
   static constexpr int kRows = 32;
   static constexpr int kMaxQueries = 128;
@@ -40,60 +38,27 @@ struct PrefillAmx {
            2 * kMaxQueries * sizeof(float);
   }
 
-  static void Transpose16(const __m512i (&in)[16], __m512i* out) {
-    __m512i pairs[16], quads[16];
-    for (int i = 0; i < 16; i += 2) {
-      pairs[i] = _mm512_unpacklo_epi32(in[i], in[i + 1]);
-      pairs[i + 1] = _mm512_unpackhi_epi32(in[i], in[i + 1]);
-    }
-    for (int i = 0; i < 16; i += 4) {
-      quads[i] = _mm512_unpacklo_epi64(pairs[i], pairs[i + 2]);
-      quads[i + 1] = _mm512_unpackhi_epi64(pairs[i], pairs[i + 2]);
-      quads[i + 2] = _mm512_unpacklo_epi64(pairs[i + 1], pairs[i + 3]);
-      quads[i + 3] = _mm512_unpackhi_epi64(pairs[i + 1], pairs[i + 3]);
-    }
-    for (int i = 0; i < 4; ++i) {
-      const __m512i a = _mm512_shuffle_i32x4(quads[i], quads[4 + i], 0x44);
-      const __m512i b = _mm512_shuffle_i32x4(quads[i], quads[4 + i], 0xee);
-      const __m512i c = _mm512_shuffle_i32x4(quads[8 + i], quads[12 + i], 0x44);
-      const __m512i d = _mm512_shuffle_i32x4(quads[8 + i], quads[12 + i], 0xee);
-      _mm512_store_si512(out + i, _mm512_shuffle_i32x4(a, c, 0x88));
-      _mm512_store_si512(out + 4 + i, _mm512_shuffle_i32x4(a, c, 0xdd));
-      _mm512_store_si512(out + 8 + i, _mm512_shuffle_i32x4(b, d, 0x88));
-      _mm512_store_si512(out + 12 + i, _mm512_shuffle_i32x4(b, d, 0xdd));
-    }
-  }
-
-  // The first `left` (at most 16 or 32) elements, then zeros.
-  static __m256i Load16(const std::byte* p, int left) {
-    return _mm256_maskz_loadu_epi16(static_cast<__mmask16>(left >= 16 ? 0xffffu : (1u << left) - 1), p);
-  }
-  static __m512i Load32(const std::byte* p, int left) {
-    return _mm512_maskz_loadu_epi16(static_cast<__mmask32>(left >= 32 ? 0xffffffffu : (1u << left) - 1), p);
-  }
-
   static void PackK(const PackBlock& block) {
     std::byte* out = block.packed;
     for (int key = 0; key < kKeys; key += 16) {
       for (int d = 0; d < Padded(block.head_dim); d += 32, out += kTileBytes) {
-        __m512i rows[16];
+        Pairs rows[16];
         for (int i = 0; i < 16; ++i) {
           const std::byte* row = block.k_rows[key + i];
-          rows[i] = row == nullptr ? _mm512_setzero_si512() : Load32(row + 2 * d, block.head_dim - d);
+          rows[i] = row == nullptr ? V::ZeroPairs() : V::LoadPairs(row + 2 * d, block.head_dim - d);
         }
-        Transpose16(rows, reinterpret_cast<__m512i*>(out));
+        V::TransposePairs(rows, out);
       }
     }
   }
 
-  static __m256i LoadV(const PackBlock& block, int key, int d, int* first_bad) {
+  static Row LoadV(const PackBlock& block, int key, int d, int* first_bad) {
     const std::byte* row = block.k_rows[key];
-    if (row == nullptr || d >= block.head_dim) return _mm256_setzero_si256();
-    const __m256i x = Load16(row + block.v_offset + 2 * d, block.head_dim - d);
-    const __m256i exponent = _mm256_set1_epi16(0x7f80);
-    const __mmask16 bad = _mm256_cmpeq_epi16_mask(_mm256_and_si256(x, exponent), exponent);
-    if (bad != 0 && key < *first_bad) *first_bad = key;
-    return _mm256_mask_mov_epi16(x, bad, _mm256_setzero_si256());
+    if (row == nullptr || d >= block.head_dim) return V::ZeroRow();
+    bool bad = false;
+    const Row x = V::FiniteRow(V::LoadRow(row + block.v_offset + 2 * d, block.head_dim - d), &bad);
+    if (bad && key < *first_bad) *first_bad = key;
+    return x;
   }
 
   static int Pack(const PackBlock& block) {
@@ -102,9 +67,9 @@ struct PrefillAmx {
     std::byte* out = block.packed + PackedBytes(block.head_dim) / 2;
     for (int d = 0; d < Padded(block.head_dim); d += 16) {
       for (int key = 0; key < kKeys; key += 2, out += 64) {
-        const __m512i even = _mm512_cvtepu16_epi32(LoadV(block, key, d, &first_bad));
-        const __m512i odd = _mm512_cvtepu16_epi32(LoadV(block, key + 1, d, &first_bad));
-        _mm512_store_si512(out, _mm512_or_si512(even, _mm512_slli_epi32(odd, 16)));
+        const Row even = LoadV(block, key, d, &first_bad);
+        const Row odd = LoadV(block, key + 1, d, &first_bad);
+        V::StorePairs(out, V::Interleave(even, odd));
       }
     }
     return first_bad;
@@ -178,7 +143,7 @@ struct PrefillAmx {
     }
     const T old = V::Load(max);
     // All scores -inf: probabilities 0, not NaN.
-    const T top = V::Max(V::Set1(kLowest), V::Max(old, V::ReduceRows<true>(rows)));
+    const T top = V::Max(V::Set1(kLowest), V::Max(old, V::template ReduceRows<true>(rows)));
     const T alpha = V::Exp2ForBf16(V::Mul(V::Sub(old, top), V::Set1(unit)));
     V::Store(max, top);
     for (int r = 0; r < 16; ++r) {
@@ -188,18 +153,17 @@ struct PrefillAmx {
         const T low = V::Exp2ForBf16(V::Mul(V::Sub(load(r, j), m), V::Set1(unit)));
         const T high = V::Exp2ForBf16(V::Mul(V::Sub(load(r, j + 16), m), V::Set1(unit)));
         total = V::Add(total, V::Add(low, high));
-        const __m512bh both = _mm512_cvtne2ps_pbh(high, low);
-        __builtin_memcpy(reinterpret_cast<std::byte*>(scores + r * kKeys) + 2 * j, &both, sizeof(both));
+        V::StoreBf16(reinterpret_cast<std::byte*>(scores + r * kKeys) + 2 * j, low, high);
       }
       rows[r] = total;
     }
-    V::Store(sum, V::Fma(V::Load(sum), alpha, V::ReduceRows<false>(rows)));
+    V::Store(sum, V::Fma(V::Load(sum), alpha, V::template ReduceRows<false>(rows)));
     return alpha;
   }
 
   // Multiplies row r of out[16][padded] by alpha[r], where it is not 1.
   static void Rescale(T alpha, int padded, float* out) {
-    uint32_t rows = _mm512_cmp_ps_mask(alpha, V::Set1(1.0f), _CMP_NEQ_UQ);
+    uint32_t rows = V::Differ(alpha, V::Set1(1.0f));
     if (rows == 0) return;
     alignas(64) float factors[16];
     V::Store(factors, alpha);
@@ -214,9 +178,9 @@ struct PrefillAmx {
   static void LoadQueries(const AttendBlock& block, int rows, int padded, std::byte* q) {
     for (int i = 0; i < rows; ++i) {
       for (int d = 0; d < padded; d += 32) {
-        const __m512i x = i < block.queries ? Load32(block.q + i * block.q_stride + 2 * d, block.head_dim - d)
-                                            : _mm512_setzero_si512();
-        _mm512_store_si512(q + (static_cast<size_t>(i) * padded + d) * 2, x);
+        const Pairs x =
+            i < block.queries ? V::LoadPairs(block.q + i * block.q_stride + 2 * d, block.head_dim - d) : V::ZeroPairs();
+        V::StorePairs(q + (static_cast<size_t>(i) * padded + d) * 2, x);
       }
     }
   }

@@ -1,7 +1,8 @@
 // Flash attention of a block of queries with AVX512_BF16: the strips of attention_prefill_f32.h, multiplied in pairs of
-// bf16. A lane of 32 bits is a pair along the summed axis, so a key block is packed as
-//   K: [head_dim/2][kKeys], lane (K[n][2r], K[n][2r+1])        V: [kKeys/2][padded head_dim], lane (V[2r][n],
-//   V[2r+1][n])
+// bf16. `Vec` is the vector type of attention_vec512_bf16.h, or a stand-in of tests. A lane of 32 bits is a pair along
+// the summed axis, so a key block is packed as
+//   K: [head_dim/2][kKeys], lane (K[n][2r], K[n][2r+1])
+//   V: [kKeys/2][padded head_dim], lane (V[2r][n], V[2r+1][n])
 #pragma once
 
 #include <cstddef>
@@ -9,40 +10,27 @@
 
 #include "kernels/cpu/attention_kernels.h"
 #include "kernels/cpu/attention_prefill_f32.h"
-#include "kernels/cpu/attention_vec512.h"
 
 namespace runahead {
 
-// Vec512 whose products are of pairs of bf16.
-struct Vec512Pairs : Vec512 {
-  RUNAHEAD_INLINE T Fma(T a, T b, T c) {
-    return _mm512_dpbf16_ps(c, reinterpret_cast<__m512bh>(a), reinterpret_cast<__m512bh>(b));
-  }
-};
-// Vec512 for files that are compiled with more than AVX-512's flags: templates over it are theirs alone.
-struct Vec512Bf16 : Vec512 {};
-
+template <class Vec>
 struct PrefillBf16 {
-  using V = Vec512Bf16;
-  using T = V::T;
+  using V = Vec;
+  using T = typename V::T;
+  using Row = typename V::Row;
+  struct VecOfPairs : V {
+    static inline __attribute__((always_inline)) T Fma(T a, T b, T c) { return V::FmaPairs(a, b, c); }
+  };
   using Strips = PrefillF32<V>;
-  using Pairs = PrefillF32<Vec512Pairs>;
+  using Pairs = PrefillF32<VecOfPairs>;
   static constexpr int kKeys = Strips::kKeys;
   static constexpr int kRows = Strips::kRows;
   static constexpr int kMaxQueries = Strips::kMaxQueries;
 
   static size_t PackedBytes(int head_dim) { return Strips::PackedBytes(head_dim) / 2; }
 
-  static __m256i Row16(const std::byte* row, int left) {  // the first `left` elements, then zeros
-    const __mmask16 mask = static_cast<__mmask16>(left >= 16 ? 0xffffu : (1u << left) - 1);
-    return row == nullptr ? _mm256_setzero_si256() : _mm256_maskz_loadu_epi16(mask, row);
-  }
-  static __m256i FiniteRow16(const std::byte* row, int64_t offset, int left, bool* bad) {
-    const __m256i x = Row16(row == nullptr ? nullptr : row + offset, left);
-    const __m256i exponent = _mm256_set1_epi16(0x7f80);
-    const __mmask16 odd = _mm256_cmpeq_epi16_mask(_mm256_and_si256(x, exponent), exponent);
-    *bad |= odd != 0;
-    return _mm256_mask_mov_epi16(x, odd, _mm256_setzero_si256());
+  static Row LoadRow(const std::byte* row, int64_t offset, int left) {
+    return row == nullptr ? V::ZeroRow() : V::LoadRow(row + offset, left);
   }
 
   static int Pack(const PackBlock& block) {
@@ -56,15 +44,13 @@ struct PrefillBf16 {
       for (int d = 0; d < dim; d += 16) {
         for (int i = 0; i < 2; ++i) {
           alignas(32) uint32_t pairs[8];
-          _mm256_store_si256(reinterpret_cast<__m256i*>(pairs),
-                             Row16(rows[i] == nullptr ? nullptr : rows[i] + 2 * d, dim - d));
+          V::StoreRow(pairs, LoadRow(rows[i], 2 * d, dim - d));
           const int count = dim - d < 16 ? (dim - d) / 2 : 8;
           for (int j = 0; j < count; ++j) k_out[(d / 2 + j) * kKeys + key + i] = pairs[j];
         }
-        const __m512i even = _mm512_cvtepu16_epi32(FiniteRow16(rows[0], block.v_offset + 2 * d, dim - d, &bad[0]));
-        const __m512i odd = _mm512_cvtepu16_epi32(FiniteRow16(rows[1], block.v_offset + 2 * d, dim - d, &bad[1]));
-        _mm512_storeu_si512(v_out + static_cast<size_t>(key) / 2 * padded + d,
-                            _mm512_or_si512(even, _mm512_slli_epi32(odd, 16)));
+        const Row even = V::FiniteRow(LoadRow(rows[0], block.v_offset + 2 * d, dim - d), &bad[0]);
+        const Row odd = V::FiniteRow(LoadRow(rows[1], block.v_offset + 2 * d, dim - d), &bad[1]);
+        V::StorePairs(v_out + static_cast<size_t>(key) / 2 * padded + d, V::Interleave(even, odd));
       }
       if (first_bad == kKeys && (bad[0] || bad[1])) first_bad = bad[0] ? key : key + 1;
     }
@@ -96,8 +82,7 @@ struct PrefillBf16 {
     for (int r = 0; r < kRows; ++r) {
       float* row = p + r * kKeys;
       for (int j = 0; j < keys; j += 32) {
-        const __m512bh pairs = _mm512_cvtne2ps_pbh(V::Load(row + j + 16), V::Load(row + j));
-        __builtin_memcpy(row + j / 2, &pairs, sizeof(pairs));
+        V::StoreBf16(row + j / 2, V::Load(row + j), V::Load(row + j + 16));
       }
     }
   }
@@ -125,8 +110,8 @@ struct PrefillBf16 {
         const int64_t last = !block.dense && block.position + i + kRows < end ? block.position + i + kRows : end;
         if (last <= key) continue;  // causality hides this block from the whole strip
         const int keys = static_cast<int>(last - key < kKeys ? last - key : kKeys);
-        Pairs::Product<V::kStripVecs, false>(q + static_cast<size_t>(i) * dim / 2, dim / 2, packed, kKeys, dim / 2,
-                                             nullptr, scores, kKeys);
+        Pairs::template Product<V::kStripVecs, false>(q + static_cast<size_t>(i) * dim / 2, dim / 2, packed, kKeys,
+                                                      dim / 2, nullptr, scores, kKeys);
         Scale(scores, keys, unit);
         float alpha[kRows];
         Strips::Softmax(scores, keys, block.position + i + 1 - key, max + i, sum + i, alpha);
@@ -135,8 +120,8 @@ struct PrefillBf16 {
                           acc + static_cast<size_t>(i) * padded);
       }
     }
-    block.out_bf16 ? Strips::StoreOut<uint16_t>(block, padded, acc, sum)
-                   : Strips::StoreOut<float>(block, padded, acc, sum);
+    block.out_bf16 ? Strips::template StoreOut<uint16_t>(block, padded, acc, sum)
+                   : Strips::template StoreOut<float>(block, padded, acc, sum);
   }
 
   static constexpr PrefillKernels kKernels = {kKeys, kRows, kMaxQueries, PackedBytes, Strips::ScratchBytes,

@@ -1,29 +1,38 @@
-// The kernels that multiply in bf16: that of AMX on emulated tiles (attention_test runs it on real ones where the
-// machine has them), and that of AVX512_BF16, which RunCpuAttention takes on AMD only.
+// The kernels that multiply in bf16: that of AMX and that of AVX512_BF16, which RunCpuAttention takes on AMD only. On
+// every machine over plain C++, and where there is AVX512_BF16 over its vectors; the tiles of AMX are emulated in both
+// (attention_test runs it on real ones where the machine has them).
+#include <ostream>
 #include <string>
 
 #include "kernels/cpu/attention_internal.h"
-#include "tests/kernels/cpu/attention_amx_emulation.h"
 #include "tests/kernels/cpu/attention_case.h"
+#include "tests/kernels/cpu/attention_stand_ins.h"
 
 namespace runahead {
 namespace {
 
 constexpr DType kBF16 = DType::kBF16;
 
-using Kernels = const PrefillKernels& (*)();
+struct Form {
+  const char* name;
+  const PrefillKernels& (*kernels)();
+  CpuIsa needs;
+};
+void PrintTo(const Form& form, std::ostream* out) {
+  *out << form.name;
+}
 
-class AttentionBf16Test : public testing::TestWithParam<std::pair<const char*, Kernels>> {
+class AttentionBf16Test : public testing::TestWithParam<Form> {
  protected:
   ThreadPool pool_{2};
 
   void SetUp() override {
-    if (DetectCpuIsa() < CpuIsa::kAvx512Bf16) GTEST_SKIP() << "needs AVX512_BF16";
+    if (DetectCpuIsa() < GetParam().needs) GTEST_SKIP() << "needs " << CpuIsaName(GetParam().needs);
   }
   std::vector<float> Run(const AttentionCase& problem) {
     return problem.Compute([&](const CpuAttentionArgs& args) {
       for (const AttentionSequence& sequence : args.sequences) {
-        RunPrefillAttention(pool_, GetParam().second(), args, sequence);
+        RunPrefillAttention(pool_, GetParam().kernels(), args, sequence);
       }
     });
   }
@@ -76,6 +85,16 @@ TEST_P(AttentionBf16Test, PoisonInTheFutureDoesNotReachEarlierQueries) {
   for (int64_t i = 222; i < 300; ++i) EXPECT_TRUE(std::isnan(out[i * problem.stride()])) << i;
 }
 
+TEST_P(AttentionBf16Test, WhoSeesAnInfiniteValueGetsNan) {
+  for (const int64_t bad : {220, 221}) {  // either half of a pair
+    AttentionCase problem(2, 1, 40, kBF16, kBF16, kBF16, {{300, 300, {}}});
+    problem.V(0, bad, 0)[39] = std::numeric_limits<float>::infinity();
+    ExpectMatches(problem, bad);
+    const std::vector<float> out = Run(problem);
+    for (int64_t i = bad; i < 300; ++i) EXPECT_TRUE(std::isnan(out[i * problem.stride()])) << i << " sees " << bad;
+  }
+}
+
 TEST_P(AttentionBf16Test, GrowingScoresRescaleWhatWasSummed) {
   AttentionCase problem(2, 1, 64, kBF16, kBF16, DType::kF32, {{64, 640, {}}});
   for (int64_t k = 0; k < 640; ++k) {
@@ -88,9 +107,11 @@ TEST_P(AttentionBf16Test, GrowingScoresRescaleWhatWasSummed) {
 }
 
 INSTANTIATE_TEST_SUITE_P(Kernels, AttentionBf16Test,
-                         testing::Values(std::pair("EmulatedAmx", &EmulatedAmxPrefillKernels),
-                                         std::pair("Avx512Bf16", &Avx512Bf16PrefillKernels)),
-                         [](const auto& info) { return std::string(info.param.first); });
+                         testing::Values(Form{"PlainAmx", PlainAmxPrefillKernels, CpuIsa::kBaseline},
+                                         Form{"PlainBf16", PlainBf16PrefillKernels, CpuIsa::kBaseline},
+                                         Form{"EmulatedAmx", EmulatedAmxPrefillKernels, CpuIsa::kAvx512Bf16},
+                                         Form{"Avx512Bf16", Avx512Bf16PrefillKernels, CpuIsa::kAvx512Bf16}),
+                         [](const auto& info) { return std::string(info.param.name); });
 
 }  // namespace
 }  // namespace runahead

@@ -1,11 +1,12 @@
-// Compiled with AVX512_BF16 flags (see tests/kernels/CMakeLists.txt).
-#include "tests/kernels/cpu/attention_amx_emulation.h"
+// The tile unit of AMX in memory.
+#pragma once
 
-#include "kernels/cpu/attention_amx.h"
+#include <cstdint>
 
 namespace runahead {
-namespace {
 
+// `Vec`: a vector type of the file that includes this, so that no file with other compiler flags shares the code.
+template <class Vec>
 struct EmulatedTiles {
   struct Tile {
     uint32_t cells[16][16];
@@ -54,11 +55,5 @@ struct EmulatedTiles {
     }
   }
 };
-
-}  // namespace
-
-const PrefillKernels& EmulatedAmxPrefillKernels() {
-  return PrefillAmx<EmulatedTiles>::kKernels;
-}
 
 }  // namespace runahead

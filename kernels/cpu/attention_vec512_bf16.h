@@ -1,0 +1,78 @@
+// Vec512 with what the attention templates of bf16 ask for besides. Include only from files compiled for AVX512_BF16.
+// Only attention_avx512_bf16.cc uses it as it is; a file with other flags derives a type, so that templates over that
+// are its own.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+
+#include "kernels/cpu/attention_vec512.h"
+
+namespace runahead {
+
+struct Vec512Bf16 : Vec512 {
+  using Row = __m256i;    // sixteen elements
+  using Pairs = __m512i;  // sixteen pairs, the first of a pair in the low half of its lane
+
+  RUNAHEAD_INLINE Row ZeroRow() { return _mm256_setzero_si256(); }
+  RUNAHEAD_INLINE Pairs ZeroPairs() { return _mm512_setzero_si512(); }
+  // The first `left` elements (all where there are fewer), then zeros. left > 0.
+  RUNAHEAD_INLINE Row LoadRow(const std::byte* p, int left) {
+    return _mm256_maskz_loadu_epi16(static_cast<__mmask16>(left >= 16 ? 0xffffu : (1u << left) - 1), p);
+  }
+  RUNAHEAD_INLINE Pairs LoadPairs(const std::byte* p, int left) {
+    return _mm512_maskz_loadu_epi16(static_cast<__mmask32>(left >= 32 ? 0xffffffffu : (1u << left) - 1), p);
+  }
+  // To memory that is aligned as the vector is.
+  RUNAHEAD_INLINE void StoreRow(void* p, Row x) { _mm256_store_si256(static_cast<__m256i*>(p), x); }
+  RUNAHEAD_INLINE void StorePairs(void* p, Pairs x) { _mm512_store_si512(p, x); }
+  // Infinities and NaN become zero; *bad is set if there is one.
+  RUNAHEAD_INLINE Row FiniteRow(Row x, bool* bad) {
+    const __m256i exponent = _mm256_set1_epi16(0x7f80);
+    const __mmask16 odd = _mm256_cmpeq_epi16_mask(_mm256_and_si256(x, exponent), exponent);
+    *bad |= odd != 0;
+    return _mm256_mask_mov_epi16(x, odd, _mm256_setzero_si256());
+  }
+  // Pair i: element i of both.
+  RUNAHEAD_INLINE Pairs Interleave(Row first, Row second) {
+    return _mm512_or_si512(_mm512_cvtepu16_epi32(first), _mm512_slli_epi32(_mm512_cvtepu16_epi32(second), 16));
+  }
+  // Pair j of in[i] becomes pair i of vector j of `out`, which is aligned.
+  RUNAHEAD_INLINE void TransposePairs(const Pairs (&in)[16], std::byte* out) {
+    __m512i* const rows = reinterpret_cast<__m512i*>(out);
+    __m512i pairs[16], quads[16];
+    for (int i = 0; i < 16; i += 2) {
+      pairs[i] = _mm512_unpacklo_epi32(in[i], in[i + 1]);
+      pairs[i + 1] = _mm512_unpackhi_epi32(in[i], in[i + 1]);
+    }
+    for (int i = 0; i < 16; i += 4) {
+      quads[i] = _mm512_unpacklo_epi64(pairs[i], pairs[i + 2]);
+      quads[i + 1] = _mm512_unpackhi_epi64(pairs[i], pairs[i + 2]);
+      quads[i + 2] = _mm512_unpacklo_epi64(pairs[i + 1], pairs[i + 3]);
+      quads[i + 3] = _mm512_unpackhi_epi64(pairs[i + 1], pairs[i + 3]);
+    }
+    for (int i = 0; i < 4; ++i) {
+      const __m512i a = _mm512_shuffle_i32x4(quads[i], quads[4 + i], 0x44);
+      const __m512i b = _mm512_shuffle_i32x4(quads[i], quads[4 + i], 0xee);
+      const __m512i c = _mm512_shuffle_i32x4(quads[8 + i], quads[12 + i], 0x44);
+      const __m512i d = _mm512_shuffle_i32x4(quads[8 + i], quads[12 + i], 0xee);
+      _mm512_store_si512(rows + i, _mm512_shuffle_i32x4(a, c, 0x88));
+      _mm512_store_si512(rows + 4 + i, _mm512_shuffle_i32x4(a, c, 0xdd));
+      _mm512_store_si512(rows + 8 + i, _mm512_shuffle_i32x4(b, d, 0x88));
+      _mm512_store_si512(rows + 12 + i, _mm512_shuffle_i32x4(b, d, 0xdd));
+    }
+  }
+  // The elements of `low`, then those of `high`, in bf16, nearest even; at any address.
+  RUNAHEAD_INLINE void StoreBf16(void* p, T low, T high) {
+    const __m512bh both = _mm512_cvtne2ps_pbh(high, low);
+    __builtin_memcpy(p, &both, sizeof(both));
+  }
+  // c plus the products of the pairs of bf16 that the lanes of a and b hold.
+  RUNAHEAD_INLINE T FmaPairs(T a, T b, T c) {
+    return _mm512_dpbf16_ps(c, reinterpret_cast<__m512bh>(a), reinterpret_cast<__m512bh>(b));
+  }
+  // Bit i: whether lane i of a and b differ.
+  RUNAHEAD_INLINE uint32_t Differ(T a, T b) { return _mm512_cmp_ps_mask(a, b, _CMP_NEQ_UQ); }
+};
+
+}  // namespace runahead
