@@ -1,6 +1,6 @@
 """Where the best width of a chain changes with the prompt's length and with the links: what `tests/bench/chain --crossing`
-does. For each link a table is searched over it; then, at lengths that the table does not have, all widths run turn about
-and the router chooses among them."""
+does. For each link a table is searched over it; then, at lengths that the table does not have, all links and widths run
+turn about, and each link's router says which width it takes."""
 
 import json
 import os
@@ -58,11 +58,17 @@ def simulated_width(args, widths, tokens, link):
     return min(widths, key=seconds)
 
 
-def measure(cluster, widths, tokens, repeats):
-    ttft_ms = lambda answer: 1e3 * answer["timing"]["ttft_s"]
-    taken = len(cluster.generate(fresh_ids(random.Random(0), tokens), 1)["plan"]["parts"])
-    side = lambda width: lambda ids: ttft_ms(cluster.generate(ids, 1, "--width", width))
-    return Pair(taken, turns([side(width) for width in widths], tokens, repeats))
+def measure(clusters, widths, tokens, repeats):
+    """The Pairs of one length, by link. All links and widths run turn about: a machine that gets slower meanwhile does so
+    for all of them."""
+
+    def side(cluster, width):
+        return lambda ids: 1e3 * cluster.generate(ids, 1, "--width", width)["timing"]["ttft_s"]
+
+    ids = fresh_ids(random.Random(0), tokens)
+    taken = {link: len(cluster.generate(ids, 1)["plan"]["parts"]) for link, cluster in clusters.items()}
+    figures = iter(turns([side(cluster, width) for cluster in clusters.values() for width in widths], tokens, repeats))
+    return {link: Pair(taken[link], [next(figures) for _ in widths]) for link in clusters}
 
 
 def conclude(pairs, links, args):
@@ -79,32 +85,38 @@ def conclude(pairs, links, args):
         print(f"{tokens:>7}" + "".join(f"{cell:>15}" for cell in cells), flush=True)
 
 
+def print_pair(link, tokens, pair, by_file):
+    cells = "".join(f"{spread(summary(ms)):>26}" for ms in pair.figures)
+    to_rival = f"{pair.to_rival:.2f} +- {pair.error:.2f}"
+    print(f"{link:>8}{tokens:>7}{cells}{pair.taken:>7}{by_file}{to_rival:>18}  {pair.verdict()}", flush=True)
+
+
 def run(model, up, args):
     """`up`: arguments of every cluster."""
     widths = range(1, args.width + 1)
     links = args.chain_link_gbps.split(",")
-    simulated = f"{'simulated':>10}" if args.model_cost else ""
-    head = f"{'Gbit/s':>8}{'tokens':>7}" + "".join(f"{f'width {w}, ms':>26}" for w in widths)
-    pairs = {}
+    pairs, clusters = {}, {}
     with tempfile.TemporaryDirectory(prefix="runahead-crossing-") as folder:
+        table_of = lambda link: os.path.join(folder, f"{link}.yaml")
         for link in links:
-            table = os.path.join(folder, f"{link}.yaml")
             cluster = Cluster(model, *up, "--chain-link-gbps", link)
             try:
-                search(cluster, widths, args, table)
+                search(cluster, widths, args, table_of(link))
             finally:
                 cluster.stop()
-            cluster = Cluster(model, *up, "--chain-link-gbps", link, "--table", table)
-            try:
-                if not pairs:
-                    print(f"device   {cpu()}\nservice  {cluster.about}\nmedian of {args.repeats} turns (smallest to largest)\n")
-                    print(f"{head}{'taken':>7}{simulated}{'rival to taken':>18}  verdict", flush=True)
-                for tokens in args.tokens:
-                    pair = pairs[link, tokens] = measure(cluster, widths, tokens, args.repeats)
-                    cells = "".join(f"{spread(summary(ms)):>26}" for ms in pair.figures)
+        try:
+            for link in links:
+                clusters[link] = Cluster(model, *up, "--chain-link-gbps", link, "--table", table_of(link))
+            print(f"device   {cpu()}\nservice  {clusters[links[0]].about}\nmedian of {args.repeats} turns (smallest to largest)\n")
+            heads = "".join(f"{f'width {w}, ms':>26}" for w in widths)
+            simulated = f"{'simulated':>10}" if args.model_cost else ""
+            print(f"{'Gbit/s':>8}{'tokens':>7}{heads}{'taken':>7}{simulated}{'rival to taken':>18}  verdict", flush=True)
+            for tokens in args.tokens:
+                for link, pair in measure(clusters, widths, tokens, args.repeats).items():
+                    pairs[link, tokens] = pair
                     by_file = f"{simulated_width(args, widths, tokens, link):>10}" if args.model_cost else ""
-                    to_rival = f"{pair.to_rival:.2f} +- {pair.error:.2f}"
-                    print(f"{link:>8}{tokens:>7}{cells}{pair.taken:>7}{by_file}{to_rival:>18}  {pair.verdict()}", flush=True)
-            finally:
+                    print_pair(link, tokens, pair, by_file)
+        finally:
+            for cluster in clusters.values():
                 cluster.stop()
     conclude(pairs, links, args)
