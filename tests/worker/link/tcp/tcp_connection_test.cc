@@ -13,7 +13,7 @@ using ::runahead::testing::RawPeer;
 using ::runahead::testing::Room;
 
 // Long enough that only a hang runs out of it.
-constexpr absl::Duration kPatience = absl::Seconds(60);
+constexpr absl::Duration kLongEnough = absl::Seconds(60);
 
 TEST(TcpConnection, BytesAreOnTheWireFromTheFirstChunkToTheLast) {
   TcpOptions options;
@@ -42,10 +42,10 @@ TEST(TcpConnection, BytesAreOnTheWireFromTheFirstChunkToTheLast) {
   prefix.frame = TcpFrame::kChunk;
   prefix.bytes = into.size / 2;
   peer.socket.Say(TcpBytes(prefix) + std::string(prefix.bytes, 'x') + TcpBytes(marker));
-  ASSERT_TRUE(first_came.event().Wait(kPatience).ok());
+  ASSERT_TRUE(first_came.event().Wait(kLongEnough).ok());
   const absl::Time between = MonotonicNow();
   peer.socket.Say(TcpBytes(prefix) + std::string(prefix.bytes, 'y'));
-  ASSERT_TRUE(whole.event().Wait(kPatience).ok());
+  ASSERT_TRUE(whole.event().Wait(kLongEnough).ok());
   EXPECT_GE(wire.first, granted);
   EXPECT_LE(wire.first, between);
   EXPECT_GE(wire.last, between);
