@@ -345,6 +345,7 @@ INSTANTIATE_TEST_SUITE_P(DTypes, ChainProcessOf, ::testing::ValuesIn(TestDeviceD
 
 // Where there is one kind of device only, there is nothing to mix.
 class MixedChain : public ChainProcessOf {};
+GTEST_ALLOW_UNINSTANTIATED_PARAMETERIZED_TEST(MixedChain);
 
 TEST_P(MixedChain, GpusAndCpusInTurnGiveTheLogitsOfOne) {
   RUNAHEAD_NEED_TEST_DEVICE(DType::kF32);
