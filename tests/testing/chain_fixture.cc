@@ -7,6 +7,7 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "kernels/base/checks.h"
 #include "tests/testing/exactness.h"
 #include "worker/handoff/staged_handoff.h"
 
@@ -253,7 +254,7 @@ size_t TestChain::live_edge_jobs() const {
 
 SamplingOptions EveryLogprob(const LoadedModel& loaded) {
   SamplingOptions sampling;
-  sampling.logprobs = static_cast<int32_t>(loaded.model->config().vocab);
+  sampling.logprobs = static_cast<int32_t>(std::min<int64_t>(loaded.model->config().vocab, kMostTopK));
   return sampling;
 }
 

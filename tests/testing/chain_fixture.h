@@ -140,7 +140,8 @@ struct WholeRun {
   std::vector<std::string> kv;  // bytes of a layer each
   int64_t begin = 0;            // the first token that was handed off
 };
-// Logprobs of the whole vocabulary: comparing them is comparing logits.
+// As many logprobs as a device gives, of a small model those of the whole vocabulary: comparing them is comparing
+// logits.
 SamplingOptions EveryLogprob(const LoadedModel& loaded);
 // What becomes of a job that was started on members [first, ...) with EveryLogprob; expects it to end well at all.
 WholeRun AwaitWhole(const LoadedModel& loaded, TestChain& chain, JobId job, int first,

@@ -38,7 +38,8 @@ inline void ExpectLogits(absl::Span<const float> actual, absl::Span<const double
   ExpectRows(actual, expected, static_cast<int64_t>(expected.size()));
 }
 
-// f32: logprobs of the whole vocabulary, in any order, against logits. They are scaled by the largest logit: what a
+// f32: the logprobs of the most likely tokens, as many as a device gives (kMostTopK) or the whole vocabulary, in any
+// order, against logits. They are scaled by the largest logit: what a
 // logprob has beside it, the sum over the vocabulary, is in none of the products whose rounding is allowed for.
 void ExpectLogprobs(const std::vector<TokenLogprobPair>& actual, const std::vector<double>& logits);
 

@@ -5,6 +5,8 @@
 
 #include <cmath>
 
+#include "kernels/base/checks.h"
+
 namespace runahead {
 namespace {
 
@@ -39,7 +41,7 @@ std::vector<TokenLogprobPair> LogprobsOf(const std::vector<double>& logits) {
 }
 
 TEST(ExactnessTest, LogprobsAreScaledByTheLargestLogit) {
-  static const std::vector<double> logits(1000, 0.5);  // logprobs of -6.9
+  static const std::vector<double> logits(300, 0.5);  // logprobs of -5.7
   std::vector<TokenLogprobPair> pairs = LogprobsOf(logits);
   ExpectLogprobs(pairs, logits);
   static std::vector<TokenLogprobPair> wrong;
@@ -51,7 +53,18 @@ TEST(ExactnessTest, LogprobsAreScaledByTheLargestLogit) {
   EXPECT_FATAL_FAILURE(ExpectLogprobs(wrong, logits), "token 8");
   wrong = pairs;
   wrong.pop_back();
-  EXPECT_FATAL_FAILURE(ExpectLogprobs(wrong, logits), "not the whole vocabulary");
+  EXPECT_FATAL_FAILURE(ExpectLogprobs(wrong, logits), "not all that a device gives");
+}
+
+TEST(ExactnessTest, LogprobsOfALargeVocabularyAreThoseOfTheMostLikely) {
+  static std::vector<double> logits(2000);
+  for (size_t id = 0; id < logits.size(); ++id) logits[id] = static_cast<double>(id) / 200;
+  const std::vector<TokenLogprobPair> all = LogprobsOf(logits);
+  static std::vector<TokenLogprobPair> top;
+  top.assign(all.end() - kMostTopK, all.end());
+  ExpectLogprobs(top, logits);
+  top[0] = all[0];
+  EXPECT_FATAL_FAILURE(ExpectLogprobs(top, logits), "is not among the most likely");
 }
 
 TEST(ExactnessTest, InF32OnlyATinyMarginMayDiffer) {
