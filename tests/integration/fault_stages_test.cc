@@ -29,7 +29,7 @@ TEST_F(FaultStagesTest, AtReserve) {
   for (const std::string victim : kAll) {
     SCOPED_TRACE(victim);
     const pid_t decode = cluster_.pid("decode-0");
-    kill(decode, SIGSTOP);
+    StopProcess(decode);
     Running running(cluster_, ShortPrompt(2));
     EXPECT_TRUE(Eventually([&] { return cluster_.Metric("router", "runahead_requests_in_flight") == 1; }));
     Kill(victim);
@@ -57,10 +57,10 @@ TEST_F(FaultStagesTest, BetweenTheFirstTokenAndTheEndOfTheHandoff) {
   for (const std::string victim : kAll) {
     SCOPED_TRACE(victim);
     const pid_t decode = cluster_.pid("decode-0"), head = cluster_.pid("prefill-0");
-    kill(head, SIGSTOP);
+    StopProcess(head);
     Running running(cluster_, ShortPrompt(2));
     EXPECT_TRUE(Eventually([&] { return cluster_.Metric("decode-0", "runahead_kv_leases") == 1; }));
-    kill(decode, SIGSTOP);
+    StopProcess(decode);
     kill(head, SIGCONT);
     EXPECT_TRUE(Eventually([&] { return running.tokens() == 1; }));
     Kill(victim);

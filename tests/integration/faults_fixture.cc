@@ -4,6 +4,9 @@
 #include <signal.h>
 
 #include <algorithm>
+#include <filesystem>
+#include <fstream>
+#include <iterator>
 #include <utility>
 
 #include "absl/strings/match.h"
@@ -127,8 +130,23 @@ bool Concerns(const Answer& answer, const std::string& worker) {
          absl::StrContains(answer.status.error_message(), worker);
 }
 
-void PauseFor(absl::Duration duration, pid_t pid) {
+void StopProcess(pid_t pid) {
   kill(pid, SIGSTOP);
+  const auto all_stand = [pid] {
+    for (const auto& task : std::filesystem::directory_iterator(absl::StrCat("/proc/", pid, "/task"))) {
+      std::ifstream file(task.path() / "stat");
+      const std::string stat((std::istreambuf_iterator<char>(file)), std::istreambuf_iterator<char>());
+      // The state comes after the name, which ends with the last parenthesis.
+      const size_t name_end = stat.rfind(") ");
+      if (name_end != std::string::npos && stat[name_end + 2] != 'T') return false;
+    }
+    return true;
+  };
+  EXPECT_TRUE(Eventually(all_stand)) << pid << " runs on";
+}
+
+void PauseFor(absl::Duration duration, pid_t pid) {
+  StopProcess(pid);
   absl::SleepFor(duration);  // what is tested: a pause of this length
   kill(pid, SIGCONT);
 }

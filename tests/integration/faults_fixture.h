@@ -73,6 +73,9 @@ class Load {
 // Whether the answer's request had to do with the worker, or says that it is the worker's failure.
 bool Concerns(const Answer& answer, const std::string& worker);
 
+// SIGSTOP, and no thread of the process runs any more when this returns: on a busy machine that takes a while.
+void StopProcess(pid_t pid);
+
 // Stops a process for so long, and lets it go on.
 void PauseFor(absl::Duration duration, pid_t pid);
 

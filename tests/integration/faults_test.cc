@@ -15,7 +15,7 @@ namespace {
 
 TEST_F(FaultsTest, AHungPrefillWorkerIsNoticedAndTheServiceComesBack) {
   const auto running = BeginLongPrompt();
-  kill(cluster_.pid("prefill-1"), SIGSTOP);
+  StopProcess(cluster_.pid("prefill-1"));
   const absl::Time hung = absl::Now();
   EXPECT_EQ(running->answer().status.error_code(), grpc::StatusCode::UNAVAILABLE)
       << running->answer().status.error_message();
@@ -28,7 +28,7 @@ TEST_F(FaultsTest, AHungPrefillWorkerIsNoticedAndTheServiceComesBack) {
 
 TEST_F(FaultsTest, AHungDecodeWorkerHoldsNoMemoryOfPrefill) {
   const auto running = BeginLongPrompt();
-  kill(cluster_.pid("decode-0"), SIGSTOP);
+  StopProcess(cluster_.pid("decode-0"));
   EXPECT_EQ(running->answer().status.error_code(), grpc::StatusCode::UNAVAILABLE)
       << running->answer().status.error_message();
   EXPECT_THAT(running->answer().status.error_message(), ::testing::HasSubstr("decode-0"));
