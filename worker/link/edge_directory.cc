@@ -26,7 +26,6 @@ PeerKey ProcessOf(PeerKey key) {
 absl::StatusOr<std::shared_ptr<EdgeEnd>> EdgeDirectory::Open(const PeerId& peer,
                                                              const std::function<std::shared_ptr<EdgeEnd>()>& make) {
   std::shared_ptr<EdgeEnd> end;
-  std::deque<Delivery> stash;
   {
     MutexLock lock(mu_);
     if (stopped_) return absl::UnavailableError("the link has stopped");
@@ -41,13 +40,28 @@ absl::StatusOr<std::shared_ptr<EdgeEnd>> EdgeDirectory::Open(const PeerId& peer,
     }
     side.peer = peer;
     side.end = end = make();
-    stash.swap(side.stash);
+    side.opening = true;
     engine_->Connect(peer, [directory = shared_from_this(), peer](const absl::Status& why) {
       if (const auto dead = directory->Find(peer); dead != nullptr) dead->Die(absl::UnavailableError(why.message()));
     });
   }
-  for (const Delivery& delivery : stash) delivery(*end);
+  DeliverStash(peer.key(), end);
   return end;
+}
+
+void EdgeDirectory::DeliverStash(const PeerKey& key, const std::shared_ptr<EdgeEnd>& end) {
+  for (;;) {
+    std::deque<Delivery> stash;
+    {
+      MutexLock lock(mu_);
+      const auto side = sides_.find(key);
+      if (side == sides_.end() || side->second.end != end) return;  // closed meanwhile
+      stash.swap(side->second.stash);
+      side->second.opening = !stash.empty();
+    }
+    if (stash.empty()) return;
+    for (const Delivery& delivery : stash) delivery(*end);
+  }
 }
 
 void EdgeDirectory::Deliver(const PeerKey& from, Delivery delivery) {
@@ -58,6 +72,7 @@ void EdgeDirectory::Deliver(const PeerKey& from, Delivery delivery) {
     if (stopped_ || IsClosed(from)) return;
     const auto [found, is_new] = sides_.try_emplace(from);
     end = found->second.end;
+    if (found->second.opening) return found->second.stash.push_back(std::move(delivery));  // behind what came before
     if (end == nullptr) {
       if (is_new) unopened_.push_back(from);
       if (found->second.stash.size() >= kStashedMessages) return LogFlood(from);

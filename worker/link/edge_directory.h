@@ -42,7 +42,7 @@ class EdgeDirectory : public std::enable_shared_from_this<EdgeDirectory> {
   absl::StatusOr<std::shared_ptr<EdgeEnd>> Open(const PeerId& peer,
                                                 const std::function<std::shared_ptr<EdgeEnd>()>& make)
       RUNAHEAD_EXCLUDES(mu_);
-  // Runs `delivery` on the end to `from`: now, or when it is opened here. Those for one end may overtake each other.
+  // Runs `delivery` on the end to `from`: now, or when it is opened here. One thread's for one end keep their order.
   void Deliver(const PeerKey& from, Delivery delivery) RUNAHEAD_EXCLUDES(mu_);
   // As MessageEngine::Send; once the edge is dead `done` runs with UNAVAILABLE.
   void Send(const PeerId& peer, MessageKind kind, std::string header, ConstBufferRef bytes, MessageEngine::Done done)
@@ -55,6 +55,8 @@ class EdgeDirectory : public std::enable_shared_from_this<EdgeDirectory> {
 
  private:
   bool IsClosed(const PeerKey& key) const RUNAHEAD_REQUIRES(mu_);
+  // Delivers what came for `end` before it was open, and what comes while that is done.
+  void DeliverStash(const PeerKey& key, const std::shared_ptr<EdgeEnd>& end) RUNAHEAD_EXCLUDES(mu_);
   // Says so at most once in kFloodLogPeriod, for who floods this process must not flood its log too.
   void LogFlood(const PeerKey& from) RUNAHEAD_REQUIRES(mu_);
   // Null where it is not open.
@@ -64,6 +66,7 @@ class EdgeDirectory : public std::enable_shared_from_this<EdgeDirectory> {
     PeerId peer;
     std::shared_ptr<EdgeEnd> end;  // null: not opened here
     std::deque<Delivery> stash;    // until it is opened
+    bool opening = false;          // `end` is getting what was stashed
   };
 
   MessageEngine* const engine_;

@@ -38,5 +38,21 @@ TEST(EdgeDirectory, WhoFloodsAnEdgeThatIsNotOpenDoesNotFloodTheLog) {
   EXPECT_EQ(std::vector<std::string>(absl::StrSplit(log, "floods")).size(), 2u) << "one line, not one a message";
 }
 
+TEST(EdgeDirectory, WhatComesWhileAnEdgeOpensWaitsBehindWhatCameBefore) {
+  IdleEngine engine;
+  const auto directory = std::make_shared<EdgeDirectory>(engine);
+  const PeerId peer{"peer", 7};
+  std::string order;
+  directory->Deliver(peer.key(), [&](EdgeEnd&) {
+    order += "1";
+    directory->Deliver(peer.key(), [&](EdgeEnd&) { order += "3"; });
+  });
+  directory->Deliver(peer.key(), [&](EdgeEnd&) { order += "2"; });
+  ASSERT_TRUE(directory->Open(peer, [] { return std::make_shared<EdgeEnd>(nullptr); }).ok());
+  EXPECT_EQ(order, "123");
+  directory->Deliver(peer.key(), [&](EdgeEnd&) { order += "4"; });
+  EXPECT_EQ(order, "1234") << "at once";
+}
+
 }  // namespace
 }  // namespace runahead
