@@ -1,7 +1,7 @@
 // Messages of a header and bytes to any peer process, with the death of peers noticed. Edges and hand-off are built on
 // it. Implementations: our own over TCP (the default), and UCX for RDMA networks; message_engine_factory.h makes one.
 //
-// A peer is reached over one connection for each PeerKey: that of an edge's generation breaks alone.
+// A peer is reached over one connection for each PeerKey: that of an edge's generation breaks alone, and is made once.
 //
 // Threads: an engine has one progress thread; everything else hands it commands. Handlers, `done` and `on_death`
 // callbacks run on that thread: they must be short, must not block, and may call anything here but Close, SetHandler
@@ -81,9 +81,9 @@ class MessageEngine {
   // of the death. A connection that cannot be made dies at once.
   virtual void Connect(const PeerId& peer, Done on_death) = 0;
 
-  // Sends to `peer`, connecting when there is no connection (also after a death: a new one is tried). Messages of one
-  // sender arrive in order; their large bytes do not. `done` runs when `bytes` may be reused: OK also when the receiver
-  // discarded them; UNAVAILABLE when the connection died.
+  // Sends to `peer`, connecting when there is no connection (for hand-off also after a death: a new one is tried).
+  // Messages of one sender arrive in order; their large bytes do not. `done` runs when `bytes` may be reused: OK also
+  // when the receiver discarded them; UNAVAILABLE when the connection died.
   virtual void Send(const PeerId& peer, MessageKind kind, std::string header, ConstBufferRef bytes, Done done) = 0;
 
   // Ends this connection, where there is one, at both ends. When this returns nothing holds a buffer of it.

@@ -14,6 +14,7 @@
 #include "absl/container/flat_hash_map.h"
 #include "kernels/base/event.h"
 #include "worker/link/command_queue.h"
+#include "worker/link/ended_edges.h"
 #include "worker/link/tcp/tcp_connection.h"
 #include "worker/link/tcp/tcp_engine.h"
 #include "worker/link/tcp/tcp_socket.h"
@@ -109,6 +110,7 @@ class TcpEngine::Impl final : public TcpConnection::Listener {
   std::array<Handler, kMessageKinds> handlers_;
   absl::flat_hash_map<uint64_t, std::unique_ptr<Channel>> channels_;  // by the connection's id
   absl::flat_hash_map<PeerKey, std::shared_ptr<Peer>> peers_;
+  EndedEdges ended_;
   std::set<uint64_t> ungreeted_;  // connections without a proved hello, oldest first
   std::set<uint64_t> strangers_;  // those of them that others made
   std::vector<uint64_t> dirty_;

@@ -47,6 +47,7 @@ absl::StatusOr<std::shared_ptr<TcpEngine::Impl::Peer>> TcpEngine::Impl::Reach(co
     if (found->second->id.address == id.address) return found->second;
     return absl::InvalidArgumentError(absl::StrCat(Describe(id.key()), " is known at another link address"));
   }
+  if (ended_.Contains(id.key())) return absl::UnavailableError("the edge's connection has ended");
   RUNAHEAD_ASSIGN_OR_RETURN(Descriptor socket, ConnectTcp(id.address));
   RUNAHEAD_ASSIGN_OR_RETURN(Channel* const channel, Add(std::move(socket)));
   auto peer = std::make_shared<Peer>();
@@ -124,6 +125,7 @@ absl::Status TcpEngine::Impl::OnProved(TcpConnection& connection, const PeerId& 
 absl::Status TcpEngine::Impl::Adopt(Channel& channel, const PeerId& from) {
   std::shared_ptr<Peer> peer = StillThere(from);
   if (peer == nullptr) {
+    if (ended_.Contains(from.key())) return absl::UnavailableError("the edge's connection has ended");
     if (peers_.size() >= kMaxPeers) return absl::ResourceExhaustedError("there are too many peers");
     peer = std::make_shared<Peer>();
     peer->id = from;
@@ -181,6 +183,7 @@ void TcpEngine::Impl::Break(Channel& channel, const absl::Status& why) {
 void TcpEngine::Impl::Kill(const std::shared_ptr<Peer>& peer, const absl::Status& why) {
   LogInfo("link", "connection to ", Describe(peer->id.key()), " ends: ", why.message());
   peers_.erase(peer->id.key());
+  ended_.Add(peer->id.key());
   const absl::Status dead = absl::UnavailableError(why.message());
   for (const Done& on_death : std::exchange(peer->on_death, {})) on_death(dead);
   for (Channel* channel : std::exchange(peer->channels, {})) Remove(*channel, why);

@@ -13,6 +13,7 @@
 #include "absl/time/time.h"
 #include "kernels/base/event.h"
 #include "worker/link/command_queue.h"
+#include "worker/link/ended_edges.h"
 #include "worker/link/ucx/ucx_context.h"
 #include "worker/link/ucx/ucx_engine.h"
 
@@ -119,6 +120,7 @@ class UcxEngine::Impl {
   const std::shared_ptr<CommandQueue> commands_ = std::make_shared<CommandQueue>();  // payloads may outlive the engine
   std::array<Handler, kMessageKinds> handlers_;
   absl::flat_hash_map<PeerKey, std::shared_ptr<Peer>> peers_;  // alive
+  EndedEdges ended_;
   std::vector<std::shared_ptr<Peer>> dying_;
   absl::flat_hash_map<ucp_ep_h, std::unique_ptr<Channel>> strangers_;  // connections without a hello
   std::vector<std::unique_ptr<Channel>> closing_;                      // connections that never had one

@@ -1,4 +1,6 @@
-// Engines of two clusters do not hear each other, whatever they run over.
+// What holds of every engine, whatever it runs over.
+#include "worker/link/message_engine.h"
+
 #include <atomic>
 #include <string>
 
@@ -11,7 +13,7 @@ namespace {
 
 using ::testing::HasSubstr;
 
-class MessageKey : public OverEveryTransport {
+class MessageEngineTest : public OverEveryTransport {
  protected:
   std::unique_ptr<MessageEngine> EngineWith(const ClusterKey& key) {
     MessageEngineOptions options;
@@ -23,9 +25,9 @@ class MessageKey : public OverEveryTransport {
     return *std::move(engine);
   }
 };
-INSTANTIATE_TEST_SUITE_P(Transports, MessageKey, EveryTransport(), TransportName);
+INSTANTIATE_TEST_SUITE_P(Transports, MessageEngineTest, EveryTransport(), TransportName);
 
-TEST_P(MessageKey, OnlyWhoHasItIsHeard) {
+TEST_P(MessageEngineTest, OnlyWhoHasTheClusterKeyIsHeard) {
   const ClusterKey ours("a key of this cluster");
   std::atomic<int> strangers_heard = 0;
   EventSource peer_heard;
@@ -53,6 +55,33 @@ TEST_P(MessageKey, OnlyWhoHasItIsHeard) {
   peer->Send(here->self(), MessageKind::kVerdict, "", ConstBufferRef(), [](const absl::Status&) {});
   EXPECT_TRUE(peer_heard.event().Wait(absl::Seconds(60)).ok());
   EXPECT_EQ(strangers_heard, 0);
+}
+
+// Who had only been connected to, and connects now, must hear that the connection has ended.
+TEST_P(MessageEngineTest, AnEdgesConnectionThatEndedIsNotMadeAgain) {
+  const auto here = NewEngine(GetParam()), there = NewEngine(GetParam());
+  const auto generation = [](const MessageEngine& engine, uint32_t number) {
+    PeerId peer = engine.self();
+    peer.generation = number;
+    return peer;
+  };
+  EventSource heard, next_heard;
+  there->SetHandler(MessageKind::kVerdict, [&](const Message& message) {
+    (message.from.generation == 1 ? heard : next_heard).Fire(absl::OkStatus());
+  });
+  const auto verdict = [&](uint32_t number) {
+    here->Send(generation(*there, number), MessageKind::kVerdict, "", ConstBufferRef(), [](const absl::Status&) {});
+  };
+  verdict(1);
+  ASSERT_TRUE(heard.event().Wait(absl::Seconds(60)).ok());
+  here->Close(generation(*there, 1).key());
+  EventSource refused, dead;
+  here->Connect(generation(*there, 1), [&](const absl::Status& why) { refused.Fire(why); });
+  EXPECT_EQ(refused.event().Wait(absl::Seconds(60)).code(), absl::StatusCode::kUnavailable) << "who closed it";
+  there->Connect(generation(*here, 1), [&](const absl::Status& why) { dead.Fire(why); });
+  EXPECT_EQ(dead.event().Wait(absl::Seconds(60)).code(), absl::StatusCode::kUnavailable) << "who was closed";
+  verdict(2);
+  EXPECT_TRUE(next_heard.event().Wait(absl::Seconds(60)).ok());
 }
 
 }  // namespace
