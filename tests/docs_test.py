@@ -8,7 +8,9 @@ import fnmatch
 import os
 import re
 import sys
-import tempfile
+
+sys.dont_write_bytecode = True
+import tree_check  # noqa: E402, beside this file
 
 TOP = (".ci", "client", "deploy", "docs", "kernels", "proto", "scheduler", "server", "tests", "worker")
 SOURCE = (".h", ".cc", ".cu", ".cuh", ".proto", ".py", ".in", ".cmake", ".txt", ".sh", ".json", "")
@@ -205,33 +207,5 @@ BROKEN = [
 ]
 
 
-def check_tree(files):
-    with tempfile.TemporaryDirectory() as root:
-        for path, text in files.items():
-            os.makedirs(os.path.dirname(os.path.join(root, path)), exist_ok=True)
-            with open(os.path.join(root, path), "w", encoding="utf-8") as file:
-                file.write(text)
-        return Checker(root).run()
-
-
-def self_test():
-    failures = [f"the clean tree: {violation}" for violation in check_tree(CLEAN)]
-    for path, addition, expected in BROKEN:
-        violations = check_tree({**CLEAN, path: CLEAN.get(path, "") + addition + "\n"})
-        if not any(expected in violation for violation in violations):
-            failures.append(f"{path} + {addition!r}: expected a complaint with {expected!r}, got {violations}")
-    return failures
-
-
-def main(arguments):
-    if len(arguments) != 1:
-        print(__doc__, file=sys.stderr)
-        return 2
-    problems = self_test() if arguments[0] == "--self-test" else Checker(arguments[0]).run()
-    for problem in problems:
-        print(problem)
-    return 1 if problems else 0
-
-
 if __name__ == "__main__":
-    sys.exit(main(sys.argv[1:]))
+    sys.exit(tree_check.main(sys.argv[1:], __doc__, lambda root: Checker(root).run(), CLEAN, BROKEN))

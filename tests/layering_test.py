@@ -8,10 +8,10 @@ usage: layering_test.py ROOT         check the tree at ROOT; exit 1 and one line
 import os
 import re
 import sys
-import tempfile
 
 sys.dont_write_bytecode = True
-import type_names  # noqa: E402, beside this file
+import tree_check  # noqa: E402, beside this file
+import type_names  # noqa: E402
 
 # A folder may include folders of lower layers, itself, and what SIDEWAYS lists. Subfolders that are not listed belong
 # to the listed folder above them. Mains, factories and the files directly in ASSEMBLY folders stand above all.
@@ -311,33 +311,5 @@ BROKEN = [
 ]
 
 
-def check_tree(files):
-    with tempfile.TemporaryDirectory() as root:
-        for path, text in files.items():
-            os.makedirs(os.path.dirname(os.path.join(root, path)), exist_ok=True)
-            with open(os.path.join(root, path), "w", encoding="utf-8") as file:
-                file.write(text)
-        return Checker(root).run()
-
-
-def self_test():
-    failures = [f"the clean tree: {violation}" for violation in check_tree(CLEAN)]
-    for path, addition, expected in BROKEN:
-        violations = check_tree({**CLEAN, path: CLEAN.get(path, "") + addition + "\n"})
-        if len(violations) == 0 or not any(v.startswith(path + ":") and expected in v for v in violations):
-            failures.append(f"{path} + {addition!r}: expected a complaint with {expected!r}, got {violations}")
-    return failures
-
-
-def main(arguments):
-    if len(arguments) != 1:
-        print(__doc__, file=sys.stderr)
-        return 2
-    problems = self_test() if arguments[0] == "--self-test" else Checker(arguments[0]).run()
-    for problem in problems:
-        print(problem)
-    return 1 if problems else 0
-
-
 if __name__ == "__main__":
-    sys.exit(main(sys.argv[1:]))
+    sys.exit(tree_check.main(sys.argv[1:], __doc__, lambda root: Checker(root).run(), CLEAN, BROKEN))

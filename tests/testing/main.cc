@@ -1,4 +1,4 @@
-// main of the tests that need no GPU. `--source=server/router/faults_test.cc` runs the tests of that source only: a
+// main of the tests that need no GPU. `--source=server/router/waiting_test.cc` runs the tests of that source only: a
 // binary holds several, and ctest has an entry for each. Where nothing failed but something was skipped, it says what,
 // and the exit code says that not all ran: a pass would hide it.
 #include <cstring>

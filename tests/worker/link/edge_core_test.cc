@@ -1,9 +1,10 @@
+#include "worker/link/edge_core.h"
+
 #include <map>
 #include <random>
 
-#include "worker/link/edge_core.h"
 #include "tests/testing/loopback.h"
-#include "tests/worker/link/edge_contract.h"
+#include "tests/worker/link/loopback_world.h"
 
 namespace runahead {
 namespace {
@@ -11,24 +12,9 @@ namespace {
 using ::runahead::testing::Bytes;
 using ::runahead::testing::EdgeContract;
 using ::runahead::testing::EdgeWorld;
+using ::runahead::testing::LoopbackWorld;
 using ::runahead::testing::Pattern;
 using ::runahead::testing::Room;
-
-class LoopbackWorld final : public EdgeWorld {
- public:
-  LoopbackWorld() {
-    for (uint64_t i = 0; i < 3; ++i) factories_.push_back(network_->Join({"process", 100 + i}));
-  }
-  EdgeFactory& factory(int process) override { return *factories_[process]; }
-  void Kill(int process) override { network_->Kill(factories_[process]->self()); }
-  size_t live_jobs(int process, int peer) override {
-    return network_->live_jobs(factories_[process]->self(), factories_[peer]->self());
-  }
-
- private:
-  std::shared_ptr<LoopbackNetwork> network_ = LoopbackNetwork::Create(LoopbackNetwork::Delivery::kImmediate);
-  std::vector<std::unique_ptr<EdgeFactory>> factories_;
-};
 
 INSTANTIATE_TEST_SUITE_P(Loopback, EdgeContract,
                          ::testing::Values([] { return std::unique_ptr<EdgeWorld>(new LoopbackWorld); }));

@@ -2,7 +2,7 @@
 
 #include "tests/testing/fake_clock.h"
 #include "tests/testing/loopback.h"
-#include "tests/worker/link/edge_contract.h"
+#include "tests/worker/link/loopback_world.h"
 
 namespace runahead {
 namespace {
@@ -10,29 +10,16 @@ namespace {
 using ::runahead::testing::EdgeContract;
 using ::runahead::testing::EdgeWorld;
 using ::runahead::testing::FakeClock;
+using ::runahead::testing::LoopbackWorld;
 using ::runahead::testing::Pattern;
 using ::runahead::testing::Room;
 
-class PacedWorld final : public EdgeWorld {
- public:
-  PacedWorld() {
-    for (uint64_t i = 0; i < 3; ++i) {
-      factories_.push_back(std::make_unique<PacedEdgeFactory>(network_->Join({"process", 100 + i}), 1000, RealClock()));
-    }
-  }
-  EdgeFactory& factory(int process) override { return *factories_[process]; }
-  void Kill(int process) override { network_->Kill(factories_[process]->self()); }
-  size_t live_jobs(int process, int peer) override {
-    return network_->live_jobs(factories_[process]->self(), factories_[peer]->self());
-  }
-
- private:
-  std::shared_ptr<LoopbackNetwork> network_ = LoopbackNetwork::Create(LoopbackNetwork::Delivery::kImmediate);
-  std::vector<std::unique_ptr<EdgeFactory>> factories_;
-};
-
-INSTANTIATE_TEST_SUITE_P(Paced, EdgeContract,
-                         ::testing::Values([] { return std::unique_ptr<EdgeWorld>(new PacedWorld); }));
+std::unique_ptr<EdgeWorld> PacedWorld() {
+  return std::make_unique<LoopbackWorld>([](std::unique_ptr<EdgeFactory> factory) {
+    return std::make_unique<PacedEdgeFactory>(std::move(factory), 1000, RealClock());
+  });
+}
+INSTANTIATE_TEST_SUITE_P(Paced, EdgeContract, ::testing::Values(PacedWorld));
 
 class PacedEdge : public ::testing::Test {
  protected:

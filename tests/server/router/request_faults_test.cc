@@ -1,0 +1,189 @@
+// Requests that end badly: clear statuses, nothing left behind, the next request works.
+#include <future>
+#include <thread>
+
+#include "gmock/gmock.h"
+#include "server/rpc/channel.h"
+#include "server/rpc/status.h"
+#include "tests/server/router/faults_fixture.h"
+
+namespace runahead {
+namespace {
+
+using testing::Call;
+using testing::FakeBehaviour;
+using testing::Got;
+using ::testing::HasSubstr;
+
+using RequestFaultsTest = testing::FaultsFixture;
+
+TEST_F(RequestFaultsTest, ACancelInMidPrefillReachesAllMembersAndFreesTheLease) {
+  Start();
+  HoldPrefill(false, false);
+  Call call(*stub_, Chain());
+  EXPECT_TRUE(call.Read()->has_started());
+  prefill_[1]->AwaitStarts(1);
+  EXPECT_EQ(decode_[0]->leases(), 1u);
+  call.Cancel();
+  EXPECT_EQ(call.Finish().status.code(), absl::StatusCode::kCancelled);
+  for (auto& worker : prefill_) worker->AwaitCancel(Job());
+  ExpectAllFreeAndWorking();
+  EXPECT_EQ(Metric("runahead_cancel_to_free_seconds_count"), 1);
+}
+
+TEST_F(RequestFaultsTest, ACancelInMidDecodeStopsTheSequence) {
+  Start();
+  decode_[0]->Change([](FakeBehaviour& b) { b.decode_until = 5; });
+  Call call(*stub_, Chain());
+  decode_[0]->AwaitDecodes(1);
+  EXPECT_EQ(decode_[0]->leases(), 1u);
+  call.Cancel();
+  EXPECT_EQ(call.Finish().status.code(), absl::StatusCode::kCancelled);
+  ExpectAllFreeAndWorking();
+}
+
+TEST_F(RequestFaultsTest, ADeadlineInMidPrefill) {
+  Start();
+  HoldPrefill(false, false);
+  Call call(*stub_, Chain(), absl::Milliseconds(300));
+  EXPECT_EQ(call.Finish().status.code(), absl::StatusCode::kDeadlineExceeded);
+  const v1::StartJob start = prefill_[0]->AwaitStarts(1).at(0);
+  EXPECT_GT(start.deadline_ms(), 0);
+  EXPECT_LE(start.deadline_ms(), 310);  // remaining time; the transport and the router each round up
+  prefill_[1]->AwaitCancel(start.job());
+  ExpectAllFreeAndWorking();
+}
+
+TEST_F(RequestFaultsTest, ADeadlineInMidDecode) {
+  Start();
+  decode_[0]->Change([](FakeBehaviour& b) { b.decode_until = 2; });
+  Call call(*stub_, Chain(), absl::Milliseconds(300));
+  EXPECT_EQ(call.Finish().status.code(), absl::StatusCode::kDeadlineExceeded);
+  ExpectAllFreeAndWorking();
+}
+
+TEST_F(RequestFaultsTest, AMembersFailureBeforeTheFirstToken) {
+  Start();
+  HoldPrefill(false, false);
+  Call call(*stub_, Chain());
+  prefill_[0]->SendDone(Job(), absl::InternalError("the device failed"));
+  const Got got = call.Finish();
+  EXPECT_EQ(got.status.code(), absl::StatusCode::kInternal);
+  EXPECT_THAT(got.status.message(), HasSubstr("prefill-0: the device failed"));
+  prefill_[1]->AwaitCancel(Job());
+  ExpectAllFreeAndWorking();
+}
+
+TEST_F(RequestFaultsTest, AChainThatEndsWithoutATokenIsAnError) {
+  Start();
+  HoldPrefill(false, true);
+  const Got got = Generate(Chain());
+  EXPECT_EQ(got.status.code(), absl::StatusCode::kInternal);
+  EXPECT_THAT(got.status.message(), HasSubstr("without a token"));
+  ExpectAllFreeAndWorking();
+}
+
+TEST_F(RequestFaultsTest, AHandOffThatFailsAfterTheFirstTokenEndsTheRequest) {
+  Start();
+  HoldPrefill(true, false);
+  decode_[0]->Change([](FakeBehaviour& b) { b.decode_until = 0; });  // the KV never becomes complete
+  Call call(*stub_, Chain());
+  EXPECT_TRUE(call.Read()->has_started());
+  EXPECT_TRUE(call.Read()->has_tokens());
+  prefill_[0]->SendDone(Job(), absl::DataLossError("three times corrupt"));
+  const Got got = call.Finish();
+  EXPECT_EQ(got.status.code(), absl::StatusCode::kUnavailable);
+  EXPECT_THAT(got.status.message(), HasSubstr("three times corrupt"));
+  ExpectAllFreeAndWorking();
+}
+
+TEST_F(RequestFaultsTest, AFailureThatComesAfterTheHandOffHarmsNobody) {
+  Start();
+  HoldPrefill(true, false);
+  decode_[0]->Change([](FakeBehaviour& b) { b.decode_until = 5; });
+  Call call(*stub_, Chain(10));
+  decode_[0]->AwaitDecodes(1);  // tokens flow: the KV was complete
+  while (call.Read()->tokens().index() < 1) {
+  }
+  prefill_[0]->SendDone(Job(), absl::UnavailableError("too late to matter"));
+  prefill_[1]->AwaitCancel(Job());
+  decode_[0]->Change([](FakeBehaviour& b) { b.decode_until = 100; });
+  const Got got = call.Finish();
+  EXPECT_TRUE(got.status.ok()) << got.status;
+  EXPECT_EQ(got.ids().size(), 10u);
+  ExpectAllFreeAndWorking();
+}
+
+TEST_F(RequestFaultsTest, ADecodeWorkerThatEndsTooEarlyIsAnError) {
+  Start();
+  decode_[0]->Change([](FakeBehaviour& b) {
+    b.decode_until = 3;
+    b.generate_end = grpc::Status::OK;
+  });
+  const Got got = Generate(Chain());
+  EXPECT_EQ(got.status.code(), absl::StatusCode::kInternal);
+  EXPECT_THAT(got.status.message(), HasSubstr("ended after 4 of 50 tokens"));
+  ExpectAllFreeAndWorking();
+}
+
+TEST_F(RequestFaultsTest, AClientThatTakesNothingIsCancelled) {
+  Start({.stall_timeout = absl::Milliseconds(200)});
+  for (auto* workers : {&prefill_, &decode_}) {
+    for (auto& worker : *workers) {
+      worker->Change([](FakeBehaviour& b) { b.logprobs = 20; });
+    }
+  }
+  grpc::ChannelArguments narrow;  // a small window, so that not everything fits into buffers on the way
+  narrow.SetInt(GRPC_ARG_HTTP2_STREAM_LOOKAHEAD_BYTES, 1024);
+  narrow.SetInt(GRPC_ARG_HTTP2_BDP_PROBE, 0);
+  const auto stub =
+      v1::Inference::NewStub(grpc::CreateCustomChannel(server_->address(), grpc::InsecureChannelCredentials(), narrow));
+  Call call(*stub, Ids(5, 4000));
+  EXPECT_TRUE(call.Read()->has_started());
+  decode_[0]->AwaitDecodes(1);
+  decode_[0]->AwaitLeases(0);                                       // given back although the client reads nothing more
+  while (server_->gate().inside() != 0) std::this_thread::yield();  // cut off, or the call would never end
+  EXPECT_FALSE(call.Finish().status.ok());
+}
+
+TEST_F(RequestFaultsTest, DrainLetsRequestsEndAndRefusesNewOnes) {
+  Start();
+  HoldPrefill(false, false);
+  Call call(*stub_, Ids(5, 1));
+  const uint64_t job = Job();
+  auto drained = std::async(std::launch::async, [this] { return server_->Drain(absl::Seconds(30)); });
+  while (!server_->gate().closed()) std::this_thread::yield();
+  const Got refused = Generate(Ids(5, 1));
+  EXPECT_EQ(refused.status.code(), absl::StatusCode::kUnavailable);
+  prefill_[0]->SendFirstToken(job, 100);
+  EXPECT_TRUE(call.Finish().status.ok());
+  EXPECT_TRUE(drained.get());
+}
+
+TEST_F(RequestFaultsTest, RequestsThatOutliveTheDrainAreToldThatTheRouterStopped) {
+  Start({.max_sessions = 2});
+  decode_[0]->Change([](FakeBehaviour& b) { b.decode_until = 5; });
+  Call decoding(*stub_, Ids(5, 50));
+  decode_[0]->AwaitDecodes(1);
+  HoldPrefill(false, false);
+  Call computing(*stub_, Ids(5, 50));
+  EXPECT_TRUE(computing.Read()->has_started());
+  Call queued(*stub_, Ids(5, 50));
+  while (server_->gate().inside() != 3) std::this_thread::yield();
+  const bool all_ended = server_->Drain(absl::ZeroDuration(), [this] {
+    service_->CutOff(absl::UnavailableError("this router stopped; send the request again"));
+  });
+  EXPECT_FALSE(all_ended);
+  for (Call* call : {&decoding, &computing, &queued}) {
+    const absl::Status status = call->Finish().status;
+    EXPECT_EQ(status.code(), absl::StatusCode::kUnavailable) << status;
+    EXPECT_EQ(status.message(), "this router stopped; send the request again");
+    EXPECT_TRUE(RetryAfter(status).has_value());
+  }
+  decode_[0]->AwaitLeases(0);
+  EXPECT_EQ(Metric("runahead_requests_total{code=\"UNAVAILABLE\",model=\"tiny\"}"), 3);
+  EXPECT_EQ(Metric("runahead_requests_total{code=\"CANCELLED\",model=\"tiny\"}"), 0);
+}
+
+}  // namespace
+}  // namespace runahead
