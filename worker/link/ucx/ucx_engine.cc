@@ -178,19 +178,29 @@ void UcxEngine::Impl::SendTo(const std::shared_ptr<Peer>& peer, MessageKind kind
   auto* op = new Op{this, peer, {}, {}, {}, std::move(done)};
   op->header.assign(reinterpret_cast<const char*>(&prefix), sizeof(prefix));
   op->header += header;
-  const size_t size = bytes.size;
-  const void* data = size == 0 ? nullptr : bytes.data();
   op->buffers.push_back(std::move(bytes));
-  peer->ops.insert(op);
+  if (kind > MessageKind::kGoodbye && !peer->open) return peer->held.push_back(op);
+  // The reply flag tells the receiver which connection it is.
+  StartSend(op, kind == MessageKind::kHello ? UCP_AM_SEND_FLAG_REPLY : 0);
+}
 
+void UcxEngine::Impl::StartSend(Op* op, uint32_t flags) {
+  const BufferRef& bytes = op->buffers.front();
+  const void* data = bytes.size == 0 ? nullptr : bytes.data();
+  op->peer->ops.insert(op);
   ucp_request_param_t param{};
   param.op_attr_mask = UCP_OP_ATTR_FIELD_CALLBACK | UCP_OP_ATTR_FIELD_USER_DATA | UCP_OP_ATTR_FIELD_FLAGS;
-  param.flags = size > kEagerBytes ? UCP_AM_SEND_FLAG_RNDV : UCP_AM_SEND_FLAG_EAGER;
-  if (kind == MessageKind::kHello) param.flags |= UCP_AM_SEND_FLAG_REPLY;  // tells the receiver which connection it is
+  param.flags = flags | (bytes.size > kEagerBytes ? UCP_AM_SEND_FLAG_RNDV : UCP_AM_SEND_FLAG_EAGER);
   param.cb.send = &Impl::OnSent;
   param.user_data = op;
-  Started(op, ucp_am_send_nbx(peer->channels.front()->endpoint, 0, op->header.data(), op->header.size(), data, size,
-                              &param));
+  Started(op, ucp_am_send_nbx(op->peer->channels.front()->endpoint, 0, op->header.data(), op->header.size(), data,
+                              bytes.size, &param));
+}
+
+void UcxEngine::Impl::Open(Peer& peer) {
+  if (peer.dying) return;
+  peer.open = true;
+  for (Op* op : std::exchange(peer.held, {})) StartSend(op, 0);
 }
 
 void UcxEngine::Impl::Receive(void* descriptor, const std::shared_ptr<Peer>& from, std::vector<BufferRef> into,

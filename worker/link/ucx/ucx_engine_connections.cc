@@ -39,7 +39,10 @@ absl::StatusOr<std::shared_ptr<UcxEngine::Impl::Peer>> UcxEngine::Impl::Reach(co
   peers_.emplace(id.key(), peer);
   peer->answer_by = MonotonicNow() + kAnswer;
   ++unanswered_;
-  SendTo(peer, MessageKind::kHello, self_.address, ConstBufferRef(), [](const absl::Status&) {});
+  SendTo(peer, MessageKind::kHello, self_.address, ConstBufferRef(),
+         [this, raw = peer.get()](const absl::Status& sent) {
+           if (sent.ok()) Open(*raw);
+         });
   if (peer->dying) return absl::UnavailableError("the peer is gone");
   return peer;
 }
@@ -92,7 +95,13 @@ void UcxEngine::Impl::HandleHello(const PeerId& from, ucp_ep_h over) {
   channel->peer = peer;
   peer->channels.push_back(std::move(channel));
   Answered(*peer);
-  Post([this, from] { Send(from, MessageKind::kHelloAnswer, "", ConstBufferRef(), [](const absl::Status&) {}); });
+  Post([this, peer, is_first = is_new] {
+    if (peer->dying) return;
+    SendTo(peer, MessageKind::kHelloAnswer, "", ConstBufferRef(),
+           [this, raw = peer.get(), is_first](const absl::Status& sent) {
+             if (is_first && sent.ok()) Open(*raw);
+           });
+  });
 }
 
 void UcxEngine::Impl::Answered(Peer& peer) {
@@ -141,6 +150,7 @@ void UcxEngine::Impl::Kill(const std::shared_ptr<Peer>& peer, const absl::Status
   if (!peer->answered) --unanswered_;
   dying_.push_back(peer);
   for (const Done& on_death : std::exchange(peer->on_death, {})) on_death(why);
+  for (Op* op : std::exchange(peer->held, {})) Complete(op, UCS_ERR_CANCELED);
   peer->give_up_at = MonotonicNow() + kGiveUp;
   if (!say_goodbye) return;
   peer->farewell = true;

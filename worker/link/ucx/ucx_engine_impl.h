@@ -46,7 +46,7 @@ class UcxEngine::Impl {
   class RendezvousPayload;
 
   struct Peer;
-  // Something that UCX works on. Deleted by Complete.
+  // Something that UCX works on, or will. Deleted by Complete.
   struct Op {
     Impl* engine = nullptr;
     std::shared_ptr<Peer> peer;
@@ -72,6 +72,8 @@ class UcxEngine::Impl {
     PeerId id;
     std::vector<std::unique_ptr<Channel>> channels;  // we send over the first; two when both sides connected at once
     std::unordered_set<Op*> ops;                     // under way in UCX
+    bool open = false;                               // what went out first has left
+    std::vector<Op*> held;                           // messages, until then
     std::vector<Done> on_death;
     bool answered = false;  // a message came from it
     absl::Time answer_by;
@@ -90,6 +92,10 @@ class UcxEngine::Impl {
   std::shared_ptr<Peer> FindPeer(const PeerKey& key) const;
   void SendTo(const std::shared_ptr<Peer>& peer, MessageKind kind, const std::string& header, ConstBufferRef bytes,
               Done done);
+  void StartSend(Op* op, uint32_t flags);
+  // To be called when the peer's first message has left: UCX 1.13 lets later messages overtake those that it was given
+  // while it made the connection.
+  void Open(Peer& peer);
   void Receive(void* descriptor, const std::shared_ptr<Peer>& from, std::vector<BufferRef> into, ReceiveDone done);
   void Discard(void* descriptor);
   void Started(Op* op, ucs_status_ptr_t request);

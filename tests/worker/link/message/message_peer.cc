@@ -3,6 +3,7 @@
 //   receive  takes frame (1, 0, 0), printing "moving" at its first bytes
 //   send     sends frame (1, 0, 0)
 //   spray    sends small messages without end
+//   stop     stops its engine
 #include <unistd.h>
 
 #include <cstdio>
@@ -36,6 +37,11 @@ int Main(char** argv) {
   if (mode == "spray") {
     Say(ToArgument(engine->self()));
     for (int i = 0; i < 8; ++i) Spray(*engine, FromArgument(argv[4]));
+    for (;;) pause();
+  }
+  if (mode == "stop") {
+    engine->Stop();
+    Say(ToArgument(engine->self()));
     for (;;) pause();
   }
   MessageEdgeFactory factory(*engine);

@@ -116,6 +116,14 @@ TEST_P(MessageProcess, OthersAreStillHeardWhenASenderIsKilledInMidMessage) {
   }
 }
 
+// In a process of its own: within one, UCX 1.13 takes sockets of a new connection for those of the stopped engine.
+TEST_P(MessageProcess, AnEngineThatStoppedTakesNobody) {
+  auto peer = Peer("stop", 0);
+  EventSource refused;
+  engine_->Connect(FromArgument(peer->ReadLine()), [refused](const absl::Status& why) { refused.Fire(why); });
+  EXPECT_EQ(Soon(refused.event()), absl::StatusCode::kUnavailable);
+}
+
 INSTANTIATE_TEST_SUITE_P(Engines, MessageProcess, EveryTransport(), TransportName);
 
 }  // namespace
