@@ -129,6 +129,18 @@ void KeepingTrace::Add(JobId job, int64_t layer, TracePoint point) {
   MutexLock lock(mu_);
   entries_.push_back({job, layer, point});
   changed_.NotifyAll();
+  while (held_ == point) changed_.Wait(mu_);
+}
+
+void KeepingTrace::HoldAt(TracePoint point) {
+  MutexLock lock(mu_);
+  held_ = point;
+}
+
+void KeepingTrace::Release() {
+  MutexLock lock(mu_);
+  held_.reset();
+  changed_.NotifyAll();
 }
 
 size_t KeepingTrace::Await(JobId job, int64_t layer, TracePoint point) {

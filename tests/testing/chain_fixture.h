@@ -80,11 +80,15 @@ class KeepingTrace : public TraceSink {
   // Waits until the entry is there, and returns its index in the order of things.
   size_t Await(JobId job, int64_t layer, TracePoint point);
   bool Has(JobId job, int64_t layer, TracePoint point) const;
+  // Who comes to `point` of any job and layer waits there until Release.
+  void HoldAt(TracePoint point);
+  void Release();
 
  private:
   mutable Mutex mu_;
   CondVar changed_;
   std::vector<TraceEntry> entries_ RUNAHEAD_GUARDED_BY(mu_);
+  std::optional<TracePoint> held_ RUNAHEAD_GUARDED_BY(mu_);
 };
 
 struct ChainMember {

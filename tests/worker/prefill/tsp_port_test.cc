@@ -64,6 +64,16 @@ TEST_P(TspPortTest, ARingOfThreeBuffersOfTheWholePromptGivesTheSame) {
   ExpectRun(RunOn(chain, 1, {0, 90, 150, 200}, ids), ReferenceRun(loaded_, ids));
 }
 
+TEST_P(TspPortTest, TellsHowLongTheKvOfTheOthersWasOnTheWire) {
+  TestChain chain(loaded_, 2, 300);
+  RunOn(chain, 1, {0, 150, 300}, RandomIds(300, 320, 12));
+  for (const int member : {0, 1}) {
+    const JobTimes times = chain.member(member).news.times(1);
+    EXPECT_GT(times.transfer_s, 0);
+    EXPECT_LE(times.hidden_s, times.transfer_s);
+  }
+}
+
 TEST_P(TspPortTest, EveryMemberNeedsMemoryForTheWholePrompt) {
   TestChain chain(loaded_, 2, 30, kMinLayerSlots);
   Start(chain, 1, 0, {0, 10, 31});
