@@ -3,7 +3,10 @@
 #include <gtest/gtest.h>
 
 #include <cstring>
+#include <set>
 
+#include "absl/algorithm/container.h"
+#include "tests/testing/exactness.h"
 #include "tests/worker/prefill/stage_fixture.h"
 
 namespace runahead {
@@ -55,6 +58,22 @@ TEST_F(StageTest, ARingOfThreeBuffersGivesTheSame) {
 TEST_F(StageTest, OneTokenPrompt) {
   TestChain chain(loaded_, 1, 1);
   ExpectRun(RunOn(chain, 1, {0, 1}, {17}), Reference({17}));
+}
+
+TEST_F(StageTest, PenaltiesCountForTheFirstTokenToo) {
+  const std::vector<int32_t> ids = RandomIds(300, 320, 15);
+  std::vector<double> logits = Reference(ids).logits.back();
+  const int32_t likeliest = TopOf(logits).id;
+  ASSERT_TRUE(absl::c_linear_search(ids, likeliest)) << "take another seed";
+  SamplingOptions sampling;
+  sampling.repetition_penalty = 100;
+  for (const int32_t id : std::set<int32_t>(ids.begin(), ids.end())) logits[id] *= logits[id] > 0 ? 0.01 : 100;
+  TestChain chain(loaded_, 2, 300);
+  chain.Start(1, 0, {0, 150, 300}, ids, sampling);
+  const int32_t token = chain.member(1).news.AwaitFirstToken(1).id;
+  ASSERT_GE(TopOf(logits).margin, 1e-3) << "take another seed";
+  EXPECT_EQ(token, TopOf(logits).id);
+  EXPECT_NE(token, likeliest);
 }
 
 // A prefix whose KV comes from elsewhere than a worker: here from the scalar reference.
