@@ -306,6 +306,8 @@ BROKEN = [
     ("worker/kv/store.h", "namespace runahead {\nstruct Session {};\n}", "has its name from another"),
     ("worker/kv/rows.cc", "namespace runahead {\nnamespace {\nenum class Session { kA };\n}\n}", "has its name from another"),
     ("worker/kv/store.h", "namespace runahead {\nusing Session = int;\n}", "has its name from another"),
+    ("worker/kv/store.h", "namespace runahead {\ntypedef int Session;\n}", "has its name from another"),
+    ("worker/kv/store.h", "namespace runahead {\nstruct [[nodiscard]] Session {};\n}", "has its name from another"),
     ("worker/format/CMakeLists.txt", "runahead_library(worker_f SRCS b.cc\n DEPS runahead::kernels_base)",
      "worker/format depends on no other folder"),
 ]

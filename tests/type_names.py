@@ -5,9 +5,9 @@ NOISE = re.compile(r'//[^\n]*|/\*.*?\*/|^[ \t]*#(?:[^\n]*\\\n)*[^\n]*|R"(\w*)\((
                    re.S | re.M)
 TOKEN = re.compile(r"[{};]|[^{};]+")
 NAMESPACE = re.compile(r"\bnamespace\s*([\w:]*)$")
-TYPE = re.compile(r"(?:^|\s)(?:class|struct|union|enum(?:\s+(?:class|struct))?)\s+(?:\w+\([^()]*\)\s+)?(\w+)"
+TYPE = re.compile(r"(?:^|\s)(?:class|struct|union|enum(?:\s+(?:class|struct))?)\s+(?:(?:\w+\([^()]*\)|\[\[[^\]]*\]\])\s+)*(\w+)"
                   r"(?:\s+final)?(?:\s*:(?!:)[^()]*)?$")
-ALIAS = re.compile(r"(?:^|\s)using\s+(\w+)\s*=")
+ALIAS = re.compile(r"(?:^|\s)(?:using\s+(\w+)\s*=|typedef\s.*\b(\w+)$)", re.S)
 
 
 def types_of(text):
@@ -25,9 +25,9 @@ def types_of(text):
         elif token == "}":
             scopes = scopes[:-1]
         elif token == ";":
-            alias = ALIAS.search(head)
+            alias = ALIAS.search(head.rstrip())
             if alias and None not in scopes:
-                found.append(("::".join(scopes), alias.group(1)))
+                found.append(("::".join(scopes), alias.group(1) or alias.group(2)))
         head = "" if token in "{};" else token
     return found
 

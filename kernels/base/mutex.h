@@ -21,7 +21,6 @@
 #define RUNAHEAD_EXCLUDES(...) RUNAHEAD_THREAD_ANNOTATION(locks_excluded(__VA_ARGS__))
 #define RUNAHEAD_ACQUIRE(...) RUNAHEAD_THREAD_ANNOTATION(acquire_capability(__VA_ARGS__))
 #define RUNAHEAD_RELEASE(...) RUNAHEAD_THREAD_ANNOTATION(release_capability(__VA_ARGS__))
-#define RUNAHEAD_NO_THREAD_SAFETY_ANALYSIS RUNAHEAD_THREAD_ANNOTATION(no_thread_safety_analysis)
 
 namespace runahead {
 

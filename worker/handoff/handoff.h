@@ -15,7 +15,7 @@ namespace runahead {
 // What a worker's slices travel over to other processes: the message engine of its links, or gRPC.
 enum class HandoffRoute { kLink, kGrpc };
 
-enum class SliceKind { kKv, kX };
+enum class SliceKind { kKv, kX };  // kX is KVPR's: nothing sends it yet
 
 // Tokens [begin, end) of the prompt in one layer; the bytes are dense rows.
 struct Slice {

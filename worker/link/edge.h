@@ -1,6 +1,6 @@
 // One edge of the prefill line: KV frames between two neighbours. Frames are matched by what they are, not by when they
 // come. Implementations: over a message engine (message/), from GPU to GPU (device/), in one process (tests/testing);
-// decorators pace it, count it, or stage it through host memory.
+// decorators pace it and count it.
 #pragma once
 
 #include <cstdint>

@@ -32,7 +32,7 @@ PrefillMetrics::PrefillMetrics(MetricRegistry& registry)
     compute_[position] =
         &registry.AddHistogram("runahead_prefill_compute_seconds", "Time a job computed", TtftBuckets(), labels);
     wait_[position] = &registry.AddHistogram("runahead_prefill_wait_seconds",
-                                             "Time a job waited for its predecessor's KV", TtftBuckets(), labels);
+                                             "Time a job waited for KV of other workers", TtftBuckets(), labels);
     transfer_[position] = &registry.AddHistogram("runahead_prefill_transfer_seconds",
                                                  "Time KV of other workers was on the wire", TtftBuckets(), labels);
     hidden_[position] = &registry.AddHistogram("runahead_prefill_transfer_hidden_seconds",
