@@ -57,7 +57,9 @@ grpc::ServerWriteReactor<v1::GenerateResponse>* InferenceService::Generate(grpc:
   absl::StatusOr<DrainGate::Pass> pass = Enter();
   absl::Status status = pass.status();
   if (!status.ok()) parts_.metrics.CountAdmissionRejection(AdmissionRejection::kDraining);
+  // Both here, before the request is copied and waits.
   if (status.ok()) status = CheckInputSize(*request, *parts_.tokenizer, parts_.model);
+  if (status.ok()) status = ValidateRequest(*request, parts_.model, parts_.experiments);
   const std::shared_ptr<GenerateReactor> reactor = GenerateReactor::Create(
       context, pass.ok() ? *std::move(pass) : DrainGate::Pass(), limits_.stall_timeout, parts_.clock);
   if (status.ok()) {

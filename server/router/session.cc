@@ -78,7 +78,6 @@ absl::Status Session::Run(const std::function<void()>& settled) {
 }
 
 absl::Status Session::Prepare() {
-  RUNAHEAD_RETURN_IF_ERROR(ValidateRequest(request_, router_.model, router_.experiments));
   RUNAHEAD_ASSIGN_OR_RETURN(prompt_, Tokenize());
   const int64_t tokens = static_cast<int64_t>(prompt_.size());
   RUNAHEAD_ASSIGN_OR_RETURN(max_tokens_, ResolveMaxTokens(request_, tokens, router_.model));

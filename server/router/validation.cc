@@ -115,9 +115,13 @@ absl::Status CheckStop(const v1::StopConditions& stop, const ModelInfo& model) {
   return absl::OkStatus();
 }
 
-absl::Status CheckExperiment(const v1::Experiment& experiment) {
+absl::Status CheckExperiment(const v1::Experiment& experiment, const ModelInfo& model) {
   if (experiment.has_width() && experiment.width() < 1) {
     return Invalid("experiment.width", experiment.width(), " is not at least 1");
+  }
+  if (experiment.parts_size() > model.context_length) {
+    return Invalid("experiment.parts", experiment.parts_size(), " parts are more than the context of ",
+                   model.context_length, " tokens");
   }
   if (!v1::Schedule_IsValid(experiment.schedule())) {
     return Invalid("experiment.schedule", static_cast<int>(experiment.schedule()), " is not a schedule known here");
@@ -150,7 +154,7 @@ absl::Status ValidateRequest(const v1::GenerateRequest& request, const ModelInfo
   if (request.has_experiment() && !experiments) {
     return Invalid("experiment", "this router runs without --experiments");
   }
-  return CheckExperiment(request.experiment());
+  return CheckExperiment(request.experiment(), model);
 }
 
 size_t TextBytes(const v1::GenerateRequest& request) {
@@ -166,6 +170,8 @@ absl::Status CheckInputSize(const v1::GenerateRequest& request, const Tokenizer&
   };
   const int ids = request.token_ids().ids_size();
   if (ids >= model.context_length) return too_long("", ids);
+  const int messages = request.chat().messages_size();  // each of a token or more, whatever the template
+  if (messages >= model.context_length) return too_long("at least ", messages);
   const size_t bytes = TextBytes(request);
   if (static_cast<int64_t>(bytes) / tokenizer.longest_token() >= model.context_length) {
     std::vector<std::string_view> texts;

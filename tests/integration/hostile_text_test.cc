@@ -122,6 +122,14 @@ TEST_F(HostileTextTest, EightAtOnceAreRefusedInLittleMemory) {
   ExpectRefused("Generate of token ids", ids, 2 * kMostBytes);
 }
 
+// What is small on the wire and large once it is parsed, or rendered, in other places than the text.
+TEST_F(HostileTextTest, EightChatsOfManyMessagesAreRefusedBeforeTheyAreWorkedOn) {
+  v1::GenerateRequest chat;
+  for (int i = 0; i < 1'600'000; ++i) chat.mutable_chat()->add_messages()->set_role("user");
+  // Parsed, which was done before anybody can say no, an empty message takes some 100 bytes.
+  ExpectRefused("Generate of a chat of many messages", chat, 4 * kMostBytes);
+}
+
 // The longest text that Tokenize takes, as one word, which is what takes most memory. They have their turns.
 TEST_F(HostileTextTest, EightAtOnceAreTokenizedInLittleMemory) {
   const int64_t peak = Peak([&](v1::Inference::Stub& stub) {

@@ -270,7 +270,9 @@ TEST_F(GenerateTest, RefusesWithFieldAndLimitAndThenAnswers) {
     message.set_role("user");
     message.set_content(std::string(1 << 20, 'a'));
   }
-  for (const v1::GenerateRequest& megabytes : {Prompt(std::string(2 << 20, 'a'), 1), chat}) {
+  v1::GenerateRequest messages;
+  for (int i = 0; i < 1 << 20; ++i) messages.mutable_chat()->add_messages()->set_role("user");
+  for (const v1::GenerateRequest& megabytes : {Prompt(std::string(2 << 20, 'a'), 1), chat, messages}) {
     const absl::Status status = Generate(megabytes).status;
     EXPECT_EQ(status.code(), absl::StatusCode::kOutOfRange);
     EXPECT_THAT(std::string(status.message()), StartsWith("prompt: at least "));
