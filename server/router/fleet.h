@@ -67,7 +67,7 @@ struct BrokenPaths {
 // workers and 1,000 that wait), never for a call out of here.
 class Fleet {
  public:
-  // The order number of a request among those that wait; gives up its place, and what memory is kept for it, when
+  // The number of a waiting request: the lowest is the oldest. Gives up its place, and what memory is kept for it, when
   // destroyed.
   class Ticket {
    public:
