@@ -97,7 +97,8 @@ absl::Status Session::Prepare() {
 }
 
 absl::StatusOr<std::vector<int32_t>> Session::Tokenize() const {
-  RUNAHEAD_ASSIGN_OR_RETURN(const TextTurns::Turn turn, router_.text_turns->Await(TextBytes(request_), cancel_));
+  RUNAHEAD_ASSIGN_OR_RETURN(const LargeTextTurns::Turn turn,
+                            router_.large_text_turns->Await(TextBytes(request_), cancel_));
   const auto keep_going = [this]() -> absl::Status {
     RUNAHEAD_RETURN_IF_ERROR(cancel_.status());
     return InTime("while the prompt was tokenized");
