@@ -59,7 +59,7 @@ void Fleet::SetReady(std::shared_ptr<const LiveWorker> worker) {
   state.live = std::move(worker);
   CountWorkers();
   PlacesChanged();
-  ++memory_epoch_;
+  ++memory_changes_;
   WakeForMemory();
 }
 
@@ -77,7 +77,7 @@ void Fleet::SetBroken(BrokenPaths broken) {
   broken_ = std::move(broken);
   metrics_.SetBrokenPaths(static_cast<int64_t>(broken_.edges.size()), static_cast<int64_t>(broken_.handoffs.size()));
   PlacesChanged();
-  ++memory_epoch_;
+  ++memory_changes_;
   WakeForMemory();
 }
 
@@ -241,7 +241,7 @@ void Fleet::LeaseTaken(const LiveWorker& worker, int64_t tokens) {
 
 void Fleet::LeaseReturned(const LiveWorker& worker, int64_t tokens) {
   MutexLock lock(mu_);
-  ++memory_epoch_;
+  ++memory_changes_;
   if (State* state = Find(worker)) {
     state->reserved_tokens -= tokens;
     state->unseen_tokens -= state->unseen_tokens / std::max(1, state->leases);  // its share of what was rounded up
@@ -258,9 +258,9 @@ void Fleet::LeaseRefused(const LiveWorker& worker, int64_t tokens) {
   state->unseen_tokens = std::max(state->unseen_tokens, unseen_at_least);
 }
 
-uint64_t Fleet::memory_epoch() const {
+uint64_t Fleet::memory_changes() const {
   MutexLock lock(mu_);
-  return memory_epoch_;
+  return memory_changes_;
 }
 
 }  // namespace runahead

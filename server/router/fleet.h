@@ -67,7 +67,7 @@ struct BrokenPaths {
 // workers and 1,000 that wait), never for a call out of here.
 class Fleet {
  public:
-  // The order number of a request among those that wait; gives up its place, and what memory is kept for it, when
+  // The number of a waiting request: the lowest is the oldest. Gives up its place, and what memory is kept for it, when
   // destroyed.
   class Ticket {
    public:
@@ -117,7 +117,7 @@ class Fleet {
   // PlanChain's; UNAVAILABLE says what is the matter with each worker; RESOURCE_EXHAUSTED when it would have to wait
   // and the queue is full; DEADLINE_EXCEEDED; `cancel`'s status.
   struct AfterFull {
-    uint64_t epoch;  // memory_epoch() before the lease was asked for
+    uint64_t memory_changes;  // memory_changes() before the lease was asked for
     absl::Duration retry_after;
     int64_t tokens;  // of the lease
   };
@@ -143,7 +143,7 @@ class Fleet {
   void LeaseTaken(const LiveWorker& worker, int64_t tokens) RUNAHEAD_EXCLUDES(mu_);
   void LeaseReturned(const LiveWorker& worker, int64_t tokens) RUNAHEAD_EXCLUDES(mu_);
   void LeaseRefused(const LiveWorker& worker, int64_t tokens) RUNAHEAD_EXCLUDES(mu_);
-  uint64_t memory_epoch() const RUNAHEAD_EXCLUDES(mu_);  // changes with all that may make room
+  uint64_t memory_changes() const RUNAHEAD_EXCLUDES(mu_);  // changes with all that may make room
 
  private:
   struct State {
@@ -239,7 +239,7 @@ class Fleet {
   int waiting_elsewhere_ RUNAHEAD_GUARDED_BY(mu_) = 0;
   int64_t next_ticket_ RUNAHEAD_GUARDED_BY(mu_) = 0;
   uint64_t next_placement_ RUNAHEAD_GUARDED_BY(mu_) = 0;
-  uint64_t memory_epoch_ RUNAHEAD_GUARDED_BY(mu_) = 0;
+  uint64_t memory_changes_ RUNAHEAD_GUARDED_BY(mu_) = 0;
   uint64_t changes_ RUNAHEAD_GUARDED_BY(mu_) = 0;  // by which one that waits for a place may get it
 };
 

@@ -42,7 +42,7 @@ int64_t Fleet::NewTicket() {
 void Fleet::Leave(int64_t ticket) {
   MutexLock lock(mu_);
   if (!memory_.Leave(ticket)) return;
-  ++memory_epoch_;
+  ++memory_changes_;
   WakeForMemory();
 }
 
@@ -154,7 +154,7 @@ absl::Status Fleet::AwaitMemory(const Ticket& ticket, const AfterFull& full, con
   memory_.Keep(ticket.number_, full.tokens, DecodeViews());
   Waiter& waiter = for_memory_.emplace(ticket.number_, Waiter{&ticket}).first->second;
   QueueChanged();
-  if (memory_epoch_ != full.epoch) WakeForMemory();  // some came back after it had asked
+  if (memory_changes_ != full.memory_changes) WakeForMemory();  // some came back after it had asked
   absl::Time retry_at = clock_.Now() + full.retry_after;
   absl::Status status = cancel.status();
   while (status.ok() && !waiter.turn) {

@@ -116,7 +116,8 @@ grpc::ServerUnaryReactor* InferenceService::Tokenize(grpc::CallbackServerContext
   const auto tokenize = [this, reactor, request, response]() -> absl::Status {
     RUNAHEAD_RETURN_IF_ERROR(ValidateModel(request->model(), parts_.model));
     CancelToken& cancel = reactor->cancel();
-    RUNAHEAD_ASSIGN_OR_RETURN(const TextTurns::Turn turn, parts_.text_turns->Await(request->text().size(), cancel));
+    RUNAHEAD_ASSIGN_OR_RETURN(const LargeTextTurns::Turn turn,
+                              parts_.large_text_turns->Await(request->text().size(), cancel));
     const EncodeOptions options{.parse_special = request->special(), .add_bos = false};
     RUNAHEAD_ASSIGN_OR_RETURN(const std::vector<int32_t> ids,
                               parts_.tokenizer->Encode(request->text(), options, [&] { return cancel.status(); }));

@@ -92,7 +92,7 @@ void Sequencer::EndOverdue(absl::Time now) {
     for (const uint64_t id : waiting) {
       Job& job = jobs_.at(id);
       if (job.cause_due == absl::InfiniteFuture()) job.cause_due = now + kCauseTimeout;
-      if (now >= job.cause_due) EndJob(id, job, job.verdict.status, calls);
+      if (now >= job.cause_due) EndJob(id, job, job.outcome.status, calls);
     }
   }
   for (const auto& call : calls) call();
@@ -146,12 +146,12 @@ void Sequencer::MemberDone(uint64_t id, int worker, End end, Calls& calls) {
   const bool all = std::all_of(job.members.begin(), job.members.end(), [](const Member& m) { return m.done; });
   if (!end.status.ok()) {
     SendCancels(id, job);
-    if (job.verdict.status.ok() || (job.verdict.consequence && !end.consequence)) job.verdict = std::move(end);
+    if (job.outcome.status.ok() || (job.outcome.consequence && !end.consequence)) job.outcome = std::move(end);
   }
-  const bool known = !job.verdict.status.ok() && !job.verdict.consequence;
+  const bool known = !job.outcome.status.ok() && !job.outcome.consequence;
   if (known || all) {
-    EndJob(id, job, job.verdict.status, calls);
-  } else if (!job.verdict.status.ok() && !job.ended) {
+    EndJob(id, job, job.outcome.status, calls);
+  } else if (!job.outcome.status.ok() && !job.ended) {
     without_cause_.insert(id);
   }
   if (all) jobs_.erase(found);

@@ -90,7 +90,7 @@ class Sequencer {
   struct Job {
     std::vector<Member> members;
     JobEvents events;
-    End verdict;  // of those that have ended so far
+    End outcome;  // of those that have ended so far
     absl::Time cause_due = absl::InfiniteFuture();
     bool cancel_sent = false;  // it cannot end well any more
     bool ended = false;

@@ -96,7 +96,8 @@ absl::Status Session::Prepare() {
 }
 
 absl::StatusOr<std::vector<int32_t>> Session::Tokenize() const {
-  RUNAHEAD_ASSIGN_OR_RETURN(const TextTurns::Turn turn, router_.text_turns->Await(TextBytes(request_), cancel_));
+  RUNAHEAD_ASSIGN_OR_RETURN(const LargeTextTurns::Turn turn,
+                            router_.large_text_turns->Await(TextBytes(request_), cancel_));
   const auto keep_going = [this]() -> absl::Status {
     RUNAHEAD_RETURN_IF_ERROR(cancel_.status());
     return InTime("while the prompt was tokenized");
@@ -121,7 +122,7 @@ absl::Status Session::Place(const std::function<void()>& settled) {
   const Fleet::Ticket ticket(router_.fleet);
   std::optional<Fleet::AfterFull> after_full;
   while (true) {
-    const uint64_t epoch = router_.fleet.memory_epoch();
+    const uint64_t memory_changes = router_.fleet.memory_changes();
     absl::StatusOr<Placement> placement =
         router_.fleet.Acquire(ticket, chain_, *router_.table.Get(), cancel_, deadline_, after_full);
     Lap(TtftStage::kQueue);
@@ -141,7 +142,7 @@ absl::Status Session::Place(const std::function<void()>& settled) {
     run_.reset();  // others may use the chain while this one waits for memory
     if (!absl::IsResourceExhausted(lease.status())) return lease.status();
     settled();
-    after_full = Fleet::AfterFull{epoch, kRetryWhenFull, need.total_tokens};
+    after_full = Fleet::AfterFull{memory_changes, kRetryWhenFull, need.total_tokens};
   }
 }
 

@@ -20,11 +20,11 @@
 #include "server/router/cancel_token.h"
 #include "server/router/decode_lease.h"
 #include "server/router/fleet.h"
+#include "server/router/large_text_turns.h"
 #include "server/router/live_table.h"
 #include "server/router/prefill_run.h"
 #include "server/router/router_metrics.h"
 #include "server/router/sequencer.h"
-#include "server/router/text_turns.h"
 #include "server/router/ttft_clock.h"
 #include "server/tokenizer/chat_template.h"
 #include "server/tokenizer/tokenizer.h"
@@ -43,7 +43,7 @@ struct RouterParts {
   const LiveTable& table;
   Schedule schedule = Schedule::kKvr;  // where a request does not name one
   bool experiments = false;
-  const std::unique_ptr<TextTurns> text_turns = std::make_unique<TextTurns>();
+  const std::unique_ptr<LargeTextTurns> large_text_turns = std::make_unique<LargeTextTurns>();
 };
 
 // Where responses go.

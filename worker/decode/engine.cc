@@ -38,10 +38,10 @@ absl::Status CheckFits(const DecodeSequence& sequence, KvStore& store) {
 struct DecodeEngine::Active {
   DecodeSequence request;
   std::shared_ptr<DecodeSink> sink;
-  int64_t length = 0;               // of prompt and output so far; KV of all but the last token is in the store
-  int32_t last = 0;                 // token
-  PenaltyCounts counts;             // of prompt and output so far
-  TokenSampler::CountsPlace place;  // of counts, from the join on
+  int64_t length = 0;                  // of prompt and output so far; KV of all but the last token is in the store
+  int32_t last = 0;                    // token
+  PenaltyCounts counts;                // of prompt and output so far
+  TokenSampler::CountsRow counts_row;  // of counts, from the join on
   std::optional<KvStore::Sequence> kv;
 
   // On the thread that adds the sequence: counting a long prompt takes milliseconds, for which the loop would
@@ -205,11 +205,12 @@ void DecodeEngine::Join() {
   waiting_.erase(waiting_.begin(), waiting_.begin() + plan.joined);
   for (auto joined = waiting.begin(); joined != waiting.begin() + plan.joined; ++joined) {
     Active& active = *sequences_.at(*joined);
-    absl::StatusOr<TokenSampler::CountsPlace> place = sampler_->Place(*stream_, active.request.sampling, active.counts);
-    if (place.ok()) {
-      active.place = *std::move(place);
+    absl::StatusOr<TokenSampler::CountsRow> row =
+        sampler_->TakeCountsRow(*stream_, active.request.sampling, active.counts);
+    if (row.ok()) {
+      active.counts_row = *std::move(row);
     } else {
-      End(*joined, place.status());
+      End(*joined, row.status());
     }
   }
 }
@@ -255,7 +256,7 @@ absl::Status DecodeEngine::Forward(absl::Span<const SequenceNumber> numbers) {
     batch.ids.push_back(active.last);
     batch.positions.push_back(static_cast<int32_t>(position));
     rows.push_back({&*active.kv, position});
-    draws.push_back({active.request.sampling, active.length, active.counts, active.place});
+    draws.push_back({active.request.sampling, active.length, active.counts, active.counts_row});
   }
   StoreKvPort port(std::move(rows));
   device_.BeginStep(*stream_);

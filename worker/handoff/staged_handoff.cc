@@ -30,9 +30,9 @@ class StagedPush : public std::enable_shared_from_this<StagedPush> {
     if (after.ok()) {
       MutexLock lock(mu_);
       if (pushed_.has_value()) return;  // cancelled meanwhile
-      ticket_ = lane_->Request(
+      request_ = lane_->Request(
           bytes_.size, [self = shared_from_this()](absl::StatusOr<BufferRef> room) { self->OnRoom(std::move(room)); });
-      stopped = ticket_ == 0;
+      stopped = request_ == 0;
     }
     if (!after.ok()) ready_.Fire(after);
     if (stopped) ready_.Fire(absl::UnavailableError("the hand-off has stopped"));
@@ -45,7 +45,7 @@ class StagedPush : public std::enable_shared_from_this<StagedPush> {
       MutexLock lock(mu_);
       pushed_ = status;
       if (copying_) return;
-      waits = ticket_;
+      waits = request_;
     }
     if (waits != 0) lane_->Cancel(waits);
     Finish();
@@ -96,7 +96,7 @@ class StagedPush : public std::enable_shared_from_this<StagedPush> {
   const EventSource ready_, done_;
   Mutex mu_;
   ConstBufferRef bytes_ RUNAHEAD_GUARDED_BY(mu_);
-  uint64_t ticket_ RUNAHEAD_GUARDED_BY(mu_) = 0;
+  uint64_t request_ RUNAHEAD_GUARDED_BY(mu_) = 0;
   bool copying_ RUNAHEAD_GUARDED_BY(mu_) = false;
   BufferRef room_ RUNAHEAD_GUARDED_BY(mu_);
   std::optional<absl::Status> pushed_ RUNAHEAD_GUARDED_BY(mu_);

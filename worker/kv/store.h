@@ -140,8 +140,6 @@ class KvStore {
   };
   Stats stats() const RUNAHEAD_EXCLUDES(mu_);
   const KvStoreOptions& options() const { return options_; }
-  // The whole store's memory, for registration with a transport.
-  const std::shared_ptr<Buffer>& arena() const { return arena_; }
 
  private:
   struct PendingWrite {

@@ -65,11 +65,11 @@ uint64_t StagingLane::Request(size_t bytes, Granted granted) {
   return next_++;
 }
 
-void StagingLane::Cancel(uint64_t ticket) {
+void StagingLane::Cancel(uint64_t request) {
   Waiting cancelled;  // destroyed without the lock
   MutexLock lock(mu_);
   const auto found =
-      std::find_if(waiting_.begin(), waiting_.end(), [ticket](const Waiting& w) { return w.ticket == ticket; });
+      std::find_if(waiting_.begin(), waiting_.end(), [request](const Waiting& w) { return w.request == request; });
   if (found == waiting_.end()) return;
   cancelled = std::move(*found);
   waiting_.erase(found);

@@ -32,11 +32,11 @@ class StagingLane : public std::enable_shared_from_this<StagingLane> {
 
   // Allocates the memory, on the lane's thread.
   void Prepare() RUNAHEAD_EXCLUDES(mu_);
-  // Asks for room of `bytes` (at least 1). Returns a ticket for Cancel; 0 after Stop: then `granted` never runs. It
-  // gets RESOURCE_EXHAUSTED where the memory cannot be had.
+  // Asks for room of `bytes` (at least 1). Returns the request, for Cancel; 0 after Stop: then `granted` never runs.
+  // It gets RESOURCE_EXHAUSTED where the memory cannot be had.
   uint64_t Request(size_t bytes, Granted granted) RUNAHEAD_EXCLUDES(mu_);
   // When the request waits still, `granted` never runs.
-  void Cancel(uint64_t ticket) RUNAHEAD_EXCLUDES(mu_);
+  void Cancel(uint64_t request) RUNAHEAD_EXCLUDES(mu_);
   // Copies between the device's memory and the host's. `done` runs once, on any thread but this one.
   void Copy(ConstBufferRef from, BufferRef to, std::function<void(absl::Status)> done) RUNAHEAD_EXCLUDES(mu_);
   // For the owner, not on a callback, once nobody needs room or copies any more. Forgets the requests that wait; awaits
@@ -46,7 +46,7 @@ class StagingLane : public std::enable_shared_from_this<StagingLane> {
  private:
   class Room;
   struct Waiting {
-    uint64_t ticket = 0;
+    uint64_t request = 0;
     size_t bytes = 0;
     Granted granted;
   };

@@ -37,29 +37,29 @@ absl::StatusOr<std::unique_ptr<TokenSampler>> TokenSampler::Create(Device& devic
   return sampler;
 }
 
-absl::StatusOr<TokenSampler::CountsPlace> TokenSampler::Place(Stream& stream, const SamplingOptions& options,
-                                                              const PenaltyCounts& counts) {
-  if (!HasPenalties(options)) return CountsPlace();
-  if (free_.empty()) return absl::ResourceExhaustedError("all places for penalty counts are taken");
-  const CountsPlace place(new int32_t(free_.back()), [this](const int32_t* row) {
+absl::StatusOr<TokenSampler::CountsRow> TokenSampler::TakeCountsRow(Stream& stream, const SamplingOptions& options,
+                                                                    const PenaltyCounts& counts) {
+  if (!HasPenalties(options)) return CountsRow();
+  if (free_.empty()) return absl::ResourceExhaustedError("all rows for penalty counts are taken");
+  const CountsRow taken(new int32_t(free_.back()), [this](const int32_t* row) {
     free_.push_back(*row);
     delete row;
   });
   free_.pop_back();
-  int32_t* const row = host_counts_.row<int32_t>(*place);
+  int32_t* const row = host_counts_.row<int32_t>(*taken);
   std::fill(row, row + vocab_, 0);
   for (const auto& [id, in_output] : counts.entries()) {
     if (id >= 0 && id < vocab_) row[id] = 1 + in_output;
   }
-  RUNAHEAD_RETURN_IF_ERROR(device_.Copy(stream, host_counts_.Rows(*place, 1).ref, counts_.Rows(*place, 1).ref));
-  return place;
+  RUNAHEAD_RETURN_IF_ERROR(device_.Copy(stream, host_counts_.Rows(*taken, 1).ref, counts_.Rows(*taken, 1).ref));
+  return taken;
 }
 
 absl::Status TokenSampler::Enqueue(Stream& stream, const Tensor& logits, const std::vector<Row>& rows) {
   wanted_.clear();
   top_k_ = 0;
   std::vector<SampleParams> params;
-  for (const auto& [options, position, counts, place] : rows) {
+  for (const auto& [options, position, counts, counts_row] : rows) {
     wanted_.push_back({position, options.logprobs});
     top_k_ = std::max<int64_t>(top_k_, options.logprobs + 1);
     params.push_back({.temperature = options.temperature,
@@ -67,12 +67,12 @@ absl::Status TokenSampler::Enqueue(Stream& stream, const Tensor& logits, const s
                       .top_p = options.top_p,
                       .min_p = options.min_p,
                       .uniform = SamplingUniform(options.seed, position)});
-    if (place == nullptr) continue;
+    if (counts_row == nullptr) continue;
     SampleParams& own = params.back();
     own.repetition_penalty = options.repetition_penalty;
     own.presence_penalty = options.presence_penalty;
     own.frequency_penalty = options.frequency_penalty;
-    own.counts_row = *place;
+    own.counts_row = *counts_row;
     const PenaltyCounts::Entry last = counts.last();
     if (last.id < 0 || last.id >= vocab_) continue;
     own.last_id = last.id;

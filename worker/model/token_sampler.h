@@ -20,23 +20,23 @@ class TokenSampler {
   // Allocates on `device`, which outlives it, for steps of at most `max_rows` rows.
   static absl::StatusOr<std::unique_ptr<TokenSampler>> Create(Device& device, int64_t max_rows, int64_t vocab);
 
-  // Where the device keeps the penalty counts of one sequence. The place is free again when the last copy of it is
-  // gone, which is after the steps that use it, and before the sampler.
-  using CountsPlace = std::shared_ptr<const int32_t>;
+  // The row in which the device keeps the penalty counts of one sequence. It is free again when the last copy of this
+  // is gone, which is after the steps that use it, and before the sampler.
+  using CountsRow = std::shared_ptr<const int32_t>;
 
-  // Brings the counts of a sequence to a place of their own, in stream order. Null for options without penalties.
-  // RESOURCE_EXHAUSTED where max_rows places are taken.
-  absl::StatusOr<CountsPlace> Place(Stream& stream, const SamplingOptions& options, const PenaltyCounts& counts);
+  // Takes a row for a sequence and brings its counts there, in stream order. Null for options without penalties.
+  // RESOURCE_EXHAUSTED where max_rows are taken.
+  absl::StatusOr<CountsRow> TakeCountsRow(Stream& stream, const SamplingOptions& options, const PenaltyCounts& counts);
 
   // References stay the caller's, until Enqueue returns; the options, until Token did.
   struct Row {
     const SamplingOptions& options;
     int64_t position = 0;         // absolute, of the token that is drawn: as many come before it
-    const PenaltyCounts& counts;  // of prompt and output so far: the place has them, all but the last token at least
-    CountsPlace place;
+    const PenaltyCounts& counts;  // of prompt and output so far: the row has them, all but the last token at least
+    CountsRow counts_row;
   };
-  // Enqueues what Token needs. rows[i] belongs to row i of `logits` f32 [rows, vocab]; no two have one place. May be
-  // enqueued again for the same tokens.
+  // Enqueues what Token needs. rows[i] belongs to row i of `logits` f32 [rows, vocab]; no two have one counts row. May
+  // be enqueued again for the same tokens.
   absl::Status Enqueue(Stream& stream, const Tensor& logits, const std::vector<Row>& rows);
 
   // The token of `row` once the stream got past Enqueue: Device::Sample with the uniform of seed and position. Logprobs
@@ -54,8 +54,8 @@ class TokenSampler {
 
   Device& device_;
   const int64_t vocab_;
-  Tensor counts_, host_counts_;  // int32 [max_rows, vocab]: a place each, and where it is filled
-  std::vector<int32_t> free_;    // places
+  Tensor counts_, host_counts_;  // int32 [max_rows, vocab]: a row each, and where it is filled
+  std::vector<int32_t> free_;    // rows of counts_
   // Of a step with n rows, one after the other: ids, values and log sums [n], the k likeliest ids and their values [n,
   // k].
   BufferRef drawn_, host_drawn_;

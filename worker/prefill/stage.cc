@@ -277,10 +277,11 @@ absl::StatusOr<Sampled> PrefillStage::SampleFirst(const PrefillJob& job, const T
     RUNAHEAD_ASSIGN_OR_RETURN(sampler_, TokenSampler::Create(device_, 1, logits.cols));
   }
   const PenaltyCounts counts(job.sampling, job.ids);
-  RUNAHEAD_ASSIGN_OR_RETURN(const TokenSampler::CountsPlace place, sampler_->Place(*compute_, job.sampling, counts));
+  RUNAHEAD_ASSIGN_OR_RETURN(const TokenSampler::CountsRow row,
+                            sampler_->TakeCountsRow(*compute_, job.sampling, counts));
   const auto position = static_cast<int64_t>(job.ids.size());
-  const absl::Status enqueued = sampler_->Enqueue(*compute_, logits, {{job.sampling, position, counts, place}});
-  // Also where that failed: the place must not be given back before the stream is done with it.
+  const absl::Status enqueued = sampler_->Enqueue(*compute_, logits, {{job.sampling, position, counts, row}});
+  // Also where that failed: the row must not be given back before the stream is done with it.
   const absl::Status done = device_.Record(*compute_).Wait();
   RUNAHEAD_RETURN_IF_ERROR(enqueued);
   RUNAHEAD_RETURN_IF_ERROR(done);

@@ -75,7 +75,7 @@ class FleetRandomTest : public ::testing::Test {
                          std::mt19937& random) {
     std::optional<Fleet::AfterFull> after_full;
     while (true) {
-      const uint64_t epoch = fleet_.memory_epoch();
+      const uint64_t memory_changes = fleet_.memory_changes();
       const absl::StatusOr<Placement> placement =
           fleet_.Acquire(ticket, request, PartitionTable(), cancel, RealClock().Now() + kForgotten, after_full);
       if (!placement.ok()) return placement.status();
@@ -94,7 +94,7 @@ class FleetRandomTest : public ::testing::Test {
         Return(*decode, lease);
       }
       if (!refused) return absl::OkStatus();
-      after_full = Fleet::AfterFull{epoch, absl::InfiniteDuration(), lease};
+      after_full = Fleet::AfterFull{memory_changes, absl::InfiniteDuration(), lease};
     }
   }
 

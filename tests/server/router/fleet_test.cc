@@ -153,7 +153,7 @@ TEST_F(FleetTest, WhoWaitsForDecodeMemoryKeepsNobodyFromPlaces) {
   fleet_->SetReady(decode);
   fleet_->LeaseTaken(*decode, 800);
   const Fleet::Ticket large(*fleet_), others[] = {Fleet::Ticket(*fleet_), Fleet::Ticket(*fleet_)};
-  const Fleet::AfterFull full{fleet_->memory_epoch(), absl::InfiniteDuration(), 900};
+  const Fleet::AfterFull full{fleet_->memory_changes(), absl::InfiniteDuration(), 900};
   auto waits = std::async(std::launch::async, [&] { return Acquire(large, absl::InfiniteFuture(), full).ok(); });
   clock_.AwaitWaiters(1);
   for (const Fleet::Ticket& other : others) EXPECT_TRUE(Acquire(other).ok());
@@ -172,7 +172,7 @@ TEST_F(FleetTest, RoomIsKeptOnOneDecodeWorkerForWhoWasRefused) {
   fleet_->LeaseTaken(*two, 800);
   auto large = std::make_unique<Fleet::Ticket>(*fleet_);
   const Fleet::Ticket later(*fleet_);
-  const Fleet::AfterFull full{fleet_->memory_epoch(), absl::InfiniteDuration(), 900};
+  const Fleet::AfterFull full{fleet_->memory_changes(), absl::InfiniteDuration(), 900};
   auto waits = std::async(std::launch::async, [&] { return Acquire(*large, absl::InfiniteFuture(), full).ok(); });
   clock_.AwaitWaiters(1);
   EXPECT_THAT(*fleet_->RankDecode(later, 100), ElementsAre(two));  // there as if nobody waited
@@ -259,12 +259,12 @@ TEST_F(FleetTest, AfterFullWaitsForMemoryOrForTheTime) {
   fleet_->SetReady(Worker(0));
   fleet_->SetReady(decode);
   const Fleet::Ticket ticket(*fleet_);
-  const Fleet::AfterFull full{fleet_->memory_epoch(), absl::Seconds(1), 100};
+  const Fleet::AfterFull full{fleet_->memory_changes(), absl::Seconds(1), 100};
   auto by_memory = std::async(std::launch::async, [&] { return Acquire(ticket, absl::InfiniteFuture(), full).ok(); });
   clock_.AwaitWaiters(1);
   fleet_->LeaseReturned(*decode, 0);
   EXPECT_TRUE(by_memory.get());
-  const Fleet::AfterFull again{fleet_->memory_epoch(), absl::Seconds(1), 100};
+  const Fleet::AfterFull again{fleet_->memory_changes(), absl::Seconds(1), 100};
   auto by_time = std::async(std::launch::async, [&] { return Acquire(ticket, absl::InfiniteFuture(), again).ok(); });
   clock_.AwaitWaiters(1);
   clock_.Advance(absl::Seconds(1));

@@ -48,9 +48,9 @@ class Sampler : public ::testing::Test {
     std::vector<TokenSampler::Row> rows;
     for (const Draw& draw : draws) {
       logits.insert(logits.end(), draw.logits.begin(), draw.logits.end());
-      const auto place = (*sampler)->Place(stream(), draw.options, draw.counts);
-      RUNAHEAD_CHECK(place.ok());
-      rows.push_back({draw.options, draw.position, draw.counts, *place});
+      const auto counts_row = (*sampler)->TakeCountsRow(stream(), draw.options, draw.counts);
+      RUNAHEAD_CHECK(counts_row.ok());
+      rows.push_back({draw.options, draw.position, draw.counts, *counts_row});
     }
     EXPECT_EQ((*sampler)->Enqueue(stream(), Rows(logits, n), rows), absl::OkStatus());
     memory_->Finish();
@@ -177,9 +177,9 @@ TEST_F(Sampler, CountsKeptTokenByTokenPenaliseExactlyWhatTheWholeSequenceSays) {
     PenaltyCounts counts(options, ids);
     auto sampler = TokenSampler::Create(device(), 1, vocab);
     ASSERT_TRUE(sampler.ok());
-    const auto place = (*sampler)->Place(stream(), options, counts);
-    ASSERT_TRUE(place.ok());
-    EXPECT_EQ(*place != nullptr, HasPenalties(options));
+    const auto counts_row = (*sampler)->TakeCountsRow(stream(), options, counts);
+    ASSERT_TRUE(counts_row.ok());
+    EXPECT_EQ(*counts_row != nullptr, HasPenalties(options));
     for (int step = 0; step < 30; ++step) {
       std::vector<float> logits(vocab);
       for (float& logit : logits) logit = normal(random);
@@ -187,7 +187,7 @@ TEST_F(Sampler, CountsKeptTokenByTokenPenaliseExactlyWhatTheWholeSequenceSays) {
       const Tensor row = Rows(logits, 1);
       // A step that is tried again counts nothing twice.
       for (int tries = 0; tries < 1 + step % 2; ++tries) {
-        ASSERT_EQ((*sampler)->Enqueue(stream(), row, {{options, position, counts, *place}}), absl::OkStatus());
+        ASSERT_EQ((*sampler)->Enqueue(stream(), row, {{options, position, counts, *counts_row}}), absl::OkStatus());
       }
       ASSERT_EQ(device().Record(stream()).Wait(), absl::OkStatus());
       const absl::StatusOr<Sampled> sampled = (*sampler)->Token(0);
@@ -199,17 +199,18 @@ TEST_F(Sampler, CountsKeptTokenByTokenPenaliseExactlyWhatTheWholeSequenceSays) {
   }
 }
 
-TEST_F(Sampler, APlaceIsFreeAgainWhenItsSequenceIsGone) {
+TEST_F(Sampler, ACountsRowIsFreeAgainWhenItsSequenceIsGone) {
   auto sampler = TokenSampler::Create(device(), 2, 5);
   ASSERT_TRUE(sampler.ok());
   const SamplingOptions options{.presence_penalty = 1};
-  auto first = (*sampler)->Place(stream(), options, {}), second = (*sampler)->Place(stream(), options, {});
+  auto first = (*sampler)->TakeCountsRow(stream(), options, {}),
+       second = (*sampler)->TakeCountsRow(stream(), options, {});
   ASSERT_TRUE(first.ok() && second.ok());
-  EXPECT_EQ((*sampler)->Place(stream(), options, {}).status().code(), absl::StatusCode::kResourceExhausted);
-  EXPECT_TRUE((*sampler)->Place(stream(), {}, {}).ok()) << "no penalties, no place";
+  EXPECT_EQ((*sampler)->TakeCountsRow(stream(), options, {}).status().code(), absl::StatusCode::kResourceExhausted);
+  EXPECT_TRUE((*sampler)->TakeCountsRow(stream(), {}, {}).ok()) << "no penalties, no row";
   const int32_t freed = **first;
   first->reset();
-  const auto third = (*sampler)->Place(stream(), options, CountPenalties(options, {2}, 0));
+  const auto third = (*sampler)->TakeCountsRow(stream(), options, CountPenalties(options, {2}, 0));
   ASSERT_TRUE(third.ok());
   EXPECT_EQ(**third, freed);
 }

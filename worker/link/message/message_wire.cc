@@ -246,12 +246,12 @@ void MessageWire::TakeRoom(const std::shared_ptr<StagingLane>& lane, size_t byte
     refused = why_;
     if (refused.ok()) {
       const uint64_t number = next_++;
-      const uint64_t ticket =
+      const uint64_t request =
           lane->Request(bytes, [self = shared_from_this(), number, next = std::move(next)](
                                    const absl::StatusOr<BufferRef>& room) { self->Granted(number, room, next); });
-      if (ticket != 0) {
+      if (request != 0) {
         ++with_room_;
-        waiting_.emplace(number, WaitingForRoom{lane, ticket, std::move(done)});
+        waiting_.emplace(number, WaitingForRoom{lane, request, std::move(done)});
         return;
       }
       refused = absl::UnavailableError("the link has stopped");
@@ -289,15 +289,15 @@ void MessageWire::Fail(const absl::Status& why) {
     if (why_.ok()) why_ = why;
     for (auto& [number, offer] : offered_) failed.push_back(std::move(offer.done));
     for (auto& [number, wanted] : wanted_) failed.push_back(Failing(std::move(wanted.done)));
-    for (auto& [number, request] : waiting_) waiting.push_back(std::move(request));
+    for (auto& [number, waits] : waiting_) waiting.push_back(std::move(waits));
     offered_.clear();
     wanted_.clear();
     waiting_.clear();
   }
   for (const Done& done : failed) done(why);
-  for (const WaitingForRoom& request : waiting) {
-    request.lane->Cancel(request.ticket);
-    request.done(why);
+  for (const WaitingForRoom& waits : waiting) {
+    waits.lane->Cancel(waits.request);
+    waits.done(why);
   }
   MutexLock lock(mu_);
   with_room_ -= static_cast<int>(waiting.size());

@@ -61,7 +61,7 @@ class MessageWire final : public EdgeWire, public std::enable_shared_from_this<M
   };
   struct WaitingForRoom {
     std::shared_ptr<StagingLane> lane;
-    uint64_t ticket = 0;
+    uint64_t request = 0;
     Done done;
   };
 

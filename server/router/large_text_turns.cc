@@ -1,4 +1,4 @@
-#include "server/router/text_turns.h"
+#include "server/router/large_text_turns.h"
 
 #include <utility>
 
@@ -12,16 +12,16 @@ constexpr size_t kSmallBytes = size_t{64} << 10;
 
 }  // namespace
 
-TextTurns::Turn::Turn(Turn&& other) noexcept : turns_(std::exchange(other.turns_, nullptr)) {}
+LargeTextTurns::Turn::Turn(Turn&& other) noexcept : turns_(std::exchange(other.turns_, nullptr)) {}
 
-TextTurns::Turn::~Turn() {
+LargeTextTurns::Turn::~Turn() {
   if (turns_ == nullptr) return;
   MutexLock lock(turns_->mu_);
   turns_->taken_ = false;
   turns_->changed_.NotifyAll();
 }
 
-absl::StatusOr<TextTurns::Turn> TextTurns::Await(size_t bytes, CancelToken& cancel) {
+absl::StatusOr<LargeTextTurns::Turn> LargeTextTurns::Await(size_t bytes, CancelToken& cancel) {
   if (bytes <= kSmallBytes) return Turn(nullptr);
   const CancelToken::Subscription wake = cancel.OnCancel([this] {
     MutexLock lock(mu_);

@@ -10,18 +10,18 @@
 namespace runahead {
 
 // Thread-safe.
-class TextTurns {
+class LargeTextTurns {
  public:
   // A text's turn; ends when destroyed, which must be before the turns' own end.
   class [[nodiscard]] Turn {
    public:
-    explicit Turn(TextTurns* turns) : turns_(turns) {}  // null: a small text's, which is not counted
+    explicit Turn(LargeTextTurns* turns) : turns_(turns) {}  // null: a small text's, which is not counted
     Turn(Turn&& other) noexcept;
     ~Turn();
     Turn& operator=(Turn&&) = delete;
 
    private:
-    TextTurns* turns_;
+    LargeTextTurns* turns_;
   };
 
   // Blocks while another large text has its turn; small ones never wait. Fails with what `cancel` was cancelled with.

@@ -1,4 +1,4 @@
-#include "server/router/text_turns.h"
+#include "server/router/large_text_turns.h"
 
 #include <atomic>
 #include <future>
@@ -14,8 +14,8 @@ namespace {
 constexpr size_t kLarge = 1 << 20;
 constexpr size_t kSmall = 1 << 10;
 
-TEST(TextTurns, LargeTextsHaveTheirTurnOneByOne) {
-  TextTurns turns;
+TEST(LargeTextTurns, LargeTextsHaveTheirTurnOneByOne) {
+  LargeTextTurns turns;
   CancelToken cancel;
   std::atomic<int> inside = 0, most = 0;
   std::vector<std::thread> threads;
@@ -34,18 +34,18 @@ TEST(TextTurns, LargeTextsHaveTheirTurnOneByOne) {
   EXPECT_EQ(most, 1);
 }
 
-TEST(TextTurns, SmallTextsNeverWait) {
-  TextTurns turns;
+TEST(LargeTextTurns, SmallTextsNeverWait) {
+  LargeTextTurns turns;
   CancelToken cancel;
   const auto large = turns.Await(kLarge, cancel);
   ASSERT_TRUE(large.ok());
   EXPECT_TRUE(turns.Await(kSmall, cancel).ok());
 }
 
-TEST(TextTurns, WhoIsCancelledLeavesTheRow) {
-  TextTurns turns;
+TEST(LargeTextTurns, WhoIsCancelledLeavesTheRow) {
+  LargeTextTurns turns;
   CancelToken staying, leaving;
-  std::optional<absl::StatusOr<TextTurns::Turn>> first(turns.Await(kLarge, staying));
+  std::optional<absl::StatusOr<LargeTextTurns::Turn>> first(turns.Await(kLarge, staying));
   auto waiting = std::async(std::launch::async, [&] { return turns.Await(kLarge, leaving).status(); });
   leaving.Cancel(absl::CancelledError("the client went away"));
   EXPECT_EQ(waiting.get(), absl::CancelledError("the client went away"));
