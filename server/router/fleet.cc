@@ -130,24 +130,24 @@ std::set<std::string> Fleet::builds() const {
   return builds;
 }
 
-// Whether the prefill worker can hand off to at least one ready decode worker; true where none is ready.
-bool Fleet::ReachesDecode(int prefill) const {
+// Whether the prefill worker can hand off to at least one of so many ready decode workers; true where none is ready.
+bool Fleet::ReachesDecode(int prefill, int ready_decoders) const {
   if (broken_.handoffs.empty()) return true;
   int broken = 0;
   for (auto path = broken_.handoffs.lower_bound({prefill, 0}); path != broken_.handoffs.end() && path->first == prefill;
        ++path) {
     broken += workers_[path->second].decodes() && Ready(states_[path->second]);
   }
-  if (broken == 0) return true;
-  return broken < ReadyDecoders();
+  return broken == 0 || broken < ready_decoders;
 }
 
 // By worker index: whether a chain may have this worker as a member now.
 std::vector<bool> Fleet::MayPrefill() const {
   const std::vector<bool> ejected = ejections_.Ejected(WorkerRole::kPrefill);
+  const int ready_decoders = ReadyDecoders();
   std::vector<bool> may(states_.size());
   for (int index : line_) {
-    may[index] = Ready(states_[index]) && !ejected[index] && ReachesDecode(index);
+    may[index] = Ready(states_[index]) && !ejected[index] && ReachesDecode(index, ready_decoders);
   }
   return may;
 }
@@ -165,6 +165,7 @@ Fleet::Seen Fleet::See(int index) const {
 
 std::string Fleet::Notes(bool prefill) const {
   std::string notes;
+  const int ready_decoders = ReadyDecoders();
   const std::vector<bool> ejected = ejections_.Ejected(prefill ? WorkerRole::kPrefill : WorkerRole::kDecode);
   for (size_t i = 0; i < workers_.size(); ++i) {
     if (prefill ? !workers_[i].prefills() : !workers_[i].decodes()) continue;
@@ -173,7 +174,7 @@ std::string Fleet::Notes(bool prefill) const {
     if (!prefill) continue;
     const int index = static_cast<int>(i);
     if (broken_.edges.contains(index)) absl::StrAppend(&notes, ", but its edge to the next is broken");
-    if (!ReachesDecode(index)) absl::StrAppend(&notes, ", but it reaches no decode worker");
+    if (!ReachesDecode(index, ready_decoders)) absl::StrAppend(&notes, ", but it reaches no decode worker");
   }
   return notes.empty() ? "the worker list has none" : notes;
 }

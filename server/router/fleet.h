@@ -213,7 +213,7 @@ class Fleet {
   static bool Ready(const State& state) { return state.live != nullptr; }
   std::vector<bool> MayPrefill() const RUNAHEAD_REQUIRES(mu_);
   int ReadyDecoders() const RUNAHEAD_REQUIRES(mu_);
-  bool ReachesDecode(int prefill) const RUNAHEAD_REQUIRES(mu_);
+  bool ReachesDecode(int prefill, int ready_decoders) const RUNAHEAD_REQUIRES(mu_);
   Seen See(int index) const RUNAHEAD_REQUIRES(mu_);
   std::vector<DecodeView> DecodeViews(absl::Span<const std::shared_ptr<const LiveWorker>> chain = {}) const
       RUNAHEAD_REQUIRES(mu_);

@@ -109,22 +109,28 @@ void Plan(benchmark::State& state) {
 }
 BENCHMARK(Plan)->ArgNames({"free", "timed"})->ArgsProduct({{0, 1}, {0, 1}})->Unit(benchmark::kMicrosecond);
 
-// One of 1,024 workers reports that a prompt has ended there, while 1,000 requests wait for a place that none can take:
-// what a thread that reads reports is held up by. The oldest plans anew each time, on a thread of its own.
+// One of 1,024 prefill workers reports that a prompt has ended there, while 1,000 requests wait for a place that none
+// can take: what a thread that reads reports is held up by. The oldest plans anew each time, on a thread of its own.
+// Argument: decode workers besides, the first of which nobody reaches.
 void News(benchmark::State& state) {
   constexpr int kWorkers = 1024, kWaiting = 1000;
+  const int decode = static_cast<int>(state.range(0));
   MetricRegistry registry("none");
   RouterMetrics metrics(registry, "tiny");
   std::vector<WorkerSpec> specs;
   for (int i = 0; i < kWorkers; ++i) specs.push_back({"prefill", absl::StrCat("a:", i)});
+  for (int i = 0; i < decode; ++i) specs.push_back({"decode", absl::StrCat("b:", i)});
   Fleet fleet(specs, kWaiting, metrics, RealClock());
   std::shared_ptr<LiveWorker> worker;
-  for (int i = 0; i < kWorkers; ++i) {
+  for (int i = kWorkers + decode - 1; i >= 0; --i) {  // the last is a prefill worker
     worker = std::make_shared<LiveWorker>();
     worker->index = i;
     worker->capabilities.set_max_prefix_tokens(32768);
     fleet.SetReady(worker);
   }
+  BrokenPaths broken;
+  for (int i = 0; decode > 0 && i < kWorkers; ++i) broken.handoffs.insert({i, kWorkers});
+  fleet.SetBroken(broken);
   const ChainRequest request{.tokens = 16000, .parts = {}};
   const auto acquire = [&](CancelToken& cancel) {
     const Fleet::Ticket ticket(fleet);
@@ -143,7 +149,7 @@ void News(benchmark::State& state) {
   cancel.Cancel(absl::CancelledError("the end"));
   for (std::thread& thread : threads) thread.join();
 }
-BENCHMARK(News)->Unit(benchmark::kMicrosecond)->UseRealTime();
+BENCHMARK(News)->ArgName("decode")->Arg(0)->Arg(512)->Unit(benchmark::kMicrosecond)->UseRealTime();
 
 }  // namespace
 }  // namespace runahead
