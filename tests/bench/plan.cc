@@ -139,7 +139,12 @@ void News(benchmark::State& state) {
   CancelToken cancel;
   for (int i = 0; i < kMaxUnfinishedJobs * kWorkers / kMostUntimedWorkers; ++i) acquire(cancel).IgnoreError();
   std::vector<std::thread> threads;
-  for (int i = 0; i < kWaiting; ++i) threads.emplace_back([&] { acquire(cancel).IgnoreError(); });
+  for (int i = 0; i < kWaiting; ++i) {
+    threads.emplace_back([&] {
+      while (absl::IsResourceExhausted(acquire(cancel))) {  // the place in the queue by which it is seen to be full
+      }
+    });
+  }
   while (fleet.EnterQueue().ok()) {
     fleet.LeaveQueue();
     std::this_thread::yield();
