@@ -65,10 +65,6 @@ absl::string_view PromptClassName(int index) {
   return kPromptClassBounds[index].name;
 }
 
-absl::string_view PromptClass(int64_t tokens) {
-  return PromptClassName(PromptClassIndex(tokens));
-}
-
 absl::string_view TtftStageName(TtftStage stage) {
   return kStageNames[static_cast<int>(stage)];
 }

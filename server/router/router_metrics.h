@@ -18,7 +18,6 @@ inline constexpr int kPromptClasses = 6;
 int PromptClassIndex(int64_t tokens);
 // "le256", "le1k", "le4k", "le16k", "le64k", "more".
 absl::string_view PromptClassName(int index);
-absl::string_view PromptClass(int64_t tokens);
 
 // The stages of a time to first token on the router's clock; they follow each other and add up to it. kWorkerQueue is
 // what the workers report as queueing inside.

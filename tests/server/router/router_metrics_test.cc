@@ -21,7 +21,7 @@ TEST(PromptClass, BoundsAreInclusive) {
   } cases[] = {{0, "le256"},     {256, "le256"},   {257, "le1k"},   {1024, "le1k"},
                {1025, "le4k"},   {4096, "le4k"},   {4097, "le16k"}, {16384, "le16k"},
                {16385, "le64k"}, {65536, "le64k"}, {65537, "more"}, {std::numeric_limits<int64_t>::max(), "more"}};
-  for (const auto& c : cases) EXPECT_EQ(PromptClass(c.tokens), c.name) << c.tokens;
+  for (const auto& c : cases) EXPECT_EQ(PromptClassName(PromptClassIndex(c.tokens)), c.name) << c.tokens;
 }
 
 TEST(RouterMetrics, DeclaresTheContractBeforeAnythingHappens) {
