@@ -2,6 +2,9 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
+#include <vector>
+
 namespace runahead {
 namespace {
 
@@ -50,12 +53,15 @@ TEST(PoolChoice, AfterAWhileMostOfThoseThatHaveAnsweredChoose) {
 }
 
 TEST(PoolChoice, OfAsManyTheFirstInTheListChooses) {
-  PoolChoice pool(4);
-  pool.Answered(3, kF32, kBegin);
-  pool.Answered(2, kBf16, kBegin + absl::Seconds(1));
-  pool.Answered(0, kF32, kBegin + absl::Seconds(1));
-  pool.Answered(1, kBf16, kBegin + absl::Seconds(1));
-  EXPECT_EQ(*pool.Choose(pool.choice_due()), kF32);
+  std::vector<int> order = {0, 1, 2, 3};  // in which they answer, which decides nothing
+  do {
+    PoolChoice pool(4);
+    for (size_t i = 0; i < order.size(); ++i) {
+      const int worker = order[i];
+      pool.Answered(worker, worker == 0 || worker == 3 ? kF32 : kBf16, kBegin + absl::Seconds(i));
+    }
+    EXPECT_EQ(pool.Choose(pool.choice_due())->compute_dtype, "f32") << "worker " << order[0] << " answered first";
+  } while (std::next_permutation(order.begin(), order.end()));
 }
 
 TEST(PoolChoice, StaysWhileAnybodyOfThePoolIsLeftWhateverOthersSay) {
