@@ -337,6 +337,19 @@ TEST_F(FleetTest, WhatAWorkerThatIsAwayCouldHoldIsNotRefusedForGood) {
   EXPECT_EQ(fleet_->RankDecode(ticket, 3001).status().code(), absl::StatusCode::kOutOfRange);
 }
 
+TEST_F(FleetTest, KnowsEachBuildOfThoseThatAreReady) {
+  Make(1);
+  EXPECT_THAT(fleet_->builds(), ElementsAre());
+  const char* const builds[] = {"2.0 beef", "1.0 cafe", "2.0 beef", "3.0 away"};
+  for (int index = 0; index < 4; ++index) {
+    const auto worker = Worker(index);
+    worker->capabilities.set_build(builds[index]);
+    fleet_->SetReady(worker);
+  }
+  fleet_->SetNotReady(3, WorkerState::kLost, "gone");
+  EXPECT_THAT(fleet_->builds(), ElementsAre("1.0 cafe", "2.0 beef"));
+}
+
 // Counts how often somebody that waited went on to look whether its turn has come.
 class CountingClock final : public testing::FakeClock {
  public:
