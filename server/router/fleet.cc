@@ -26,12 +26,13 @@ std::vector<int> LineOf(const std::vector<WorkerSpec>& workers) {
 
 }  // namespace
 
-Fleet::Fleet(std::vector<WorkerSpec> workers, int queue_size, RouterMetrics& metrics, Clock& clock)
+Fleet::Fleet(std::vector<WorkerSpec> workers, int queue_size, RouterMetrics& metrics, Clock& clock, Planner planner)
     : workers_(std::move(workers)),
       line_(LineOf(workers_)),
       queue_size_(queue_size),
       metrics_(metrics),
       clock_(clock),
+      planner_(std::move(planner)),
       ejections_(workers_.size(), metrics, clock),
       states_(workers_.size()) {
   MutexLock lock(mu_);

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <map>
 #include <memory>
 #include <optional>
@@ -67,6 +68,10 @@ struct BrokenPaths {
 // workers and 1,000 that wait), never for a call out of here.
 class Fleet {
  public:
+  // PlanChain, or what a test has in its place.
+  using Planner = std::function<absl::StatusOr<ChainPlan>(const ChainRequest&, const PartitionTable&,
+                                                          absl::Span<const WorkerView>, const QueueLoad&)>;
+
   // The number of a waiting request: the lowest is the oldest. Gives up its place, and what memory is kept for it, when
   // destroyed.
   class Ticket {
@@ -84,8 +89,9 @@ class Fleet {
   };
 
   // The line is the prefill workers of `workers`, by host, then in the list's order. `queue_size` requests may wait.
-  // `metrics` and `clock` must outlive the fleet.
-  Fleet(std::vector<WorkerSpec> workers, int queue_size, RouterMetrics& metrics, Clock& clock);
+  // `metrics` and `clock` must outlive the fleet. `planner` is called by those that wait, one at a time.
+  Fleet(std::vector<WorkerSpec> workers, int queue_size, RouterMetrics& metrics, Clock& clock,
+        Planner planner = PlanChain);
 
   const std::vector<WorkerSpec>& workers() const { return workers_; }
   const std::vector<int>& line() const { return line_; }  // worker indices, head first
@@ -226,6 +232,7 @@ class Fleet {
   const int queue_size_;
   RouterMetrics& metrics_;
   Clock& clock_;
+  const Planner planner_;
   mutable Ejections ejections_;  // asked under mu_; its own lock is the inner one
   Mutex planning_;               // held by the one that plans; never wanted by who holds mu_
   mutable Mutex mu_;

@@ -213,7 +213,7 @@ absl::StatusOr<Placement> Fleet::TryPlan(const Ticket& ticket, const ChainReques
     }
     absl::StatusOr<ChainPlan> plan = absl::ResourceExhaustedError("others wait already");
     if (picture.oldest) {
-      plan = PlanChain(request, table, line, picture.queue);
+      plan = planner_(request, table, line, picture.queue);
     } else if (std::optional<ChainPlan> interleaved = PlanInterleaved(request, line)) {
       plan = *std::move(interleaved);
     }

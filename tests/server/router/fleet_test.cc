@@ -1,6 +1,8 @@
 #include "server/router/fleet.h"
 
 #include <atomic>
+#include <chrono>
+#include <functional>
 #include <future>
 #include <thread>
 
@@ -348,6 +350,46 @@ TEST_F(FleetTest, KnowsEachBuildOfThoseThatAreReady) {
   }
   fleet_->SetNotReady(3, WorkerState::kLost, "gone");
   EXPECT_THAT(fleet_->builds(), ElementsAre("1.0 cafe", "2.0 beef"));
+}
+
+TEST_F(FleetTest, NewsOfWorkersIsTakenWhileAPlanIsMade) {
+  std::promise<void> plans, go_on;
+  std::atomic<int> planned = 0;
+  Fleet fleet({{"prefill", "a:1"}, {"prefill", "a:2"}, {"decode", "a:3"}}, 10, metrics_, clock_,
+              [&](const auto&... what) {
+                if (planned++ == 0) {
+                  plans.set_value();
+                  go_on.get_future().wait();
+                }
+                return PlanChain(what...);
+              });
+  const auto prefill = Worker(0), decode = Worker(2);
+  fleet.SetReady(prefill);
+  fleet.SetReady(decode);
+  fleet.LeaseTaken(*decode, 10);
+  const Fleet::Ticket ticket(fleet);
+  auto placed = std::async(std::launch::async, [&] {
+    return fleet.Acquire(ticket, {.tokens = 5, .parts = {}}, PartitionTable(), cancel_, absl::InfiniteFuture(),
+                         std::nullopt);
+  });
+  plans.get_future().wait();
+  const std::pair<const char*, std::function<void()>> all_news[] = {
+      {"FinishJob", [&] { fleet.FinishJob(*prefill, 7); }},
+      {"WithdrawJob", [&] { fleet.WithdrawJob(*prefill, 8); }},
+      {"SetReady", [&] { fleet.SetReady(Worker(1)); }},
+      {"SetNotReady", [&] { fleet.SetNotReady(1, WorkerState::kLost, "gone"); }},
+      {"SetBroken", [&] { fleet.SetBroken({.edges = {0}, .handoffs = {}}); }},
+      {"LeaseReturned", [&] { fleet.LeaseReturned(*decode, 10); }},
+      {"cancel", [&] { cancel_.Cancel(absl::CancelledError("gone")); }}};
+  std::vector<std::future<void>> taken;
+  for (const auto& news : all_news) {
+    taken.push_back(std::async(std::launch::async, news.second));
+    EXPECT_EQ(taken.back().wait_for(std::chrono::seconds(10)), std::future_status::ready)
+        << news.first << " waits for the plan";
+  }
+  go_on.set_value();
+  for (auto& news : taken) news.get();
+  EXPECT_TRUE(placed.get().ok());
 }
 
 // Counts how often somebody that waited went on to look whether its turn has come.
