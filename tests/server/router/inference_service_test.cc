@@ -80,6 +80,20 @@ TEST_F(InferenceServiceTest, StreamsThatDecodeDoNotKeepPromptsFromPrefill) {
   for (auto& stream : streams) EXPECT_TRUE(stream->Finish().status.ok());
 }
 
+TEST_F(InferenceServiceTest, WhoWaitsForDecodeMemoryDoesNotKeepOthersFromPrefill) {
+  Start({.prefill = 1, .queue_size = 16, .max_sessions = 1});
+  decode_[0]->Change([](FakeBehaviour& b) { b.reserve = false; });
+  std::vector<std::unique_ptr<Call>> waiting;
+  for (int i = 0; i < 3; ++i) {
+    waiting.push_back(std::make_unique<Call>(*stub_, Ids(5, 4)));
+    decode_[0]->AwaitReservations(i + 1);
+    const Got needs_none = Call(*stub_, Ids(5, 1), kInVain).Finish();
+    ASSERT_TRUE(needs_none.status.ok()) << needs_none.status << ", beside " << i + 1 << " that wait for memory";
+  }
+  decode_[0]->Change([](FakeBehaviour& b) { b.reserve = true; });
+  for (auto& call : waiting) EXPECT_TRUE(call->Finish().status.ok());
+}
+
 TEST_F(InferenceServiceTest, AllThatRunAreBoundedAndWhoIsRefusedHearsWhenToTryAgain) {
   Start({.prefill = 1, .queue_size = 1, .max_sessions = 4, .max_streams = 2});
   HoldDecode();
