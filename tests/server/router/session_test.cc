@@ -1,8 +1,12 @@
 #include "server/router/session.h"
 
+#include <atomic>
 #include <functional>
+#include <string>
+#include <utility>
 
 #include "gtest/gtest.h"
+#include "tests/testing/fake_clock.h"
 #include "tests/testing/router_fixture.h"
 
 namespace runahead {
@@ -38,6 +42,49 @@ TEST_F(SessionTest, AWorkersFailureAfterTheDeadlineIsTheDeadlines) {
   CancelToken cancel;
   const absl::Time now = RealClock().Now();
   EXPECT_EQ(Session(*parts_, request, now, now, cancel, sink).Run().code(), absl::StatusCode::kDeadlineExceeded);
+}
+
+// Does something when it is read for the fourth time: the session reads it once at its begin, then now and then while
+// it tokenizes.
+class InterruptingClock final : public testing::FakeClock {
+ public:
+  explicit InterruptingClock(std::function<void(InterruptingClock&)> what) : what_(std::move(what)) {}
+  absl::Time Now() const override {
+    if (++looks_ == 4) what_(const_cast<InterruptingClock&>(*this));
+    return FakeClock::Now();
+  }
+  int looks() const { return looks_; }
+
+ private:
+  const std::function<void(InterruptingClock&)> what_;
+  mutable std::atomic<int> looks_ = 0;
+};
+
+TEST_F(SessionTest, ALongTextIsTokenizedNoLongerThanItsCallLasts) {
+  Start();
+  std::string text;
+  while (text.size() < (1 << 20)) text += "ab ";
+  v1::GenerateRequest prompt = Prompt(text, 1), chat = Prompt("", 1);
+  v1::ChatMessage& message = *chat.mutable_chat()->add_messages();
+  message.set_role("user");
+  message.set_content(text);
+  for (const v1::GenerateRequest& request : {prompt, chat}) {
+    CancelToken cancel;
+    const absl::Status gone = absl::CancelledError("the client went away");
+    InterruptingClock cancelling([&](auto&) { cancel.Cancel(gone); });
+    InterruptingClock passing([&](auto& clock) { clock.Advance(absl::Seconds(2)); });
+    Sink sink([] {});
+    const auto run = [&](InterruptingClock& clock) {
+      const RouterParts parts{*fleet_,    *sequencer_,    *metrics_, clock,          model_,
+                              tokenizer_, chat_template_, table_,    Schedule::kKvr, true};
+      const absl::Time now = absl::UnixEpoch();
+      return Session(parts, request, now, now + absl::Seconds(1), cancel, sink).Run();
+    };
+    EXPECT_EQ(run(passing), absl::DeadlineExceededError("the deadline passed while the prompt was tokenized"));
+    EXPECT_EQ(passing.looks(), 4);
+    EXPECT_EQ(run(cancelling), gone);
+    EXPECT_EQ(cancelling.looks(), 4);
+  }
 }
 
 TEST(StartJobsTest, NoWorkersDeadlineIsBeforeTheRouters) {
