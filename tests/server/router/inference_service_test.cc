@@ -94,6 +94,29 @@ TEST_F(InferenceServiceTest, WhoWaitsForDecodeMemoryDoesNotKeepOthersFromPrefill
   for (auto& call : waiting) EXPECT_TRUE(call->Finish().status.ok());
 }
 
+// What comes of it the client does not see, for it is gone: the service is called without gRPC between.
+TEST_F(InferenceServiceTest, ATokenizeCallThatIsGoneIsWorkedOnNoMore) {
+  Start();
+  CancelToken none;
+  auto others_turn = parts_->large_text_turns->Await(1 << 20, none);
+  DrainGate gate;
+  auto service = std::make_unique<InferenceService>(*parts_, ServiceLimits{.max_sessions = 1});
+  service->SetGate(&gate);
+  v1::TokenizeRequest large, small;
+  v1::TokenizeResponse of_large, of_small;
+  while (large.text().size() < (1 << 20)) large.mutable_text()->append("ab ");
+  while (small.text().size() < 60'000) small.mutable_text()->append("ab ");
+  grpc::ServerUnaryReactor* const holds_the_session = service->Tokenize(nullptr, &large, &of_large);
+  grpc::ServerUnaryReactor* const waits = service->Tokenize(nullptr, &small, &of_small);
+  waits->OnCancel();
+  holds_the_session->OnCancel();
+  service.reset();  // when both have run
+  EXPECT_EQ(of_large.ids_size(), 0);
+  EXPECT_EQ(of_small.ids_size(), 0) << "it was tokenized though nobody asks any more";
+  waits->OnDone();
+  holds_the_session->OnDone();
+}
+
 TEST_F(InferenceServiceTest, AllThatRunAreBoundedAndWhoIsRefusedHearsWhenToTryAgain) {
   Start({.prefill = 1, .queue_size = 1, .max_sessions = 4, .max_streams = 2});
   HoldDecode();
