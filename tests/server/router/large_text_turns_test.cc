@@ -1,6 +1,7 @@
 #include "server/router/large_text_turns.h"
 
 #include <atomic>
+#include <chrono>
 #include <future>
 #include <optional>
 #include <thread>
@@ -13,23 +14,32 @@ namespace {
 
 constexpr size_t kLarge = 1 << 20;
 constexpr size_t kSmall = 1 << 10;
+// Enough for a thread to come to where it waits, or to pass where it must not.
+constexpr std::chrono::milliseconds kMeanwhile{200};
+// Longer than anything here takes.
+constexpr std::chrono::seconds kInVain{20};
 
 TEST(LargeTextTurns, LargeTextsHaveTheirTurnOneByOne) {
   LargeTextTurns turns;
   CancelToken cancel;
+  std::optional<absl::StatusOr<LargeTextTurns::Turn>> first(turns.Await(kLarge, cancel));
   std::atomic<int> inside = 0, most = 0;
+  std::promise<void> passed;
   std::vector<std::thread> threads;
   for (int i = 0; i < 8; ++i) {
-    threads.emplace_back([&] {
+    threads.emplace_back([&, i] {
       for (int round = 0; round < 200; ++round) {
         const auto turn = turns.Await(kLarge, cancel);
         EXPECT_TRUE(turn.ok());
+        if (i == 0 && round == 0) passed.set_value();
         const int now = ++inside;
         if (now > most) most = now;
         --inside;
       }
     });
   }
+  EXPECT_EQ(passed.get_future().wait_for(kMeanwhile), std::future_status::timeout) << "while the first had its turn";
+  first.reset();
   for (std::thread& thread : threads) thread.join();
   EXPECT_EQ(most, 1);
 }
@@ -47,9 +57,11 @@ TEST(LargeTextTurns, WhoIsCancelledLeavesTheRow) {
   CancelToken staying, leaving;
   std::optional<absl::StatusOr<LargeTextTurns::Turn>> first(turns.Await(kLarge, staying));
   auto waiting = std::async(std::launch::async, [&] { return turns.Await(kLarge, leaving).status(); });
+  EXPECT_EQ(waiting.wait_for(kMeanwhile), std::future_status::timeout);
   leaving.Cancel(absl::CancelledError("the client went away"));
-  EXPECT_EQ(waiting.get(), absl::CancelledError("the client went away"));
+  EXPECT_EQ(waiting.wait_for(kInVain), std::future_status::ready) << "it goes on waiting";
   first.reset();
+  EXPECT_EQ(waiting.get(), absl::CancelledError("the client went away"));
   EXPECT_TRUE(turns.Await(kLarge, staying).ok());
   EXPECT_EQ(turns.Await(kLarge, leaving).status().code(), absl::StatusCode::kCancelled);
 }
