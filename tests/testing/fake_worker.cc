@@ -5,11 +5,18 @@
 #include <utility>
 
 #include "absl/time/clock.h"
+#include "gtest/gtest.h"
 #include "kernels/base/status_macros.h"
 #include "server/base/random.h"
 #include "server/rpc/transport_options.h"
 
 namespace runahead::testing {
+namespace {
+
+// Longer than anything takes that a test awaits.
+constexpr absl::Duration kLongestAwait = absl::Minutes(1);
+
+}  // namespace
 
 class FakeWorker::WorkerService final : public v1::Worker::Service {
  public:
@@ -311,8 +318,15 @@ void FakeWorker::SendDone(uint64_t job, const absl::Status& status, v1::JobCause
 
 template <typename Condition>
 void FakeWorker::Await(const Condition& condition) {
+  const absl::Time until = absl::Now() + kLongestAwait;
   MutexLock lock(mu_);
-  while (!condition()) changed_.Wait(mu_);
+  while (!condition()) {
+    if (absl::Now() >= until) {
+      ADD_FAILURE() << "what the test awaits of a fake worker has not come within " << kLongestAwait;
+      return;
+    }
+    changed_.WaitFor(mu_, until - absl::Now());
+  }
 }
 
 std::vector<v1::StartJob> FakeWorker::AwaitStarts(size_t count) {

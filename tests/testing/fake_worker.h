@@ -38,7 +38,7 @@ struct FakeBehaviour {
   absl::Duration generate_takes;  // before its tokens
 };
 
-// Thread-safe. Every Await blocks until what it names has happened; a test that waits in vain runs into its time limit.
+// Thread-safe. Every Await blocks until what it names has happened; a test that waits in vain for a minute fails.
 class FakeWorker final {
  public:
   // Serves on `address` ("127.0.0.1:0" takes a free port).

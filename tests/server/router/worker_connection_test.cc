@@ -45,12 +45,12 @@ class KeptNews : public WorkerConnection::Owner {
   }
   uint64_t AwaitJoined(size_t count) {
     MutexLock lock(mu_);
-    while (joined_.size() < count) changed_.Wait(mu_);
+    if (!Await([&]() RUNAHEAD_REQUIRES(mu_) { return joined_.size() >= count; })) return 0;
     return joined_[count - 1];
   }
-  void AwaitPong(uint64_t number) {
+  bool AwaitPong(uint64_t number) {
     MutexLock lock(mu_);
-    while (last_pong_ < number) changed_.Wait(mu_);
+    return Await([&]() RUNAHEAD_REQUIRES(mu_) { return last_pong_ >= number; });
   }
   size_t left() {
     MutexLock lock(mu_);
@@ -58,11 +58,26 @@ class KeptNews : public WorkerConnection::Owner {
   }
   std::pair<WorkerState, absl::Status> AwaitLeft(size_t count) {
     MutexLock lock(mu_);
-    while (left_.size() < count) changed_.Wait(mu_);
+    if (!Await([&]() RUNAHEAD_REQUIRES(mu_) { return left_.size() >= count; })) return {};
     return left_[count - 1];
   }
 
  private:
+  // False, and a failure of the test, when it waits in vain.
+  template <typename Condition>
+  bool Await(const Condition& condition) RUNAHEAD_REQUIRES(mu_) {
+    const absl::Time until = absl::Now() + absl::Seconds(60);
+    while (!condition()) {
+      if (absl::Now() >= until) {
+        ADD_FAILURE() << "waited in vain: " << joined_.size() << " joined, " << left_.size() << " left"
+                      << (left_.empty() ? "" : ", the last by " + left_.back().second.ToString());
+        return false;
+      }
+      changed_.WaitFor(mu_, until - absl::Now());
+    }
+    return true;
+  }
+
   Mutex mu_;
   CondVar changed_;
   absl::Status admit_ RUNAHEAD_GUARDED_BY(mu_);
@@ -106,7 +121,7 @@ TEST(WorkerConnection, APauseOfTheRouterIsNotHeldAgainstTheWorker) {
   for (const int seconds : {4, 60}) {
     clock.AwaitWaiters(1);
     clock.Advance(absl::Seconds(seconds));
-    owner.AwaitPong(++ping);  // asked anew at once
+    ASSERT_TRUE(owner.AwaitPong(++ping)) << "it is asked anew at once";
   }
   worker.DropStream();
   EXPECT_THAT(owner.AwaitLeft(1).second.message(), ::testing::Not(HasSubstr("sign of life")));
@@ -121,7 +136,7 @@ TEST(WorkerConnection, AWorkerThatAnswersPingsStays) {
   for (uint64_t ping = 1; ping <= 20; ++ping) {
     clock.AwaitWaiters(1);
     clock.Advance(kPingPeriod);
-    owner.AwaitPong(ping);
+    ASSERT_TRUE(owner.AwaitPong(ping));
   }
   worker.DropStream();
   EXPECT_THAT(owner.AwaitLeft(1).second.message(), ::testing::Not(HasSubstr("sign of life")));
