@@ -4,28 +4,30 @@
 
 #include "absl/strings/str_cat.h"
 #include "kernels/base/status_macros.h"
+#include "server/router/worker_call.h"
 #include "server/router/worker_failure.h"
-#include "server/rpc/channel.h"
-#include "server/rpc/status.h"
 
 namespace runahead {
 namespace {
 
-// For answers that take no work: a worker that is slower hangs, and its connection will notice.
-constexpr absl::Duration kAnswerTimeout = absl::Seconds(3);
+// Whether a worker is there is for its connection to judge, which gives a silent one up sooner: then the call ends.
+// These are for one that answers pings and not this.
+constexpr absl::Duration kReservePatience = absl::Seconds(6);
+constexpr absl::Duration kRenewPatience = absl::Seconds(1);  // it is asked again
 
 // Not ended by a cancel, and what it brings is kept until it is released: a lease whose answer nobody read would hold
 // its memory until it expires.
-absl::StatusOr<v1::LeaseId> Ask(const LiveWorker& worker, const DecodeLease::Need& need) {
+absl::StatusOr<v1::LeaseId> Ask(const LiveWorker& worker, const DecodeLease::Need& need, Clock& clock) {
   v1::ReserveRequest request;
   request.set_request_id(need.request_id);
   request.set_prompt_tokens(need.prompt_tokens);
   request.set_total_tokens(need.total_tokens);
   request.set_epoch(worker.capabilities.epoch());
-  grpc::ClientContext context;
-  SetTimeout(context, kAnswerTimeout);
   v1::ReserveReply reply;
-  const absl::Status status = FromGrpcStatus(worker.decode->Reserve(&context, request, &reply));
+  const absl::Status status =
+      CallWorker(clock, kReservePatience, {worker.lost.get()}, [&](grpc::ClientContext* context, auto done) {
+        worker.decode->async()->Reserve(context, &request, &reply, std::move(done));
+      });
   if (absl::IsDeadlineExceeded(status)) return absl::UnavailableError("no answer to Reserve");
   RUNAHEAD_RETURN_IF_ERROR(status);
   return reply.lease();
@@ -35,13 +37,13 @@ absl::StatusOr<v1::LeaseId> Ask(const LiveWorker& worker, const DecodeLease::Nee
 
 absl::StatusOr<std::unique_ptr<DecodeLease>> DecodeLease::Reserve(
     const Need& need, const Fleet::Ticket& ticket, absl::Span<const std::shared_ptr<const LiveWorker>> chain,
-    Fleet& fleet, Sequencer& sequencer, CancelToken& cancel) {
+    Fleet& fleet, Sequencer& sequencer, Clock& clock, CancelToken& cancel) {
   RUNAHEAD_ASSIGN_OR_RETURN(const auto workers, fleet.RankDecode(ticket, need.total_tokens, chain));
   absl::Status refused;
   for (const std::shared_ptr<const LiveWorker>& worker : workers) {
-    const absl::StatusOr<v1::LeaseId> lease = Ask(*worker, need);
+    const absl::StatusOr<v1::LeaseId> lease = Ask(*worker, need, clock);
     if (lease.ok()) {
-      std::unique_ptr<DecodeLease> held(new DecodeLease(fleet, sequencer, worker, *lease, need.total_tokens));
+      std::unique_ptr<DecodeLease> held(new DecodeLease(fleet, sequencer, clock, worker, *lease, need.total_tokens));
       RUNAHEAD_RETURN_IF_ERROR(cancel.status());
       return held;
     }
@@ -49,16 +51,22 @@ absl::StatusOr<std::unique_ptr<DecodeLease>> DecodeLease::Reserve(
     RUNAHEAD_RETURN_IF_ERROR(cancel.status());
     if (IsToBlame(lease.status())) fleet.ejections().Judge(WorkerRole::kDecode, worker->index, lease.status());
     // One that is full now is worth waiting for, whatever the others say.
-    if (!absl::IsResourceExhausted(refused)) {
-      refused = OfWorker(absl::StrCat("decode worker ", worker->capabilities.name()), lease.status());
-    }
+    if (absl::IsResourceExhausted(refused)) continue;
+    refused = lease.status();
+    if (refused == worker->lost->status()) continue;  // which names the worker
+    refused = OfWorker(absl::StrCat("decode worker ", worker->capabilities.name()), refused);
   }
   return refused;
 }
 
-DecodeLease::DecodeLease(Fleet& fleet, Sequencer& sequencer, std::shared_ptr<const LiveWorker> worker, v1::LeaseId id,
-                         int32_t tokens)
-    : fleet_(fleet), sequencer_(sequencer), worker_(std::move(worker)), id_(std::move(id)), tokens_(tokens) {
+DecodeLease::DecodeLease(Fleet& fleet, Sequencer& sequencer, Clock& clock, std::shared_ptr<const LiveWorker> worker,
+                         v1::LeaseId id, int32_t tokens)
+    : fleet_(fleet),
+      sequencer_(sequencer),
+      clock_(clock),
+      worker_(std::move(worker)),
+      id_(std::move(id)),
+      tokens_(tokens) {
   fleet_.LeaseTaken(*worker_, tokens_);
 }
 
@@ -67,16 +75,18 @@ DecodeLease::~DecodeLease() {
   fleet_.LeaseReturned(*worker_, tokens_);
 }
 
-absl::Status DecodeLease::Renew(CancelToken& cancel) {
+absl::StatusOr<bool> DecodeLease::Renew(CancelToken& cancel) {
   v1::RenewRequest request;
   *request.mutable_lease() = id_;
-  grpc::ClientContext context;
-  SetTimeout(context, kAnswerTimeout);
-  const CancelToken::Subscription cancelled = cancel.OnCancel([&context] { context.TryCancel(); });
   v1::RenewReply reply;
-  const absl::Status status = FromGrpcStatus(worker_->decode->Renew(&context, request, &reply));
+  const absl::Status status =
+      CallWorker(clock_, kRenewPatience, {&cancel, worker_->lost.get()}, [&](grpc::ClientContext* context, auto done) {
+        worker_->decode->async()->Renew(context, &request, &reply, std::move(done));
+      });
   RUNAHEAD_RETURN_IF_ERROR(cancel.status());
-  if (status.ok()) return status;
+  if (status.ok()) return true;
+  RUNAHEAD_RETURN_IF_ERROR(worker_->lost->status());
+  if (absl::IsDeadlineExceeded(status)) return false;
   return OfWorker(absl::StrCat("decode worker ", worker_->capabilities.name(), ", renewing a lease"),
                   absl::UnavailableError(status.message()));
 }

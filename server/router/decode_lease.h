@@ -9,6 +9,7 @@
 #include "absl/status/statusor.h"
 #include "absl/time/time.h"
 #include "runahead/v1/worker.pb.h"
+#include "server/base/clock.h"
 #include "server/router/cancel_token.h"
 #include "server/router/fleet.h"
 #include "server/router/sequencer.h"
@@ -26,27 +27,30 @@ class DecodeLease {
 
   // Asks one decode worker after the other, the one with most free memory first. RESOURCE_EXHAUSTED when all that are
   // ready are full now, or keep what they have for older tickets; OUT_OF_RANGE when no empty store could hold it;
-  // UNAVAILABLE when none that could is ready; `cancel`'s status. `chain` will hand off to it. `fleet` and `sequencer`
-  // must outlive the lease.
+  // UNAVAILABLE when none that could is ready, or it was lost meanwhile; `cancel`'s status. `chain` will hand off to
+  // it. `fleet`, `sequencer` and `clock` must outlive the lease.
   static absl::StatusOr<std::unique_ptr<DecodeLease>> Reserve(const Need& need, const Fleet::Ticket& ticket,
                                                               absl::Span<const std::shared_ptr<const LiveWorker>> chain,
-                                                              Fleet& fleet, Sequencer& sequencer, CancelToken& cancel);
+                                                              Fleet& fleet, Sequencer& sequencer, Clock& clock,
+                                                              CancelToken& cancel);
   ~DecodeLease();
   DecodeLease(const DecodeLease&) = delete;
   DecodeLease& operator=(const DecodeLease&) = delete;
 
-  // Keeps it for another 30 s. UNAVAILABLE when it is gone.
-  absl::Status Renew(CancelToken& cancel);
+  // Keeps it for another 30 s. False when the worker has not answered within a second: as long as it is not given up
+  // that is no reason to end anything, and it is to be asked again. UNAVAILABLE when the lease or the worker is gone.
+  absl::StatusOr<bool> Renew(CancelToken& cancel);
 
   const LiveWorker& worker() const { return *worker_; }
   const v1::LeaseId& id() const { return id_; }
 
  private:
-  DecodeLease(Fleet& fleet, Sequencer& sequencer, std::shared_ptr<const LiveWorker> worker, v1::LeaseId id,
-              int32_t tokens);
+  DecodeLease(Fleet& fleet, Sequencer& sequencer, Clock& clock, std::shared_ptr<const LiveWorker> worker,
+              v1::LeaseId id, int32_t tokens);
 
   Fleet& fleet_;
   Sequencer& sequencer_;
+  Clock& clock_;
   const std::shared_ptr<const LiveWorker> worker_;
   const v1::LeaseId id_;
   const int32_t tokens_;

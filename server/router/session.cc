@@ -132,8 +132,8 @@ absl::Status Session::Place(const std::function<void()>& settled) {
     if (max_tokens_ == 1) return absl::OkStatus();  // the tail's token is all: nothing to hand off
     const int32_t prompt_tokens = static_cast<int32_t>(prompt_.size());
     const DecodeLease::Need need{request_.request_id(), prompt_tokens, prompt_tokens + max_tokens_};
-    absl::StatusOr<std::unique_ptr<DecodeLease>> lease =
-        DecodeLease::Reserve(need, ticket, run_->placement().chain, router_.fleet, router_.sequencer, cancel_);
+    absl::StatusOr<std::unique_ptr<DecodeLease>> lease = DecodeLease::Reserve(
+        need, ticket, run_->placement().chain, router_.fleet, router_.sequencer, router_.clock, cancel_);
     Lap(TtftStage::kReserve);
     if (lease.ok()) {
       lease_ = *std::move(lease);
@@ -172,14 +172,18 @@ absl::Status Session::Prefill() {
 }
 
 absl::StatusOr<v1::FirstToken> Session::AwaitFirstToken() {
+  absl::Time renew_at = router_.clock.Now() + kRenewPeriod;
   while (true) {
-    const absl::Time until = std::min(deadline_, router_.clock.Now() + kRenewPeriod);
-    absl::StatusOr<std::optional<v1::FirstToken>> first = run_->AwaitFirstToken(until, cancel_);
+    absl::StatusOr<std::optional<v1::FirstToken>> first = run_->AwaitFirstToken(std::min(deadline_, renew_at), cancel_);
     RUNAHEAD_RETURN_IF_ERROR(cancel_.status());
     if (first.ok() && *first) return **first;
     RUNAHEAD_RETURN_IF_ERROR(InTime("while the prompt was computed"));
     RUNAHEAD_RETURN_IF_ERROR(first.status());
-    if (lease_ != nullptr) RUNAHEAD_RETURN_IF_ERROR(lease_->Renew(cancel_));
+    bool renewed = true;  // else it is asked again, once the token has been looked for
+    if (lease_ != nullptr) {
+      RUNAHEAD_ASSIGN_OR_RETURN(renewed, lease_->Renew(cancel_));
+    }
+    if (renewed) renew_at = router_.clock.Now() + kRenewPeriod;
   }
 }
 

@@ -6,9 +6,8 @@
 #include "kernels/base/status_macros.h"
 #include "server/base/backoff.h"
 #include "server/base/logging.h"
-#include "server/rpc/channel.h"
+#include "server/router/worker_call.h"
 #include "server/rpc/member_call.h"
-#include "server/rpc/status.h"
 
 namespace runahead {
 namespace {
@@ -89,11 +88,11 @@ absl::Status WorkerConnection::Attend(std::shared_ptr<const LiveWorker> worker, 
 }
 
 absl::StatusOr<v1::Capabilities> WorkerConnection::AskCapabilities(v1::Worker::StubInterface& stub) {
-  grpc::ClientContext context;
-  SetTimeout(context, kSilence);
-  const CancelToken::Subscription stopping = stop_.OnCancel([&context] { context.TryCancel(); });
+  const v1::GetCapabilitiesRequest request;
   v1::Capabilities capabilities;
-  RUNAHEAD_RETURN_IF_ERROR(FromGrpcStatus(stub.GetCapabilities(&context, v1::GetCapabilitiesRequest(), &capabilities)));
+  RUNAHEAD_RETURN_IF_ERROR(CallWorker(clock_, kSilence, {&stop_}, [&](grpc::ClientContext* context, auto done) {
+    stub.async()->GetCapabilities(context, &request, &capabilities, std::move(done));
+  }));
   return capabilities;
 }
 

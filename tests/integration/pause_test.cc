@@ -5,10 +5,12 @@
 #include <signal.h>
 
 #include <map>
+#include <memory>
 #include <string>
 #include <vector>
 
 #include "absl/strings/str_split.h"
+#include "absl/time/clock.h"
 #include "tests/integration/faults_fixture.h"
 
 namespace runahead {
@@ -53,6 +55,31 @@ TEST_F(PauseTest, TheServiceIsBackAfterAPauseOfTheRouterOf14Seconds) {
   EXPECT_LT(absl::Now() - awake, absl::Seconds(10));
   if (!prompt->answer().status.ok()) ExpectFailed(prompt->answer(), long_prompt_, "");
   if (!answer->answer().status.ok()) ExpectFailed(answer->answer(), long_answer_, "");
+}
+
+// The router waits for a decode worker's answer to Reserve while it stands still itself: that time counts for nothing,
+// whether the answer is there when it wakes, or comes only then, as after a sleep of the whole machine.
+TEST_F(PauseTest, APauseOfTheRouterWhileAWorkerIsAskedForALeaseLosesNothing) {
+  const std::vector<int32_t> undisturbed = cluster_.GenerateEventually(ShortPrompt(1)).ids;
+  const pid_t router = cluster_.pid("router"), decode = cluster_.pid("decode-0");
+  for (const bool wakes_first : {true, false}) {
+    SCOPED_TRACE(wakes_first ? "the worker wakes first" : "the router wakes first");
+    StopProcess(decode);
+    std::vector<std::unique_ptr<Running>> asking;
+    for (int i = 0; i < 4; ++i) asking.push_back(std::make_unique<Running>(cluster_, ShortPrompt(1)));
+    EXPECT_TRUE(Eventually([&] {
+      return cluster_.Metric("router", "runahead_requests_in_flight") == 4 &&
+             cluster_.Metric("router", "runahead_queue_depth{priority=\"normal\"}") == 0;
+    }));
+    StopProcess(router);
+    if (wakes_first) kill(decode, SIGCONT);
+    absl::SleepFor(absl::Milliseconds(4500));  // what is tested: a pause of this length
+    kill(router, SIGCONT);
+    if (!wakes_first) kill(decode, SIGCONT);
+    for (const auto& running : asking) ExpectUnharmed(running->answer(), undisturbed);
+    ExpectServiceAgain();
+    ExpectNoEpochLost();
+  }
 }
 
 class LongPauseTest : public FaultsTest {

@@ -1,7 +1,7 @@
 // A clock that moves only when the test says so.
 #pragma once
 
-#include <algorithm>
+#include <cstdint>
 #include <vector>
 
 #include "absl/time/time.h"
@@ -21,16 +21,17 @@ class FakeClock : public Clock {
   }
 
   void WaitUntil(Mutex& mu, CondVar& changed, absl::Time until) override RUNAHEAD_REQUIRES(mu) {
+    uint64_t id = 0;
     {
       MutexLock lock(mu_);
       if (now_ >= until) return;
-      waiters_.push_back({&mu, &changed});
+      id = next_id_++;
+      waiters_.push_back({id, &mu, &changed});
       waiters_changed_.NotifyAll();
     }
     changed.Wait(mu);
     MutexLock lock(mu_);
-    const auto is_this = [&](const Waiter& w) { return w.mu == &mu && w.changed == &changed; };
-    waiters_.erase(std::find_if(waiters_.begin(), waiters_.end(), is_this));
+    std::erase_if(waiters_, [&](const Waiter& w) { return w.id == id; });
   }
 
   // Moves the time on and wakes everything that waits, so that it looks at the new time.
@@ -39,7 +40,7 @@ class FakeClock : public Clock {
     {
       MutexLock lock(mu_);
       now_ += by;
-      waiters = waiters_;
+      waiters.swap(waiters_);  // AwaitWaiters counts those that have looked at the new time
     }
     for (const Waiter& waiter : waiters) {
       MutexLock lock(*waiter.mu);  // not before it really waits, or the notification would be lost
@@ -55,6 +56,7 @@ class FakeClock : public Clock {
 
  private:
   struct Waiter {
+    uint64_t id;
     Mutex* mu;
     CondVar* changed;
   };
@@ -63,6 +65,7 @@ class FakeClock : public Clock {
   CondVar waiters_changed_;
   absl::Time now_ RUNAHEAD_GUARDED_BY(mu_);
   std::vector<Waiter> waiters_ RUNAHEAD_GUARDED_BY(mu_);
+  uint64_t next_id_ RUNAHEAD_GUARDED_BY(mu_) = 0;
 };
 
 }  // namespace runahead::testing

@@ -38,11 +38,12 @@ class FakeWorker::WorkerService final : public v1::Worker::Service {
 class FakeWorker::DecodeService final : public v1::Decode::Service {
  public:
   explicit DecodeService(FakeWorker& worker) : worker_(worker) {}
-  grpc::Status Reserve(grpc::ServerContext*, const v1::ReserveRequest* request, v1::ReserveReply* reply) override {
-    return worker_.Reserve(*request, *reply);
+  grpc::Status Reserve(grpc::ServerContext* context, const v1::ReserveRequest* request,
+                       v1::ReserveReply* reply) override {
+    return worker_.Reserve(context, *request, *reply);
   }
-  grpc::Status Renew(grpc::ServerContext*, const v1::RenewRequest*, v1::RenewReply*) override {
-    return grpc::Status::OK;
+  grpc::Status Renew(grpc::ServerContext* context, const v1::RenewRequest*, v1::RenewReply*) override {
+    return worker_.AnswersLeases(context) ? grpc::Status::OK : grpc::Status::CANCELLED;
   }
   grpc::Status Generate(grpc::ServerContext* context, const v1::DecodeRequest* request,
                         grpc::ServerWriter<v1::DecodeReply>* writer) override {
@@ -209,12 +210,25 @@ int32_t FakeWorker::TokenAt(int64_t index) const {
   return behaviour_.token ? behaviour_.token(index) : static_cast<int32_t>(100 + index);
 }
 
-grpc::Status FakeWorker::Reserve(const v1::ReserveRequest& request, v1::ReserveReply& reply) {
+// The synchronous API tells a cancellation only when asked.
+bool FakeWorker::AnswersLeases(grpc::ServerContext* context) {
+  MutexLock lock(mu_);
+  if (!behaviour_.answers_leases) ++unanswered_;
+  changed_.NotifyAll();
+  while (!behaviour_.answers_leases && !stopping_ && !context->IsCancelled()) {
+    changed_.WaitFor(mu_, absl::Milliseconds(20));
+  }
+  return behaviour_.answers_leases;
+}
+
+grpc::Status FakeWorker::Reserve(grpc::ServerContext* context, const v1::ReserveRequest& request,
+                                 v1::ReserveReply& reply) {
   absl::Duration takes;
   {
     MutexLock lock(mu_);
     takes = behaviour_.reserve_takes / 2;
   }
+  if (!AnswersLeases(context)) return grpc::Status::CANCELLED;
   absl::SleepFor(takes);
   const grpc::Status status = TakeLease(request, reply);
   absl::SleepFor(takes);
@@ -357,6 +371,10 @@ void FakeWorker::AwaitCancel(uint64_t job) {
 
 void FakeWorker::AwaitReservations(int count) {
   Await([&]() RUNAHEAD_REQUIRES(mu_) { return reservations_ >= count; });
+}
+
+void FakeWorker::AwaitUnanswered(int count) {
+  Await([&]() RUNAHEAD_REQUIRES(mu_) { return unanswered_ >= count; });
 }
 
 void FakeWorker::AwaitLeases(size_t held) {

@@ -26,6 +26,7 @@ struct FakeBehaviour {
   bool done = true;          // every member reports its end when it is started
   absl::Status prefill_end;  // not OK: how a member ends when it is started, by its own fault
   bool pong = true;
+  bool answers_leases = true;      // false: Reserve and Renew hang until it is true, or the call is cancelled
   bool reserve = true;             // false: full (RESOURCE_EXHAUSTED), however much it holds
   int64_t decode_until = 1 << 30;  // tokens a Generate streams before it waits to be released or cancelled
   int tokens_per_reply = 1;
@@ -67,6 +68,7 @@ class FakeWorker final {
   v1::FormLine AwaitLine(const std::function<bool(const v1::FormLine&)>& matches) RUNAHEAD_EXCLUDES(mu_);
   void AwaitCancel(uint64_t job) RUNAHEAD_EXCLUDES(mu_);
   void AwaitReservations(int count) RUNAHEAD_EXCLUDES(mu_);  // asked for, granted or not
+  void AwaitUnanswered(int count) RUNAHEAD_EXCLUDES(mu_);    // Reserve and Renew calls that hung, or do
   void AwaitLeases(size_t held) RUNAHEAD_EXCLUDES(mu_);      // until exactly so many are held
   void AwaitDecodes(int count) RUNAHEAD_EXCLUDES(mu_);       // Generate calls that have streamed their decode_until
   size_t leases() const RUNAHEAD_EXCLUDES(mu_);
@@ -89,7 +91,9 @@ class FakeWorker final {
   void WriteDone(uint64_t job, const absl::Status& status, v1::JobCause cause) RUNAHEAD_REQUIRES(mu_);
   v1::SampledToken Sampled(int32_t id) const RUNAHEAD_REQUIRES(mu_);
   int32_t TokenAt(int64_t index) const RUNAHEAD_REQUIRES(mu_);
-  grpc::Status Reserve(const v1::ReserveRequest& request, v1::ReserveReply& reply) RUNAHEAD_EXCLUDES(mu_);
+  grpc::Status Reserve(grpc::ServerContext* context, const v1::ReserveRequest& request, v1::ReserveReply& reply)
+      RUNAHEAD_EXCLUDES(mu_);
+  bool AnswersLeases(grpc::ServerContext* context) RUNAHEAD_EXCLUDES(mu_);
   grpc::Status TakeLease(const v1::ReserveRequest& request, v1::ReserveReply& reply) RUNAHEAD_EXCLUDES(mu_);
   grpc::Status Generate(grpc::ServerContext* context, const v1::DecodeRequest& request,
                         grpc::ServerWriter<v1::DecodeReply>* writer) RUNAHEAD_EXCLUDES(mu_);
@@ -112,6 +116,7 @@ class FakeWorker final {
   std::map<uint64_t, int64_t> leases_ RUNAHEAD_GUARDED_BY(mu_);  // number -> tokens
   uint64_t next_lease_ RUNAHEAD_GUARDED_BY(mu_) = 1;
   int reservations_ RUNAHEAD_GUARDED_BY(mu_) = 0;
+  int unanswered_ RUNAHEAD_GUARDED_BY(mu_) = 0;
   int decodes_ RUNAHEAD_GUARDED_BY(mu_) = 0;
   std::vector<v1::DecodeRequest> decode_requests_ RUNAHEAD_GUARDED_BY(mu_);
   bool stopping_ RUNAHEAD_GUARDED_BY(mu_) = false;

@@ -2,9 +2,11 @@
 #include "server/router/decode_lease.h"
 
 #include <atomic>
+#include <future>
 #include <thread>
 
 #include "gmock/gmock.h"
+#include "tests/testing/fake_clock.h"
 #include "tests/testing/router_fixture.h"
 
 namespace runahead {
@@ -12,6 +14,7 @@ namespace {
 
 using testing::Call;
 using testing::FakeBehaviour;
+using testing::FakeClock;
 using testing::Got;
 using testing::kInVain;
 
@@ -23,6 +26,25 @@ class DecodeLeaseTest : public testing::RouterFixture {
            }});
     AwaitReady(2, decode_workers);
   }
+  void Answers(bool answers) {
+    decode_[0]->Change([&](FakeBehaviour& b) { b.answers_leases = answers; });
+  }
+  // With a clock that only the test moves; the worker's connection has its own.
+  absl::StatusOr<std::unique_ptr<DecodeLease>> Reserve() {
+    const Fleet::Ticket ticket(*fleet_);
+    return DecodeLease::Reserve({"r", 10, 20}, ticket, {}, *fleet_, *sequencer_, clock_, cancel_);
+  }
+
+  // So often, in steps that are no pause.
+  void Look(int times) {
+    for (int i = 0; i < times; ++i) {
+      clock_.AwaitWaiters(1);
+      clock_.Advance(absl::Milliseconds(100));
+    }
+  }
+
+  FakeClock clock_;
+  CancelToken cancel_;
 };
 
 TEST_F(DecodeLeaseTest, AnEndlessStreamOfSmallRequestsStarvesNoLargeOne) {
@@ -77,6 +99,58 @@ TEST_F(DecodeLeaseTest, OthersGoOnWhereTheyDoNotTakeTheRoomOfOneThatWaits) {
   also_large.Cancel();
   for (Call* call : {&one, &two, &large, &also_large}) call->Finish();
   for (auto& worker : decode_) worker->AwaitLeases(0);
+}
+
+TEST_F(DecodeLeaseTest, ReserveWaitsThroughAPauseOfTheRouter) {
+  StartWithMemory(1, 3);
+  Answers(false);
+  auto lease = std::async(std::launch::async, [this] { return Reserve(); });
+  decode_[0]->AwaitUnanswered(1);
+  for (const int seconds : {10, 5}) {
+    clock_.AwaitWaiters(1);
+    clock_.Advance(absl::Seconds(seconds));
+  }
+  clock_.AwaitWaiters(1);
+  Answers(true);
+  EXPECT_TRUE(lease.get().ok());
+  decode_[0]->AwaitLeases(0);
+}
+
+TEST_F(DecodeLeaseTest, ReserveEndsWhenItsWorkerIsLost) {
+  StartWithMemory(1, 3);
+  Answers(false);
+  auto lease = std::async(std::launch::async, [this] { return Reserve(); });
+  decode_[0]->AwaitUnanswered(1);
+  decode_[0]->DropStream();
+  const absl::Status status = lease.get().status();
+  EXPECT_EQ(status.code(), absl::StatusCode::kUnavailable);
+  EXPECT_THAT(status.message(), ::testing::HasSubstr("decode worker decode-0 was lost"));
+}
+
+TEST_F(DecodeLeaseTest, ReserveEndsWhereTheWorkerAnswersPingsOnly) {
+  StartWithMemory(1, 3);
+  Answers(false);
+  auto lease = std::async(std::launch::async, [this] { return Reserve(); });
+  Look(60);
+  EXPECT_EQ(lease.get().status(), absl::UnavailableError("decode worker decode-0: no answer to Reserve"));
+}
+
+TEST_F(DecodeLeaseTest, AnUnansweredRenewIsToBeAskedAgainUntilTheWorkerIsLost) {
+  StartWithMemory(1, 3);
+  const std::unique_ptr<DecodeLease> lease = *Reserve();
+  Answers(false);
+  const auto renew = [&] { return lease->Renew(cancel_); };
+  auto unanswered = std::async(std::launch::async, renew);
+  decode_[0]->AwaitUnanswered(1);
+  Look(10);
+  EXPECT_FALSE(*unanswered.get());
+  Answers(true);
+  EXPECT_TRUE(*renew());
+  Answers(false);
+  auto lost = std::async(std::launch::async, renew);
+  decode_[0]->AwaitUnanswered(2);
+  decode_[0]->DropStream();
+  EXPECT_EQ(lost.get().status().code(), absl::StatusCode::kUnavailable);
 }
 
 }  // namespace

@@ -2,6 +2,7 @@
 
 #include <atomic>
 #include <functional>
+#include <future>
 #include <string>
 #include <utility>
 
@@ -13,6 +14,7 @@ namespace runahead {
 namespace {
 
 using testing::FakeBehaviour;
+using testing::FakeClock;
 
 class SessionTest : public testing::RouterFixture {
  protected:
@@ -85,6 +87,36 @@ TEST_F(SessionTest, ALongTextIsTokenizedNoLongerThanItsCallLasts) {
     EXPECT_EQ(run(cancelling), gone);
     EXPECT_EQ(cancelling.looks(), 4);
   }
+}
+
+TEST_F(SessionTest, ARenewalThatIsNotAnsweredIsAskedAgainAndEndsNothing) {
+  Start();
+  for (auto& worker : prefill_) worker->Change([](FakeBehaviour& b) { b.first_token = b.done = false; });
+  FakeClock clock;
+  const RouterParts parts{*fleet_,    *sequencer_,    *metrics_, clock,          model_,
+                          tokenizer_, chat_template_, table_,    Schedule::kKvr, true};
+  Sink sink([] {});
+  CancelToken cancel;
+  v1::GenerateRequest request = Ids(10, 5);
+  request.mutable_experiment()->set_width(2);
+  auto answer = std::async(std::launch::async, [&] {
+    return Session(parts, request, clock.Now(), absl::InfiniteFuture(), cancel, sink).Run();
+  });
+  const uint64_t job = prefill_[0]->AwaitStarts(1).at(0).job();
+  decode_[0]->Change([](FakeBehaviour& b) { b.answers_leases = false; });
+  clock.AwaitWaiters(1);
+  clock.Advance(absl::Seconds(10));
+  for (int unanswered = 1; unanswered <= 3; ++unanswered) {
+    decode_[0]->AwaitUnanswered(unanswered);
+    for (int look = 0; look < 10; ++look) {
+      clock.AwaitWaiters(1);
+      clock.Advance(absl::Milliseconds(100));
+    }
+  }
+  decode_[0]->Change([](FakeBehaviour& b) { b.answers_leases = true; });
+  prefill_[1]->SendFirstToken(job, 100);
+  for (auto& worker : prefill_) worker->SendDone(job);
+  EXPECT_EQ(answer.get(), absl::OkStatus());
 }
 
 TEST(StartJobsTest, NoWorkersDeadlineIsBeforeTheRouters) {

@@ -1,0 +1,26 @@
+// Unary calls to workers, with a time-out that knows when this process itself stood still. A gRPC deadline does not: it
+// runs on meanwhile, and ends the call after the pause before the answer that waits in the socket is read.
+#pragma once
+
+#include <grpcpp/client_context.h>
+
+#include <functional>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/time/time.h"
+#include "server/base/clock.h"
+#include "server/router/cancel_token.h"
+
+namespace runahead {
+
+// Starts the call: a method of the stub's async(), which takes both.
+using StartUnary = std::function<void(grpc::ClientContext* context, std::function<void(grpc::Status)> done)>;
+
+// Blocks until the call has ended, and says how; not for gRPC's threads. When one of `ends` is cancelled, the call is
+// too, and the status is that token's. DEADLINE_EXCEEDED when no answer came for `patience`, which begins anew when
+// this process has stood still (Silence). Whatever was asked for, an answer that came is OK.
+absl::Status CallWorker(Clock& clock, absl::Duration patience, const std::vector<CancelToken*>& ends,
+                        const StartUnary& start);
+
+}  // namespace runahead
