@@ -13,15 +13,16 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "absl/time/clock.h"
+#include "server/rpc/status.h"
 #include "tests/testing/model_fixture.h"
 
 namespace runahead {
 namespace {
 
-std::string ModelPath() {
-  SyntheticModel model;
-  model.layers = 6;
-  return WriteSynthetic(model, "faults");
+// Clusters may begin in threads: one of them writes it.
+const std::string& ModelPath() {
+  static const std::string path = WriteSynthetic({.layers = 6}, "faults");
+  return path;
 }
 
 // 6 layers x 2,000 tokens x 256 bytes over 0.006 Gbit/s: a prompt of 2,000 tokens is in prefill for seconds.
@@ -151,30 +152,30 @@ void PauseFor(absl::Duration duration, pid_t pid) {
   kill(pid, SIGCONT);
 }
 
-FaultsTest::FaultsTest(std::vector<std::string> workers, const std::vector<std::string>& environment)
+FaultsCluster::FaultsCluster(std::vector<std::string> workers, const std::vector<std::string>& environment)
     : cluster_(ModelPath(), Arguments(std::move(workers)), environment) {
   for (const auto& [name, pid] : cluster_.pids()) line_ += absl::StartsWith(name, "prefill");
 }
 
-v1::GenerateRequest FaultsTest::LongPrompt(int width) {
+v1::GenerateRequest FaultsCluster::LongPrompt(int width) {
   v1::GenerateRequest request = RequestOf(SyntheticIds(2000, 1), 8);
   request.mutable_experiment()->set_width(width);
   return request;
 }
 
-v1::GenerateRequest FaultsTest::ShortPrompt(int width) {
+v1::GenerateRequest FaultsCluster::ShortPrompt(int width) {
   v1::GenerateRequest request = RequestOf(SyntheticIds(8, 2), 4);
   request.mutable_experiment()->set_width(width);
   return request;
 }
 
-v1::GenerateRequest FaultsTest::LongAnswer() {
+v1::GenerateRequest FaultsCluster::LongAnswer() {
   v1::GenerateRequest request = RequestOf(SyntheticIds(8, 3), 1000);
   request.mutable_experiment()->set_width(1);
   return request;
 }
 
-std::vector<Load::Request> FaultsTest::MixedLoad() {
+std::vector<Load::Request> FaultsCluster::MixedLoad() {
   std::vector<Load::Request> load;
   // As many workers as the planner likes: one for every 16 tokens.
   for (const int tokens : {12, 40, 13, 41}) {
@@ -186,7 +187,7 @@ std::vector<Load::Request> FaultsTest::MixedLoad() {
   return load;
 }
 
-std::unique_ptr<Running> FaultsTest::BeginLongPrompt(const v1::GenerateRequest& request, absl::Duration patience) {
+std::unique_ptr<Running> FaultsCluster::BeginLongPrompt(const v1::GenerateRequest& request, absl::Duration patience) {
   const auto received = [&] { return cluster_.Sum("prefill-1", "runahead_link_bytes_total{direction=\"receive\""); };
   const double before = received();
   auto running = std::make_unique<Running>(cluster_, request, patience);
@@ -194,13 +195,58 @@ std::unique_ptr<Running> FaultsTest::BeginLongPrompt(const v1::GenerateRequest& 
   return running;
 }
 
-std::unique_ptr<Running> FaultsTest::BeginLongAnswer() {
+std::unique_ptr<Running> FaultsCluster::BeginLongAnswer() {
   auto running = std::make_unique<Running>(cluster_, LongAnswer());
   EXPECT_TRUE(Eventually([&] { return running->tokens() >= 3; }));
   return running;
 }
 
-void FaultsTest::ExpectServiceAgain() {
+v1::GenerateRequest FaultsCluster::RequestFor(Stage stage) {
+  v1::GenerateRequest request;
+  switch (stage) {
+    case Stage::kReserve:
+      return ShortPrompt(2);
+    case Stage::kPrefill:
+      return LongPrompt();
+    case Stage::kHandoff:
+      // A member's slice is more than what travels with its header: it leaves when decode grants a place.
+      request = RequestOf(SyntheticIds(100, 5), 4);
+      request.mutable_experiment()->set_width(2);
+      return request;
+    case Stage::kDecode:
+      return LongAnswer();
+  }
+  return request;
+}
+
+Staged FaultsCluster::BeginAt(Stage stage) {
+  if (stage == Stage::kPrefill) return {BeginLongPrompt(), {}};
+  if (stage == Stage::kDecode) return {BeginLongAnswer(), {}};
+  const pid_t decode = cluster_.pid("decode-0"), head = cluster_.pid("prefill-0");
+  const char* const kLeases = "runahead_kv_leases";
+  const char* const kRequests = "runahead_requests_in_flight";
+  const double leases = cluster_.Metric("decode-0", kLeases), requests = cluster_.Metric("router", kRequests);
+  Staged staged;
+  if (stage == Stage::kReserve) {
+    StopProcess(decode);
+    staged.decode_stands_since = absl::Now();
+    staged.running = std::make_unique<Running>(cluster_, RequestFor(stage));
+    EXPECT_TRUE(Eventually([&] { return cluster_.Metric("router", kRequests) == requests + 1; }));
+    return staged;
+  }
+  // Decode stands still once its memory is reserved, before prefill begins: the first token comes, and nobody's
+  // hand-off ends.
+  StopProcess(head);
+  staged.running = std::make_unique<Running>(cluster_, RequestFor(stage));
+  EXPECT_TRUE(Eventually([&] { return cluster_.Metric("decode-0", kLeases) == leases + 1; }));
+  StopProcess(decode);
+  staged.decode_stands_since = absl::Now();
+  kill(head, SIGCONT);
+  EXPECT_TRUE(Eventually([&] { return staged.running->tokens() == 1; }));
+  return staged;
+}
+
+void FaultsCluster::ExpectServiceAgain() {
   const Answer whole = cluster_.GenerateEventually(ShortPrompt(line_));
   EXPECT_TRUE(whole.status.ok()) << whole.status.error_message();
   EXPECT_EQ(whole.ids.size(), 4u);
@@ -211,15 +257,17 @@ void FaultsTest::ExpectServiceAgain() {
   cluster_.ExpectAllFree();
 }
 
-void FaultsTest::ExpectFailed(const Answer& answer, const std::vector<int32_t>& undisturbed,
-                              const std::string& worker) {
+void FaultsCluster::ExpectFailed(const Answer& answer, const std::vector<int32_t>& undisturbed,
+                                 const std::string& worker) {
   EXPECT_EQ(answer.status.error_code(), grpc::StatusCode::UNAVAILABLE) << answer.status.error_message();
   EXPECT_THAT(answer.status.error_message(), ::testing::HasSubstr(worker));
+  // Where the router ended it, it says so.
+  EXPECT_TRUE(worker.empty() || RetryAfter(FromGrpcStatus(answer.status)).has_value());
   ASSERT_LE(answer.ids.size(), undisturbed.size());
   EXPECT_TRUE(std::equal(answer.ids.begin(), answer.ids.end(), undisturbed.begin()));
 }
 
-void FaultsTest::ExpectUnharmed(const Answer& answer, const std::vector<int32_t>& undisturbed) {
+void FaultsCluster::ExpectUnharmed(const Answer& answer, const std::vector<int32_t>& undisturbed) {
   EXPECT_TRUE(answer.status.ok()) << answer.status.error_message();
   EXPECT_EQ(answer.ids, undisturbed);
 }

@@ -8,10 +8,12 @@
 #include <functional>
 #include <map>
 #include <memory>
+#include <optional>
 #include <string>
 #include <thread>
 #include <vector>
 
+#include "absl/time/time.h"
 #include "kernels/base/mutex.h"
 #include "tests/integration/local_cluster.h"
 
@@ -79,11 +81,22 @@ void StopProcess(pid_t pid);
 // Stops a process for so long, and lets it go on.
 void PauseFor(absl::Duration duration, pid_t pid);
 
-class FaultsTest : public ::testing::Test {
- protected:
+// Where a fault may hit a request: its lease is asked for; its prompt is computed; its first token is out and its
+// hand-off is not over; its tokens come from the decode worker.
+enum class Stage { kReserve, kPrefill, kHandoff, kDecode };
+
+// A request that was brought to a stage.
+struct Staged {
+  std::unique_ptr<Running> running;
+  std::optional<absl::Time> decode_stands_since;  // decode-0, where it was stopped to hold the request there
+};
+
+// For one thread.
+class FaultsCluster {
+ public:
   // Two prefill workers and a decode worker, unless `workers` says otherwise.
-  explicit FaultsTest(std::vector<std::string> workers = {"--prefill", "2", "--decode", "1"},
-                      const std::vector<std::string>& environment = {});
+  explicit FaultsCluster(std::vector<std::string> workers = {"--prefill", "2", "--decode", "1"},
+                         const std::vector<std::string>& environment = {});
 
   // In prefill for seconds: the edges are slow.
   static v1::GenerateRequest LongPrompt(int width = 2);
@@ -98,14 +111,25 @@ class FaultsTest : public ::testing::Test {
                                            absl::Duration patience = LocalCluster::kPatience);
   // Begins LongAnswer and waits for the third token: its hand-off is over.
   std::unique_ptr<Running> BeginLongAnswer();
+  // What BeginAt asks for.
+  static v1::GenerateRequest RequestFor(Stage stage);
+  // Begins a request over all of two prefill workers (in decode: over one) and waits until it is at the stage. It stays
+  // there for seconds, or until decode-0 goes on.
+  Staged BeginAt(Stage stage);
   // The whole line serves, no way between workers is broken, and nothing is held.
   void ExpectServiceAgain();
-  // `answer` failed with UNAVAILABLE, naming `worker` unless it is empty, and what came of it is right.
+  // `answer` failed with UNAVAILABLE, naming `worker` and when to ask again unless it is empty, and what came of it is
+  // right.
   static void ExpectFailed(const Answer& answer, const std::vector<int32_t>& undisturbed, const std::string& worker);
   static void ExpectUnharmed(const Answer& answer, const std::vector<int32_t>& undisturbed);
 
   LocalCluster cluster_;
   int line_ = 0;  // prefill workers
+};
+
+class FaultsTest : public ::testing::Test, protected FaultsCluster {
+ protected:
+  using FaultsCluster::FaultsCluster;
 };
 
 }  // namespace runahead

@@ -1,6 +1,6 @@
 // Processes that hang or are told to stop, and clients that go, in the middle of a request: each ends in a clear
 // status, everything is freed, and the service answers as soon as the worker is back. fault_stages_test kills at every
-// stage.
+// stage, stop_stages_test stops there.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <signal.h>

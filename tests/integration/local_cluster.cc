@@ -5,6 +5,7 @@
 #include <httplib.h>
 #include <unistd.h>
 
+#include <atomic>
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
@@ -57,7 +58,7 @@ std::string NameOf(pid_t pid) {
 
 LocalCluster::LocalCluster(const std::string& model, const std::vector<std::string>& arguments,
                            const std::vector<std::string>& environment) {
-  static int number = 0;
+  static std::atomic<int> number = 0;  // clusters may begin in threads
   log_ = absl::StrCat(::testing::TempDir(), "/cluster-", getpid(), "-", number++, ".log");
   const std::string command = absl::StrCat("exec '", RUNAHEAD_BINARY, "' up --json --model '", model, "' ",
                                            absl::StrJoin(arguments, " "), " 2>'", log_, "'");

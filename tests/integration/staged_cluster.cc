@@ -1,0 +1,103 @@
+#include "tests/integration/staged_cluster.h"
+
+#include <signal.h>
+
+#include <algorithm>
+
+namespace runahead {
+namespace {
+
+v1::GenerateRequest OneToken() {
+  v1::GenerateRequest request = RequestOf(SyntheticIds(8, 6), 1);
+  request.mutable_experiment()->set_width(2);
+  return request;
+}
+
+const char* NameOf(Stage stage) {
+  switch (stage) {
+    case Stage::kReserve:
+      return "at reserve";
+    case Stage::kPrefill:
+      return "before the first token";
+    case Stage::kHandoff:
+      return "between the first token and the end of the hand-off";
+    case Stage::kDecode:
+      return "in decode";
+  }
+  return "";
+}
+
+}  // namespace
+
+StagedCluster::StagedCluster(Stage stage) : stage_(stage) {
+  // Over the whole line first: from here on every connection is there.
+  EXPECT_TRUE(cluster_.GenerateEventually(ShortPrompt(2)).status.ok());
+  in_decode_ = {LongAnswer(), {"router", "decode-0"}, {}, {}};
+  one_token_ = {OneToken(), {"router", "prefill-0", "prefill-1"}, {}, {}};
+  for (Other* other : {&in_decode_, &one_token_}) other->undisturbed = cluster_.Generate(other->request).ids;
+  undisturbed_ = cluster_.Generate(RequestFor(stage)).ids;
+  pids_ = cluster_.pids();
+}
+
+void StagedCluster::Begin(bool others) {
+  in_decode_.running.reset();
+  one_token_.running.reset();
+  if (others && stage_ != Stage::kDecode) in_decode_.running = BeginLongAnswer();
+  staged_ = BeginAt(stage_);
+  if (others) one_token_.running = std::make_unique<Running>(cluster_, one_token_.request);
+}
+
+void StagedCluster::Release() {
+  if (staged_.decode_stands_since) kill(pids_.at("decode-0"), SIGCONT);
+}
+
+bool StagedCluster::Needs(const std::string& process) const {
+  return stage_ != Stage::kDecode || process == "decode-0" || process == "router";
+}
+
+void StagedCluster::ExpectUnharmed() {
+  FaultsCluster::ExpectUnharmed(answer(), undisturbed_);
+}
+
+void StagedCluster::ExpectFailed(const std::string& worker) {
+  FaultsCluster::ExpectFailed(answer(), undisturbed_, worker);
+}
+
+void StagedCluster::ExpectUnharmedOrFailed() {
+  answer().status.ok() ? ExpectUnharmed() : ExpectFailed("");
+}
+
+void StagedCluster::ExpectOthersUnharmed(const std::vector<std::string>& processes) {
+  for (const Other* other : {&in_decode_, &one_token_}) {
+    if (other->running == nullptr) continue;
+    const Answer& answer = other->running->answer();
+    const bool needed_all =
+        !processes.empty() && std::all_of(processes.begin(), processes.end(), [&](const std::string& process) {
+          return std::count(other->needs.begin(), other->needs.end(), process) > 0;
+        });
+    if (needed_all && !answer.status.ok()) {
+      FaultsCluster::ExpectFailed(answer, other->undisturbed, "");
+    } else {
+      FaultsCluster::ExpectUnharmed(answer, other->undisturbed);
+    }
+  }
+}
+
+void StagedCluster::ExpectServiceAgain() {
+  FaultsCluster::ExpectServiceAgain();
+  EXPECT_EQ(cluster_.pids(), pids_);
+}
+
+void ForEachStage(const std::function<void(StagedCluster&)>& body) {
+  std::vector<std::thread> threads;
+  for (const Stage stage : {Stage::kReserve, Stage::kPrefill, Stage::kHandoff, Stage::kDecode}) {
+    threads.emplace_back([&body, stage] {
+      SCOPED_TRACE(NameOf(stage));
+      StagedCluster cluster(stage);
+      body(cluster);
+    });
+  }
+  for (std::thread& thread : threads) thread.join();
+}
+
+}  // namespace runahead

@@ -1,0 +1,58 @@
+// One stage of a request on a cluster of its own, with other requests beside it: for tests that work a fault on every
+// stage. The stages of such a test run at the same time (ForEachStage): what takes time there is to stand still.
+#pragma once
+
+#include <memory>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "tests/integration/faults_fixture.h"
+
+namespace runahead {
+
+// For one thread.
+class StagedCluster : public FaultsCluster {
+ public:
+  explicit StagedCluster(Stage stage);
+
+  // Begins a request and brings it to the stage; with `others`, one that is in decode begins before it, and then one
+  // that crosses the same edge and needs no decode worker (it asks for one token).
+  void Begin(bool others = true);
+  // Decode-0 goes on, where it holds the request at the stage.
+  void Release();
+  // Whether the stage, or what comes after it, needs the process.
+  bool Needs(const std::string& process) const;
+
+  const Answer& answer() { return staged_.running->answer(); }
+  // The request gave what it gives alone.
+  void ExpectUnharmed();
+  // It failed with UNAVAILABLE; where the message names `worker`, not empty, it also says when to ask again.
+  void ExpectFailed(const std::string& worker);
+  void ExpectUnharmedOrFailed();
+  // The others gave what they give alone; but those that needed all of `processes`, where there are any, may have
+  // failed.
+  void ExpectOthersUnharmed(const std::vector<std::string>& processes = {});
+  // As FaultsCluster's, of the same processes as in the beginning.
+  void ExpectServiceAgain();
+
+  const Stage stage_;
+  std::map<std::string, pid_t> pids_;
+  Staged staged_;
+
+ private:
+  struct Other {
+    v1::GenerateRequest request;
+    std::vector<std::string> needs;
+    std::vector<int32_t> undisturbed;
+    std::unique_ptr<Running> running;
+  };
+
+  std::vector<int32_t> undisturbed_;
+  Other in_decode_, one_token_;
+};
+
+// Runs `body` with the stages' clusters, all at the same time. For one test.
+void ForEachStage(const std::function<void(StagedCluster&)>& body);
+
+}  // namespace runahead
