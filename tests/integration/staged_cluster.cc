@@ -3,6 +3,7 @@
 #include <signal.h>
 
 #include <algorithm>
+#include <thread>
 
 namespace runahead {
 namespace {

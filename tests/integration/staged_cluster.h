@@ -2,9 +2,10 @@
 // stage. The stages of such a test run at the same time (ForEachStage): what takes time there is to stand still.
 #pragma once
 
+#include <functional>
+#include <map>
 #include <memory>
 #include <string>
-#include <utility>
 #include <vector>
 
 #include "tests/integration/faults_fixture.h"

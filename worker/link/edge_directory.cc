@@ -1,6 +1,5 @@
 #include "worker/link/edge_directory.h"
 
-#include <algorithm>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
@@ -16,11 +15,6 @@ constexpr size_t kStashedMessages = 4096;
 constexpr size_t kStashedPeers = 64;
 constexpr absl::Duration kFloodLogPeriod = absl::Seconds(10);
 
-PeerKey ProcessOf(PeerKey key) {
-  key.generation = 0;
-  return key;
-}
-
 }  // namespace
 
 absl::StatusOr<std::shared_ptr<EdgeEnd>> EdgeDirectory::Open(const PeerId& peer,
@@ -29,7 +23,7 @@ absl::StatusOr<std::shared_ptr<EdgeEnd>> EdgeDirectory::Open(const PeerId& peer,
   {
     MutexLock lock(mu_);
     if (stopped_) return absl::UnavailableError("the link has stopped");
-    if (IsClosed(peer.key())) return absl::UnavailableError("the edge was closed here");
+    if (closed_.Contains(peer.key())) return absl::UnavailableError("the edge was closed here");
     Side& side = sides_[peer.key()];
     if (side.end != nullptr) {
       if (!(side.peer == peer)) {
@@ -69,7 +63,7 @@ void EdgeDirectory::Deliver(const PeerKey& from, Delivery delivery) {
   Side evicted;  // destroyed without the lock
   {
     MutexLock lock(mu_);
-    if (stopped_ || IsClosed(from)) return;
+    if (stopped_ || closed_.Contains(from)) return;
     const auto [found, is_new] = sides_.try_emplace(from);
     end = found->second.end;
     if (found->second.opening) return found->second.stash.push_back(std::move(delivery));  // behind what came before
@@ -99,11 +93,6 @@ void EdgeDirectory::LogFlood(const PeerKey& from) {
              std::exchange(discarded_, 0));
 }
 
-bool EdgeDirectory::IsClosed(const PeerKey& key) const {
-  const auto found = closed_.find(ProcessOf(key));
-  return found != closed_.end() && key.generation <= found->second;
-}
-
 std::shared_ptr<EdgeEnd> EdgeDirectory::Find(const PeerId& peer) const {
   MutexLock lock(mu_);
   const auto found = sides_.find(peer.key());
@@ -129,8 +118,7 @@ void EdgeDirectory::Close(const PeerId& peer) {
   if (end == nullptr) return;
   end->AwaitEnd();
   MutexLock lock(mu_);
-  uint32_t& closed = closed_[ProcessOf(peer.key())];
-  closed = std::max(closed, peer.generation);
+  closed_.Add(peer.key());
   sides_.erase(peer.key());  // `end` is held here still
 }
 

@@ -12,6 +12,7 @@
 #include "absl/time/time.h"
 #include "kernels/base/mutex.h"
 #include "worker/link/edge_core.h"
+#include "worker/link/ended_generations.h"
 #include "worker/link/message_engine.h"
 
 namespace runahead {
@@ -54,7 +55,6 @@ class EdgeDirectory : public std::enable_shared_from_this<EdgeDirectory> {
   size_t live_jobs(const PeerId& peer) const RUNAHEAD_EXCLUDES(mu_);
 
  private:
-  bool IsClosed(const PeerKey& key) const RUNAHEAD_REQUIRES(mu_);
   // Delivers what came for `end` before it was open, and what comes while that is done.
   void DeliverStash(const PeerKey& key, const std::shared_ptr<EdgeEnd>& end) RUNAHEAD_EXCLUDES(mu_);
   // Says so at most once in kFloodLogPeriod, for who floods this process must not flood its log too.
@@ -76,8 +76,7 @@ class EdgeDirectory : public std::enable_shared_from_this<EdgeDirectory> {
   std::deque<PeerKey> unopened_ RUNAHEAD_GUARDED_BY(mu_);
   int64_t discarded_ RUNAHEAD_GUARDED_BY(mu_) = 0;  // messages, since the log said so
   absl::Time flood_logged_ RUNAHEAD_GUARDED_BY(mu_) = absl::InfinitePast();
-  // Of processes that had ends here: the last generation that was closed. Earlier ones are closed too.
-  absl::flat_hash_map<PeerKey, uint32_t> closed_ RUNAHEAD_GUARDED_BY(mu_);  // by the key with generation 0
+  EndedGenerations closed_ RUNAHEAD_GUARDED_BY(mu_);  // of the ends that were here
 };
 
 }  // namespace runahead

@@ -14,7 +14,7 @@
 #include "absl/container/flat_hash_map.h"
 #include "kernels/base/event.h"
 #include "worker/link/command_queue.h"
-#include "worker/link/ended_edges.h"
+#include "worker/link/ended_generations.h"
 #include "worker/link/tcp/tcp_connection.h"
 #include "worker/link/tcp/tcp_engine.h"
 #include "worker/link/tcp/tcp_socket.h"
@@ -84,6 +84,9 @@ class TcpEngine::Impl final : public TcpConnection::Listener {
 
   // Connections and peers (tcp_engine_peers.cc):
   absl::StatusOr<std::shared_ptr<Peer>> Reach(const PeerId& id);
+  // An edge's connection is made once. Were it made again, an end that had not heard of the first one's death would go
+  // on over the second one, without the frames that were lost between. Hand-off's (generation 0) is made again.
+  bool HasEnded(const PeerKey& key) const { return key.generation > 0 && ended_.Contains(key); }
   absl::StatusOr<Channel*> Add(Descriptor socket);
   void AcceptAll();
   // Nobody is accepted for a moment.
@@ -110,7 +113,7 @@ class TcpEngine::Impl final : public TcpConnection::Listener {
   std::array<Handler, kMessageKinds> handlers_;
   absl::flat_hash_map<uint64_t, std::unique_ptr<Channel>> channels_;  // by the connection's id
   absl::flat_hash_map<PeerKey, std::shared_ptr<Peer>> peers_;
-  EndedEdges ended_;
+  EndedGenerations ended_;
   std::set<uint64_t> ungreeted_;  // connections without a proved hello, oldest first
   std::set<uint64_t> strangers_;  // those of them that others made
   std::vector<uint64_t> dirty_;

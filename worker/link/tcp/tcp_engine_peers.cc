@@ -47,7 +47,7 @@ absl::StatusOr<std::shared_ptr<TcpEngine::Impl::Peer>> TcpEngine::Impl::Reach(co
     if (found->second->id.address == id.address) return found->second;
     return absl::InvalidArgumentError(absl::StrCat(Describe(id.key()), " is known at another link address"));
   }
-  if (ended_.Contains(id.key())) return absl::UnavailableError("the edge's connection has ended");
+  if (HasEnded(id.key())) return absl::UnavailableError("the edge's connection has ended");
   RUNAHEAD_ASSIGN_OR_RETURN(Descriptor socket, ConnectTcp(id.address));
   RUNAHEAD_ASSIGN_OR_RETURN(Channel* const channel, Add(std::move(socket)));
   auto peer = std::make_shared<Peer>();
@@ -125,7 +125,7 @@ absl::Status TcpEngine::Impl::OnProved(TcpConnection& connection, const PeerId& 
 absl::Status TcpEngine::Impl::Adopt(Channel& channel, const PeerId& from) {
   std::shared_ptr<Peer> peer = StillThere(from);
   if (peer == nullptr) {
-    if (ended_.Contains(from.key())) return absl::UnavailableError("the edge's connection has ended");
+    if (HasEnded(from.key())) return absl::UnavailableError("the edge's connection has ended");
     if (peers_.size() >= kMaxPeers) return absl::ResourceExhaustedError("there are too many peers");
     peer = std::make_shared<Peer>();
     peer->id = from;

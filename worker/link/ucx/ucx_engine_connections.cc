@@ -28,7 +28,7 @@ absl::StatusOr<std::shared_ptr<UcxEngine::Impl::Peer>> UcxEngine::Impl::Reach(co
     if (found->second->id.address == id.address) return found->second;
     return absl::InvalidArgumentError(absl::StrCat(Describe(id.key()), " is known at another link address"));
   }
-  if (ended_.Contains(id.key())) return absl::UnavailableError("the edge's connection has ended");
+  if (HasEnded(id.key())) return absl::UnavailableError("the edge's connection has ended");
   auto peer = std::make_shared<Peer>();
   peer->id = id;
   auto channel = std::make_unique<Channel>();
@@ -84,7 +84,7 @@ void UcxEngine::Impl::HandleHello(const PeerId& from, ucp_ep_h over) {
   if (known != peers_.end() && known->second->id.address != from.address) return;  // not who it says it is
   std::unique_ptr<Channel> channel = std::move(stranger->second);
   strangers_.erase(stranger);
-  if (ended_.Contains(from.key())) return closing_.push_back(std::move(channel));
+  if (HasEnded(from.key())) return closing_.push_back(std::move(channel));
   auto [found, is_new] = peers_.try_emplace(from.key(), nullptr);
   if (is_new) {
     found->second = std::make_shared<Peer>();

@@ -13,7 +13,7 @@
 #include "absl/time/time.h"
 #include "kernels/base/event.h"
 #include "worker/link/command_queue.h"
-#include "worker/link/ended_edges.h"
+#include "worker/link/ended_generations.h"
 #include "worker/link/ucx/ucx_context.h"
 #include "worker/link/ucx/ucx_engine.h"
 
@@ -88,6 +88,8 @@ class UcxEngine::Impl {
   void RunCommands();
   void Sleep();
   absl::StatusOr<std::shared_ptr<Peer>> Reach(const PeerId& id);
+  // As TcpEngine's: an edge's connection is made once.
+  bool HasEnded(const PeerKey& key) const { return key.generation > 0 && ended_.Contains(key); }
   // Null when there is no connection.
   std::shared_ptr<Peer> FindPeer(const PeerKey& key) const;
   void SendTo(const std::shared_ptr<Peer>& peer, MessageKind kind, const std::string& header, ConstBufferRef bytes,
@@ -126,7 +128,7 @@ class UcxEngine::Impl {
   const std::shared_ptr<CommandQueue> commands_ = std::make_shared<CommandQueue>();  // payloads may outlive the engine
   std::array<Handler, kMessageKinds> handlers_;
   absl::flat_hash_map<PeerKey, std::shared_ptr<Peer>> peers_;  // alive
-  EndedEdges ended_;
+  EndedGenerations ended_;
   std::vector<std::shared_ptr<Peer>> dying_;
   absl::flat_hash_map<ucp_ep_h, std::unique_ptr<Channel>> strangers_;  // connections without a hello
   std::vector<std::unique_ptr<Channel>> closing_;                      // connections that never had one
