@@ -4,7 +4,9 @@
 #include <cstdint>
 #include <vector>
 
+#include "absl/status/status.h"
 #include "absl/status/statusor.h"
+#include "absl/strings/str_cat.h"
 #include "absl/strings/string_view.h"
 #include "runahead/v1/inference.pb.h"
 
@@ -18,6 +20,12 @@ absl::StatusOr<v1::ChatMessage> ParseMessage(absl::string_view text);
 
 // Messages travel as UTF-8: says at which byte `text` is none.
 absl::Status CheckUtf8(absl::string_view text);
+
+// INVALID_ARGUMENT with what the parts make together: WrongFlag("--width: ", width, " is out of range; ...").
+template <typename... Parts>
+absl::Status WrongFlag(const Parts&... parts) {
+  return absl::InvalidArgumentError(absl::StrCat(parts...));
+}
 
 // INVALID_ARGUMENT with the flag before the message: "--stop: is not valid UTF-8 at byte 0". OK stays OK.
 absl::Status InFlag(absl::string_view flag, const absl::Status& status);

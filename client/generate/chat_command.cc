@@ -17,7 +17,7 @@
 namespace runahead {
 namespace {
 
-constexpr char kName[] = "chat";
+constexpr char kChat[] = "chat";
 
 struct ChatFlags {
   std::string router;
@@ -69,10 +69,10 @@ void Ask(v1::Inference::StubInterface& stub, const std::string& question, Interr
 int RunChat(const ChatFlags& flags) {
   Interrupt interrupt;
   const auto stub = Connect(flags.router);
-  if (absl::IsInvalidArgument(stub.status())) return WrongUsage(kName, stub.status());
-  if (!stub.ok()) return Refused(kName, stub.status());
+  if (absl::IsInvalidArgument(stub.status())) return WrongUsage(kChat, stub.status());
+  if (!stub.ok()) return Refused(kChat, stub.status());
   for (const auto& [flag, text] : {std::pair("--model", flags.model), std::pair("--system", flags.system)}) {
-    if (const absl::Status utf8 = CheckUtf8(text); !utf8.ok()) return WrongUsage(kName, InFlag(flag, utf8));
+    if (const absl::Status utf8 = CheckUtf8(text); !utf8.ok()) return WrongUsage(kChat, InFlag(flag, utf8));
   }
   const bool terminal = isatty(STDIN_FILENO);
   if (terminal) std::cerr << "/reset forgets the conversation, Ctrl-C stops an answer, /exit or Ctrl-D ends.\n";
@@ -102,7 +102,7 @@ int RunChat(const ChatFlags& flags) {
 
 void AddChatCommand(CLI::App& app, Command* chosen) {
   CLI::App& chat =
-      *app.add_subcommand(kName,
+      *app.add_subcommand(kChat,
                           "Talks with the model: each line of stdin is a question, and the conversation is kept.\n"
                           "/reset forgets it, /exit or the end of stdin ends, Ctrl-C stops an answer.");
   const auto flags = std::make_shared<ChatFlags>();

@@ -15,18 +15,18 @@
 namespace runahead {
 namespace {
 
-constexpr char kName[] = "generate";
+constexpr char kGenerate[] = "generate";
 
 int RunGenerate(const GenerateFlags& flags) {
   Interrupt interrupt;
   const auto request = flags.Request();
-  if (!request.ok()) return WrongUsage(kName, request.status());
+  if (!request.ok()) return WrongUsage(kGenerate, request.status());
   const auto timeout = flags.Timeout();
-  if (!timeout.ok()) return WrongUsage(kName, timeout.status());
+  if (!timeout.ok()) return WrongUsage(kGenerate, timeout.status());
   const absl::Time began = RealClock().Now();
   const auto stub = Connect(flags.router(), *timeout);
-  if (absl::IsInvalidArgument(stub.status())) return WrongUsage(kName, stub.status());
-  if (!stub.ok()) return Refused(kName, stub.status());
+  if (absl::IsInvalidArgument(stub.status())) return WrongUsage(kGenerate, stub.status());
+  if (!stub.ok()) return Refused(kGenerate, stub.status());
 
   GenerateResult answer;
   int signal = 0;
@@ -38,10 +38,10 @@ int RunGenerate(const GenerateFlags& flags) {
   if (!flags.json() && !answer.text.empty()) std::cout << "\n" << std::flush;
   if (signal != 0) return kSignalled + signal;
   if (absl::IsDeadlineExceeded(status)) {
-    return Refused(kName, absl::DeadlineExceededError(
-                              absl::StrCat("not done within the ", absl::FormatDuration(*timeout), " of --timeout")));
+    return Refused(kGenerate, absl::DeadlineExceededError(absl::StrCat(
+                                  "not done within the ", absl::FormatDuration(*timeout), " of --timeout")));
   }
-  if (!status.ok()) return Refused(kName, status);
+  if (!status.ok()) return Refused(kGenerate, status);
   if (flags.json()) {
     std::cout << ResultJson(answer) << "\n" << std::flush;
   } else {
@@ -55,7 +55,7 @@ int RunGenerate(const GenerateFlags& flags) {
 
 void AddGenerateCommand(CLI::App& app, Command* chosen) {
   CLI::App& generate =
-      *app.add_subcommand(kName,
+      *app.add_subcommand(kGenerate,
                           "Continues a prompt or answers a chat, streaming the text to stdout as it comes.\n"
                           "Exit codes: 0 done, 1 the service refused or failed, 2 wrong usage.");
   const auto flags = std::make_shared<GenerateFlags>();

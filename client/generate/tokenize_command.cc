@@ -17,8 +17,8 @@
 namespace runahead {
 namespace {
 
-constexpr char kName[] = "tokenize";
-constexpr absl::Duration kTimeout = absl::Seconds(60);
+constexpr char kTokenize[] = "tokenize";
+constexpr absl::Duration kTokenizeTimeout = absl::Seconds(60);
 
 struct TokenizeFlags {
   std::string model;
@@ -37,7 +37,7 @@ absl::StatusOr<std::vector<int32_t>> TokenizeByModel(const TokenizeFlags& flags)
 absl::StatusOr<std::vector<int32_t>> TokenizeByRouter(const TokenizeFlags& flags) {
   RUNAHEAD_ASSIGN_OR_RETURN(const auto stub, Connect(flags.router));
   grpc::ClientContext context;
-  SetTimeout(context, kTimeout);
+  SetTimeout(context, kTokenizeTimeout);
   v1::TokenizeRequest request;
   request.set_text(flags.text);
   request.set_special(flags.special);
@@ -48,15 +48,15 @@ absl::StatusOr<std::vector<int32_t>> TokenizeByRouter(const TokenizeFlags& flags
 
 int RunTokenize(const TokenizeFlags& flags) {
   if (flags.model.empty() == flags.router.empty()) {
-    return WrongUsage(kName, absl::InvalidArgumentError("give exactly one of --model PATH and --router ADDR"));
+    return WrongUsage(kTokenize, absl::InvalidArgumentError("give exactly one of --model PATH and --router ADDR"));
   }
   if (!flags.router.empty()) {
     const absl::Status address = ParseHostPort(flags.router).status();
-    if (!address.ok()) return WrongUsage(kName, InFlag("--router", address));
+    if (!address.ok()) return WrongUsage(kTokenize, InFlag("--router", address));
   }
-  if (const absl::Status utf8 = CheckUtf8(flags.text); !utf8.ok()) return WrongUsage(kName, InFlag("TEXT", utf8));
+  if (const absl::Status utf8 = CheckUtf8(flags.text); !utf8.ok()) return WrongUsage(kTokenize, InFlag("TEXT", utf8));
   const auto ids = flags.router.empty() ? TokenizeByModel(flags) : TokenizeByRouter(flags);
-  if (!ids.ok()) return Refused(kName, ids.status());
+  if (!ids.ok()) return Refused(kTokenize, ids.status());
   if (flags.json) {
     std::cout << nlohmann::json{{"ids", *ids}}.dump() << "\n";
   } else {
@@ -69,7 +69,7 @@ int RunTokenize(const TokenizeFlags& flags) {
 
 void AddTokenizeCommand(CLI::App& app, Command* chosen) {
   CLI::App& tokenize =
-      *app.add_subcommand(kName,
+      *app.add_subcommand(kTokenize,
                           "Turns text into token ids, by a model file or by the model that a router serves.\n"
                           "Prints them as generate --token-ids takes them.");
   const auto flags = std::make_shared<TokenizeFlags>();

@@ -14,8 +14,8 @@
 namespace runahead {
 namespace {
 
-constexpr char kName[] = "models";
-constexpr absl::Duration kTimeout = absl::Seconds(30);
+constexpr char kModels[] = "models";
+constexpr absl::Duration kModelsTimeout = absl::Seconds(30);
 
 struct ModelsFlags {
   std::string router;
@@ -54,13 +54,13 @@ std::string ModelsText(const v1::ListModelsResponse& response) {
 
 int RunModels(const ModelsFlags& flags) {
   const auto stub = Connect(flags.router);
-  if (absl::IsInvalidArgument(stub.status())) return WrongUsage(kName, stub.status());
-  if (!stub.ok()) return Refused(kName, stub.status());
+  if (absl::IsInvalidArgument(stub.status())) return WrongUsage(kModels, stub.status());
+  if (!stub.ok()) return Refused(kModels, stub.status());
   grpc::ClientContext context;
-  SetTimeout(context, kTimeout);
+  SetTimeout(context, kModelsTimeout);
   v1::ListModelsResponse response;
   const absl::Status status = FromGrpcStatus((*stub)->ListModels(&context, {}, &response));
-  if (!status.ok()) return Refused(kName, status);
+  if (!status.ok()) return Refused(kModels, status);
   std::cout << (flags.json ? ModelsJson(response) + "\n" : ModelsText(response)) << std::flush;
   return kDone;
 }
@@ -68,7 +68,7 @@ int RunModels(const ModelsFlags& flags) {
 }  // namespace
 
 void AddModelsCommand(CLI::App& app, Command* chosen) {
-  CLI::App& models = *app.add_subcommand(kName, "Says which model a router serves, and with how many workers.");
+  CLI::App& models = *app.add_subcommand(kModels, "Says which model a router serves, and with how many workers.");
   const auto flags = std::make_shared<ModelsFlags>();
   models.add_option("--router", flags->router, "Where the router listens (host:port)")->required()->type_name("ADDR");
   models.add_flag("--json", flags->json, "One JSON object: {\"models\":[..]}");

@@ -13,7 +13,7 @@
 namespace runahead {
 namespace {
 
-constexpr char kName[] = "pull";
+constexpr char kPull[] = "pull";
 
 std::vector<KnownModel> KnownModels() {
   auto models = ParseModelList(kModelList);
@@ -30,13 +30,13 @@ int RunPull(const std::string& name) {
   for (const KnownModel& model : models) {
     if (model.name != name) continue;
     const auto cache = CacheFolder();
-    if (!cache.ok()) return Refused(kName, cache.status());
+    if (!cache.ok()) return Refused(kPull, cache.status());
     const auto path = FetchModel(model, *cache);
-    if (!path.ok()) return Refused(kName, path.status());
+    if (!path.ok()) return Refused(kPull, path.status());
     std::cout << *path << "\n";
     return kDone;
   }
-  return WrongUsage(kName,
+  return WrongUsage(kPull,
                     absl::InvalidArgumentError(absl::StrCat("unknown model '", name, "'; there is: ", Names(models))));
 }
 
@@ -44,7 +44,7 @@ int RunPull(const std::string& name) {
 
 void AddPullCommand(CLI::App& app, Command* chosen) {
   CLI::App& pull =
-      *app.add_subcommand(kName,
+      *app.add_subcommand(kPull,
                           "Fetches a model by name into the cache, unless it is there, and prints its path.\n"
                           "The cache is $XDG_CACHE_HOME/runahead, or ~/.cache/runahead. Nothing else goes to stdout.");
   const auto name = std::make_shared<std::string>();

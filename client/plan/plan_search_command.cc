@@ -25,7 +25,7 @@
 namespace runahead {
 namespace {
 
-constexpr char kName[] = "plan search";
+constexpr char kPlanSearch[] = "plan search";
 
 struct SearchFlags {
   std::string router;
@@ -39,11 +39,6 @@ struct SearchFlags {
   bool json = false;
 };
 
-template <typename... Texts>
-absl::Status Refuse(const Texts&... texts) {
-  return absl::InvalidArgumentError(absl::StrCat(texts...));
-}
-
 // What the flags ask for.
 struct SearchJob {
   std::string path;
@@ -55,9 +50,9 @@ struct SearchJob {
 absl::StatusOr<std::vector<int32_t>> ParseList(const char* flag, const std::string& text, int32_t most) {
   const auto values = ParseIds(text);
   if (!values.ok()) return InFlag(flag, values.status());
-  if (values->empty()) return Refuse(flag, ": it is empty; give numbers with commas between them");
+  if (values->empty()) return WrongFlag(flag, ": it is empty; give numbers with commas between them");
   for (const int32_t value : *values) {
-    if (value < 1 || value > most) return Refuse(flag, ": ", value, " is out of range; allowed: 1 to ", most);
+    if (value < 1 || value > most) return WrongFlag(flag, ": ", value, " is out of range; allowed: 1 to ", most);
   }
   return *values;
 }
@@ -68,14 +63,14 @@ absl::Status ReadItems(const SearchFlags& flags, SearchJob* job) {
   job->items = ItemsOf(std::move(tokens), std::move(widths));
   for (const SearchItem& item : job->items) {
     if (item.width > item.tokens) {
-      return Refuse("--widths: ", item.width, " workers are more than one a token of a prompt of ", item.tokens);
+      return WrongFlag("--widths: ", item.width, " workers are more than one a token of a prompt of ", item.tokens);
     }
   }
   return flags.measure.Read(job->measure.budget, job->measure.repeats);
 }
 
 absl::Status CheckTarget(const SearchFlags& flags) {
-  if (flags.resume && flags.force) return Refuse("give --resume or --force, not both");
+  if (flags.resume && flags.force) return WrongFlag("give --resume or --force, not both");
   const char* const instead = "--resume completes it, --force starts anew";
   return CheckOutputFile("-o", flags.table, flags.resume || flags.force ? "" : instead);
 }
@@ -83,8 +78,8 @@ absl::Status CheckTarget(const SearchFlags& flags) {
 absl::Status CheckFits(const std::vector<SearchItem>& items, const v1::Model& model) {
   for (const SearchItem& item : items) {
     if (item.width > model.prefill_workers()) {
-      return Refuse("--widths: ", item.width, " is more than the ", model.prefill_workers(),
-                    " prefill workers that this router has ready");
+      return WrongFlag("--widths: ", item.width, " is more than the ", model.prefill_workers(),
+                       " prefill workers that this router has ready");
     }
     if (item.tokens >= model.context_length()) {
       return absl::OutOfRangeError(absl::StrCat("--tokens: ", item.tokens,
@@ -110,21 +105,21 @@ absl::StatusOr<PartitionFile> Begin(const SearchJob& job, const std::string& lin
 
 // The exit code of a search that did not come to its end; says what there is.
 int Broken(const SearchJob& job, const TableSearch& search, const absl::Status& status, int signal) {
-  if (signal == 0) Refused(kName, status);
+  if (signal == 0) Refused(kPlanSearch, status);
   if (search.found() > 0) {
-    std::cerr << "runahead " << kName << ": " << job.path << " has what was finished; go on with --resume\n";
+    std::cerr << "runahead " << kPlanSearch << ": " << job.path << " has what was finished; go on with --resume\n";
   }
   return signal == 0 ? kFailed : kSignalled + signal;
 }
 
 int SearchOn(const SearchJob& job, const SearchFlags& flags, v1::Inference::StubInterface& stub, Interrupt& interrupt) {
   const auto model = ServedModel(stub);
-  if (!model.ok()) return Refused(kName, model.status());
+  if (!model.ok()) return Refused(kPlanSearch, model.status());
   auto table = Begin(job, flags.link, *model);
-  if (!table.ok()) return Refused(kName, table.status());
-  if (const absl::Status fits = CheckFits(job.items, *model); !fits.ok()) return Refused(kName, fits);
+  if (!table.ok()) return Refused(kPlanSearch, table.status());
+  if (const absl::Status fits = CheckFits(job.items, *model); !fits.ok()) return Refused(kPlanSearch, fits);
   auto ids = ServiceTimer::OrdinaryIds(stub);
-  if (!ids.ok()) return Refused(kName, ids.status());
+  if (!ids.ok()) return Refused(kPlanSearch, ids.status());
 
   ServiceTimer timer(stub, *std::move(ids));
   TableSearch search(
@@ -134,7 +129,8 @@ int SearchOn(const SearchJob& job, const SearchFlags& flags, v1::Inference::Stub
   const Interrupt::Scope scope(interrupt, [&timer] { timer.Cancel(); });
   if (const absl::Status status = search.Run(job.items); !status.ok())
     return Broken(job, search, status, scope.signal());
-  if (search.found() == 0) std::cerr << "runahead " << kName << ": note: " << job.path << " has all of it already\n";
+  if (search.found() == 0)
+    std::cerr << "runahead " << kPlanSearch << ": note: " << job.path << " has all of it already\n";
   std::cout << (flags.json ? search.Json() + "\n" : TableText(search.table())) << std::flush;
   return kDone;
 }
@@ -143,18 +139,19 @@ int RunSearch(const SearchFlags& flags) {
   Interrupt interrupt;
   SearchJob job;
   job.path = flags.table;
-  if (const absl::Status read = ReadItems(flags, &job); !read.ok()) return WrongUsage(kName, read);
-  if (const absl::Status target = CheckTarget(flags); !target.ok()) return WrongUsage(kName, target);
+  if (const absl::Status read = ReadItems(flags, &job); !read.ok()) return WrongUsage(kPlanSearch, read);
+  if (const absl::Status target = CheckTarget(flags); !target.ok()) return WrongUsage(kPlanSearch, target);
   if (std::error_code error; flags.resume && std::filesystem::exists(flags.table, error)) {
     auto old = ReadPartitionFile(flags.table);
     if (!old.ok()) {
-      return absl::IsInvalidArgument(old.status()) ? Refused(kName, old.status()) : WrongUsage(kName, old.status());
+      return absl::IsInvalidArgument(old.status()) ? Refused(kPlanSearch, old.status())
+                                                   : WrongUsage(kPlanSearch, old.status());
     }
     job.old = *std::move(old);
   }
   const auto stub = Connect(flags.router);
-  if (absl::IsInvalidArgument(stub.status())) return WrongUsage(kName, stub.status());
-  if (!stub.ok()) return Refused(kName, stub.status());
+  if (absl::IsInvalidArgument(stub.status())) return WrongUsage(kPlanSearch, stub.status());
+  if (!stub.ok()) return Refused(kPlanSearch, stub.status());
   return SearchOn(job, flags, **stub, interrupt);
 }
 

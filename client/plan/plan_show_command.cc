@@ -14,7 +14,7 @@
 namespace runahead {
 namespace {
 
-constexpr char kName[] = "plan show";
+constexpr char kPlanShow[] = "plan show";
 
 struct ShowFlags {
   std::string table;
@@ -24,16 +24,17 @@ struct ShowFlags {
 int RunShow(const ShowFlags& flags) {
   const absl::StatusOr<PartitionFile> file = ReadPartitionFile(flags.table);
   if (!file.ok()) {
-    return absl::IsInvalidArgument(file.status()) ? Refused(kName, file.status()) : WrongUsage(kName, file.status());
+    return absl::IsInvalidArgument(file.status()) ? Refused(kPlanShow, file.status())
+                                                  : WrongUsage(kPlanShow, file.status());
   }
   if (!flags.svg.empty()) {
     std::error_code error;
     if (std::filesystem::equivalent(flags.table, flags.svg, error)) {
-      return WrongUsage(kName, absl::InvalidArgumentError(
-                                   absl::StrCat("--svg: ", flags.svg, " is the table itself; give another file")));
+      return WrongUsage(kPlanShow, absl::InvalidArgumentError(
+                                       absl::StrCat("--svg: ", flags.svg, " is the table itself; give another file")));
     }
     if (const absl::Status written = WriteTextFile(flags.svg, TableSvg(*file)); !written.ok()) {
-      return Refused(kName, written);
+      return Refused(kPlanShow, written);
     }
   }
   std::cout << TableText(*file);

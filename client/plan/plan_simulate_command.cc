@@ -22,7 +22,7 @@
 namespace runahead {
 namespace {
 
-constexpr char kName[] = "plan simulate";
+constexpr char kPlanSimulate[] = "plan simulate";
 
 struct SimulateFlags {
   std::string model_cost;
@@ -36,24 +36,19 @@ struct SimulateFlags {
   bool json = false;
 };
 
-template <typename... Texts>
-absl::Status Refuse(const Texts&... texts) {
-  return absl::InvalidArgumentError(absl::StrCat(texts...));
-}
-
 absl::Status CheckNames(const SimulateFlags& flags) {
   if (flags.model_cost.empty() == flags.fit.empty()) {
-    return Refuse("give exactly one of --model-cost FILE and --fit FILE");
+    return WrongFlag("give exactly one of --model-cost FILE and --fit FILE");
   }
   if (!ParseSchedule(flags.schedule)) {
-    return Refuse("--schedule: '", flags.schedule, "' is none of ", absl::StrJoin(ScheduleNames(), ", "));
+    return WrongFlag("--schedule: '", flags.schedule, "' is none of ", absl::StrJoin(ScheduleNames(), ", "));
   }
   if (flags.search != "paper" && flags.search != "thorough") {
-    return Refuse("--search: '", flags.search, "' is neither paper nor thorough");
+    return WrongFlag("--search: '", flags.search, "' is neither paper nor thorough");
   }
   if (flags.link_gbps && !(*flags.link_gbps >= kMinLinkGbps && *flags.link_gbps <= kMaxLinkGbps)) {
-    return Refuse("--link-gbps: ", *flags.link_gbps, " is out of range; allowed: gigabits a second from ", kMinLinkGbps,
-                  " to ", kMaxLinkGbps, "; without the flag links are as the file says");
+    return WrongFlag("--link-gbps: ", *flags.link_gbps, " is out of range; allowed: gigabits a second from ",
+                     kMinLinkGbps, " to ", kMaxLinkGbps, "; without the flag links are as the file says");
   }
   return absl::OkStatus();
 }
@@ -61,21 +56,21 @@ absl::Status CheckNames(const SimulateFlags& flags) {
 // Sets parts, and tokens and width where they follow from them.
 absl::Status ReadParts(const SimulateFlags& flags, WhatIfQuestion* question) {
   if (question->schedule == Schedule::kSingle || question->schedule == Schedule::kKvrEven) {
-    return Refuse("--parts: schedule ", flags.schedule,
-                  " makes its own; parts may be given to kvr, tsp and tsp-causal");
+    return WrongFlag("--parts: schedule ", flags.schedule,
+                     " makes its own; parts may be given to kvr, tsp and tsp-causal");
   }
   const auto ids = ParseIds(flags.parts);
   if (!ids.ok()) return InFlag("--parts", ids.status());
   for (const int32_t part : *ids) {
-    if (part < 1) return Refuse("--parts: ", part, " is not at least 1");
+    if (part < 1) return WrongFlag("--parts: ", part, " is not at least 1");
     question->parts.push_back(part);
   }
   const int64_t sum = std::accumulate(question->parts.begin(), question->parts.end(), int64_t{0});
   if (flags.tokens && static_cast<uint64_t>(sum) != *flags.tokens) {
-    return Refuse("--parts: ", flags.parts, " add up to ", sum, ", not to the ", *flags.tokens, " of --tokens");
+    return WrongFlag("--parts: ", flags.parts, " add up to ", sum, ", not to the ", *flags.tokens, " of --tokens");
   }
   if (flags.width && question->parts.size() != *flags.width) {
-    return Refuse("--parts: there are ", question->parts.size(), ", but --width is ", *flags.width);
+    return WrongFlag("--parts: there are ", question->parts.size(), ", but --width is ", *flags.width);
   }
   question->tokens = sum;
   question->width = static_cast<int>(question->parts.size());
@@ -88,37 +83,39 @@ absl::StatusOr<WhatIfQuestion> QuestionOf(const SimulateFlags& flags) {
   question.schedule = *ParseSchedule(flags.schedule);
   question.thorough = flags.search == "thorough";
   if (flags.tokens && (*flags.tokens < 1 || *flags.tokens > uint64_t{kMaxPlanTokens})) {
-    return Refuse("--tokens: ", *flags.tokens, " is out of range; allowed: a whole number from 1 to ", kMaxPlanTokens);
+    return WrongFlag("--tokens: ", *flags.tokens, " is out of range; allowed: a whole number from 1 to ",
+                     kMaxPlanTokens);
   }
   if (flags.width && (*flags.width < 1 || *flags.width > kMaxSearchWidth)) {
-    return Refuse("--width: ", *flags.width, " is out of range; allowed: a whole number from 1 to ", kMaxSearchWidth);
+    return WrongFlag("--width: ", *flags.width, " is out of range; allowed: a whole number from 1 to ",
+                     kMaxSearchWidth);
   }
   if (!flags.parts.empty()) {
     RUNAHEAD_RETURN_IF_ERROR(ReadParts(flags, &question));
   } else {
-    if (!flags.tokens) return Refuse("missing: --tokens N: Length of the prompt");
+    if (!flags.tokens) return WrongFlag("missing: --tokens N: Length of the prompt");
     if (!flags.width && question.schedule != Schedule::kSingle)
-      return Refuse("missing: --width P: Workers of the chain");
+      return WrongFlag("missing: --width P: Workers of the chain");
     question.tokens = static_cast<int64_t>(*flags.tokens);
     question.width = static_cast<int>(flags.width.value_or(1));
   }
   if (question.width > kMaxSearchWidth || question.tokens > kMaxPlanTokens) {
-    return Refuse("--parts: ", question.width, " parts of together ", question.tokens, " tokens; allowed: up to ",
-                  kMaxSearchWidth, " parts and ", kMaxPlanTokens, " tokens");
+    return WrongFlag("--parts: ", question.width, " parts of together ", question.tokens, " tokens; allowed: up to ",
+                     kMaxSearchWidth, " parts and ", kMaxPlanTokens, " tokens");
   }
   if (question.width > question.tokens) {
-    return Refuse("--width: ", question.width, " is more than one worker a token; the prompt has ", question.tokens);
+    return WrongFlag("--width: ", question.width, " is more than one worker a token; the prompt has ", question.tokens);
   }
   return question;
 }
 
 // What the user should know and a program need not read: on stderr, so that stdout stays what was asked for.
 void Note(absl::string_view text) {
-  std::cerr << "runahead " << kName << ": note: " << absl::StripSuffix(text, "\n") << "\n";
+  std::cerr << "runahead " << kPlanSimulate << ": note: " << absl::StripSuffix(text, "\n") << "\n";
 }
 
 int RefuseFile(const absl::Status& status) {
-  return absl::IsInvalidArgument(status) ? Refused(kName, status) : WrongUsage(kName, status);
+  return absl::IsInvalidArgument(status) ? Refused(kPlanSimulate, status) : WrongUsage(kPlanSimulate, status);
 }
 
 int Simulate(const SimulateFlags& flags, WhatIfQuestion question, const CostFit* fit,
@@ -131,8 +128,9 @@ int Simulate(const SimulateFlags& flags, WhatIfQuestion question, const CostFit*
   }
   const auto answer = AnswerWhatIf(question);
   if (!answer.ok()) {
-    return Refused(kName, absl::InvalidArgumentError(absl::StrCat(flags.fit.empty() ? flags.model_cost : flags.fit,
-                                                                  ": ", answer.status().message())));
+    return Refused(kPlanSimulate,
+                   absl::InvalidArgumentError(absl::StrCat(flags.fit.empty() ? flags.model_cost : flags.fit, ": ",
+                                                           answer.status().message())));
   }
   std::cout << (flags.json ? WhatIfJson(*answer, fit, runs) : WhatIfText(*answer, question.model));
   return kDone;
@@ -140,7 +138,7 @@ int Simulate(const SimulateFlags& flags, WhatIfQuestion question, const CostFit*
 
 int RunSimulate(const SimulateFlags& flags) {
   absl::StatusOr<WhatIfQuestion> question = QuestionOf(flags);
-  if (!question.ok()) return WrongUsage(kName, question.status());
+  if (!question.ok()) return WrongUsage(kPlanSimulate, question.status());
   if (flags.fit.empty()) {
     auto model = ReadCostFile(flags.model_cost);
     if (!model.ok()) return RefuseFile(model.status());

@@ -26,7 +26,7 @@
 namespace runahead {
 namespace {
 
-constexpr char kName[] = "profile";
+constexpr char kProfile[] = "profile";
 
 struct ProfileFlags {
   std::string router;
@@ -117,10 +117,10 @@ absl::StatusOr<LineTimes> Measure(const LineTimingOptions& options, ServiceTimer
 int Profile(const ProfileFlags& flags, LineTimingOptions options, v1::Inference::StubInterface& stub,
             Interrupt& interrupt) {
   const auto served = ServedModel(stub);
-  if (!served.ok()) return Refused(kName, served.status());
-  if (const absl::Status fits = FitToLine(*served, &options); !fits.ok()) return Refused(kName, fits);
+  if (!served.ok()) return Refused(kProfile, served.status());
+  if (const absl::Status fits = FitToLine(*served, &options); !fits.ok()) return Refused(kProfile, fits);
   auto ids = ServiceTimer::OrdinaryIds(stub);
-  if (!ids.ok()) return Refused(kName, ids.status());
+  if (!ids.ok()) return Refused(kProfile, ids.status());
   ServiceTimer timer(stub, *std::move(ids));
   absl::StatusOr<LineTimes> times;
   {
@@ -128,20 +128,20 @@ int Profile(const ProfileFlags& flags, LineTimingOptions options, v1::Inference:
     times = Measure(options, timer);
     if (scope.signal() != 0) return kSignalled + scope.signal();
   }
-  if (!times.ok()) return Refused(kName, times.status());
+  if (!times.ok()) return Refused(kProfile, times.status());
 
   CostModel start;
   start.layers = served->layers();
   start.kv_bytes_per_token = static_cast<double>(served->kv_bytes_per_token());
   const auto profile = ProfileLine(start, times->probes, options.workers);
-  if (!profile.ok()) return Refused(kName, profile.status());
+  if (!profile.ok()) return Refused(kProfile, profile.status());
   const ProfiledLine line{served->name(), served->dtype(), timer.workers(),
                           absl::FormatTime("%Y-%m-%d", RealClock().Now(), absl::UTCTimeZone())};
   const auto text = PrintCostFile(profile->fit.model, ProfileComments(line, *times, *profile));
-  if (!text.ok()) return Refused(kName, text.status());
+  if (!text.ok()) return Refused(kProfile, text.status());
   if (!flags.file.empty()) {
     const absl::Status written = WriteTextFile(flags.file, *text);
-    if (!written.ok()) return Refused(kName, written);
+    if (!written.ok()) return Refused(kProfile, written);
   }
   std::cerr << ProfileText(line, *times, *profile);
   std::cout << (flags.json ? ProfileJson(flags.file, line, *times, *profile) + "\n" : *text) << std::flush;
@@ -151,14 +151,14 @@ int Profile(const ProfileFlags& flags, LineTimingOptions options, v1::Inference:
 int RunProfile(const ProfileFlags& flags) {
   Interrupt interrupt;
   auto options = ReadOptions(flags);
-  if (!options.ok()) return WrongUsage(kName, options.status());
+  if (!options.ok()) return WrongUsage(kProfile, options.status());
   if (!flags.file.empty()) {
     const absl::Status target = CheckOutputFile("-o", flags.file, flags.force ? "" : "--force replaces it");
-    if (!target.ok()) return WrongUsage(kName, target);
+    if (!target.ok()) return WrongUsage(kProfile, target);
   }
   const auto stub = Connect(flags.router);
-  if (absl::IsInvalidArgument(stub.status())) return WrongUsage(kName, stub.status());
-  if (!stub.ok()) return Refused(kName, stub.status());
+  if (absl::IsInvalidArgument(stub.status())) return WrongUsage(kProfile, stub.status());
+  if (!stub.ok()) return Refused(kProfile, stub.status());
   return Profile(flags, *std::move(options), **stub, interrupt);
 }
 
@@ -166,7 +166,7 @@ int RunProfile(const ProfileFlags& flags) {
 
 void AddProfileCommand(CLI::App& app, Command* chosen) {
   CLI::App& profile = *app.add_subcommand(
-      kName,
+      kProfile,
       "Measures what the model costs on a line of workers and on the links between them: a cost file for "
       "`plan simulate`.\n"
       "The router must run with --experiments, and nothing else should use its workers meanwhile. The file is written "

@@ -20,7 +20,7 @@ constexpr int kConstants = 5;
 constexpr std::array<const char*, kConstants> kNames = {"fixed_s", "linear_s_per_token", "attention_s_per_token_pair",
                                                         "floor_s", "link_latency_s"};
 constexpr int kFloor = 3;
-constexpr int kMaxSteps = 200;
+constexpr int kMaxFitSteps = 200;
 // A constant whose effect on the errors is, to this share, a mixture of the others' cannot be told from them.
 constexpr double kLeastPivot = 1e-9;
 // A fit is better than another when its sum of squares is by such a share smaller, beyond what rounding does to a sum
@@ -173,7 +173,7 @@ class Fitter {
     RUNAHEAD_ASSIGN_OR_RETURN(std::vector<double> errors, Errors(*x));
     double sum = std::inner_product(errors.begin(), errors.end(), errors.begin(), 0.0);
     double damping = 1e-3;
-    for (int step = 0; step < kMaxSteps && damping < 1e12; ++step) {
+    for (int step = 0; step < kMaxFitSteps && damping < 1e12; ++step) {
       RUNAHEAD_ASSIGN_OR_RETURN(const Matrix all, Slopes(*x, errors, chosen_));
       std::vector<int> moving;
       Matrix slopes;

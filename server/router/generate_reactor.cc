@@ -60,9 +60,7 @@ void GenerateReactor::Send(v1::GenerateResponse response) {
     Next();
     stalled = Stalled();
   }
-  if (!stalled) return;
-  cancel_.Cancel(
-      absl::CancelledError(absl::StrCat("the client has taken nothing for ", absl::FormatDuration(stall_timeout_))));
+  if (stalled) cancel_.Cancel(StalledStatus());
 }
 
 void GenerateReactor::End(const absl::Status& status) {
@@ -71,20 +69,25 @@ void GenerateReactor::End(const absl::Status& status) {
   Next();
 }
 
-void GenerateReactor::AwaitEnd() {
+absl::Status GenerateReactor::AwaitEnd() {
   MutexLock lock(mu_);
   while (!ended_) {
     if (Stalled()) {
       context_->TryCancel();
-      ended_changed_.Wait(mu_);
-    } else {
-      clock_.WaitUntil(mu_, ended_changed_, clock_.Now() + stall_timeout_);
+      while (!ended_) ended_changed_.Wait(mu_);
+      return StalledStatus();
     }
+    clock_.WaitUntil(mu_, ended_changed_, clock_.Now() + stall_timeout_);
   }
+  return absl::OkStatus();
 }
 
 bool GenerateReactor::Stalled() const {
   return write_began_ && clock_.Now() - *write_began_ >= stall_timeout_;
+}
+
+absl::Status GenerateReactor::StalledStatus() const {
+  return absl::CancelledError(absl::StrCat("the client has taken nothing for ", absl::FormatDuration(stall_timeout_)));
 }
 
 void GenerateReactor::Next() {

@@ -37,8 +37,9 @@ class GenerateReactor final : public grpc::ServerWriteReactor<v1::GenerateRespon
   // Ends the call once everything sent is written; nothing may be sent after it.
   void End(const absl::Status& status) RUNAHEAD_EXCLUDES(mu_);
 
-  // Blocks until the call has ended, which End() must have asked for. A client that stalls is cut off.
-  void AwaitEnd() RUNAHEAD_EXCLUDES(mu_);
+  // Blocks until the call has ended, which End() must have asked for. A client that stalls is cut off: CANCELLED says
+  // so.
+  absl::Status AwaitEnd() RUNAHEAD_EXCLUDES(mu_);
 
  private:
   GenerateReactor(grpc::CallbackServerContext* context, DrainGate::Pass pass, absl::Duration stall_timeout,
@@ -48,6 +49,7 @@ class GenerateReactor final : public grpc::ServerWriteReactor<v1::GenerateRespon
   void OnDone() override;
   void Next() RUNAHEAD_REQUIRES(mu_);
   bool Stalled() const RUNAHEAD_REQUIRES(mu_);
+  absl::Status StalledStatus() const;
 
   grpc::CallbackServerContext* const context_;
   const absl::Duration stall_timeout_;

@@ -3,6 +3,7 @@
 #include <utility>
 #include <vector>
 
+#include "absl/strings/str_cat.h"
 #include "kernels/base/status_macros.h"
 #include "server/base/logging.h"
 #include "server/router/validation.h"
@@ -78,6 +79,7 @@ grpc::ServerWriteReactor<v1::GenerateResponse>* InferenceService::Generate(grpc:
     parts_.metrics.RequestFinished(status.code(), parts_.clock.Now() - arrival);
     LogInfo("session", "request refused: ", status.message());
     reactor->End(status);
+    parts_.metrics.RequestEnded();
     MutexLock lock(mu_);
     calls_.erase(reactor);
   }
@@ -91,7 +93,10 @@ void InferenceService::RunSession(const std::shared_ptr<GenerateReactor>& reacto
   parts_.metrics.RequestFinished(status.code(), parts_.clock.Now() - arrival);
   LogInfo("session", session.Summary(status));
   reactor->End(status);
-  reactor->AwaitEnd();
+  if (const absl::Status taken = reactor->AwaitEnd(); !taken.ok()) {
+    LogInfo("session", session.Summary(absl::Status(taken.code(), absl::StrCat("cut off: ", taken.message()))));
+  }
+  parts_.metrics.RequestEnded();
   MutexLock lock(mu_);
   calls_.erase(reactor);
 }

@@ -81,7 +81,7 @@ RouterMetrics::RouterMetrics(MetricRegistry& registry, const std::string& model)
                                             TtftBuckets())),
       prompt_tokens_(registry.AddCounter("runahead_prompt_tokens_total", "Prompt tokens of accepted requests")),
       generated_tokens_(registry.AddCounter("runahead_generated_tokens_total", "Tokens generated")),
-      requests_in_flight_(registry.AddGauge("runahead_requests_in_flight", "Requests begun and not ended")),
+      requests_in_flight_(registry.AddGauge("runahead_requests_in_flight", "Requests whose client does not have all of its answer yet")),
       queue_depth_(
           registry.AddGauge("runahead_queue_depth", "Requests that wait for admission", {{"priority", "normal"}})),
       broken_edges_(registry.AddGauge("runahead_broken_paths", kBrokenPathsHelp, {{"kind", "edge"}})),
@@ -154,10 +154,13 @@ void RouterMetrics::RequestStarted() {
 }
 
 void RouterMetrics::RequestFinished(absl::StatusCode code, absl::Duration duration) {
-  requests_in_flight_.Decrement();
   const int index = static_cast<int>(code);
   requests_[index >= 0 && index < kCodes ? index : static_cast<int>(absl::StatusCode::kUnknown)]->Increment();
   request_duration_[OutcomeOf(code)]->Observe(absl::ToDoubleSeconds(duration));
+}
+
+void RouterMetrics::RequestEnded() {
+  requests_in_flight_.Decrement();
 }
 
 void RouterMetrics::CountPromptTokens(int64_t tokens) {

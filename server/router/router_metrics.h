@@ -56,9 +56,11 @@ class RouterMetrics {
   void ObserveTimePerOutputToken(absl::Duration mean);  // of a whole request, the first token left out
   void ObserveCancelToFree(absl::Duration until_freed);
 
+  // Once each for every request, in this order: it came; its outcome is known; its client has all of the answer, or is
+  // gone.
   void RequestStarted();
-  // Once for every RequestStarted.
   void RequestFinished(absl::StatusCode code, absl::Duration duration);
+  void RequestEnded();
 
   void CountPromptTokens(int64_t tokens);
   void CountGeneratedTokens(int64_t tokens);

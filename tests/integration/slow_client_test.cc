@@ -17,14 +17,18 @@ namespace {
 
 // Longer than workers bear of each other, shorter than the router's stall_timeout.
 constexpr absl::Duration kPause = absl::Seconds(12);
-// An answer of megabytes, for the logprobs: many times what a fresh connection holds, so that the router has to wait
-// for a client that does not read.
-constexpr int kTokens = 12'000;
+// An answer of 5 MB, for the logprobs: more than a client of gRPC lets come that reads nothing (4 MiB where memory is
+// free), so that the router has to wait for it, whatever the kernel's buffers hold.
+constexpr int kTokens = 24'000;
 constexpr int kLogprobs = 20;
 
 SyntheticModel Model() {
   SyntheticModel model;
   model.context_length = 32'768;
+  model.layers = 1;
+  model.heads = 1;
+  model.head_dim = 16;
+  model.kv_heads = 1;
   return model;
 }
 

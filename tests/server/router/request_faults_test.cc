@@ -143,6 +143,7 @@ TEST_F(RequestFaultsTest, AClientThatTakesNothingIsCancelled) {
   decode_[0]->AwaitDecodes(1);
   decode_[0]->AwaitLeases(0);                                       // given back although the client reads nothing more
   while (server_->gate().inside() != 0) std::this_thread::yield();  // cut off, or the call would never end
+  EXPECT_TRUE(MetricBecomes("runahead_requests_in_flight", 0));
   EXPECT_FALSE(call.Finish().status.ok());
 }
 

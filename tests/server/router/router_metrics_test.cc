@@ -61,6 +61,7 @@ TEST(RouterMetrics, EveryMethodMovesItsSeries) {
   metrics.RequestStarted();
   metrics.RequestFinished(absl::StatusCode::kResourceExhausted, absl::Seconds(3));
   metrics.RequestFinished(static_cast<absl::StatusCode>(99), absl::Seconds(3));
+  metrics.RequestEnded();
   metrics.CountPromptTokens(300);
   metrics.CountGeneratedTokens(7);
   metrics.CountPartitionLookup(PartitionLookup::kEven);
@@ -77,7 +78,7 @@ TEST(RouterMetrics, EveryMethodMovesItsSeries) {
   EXPECT_EQ(Value(registry, "runahead_inter_token_latency_seconds_sum{model=\"m\"}"), .003);
   EXPECT_EQ(Value(registry, "runahead_time_per_output_token_seconds_sum{model=\"m\"}"), .004);
   EXPECT_EQ(Value(registry, "runahead_cancel_to_free_seconds_sum"), .005);
-  EXPECT_EQ(Value(registry, "runahead_requests_in_flight"), 1);
+  EXPECT_EQ(Value(registry, "runahead_requests_in_flight"), 2);
   EXPECT_EQ(Value(registry, "runahead_requests_total{code=\"RESOURCE_EXHAUSTED\",model=\"m\"}"), 1);
   EXPECT_EQ(Value(registry, "runahead_requests_total{code=\"UNKNOWN\",model=\"m\"}"), 1);
   EXPECT_EQ(Value(registry, "runahead_request_duration_seconds_sum{model=\"m\",outcome=\"refused\"}"), 3);

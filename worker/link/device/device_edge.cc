@@ -53,7 +53,7 @@ std::shared_ptr<EdgeEnd> MakeEnd(DeviceEdgeShared& shared, const PeerId& peer) {
   return std::make_shared<DeviceEnd>(core, std::move(wire));
 }
 
-DeviceWire& WireOf(EdgeEnd& end) {
+DeviceWire& DeviceWireOf(EdgeEnd& end) {
   return *static_cast<DeviceEnd&>(end).wire;
 }
 
@@ -64,7 +64,7 @@ DeviceEdgeFactory::DeviceEdgeFactory(MessageEngine& engine, PeerCommFactory& com
   engine_.SetHandler(MessageKind::kDeviceEdge, [directory = shared_->directory](const Message& message) {
     DeviceMessage unpacked;
     if (message.payload->size() > 0 || !Unpack(message.header, unpacked)) return;
-    directory->Deliver(message.from, [unpacked](EdgeEnd& end) { WireOf(end).OnMessage(unpacked); });
+    directory->Deliver(message.from, [unpacked](EdgeEnd& end) { DeviceWireOf(end).OnMessage(unpacked); });
   });
 }
 
@@ -80,7 +80,7 @@ PeerId DeviceEdgeFactory::self() const {
 absl::StatusOr<std::shared_ptr<Edge>> DeviceEdgeFactory::Open(const PeerId& peer) {
   RUNAHEAD_ASSIGN_OR_RETURN(const std::shared_ptr<EdgeEnd> end,
                             shared_->directory->Open(peer, [this, &peer] { return MakeEnd(*shared_, peer); }));
-  WireOf(*end).Start();
+  DeviceWireOf(*end).Start();
   end->core->Announce();
   return static_cast<DeviceEnd&>(*end).edge;
 }

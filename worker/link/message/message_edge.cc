@@ -10,7 +10,7 @@
 namespace runahead {
 namespace {
 
-MessageWire& WireOf(EdgeEnd& end) {
+MessageWire& MessageWireOf(EdgeEnd& end) {
   return *static_cast<MessageEnd&>(end).wire;
 }
 
@@ -19,7 +19,7 @@ constexpr MessageKind kKinds[] = {MessageKind::kEdgeFrame, MessageKind::kEdgeCon
                                   MessageKind::kEdgeBytes};
 
 void Take(MessageKind kind, EdgeEnd& end, const std::string& header, const std::shared_ptr<MessagePayload>& payload) {
-  MessageWire& wire = WireOf(end);
+  MessageWire& wire = MessageWireOf(end);
   if (kind == MessageKind::kEdgeFrame) {
     wire.OnFrame(header, payload);
   } else if (kind == MessageKind::kEdgeControl) {
