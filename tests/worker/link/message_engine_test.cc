@@ -59,6 +59,22 @@ TEST_P(MessageEngineTest, OnlyWhoHasTheClusterKeyIsHeard) {
   EXPECT_EQ(strangers_heard, 0);
 }
 
+TEST_P(MessageEngineTest, MayEndWhileOthersConnect) {
+  std::vector<std::unique_ptr<MessageEngine>> others;
+  for (int i = 0; i < 4; ++i) others.push_back(NewEngine(GetParam()));
+  for (int round = 0; round < 6; ++round) {
+    auto ending = NewEngine(GetParam());
+    std::vector<EventSource> dead(others.size());
+    for (size_t i = 0; i < others.size(); ++i) {
+      others[i]->Connect(ending->self(), [dead = dead[i]](const absl::Status& why) { dead.Fire(why); });
+    }
+    ending = nullptr;
+    for (const EventSource& each : dead) {
+      EXPECT_EQ(each.event().Wait(absl::Seconds(60)).code(), absl::StatusCode::kUnavailable);
+    }
+  }
+}
+
 // Also while the connection is made, and by both sides at once. Over UCX of itself one in thirty came late.
 TEST_P(MessageEngineTest, MessagesOfOneSenderArriveInOrder) {
   for (int round = 0; round < 40; ++round) {

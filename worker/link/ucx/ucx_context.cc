@@ -6,6 +6,7 @@
 #include "kernels/base/status_macros.h"
 #include "server/base/address.h"
 #include "worker/link/socket_address.h"
+#include "worker/link/ucx/ucx_door.h"
 
 namespace runahead {
 namespace {
@@ -85,8 +86,14 @@ absl::Status UcxContext::Listen(const std::string& host) {
   return absl::OkStatus();
 }
 
+void UcxContext::StopListening() {
+  if (listener_ == nullptr) return;
+  ShutDoor(address_, [this] { ucp_worker_progress(worker_); });
+  ucp_listener_destroy(std::exchange(listener_, nullptr));
+}
+
 UcxContext::~UcxContext() {
-  if (listener_ != nullptr) ucp_listener_destroy(listener_);
+  StopListening();
   if (worker_ != nullptr) ucp_worker_destroy(worker_);
   if (context_ != nullptr) ucp_cleanup(context_);
 }

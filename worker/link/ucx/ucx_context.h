@@ -39,6 +39,9 @@ class UcxContext {
   // The endpoint to who made a connection to here.
   absl::StatusOr<ucp_ep_h> Accept(ucp_conn_request_h request, ucp_err_handler_cb_t on_error, void* arg);
   void Reject(ucp_conn_request_h request);
+  // Nobody connects any more once this returns; until then the handler of OnConnection may be called. All endpoints are
+  // closed.
+  void StopListening();
 
  private:
   UcxContext() = default;

@@ -109,6 +109,7 @@ UcxEngine::Impl::~Impl() {
     ending_ = true;
   });
   thread_.join();
+  context_->StopListening();
   context_.reset();
   for (const auto& peer : abandoned_) {
     for (Op* op : peer->ops) delete op;
