@@ -26,6 +26,7 @@ constexpr const char* kAll[] = {"prefill-0", "prefill-1", "decode-0", "router"};
 
 TEST_F(FaultStagesTest, AtReserve) {
   const std::vector<int32_t> undisturbed = cluster_.GenerateEventually(RequestFor(Stage::kReserve)).ids;
+  cluster_.ExpectAllFree();
   for (const std::string victim : kAll) {
     SCOPED_TRACE(victim);
     const pid_t decode = cluster_.pid("decode-0");

@@ -37,6 +37,7 @@ StagedCluster::StagedCluster(Stage stage) : stage_(stage) {
   one_token_ = {OneToken(), {"router", "prefill-0", "prefill-1"}, {}, {}};
   for (Other* other : {&in_decode_, &one_token_}) other->undisturbed = cluster_.Generate(other->request).ids;
   undisturbed_ = cluster_.Generate(RequestFor(stage)).ids;
+  cluster_.ExpectAllFree();  // BeginAt counts from here
   pids_ = cluster_.pids();
 }
 
