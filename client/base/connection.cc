@@ -66,4 +66,12 @@ int WrongUsage(const std::string& command, const absl::Status& status) {
   return kWrongUsage;
 }
 
+int NotConnected(const std::string& command, const absl::Status& status) {
+  return absl::IsInvalidArgument(status) ? WrongUsage(command, status) : Refused(command, status);
+}
+
+int NotRead(const std::string& command, const absl::Status& status) {
+  return absl::IsInvalidArgument(status) ? Refused(command, status) : WrongUsage(command, status);
+}
+
 }  // namespace runahead

@@ -25,5 +25,9 @@ std::string ErrorText(const absl::Status& status);
 // user wrote wrongly is 2.
 int Refused(const std::string& command, const absl::Status& status);
 int WrongUsage(const std::string& command, const absl::Status& status);
+// The same for an error of Connect: an address that is none is the user's fault.
+int NotConnected(const std::string& command, const absl::Status& status);
+// And of a function that reads a file: a path where nothing can be read is the user's fault, what stands there is not.
+int NotRead(const std::string& command, const absl::Status& status);
 
 }  // namespace runahead

@@ -69,8 +69,7 @@ void Ask(v1::Inference::StubInterface& stub, const std::string& question, Interr
 int RunChat(const ChatFlags& flags) {
   Interrupt interrupt;
   const auto stub = Connect(flags.router);
-  if (absl::IsInvalidArgument(stub.status())) return WrongUsage(kChat, stub.status());
-  if (!stub.ok()) return Refused(kChat, stub.status());
+  if (!stub.ok()) return NotConnected(kChat, stub.status());
   for (const auto& [flag, text] : {std::pair("--model", flags.model), std::pair("--system", flags.system)}) {
     if (const absl::Status utf8 = CheckUtf8(text); !utf8.ok()) return WrongUsage(kChat, InFlag(flag, utf8));
   }

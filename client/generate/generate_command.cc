@@ -25,8 +25,7 @@ int RunGenerate(const GenerateFlags& flags) {
   if (!timeout.ok()) return WrongUsage(kGenerate, timeout.status());
   const absl::Time began = RealClock().Now();
   const auto stub = Connect(flags.router(), *timeout);
-  if (absl::IsInvalidArgument(stub.status())) return WrongUsage(kGenerate, stub.status());
-  if (!stub.ok()) return Refused(kGenerate, stub.status());
+  if (!stub.ok()) return NotConnected(kGenerate, stub.status());
 
   GenerateResult answer;
   int signal = 0;

@@ -54,8 +54,7 @@ std::string ModelsText(const v1::ListModelsResponse& response) {
 
 int RunModels(const ModelsFlags& flags) {
   const auto stub = Connect(flags.router);
-  if (absl::IsInvalidArgument(stub.status())) return WrongUsage(kModels, stub.status());
-  if (!stub.ok()) return Refused(kModels, stub.status());
+  if (!stub.ok()) return NotConnected(kModels, stub.status());
   grpc::ClientContext context;
   SetTimeout(context, kModelsTimeout);
   v1::ListModelsResponse response;

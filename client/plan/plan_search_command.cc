@@ -143,15 +143,11 @@ int RunSearch(const SearchFlags& flags) {
   if (const absl::Status target = CheckTarget(flags); !target.ok()) return WrongUsage(kPlanSearch, target);
   if (std::error_code error; flags.resume && std::filesystem::exists(flags.table, error)) {
     auto old = ReadPartitionFile(flags.table);
-    if (!old.ok()) {
-      return absl::IsInvalidArgument(old.status()) ? Refused(kPlanSearch, old.status())
-                                                   : WrongUsage(kPlanSearch, old.status());
-    }
+    if (!old.ok()) return NotRead(kPlanSearch, old.status());
     job.old = *std::move(old);
   }
   const auto stub = Connect(flags.router);
-  if (absl::IsInvalidArgument(stub.status())) return WrongUsage(kPlanSearch, stub.status());
-  if (!stub.ok()) return Refused(kPlanSearch, stub.status());
+  if (!stub.ok()) return NotConnected(kPlanSearch, stub.status());
   return SearchOn(job, flags, **stub, interrupt);
 }
 

@@ -23,10 +23,7 @@ struct ShowFlags {
 
 int RunShow(const ShowFlags& flags) {
   const absl::StatusOr<PartitionFile> file = ReadPartitionFile(flags.table);
-  if (!file.ok()) {
-    return absl::IsInvalidArgument(file.status()) ? Refused(kPlanShow, file.status())
-                                                  : WrongUsage(kPlanShow, file.status());
-  }
+  if (!file.ok()) return NotRead(kPlanShow, file.status());
   if (!flags.svg.empty()) {
     std::error_code error;
     if (std::filesystem::equivalent(flags.table, flags.svg, error)) {

@@ -114,10 +114,6 @@ void Note(absl::string_view text) {
   std::cerr << "runahead " << kPlanSimulate << ": note: " << absl::StripSuffix(text, "\n") << "\n";
 }
 
-int RefuseFile(const absl::Status& status) {
-  return absl::IsInvalidArgument(status) ? Refused(kPlanSimulate, status) : WrongUsage(kPlanSimulate, status);
-}
-
 int Simulate(const SimulateFlags& flags, WhatIfQuestion question, const CostFit* fit,
              const std::vector<TimedRun>& runs) {
   if (flags.link_gbps) {
@@ -141,15 +137,16 @@ int RunSimulate(const SimulateFlags& flags) {
   if (!question.ok()) return WrongUsage(kPlanSimulate, question.status());
   if (flags.fit.empty()) {
     auto model = ReadCostFile(flags.model_cost);
-    if (!model.ok()) return RefuseFile(model.status());
+    if (!model.ok()) return NotRead(kPlanSimulate, model.status());
     question->model = *std::move(model);
     return Simulate(flags, *std::move(question), nullptr, {});
   }
   const auto file = ReadFitFile(flags.fit);
-  if (!file.ok()) return RefuseFile(file.status());
+  if (!file.ok()) return NotRead(kPlanSimulate, file.status());
   const auto fit = FitOf(*file);
   if (!fit.ok()) {
-    return RefuseFile(absl::Status(fit.status().code(), absl::StrCat(flags.fit, ": ", fit.status().message())));
+    return NotRead(kPlanSimulate,
+                   absl::Status(fit.status().code(), absl::StrCat(flags.fit, ": ", fit.status().message())));
   }
   if (!file->assumed.empty()) Note(absl::StrCat(flags.fit, ": ", file->assumed));
   if (!flags.json) {

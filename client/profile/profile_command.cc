@@ -157,8 +157,7 @@ int RunProfile(const ProfileFlags& flags) {
     if (!target.ok()) return WrongUsage(kProfile, target);
   }
   const auto stub = Connect(flags.router);
-  if (absl::IsInvalidArgument(stub.status())) return WrongUsage(kProfile, stub.status());
-  if (!stub.ok()) return Refused(kProfile, stub.status());
+  if (!stub.ok()) return NotConnected(kProfile, stub.status());
   return Profile(flags, *std::move(options), **stub, interrupt);
 }
 
