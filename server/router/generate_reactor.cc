@@ -36,21 +36,26 @@ grpc::Status ClientStatus(const absl::Status& status) {
 }
 
 std::shared_ptr<GenerateReactor> GenerateReactor::Create(grpc::CallbackServerContext* context, DrainGate::Pass pass,
-                                                         absl::Duration stall_timeout, Clock& clock) {
-  std::shared_ptr<GenerateReactor> reactor(new GenerateReactor(context, std::move(pass), stall_timeout, clock));
+                                                         absl::Duration stall_timeout, Clock& clock,
+                                                         RouterMetrics& metrics) {
+  std::shared_ptr<GenerateReactor> reactor(
+      new GenerateReactor(context, std::move(pass), stall_timeout, clock, metrics));
   MutexLock lock(reactor->mu_);
   reactor->itself_ = reactor;
   return reactor;
 }
 
 GenerateReactor::GenerateReactor(grpc::CallbackServerContext* context, DrainGate::Pass pass,
-                                 absl::Duration stall_timeout, Clock& clock)
+                                 absl::Duration stall_timeout, Clock& clock, RouterMetrics& metrics)
     : context_(context),
       stall_timeout_(stall_timeout),
       clock_(clock),
+      metrics_(metrics),
       deadline_(DeadlineOf(*context, clock)),
       slack_(kDeadlineSlack + (deadline_ - clock.Now()) / kDeadlineRounding),
-      pass_(std::move(pass)) {}
+      pass_(std::move(pass)) {
+  metrics_.CallBegan();
+}
 
 void GenerateReactor::Send(v1::GenerateResponse response) {
   bool stalled = false;
@@ -121,6 +126,7 @@ void GenerateReactor::OnDone() {
   std::shared_ptr<GenerateReactor> last;  // the end of it, after the lock is given back
   MutexLock lock(mu_);
   last = std::move(itself_);
+  metrics_.CallEnded();
   pass_ = DrainGate::Pass();
   ended_ = true;
   ended_changed_.NotifyAll();

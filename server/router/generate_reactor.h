@@ -14,6 +14,7 @@
 #include "server/base/drain_gate.h"
 #include "server/router/cancel_token.h"
 #include "server/router/response_queue.h"
+#include "server/router/router_metrics.h"
 #include "server/router/session.h"
 
 namespace runahead {
@@ -21,10 +22,10 @@ namespace runahead {
 // Thread-safe. Lives, by holding itself, until gRPC is done with it.
 class GenerateReactor final : public grpc::ServerWriteReactor<v1::GenerateResponse>, public ResponseSink {
  public:
-  // `pass` is held until the call has ended. A client that takes nothing for `stall_timeout` while something waits for
-  // it is cancelled.
+  // `pass` is held, and `metrics` have the call in flight, until it has ended. A client that takes nothing for
+  // `stall_timeout` while something waits for it is cancelled.
   static std::shared_ptr<GenerateReactor> Create(grpc::CallbackServerContext* context, DrainGate::Pass pass,
-                                                 absl::Duration stall_timeout, Clock& clock);
+                                                 absl::Duration stall_timeout, Clock& clock, RouterMetrics& metrics);
 
   // Cancelled when the client goes away, its deadline passes, or it stalls.
   CancelToken& cancel() { return cancel_; }
@@ -43,7 +44,7 @@ class GenerateReactor final : public grpc::ServerWriteReactor<v1::GenerateRespon
 
  private:
   GenerateReactor(grpc::CallbackServerContext* context, DrainGate::Pass pass, absl::Duration stall_timeout,
-                  Clock& clock);
+                  Clock& clock, RouterMetrics& metrics);
   void OnWriteDone(bool ok) override;
   void OnCancel() override;
   void OnDone() override;
@@ -54,6 +55,7 @@ class GenerateReactor final : public grpc::ServerWriteReactor<v1::GenerateRespon
   grpc::CallbackServerContext* const context_;
   const absl::Duration stall_timeout_;
   Clock& clock_;
+  RouterMetrics& metrics_;
   const absl::Time deadline_;
   const absl::Duration slack_;  // a cancel so shortly before the deadline is the deadline's
   CancelToken cancel_;

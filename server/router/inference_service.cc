@@ -54,7 +54,6 @@ absl::Status InferenceService::Submit(CancelToken& cancel, SessionPool::Work wor
 grpc::ServerWriteReactor<v1::GenerateResponse>* InferenceService::Generate(grpc::CallbackServerContext* context,
                                                                            const v1::GenerateRequest* request) {
   const absl::Time arrival = parts_.clock.Now();
-  parts_.metrics.RequestStarted();
   absl::StatusOr<DrainGate::Pass> pass = Enter();
   absl::Status status = pass.status();
   if (!status.ok()) parts_.metrics.CountAdmissionRejection(AdmissionRejection::kDraining);
@@ -62,7 +61,7 @@ grpc::ServerWriteReactor<v1::GenerateResponse>* InferenceService::Generate(grpc:
   if (status.ok()) status = CheckInputSize(*request, *parts_.tokenizer, parts_.model);
   if (status.ok()) status = ValidateRequest(*request, parts_.model, parts_.experiments);
   const std::shared_ptr<GenerateReactor> reactor = GenerateReactor::Create(
-      context, pass.ok() ? *std::move(pass) : DrainGate::Pass(), limits_.stall_timeout, parts_.clock);
+      context, pass.ok() ? *std::move(pass) : DrainGate::Pass(), limits_.stall_timeout, parts_.clock, parts_.metrics);
   if (status.ok()) {
     {
       MutexLock lock(mu_);
@@ -79,7 +78,6 @@ grpc::ServerWriteReactor<v1::GenerateResponse>* InferenceService::Generate(grpc:
     parts_.metrics.RequestFinished(status.code(), parts_.clock.Now() - arrival);
     LogInfo("session", "request refused: ", status.message());
     reactor->End(status);
-    parts_.metrics.RequestEnded();
     MutexLock lock(mu_);
     calls_.erase(reactor);
   }
@@ -93,10 +91,10 @@ void InferenceService::RunSession(const std::shared_ptr<GenerateReactor>& reacto
   parts_.metrics.RequestFinished(status.code(), parts_.clock.Now() - arrival);
   LogInfo("session", session.Summary(status));
   reactor->End(status);
-  if (const absl::Status taken = reactor->AwaitEnd(); !taken.ok()) {
+  // Where it stalled earlier, the session has ended with that.
+  if (const absl::Status taken = reactor->AwaitEnd(); status.ok() && !taken.ok()) {
     LogInfo("session", session.Summary(absl::Status(taken.code(), absl::StrCat("cut off: ", taken.message()))));
   }
-  parts_.metrics.RequestEnded();
   MutexLock lock(mu_);
   calls_.erase(reactor);
 }

@@ -81,7 +81,8 @@ RouterMetrics::RouterMetrics(MetricRegistry& registry, const std::string& model)
                                             TtftBuckets())),
       prompt_tokens_(registry.AddCounter("runahead_prompt_tokens_total", "Prompt tokens of accepted requests")),
       generated_tokens_(registry.AddCounter("runahead_generated_tokens_total", "Tokens generated")),
-      requests_in_flight_(registry.AddGauge("runahead_requests_in_flight", "Requests whose client does not have all of its answer yet")),
+      requests_in_flight_(registry.AddGauge("runahead_requests_in_flight",
+                                            "Requests whose client does not have all of its answer yet")),
       queue_depth_(
           registry.AddGauge("runahead_queue_depth", "Requests that wait for admission", {{"priority", "normal"}})),
       broken_edges_(registry.AddGauge("runahead_broken_paths", kBrokenPathsHelp, {{"kind", "edge"}})),
@@ -149,18 +150,18 @@ void RouterMetrics::ObserveCancelToFree(absl::Duration until_freed) {
   cancel_to_free_.Observe(absl::ToDoubleSeconds(until_freed));
 }
 
-void RouterMetrics::RequestStarted() {
+void RouterMetrics::CallBegan() {
   requests_in_flight_.Increment();
+}
+
+void RouterMetrics::CallEnded() {
+  requests_in_flight_.Decrement();
 }
 
 void RouterMetrics::RequestFinished(absl::StatusCode code, absl::Duration duration) {
   const int index = static_cast<int>(code);
   requests_[index >= 0 && index < kCodes ? index : static_cast<int>(absl::StatusCode::kUnknown)]->Increment();
   request_duration_[OutcomeOf(code)]->Observe(absl::ToDoubleSeconds(duration));
-}
-
-void RouterMetrics::RequestEnded() {
-  requests_in_flight_.Decrement();
 }
 
 void RouterMetrics::CountPromptTokens(int64_t tokens) {

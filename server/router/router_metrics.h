@@ -56,11 +56,11 @@ class RouterMetrics {
   void ObserveTimePerOutputToken(absl::Duration mean);  // of a whole request, the first token left out
   void ObserveCancelToFree(absl::Duration until_freed);
 
-  // Once each for every request, in this order: it came; its outcome is known; its client has all of the answer, or is
-  // gone.
-  void RequestStarted();
+  // A request's call: from its arrival until its client has all of the answer, or is gone.
+  void CallBegan();
+  void CallEnded();
+  // Once for every request: its outcome is known.
   void RequestFinished(absl::StatusCode code, absl::Duration duration);
-  void RequestEnded();
 
   void CountPromptTokens(int64_t tokens);
   void CountGeneratedTokens(int64_t tokens);

@@ -56,12 +56,12 @@ TEST(RouterMetrics, EveryMethodMovesItsSeries) {
   metrics.ObserveInterTokenLatency(absl::Milliseconds(3));
   metrics.ObserveTimePerOutputToken(absl::Milliseconds(4));
   metrics.ObserveCancelToFree(absl::Milliseconds(5));
-  metrics.RequestStarted();
-  metrics.RequestStarted();
-  metrics.RequestStarted();
+  metrics.CallBegan();
+  metrics.CallBegan();
+  metrics.CallBegan();
   metrics.RequestFinished(absl::StatusCode::kResourceExhausted, absl::Seconds(3));
   metrics.RequestFinished(static_cast<absl::StatusCode>(99), absl::Seconds(3));
-  metrics.RequestEnded();
+  metrics.CallEnded();
   metrics.CountPromptTokens(300);
   metrics.CountGeneratedTokens(7);
   metrics.CountPartitionLookup(PartitionLookup::kEven);
