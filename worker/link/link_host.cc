@@ -1,6 +1,5 @@
 #include "worker/link/link_host.h"
 
-#include <arpa/inet.h>
 #include <ifaddrs.h>
 #include <net/if.h>
 #include <netdb.h>
@@ -12,19 +11,10 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_split.h"
+#include "worker/link/socket_address.h"
 
 namespace runahead {
 namespace {
-
-// Empty for what is no IP address.
-std::string Numeric(const sockaddr& address) {
-  char text[INET6_ADDRSTRLEN] = {};
-  const void* bytes = nullptr;
-  if (address.sa_family == AF_INET) bytes = &reinterpret_cast<const sockaddr_in&>(address).sin_addr;
-  if (address.sa_family == AF_INET6) bytes = &reinterpret_cast<const sockaddr_in6&>(address).sin6_addr;
-  if (bytes == nullptr || inet_ntop(address.sa_family, bytes, text, sizeof(text)) == nullptr) return "";
-  return text;
-}
 
 struct Network {
   std::string device, address;
@@ -40,7 +30,7 @@ std::vector<Network> NetworksUp() {
     const bool v6 = one->ifa_addr->sa_family == AF_INET6;
     // A link-local address means nothing without the interface that it is of.
     if (v6 && IN6_IS_ADDR_LINKLOCAL(&reinterpret_cast<const sockaddr_in6*>(one->ifa_addr)->sin6_addr)) continue;
-    const std::string address = Numeric(*one->ifa_addr);
+    const std::string address = NumericHost(*one->ifa_addr);
     if (address.empty()) continue;
     networks.push_back({one->ifa_name, address, ((one->ifa_flags & IFF_LOOPBACK) != 0 ? 2 : 0) + (v6 ? 1 : 0)});
   }
@@ -76,7 +66,7 @@ absl::StatusOr<std::string> LinkHost(const std::string& listen_host) {
   }
   std::string best;
   for (const addrinfo* one = found; one != nullptr; one = one->ai_next) {
-    if (best.empty() || one->ai_family == AF_INET) best = Numeric(*one->ai_addr);
+    if (best.empty() || one->ai_family == AF_INET) best = NumericHost(*one->ai_addr);
     if (one->ai_family == AF_INET) break;
   }
   freeaddrinfo(found);

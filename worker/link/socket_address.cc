@@ -32,6 +32,15 @@ absl::StatusOr<SocketAddress> ParseLinkAddress(const std::string& address) {
   return NumericSocketAddress(*host_port);
 }
 
+std::string NumericHost(const sockaddr& address) {
+  char text[INET6_ADDRSTRLEN] = {};
+  const void* bytes = nullptr;
+  if (address.sa_family == AF_INET) bytes = &reinterpret_cast<const sockaddr_in&>(address).sin_addr;
+  if (address.sa_family == AF_INET6) bytes = &reinterpret_cast<const sockaddr_in6&>(address).sin6_addr;
+  if (bytes == nullptr || inet_ntop(address.sa_family, bytes, text, sizeof(text)) == nullptr) return "";
+  return text;
+}
+
 int PortOf(const sockaddr_storage& storage) {
   return ntohs(storage.ss_family == AF_INET ? reinterpret_cast<const sockaddr_in*>(&storage)->sin_port
                                             : reinterpret_cast<const sockaddr_in6*>(&storage)->sin6_port);

@@ -22,6 +22,9 @@ absl::StatusOr<SocketAddress> NumericSocketAddress(const HostPort& address);
 // The same for a link address, which may come from anyone.
 absl::StatusOr<SocketAddress> ParseLinkAddress(const std::string& address);
 
+// The host of an IPv4 or IPv6 address; empty for what is none.
+std::string NumericHost(const sockaddr& address);
+
 // Of an IPv4 or IPv6 address.
 int PortOf(const sockaddr_storage& storage);
 

@@ -2,7 +2,6 @@
 
 #include <dirent.h>
 #include <linux/filter.h>
-#include <netinet/in.h>
 #include <poll.h>
 #include <sys/ioctl.h>
 #include <sys/socket.h>
@@ -21,14 +20,9 @@ namespace {
 constexpr absl::Duration kDoorPatience = absl::Milliseconds(500);
 constexpr int kQuietLooks = 3;
 
-bool SameAddress(const sockaddr_storage& a, const sockaddr_storage& b) {
-  if (a.ss_family != b.ss_family || PortOf(a) != PortOf(b)) return false;
-  if (a.ss_family == AF_INET) {
-    return reinterpret_cast<const sockaddr_in&>(a).sin_addr.s_addr ==
-           reinterpret_cast<const sockaddr_in&>(b).sin_addr.s_addr;
-  }
-  return IN6_ARE_ADDR_EQUAL(&reinterpret_cast<const sockaddr_in6&>(a).sin6_addr,
-                            &reinterpret_cast<const sockaddr_in6&>(b).sin6_addr);
+// Of sockets that have none: ":0" or the like, which is nobody's.
+std::string AddressOf(const SocketAddress& socket) {
+  return FormatHostPort({NumericHost(*socket.get()), PortOf(socket.storage)});
 }
 
 // This process's sockets whose own address is that of the listener.
@@ -37,18 +31,18 @@ struct Sockets {
   std::vector<int> connected;
 };
 
-Sockets FindSockets(const sockaddr_storage& address) {
+Sockets FindSockets(const std::string& address) {
   Sockets sockets;
   DIR* const folder = opendir("/proc/self/fd");
   if (folder == nullptr) return sockets;
   while (const dirent* entry = readdir(folder)) {
     const int fd = std::atoi(entry->d_name);
-    sockaddr_storage own{};
-    socklen_t length = sizeof(own);
-    if (getsockname(fd, reinterpret_cast<sockaddr*>(&own), &length) != 0) continue;
-    if ((own.ss_family != AF_INET && own.ss_family != AF_INET6) || !SameAddress(own, address)) continue;
+    SocketAddress own;
+    own.length = sizeof(own.storage);
+    if (getsockname(fd, reinterpret_cast<sockaddr*>(&own.storage), &own.length) != 0) continue;
+    if (AddressOf(own) != address) continue;
     int listens = 0;
-    length = sizeof(listens);
+    socklen_t length = sizeof(listens);
     getsockopt(fd, SOL_SOCKET, SO_ACCEPTCONN, &listens, &length);
     (listens != 0 ? sockets.listening : sockets.connected).push_back(fd);
   }
@@ -56,10 +50,10 @@ Sockets FindSockets(const sockaddr_storage& address) {
   return sockets;
 }
 
-void DropWhatComes(int listening) {
+void DropWhatComes(const std::vector<int>& sockets) {
   sock_filter nothing = BPF_STMT(BPF_RET | BPF_K, 0);
   const sock_fprog program{1, &nothing};
-  setsockopt(listening, SOL_SOCKET, SO_ATTACH_FILTER, &program, sizeof(program));
+  for (const int fd : sockets) setsockopt(fd, SOL_SOCKET, SO_ATTACH_FILTER, &program, sizeof(program));
 }
 
 // Whether UCX has yet to accept a connection, or to read what came over one.
@@ -80,12 +74,12 @@ bool IsBusy(const Sockets& sockets) {
 void ShutDoor(const std::string& address, const std::function<void()>& progress) {
   const absl::StatusOr<SocketAddress> listener = ParseLinkAddress(address);
   if (!listener.ok()) return;
-  for (const int fd : FindSockets(listener->storage).listening) DropWhatComes(fd);
   const absl::Time end = MonotonicNow() + kDoorPatience;
   // A message may be read in two pieces, with nothing unread between them.
   for (int quiet = 0; quiet < kQuietLooks && MonotonicNow() < end;) {
-    const Sockets sockets = FindSockets(listener->storage);
-    for (const int fd : sockets.connected) shutdown(fd, SHUT_RD);
+    const Sockets sockets = FindSockets(AddressOf(*listener));
+    DropWhatComes(sockets.listening);
+    DropWhatComes(sockets.connected);
     quiet = IsBusy(sockets) ? 0 : quiet + 1;
     progress();
     absl::SleepFor(absl::Milliseconds(1));
