@@ -4,6 +4,8 @@
 
 #include "absl/strings/str_cat.h"
 #include "kernels/base/status_macros.h"
+#include "server/base/logging.h"
+#include "worker/kv/tier_choice.h"
 
 namespace runahead {
 namespace {
@@ -11,7 +13,7 @@ namespace {
 KvStoreOptions StoreOptions(const WorkerOptions& options, const Model& model, uint64_t incarnation) {
   KvStoreOptions store;
   store.layers = model.config().layers;
-  store.row_bytes = model.attention_shape().kv_row_bytes();
+  store.row_bytes = model.kv_row_bytes();
   store.capacity_tokens = options.kv_memory / (store.layers * store.row_bytes);
   store.incarnation = incarnation;
   return store;
@@ -25,18 +27,22 @@ absl::StatusOr<std::unique_ptr<DecodeRole>> DecodeRole::Create(const WorkerOptio
   std::unique_ptr<DecodeRole> role(new DecodeRole);
   role->metrics_ = std::make_unique<DecodeMetrics>(registry);
   DecodeMetrics& metrics = *role->metrics_;
-  auto store = KvStore::Create(StoreOptions(options, *model, incarnation), device, RealClock());
+  auto store = CreateStoreWhereItFits(StoreOptions(options, *model, incarnation), device, RealClock());
   if (!store.ok()) {
     return absl::Status(store.status().code(), absl::StrCat("kv_memory: ", store.status().message()));
   }
   role->store_ = *std::move(store);
+  if (!device.host_reads_device_memory()) {
+    const bool on_card = role->store_->options().tier == MemoryKind::kDevice;
+    LogInfo("decode", "KV is kept ", on_card ? "on the card" : "in host memory: kv_memory does not fit on the card");
+  }
   role->report_ = std::make_unique<StoreReport>(*role->store_, metrics);
   StoreReport& report = *role->report_;
   report.Update();
   role->reaper_ = std::make_unique<LeaseReaper>(*role->store_, RealClock(), [&report](int) { report.Update(); });
 
   SliceReceiverOptions slices;
-  slices.dtype = model->attention_shape().kv_dtype;
+  slices.dtype = model->kv_dtype();
   slices.on_corrupt = [&metrics] { metrics.CountChecksumFailure(); };
   role->receiver_ = std::make_unique<SliceReceiver>(*role->store_, slices);
   role->handoff_service_ = std::make_unique<GrpcHandoffService>(*role->receiver_);

@@ -25,7 +25,7 @@ constexpr int64_t kMostDefaultMemory = int64_t{4} << 30;
 int64_t DefaultMemory(const Model& model) {
   const ModelConfig& config = model.config();
   const int64_t layers = std::max(config.layers, kMinLayerSlots);
-  return std::min(kMostDefaultMemory, 2 * layers * config.context_length * model.attention_shape().kv_row_bytes());
+  return std::min(kMostDefaultMemory, 2 * layers * config.context_length * model.kv_row_bytes());
 }
 
 size_t MemoryBytes(const WorkerOptions& options, const Model& model) {
@@ -35,7 +35,7 @@ size_t MemoryBytes(const WorkerOptions& options, const Model& model) {
 absl::Status CheckMemory(int64_t tokens, const Model& model) {
   const ModelConfig& config = model.config();
   if (tokens == 0) {
-    const int64_t least = 2 * kMinLayerSlots * model.attention_shape().kv_row_bytes();
+    const int64_t least = 2 * kMinLayerSlots * model.kv_row_bytes();
     return absl::InvalidArgumentError(
         absl::StrCat("prefill_memory: does not hold a single token, of which each takes at least ", least, " bytes"));
   }
@@ -76,7 +76,7 @@ class OwnStoreFirst : public HandoffSender {
 // frame is larger; but pinned memory is taken from all others, and what is larger gets memory of its own.
 size_t StagingBytes(const Model& model) {
   constexpr int64_t kLeast = int64_t{16} << 20, kMost = int64_t{512} << 20;
-  const int64_t layer = model.config().context_length * model.attention_shape().kv_row_bytes();
+  const int64_t layer = model.config().context_length * model.kv_row_bytes();
   return static_cast<size_t>(std::clamp(layer, kLeast, kMost));
 }
 
@@ -144,7 +144,7 @@ PrefillRole::~PrefillRole() {
 
 absl::StatusOr<std::shared_ptr<Buffer>> PrefillRole::AllocateMemory(const WorkerOptions& options, Device& device,
                                                                     const Model& model) {
-  return PrefillStage::AllocateMemory(MemoryBytes(options, model), device);
+  return StageMemory::Allocate(MemoryBytes(options, model), device);
 }
 
 void PrefillRole::BindReports(std::function<void(v1::ControlReport)> report) {

@@ -47,7 +47,7 @@ WorkerEpoch::~WorkerEpoch() {
 
 v1::Capabilities WorkerEpoch::capabilities() const {
   const ModelConfig& config = parts_.model->config();
-  const AttentionShape& shape = parts_.model->attention_shape();
+  const AttentionShape& shape = parts_.model->attention(0);
   v1::Capabilities capabilities;
   capabilities.set_protocol_version(kProtocolVersion);
   capabilities.set_incarnation(parts_.incarnation);

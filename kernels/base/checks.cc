@@ -5,71 +5,19 @@
 #include <string>
 
 #include "absl/strings/str_cat.h"
+#include "kernels/base/check_parts.h"
 #include "kernels/base/status_macros.h"
 
 namespace runahead {
+
+using check_parts::CheckAnyShape;
+using check_parts::CheckHeads;
+using check_parts::CoversBytes;
+using check_parts::Invalid;
+
 namespace {
 
 constexpr DType kAnyDType[] = {DType::kF32, DType::kBF16, DType::kF16};
-
-template <typename... Parts>
-absl::Status Invalid(const Parts&... parts) {
-  return absl::InvalidArgumentError(absl::StrCat(parts...));
-}
-
-bool CoversBytes(const BufferRef& ref, size_t bytes) {
-  return bytes == 0 || (ref.buffer != nullptr && ref.size >= bytes && ref.offset <= ref.buffer->size() &&
-                        ref.size <= ref.buffer->size() - ref.offset);
-}
-
-// Whatever shape it has, `name` is a tensor of one of `dtypes`.
-absl::Status CheckAnyShape(std::string_view name, const Tensor& tensor, absl::Span<const DType> dtypes) {
-  return CheckTensor(name, tensor, dtypes, tensor.rows, tensor.cols);
-}
-
-// Head counts and sizes are positive and divide each other, head_dim is even, KV is in a dtype of the device.
-absl::Status CheckAttentionShape(const OpLimits& limits, const AttentionShape& shape) {
-  if (shape.heads < 1 || shape.kv_heads < 1 || shape.heads % shape.kv_heads != 0) {
-    return Invalid(shape.heads, " heads cannot share ", shape.kv_heads, " KV heads");
-  }
-  if (shape.head_dim < 2 || shape.head_dim % 2 != 0) return Invalid("head_dim is ", shape.head_dim, ", not even");
-  if (std::find(limits.dtypes.begin(), limits.dtypes.end(), shape.kv_dtype) == limits.dtypes.end()) {
-    return Invalid("the device does not keep KV in ", std::string(DTypeName(shape.kv_dtype)));
-  }
-  return absl::OkStatus();
-}
-
-// The spans' buffers cover their tokens, and together they hold at least `tokens`.
-absl::Status CheckKvSpans(const std::vector<KvSpan>& kv, const AttentionShape& shape, int64_t tokens) {
-  int64_t held = 0;
-  for (const KvSpan& span : kv) {
-    if (span.tokens < 0 || !CoversBytes(span.rows, span.tokens * shape.kv_row_bytes())) {
-      return Invalid("a KV span of ", span.tokens, " tokens has ", span.rows.size, " bytes, not ",
-                     span.tokens * shape.kv_row_bytes());
-    }
-    held += span.tokens;
-  }
-  if (held < tokens) return Invalid("KV spans hold ", held, " tokens, and ", tokens, " are wanted");
-  return absl::OkStatus();
-}
-
-// Query rows lie within `rows`, lengths are consistent, KV is whole.
-absl::Status CheckSequences(const std::vector<AttentionSequence>& sequences, const AttentionShape& shape,
-                            int64_t rows) {
-  for (const AttentionSequence& sequence : sequences) {
-    if (sequence.query_row < 0 || sequence.queries < 1 || sequence.query_row > rows - sequence.queries) {
-      return Invalid("queries ", sequence.query_row, " to ", sequence.query_row + sequence.queries, " of ", rows);
-    }
-    if (sequence.length < sequence.queries) {
-      return Invalid(sequence.queries, " queries of a sequence of ", sequence.length, " positions");
-    }
-    if (sequence.dense_length != 0 && sequence.dense_length < sequence.length) {
-      return Invalid("a dense rectangle of ", sequence.dense_length, " of ", sequence.length, " positions");
-    }
-    RUNAHEAD_RETURN_IF_ERROR(CheckKvSpans(sequence.kv, shape, std::max(sequence.length, sequence.dense_length)));
-  }
-  return absl::OkStatus();
-}
 
 // Every index is a row of a tensor of `count` rows.
 absl::Status CheckRowIndices(std::string_view name, const std::vector<int32_t>& rows, int64_t count) {
@@ -169,6 +117,11 @@ absl::Status CheckWeightSource(const WeightSource& source) {
       return Invalid("weight run ", i, " is stored in blocks of 32, and has ", source.cols, " columns");
     }
   }
+  int64_t before = 0;
+  for (const int64_t cut : source.cuts) {
+    if (cut <= before || cut >= source.rows()) return Invalid("weights of ", source.rows(), " rows are cut at ", cut);
+    before = cut;
+  }
   return source.rows() < 1 ? Invalid("weights without rows") : absl::OkStatus();
 }
 
@@ -193,6 +146,11 @@ absl::Status CheckRmsNorm(const OpLimits& limits, const ConstTensor& x, const Co
   return CheckTensor("out", out, limits.dtypes, x.rows, x.cols);
 }
 
+absl::Status CheckHeadNorm(const MutTensor& x, int64_t head_dim, const ConstTensor& weight) {
+  RUNAHEAD_RETURN_IF_ERROR(CheckHeads(x, head_dim));
+  return CheckTensor("weight", weight, {DType::kF32}, 1, head_dim);
+}
+
 absl::Status CheckLayerNorm(const ConstTensor& x, const ConstTensor& weight, const ConstTensor& bias,
                             const MutTensor& out) {
   RUNAHEAD_RETURN_IF_ERROR(CheckAnyShape("x", x, {DType::kF32}));
@@ -204,9 +162,12 @@ absl::Status CheckLayerNorm(const ConstTensor& x, const ConstTensor& weight, con
 absl::Status CheckLinear(const OpLimits& limits, const ConstTensor& x, DType x_dtype, const Weights& w,
                          const LinearOptions& options, const MutTensor& out) {
   RUNAHEAD_RETURN_IF_ERROR(CheckTensor("x", x, {x_dtype}, x.rows, w.cols()));
-  RUNAHEAD_RETURN_IF_ERROR(CheckTensor("out", out, limits.dtypes, x.rows, w.rows()));
+  RUNAHEAD_RETURN_IF_ERROR(CheckTensor("out", out, limits.dtypes, x.rows, out.cols));
+  if (out.cols < 1 || options.first_row < 0 || options.first_row > w.rows() - out.cols) {
+    return Invalid("out has ", out.cols, " columns, from row ", options.first_row, " of ", w.rows(), " on");
+  }
   if (options.bias.ref.buffer != nullptr) {
-    RUNAHEAD_RETURN_IF_ERROR(CheckTensor("bias", options.bias, {DType::kF32}, 1, w.rows()));
+    RUNAHEAD_RETURN_IF_ERROR(CheckTensor("bias", options.bias, {DType::kF32}, 1, out.cols));
   }
   if (!options.accumulate) return absl::OkStatus();
   if (out.dtype != DType::kF32) return Invalid("Linear accumulates in f32 only");
@@ -214,38 +175,7 @@ absl::Status CheckLinear(const OpLimits& limits, const ConstTensor& x, DType x_d
   return absl::OkStatus();
 }
 
-absl::Status CheckRopeStore(const OpLimits& limits, const ConstTensor& qkv, const AttentionShape& shape,
-                            const ConstTensor& rotation, const std::vector<int32_t>& positions, const MutTensor& q,
-                            const std::vector<KvSpan>& kv) {
-  RUNAHEAD_RETURN_IF_ERROR(CheckAttentionShape(limits, shape));
-  const int64_t tokens = static_cast<int64_t>(positions.size());
-  RUNAHEAD_RETURN_IF_ERROR(
-      CheckTensor("qkv", qkv, {DType::kF32}, tokens, (shape.heads + 2 * shape.kv_heads) * shape.head_dim));
-  RUNAHEAD_RETURN_IF_ERROR(CheckTensor("rotation", rotation, {DType::kF32}, rotation.rows, shape.head_dim));
-  RUNAHEAD_RETURN_IF_ERROR(CheckTensor("q", q, limits.dtypes, tokens, shape.heads * shape.head_dim));
-  RUNAHEAD_RETURN_IF_ERROR(CheckKvSpans(kv, shape, tokens));
-  for (int32_t position : positions) {
-    if (position < 0 || position >= rotation.rows) {
-      return Invalid("position ", position, " of a rotation of ", rotation.rows);
-    }
-  }
-  return absl::OkStatus();
-}
-
-absl::Status CheckAttention(const OpLimits& limits, const ConstTensor& q, const AttentionShape& shape,
-                            const std::vector<AttentionSequence>& sequences, const MutTensor& out) {
-  RUNAHEAD_RETURN_IF_ERROR(CheckAttentionShape(limits, shape));
-  if (!(shape.scale > 0.0f)) return Invalid("attention scale is ", shape.scale, ", must be above 0");
-  if (shape.head_dim % limits.head_dim_multiple != 0 || shape.head_dim > limits.most_head_dim) {
-    return Invalid("head_dim is ", shape.head_dim, ", not a multiple of ", limits.head_dim_multiple, " up to ",
-                   limits.most_head_dim);
-  }
-  RUNAHEAD_RETURN_IF_ERROR(CheckTensor("q", q, limits.dtypes, q.rows, shape.heads * shape.head_dim));
-  RUNAHEAD_RETURN_IF_ERROR(CheckTensor("out", out, limits.dtypes, q.rows, shape.heads * shape.head_dim));
-  return CheckSequences(sequences, shape, q.rows);
-}
-
-absl::Status CheckSwiGlu(const OpLimits& limits, const ConstTensor& gate_up, const MutTensor& out) {
+absl::Status CheckGatedActivate(const OpLimits& limits, const ConstTensor& gate_up, const MutTensor& out) {
   RUNAHEAD_RETURN_IF_ERROR(CheckTensor("gate_up", gate_up, limits.dtypes, gate_up.rows, 2 * out.cols));
   return CheckTensor("out", out, limits.dtypes, gate_up.rows, out.cols);
 }

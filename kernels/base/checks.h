@@ -15,9 +15,9 @@ namespace runahead {
 
 // What a device takes where the contract of Device leaves it open.
 struct OpLimits {
-  absl::Span<const DType> dtypes;         // of activations and KV in RmsNorm, Linear, RopeStore, Attention and SwiGlu
-  int64_t head_dim_multiple = 2;          // of attention
-  int64_t most_head_dim = 0;              // of attention
+  absl::Span<const DType> dtypes;  // of activations and KV in RmsNorm, Linear, StoreQkv, attention, GatedActivate
+  int64_t head_dim_multiple = 2;   // of attention
+  int64_t most_head_dim = 0;       // of attention
   int64_t most_vocab = int64_t{1} << 31;  // of Sample
 };
 
@@ -27,24 +27,32 @@ inline constexpr int64_t kMostTopK = 512;
 absl::Status CheckTensor(std::string_view name, const Tensor& tensor, absl::Span<const DType> dtypes, int64_t rows,
                          int64_t cols);
 
-// A source has rows and columns, no run is empty, and its type can store so many columns.
+// A source has rows and columns, no run is empty, its type can store so many columns, and its cuts rise.
 absl::Status CheckWeightSource(const WeightSource& source);
 
 absl::Status CheckCopy(const ConstBufferRef& from, const BufferRef& to);
 absl::Status CheckEmbed(const Weights& table, const std::vector<int32_t>& ids, const MutTensor& out);
 absl::Status CheckRmsNorm(const OpLimits& limits, const ConstTensor& x, const ConstTensor& weight,
                           const MutTensor& out);
+absl::Status CheckHeadNorm(const MutTensor& x, int64_t head_dim, const ConstTensor& weight);
 absl::Status CheckLayerNorm(const ConstTensor& x, const ConstTensor& weight, const ConstTensor& bias,
                             const MutTensor& out);
 // x_dtype: what the device reads under these options.
 absl::Status CheckLinear(const OpLimits& limits, const ConstTensor& x, DType x_dtype, const Weights& w,
                          const LinearOptions& options, const MutTensor& out);
-absl::Status CheckRopeStore(const OpLimits& limits, const ConstTensor& qkv, const AttentionShape& shape,
-                            const ConstTensor& rotation, const std::vector<int32_t>& positions, const MutTensor& q,
-                            const std::vector<KvSpan>& kv);
+// Of MakeKvTable. piece_tokens: how many positions a piece of a sequence of some length has on the device.
+absl::Status CheckKvLayout(const KvLayout& layout, int64_t (*piece_tokens)(int64_t length));
+absl::Status CheckRope(const MutTensor& x, int64_t head_dim, const Rotation& rotation, const KvTable& table,
+                       int64_t first_row);
+absl::Status CheckStoreQkv(const OpLimits& limits, const ConstTensor& qkv, const AttentionShape& shape,
+                           const MutTensor& q, const KvTable& table, int64_t first_row, const BufferRef& layer);
 absl::Status CheckAttention(const OpLimits& limits, const ConstTensor& q, const AttentionShape& shape,
-                            const std::vector<AttentionSequence>& sequences, const MutTensor& out);
-absl::Status CheckSwiGlu(const OpLimits& limits, const ConstTensor& gate_up, const MutTensor& out);
+                            const KvTable& table, const ConstBufferRef& layer, const MutTensor& out);
+absl::Status CheckAttendPieces(const OpLimits& limits, const ConstTensor& q, const AttentionShape& shape,
+                               const KvTable& table, const ConstBufferRef& layer, const MutTensor& partials);
+absl::Status CheckMergePieces(const OpLimits& limits, const ConstTensor& partials, const AttentionShape& shape,
+                              const KvTable& table, const MutTensor& out);
+absl::Status CheckGatedActivate(const OpLimits& limits, const ConstTensor& gate_up, const MutTensor& out);
 absl::Status CheckActivate(const ConstTensor& x, const MutTensor& out);
 absl::Status CheckGatherRows(const ConstTensor& x, const std::vector<int32_t>& rows, const MutTensor& out);
 absl::Status CheckQuantizeKv(const ConstTensor& rows, const KvQuant& quant, const BufferRef& out);

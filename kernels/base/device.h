@@ -15,6 +15,7 @@
 #include "kernels/base/buffer.h"
 #include "kernels/base/dtype.h"
 #include "kernels/base/event.h"
+#include "kernels/base/kv_table.h"
 #include "kernels/base/op_params.h"
 #include "kernels/base/tensor.h"
 #include "kernels/base/weights.h"
@@ -41,36 +42,31 @@ struct LinearOptions {
   bool accumulate = false;  // out += x * w^T instead of out = x * w^T (the residual connection)
   bool batch_invariant =
       false;  // the result of a row is bitwise the same whatever rows are beside it, and on any number of threads
+  // Of w's rows as many as out has columns, from this one on. Where w's prefill form is multiplied they begin and end
+  // at cuts of its source.
+  int64_t first_row = 0;
   ConstTensor bias = {};                      // f32 [1, n], added to every row; without a buffer: none
   std::optional<Activation> activation = {};  // of what was added up, bias included; not with accumulate
 };
 
-// Consecutive KV rows of one layer: [tokens][K|V][kv_heads*head_dim] in the KV dtype, K after RoPE.
-struct KvSpan {
-  BufferRef rows;
-  int64_t tokens = 0;
-};
-
+// What attention does in a layer, and what its KV rows are: [K|V][kv_heads*head_dim] in the KV dtype, K after RoPE.
 struct AttentionShape {
   int64_t heads = 0;
   int64_t kv_heads = 0;  // divides heads
   int64_t head_dim = 0;
   DType kv_dtype = DType::kF32;
   float scale = 1.0f;  // usually 1/sqrt(head_dim)
+  int64_t window = 0;  // a query at position p sees positions p - window + 1 .. p; 0: all up to p
+  float soft_cap = 0;  // a score, scaled, becomes soft_cap * tanh(score / soft_cap); 0: it stays
   int64_t kv_row_bytes() const { return 2 * kv_heads * head_dim * static_cast<int64_t>(DTypeSize(kv_dtype)); }
 };
 
-// One sequence in a ragged batch: `queries` rows of q from `query_row`, which are the last `queries` of `length`
-// positions; KV rows 0..length-1 are the concatenation of `kv` (which may hold more tokens than length).
-struct AttentionSequence {
-  int64_t query_row = 0;
-  int64_t queries = 0;
-  int64_t length = 0;
-  std::vector<KvSpan> kv;
-  // 0: what causality hides is not computed. Else (at least `length`): every query is multiplied with positions
-  // 0..dense_length-1 and what it must not see is masked afterwards: the dense rectangle of other methods, to compare
-  // with. The result is the same. A single query computes what it sees only.
-  int64_t dense_length = 0;
+// Which elements of a head are rotated together, and by how much at each position.
+struct Rotation {
+  // f32 [positions, dims]: cos[dims/2] | sin[dims/2]. dims is even and at most head_dim: the first `dims` elements of a
+  // head are rotated, the others stay.
+  ConstTensor table;
+  bool interleaved = false;  // pair i is elements (2i, 2i + 1) instead of (i, i + dims/2)
 };
 
 // Operations enqueue on `stream` and return argument errors only; what happens later is in events' statuses.
@@ -108,33 +104,65 @@ class Device {
   virtual void BeginStep(Stream& stream) = 0;
   virtual void EndStep(Stream& stream) = 0;
 
-  // out[t] = row ids[t] of `table`, out: f32 [ids.size(), dim]; ids in [0, table rows).
-  virtual absl::Status Embed(Stream& stream, const Weights& table, std::vector<int32_t> ids, const MutTensor& out) = 0;
+  // out[t] = row ids[t] of `table`, or with `accumulate` that is added to it. out: f32 [ids.size(), dim]; ids in [0,
+  // table rows).
+  virtual absl::Status Embed(Stream& stream, const Weights& table, std::vector<int32_t> ids, bool accumulate,
+                             const MutTensor& out) = 0;
   // out[t,d] = x[t,d] * weight[d] / sqrt(mean_d(x[t,d]^2) + eps).  x: f32 [t, dim]; weight: f32 [1, dim]; out: [t,
   // dim], any dtype.
   virtual absl::Status RmsNorm(Stream& stream, const ConstTensor& x, const ConstTensor& weight, float eps,
                                const MutTensor& out) = 0;
+  // Every head_dim columns of x are a head; each is normed in place, as RmsNorm does a row. x: f32 [t, n*head_dim],
+  // which may be some columns of a wider tensor; weight: f32 [1, head_dim], the same for all heads.
+  virtual absl::Status HeadNorm(Stream& stream, const MutTensor& x, int64_t head_dim, const ConstTensor& weight,
+                                float eps) = 0;
   // For families such as OPT, as Activate, and bias and activation of Linear are; nothing calls them before there is
   // one. out[t,d] = (x[t,d] - mean(x[t])) / sqrt(var(x[t]) + eps) * weight[d] + bias[d], var = mean_d((x[t,d] -
   // mean)^2). x: f32 [t, dim]; weight, bias: f32 [1, dim]; out: [t, dim], any dtype.
   virtual absl::Status LayerNorm(Stream& stream, const ConstTensor& x, const ConstTensor& weight,
                                  const ConstTensor& bias, float eps, const MutTensor& out) = 0;
   // out[t,n] (+)= activation(sum_k x[t,k] * w[n,k] + bias[n]).  x: [t, k] in compute_dtype() or invariant_dtype(); w:
-  // rows n, cols k; out: f32 or (not accumulating) a shorter dtype of the device, [t, n].
+  // rows n, cols k, or with options.first_row n rows of more; out: f32 or (not accumulating) a shorter dtype of the
+  // device, [t, n].
   virtual absl::Status Linear(Stream& stream, const ConstTensor& x, std::shared_ptr<const Weights> w,
                               const LinearOptions& options, const MutTensor& out) = 0;
-  // Splits qkv [t, (heads + 2*kv_heads)*head_dim] (f32), rotates Q and K (rotate-half: pairs d, d+head_dim/2) at the
-  // absolute `positions` [t] with `rotation` f32 [max positions, head_dim] = (cos[head_dim/2] | sin[head_dim/2]),
-  // writes Q to q [t, heads*head_dim] and (K|V) of row t to row t of the concatenation of `kv`.
-  virtual absl::Status RopeStore(Stream& stream, const ConstTensor& qkv, const AttentionShape& shape,
-                                 const ConstTensor& rotation, std::vector<int32_t> positions, const MutTensor& q,
-                                 std::vector<KvSpan> kv) = 0;
-  // Causal softmax attention: query i of a sequence (its position is length - queries + i) sees KV rows 0..position.
-  // q, out: [t, heads*head_dim]. Sequences with one query take the batch-invariant path.
+  // Plans the layout, once for all layers, and enqueues what the ops below need of it: they come behind it on this
+  // stream, in the same step or, like it, in none. INVALID_ARGUMENT for a layout that cannot be.
+  virtual absl::StatusOr<std::shared_ptr<const KvTable>> MakeKvTable(Stream& stream, KvLayout layout) = 0;
+  // In the next ops the table is one of this device and stream, and `layer` is the base of a layer: the rows of all
+  // pages. Where there is a first_row, row t of the tensors is the table's query row first_row + t: a chunk of them.
+
+  // Rotates each head of row t in place, by rotation.table's row of its position: a pair (a, b) becomes
+  // (a*cos - b*sin, b*cos + a*sin). x: f32 [t, n*head_dim], which may be some columns of a wider tensor.
+  virtual absl::Status Rope(Stream& stream, const MutTensor& x, int64_t head_dim, const Rotation& rotation,
+                            const KvTable& table, int64_t first_row) = 0;
+  // Splits qkv, f32 [t, (heads + 2*kv_heads)*head_dim]: Q goes to q [t, heads*head_dim], in q's dtype, and (K|V) to the
+  // row of its position, which the table must have. Where q has no buffer, qkv is K and V alone: [t,
+  // 2*kv_heads*head_dim].
+  virtual absl::Status StoreQkv(Stream& stream, const ConstTensor& qkv, const AttentionShape& shape, const MutTensor& q,
+                                const KvTable& table, int64_t first_row, const BufferRef& layer) = 0;
+  // Causal softmax attention of prompts: a query sees the KV rows of all positions up to its own, or the window's last
+  // of them: rows that no query sees are not read. The table has all positions of its sequences. q, out: [table.rows(),
+  // heads*head_dim].
   virtual absl::Status Attention(Stream& stream, const ConstTensor& q, const AttentionShape& shape,
-                                 std::vector<AttentionSequence> sequences, const MutTensor& out) = 0;
-  // out[t,f] = silu(gate_up[t,f]) * gate_up[t,F+f].  gate_up: [t, 2F]; out: [t, F].
-  virtual absl::Status SwiGlu(Stream& stream, const ConstTensor& gate_up, const MutTensor& out) = 0;
+                                 const KvTable& table, const ConstBufferRef& layer, const MutTensor& out) = 0;
+  // Attention of sequences with one query each, in two ops, so that KV may lie in several tiers. The positions of a
+  // sequence are cut into pieces by its length alone, from position 0 on, and the pieces of all sequences are numbered
+  // in order: a table that has only some positions of the same sequences numbers them alike. Row p of `partials`, f32
+  // [table.pieces(), heads*(head_dim+1)], is what piece p gives, in one format on all devices: first for each head the
+  // output of softmax over the piece's positions alone, [heads][head_dim]; then for each head the logarithm of its
+  // weight, log2(sum of 2^(scores in units of log2)), [heads]. Where a window hides the piece that is -inf, and the
+  // outputs mean nothing. Pieces that the table does not have are left as they are.
+  virtual absl::Status AttendPieces(Stream& stream, const ConstTensor& q, const AttentionShape& shape,
+                                    const KvTable& table, const ConstBufferRef& layer, const MutTensor& partials) = 0;
+  // out[t] = the pieces of sequence t merged in order of position, those of all positions, whichever of them `table`
+  // has; rows of partials beyond the last piece are not read. out: [table.rows(), heads*head_dim]. A row is bitwise the
+  // same in any batch, wherever its KV lies, in how many calls its pieces were made, and on any number of threads.
+  virtual absl::Status MergePieces(Stream& stream, const ConstTensor& partials, const AttentionShape& shape,
+                                   const KvTable& table, const MutTensor& out) = 0;
+  // out[t,f] = activation(gate_up[t,f]) * gate_up[t,F+f].  gate_up: [t, 2F]; out: [t, F].
+  virtual absl::Status GatedActivate(Stream& stream, const ConstTensor& gate_up, Activation activation,
+                                     const MutTensor& out) = 0;
   // out[t,f] = activation(x[t,f]).  x, out: [t, f]; out may be x.
   virtual absl::Status Activate(Stream& stream, const ConstTensor& x, Activation activation, const MutTensor& out) = 0;
   // out[i] = x[rows[i]].  x and out: of one dtype and as many columns, in memory apart.

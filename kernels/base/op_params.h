@@ -6,8 +6,14 @@
 
 namespace runahead {
 
-// kRelu: max(x, 0), NaN stays NaN.  kGelu: x/2 * (1 + tanh(sqrt(2/pi) * (x + 0.044715 x^3))).
-enum class Activation { kRelu, kGelu };
+// Of a NaN each is NaN.
+enum class Activation {
+  kRelu,      // max(x, 0)
+  kSilu,      // x / (1 + e^-x)
+  kGelu,      // x/2 * (1 + erf(x / sqrt(2)))
+  kGeluTanh,  // x/2 * (1 + tanh(sqrt(2/pi) * (x + 0.044715 x^3))): the approximation that some families are trained
+              // with
+};
 
 // How KV rows are quantised: group by group, asymmetrically. A row of n elements is its n / group groups one after the
 // other; a group is its scale and its minimum (f16), then its codes of `bits` bits (with 4 bits element 2i in the low

@@ -27,6 +27,13 @@ struct Tensor {
     const size_t element = DTypeSize(dtype);
     return {ref.Slice(begin * stride * element, ((count - 1) * stride + cols) * element), dtype, count, cols, stride};
   }
+  // Columns [begin, begin + count) of all rows as a view of the same memory, which keeps the stride.
+  Tensor Cols(int64_t begin, int64_t count) const {
+    RUNAHEAD_CHECK(begin >= 0 && count >= 0 && begin + count <= cols);
+    if (rows == 0 || count == 0) return {ref.Slice(0, 0), dtype, rows, count, stride};
+    const size_t element = DTypeSize(dtype);
+    return {ref.Slice(begin * element, ((rows - 1) * stride + count) * element), dtype, rows, count, stride};
+  }
 };
 
 using ConstTensor = Tensor;

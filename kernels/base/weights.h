@@ -23,6 +23,8 @@ struct WeightSource {
   std::shared_ptr<const void> owner;
   int64_t cols = 0;
   std::vector<WeightRows> runs;
+  // Row numbers, rising, where a Linear of some of the rows may begin and end, besides the first and the last.
+  std::vector<int64_t> cuts = {};
   int64_t rows() const {
     int64_t sum = 0;
     for (const WeightRows& run : runs) sum += run.rows;

@@ -15,23 +15,14 @@ void Check(const CpuAttentionArgs& args) {
   const AttentionShape& shape = args.shape;
   RUNAHEAD_CHECK(shape.kv_heads > 0 && shape.heads > 0 && shape.heads % shape.kv_heads == 0);
   RUNAHEAD_CHECK(shape.head_dim > 0 && shape.head_dim % 8 == 0 && shape.head_dim <= kMaxAttentionHeadDim);
-  RUNAHEAD_CHECK(shape.scale > 0.0f);
-  RUNAHEAD_CHECK(Supported(args.q_dtype) && Supported(args.out_dtype) && Supported(shape.kv_dtype));
-  RUNAHEAD_CHECK(args.q_stride >= shape.heads * shape.head_dim && args.out_stride >= shape.heads * shape.head_dim);
-  for (const AttentionSequence& sequence : args.sequences) {
-    int64_t tokens = 0;
-    for (const KvSpan& span : sequence.kv) {
-      RUNAHEAD_CHECK(span.tokens >= 0 && span.rows.size >= static_cast<size_t>(span.tokens * shape.kv_row_bytes()));
-      tokens += span.tokens;
-    }
-    RUNAHEAD_CHECK(sequence.queries >= 0 && sequence.queries <= sequence.length && sequence.length <= tokens);
-    RUNAHEAD_CHECK(sequence.dense_length == 0 ||
-                   (sequence.dense_length >= sequence.length && sequence.dense_length <= tokens));
-  }
+  RUNAHEAD_CHECK(shape.scale > 0.0f && shape.window >= 0 && shape.soft_cap >= 0.0f);
+  RUNAHEAD_CHECK(Supported(args.q.dtype) && Supported(args.out.dtype) && Supported(shape.kv_dtype));
+  RUNAHEAD_CHECK(args.table.base_rows() * shape.kv_row_bytes() <= static_cast<int64_t>(args.layer.size));
 }
 
 const PrefillKernels& ChoosePrefill(CpuIsa isa, const CpuAttentionArgs& args) {
-  const bool bf16 = args.q_dtype == DType::kBF16 && args.shape.kv_dtype == DType::kBF16;
+  // Few families cap scores: their layers do with the kernels of f32 arithmetic.
+  const bool bf16 = args.q.dtype == DType::kBF16 && args.shape.kv_dtype == DType::kBF16 && args.shape.soft_cap == 0.0f;
   if (bf16 && isa >= CpuIsa::kAmx) return AmxPrefillKernels();
   // On Intel vdpbf16ps takes twice as long as two vfmadd (seen: 70 against 137 GFLOP/s), on AMD half as long.
   if (bf16 && isa == CpuIsa::kAvx512Bf16 && FastestDType() == DType::kBF16) return Avx512Bf16PrefillKernels();
@@ -43,10 +34,17 @@ const PrefillKernels& ChoosePrefill(CpuIsa isa, const CpuAttentionArgs& args) {
 void RunCpuAttention(ThreadPool& pool, CpuIsa isa, const CpuAttentionArgs& args) {
   RUNAHEAD_CHECK(isa >= CpuIsa::kAvx2);
   Check(args);
-  for (const AttentionSequence& sequence : args.sequences) {
-    if (sequence.queries > 1) RunPrefillAttention(pool, ChoosePrefill(isa, args), args, sequence);
+  int64_t row = 0;
+  for (const KvSequence& sequence : args.table.layout().sequences) {
+    RunPrefillAttention(pool, ChoosePrefill(isa, args), args, sequence, row);
+    row += sequence.queries;
   }
-  RunDecodeAttention(pool, isa >= CpuIsa::kAvx512 ? Avx512DecodeKernels() : Avx2DecodeKernels(), args);
+}
+
+void AttendCpuPieces(ThreadPool& pool, CpuIsa isa, const CpuAttentionArgs& args) {
+  RUNAHEAD_CHECK(isa >= CpuIsa::kAvx2);
+  Check(args);
+  RunPieces(pool, isa >= CpuIsa::kAvx512 ? Avx512DecodeKernels() : Avx2DecodeKernels(), args);
 }
 
 }  // namespace runahead

@@ -204,13 +204,17 @@ struct PrefillAmx {
     const float unit = block.scale * kLog2E;
     const int64_t end = block.keys;
     const std::byte* packed = block.packed;
-    for (int64_t key = 0; key < end; key += kKeys, packed += PackedBytes(block.head_dim)) {
+    for (int64_t key = block.first_key; key < end; key += kKeys, packed += PackedBytes(block.head_dim)) {
       for (int i = 0; i < rows; i += kRows) {
         const int64_t last = !block.dense && block.position + i + kRows < end ? block.position + i + kRows : end;
         if (last <= key) continue;  // causality hides this block from the whole strip
+        const int64_t hidden = PrefillF32<V>::HiddenKeys(block, i, key);
+        if (hidden >= kKeys) continue;  // the window does
         const int keys = static_cast<int>(last - key < kKeys ? last - key : kKeys);
         const int steps = (keys + 31) / 32;
         Scores(q + static_cast<size_t>(i) * padded * 2, padded, packed, steps, scores);
+        if (hidden + kRows > 1)
+          PrefillF32<V>::template HideKeys<kRows, kKeys>(reinterpret_cast<float*>(scores), keys, hidden);
         const int64_t visible = block.position + i + 1 - key;
         for (int half = 0; half < kRows; half += 16) {
           float* const rows_scores = reinterpret_cast<float*>(scores) + half * kKeys;

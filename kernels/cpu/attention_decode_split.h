@@ -6,6 +6,7 @@
 #include <cstdint>
 
 #include "kernels/cpu/attention_kernels.h"
+#include "kernels/cpu/attention_soft_cap.h"
 
 namespace runahead {
 
@@ -132,6 +133,9 @@ struct DecodeOneSplit {
     if (split.group - h == 3) ScoreHeads<3>(split, h);
     if (split.group - h == 2) ScoreHeads<2>(split, h);
     if (split.group - h == 1) ScoreHeads<1>(split, h);
+    if (split.soft_cap > 0.0f) {
+      for (h = 0; h < split.group; ++h) SoftCap<V>(split.scores + h * kDecodeSplit, split.count, split.soft_cap);
+    }
     for (h = 0; h < split.group; ++h) Softmax(split, h);
     for (h = 0; h + kMost <= split.group; h += kMost) MixHeads<kMost>(split, h);
     if (split.group - h == 3) MixHeads<3>(split, h);

@@ -1,33 +1,40 @@
-// What attention.cc's two paths share: where KV rows lie, and scratch memory.
+// What attention's ops share: where KV rows lie, what a query sees, and scratch memory.
 #pragma once
 
+#include <algorithm>
 #include <cstddef>
 #include <cstdint>
 #include <cstdlib>
 #include <memory>
 
-#include "absl/types/span.h"
 #include "kernels/base/device.h"
 #include "kernels/cpu/attention.h"
 #include "kernels/cpu/attention_kernels.h"
 
 namespace runahead {
 
-// The prefill path for one sequence, and the decode path for those of `sequences` that have one query.
-// Called by RunCpuAttention with checked arguments; tests call them with kernels of their own choice.
+// Attention of one sequence of a table, whose first query row is first_row, and AttendPieces, with kernels of the
+// caller's choice. Arguments are checked.
 void RunPrefillAttention(ThreadPool& pool, const PrefillKernels& kernels, const CpuAttentionArgs& args,
-                         const AttentionSequence& sequence);
-void RunDecodeAttention(ThreadPool& pool, const DecodeKernels& kernels, const CpuAttentionArgs& args);
+                         const KvSequence& sequence, int64_t first_row);
+void RunPieces(ThreadPool& pool, const DecodeKernels& kernels, const CpuAttentionArgs& args);
 
-// rows[i] = address of KV row first + i of `sequence` plus `offset`, for i < count; the rows exist.
-inline void FindKvRows(const AttentionSequence& sequence, int64_t row_bytes, int64_t first, int count, int64_t offset,
-                       const std::byte** rows) {
-  size_t at = 0;
-  while (first >= sequence.kv[at].tokens) first -= sequence.kv[at++].tokens;
-  for (int i = 0; i < count; ++at, first = 0) {
-    const std::byte* row = sequence.kv[at].rows.data() + first * row_bytes + offset;
-    for (int64_t left = sequence.kv[at].tokens - first; left > 0 && i < count; --left, row += row_bytes)
-      rows[i++] = row;
+// The first KV row that the query at `position` sees.
+inline int64_t FirstSeen(const AttentionShape& shape, int64_t position) {
+  return shape.window == 0 ? 0 : std::max<int64_t>(0, position + 1 - shape.window);
+}
+
+// rows[i] = address of the KV row of position first + i of `sequence` plus `offset`, for i < count; the table has them.
+inline void FindKvRows(const CpuAttentionArgs& args, const KvSequence& sequence, int64_t first, int count,
+                       int64_t offset, const std::byte** rows) {
+  const KvLayout& layout = args.table.layout();
+  const int64_t row_bytes = args.shape.kv_row_bytes();
+  const std::byte* const base = args.layer.data() + offset;
+  const int32_t* page = layout.pages.data() + sequence.first_page + (first - sequence.begin) / layout.page_tokens;
+  int64_t at = (first - sequence.begin) % layout.page_tokens;
+  for (int i = 0; i < count; ++page, at = 0) {
+    const std::byte* row = base + (*page * layout.page_tokens + at) * row_bytes;
+    for (int64_t left = layout.page_tokens - at; left > 0 && i < count; --left, row += row_bytes) rows[i++] = row;
   }
 }
 

@@ -1,4 +1,4 @@
-// What the attention drivers (attention_prefill, attention_decode) ask of the code of one ISA.
+// What the attention drivers (attention_prefill, attention_pieces) ask of the code of one ISA.
 // Plain structs and function pointers: the files that implement them are compiled with flags of their ISA, so they
 // must not instantiate inline functions of std or absl that the linker could pick for the whole binary.
 #pragma once
@@ -8,7 +8,7 @@
 
 namespace runahead {
 
-// Positions per split of a decode step. Splits are aligned to absolute positions, so that the order of a reduction
+// Positions per piece of a decode step. Pieces are aligned to absolute positions, so that the order of a reduction
 // depends on a sequence's own length only.
 inline constexpr int kDecodeSplit = 256;
 
@@ -24,6 +24,7 @@ struct DecodeSplit {
   int group = 0;
   int head_dim = 0;
   int padded_dim = 0;       // head_dim rounded up to DecodeKernels::lanes
+  float soft_cap = 0;       // in units of log2; 0: none
   float* scores = nullptr;  // scratch [group][kDecodeSplit], 64-byte aligned
   float* max = nullptr;     // out [group]: largest score, in units of log2
   float* sum = nullptr;     // out [group]: sum of 2^(score - max)
@@ -47,13 +48,16 @@ struct AttendBlock {
   std::byte* out = nullptr;
   bool out_bf16 = false;
   int64_t out_stride = 0;
-  int64_t position = 0;  // of the first query; query i sees keys 0..position + i
-  int queries = 0;       // at most PrefillKernels::max_queries
-  int64_t keys = 0;      // that are computed: position + queries, or more where `dense`
-  bool dense = false;    // every query computes all `keys`; what it does not see is masked
+  int64_t position = 0;   // of the first query; query i sees keys 0..position + i, or the window's last of them
+  int queries = 0;        // at most PrefillKernels::max_queries
+  int64_t keys = 0;       // that are computed: position + queries, or more where `dense`
+  bool dense = false;     // every query computes all `keys`; what it does not see is masked; not with a window
+  int64_t first_key = 0;  // none before it is seen; a multiple of key_block
+  int64_t window = 0;     // 0: all
   int head_dim = 0;
   float scale = 1.0f;                 // > 0
-  const std::byte* packed = nullptr;  // key block b at b * packed_bytes(head_dim)
+  float soft_cap = 0;                 // of scaled scores; 0: none. The kernels of bf16 take none
+  const std::byte* packed = nullptr;  // the key block of first_key, and the others behind it
   std::byte* scratch = nullptr;       // scratch_bytes(head_dim), 64-byte aligned
 };
 

@@ -105,14 +105,17 @@ struct PrefillBf16 {
     const T unit = V::Set1(block.scale * Strips::kLog2E);
     const int64_t end = block.keys;
     const float* packed = reinterpret_cast<const float*>(block.packed);
-    for (int64_t key = 0; key < end; key += kKeys, packed += PackedBytes(dim) / sizeof(float)) {
+    for (int64_t key = block.first_key; key < end; key += kKeys, packed += PackedBytes(dim) / sizeof(float)) {
       for (int i = 0; i < rows; i += kRows) {
         const int64_t last = !block.dense && block.position + i + kRows < end ? block.position + i + kRows : end;
         if (last <= key) continue;  // causality hides this block from the whole strip
+        const int64_t hidden = Strips::HiddenKeys(block, i, key);
+        if (hidden >= kKeys) continue;  // the window does
         const int keys = static_cast<int>(last - key < kKeys ? last - key : kKeys);
         Pairs::template Product<V::kStripVecs, false>(q + static_cast<size_t>(i) * dim / 2, dim / 2, packed, kKeys,
                                                       dim / 2, nullptr, scores, kKeys);
         Scale(scores, keys, unit);
+        if (hidden + kRows > 1) Strips::template HideKeys<kRows, kKeys>(scores, keys, hidden);
         float alpha[kRows];
         Strips::Softmax(scores, keys, block.position + i + 1 - key, max + i, sum + i, alpha);
         ToPairs(scores, keys);

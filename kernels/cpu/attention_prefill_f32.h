@@ -7,6 +7,7 @@
 #include <cstdint>
 
 #include "kernels/cpu/attention_kernels.h"
+#include "kernels/cpu/attention_soft_cap.h"
 
 namespace runahead {
 
@@ -93,6 +94,19 @@ struct PrefillF32 {
     }
     for (int r = 0; r < kRows; ++r) {
       for (int j = 0; j < kVecs; ++j) V::Store(c + r * ldc + j * V::kLanes, acc[r][j]);
+    }
+  }
+
+  // How many keys from `key` on the window hides from query i; from query i + r it hides r more. Below 1: none.
+  static int64_t HiddenKeys(const AttendBlock& block, int64_t i, int64_t key) {
+    constexpr int64_t kNone = -(int64_t{1} << 30);
+    return block.window == 0 ? kNone : block.position + i + 1 - block.window - key;
+  }
+  // The first hidden + r scores of row r become -inf, as far as there are `keys`.
+  template <int kHiddenRows, int kStride>
+  static void HideKeys(float* scores, int keys, int64_t hidden) {
+    for (int r = 0; r < kHiddenRows; ++r) {
+      for (int j = 0; j < keys && j < hidden + r; ++j) scores[r * kStride + j] = -kInfinity;
     }
   }
 
@@ -191,16 +205,21 @@ struct PrefillF32 {
 
     const int64_t end = block.keys;
     const float* packed = reinterpret_cast<const float*>(block.packed);
-    for (int64_t key = 0; key < end; key += kKeys, packed += PackedBytes(dim) / sizeof(float)) {
+    const float cap = block.soft_cap * kLog2E;
+    for (int64_t key = block.first_key; key < end; key += kKeys, packed += PackedBytes(dim) / sizeof(float)) {
       for (int i = 0; i < rows; i += kRows) {
         const int64_t last = !block.dense && block.position + i + kRows < end ? block.position + i + kRows : end;
         if (last <= key) continue;  // causality hides this block from the whole strip
+        const int64_t hidden = HiddenKeys(block, i, key);
+        if (hidden >= kKeys) continue;  // the window does
         const int keys = static_cast<int>(last - key < kKeys ? last - key : kKeys);
         constexpr int kStep = V::kStripVecs * V::kLanes;
         for (int j = 0; j < keys; j += kStep) {
           Product<V::kStripVecs, false>(q + static_cast<size_t>(i) * dim, dim, packed + j, kKeys, dim, nullptr,
                                         scores + j, kKeys);
         }
+        if (cap > 0.0f) SoftCap<V>(scores, kRows * kKeys, cap);
+        if (hidden + kRows > 1) HideKeys<kRows, kKeys>(scores, keys, hidden);
         float alpha[kRows];
         Softmax(scores, keys, block.position + i + 1 - key, max + i, sum + i, alpha);
         Accumulate(scores, keys, packed + static_cast<size_t>(kKeys) * dim, padded, alpha,

@@ -34,6 +34,12 @@ struct Vec256 {
   RUNAHEAD_INLINE T Add(T a, T b) { return _mm256_add_ps(a, b); }
   RUNAHEAD_INLINE T Sub(T a, T b) { return _mm256_sub_ps(a, b); }
   RUNAHEAD_INLINE T Mul(T a, T b) { return _mm256_mul_ps(a, b); }
+  RUNAHEAD_INLINE T Div(T a, T b) { return _mm256_div_ps(a, b); }
+  RUNAHEAD_INLINE T Abs(T a) { return _mm256_andnot_ps(_mm256_set1_ps(-0.0f), a); }
+  // `magnitude`, which is not negative, with the sign of x.
+  RUNAHEAD_INLINE T CopySign(T magnitude, T x) {
+    return _mm256_or_ps(magnitude, _mm256_and_ps(x, _mm256_set1_ps(-0.0f)));
+  }
   RUNAHEAD_INLINE T Fma(T a, T b, T c) { return _mm256_fmadd_ps(a, b, c); }
   RUNAHEAD_INLINE T Max(T a, T b) { return _mm256_max_ps(a, b); }  // b where either is NaN
   RUNAHEAD_INLINE float ReduceMax(T x) {

@@ -50,6 +50,12 @@ struct Vec512 {
   RUNAHEAD_INLINE T Add(T a, T b) { return _mm512_add_ps(a, b); }
   RUNAHEAD_INLINE T Sub(T a, T b) { return _mm512_sub_ps(a, b); }
   RUNAHEAD_INLINE T Mul(T a, T b) { return _mm512_mul_ps(a, b); }
+  RUNAHEAD_INLINE T Div(T a, T b) { return _mm512_div_ps(a, b); }
+  RUNAHEAD_INLINE T Abs(T a) { return _mm512_abs_ps(a); }
+  // `magnitude`, which is not negative, with the sign of x.
+  RUNAHEAD_INLINE T CopySign(T magnitude, T x) {
+    return _mm512_or_ps(magnitude, _mm512_and_ps(x, _mm512_set1_ps(-0.0f)));
+  }
   RUNAHEAD_INLINE T Fma(T a, T b, T c) { return _mm512_fmadd_ps(a, b, c); }
   RUNAHEAD_INLINE T Max(T a, T b) { return _mm512_max_ps(a, b); }  // b where either is NaN
   RUNAHEAD_INLINE float ReduceMax(T x) { return _mm512_reduce_max_ps(x); }

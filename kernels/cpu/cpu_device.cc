@@ -12,6 +12,7 @@
 #include "kernels/base/status_macros.h"
 #include "kernels/base/thread_pool.h"
 #include "kernels/cpu/attention.h"
+#include "kernels/cpu/cpu_kv_table.h"
 #include "kernels/cpu/cpu_stream.h"
 #include "kernels/cpu/gemm.h"
 #include "kernels/cpu/pacer.h"
@@ -31,6 +32,17 @@ struct CpuWeights : Weights {
   CpuWeights(int64_t rows, int64_t cols) : Weights(rows, cols) {}
   std::optional<StoredWeights> stored;         // kUseDecode
   std::unique_ptr<const PackedMatrix> packed;  // kUsePrefill
+  // Of that, what lies between the source's cuts, in its memory where the layout has borders there; none without cuts.
+  struct Part {
+    int64_t begin, end;
+    std::unique_ptr<const PackedMatrix> packed;
+  };
+  std::vector<Part> parts;
+
+  bool IsBorder(int64_t row) const {
+    return row == 0 || row == rows() ||
+           std::any_of(parts.begin(), parts.end(), [row](const Part& part) { return part.begin == row; });
+  }
 };
 
 // Memory of the device, which remembers its kind: copies between kinds are paced.
@@ -52,6 +64,11 @@ MemoryKind KindOf(const BufferRef& ref) {
 
 CpuStream& Cast(Stream& stream) {
   return static_cast<CpuStream&>(stream);
+}
+
+// The table, held as long as an op needs it.
+std::shared_ptr<const CpuKvTable> Held(const KvTable& table) {
+  return static_cast<const CpuKvTable&>(table).shared_from_this();
 }
 
 class CpuDevice : public Device {
@@ -84,19 +101,31 @@ class CpuDevice : public Device {
   void BeginStep(Stream&) override {}  // an op costs little to enqueue here
   void EndStep(Stream&) override {}
 
-  absl::Status Embed(Stream& stream, const Weights& table, std::vector<int32_t> ids, const MutTensor& out) override;
+  absl::Status Embed(Stream& stream, const Weights& table, std::vector<int32_t> ids, bool accumulate,
+                     const MutTensor& out) override;
   absl::Status RmsNorm(Stream& stream, const ConstTensor& x, const ConstTensor& weight, float eps,
                        const MutTensor& out) override;
   absl::Status LayerNorm(Stream& stream, const ConstTensor& x, const ConstTensor& weight, const ConstTensor& bias,
                          float eps, const MutTensor& out) override;
   absl::Status Linear(Stream& stream, const ConstTensor& x, std::shared_ptr<const Weights> w,
                       const LinearOptions& options, const MutTensor& out) override;
-  absl::Status RopeStore(Stream& stream, const ConstTensor& qkv, const AttentionShape& shape,
-                         const ConstTensor& rotation, std::vector<int32_t> positions, const MutTensor& q,
-                         std::vector<KvSpan> kv) override;
-  absl::Status Attention(Stream& stream, const ConstTensor& q, const AttentionShape& shape,
-                         std::vector<AttentionSequence> sequences, const MutTensor& out) override;
-  absl::Status SwiGlu(Stream& stream, const ConstTensor& gate_up, const MutTensor& out) override;
+  absl::Status HeadNorm(Stream& stream, const MutTensor& x, int64_t head_dim, const ConstTensor& weight,
+                        float eps) override;
+  absl::StatusOr<std::shared_ptr<const KvTable>> MakeKvTable(Stream&, KvLayout layout) override {
+    return CpuKvTable::Make(std::move(layout));
+  }
+  absl::Status Rope(Stream& stream, const MutTensor& x, int64_t head_dim, const Rotation& rotation,
+                    const KvTable& table, int64_t first_row) override;
+  absl::Status StoreQkv(Stream& stream, const ConstTensor& qkv, const AttentionShape& shape, const MutTensor& q,
+                        const KvTable& table, int64_t first_row, const BufferRef& layer) override;
+  absl::Status Attention(Stream& stream, const ConstTensor& q, const AttentionShape& shape, const KvTable& table,
+                         const ConstBufferRef& layer, const MutTensor& out) override;
+  absl::Status AttendPieces(Stream& stream, const ConstTensor& q, const AttentionShape& shape, const KvTable& table,
+                            const ConstBufferRef& layer, const MutTensor& partials) override;
+  absl::Status MergePieces(Stream& stream, const ConstTensor& partials, const AttentionShape& shape,
+                           const KvTable& table, const MutTensor& out) override;
+  absl::Status GatedActivate(Stream& stream, const ConstTensor& gate_up, Activation activation,
+                             const MutTensor& out) override;
   absl::Status Activate(Stream& stream, const ConstTensor& x, Activation activation, const MutTensor& out) override;
   absl::Status GatherRows(Stream& stream, const ConstTensor& x, std::vector<int32_t> rows,
                           const MutTensor& out) override;
@@ -144,6 +173,17 @@ absl::StatusOr<std::shared_ptr<const Weights>> CpuDevice::LoadWeights(const Weig
   if ((uses & kUsePrefill) != 0) {
     const auto read_row = [&](int64_t row, float* out) { stored.DequantizeRow(kernels_, row, out); };
     RUNAHEAD_ASSIGN_OR_RETURN(weights->packed, gemm_->Pack(weights->rows(), weights->cols(), read_row, weights_arena_));
+    int64_t begin = 0;
+    for (size_t i = 0; i <= source.cuts.size() && !source.cuts.empty(); ++i) {
+      const int64_t end = i < source.cuts.size() ? source.cuts[i] : weights->rows();
+      CpuWeights::Part part{begin, end, gemm_->Slice(*weights->packed, begin, end)};
+      if (part.packed == nullptr) {  // small models: real ones have borders at whole slices
+        const auto read_part = [&](int64_t row, float* out) { read_row(begin + row, out); };
+        RUNAHEAD_ASSIGN_OR_RETURN(part.packed, gemm_->Pack(end - begin, weights->cols(), read_part, weights_arena_));
+      }
+      weights->parts.push_back(std::move(part));
+      begin = end;
+    }
   }
   if ((uses & kUseDecode) != 0) weights->stored = std::move(stored);
   return weights;
@@ -180,12 +220,14 @@ absl::Status CpuDevice::Copy(Stream& stream, const ConstBufferRef& from, const B
   return absl::OkStatus();
 }
 
-absl::Status CpuDevice::Embed(Stream& stream, const Weights& table, std::vector<int32_t> ids, const MutTensor& out) {
+absl::Status CpuDevice::Embed(Stream& stream, const Weights& table, std::vector<int32_t> ids, bool accumulate,
+                              const MutTensor& out) {
   const auto& weights = static_cast<const CpuWeights&>(table);
   if (!weights.stored.has_value()) return absl::FailedPreconditionError("the embedding was not loaded for kUseDecode");
   RUNAHEAD_RETURN_IF_ERROR(CheckEmbed(table, ids, out));
-  Cast(stream).Enqueue(
-      [this, &stored = *weights.stored, ids = std::move(ids), out] { rows().Embed(stored, ids, out); });
+  Cast(stream).Enqueue([this, &stored = *weights.stored, ids = std::move(ids), accumulate, out] {
+    rows().Embed(stored, ids, accumulate, out);
+  });
   return absl::OkStatus();
 }
 
@@ -213,6 +255,11 @@ absl::Status CpuDevice::Linear(Stream& stream, const ConstTensor& x, std::shared
     return absl::FailedPreconditionError(
         absl::StrCat("the weights were not loaded for ", invariant ? "kUseDecode" : "kUsePrefill"));
   }
+  const int64_t end_row = options.first_row + out.cols;
+  if (!invariant && !(weights->IsBorder(options.first_row) && weights->IsBorder(end_row))) {
+    return absl::InvalidArgumentError(absl::StrCat("rows ", options.first_row, " to ", end_row, " of ", weights->rows(),
+                                                   ": the weights were not loaded with cuts there"));
+  }
   if (x.rows == 0) return absl::OkStatus();
   if (!invariant) {
     Cast(stream).Enqueue([this, weights, x, options, out] { PackedLinear(*weights, x, options, out); });
@@ -238,7 +285,9 @@ void CpuDevice::InvariantLinear(const CpuWeights& w, const ConstTensor& x, const
                     .out = sums.ref.data(),
                     .out_stride = sums.stride,
                     .out_dtype = sums.dtype,
-                    .accumulate = options.accumulate});
+                    .accumulate = options.accumulate,
+                    .begin_row = options.first_row,
+                    .end_row = options.first_row + out.cols});
   if (options.bias.ref.buffer != nullptr || options.activation.has_value()) {
     rows().FinishLinear(sums, options.bias, options.activation, out);
   }
@@ -246,47 +295,76 @@ void CpuDevice::InvariantLinear(const CpuWeights& w, const ConstTensor& x, const
 
 void CpuDevice::PackedLinear(const CpuWeights& w, const ConstTensor& x, const LinearOptions& options,
                              const MutTensor& out) const {
-  gemm_->Run(*w.packed, {.x = x.ref.data(),
-                         .x_stride = x.stride,
-                         .m = x.rows,
-                         .out = out.ref.data(),
-                         .out_dtype = out.dtype,
-                         .out_stride = out.stride,
-                         .accumulate = options.accumulate,
-                         .bias = options.bias.ref.buffer == nullptr ? nullptr : options.bias.row<float>(0),
-                         .activation = options.activation});
+  const float* const bias = options.bias.ref.buffer == nullptr ? nullptr : options.bias.row<float>(0);
+  const auto run = [&](const PackedMatrix& packed, int64_t column) {
+    gemm_->Run(packed, {.x = x.ref.data(),
+                        .x_stride = x.stride,
+                        .m = x.rows,
+                        .out = out.ref.data() + column * DTypeSize(out.dtype),
+                        .out_dtype = out.dtype,
+                        .out_stride = out.stride,
+                        .accumulate = options.accumulate,
+                        .bias = bias == nullptr ? nullptr : bias + column,
+                        .activation = options.activation});
+  };
+  if (out.cols == w.rows()) return run(*w.packed, 0);
+  for (const CpuWeights::Part& part : w.parts) {
+    const int64_t column = part.begin - options.first_row;
+    if (column >= 0 && column < out.cols) run(*part.packed, column);
+  }
 }
 
-absl::Status CpuDevice::RopeStore(Stream& stream, const ConstTensor& qkv, const AttentionShape& shape,
-                                  const ConstTensor& rotation, std::vector<int32_t> positions, const MutTensor& q,
-                                  std::vector<KvSpan> kv) {
-  RUNAHEAD_RETURN_IF_ERROR(CheckRopeStore(kLimits, qkv, shape, rotation, positions, q, kv));
-  Cast(stream).Enqueue([this, qkv, shape, rotation, positions = std::move(positions), q, kv = std::move(kv)] {
-    rows().RopeStore(qkv, shape, rotation, positions, q, kv);
-  });
+absl::Status CpuDevice::HeadNorm(Stream& stream, const MutTensor& x, int64_t head_dim, const ConstTensor& weight,
+                                 float eps) {
+  RUNAHEAD_RETURN_IF_ERROR(CheckHeadNorm(x, head_dim, weight));
+  Cast(stream).Enqueue([this, x, head_dim, weight, eps] { rows().HeadNorm(x, head_dim, weight, eps); });
+  return absl::OkStatus();
+}
+
+absl::Status CpuDevice::Rope(Stream& stream, const MutTensor& x, int64_t head_dim, const Rotation& rotation,
+                             const KvTable& table, int64_t first_row) {
+  RUNAHEAD_RETURN_IF_ERROR(CheckRope(x, head_dim, rotation, table, first_row));
+  Cast(stream).Enqueue([=, this, table = Held(table)] { rows().Rope(x, head_dim, rotation, *table, first_row); });
+  return absl::OkStatus();
+}
+
+absl::Status CpuDevice::StoreQkv(Stream& stream, const ConstTensor& qkv, const AttentionShape& shape,
+                                 const MutTensor& q, const KvTable& table, int64_t first_row, const BufferRef& layer) {
+  RUNAHEAD_RETURN_IF_ERROR(CheckStoreQkv(kLimits, qkv, shape, q, table, first_row, layer));
+  Cast(stream).Enqueue([=, this, table = Held(table)] { rows().StoreQkv(qkv, shape, q, *table, first_row, layer); });
   return absl::OkStatus();
 }
 
 absl::Status CpuDevice::Attention(Stream& stream, const ConstTensor& q, const AttentionShape& shape,
-                                  std::vector<AttentionSequence> sequences, const MutTensor& out) {
-  RUNAHEAD_RETURN_IF_ERROR(CheckAttention(kLimits, q, shape, sequences, out));
-  Cast(stream).Enqueue([this, q, shape, sequences = std::move(sequences), out] {
-    RunCpuAttention(*pool_, isa_,
-                    {.q = q.ref.data(),
-                     .q_dtype = q.dtype,
-                     .q_stride = q.stride,
-                     .shape = shape,
-                     .sequences = sequences,
-                     .out = out.ref.data(),
-                     .out_dtype = out.dtype,
-                     .out_stride = out.stride});
+                                  const KvTable& table, const ConstBufferRef& layer, const MutTensor& out) {
+  RUNAHEAD_RETURN_IF_ERROR(CheckAttention(kLimits, q, shape, table, layer, out));
+  Cast(stream).Enqueue([this, q, shape, table = Held(table), layer, out] {
+    RunCpuAttention(*pool_, isa_, {.q = q, .shape = shape, .table = *table, .layer = layer, .out = out});
   });
   return absl::OkStatus();
 }
 
-absl::Status CpuDevice::SwiGlu(Stream& stream, const ConstTensor& gate_up, const MutTensor& out) {
-  RUNAHEAD_RETURN_IF_ERROR(CheckSwiGlu(kLimits, gate_up, out));
-  Cast(stream).Enqueue([this, gate_up, out] { rows().SwiGlu(gate_up, out); });
+absl::Status CpuDevice::AttendPieces(Stream& stream, const ConstTensor& q, const AttentionShape& shape,
+                                     const KvTable& table, const ConstBufferRef& layer, const MutTensor& partials) {
+  RUNAHEAD_RETURN_IF_ERROR(CheckAttendPieces(kLimits, q, shape, table, layer, partials));
+  Cast(stream).Enqueue([this, q, shape, table = Held(table), layer, partials] {
+    AttendCpuPieces(*pool_, isa_, {.q = q, .shape = shape, .table = *table, .layer = layer, .out = partials});
+  });
+  return absl::OkStatus();
+}
+
+absl::Status CpuDevice::MergePieces(Stream& stream, const ConstTensor& partials, const AttentionShape& shape,
+                                    const KvTable& table, const MutTensor& out) {
+  RUNAHEAD_RETURN_IF_ERROR(CheckMergePieces(kLimits, partials, shape, table, out));
+  Cast(stream).Enqueue(
+      [this, partials, shape, table = Held(table), out] { MergeCpuPieces(*pool_, partials, shape, *table, out); });
+  return absl::OkStatus();
+}
+
+absl::Status CpuDevice::GatedActivate(Stream& stream, const ConstTensor& gate_up, Activation activation,
+                                      const MutTensor& out) {
+  RUNAHEAD_RETURN_IF_ERROR(CheckGatedActivate(kLimits, gate_up, out));
+  Cast(stream).Enqueue([this, gate_up, activation, out] { rows().GatedActivate(gate_up, activation, out); });
   return absl::OkStatus();
 }
 

@@ -14,6 +14,7 @@
 #include "kernels/base/mutex.h"
 #include "kernels/base/status_macros.h"
 #include "kernels/cpu/activation.h"
+#include "kernels/cpu/cpu_isa.h"
 #include "kernels/cpu/gemm_plan.h"
 
 // Of the OpenMP runtime that oneDNN links; its header comes with another runtime under clang.
@@ -146,6 +147,7 @@ class OneDnnGemm : public Gemm {
   absl::StatusOr<std::unique_ptr<const PackedMatrix>> Pack(int64_t n, int64_t k,
                                                            const std::function<void(int64_t, float*)>& read_row,
                                                            Arena& arena) override;
+  std::unique_ptr<const PackedMatrix> Slice(const PackedMatrix& w, int64_t begin, int64_t end) const override;
   void Run(const PackedMatrix& w, const GemmArgs& args) override;
 
  private:
@@ -155,6 +157,7 @@ class OneDnnGemm : public Gemm {
   std::shared_ptr<const Call> FindCall(const CallKey& key) RUNAHEAD_EXCLUDES(mu_);
 
   const DType dtype_;
+  const CpuKernels& kernels_ = KernelsFor(DetectCpuIsa() >= CpuIsa::kAvx512);
   ThreadPool& pool_;
   Mutex mu_;
   absl::flat_hash_map<CallKey, std::shared_ptr<const Call>> calls_ RUNAHEAD_GUARDED_BY(mu_);
@@ -197,6 +200,20 @@ void OneDnnGemm::PackColumns(const Packed& packed, int64_t begin, int64_t end,
   dnnl::memory source(from, CpuEngine(), rows);
   dnnl::memory target(to, CpuEngine(), at);
   dnnl::reorder(source, target).execute(thread.stream, source, target);
+}
+
+std::unique_ptr<const PackedMatrix> OneDnnGemm::Slice(const PackedMatrix& w, int64_t begin, int64_t end) const {
+  const Packed& whole = static_cast<const Packed&>(w);
+  const bool at_slices = begin % kGemmSlice == 0 && (end % kGemmSlice == 0 || end == whole.n);
+  if (whole.slice_bytes == 0 || !at_slices || end - begin < kGemmSlice) return nullptr;
+  auto slice = std::make_unique<Packed>();
+  slice->n = end - begin;
+  slice->k = whole.k;
+  MustSucceed([&] { slice->layout = WeightLayout(slice->n, slice->k, dtype_); });
+  slice->slice_bytes = whole.slice_bytes;
+  const size_t from = begin / kGemmSlice * whole.slice_bytes;
+  slice->memory = whole.memory.Slice(from, whole.memory.size - from);
+  return slice;
 }
 
 std::shared_ptr<const Call> OneDnnGemm::FindCall(const CallKey& key) {
@@ -270,7 +287,7 @@ void OneDnnGemm::RunTask(const Packed& w, const GemmArgs& args, const GemmTask& 
     // Rows of the result are next to each other, wherever it is.
     const float* bias = args.bias == nullptr ? nullptr : args.bias + task.col;
     for (int64_t r = 0; r < task.rows; ++r) {
-      FinishLinear(bias, args.activation, reinterpret_cast<float*>(out) + r * task.cols, task.cols);
+      FinishLinear(kernels_, bias, args.activation, reinterpret_cast<float*>(out) + r * task.cols, task.cols);
     }
   }
   if (!in_place) Scatter(out, call_dtype, args, task);

@@ -44,6 +44,8 @@ class Gemm {
   virtual absl::StatusOr<std::unique_ptr<const PackedMatrix>> Pack(int64_t n, int64_t k,
                                                                    const std::function<void(int64_t, float*)>& read_row,
                                                                    Arena& arena) = 0;
+  // Rows [begin, end) of w as a matrix of their own, in w's memory; null where its layout cannot be cut there.
+  virtual std::unique_ptr<const PackedMatrix> Slice(const PackedMatrix& w, int64_t begin, int64_t end) const = 0;
   // Blocks until `out` is written. Runs on the calling thread and the pool.
   virtual void Run(const PackedMatrix& w, const GemmArgs& args) = 0;
 };

@@ -3,22 +3,18 @@
 #include "kernels/cpu/elements.h"
 
 namespace runahead {
-namespace {
-
-// Where the KV row of each of `count` rows starts.
-std::vector<std::byte*> KvRowPointers(const std::vector<KvSpan>& kv, size_t row_bytes, size_t count) {
-  std::vector<std::byte*> rows;
-  rows.reserve(count);
-  for (const KvSpan& span : kv) {
-    for (int64_t t = 0; t < span.tokens && rows.size() < count; ++t) rows.push_back(span.rows.data() + t * row_bytes);
+void RowOps::Embed(const StoredWeights& table, const std::vector<int32_t>& ids, bool accumulate,
+                   const MutTensor& out) const {
+  if (!accumulate) {
+    return ForRows(out.rows, out.cols, [&](int64_t t) { table.DequantizeRow(kernels, ids[t], out.row<float>(t)); });
   }
-  return rows;
-}
-
-}  // namespace
-
-void RowOps::Embed(const StoredWeights& table, const std::vector<int32_t>& ids, const MutTensor& out) const {
-  ForRows(out.rows, out.cols, [&](int64_t t) { table.DequantizeRow(kernels, ids[t], out.row<float>(t)); });
+  ForRows(out.rows, out.cols, [&](int64_t t) {
+    thread_local std::vector<float> row;
+    row.resize(static_cast<size_t>(out.cols));
+    table.DequantizeRow(kernels, ids[t], row.data());
+    float* const to = out.row<float>(t);
+    for (int64_t c = 0; c < out.cols; ++c) to[c] += row[c];
+  });
 }
 
 void RowOps::RmsNorm(const ConstTensor& x, const ConstTensor& weight, float eps, const MutTensor& out) const {
@@ -27,30 +23,41 @@ void RowOps::RmsNorm(const ConstTensor& x, const ConstTensor& weight, float eps,
   });
 }
 
-void RowOps::RopeStore(const ConstTensor& qkv, const AttentionShape& shape, const ConstTensor& rotation,
-                       const std::vector<int32_t>& positions, const MutTensor& q, const std::vector<KvSpan>& kv) const {
-  const std::vector<std::byte*> kv_rows = KvRowPointers(kv, shape.kv_row_bytes(), positions.size());
-  const int64_t dim = shape.head_dim;
-  const int64_t kv_dim = shape.kv_heads * dim;
-  const size_t q_element = DTypeSize(q.dtype);
-  const size_t kv_element = DTypeSize(shape.kv_dtype);
-  ForRows(qkv.rows, qkv.cols, [&](int64_t t) {
-    const float* from = qkv.row<float>(t);
-    const float* cos_sin = rotation.row<float>(positions[t]);
-    for (int64_t h = 0; h < shape.heads; ++h, from += dim) {
-      kernels.rotate_head(from, cos_sin, dim / 2, RowBytes(q, t) + h * dim * q_element, q.dtype);
+void RowOps::HeadNorm(const MutTensor& x, int64_t head_dim, const ConstTensor& weight, float eps) const {
+  ForRows(x.rows, x.cols, [&](int64_t t) {
+    float* const row = x.row<float>(t);
+    for (int64_t at = 0; at < x.cols; at += head_dim) {
+      kernels.rms_norm_row(row + at, weight.row<float>(0), eps, head_dim, row + at, DType::kF32);
     }
-    for (int64_t h = 0; h < shape.kv_heads; ++h, from += dim) {
-      kernels.rotate_head(from, cos_sin, dim / 2, kv_rows[t] + h * dim * kv_element, shape.kv_dtype);
-    }
-    kernels.convert_row(from, kv_dim, kv_rows[t] + kv_dim * kv_element, shape.kv_dtype);
   });
 }
 
-void RowOps::SwiGlu(const ConstTensor& gate_up, const MutTensor& out) const {
+void RowOps::Rope(const MutTensor& x, int64_t head_dim, const Rotation& rotation, const KvTable& table,
+                  int64_t first_row) const {
+  const int64_t half = rotation.table.cols / 2;
+  ForRows(x.rows, x.cols, [&](int64_t t) {
+    float* const row = x.row<float>(t);
+    const float* const cos_sin = rotation.table.row<float>(table.positions()[first_row + t]);
+    for (int64_t at = 0; at < x.cols; at += head_dim)
+      kernels.rotate_head(row + at, cos_sin, half, rotation.interleaved);
+  });
+}
+
+void RowOps::StoreQkv(const ConstTensor& qkv, const AttentionShape& shape, const MutTensor& q, const KvTable& table,
+                      int64_t first_row, const BufferRef& layer) const {
+  const int64_t q_dim = q.ref.buffer == nullptr ? 0 : shape.heads * shape.head_dim;
+  ForRows(qkv.rows, qkv.cols, [&](int64_t t) {
+    const float* const from = qkv.row<float>(t);
+    if (q_dim > 0) kernels.convert_row(from, q_dim, RowBytes(q, t), q.dtype);
+    std::byte* const own = layer.data() + table.own_rows()[first_row + t] * shape.kv_row_bytes();
+    kernels.convert_row(from + q_dim, qkv.cols - q_dim, own, shape.kv_dtype);
+  });
+}
+
+void RowOps::GatedActivate(const ConstTensor& gate_up, Activation activation, const MutTensor& out) const {
   // An element costs about four times one of the other ops.
   ForRows(out.rows, 4 * out.cols, [&](int64_t t) {
-    kernels.swiglu_row(RowBytes(gate_up, t), gate_up.dtype, out.cols, RowBytes(out, t), out.dtype);
+    kernels.gated_activate_row(activation, RowBytes(gate_up, t), gate_up.dtype, out.cols, RowBytes(out, t), out.dtype);
   });
 }
 

@@ -120,7 +120,10 @@ void StoredWeights::MakeTasks() {
     const StoredView& view = segments_[s].view;
     const int64_t groups = Groups(view);
     const int64_t step = std::max<int64_t>(1, kTaskBytes / static_cast<int64_t>(view.group_bytes));
-    for (int64_t g = 0; g < groups; g += step) tasks_.push_back({s, g, std::min(groups, g + step)});
+    for (int64_t g = 0; g < groups; g += step) {
+      const int64_t end = std::min(groups, g + step), first_row = segments_[s].first_row;
+      tasks_.push_back({s, g, end, first_row + g * kGroupRows, first_row + std::min(view.rows, end * kGroupRows)});
+    }
   }
 }
 
@@ -140,11 +143,19 @@ void StoredWeights::Matvec(const CpuKernels& kernels, ThreadPool& pool, MatvecAr
     args.x = copy.data();
     args.x_stride = padded;
   }
-  pool.ParallelFor(tasks_.size(), [&](int64_t t) {
-    const Task& task = tasks_[t];
+  // Tasks lie in the order of their rows.
+  const auto first = std::partition_point(tasks_.begin(), tasks_.end(),
+                                          [&](const Task& task) { return task.end_row <= args.begin_row; });
+  const auto last =
+      std::partition_point(first, tasks_.end(), [&](const Task& task) { return task.begin_row < args.end_row; });
+  pool.ParallelFor(last - first, [&](int64_t t) {
+    const Task& task = first[t];
     MatvecArgs part = args;
     const Segment& segment = segments_[task.segment];
-    part.out = static_cast<std::byte*>(args.out) + segment.first_row * DTypeSize(args.out_dtype);
+    part.begin_row = std::max<int64_t>(0, args.begin_row - segment.first_row);
+    part.end_row = args.end_row - segment.first_row;
+    const int64_t column = segment.first_row + part.begin_row - args.begin_row;
+    part.out = static_cast<std::byte*>(args.out) + column * DTypeSize(args.out_dtype);
     kernels.matvec(segment.view, part, task.begin, task.end);
   });
 }

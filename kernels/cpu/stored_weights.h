@@ -26,14 +26,16 @@ class StoredWeights {
   const std::vector<Segment>& segments() const { return segments_; }
   void DequantizeRow(const CpuKernels& kernels, int64_t row, float* out) const;
 
-  // out[m, n] (+)= sum_k x[m, k] * w[n, k]: args as for CpuKernels::matvec, with n over all rows, but columns past
-  // cols need not be readable. An element is bitwise the same whatever m and the number of threads.
+  // out[m, n] (+)= sum_k x[m, k] * w[begin_row + n, k]: args as for CpuKernels::matvec, with rows over all segments,
+  // but columns past cols need not be readable. An element is bitwise the same whatever m, the rows and the number of
+  // threads.
   void Matvec(const CpuKernels& kernels, ThreadPool& pool, MatvecArgs args) const;
 
  private:
   struct Task {
     size_t segment;
-    int64_t begin, end;  // groups
+    int64_t begin, end;          // groups
+    int64_t begin_row, end_row;  // of all
   };
   void MakeTasks();
 

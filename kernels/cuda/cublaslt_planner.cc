@@ -31,8 +31,17 @@ cudaDataType_t CudaType(DType dtype) {
   return dtype == DType::kF32 ? CUDA_R_32F : dtype == DType::kBF16 ? CUDA_R_16BF : CUDA_R_16F;
 }
 
+// Whether one kernel can do all that follows the product: cuBLASLt has two of the activations, its GELU by tanh, and
+// takes a bias of the result's own type only, where ours is f32.
+bool Fusable(const GemmShape& shape) {
+  const bool activation_known = !shape.activation.has_value() || shape.activation == Activation::kRelu ||
+                                shape.activation == Activation::kGeluTanh;
+  return activation_known && (!shape.bias || shape.out_dtype == DType::kF32);
+}
+
+// Of what is fusable.
 cublasLtEpilogue_t EpilogueOf(const GemmShape& shape) {
-  const bool relu = shape.activation == Activation::kRelu, gelu = shape.activation == Activation::kGelu;
+  const bool relu = shape.activation == Activation::kRelu, gelu = shape.activation == Activation::kGeluTanh;
   if (shape.bias)
     return relu ? CUBLASLT_EPILOGUE_RELU_BIAS : gelu ? CUBLASLT_EPILOGUE_GELU_BIAS : CUBLASLT_EPILOGUE_BIAS;
   return relu ? CUBLASLT_EPILOGUE_RELU : gelu ? CUBLASLT_EPILOGUE_GELU : CUBLASLT_EPILOGUE_DEFAULT;
@@ -79,7 +88,7 @@ struct LtChoice {
 
 class LtPlan final : public GemmPlan {
  public:
-  LtPlan(cublasLtHandle_t handle, const GemmShape& shape) : handle_(handle), shape_(shape) {}
+  LtPlan(cublasLtHandle_t handle, const GemmShape& shape) : GemmPlan(shape), handle_(handle) {}
 
   size_t workspace_bytes() const override { return choice_.fused ? workspace_ : SumsAt() + SumBytes(shape_); }
 
@@ -110,9 +119,7 @@ class LtPlan final : public GemmPlan {
   // more than one is asked for, without.
   absl::StatusOr<std::vector<LtChoice>> Choices(int most) {
     std::vector<LtChoice> choices;
-    // cuBLASLt takes a bias of the result's own type only, and ours is f32.
-    const bool fusable = !shape_.bias || shape_.out_dtype == DType::kF32;
-    if (fusable) {
+    if (Fusable(shape_)) {
       absl::StatusOr<std::vector<LtChoice>> fused = Ask(true, most);
       if (EpilogueOf(shape_) == CUBLASLT_EPILOGUE_DEFAULT) return fused;
       if (fused.ok()) choices = *std::move(fused);
@@ -164,6 +171,7 @@ class LtPlan final : public GemmPlan {
                             CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_D_BYTES}) {
       prefer(what, static_cast<uint32_t>(shape_.alignment));
     }
+    prefer(CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_A_BYTES, static_cast<uint32_t>(shape_.w_alignment));
     std::vector<cublasLtMatmulHeuristicResult_t> found(most);
     int count = 0;
     const cublasStatus_t code =
@@ -180,7 +188,6 @@ class LtPlan final : public GemmPlan {
   }
 
   const cublasLtHandle_t handle_;
-  const GemmShape shape_;
   Description description_;
   LtChoice choice_;
   size_t workspace_ = 0;  // of the kernel
@@ -204,9 +211,13 @@ class LtPlanner final : public GemmPlanner {
   }
 
  private:
-  // The one kernel for all shapes that differ in their rows and strides only: the first that takes few rows and many.
+  // The one kernel for all shapes that differ in their rows and strides, and in which rows of the weights they
+  // multiply: the first that takes few rows and many. Rows of weights are as far from each other as from the first, so
+  // they are aligned as that kernel wants.
   absl::StatusOr<const LtChoice*> Invariant(GemmShape shape) {
     shape.m = kInvariantRows;
+    if (shape.w_rows > 0) shape.n = std::exchange(shape.w_rows, 0);
+    shape.w_alignment = GemmShape().w_alignment;
     shape.x_stride = shape.k;
     shape.out_stride = shape.n;
     std::unique_ptr<LtChoice>& known = invariant_[shape];

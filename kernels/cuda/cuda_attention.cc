@@ -1,183 +1,154 @@
-// Attention: FlashInfer's kernels for what they take, our plain one for the rest. Which kernel a sequence gets, and how
-// it is cut, depends on the sequence alone.
-#include <algorithm>
-#include <span>
+// The ops that read KV: FlashInfer's kernels for what they take, our plain ones for the rest, soft caps among it. Which
+// kernel a sequence gets, and how it is cut, depends on the sequence and the shape alone.
+#include <optional>
 #include <utility>
 
 #include "kernels/base/status_macros.h"
 #include "kernels/cuda/cuda_device_impl.h"
+#include "kernels/cuda/cuda_kv_table.h"
 #include "kernels/cuda/flash_attention.h"
-#include "kernels/cuda/flash_decode_plan.h"
 #include "kernels/cuda/kernels.h"
+#include "kernels/cuda/kv_plan.h"
 
 namespace runahead {
 namespace {
 
-// One call of Attention.
-struct AttentionCall {
-  CudaStream& cuda;
-  const BufferRef &q_ref, &out_ref;
-  CudaMatrix q, out;
-  int heads, kv_heads, head_dim;
-  const AttentionShape& shape;
-
-  // Right before the launch that reads them: an earlier one may let go, once it has run, of all that was held until
-  // then.
-  void Hold(std::span<const AttentionSequence* const> sequences) const {
-    cuda.Hold(q_ref.buffer);
-    cuda.Hold(out_ref.buffer);
-    for (const AttentionSequence* sequence : sequences) {
-      for (const KvSpan& span : sequence->kv) cuda.Hold(span.rows.buffer);
-    }
-  }
-};
-
-using Sequences = std::vector<const AttentionSequence*>;
-
-// The arrays of a launch of the plain kernel.
-struct PlainBatch {
-  std::vector<AttentionItem> items;
-  std::vector<AttentionSpan> spans;
-  int64_t most_queries = 0;
-
-  void Add(const AttentionSequence& sequence) {
-    AttentionItem item{sequence.query_row, sequence.queries, sequence.length, static_cast<int32_t>(spans.size()), 0};
-    int64_t first = 0;
-    for (const KvSpan& span : sequence.kv) {
-      if (first >= sequence.length) break;
-      spans.push_back({span.rows.data(), first, span.tokens});
-      first += span.tokens;
-      ++item.span_count;
-    }
-    items.push_back(item);
-    most_queries = std::max(most_queries, sequence.queries);
-  }
-};
-
-absl::Status EnqueuePlain(const AttentionCall& call, const Sequences& sequences) {
-  if (sequences.empty()) return absl::OkStatus();
-  call.Hold(sequences);
-  PlainBatch batch;
-  for (const AttentionSequence* sequence : sequences) batch.Add(*sequence);
-  CudaParams params;
-  const size_t items_at = params.Add(batch.items), spans_at = params.Add(batch.spans);
-  RUNAHEAD_ASSIGN_OR_RETURN(const std::byte* arrays, call.cuda.Upload(params));
-  const PlainAttentionArgs args{.q = call.q,
-                                .out = call.out,
-                                .heads = call.heads,
-                                .kv_heads = call.kv_heads,
-                                .head_dim = call.head_dim,
-                                .kv_dtype = call.shape.kv_dtype,
-                                .scale = call.shape.scale,
-                                .items = ArrayAt<AttentionItem>(arrays, items_at),
-                                .spans = ArrayAt<AttentionSpan>(arrays, spans_at),
-                                .item_count = static_cast<int>(batch.items.size()),
-                                .most_queries = batch.most_queries};
-  const OpKey key("plain_attention", args.q, args.out, args.heads, args.kv_heads, args.head_dim, args.kv_dtype,
-                  args.scale, args.items, args.spans, args.item_count, args.most_queries);
-  call.cuda.Enqueue(key, {"Attention", [=, s = call.cuda.get()] { return LaunchPlainAttention(args, s); }});
-  return absl::OkStatus();
+AttentionArgs ArgsOf(const ConstTensor& q, const AttentionShape& shape, const CudaKvTable& table,
+                     const ConstBufferRef& layer) {
+  return {.q = MatrixOf(q),
+          .heads = static_cast<int>(shape.heads),
+          .kv_heads = static_cast<int>(shape.kv_heads),
+          .head_dim = static_cast<int>(shape.head_dim),
+          .kv_dtype = shape.kv_dtype,
+          .scale = shape.scale,
+          .window = shape.window,
+          .soft_cap = shape.soft_cap,
+          .layer = layer.data(),
+          .pages = table.arrays.pages,
+          .page_tokens = table.page_tokens};
 }
 
-FlashDecodeSequence DecodeSequenceOf(const AttentionSequence& sequence) {
-  FlashDecodeSequence decode{sequence.query_row, sequence.length, {}};
-  for (const KvSpan& span : sequence.kv) decode.spans.push_back({span.rows.data(), span.tokens});
-  return decode;
+// Right before the launch that reads them: an earlier one may let go, once it has run, of all that was held until then.
+void HoldAll(CudaStream& cuda, const CudaKvTable& table, const Tensor& q, const BufferRef& layer, const Tensor& to) {
+  cuda.Hold(q.ref.buffer);
+  cuda.Hold(layer.buffer);
+  cuda.Hold(to.ref.buffer);
+  cuda.Hold(table.memory);
 }
 
-// `planned`: the same sequences.
-absl::Status EnqueueDecode(const AttentionCall& call, const Sequences& sequences,
-                           const std::vector<FlashDecodeSequence>& planned) {
-  if (sequences.empty()) return absl::OkStatus();
-  call.Hold(sequences);
-  const FlashDecodePlan plan = PlanFlashDecode(planned, call.shape.kv_row_bytes());
-  CudaParams params;
-  const size_t rows_at = params.Add(plan.rows), pieces_at = params.Add(plan.pieces), pages_at = params.Add(plan.pages);
-  RUNAHEAD_ASSIGN_OR_RETURN(const std::byte* arrays, call.cuda.Upload(params));
-  FlashDecodeArgs args{.q = call.q,
-                       .out = call.out,
-                       .heads = call.heads,
-                       .kv_heads = call.kv_heads,
-                       .head_dim = call.head_dim,
-                       .kv_dtype = call.shape.kv_dtype,
-                       .scale = call.shape.scale,
-                       .rows = ArrayAt<FlashDecodeRow>(arrays, rows_at),
-                       .pieces = ArrayAt<FlashDecodePiece>(arrays, pieces_at),
-                       .pages = ArrayAt<int64_t>(arrays, pages_at),
-                       .row_count = static_cast<int64_t>(plan.rows.size()),
-                       .piece_count = static_cast<int64_t>(plan.pieces.size()),
-                       .page_tokens = plan.page_tokens};
-  RUNAHEAD_ASSIGN_OR_RETURN(void* const workspace, call.cuda.Workspace(FlashDecodeWorkspaceBytes(
-                                                       args.piece_count, call.heads, call.head_dim)));
-  args.workspace = static_cast<std::byte*>(workspace);
-  const OpKey key("flash_decode", args.q, args.out, args.heads, args.kv_heads, args.head_dim, args.kv_dtype, args.scale,
-                  args.rows, args.pieces, args.pages, args.row_count, args.piece_count, args.page_tokens,
-                  args.workspace);
-  call.cuda.Enqueue(key, {"Attention", [=, s = call.cuda.get()] { return LaunchFlashDecode(args, s); }});
-  return absl::OkStatus();
-}
-
-// False when the prefill kernels do not take the sequence.
-bool EnqueuePrefill(const AttentionCall& call, const AttentionSequence& sequence) {
+// What FlashInfer's kernel for prompts is asked for sequence i; nothing where it does not take it.
+std::optional<FlashPrefillArgs> FlashPrefillOf(const AttentionArgs& args, const AttentionShape& shape,
+                                               const CudaKvTable& table, size_t i, int64_t query_row,
+                                               const CudaMatrix& out) {
+  const KvSequence& sequence = table.layout().sequences[i];
+  if (shape.soft_cap > 0 || table.first_rows[i] < 0) return std::nullopt;
   const auto rows = [&](CudaMatrix matrix) {
-    matrix.data = static_cast<std::byte*>(matrix.data) + sequence.query_row * matrix.stride * DTypeSize(matrix.dtype);
+    matrix.data = static_cast<std::byte*>(matrix.data) + query_row * matrix.stride * DTypeSize(matrix.dtype);
     matrix.rows = sequence.queries;
     return matrix;
   };
-  if (sequence.kv.front().tokens < std::max(sequence.length, sequence.dense_length)) return false;
-  const FlashPrefillArgs args{.q = rows(call.q),
-                              .out = rows(call.out),
-                              .heads = call.heads,
-                              .kv_heads = call.kv_heads,
-                              .head_dim = call.head_dim,
-                              .kv_dtype = call.shape.kv_dtype,
-                              .scale = call.shape.scale,
-                              .kv = sequence.kv.front().rows.data(),
-                              .length = sequence.length,
-                              .dense_length = sequence.dense_length};
-  if (!FlashPrefillTakes(args)) return false;
-  const AttentionSequence* const one[] = {&sequence};
-  call.Hold(one);
-  const OpKey key("flash_prefill", args.q, args.out, args.heads, args.kv_heads, args.head_dim, args.kv_dtype,
-                  args.scale, args.kv, args.length, args.dense_length);
-  call.cuda.Enqueue(key, {"Attention", [=, s = call.cuda.get()] { return LaunchFlashPrefill(args, s); }});
-  return true;
+  const FlashPrefillArgs flash{.q = rows(args.q),
+                               .out = rows(out),
+                               .heads = args.heads,
+                               .kv_heads = args.kv_heads,
+                               .head_dim = args.head_dim,
+                               .kv_dtype = args.kv_dtype,
+                               .scale = args.scale,
+                               .kv = args.layer + table.first_rows[i] * shape.kv_row_bytes(),
+                               .length = sequence.length,
+                               .dense_length = sequence.dense_length,
+                               // One that hides nothing is none: kernels without are faster.
+                               .window = args.window < sequence.length ? args.window : 0};
+  return FlashPrefillTakes(flash) ? std::optional(flash) : std::nullopt;
 }
 
 }  // namespace
 
+absl::StatusOr<std::shared_ptr<const KvTable>> CudaDevice::MakeKvTable(Stream& stream, KvLayout layout) {
+  RUNAHEAD_RETURN_IF_ERROR(CheckKvLayout(layout, &FlashDecodePieceTokens));
+  KvPlan plan = PlanKv(layout);
+  auto table = std::make_shared<CudaKvTable>(std::move(layout), static_cast<int64_t>(plan.pieces.size()));
+  // Those that grow from step to step come last, so that the others stay where they are.
+  CudaParams params;
+  const size_t positions = params.Add(table->positions()), own_rows = params.Add(table->own_rows());
+  const size_t items = params.Add(plan.items), ranges = params.Add(plan.ranges);
+  const size_t pieces = params.Add(plan.pieces), pages = params.Add(plan.pages);
+  RUNAHEAD_ASSIGN_OR_RETURN(CudaStream::Uploaded uploaded, CudaStreamOf(stream).Upload(params));
+  table->arrays = {ArrayAt<int32_t>(uploaded.data, positions),     ArrayAt<int64_t>(uploaded.data, own_rows),
+                   ArrayAt<AttentionItem>(uploaded.data, items),   ArrayAt<PieceRange>(uploaded.data, ranges),
+                   ArrayAt<AttentionPiece>(uploaded.data, pieces), ArrayAt<int64_t>(uploaded.data, pages)};
+  table->memory = std::move(uploaded.memory);
+  table->first_rows = std::move(plan.first_rows);
+  table->page_tokens = plan.page_tokens;
+  table->most_queries = plan.most_queries;
+  return table;
+}
+
 absl::Status CudaDevice::Attention(Stream& stream, const ConstTensor& q, const AttentionShape& shape,
-                                   std::vector<AttentionSequence> sequences, const MutTensor& out) {
-  RUNAHEAD_RETURN_IF_ERROR(CheckAttention(limits(), q, shape, sequences, out));
-  const AttentionCall call{CudaStreamOf(stream),
-                           q.ref,
-                           out.ref,
-                           MatrixOf(q),
-                           MatrixOf(out),
-                           static_cast<int>(shape.heads),
-                           static_cast<int>(shape.kv_heads),
-                           static_cast<int>(shape.head_dim),
-                           shape};
-  const bool decode_takes =
-      FlashDecodeTakes(call.q, call.out, call.heads, call.kv_heads, call.head_dim, shape.kv_dtype);
-  Sequences decode, plain;
-  std::vector<FlashDecodeSequence> planned;
-  for (const AttentionSequence& sequence : sequences) {
-    if (sequence.queries == 0) continue;
-    if (sequence.queries == 1 && decode_takes) {
-      FlashDecodeSequence single = DecodeSequenceOf(sequence);
-      if (FlashDecodeTakes(single)) {
-        decode.push_back(&sequence);
-        planned.push_back(std::move(single));
-        continue;
-      }
-    }
-    if (sequence.queries == 1 || !EnqueuePrefill(call, sequence)) {
-      plain.push_back(&sequence);
-    }
+                                   const KvTable& table, const ConstBufferRef& layer, const MutTensor& out) {
+  RUNAHEAD_RETURN_IF_ERROR(CheckAttention(limits(), q, shape, table, layer, out));
+  if (table.rows() == 0) return absl::OkStatus();
+  CudaStream& cuda = CudaStreamOf(stream);
+  const CudaKvTable& of = CudaTableOf(table);
+  const AttentionArgs args = ArgsOf(q, shape, of, layer);
+  const CudaMatrix to = MatrixOf(out);
+  const auto enqueue = [&](const auto&... what) {
+    HoldAll(cuda, of, q, layer, out);
+    cuda.Enqueue("Attention", what...);
+  };
+  const std::vector<KvSequence>& sequences = of.layout().sequences;
+  if (shape.soft_cap > 0 || !FlashTakes(args.head_dim, q.dtype, shape.kv_dtype, out.dtype)) {
+    enqueue(&LaunchPlainAttention, args, of.arrays.items, static_cast<int>(sequences.size()), of.most_queries, to);
+    return absl::OkStatus();
   }
-  RUNAHEAD_RETURN_IF_ERROR(EnqueueDecode(call, decode, planned));
-  return EnqueuePlain(call, plain);
+  int64_t query_row = 0;
+  for (size_t i = 0; i < sequences.size(); ++i) {
+    if (const auto flash = FlashPrefillOf(args, shape, of, i, query_row, to)) {
+      enqueue(&LaunchFlashPrefill, *flash);
+    } else {
+      enqueue(&LaunchPlainAttention, args, of.arrays.items + i, 1, sequences[i].queries, to);
+    }
+    query_row += sequences[i].queries;
+  }
+  return absl::OkStatus();
+}
+
+absl::Status CudaDevice::AttendPieces(Stream& stream, const ConstTensor& q, const AttentionShape& shape,
+                                      const KvTable& table, const ConstBufferRef& layer, const MutTensor& partials) {
+  RUNAHEAD_RETURN_IF_ERROR(CheckAttendPieces(limits(), q, shape, table, layer, partials));
+  // A table that has nothing may come with a layer that is none.
+  if (table.base_rows() == 0) return absl::OkStatus();
+  CudaStream& cuda = CudaStreamOf(stream);
+  const CudaKvTable& of = CudaTableOf(table);
+  const AttentionArgs args = ArgsOf(q, shape, of, layer);
+  const CudaMatrix to = MatrixOf(partials);
+  const bool flash = FlashPiecesTake(args);
+  void* workspace = nullptr;
+  if (flash) {
+    RUNAHEAD_ASSIGN_OR_RETURN(workspace, cuda.Workspace(FlashPiecesWorkspaceBytes(args, table.pieces(), to)));
+  }
+  HoldAll(cuda, of, q, layer, partials);
+  if (flash) {
+    cuda.Enqueue("AttendPieces", &LaunchFlashPieces, args, of.arrays.pieces, table.pieces(), to,
+                 static_cast<std::byte*>(workspace));
+  } else {
+    cuda.Enqueue("AttendPieces", &LaunchPlainPieces, args, of.arrays.pieces, table.pieces(), to);
+  }
+  return absl::OkStatus();
+}
+
+absl::Status CudaDevice::MergePieces(Stream& stream, const ConstTensor& partials, const AttentionShape& shape,
+                                     const KvTable& table, const MutTensor& out) {
+  RUNAHEAD_RETURN_IF_ERROR(CheckMergePieces(limits(), partials, shape, table, out));
+  if (table.rows() == 0) return absl::OkStatus();
+  CudaStream& cuda = CudaStreamOf(stream);
+  const CudaKvTable& of = CudaTableOf(table);
+  cuda.Hold(partials.ref.buffer);
+  cuda.Hold(out.ref.buffer);
+  cuda.Hold(of.memory);
+  cuda.Enqueue("MergePieces", &LaunchMergePieces, MatrixOf(partials), of.arrays.ranges, static_cast<int>(shape.heads),
+               MatrixOf(out));
+  return absl::OkStatus();
 }
 
 }  // namespace runahead

@@ -1,4 +1,4 @@
-// The class behind NewCudaDevice; its ops are in cuda_ops.cc, attention in cuda_attention.cc.
+// The class behind NewCudaDevice; its ops are in cuda_ops.cc, KV tables and attention in cuda_attention.cc.
 #pragma once
 
 #include <functional>
@@ -38,19 +38,29 @@ class CudaDevice final : public Device {
   void BeginStep(Stream& stream) override;
   void EndStep(Stream& stream) override;
 
-  absl::Status Embed(Stream& stream, const Weights& table, std::vector<int32_t> ids, const MutTensor& out) override;
+  absl::Status Embed(Stream& stream, const Weights& table, std::vector<int32_t> ids, bool accumulate,
+                     const MutTensor& out) override;
   absl::Status RmsNorm(Stream& stream, const ConstTensor& x, const ConstTensor& weight, float eps,
                        const MutTensor& out) override;
   absl::Status LayerNorm(Stream& stream, const ConstTensor& x, const ConstTensor& weight, const ConstTensor& bias,
                          float eps, const MutTensor& out) override;
   absl::Status Linear(Stream& stream, const ConstTensor& x, std::shared_ptr<const Weights> w,
                       const LinearOptions& options, const MutTensor& out) override;
-  absl::Status RopeStore(Stream& stream, const ConstTensor& qkv, const AttentionShape& shape,
-                         const ConstTensor& rotation, std::vector<int32_t> positions, const MutTensor& q,
-                         std::vector<KvSpan> kv) override;
-  absl::Status Attention(Stream& stream, const ConstTensor& q, const AttentionShape& shape,
-                         std::vector<AttentionSequence> sequences, const MutTensor& out) override;
-  absl::Status SwiGlu(Stream& stream, const ConstTensor& gate_up, const MutTensor& out) override;
+  absl::Status HeadNorm(Stream& stream, const MutTensor& x, int64_t head_dim, const ConstTensor& weight,
+                        float eps) override;
+  absl::StatusOr<std::shared_ptr<const KvTable>> MakeKvTable(Stream& stream, KvLayout layout) override;
+  absl::Status Rope(Stream& stream, const MutTensor& x, int64_t head_dim, const Rotation& rotation,
+                    const KvTable& table, int64_t first_row) override;
+  absl::Status StoreQkv(Stream& stream, const ConstTensor& qkv, const AttentionShape& shape, const MutTensor& q,
+                        const KvTable& table, int64_t first_row, const BufferRef& layer) override;
+  absl::Status Attention(Stream& stream, const ConstTensor& q, const AttentionShape& shape, const KvTable& table,
+                         const ConstBufferRef& layer, const MutTensor& out) override;
+  absl::Status AttendPieces(Stream& stream, const ConstTensor& q, const AttentionShape& shape, const KvTable& table,
+                            const ConstBufferRef& layer, const MutTensor& partials) override;
+  absl::Status MergePieces(Stream& stream, const ConstTensor& partials, const AttentionShape& shape,
+                           const KvTable& table, const MutTensor& out) override;
+  absl::Status GatedActivate(Stream& stream, const ConstTensor& gate_up, Activation activation,
+                             const MutTensor& out) override;
   absl::Status Activate(Stream& stream, const ConstTensor& x, Activation activation, const MutTensor& out) override;
   absl::Status GatherRows(Stream& stream, const ConstTensor& x, std::vector<int32_t> rows,
                           const MutTensor& out) override;

@@ -5,6 +5,7 @@
 
 #include "kernels/base/status_macros.h"
 #include "kernels/cuda/cuda_device_impl.h"
+#include "kernels/cuda/cuda_kv_table.h"
 #include "kernels/cuda/cuda_status.h"
 #include "kernels/cuda/kernels.h"
 
@@ -24,16 +25,10 @@ int AlignmentOf(const Tensor& x, const Tensor& bias, const Tensor& out) {
   return static_cast<int>(bits & -bits);
 }
 
-// Where each of `tokens` rows of the concatenation of `kv` lies.
-std::vector<std::byte*> KvRows(const std::vector<KvSpan>& kv, int64_t tokens, size_t row_bytes) {
-  std::vector<std::byte*> rows;
-  rows.reserve(tokens);
-  for (const KvSpan& span : kv) {
-    for (int64_t i = 0; i < span.tokens && static_cast<int64_t>(rows.size()) < tokens; ++i) {
-      rows.push_back(span.rows.data() + i * row_bytes);
-    }
-  }
-  return rows;
+// The same of one address, up to `most`.
+int AlignmentOf(const void* data, int most) {
+  const uintptr_t bits = static_cast<uintptr_t>(most) | reinterpret_cast<uintptr_t>(data);
+  return static_cast<int>(bits & -bits);
 }
 
 // Where a copy of `values` lies on the GPU, in stream order.
@@ -41,8 +36,12 @@ template <typename T>
 absl::StatusOr<const T*> UploadArray(CudaStream& cuda, const std::vector<T>& values) {
   CudaParams params;
   const size_t at = params.Add(values);
-  RUNAHEAD_ASSIGN_OR_RETURN(const std::byte* arrays, cuda.Upload(params));
-  return ArrayAt<T>(arrays, at);
+  RUNAHEAD_ASSIGN_OR_RETURN(const CudaStream::Uploaded uploaded, cuda.Upload(params));
+  return ArrayAt<T>(uploaded.data, at);
+}
+
+cudaError_t RunPlan(const std::shared_ptr<const GemmPlan>& plan, const GemmOperands& operands, cudaStream_t stream) {
+  return plan->Run(operands, stream);
 }
 
 }  // namespace
@@ -53,14 +52,12 @@ absl::Status CudaDevice::Copy(Stream& stream, const ConstBufferRef& from, const 
   CudaStream& cuda = CudaStreamOf(stream);
   cuda.Hold(from.buffer);
   cuda.Hold(to.buffer);
-  const auto copy = [to = to.data(), from = from.data(), bytes = from.size, at = cuda.get()] {
-    return cudaMemcpyAsync(to, from, bytes, cudaMemcpyDefault, at);
-  };
-  cuda.Enqueue(OpKey("copy", from.data(), to.data(), from.size), {"Copy", copy});
+  cuda.Enqueue("Copy", &cudaMemcpyAsync, to.data(), from.data(), from.size, cudaMemcpyDefault);
   return absl::OkStatus();
 }
 
-absl::Status CudaDevice::Embed(Stream& stream, const Weights& table, std::vector<int32_t> ids, const MutTensor& out) {
+absl::Status CudaDevice::Embed(Stream& stream, const Weights& table, std::vector<int32_t> ids, bool accumulate,
+                               const MutTensor& out) {
   RUNAHEAD_RETURN_IF_ERROR(CheckEmbed(table, ids, out));
   if (ids.empty()) return absl::OkStatus();
   CudaStream& cuda = CudaStreamOf(stream);
@@ -68,9 +65,7 @@ absl::Status CudaDevice::Embed(Stream& stream, const Weights& table, std::vector
   RUNAHEAD_ASSIGN_OR_RETURN(const int32_t* const wanted, UploadArray(cuda, ids));
   cuda.Hold(weights.memory.buffer);
   Hold(cuda, {&out});
-  const CudaMatrix rows = weights.matrix(), to = MatrixOf(out);
-  cuda.Enqueue(OpKey("embed", rows, wanted, to),
-               {"Embed", [=, s = cuda.get()] { return LaunchEmbed(rows, wanted, to, s); }});
+  cuda.Enqueue("Embed", &LaunchEmbed, weights.matrix(), wanted, accumulate, MatrixOf(out));
   return absl::OkStatus();
 }
 
@@ -79,10 +74,7 @@ absl::Status CudaDevice::RmsNorm(Stream& stream, const ConstTensor& x, const Con
   RUNAHEAD_RETURN_IF_ERROR(CheckRmsNorm(limits(), x, weight, out));
   CudaStream& cuda = CudaStreamOf(stream);
   Hold(cuda, {&x, &weight, &out});
-  const CudaMatrix from = MatrixOf(x), to = MatrixOf(out);
-  const float* const w = weight.row<float>(0);
-  cuda.Enqueue(OpKey("rms_norm", from, w, eps, to),
-               {"RmsNorm", [=, s = cuda.get()] { return LaunchRmsNorm(from, w, eps, to, s); }});
+  cuda.Enqueue("RmsNorm", &LaunchRmsNorm, MatrixOf(x), weight.row<float>(0), eps, MatrixOf(out));
   return absl::OkStatus();
 }
 
@@ -91,10 +83,8 @@ absl::Status CudaDevice::LayerNorm(Stream& stream, const ConstTensor& x, const C
   RUNAHEAD_RETURN_IF_ERROR(CheckLayerNorm(x, weight, bias, out));
   CudaStream& cuda = CudaStreamOf(stream);
   Hold(cuda, {&x, &weight, &bias, &out});
-  const CudaMatrix from = MatrixOf(x), to = MatrixOf(out);
-  const float *const w = weight.row<float>(0), *const b = bias.row<float>(0);
-  cuda.Enqueue(OpKey("layer_norm", from, w, b, eps, to),
-               {"LayerNorm", [=, s = cuda.get()] { return LaunchLayerNorm(from, w, b, eps, to, s); }});
+  cuda.Enqueue("LayerNorm", &LaunchLayerNorm, MatrixOf(x), weight.row<float>(0), bias.row<float>(0), eps,
+               MatrixOf(out));
   return absl::OkStatus();
 }
 
@@ -105,66 +95,74 @@ absl::Status CudaDevice::Linear(Stream& stream, const ConstTensor& x, std::share
   CudaStream& cuda = CudaStreamOf(stream);
   const auto& weights = static_cast<const CudaWeights&>(*w);
   const bool bias = options.bias.ref.buffer != nullptr;
+  const std::byte* const rows =
+      weights.memory.data() + static_cast<size_t>(options.first_row * w->cols()) * DTypeSize(dtype_);
   const GemmShape shape{.m = x.rows,
-                        .n = w->rows(),
+                        .n = out.cols,
                         .k = w->cols(),
+                        .w_rows = out.cols == w->rows() ? 0 : w->rows(),
                         .dtype = dtype_,
                         .out_dtype = out.dtype,
                         .x_stride = x.stride,
                         .out_stride = out.stride,
                         .alignment = AlignmentOf(x, options.bias, out),
+                        .w_alignment = AlignmentOf(rows, GemmShape().w_alignment),
                         .accumulate = options.accumulate,
                         .bias = bias,
                         .activation = options.activation,
                         .batch_invariant = options.batch_invariant};
   RUNAHEAD_ASSIGN_OR_RETURN(std::shared_ptr<const GemmPlan> plan, gemm_plans_.Find(shape));
-  GemmOperands operands{x.ref.data(), weights.memory.data(), bias ? options.bias.row<float>(0) : nullptr,
-                        out.ref.data()};
+  GemmOperands operands{x.ref.data(), rows, bias ? options.bias.row<float>(0) : nullptr, out.ref.data()};
   RUNAHEAD_ASSIGN_OR_RETURN(operands.workspace, cuda.Workspace(plan->workspace_bytes()));
   Hold(cuda, {&x, &options.bias, &out});
   cuda.Hold(weights.memory.buffer);
-  const OpKey key("linear", operands.x, operands.w, operands.bias, operands.out, operands.workspace, shape.m, shape.n,
-                  shape.k, shape.dtype, shape.out_dtype, shape.x_stride, shape.out_stride, shape.alignment,
-                  shape.accumulate, shape.batch_invariant, shape.activation.has_value(),
-                  shape.activation.value_or(Activation::kRelu));
   cuda.Hold(plan);
-  cuda.Enqueue(key, {"Linear", [=, s = cuda.get()] { return plan->Run(operands, s); }});
+  cuda.Enqueue("Linear", &RunPlan, plan, operands);
   return absl::OkStatus();
 }
 
-absl::Status CudaDevice::RopeStore(Stream& stream, const ConstTensor& qkv, const AttentionShape& shape,
-                                   const ConstTensor& rotation, std::vector<int32_t> positions, const MutTensor& q,
-                                   std::vector<KvSpan> kv) {
-  RUNAHEAD_RETURN_IF_ERROR(CheckRopeStore(limits(), qkv, shape, rotation, positions, q, kv));
-  if (positions.empty()) return absl::OkStatus();
+absl::Status CudaDevice::HeadNorm(Stream& stream, const MutTensor& x, int64_t head_dim, const ConstTensor& weight,
+                                  float eps) {
+  RUNAHEAD_RETURN_IF_ERROR(CheckHeadNorm(x, head_dim, weight));
   CudaStream& cuda = CudaStreamOf(stream);
-  CudaParams params;
-  const size_t positions_at = params.Add(positions);
-  const size_t rows_at = params.Add(KvRows(kv, qkv.rows, shape.kv_row_bytes()));
-  RUNAHEAD_ASSIGN_OR_RETURN(const std::byte* arrays, cuda.Upload(params));
-  Hold(cuda, {&qkv, &rotation, &q});
-  for (const KvSpan& span : kv) cuda.Hold(span.rows.buffer);
-  const RopeStoreArgs args{.qkv = MatrixOf(qkv),
-                           .rotation = rotation.row<float>(0),
-                           .positions = ArrayAt<int32_t>(arrays, positions_at),
-                           .heads = static_cast<int>(shape.heads),
-                           .kv_heads = static_cast<int>(shape.kv_heads),
-                           .head_dim = static_cast<int>(shape.head_dim),
-                           .q = MatrixOf(q),
-                           .kv_rows = ArrayAt<std::byte*>(arrays, rows_at),
-                           .kv_dtype = shape.kv_dtype};
-  const OpKey key("rope_store", args.qkv, args.rotation, args.positions, args.heads, args.kv_heads, args.head_dim,
-                  args.q, args.kv_rows, args.kv_dtype);
-  cuda.Enqueue(key, {"RopeStore", [=, s = cuda.get()] { return LaunchRopeStore(args, s); }});
+  Hold(cuda, {&x, &weight});
+  cuda.Enqueue("HeadNorm", &LaunchHeadNorm, MatrixOf(x), head_dim, weight.row<float>(0), eps);
   return absl::OkStatus();
 }
 
-absl::Status CudaDevice::SwiGlu(Stream& stream, const ConstTensor& gate_up, const MutTensor& out) {
-  RUNAHEAD_RETURN_IF_ERROR(CheckSwiGlu(limits(), gate_up, out));
+absl::Status CudaDevice::Rope(Stream& stream, const MutTensor& x, int64_t head_dim, const Rotation& rotation,
+                              const KvTable& table, int64_t first_row) {
+  RUNAHEAD_RETURN_IF_ERROR(CheckRope(x, head_dim, rotation, table, first_row));
+  if (x.rows == 0) return absl::OkStatus();
+  CudaStream& cuda = CudaStreamOf(stream);
+  const CudaKvTable& of = CudaTableOf(table);
+  Hold(cuda, {&x, &rotation.table});
+  cuda.Hold(of.memory);
+  cuda.Enqueue("Rope", &LaunchRope, MatrixOf(x), head_dim, MatrixOf(rotation.table), rotation.interleaved,
+               of.arrays.positions + first_row);
+  return absl::OkStatus();
+}
+
+absl::Status CudaDevice::StoreQkv(Stream& stream, const ConstTensor& qkv, const AttentionShape& shape,
+                                  const MutTensor& q, const KvTable& table, int64_t first_row, const BufferRef& layer) {
+  RUNAHEAD_RETURN_IF_ERROR(CheckStoreQkv(limits(), qkv, shape, q, table, first_row, layer));
+  if (qkv.rows == 0) return absl::OkStatus();
+  CudaStream& cuda = CudaStreamOf(stream);
+  const CudaKvTable& of = CudaTableOf(table);
+  Hold(cuda, {&qkv, &q});
+  cuda.Hold(layer.buffer);
+  cuda.Hold(of.memory);
+  cuda.Enqueue("StoreQkv", &LaunchStoreQkv, MatrixOf(qkv), MatrixOf(q), layer.data(), of.arrays.own_rows + first_row,
+               shape.kv_dtype);
+  return absl::OkStatus();
+}
+
+absl::Status CudaDevice::GatedActivate(Stream& stream, const ConstTensor& gate_up, Activation activation,
+                                       const MutTensor& out) {
+  RUNAHEAD_RETURN_IF_ERROR(CheckGatedActivate(limits(), gate_up, out));
   CudaStream& cuda = CudaStreamOf(stream);
   Hold(cuda, {&gate_up, &out});
-  const CudaMatrix from = MatrixOf(gate_up), to = MatrixOf(out);
-  cuda.Enqueue(OpKey("swiglu", from, to), {"SwiGlu", [=, s = cuda.get()] { return LaunchSwiGlu(from, to, s); }});
+  cuda.Enqueue("GatedActivate", &LaunchGatedActivate, MatrixOf(gate_up), activation, MatrixOf(out));
   return absl::OkStatus();
 }
 
@@ -172,9 +170,7 @@ absl::Status CudaDevice::Activate(Stream& stream, const ConstTensor& x, Activati
   RUNAHEAD_RETURN_IF_ERROR(CheckActivate(x, out));
   CudaStream& cuda = CudaStreamOf(stream);
   Hold(cuda, {&x, &out});
-  const CudaMatrix from = MatrixOf(x), to = MatrixOf(out);
-  cuda.Enqueue(OpKey("activate", from, activation, to),
-               {"Activate", [=, s = cuda.get()] { return LaunchActivate(from, activation, to, s); }});
+  cuda.Enqueue("Activate", &LaunchActivate, MatrixOf(x), activation, MatrixOf(out));
   return absl::OkStatus();
 }
 
@@ -185,9 +181,7 @@ absl::Status CudaDevice::GatherRows(Stream& stream, const ConstTensor& x, std::v
   CudaStream& cuda = CudaStreamOf(stream);
   RUNAHEAD_ASSIGN_OR_RETURN(const int32_t* const at, UploadArray(cuda, rows));
   Hold(cuda, {&x, &out});
-  const CudaMatrix from = MatrixOf(x), to = MatrixOf(out);
-  cuda.Enqueue(OpKey("gather_rows", from, at, to),
-               {"GatherRows", [=, s = cuda.get()] { return LaunchGatherRows(from, at, to, s); }});
+  cuda.Enqueue("GatherRows", &LaunchGatherRows, MatrixOf(x), at, MatrixOf(out));
   return absl::OkStatus();
 }
 
@@ -197,10 +191,7 @@ absl::Status CudaDevice::QuantizeKv(Stream& stream, const ConstTensor& rows, con
   CudaStream& cuda = CudaStreamOf(stream);
   Hold(cuda, {&rows});
   cuda.Hold(out.buffer);
-  const CudaMatrix from = MatrixOf(rows);
-  std::byte* const to = out.data();
-  cuda.Enqueue(OpKey("quantize_kv", from, quant.bits, quant.group, to),
-               {"QuantizeKv", [=, s = cuda.get()] { return LaunchQuantizeKv(from, quant, to, s); }});
+  cuda.Enqueue("QuantizeKv", &LaunchQuantizeKv, MatrixOf(rows), quant, out.data());
   return absl::OkStatus();
 }
 
@@ -210,10 +201,7 @@ absl::Status CudaDevice::DequantizeKv(Stream& stream, const ConstBufferRef& from
   CudaStream& cuda = CudaStreamOf(stream);
   Hold(cuda, {&out});
   cuda.Hold(from.buffer);
-  const std::byte* const stored = from.data();
-  const CudaMatrix to = MatrixOf(out);
-  cuda.Enqueue(OpKey("dequantize_kv", stored, quant.bits, quant.group, to),
-               {"DequantizeKv", [=, s = cuda.get()] { return LaunchDequantizeKv(stored, quant, to, s); }});
+  cuda.Enqueue("DequantizeKv", &LaunchDequantizeKv, from.data(), quant, MatrixOf(out));
   return absl::OkStatus();
 }
 
@@ -222,9 +210,7 @@ absl::Status CudaDevice::TopK(Stream& stream, const ConstTensor& logits, int64_t
   RUNAHEAD_RETURN_IF_ERROR(CheckTopK(logits, k, ids, values, log_sum));
   CudaStream& cuda = CudaStreamOf(stream);
   Hold(cuda, {&logits, &ids, &values, &log_sum});
-  const CudaMatrix from = MatrixOf(logits), top = MatrixOf(ids), best = MatrixOf(values), sum = MatrixOf(log_sum);
-  cuda.Enqueue(OpKey("top_k", from, k, top, best, sum),
-               {"TopK", [=, s = cuda.get()] { return LaunchTopK(from, static_cast<int>(k), top, best, sum, s); }});
+  cuda.Enqueue("TopK", &LaunchTopK, MatrixOf(logits), k, MatrixOf(ids), MatrixOf(values), MatrixOf(log_sum));
   return absl::OkStatus();
 }
 
@@ -235,9 +221,7 @@ absl::Status CudaDevice::Sample(Stream& stream, const ConstTensor& logits, std::
   CudaStream& cuda = CudaStreamOf(stream);
   RUNAHEAD_ASSIGN_OR_RETURN(const SampleParams* const rows, UploadArray(cuda, params));
   Hold(cuda, {&logits, &counts, &ids, &values});
-  const CudaMatrix from = MatrixOf(logits), seen = MatrixOf(counts), to = MatrixOf(ids), chosen = MatrixOf(values);
-  cuda.Enqueue(OpKey("sample", from, rows, seen, to, chosen),
-               {"Sample", [=, s = cuda.get()] { return LaunchSample(from, rows, seen, to, chosen, s); }});
+  cuda.Enqueue("Sample", &LaunchSample, MatrixOf(logits), rows, MatrixOf(counts), MatrixOf(ids), MatrixOf(values));
   return absl::OkStatus();
 }
 

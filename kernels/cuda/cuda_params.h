@@ -17,9 +17,10 @@ namespace runahead {
 // Several arrays in one block of bytes, each at its offset.
 class CudaParams {
  public:
-  // Offset of a copy of `values`.
-  template <typename T>
-  size_t Add(const std::vector<T>& values) {
+  // Offset of a copy of `values`, a vector or a span.
+  template <typename Values>
+  size_t Add(const Values& values) {
+    using T = typename Values::value_type;
     static_assert(std::is_trivially_copyable_v<T>);
     const size_t offset = bytes_.size();
     bytes_.resize(offset + Room(values.size() * sizeof(T)));

@@ -133,9 +133,8 @@ void CudaStream::Hold(std::shared_ptr<const void> what) {
   held_.push_back(std::move(what));
 }
 
-void CudaStream::Enqueue(const OpKey& key, CudaLaunch launch) {
+void CudaStream::EnqueueLaunch(CudaLaunch launch) {
   if (in_step_) {
-    step_key_ += key.bytes();
     step_launches_.push_back(std::move(launch));
     return;
   }
@@ -144,18 +143,19 @@ void CudaStream::Enqueue(const OpKey& key, CudaLaunch launch) {
   if (held_.size() >= kMostHeld) Push({std::make_shared<CudaMark>(context_->ordinal), std::nullopt, {}});
 }
 
-absl::StatusOr<const std::byte*> CudaStream::Upload(const CudaParams& params) {
+absl::StatusOr<CudaStream::Uploaded> CudaStream::Upload(const CudaParams& params) {
   const size_t size = params.bytes().size();
   if (!in_step_) {
     UseGpu(context_->ordinal);
     RUNAHEAD_ASSIGN_OR_RETURN(CudaParamRing::Piece piece, ring_.Take(size));
     std::memcpy(piece.host, params.bytes().data(), size);
     CudaMust(cudaMemcpyAsync(piece.device, piece.host, size, cudaMemcpyDefault, stream_), "copying arrays");
-    Hold(std::move(piece.owner));
-    return piece.device;
+    Hold(piece.owner);
+    return Uploaded{piece.device, std::move(piece.owner)};
   }
   if (staged_.size() + size > step_params_.size) {
     Flush();
+    CopyStaged();  // for what is not enqueued yet
     const size_t bytes = std::max({kStepParams, 2 * step_params_.size, 2 * size});
     RUNAHEAD_ASSIGN_OR_RETURN(std::shared_ptr<Buffer> larger, context_->memory->AllocateDevice(bytes));
     Hold(step_params_.buffer);
@@ -165,7 +165,7 @@ absl::StatusOr<const std::byte*> CudaStream::Upload(const CudaParams& params) {
   }
   const size_t offset = staged_.size();
   staged_.insert(staged_.end(), params.bytes().begin(), params.bytes().end());
-  return step_params_.data() + offset;
+  return Uploaded{step_params_.data() + offset, step_params_.buffer};
 }
 
 absl::StatusOr<void*> CudaStream::Workspace(size_t bytes) {
@@ -193,19 +193,26 @@ void CudaStream::EndStep() {
 // The arrays first, then what reads them. Nothing where no step collects.
 void CudaStream::Flush() {
   if (step_launches_.empty()) return;
+  CopyStaged();
   UseGpu(context_->ordinal);
-  if (const size_t size = staged_.size() - flushed_; size > 0) {
-    const absl::StatusOr<CudaParamRing::Piece> piece = step_ring_.Take(size);
-    CudaMust(piece.ok() ? cudaSuccess : cudaErrorMemoryAllocation, "finding pinned memory for a step's arrays");
-    std::memcpy(piece->host, staged_.data() + flushed_, size);
-    CudaMust(cudaMemcpyAsync(step_params_.data() + flushed_, piece->host, size, cudaMemcpyDefault, stream_),
-             "copying a step's arrays");
-    Hold(piece->owner);
-    flushed_ = staged_.size();
-  }
   graphs_.Run(stream_, step_key_, step_launches_);
   step_key_.clear();
   step_launches_.clear();
+}
+
+// The step's arrays that are not on their way yet.
+void CudaStream::CopyStaged() {
+  const size_t size = staged_.size() - flushed_;
+  if (size == 0) return;
+  UseGpu(context_->ordinal);
+  const absl::StatusOr<CudaParamRing::Piece> piece = step_ring_.Take(size);
+  CudaMust(piece.ok() ? cudaSuccess : cudaErrorMemoryAllocation, "finding pinned memory for a step's arrays");
+  std::memcpy(piece->host, staged_.data() + flushed_, size);
+  CudaMust(cudaMemcpyAsync(step_params_.data() + flushed_, piece->host, size, cudaMemcpyDefault, stream_),
+           "copying a step's arrays");
+  Hold(piece->owner);
+  Hold(step_params_.buffer);
+  flushed_ = staged_.size();
 }
 
 }  // namespace runahead

@@ -46,10 +46,21 @@ class CudaStream final : public Stream {
 
   // Keeps `what` until all that is enqueued so far has run.
   void Hold(std::shared_ptr<const void> what);
-  // Copies the arrays to the GPU, in stream order; returns where they lie there.
-  absl::StatusOr<const std::byte*> Upload(const CudaParams& params);
-  // Runs the launch now, or with the others of the step. `key` says all that it depends on but contents of memory.
-  void Enqueue(const OpKey& key, CudaLaunch launch);
+  struct Uploaded {
+    const std::byte* data = nullptr;     // on the GPU
+    std::shared_ptr<const void> memory;  // to be held by what reads it, but for what is enqueued right behind
+  };
+  // Copies the arrays to the GPU, in stream order. What is enqueued in this step, or where there is none any time
+  // later, finds them there.
+  absl::StatusOr<Uploaded> Upload(const CudaParams& params);
+  // Runs launch(args..., stream) now, or with the others of the step; `name` is that of the op. Of two launches with
+  // the same arguments a step that comes again takes one for the other, whatever the memory that they point to holds.
+  template <typename... Params, typename... Args>
+  void Enqueue(const char* name, cudaError_t (*launch)(Params...), const Args&... args) {
+    const BoundLaunch bound(launch, args..., stream_);
+    if (in_step_) bound.AppendKey(step_key_);
+    EnqueueLaunch({name, bound});
+  }
   // Memory for one launch at a time, contents undefined.
   absl::StatusOr<void*> Workspace(size_t bytes);
 
@@ -61,7 +72,9 @@ class CudaStream final : public Stream {
 
  private:
   struct Mark;
+  void EnqueueLaunch(CudaLaunch launch);
   void Flush();
+  void CopyStaged();
   void Watch();
   void Push(Mark mark);
 

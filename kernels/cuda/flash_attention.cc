@@ -24,6 +24,7 @@ cudaError_t IsHopper(bool& result) {
 // Those whose compilation is worth its time; nullptr: there is none.
 PrefillLauncher HopperPrefill(const FlashPrefillArgs& args) {
   const bool bf16 = args.q.dtype == DType::kBF16;
+  if (args.window > 0) return nullptr;
   if (args.dense_length > 0) return bf16 && args.head_dim == 128 ? &LaunchPrefillHopperBf16Dim128Dense : nullptr;
   if (args.head_dim == 64) return bf16 ? &LaunchPrefillHopperBf16Dim64 : nullptr;
   if (args.head_dim == 128) return bf16 ? &LaunchPrefillHopperBf16Dim128 : &LaunchPrefillHopperF16Dim128;
@@ -39,21 +40,19 @@ cudaError_t LaunchFlashPrefill(const FlashPrefillArgs& args, cudaStream_t stream
   if (hopper != nullptr) {
     if (const cudaError_t error = IsHopper(is_hopper); error != cudaSuccess) return error;
   }
-  const PrefillLauncher launch = is_hopper ? hopper : &LaunchPrefillAnyGpu;
+  const PrefillLauncher any = args.window > 0 ? &LaunchPrefillWindow : &LaunchPrefillAnyGpu;
+  const PrefillLauncher launch = is_hopper ? hopper : any;
   for (const FlashPrefillArgs& part : FlashPrefillParts(args, MostFlashQueries(args))) {
     if (const cudaError_t error = launch(part, stream); error != cudaSuccess) return error;
   }
   return cudaSuccess;
 }
 
-cudaError_t LaunchFlashDecode(const FlashDecodeArgs& args, cudaStream_t stream) {
-  if (!FlashDecodeTakes(args.q, args.out, args.heads, args.kv_heads, args.head_dim, args.kv_dtype) ||
-      !IsFlashAligned(args.workspace)) {
-    return cudaErrorInvalidValue;
-  }
-  if (args.row_count == 0) return cudaSuccess;
-  if (const cudaError_t error = LaunchDecodePieces(args, stream); error != cudaSuccess) return error;
-  return LaunchDecodeMerge(args, stream);
+cudaError_t LaunchFlashPieces(const AttentionArgs& args, const AttentionPiece* pieces, int64_t piece_count,
+                              const CudaMatrix& partials, std::byte* workspace, cudaStream_t stream) {
+  if (!FlashPiecesTake(args) || !IsFlashAligned(workspace)) return cudaErrorInvalidValue;
+  if (piece_count == 0) return cudaSuccess;
+  return LaunchDecodePieces({args, pieces, piece_count, partials, reinterpret_cast<float*>(workspace)}, stream);
 }
 
 }  // namespace runahead

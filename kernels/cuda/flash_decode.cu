@@ -1,4 +1,4 @@
-// The first half of decode: each piece of KV by FlashInfer's prefill kernel, of which a block works on one query at
+// Pieces of KV for one query: each by FlashInfer's prefill kernel, of which a block works on one query at
 // least. On tensor cores, whose 16 rows the query heads that share a KV head fill as far as they go: reading KV is what
 // takes the time, and any number of heads may share.
 #include <cuda_bf16.h>
@@ -6,6 +6,7 @@
 
 #include <flashinfer/attention/prefill.cuh>
 
+#include "kernels/cuda/elements.cuh"
 #include "kernels/cuda/flash_kernels.h"
 #include "kernels/cuda/flash_launch.cuh"
 
@@ -19,13 +20,11 @@ constexpr uint32_t kTileQ = 16;
 template <int kHeadDim>
 inline constexpr uint32_t kKvSteps = kHeadDim == 256 ? 1 : 2;
 
-// The arrays by which FlashInfer's kernel finds its work, for the one piece of a block. Pages are counted in units of
-// kFlashAlignment bytes from address 0, which takes 64 bits.
+// The arrays by which FlashInfer's kernel finds its work, for the one piece of a block.
 struct PieceArrays {
-  int64_t zero[1];  // of one request the first tile of KV
+  int64_t zero[1];  // of one request the first tile of KV, and the first row of out
   int64_t q_tile[1];
   int64_t query_row[1];
-  int64_t piece[1];
   int64_t page_ends[2];
   int64_t last_page_tokens[1];
   int64_t tokens[1];
@@ -68,10 +67,54 @@ using DecodeTraits =
 template <typename T>
 struct DecodeLaunch {
   DecodeParams<T> params;  // without the arrays
-  const FlashDecodePiece* pieces;
-  uint32_t kv_heads;
+  const AttentionPiece* pieces;
+  int64_t window;
+  Rows<float> partials;
+  float* workspace;
+  uint32_t heads, kv_heads;
   uint32_t q_tiles;  // 16 rows each, of the heads that share a KV head
 };
+
+// The heads [first, end) whose query a block has.
+struct BlockHeads {
+  uint32_t first, end;
+
+  __device__ BlockHeads(uint32_t group, uint32_t kv_head, uint32_t q_tile)
+      : first(kv_head * group + q_tile * kTileQ), end(min(kv_head * group + group, first + kTileQ)) {}
+};
+
+__device__ uint32_t ThreadOfBlock() {
+  return threadIdx.x + blockDim.x * (threadIdx.y + blockDim.y * threadIdx.z);
+}
+
+// Of a piece that begins `hidden` positions before what the query sees. The kernel itself begins there: it counts what
+// lies before the query's own position, here the last one.
+template <typename T>
+__device__ DecodeParams<T> ParamsOf(const DecodeLaunch<T>& launch, const AttentionPiece& piece, int64_t hidden,
+                                    uint32_t q_tile, PieceArrays& arrays) {
+  DecodeParams<T> params = launch.params;
+  params.window_left = hidden == 0 ? -1 : static_cast<int32_t>(piece.tokens - hidden - 1);
+  const uint32_t page_tokens = params.paged_kv.page_size;
+  if (ThreadOfBlock() == 0) {
+    const uint32_t pages = (piece.tokens + page_tokens - 1) / page_tokens;
+    arrays.zero[0] = 0;
+    arrays.q_tile[0] = q_tile;
+    arrays.query_row[0] = piece.query_row;
+    arrays.page_ends[0] = 0;
+    arrays.page_ends[1] = pages;
+    arrays.last_page_tokens[0] = piece.tokens - (pages - 1) * page_tokens;
+    arrays.tokens[0] = piece.tokens;
+  }
+  __syncthreads();
+  params.paged_kv.indices += piece.first_page;
+  params.paged_kv.indptr = arrays.page_ends;
+  params.paged_kv.last_page_len = arrays.last_page_tokens;
+  params.request_indices = params.kv_tile_indices = params.o_indptr = arrays.zero;
+  params.qo_tile_indices = arrays.q_tile;
+  params.q_indptr = arrays.query_row;
+  params.kv_chunk_size_ptr = arrays.tokens;
+  return params;
+}
 
 template <typename Traits, typename T>
 __global__ __launch_bounds__(Traits::NUM_THREADS) void DecodePieces(const __grid_constant__ DecodeLaunch<T> launch) {
@@ -82,75 +125,73 @@ __global__ __launch_bounds__(Traits::NUM_THREADS) void DecodePieces(const __grid
   const uint32_t kv_head = blockIdx.x % launch.kv_heads;
   const uint32_t q_tile = blockIdx.x / launch.kv_heads % launch.q_tiles;
   const uint32_t index = blockIdx.x / launch.kv_heads / launch.q_tiles;
-  const FlashDecodePiece piece = launch.pieces[index];
+  const AttentionPiece piece = launch.pieces[index];
   if (piece.tokens == 0) return;
-
-  DecodeParams<T> params = launch.params;
-  const uint32_t page_tokens = params.paged_kv.page_size;
-  if (threadIdx.x == 0 && threadIdx.y == 0 && threadIdx.z == 0) {
-    const uint32_t pages = (piece.tokens + page_tokens - 1) / page_tokens;
-    arrays.zero[0] = 0;
-    arrays.q_tile[0] = q_tile;
-    arrays.query_row[0] = piece.query_row;
-    arrays.piece[0] = index;
-    arrays.page_ends[0] = 0;
-    arrays.page_ends[1] = pages;
-    arrays.last_page_tokens[0] = piece.tokens - (pages - 1) * page_tokens;
-    arrays.tokens[0] = piece.tokens;
+  constexpr uint32_t kHeadDim = Traits::HEAD_DIM_VO;
+  const BlockHeads heads(launch.heads / launch.kv_heads, kv_head, q_tile);
+  float* const row = launch.partials.at(index);
+  float* const logs = row + launch.heads * kHeadDim;
+  const int64_t hidden = launch.window > 0 && launch.window < piece.left ? piece.left - launch.window : 0;
+  if (hidden >= piece.tokens) {
+    const uint32_t head = heads.first + ThreadOfBlock();
+    if (head < heads.end) logs[head] = -flashinfer::math::inf;
+    return;
   }
-  __syncthreads();
 
-  params.paged_kv.indices += piece.first_page;
-  params.paged_kv.indptr = arrays.page_ends;
-  params.paged_kv.last_page_len = arrays.last_page_tokens;
-  params.request_indices = params.kv_tile_indices = arrays.zero;
-  params.qo_tile_indices = arrays.q_tile;
-  params.q_indptr = arrays.query_row;
-  params.o_indptr = arrays.piece;
-  params.kv_chunk_size_ptr = arrays.tokens;
+  DecodeParams<T> params = ParamsOf(launch, piece, hidden, q_tile, arrays);
+  const bool direct = reinterpret_cast<uintptr_t>(row) % sizeof(float2) == 0;
+  params.o = direct ? row : launch.workspace + static_cast<int64_t>(index) * launch.heads * kHeadDim;
+  params.lse = logs;
   auto& storage = reinterpret_cast<typename Traits::SharedStorage&>(decode_storage);
   flashinfer::BatchPrefillWithPagedKVCacheDevice<Traits>(params, storage, threadIdx, /*bx=*/0, kv_head,
                                                          launch.kv_heads);
+  if (direct) return;
+  __syncthreads();
+  for (uint32_t i = heads.first * kHeadDim + ThreadOfBlock(); i < heads.end * kHeadDim; i += Traits::NUM_THREADS) {
+    row[i] = params.o[i];
+  }
 }
 
 template <typename T>
-DecodeLaunch<T> DecodeLaunchOf(const FlashDecodeArgs& args) {
-  DecodeLaunch<T> launch = {};
-  launch.pieces = args.pieces;
-  launch.kv_heads = static_cast<uint32_t>(args.kv_heads);
-  const auto group = static_cast<uint32_t>(args.heads / args.kv_heads);
-  launch.q_tiles = (group + kTileQ - 1) / kTileQ;
+DecodeLaunch<T> DecodeLaunchOf(const FlashPiecesArgs& of) {
+  const AttentionArgs& args = of.attention;
+  const auto heads = static_cast<uint32_t>(args.heads), kv_heads = static_cast<uint32_t>(args.kv_heads);
+  const auto head_dim = static_cast<uint32_t>(args.head_dim);
+  DecodeLaunch<T> launch = {.params = {},
+                            .pieces = of.pieces,
+                            .window = args.window,
+                            .partials = Rows<float>(of.partials),
+                            .workspace = of.workspace,
+                            .heads = heads,
+                            .kv_heads = kv_heads,
+                            .q_tiles = (heads / kv_heads + kTileQ - 1) / kTileQ};
 
   DecodeParams<T>& params = launch.params;
-  const FlashPartials partials = PartialsIn(args);
   params.q = static_cast<T*>(args.q.data);
-  params.o = partials.means;
-  params.lse = partials.logs;
-  params.group_size = flashinfer::uint_fastdiv(group);
+  params.group_size = flashinfer::uint_fastdiv(heads / kv_heads);
   params.q_stride_n = static_cast<uint32_t>(args.q.stride);
-  params.q_stride_h = static_cast<uint32_t>(args.head_dim);
-  params.window_left = -1;
+  params.q_stride_h = head_dim;
   params.sm_scale = args.scale;
 
+  // Numbers of pages are 64 bits: so many bytes may lie behind the base.
   flashinfer::paged_kv_t<T, int64_t>& kv = params.paged_kv;
-  const uint32_t kv_heads_size = launch.kv_heads * static_cast<uint32_t>(args.head_dim);
   kv.page_size = flashinfer::uint_fastdiv(static_cast<uint32_t>(args.page_tokens));
-  kv.num_heads = launch.kv_heads;
-  kv.head_dim = static_cast<uint32_t>(args.head_dim);
+  kv.num_heads = kv_heads;
+  kv.head_dim = head_dim;
   kv.batch_size = 1;
-  kv.stride_page = kFlashAlignment / sizeof(T);
-  kv.stride_n = 2 * kv_heads_size;
-  kv.stride_h = static_cast<uint32_t>(args.head_dim);
-  kv.k_data = nullptr;
-  kv.v_data = reinterpret_cast<T*>(kv_heads_size * sizeof(T));
+  kv.stride_n = 2 * kv_heads * head_dim;
+  kv.stride_page = static_cast<uint32_t>(args.page_tokens) * kv.stride_n;
+  kv.stride_h = head_dim;
+  kv.k_data = reinterpret_cast<T*>(const_cast<std::byte*>(args.layer));
+  kv.v_data = kv.k_data + kv_heads * head_dim;
   kv.indices = const_cast<int64_t*>(args.pages);
   return launch;
 }
 
 }  // namespace
 
-cudaError_t LaunchDecodePieces(const FlashDecodeArgs& args, cudaStream_t stream) {
-  return ForFlashType(args.q.dtype, args.head_dim, [&]<typename T, int kHeadDim>() {
+cudaError_t LaunchDecodePieces(const FlashPiecesArgs& args, cudaStream_t stream) {
+  return ForFlashType(args.attention.q.dtype, args.attention.head_dim, [&]<typename T, int kHeadDim>() {
     using Traits = DecodeTraits<T, kHeadDim>;
     static_assert(!Traits::IsInvalid());
     const DecodeLaunch<T> launch = DecodeLaunchOf<T>(args);

@@ -1,5 +1,5 @@
 // The kernels behind flash_attention.h, each in a file of its own, for they take long to compile. The arguments are
-// what FlashPrefillTakes or FlashDecodeTakes lets pass.
+// what FlashPrefillTakes or FlashPiecesTake lets pass.
 #pragma once
 
 #include <cuda_runtime_api.h>
@@ -10,6 +10,8 @@ namespace runahead {
 
 // For every GPU from compute capability 8.0 on.
 cudaError_t LaunchPrefillAnyGpu(const FlashPrefillArgs& args, cudaStream_t stream);
+// The same with a window, and only with one.
+cudaError_t LaunchPrefillWindow(const FlashPrefillArgs& args, cudaStream_t stream);
 
 // For compute capability 9.0 only, where there is one for the head_dim, the dtype and the kind (dense or not).
 using PrefillLauncher = cudaError_t (*)(const FlashPrefillArgs& args, cudaStream_t stream);
@@ -18,18 +20,13 @@ cudaError_t LaunchPrefillHopperBf16Dim128(const FlashPrefillArgs& args, cudaStre
 cudaError_t LaunchPrefillHopperBf16Dim128Dense(const FlashPrefillArgs& args, cudaStream_t stream);
 cudaError_t LaunchPrefillHopperF16Dim128(const FlashPrefillArgs& args, cudaStream_t stream);
 
-// What the pieces' launch leaves for the merge's, in FlashDecodeArgs::workspace: of every piece and head the weighted
-// mean of V, and log2 of the sum of the weights, exp(scale * q.k).
-struct FlashPartials {
-  float* means = nullptr;  // [pieces, heads, head_dim]
-  float* logs = nullptr;   // [pieces, heads]
+struct FlashPiecesArgs {
+  AttentionArgs attention;
+  const AttentionPiece* pieces = nullptr;
+  int64_t piece_count = 0;
+  CudaMatrix partials;
+  float* workspace = nullptr;  // [piece_count][heads][head_dim], for outputs of rows that are not aligned to 8 bytes
 };
-inline FlashPartials PartialsIn(const FlashDecodeArgs& args) {
-  auto* means = reinterpret_cast<float*>(args.workspace);
-  return {means, means + args.piece_count * args.heads * args.head_dim};
-}
-
-cudaError_t LaunchDecodePieces(const FlashDecodeArgs& args, cudaStream_t stream);
-cudaError_t LaunchDecodeMerge(const FlashDecodeArgs& args, cudaStream_t stream);
+cudaError_t LaunchDecodePieces(const FlashPiecesArgs& args, cudaStream_t stream);
 
 }  // namespace runahead

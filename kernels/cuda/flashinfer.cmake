@@ -3,13 +3,13 @@
 #
 # How its sources are compiled. All of them: -DNDEBUG in every build type (else the headers print and abort by
 # themselves), and no warnings of nvcc's own as errors beyond ours.
-#   flash_attention.cc, flash_decode_plan.cc   plain C++
-#   flash_merge.cu                             ours, as our other kernels: sm_80, sm_90 and PTX of compute_90
-#   flash_decode.cu, flash_prefill_any.cu      the same architectures
-#   flash_prefill_hopper_*.cu                  --generate-code=arch=compute_90a,code=sm_90a and nothing else (the PTX
-#                                              of 90a runs nowhere else), and --expt-relaxed-constexpr
-set(RUNAHEAD_FLASH_SOURCES flash_attention.cc flash_decode_plan.cc)
-set(RUNAHEAD_FLASH_KERNELS flash_decode.cu flash_merge.cu flash_prefill_any.cu)
+#   flash_attention.cc          plain C++
+#   flash_decode.cu, flash_prefill_any.cu, flash_prefill_window.cu
+#                               as our other kernels: sm_80, sm_90 and PTX of compute_90
+#   flash_prefill_hopper_*.cu   --generate-code=arch=compute_90a,code=sm_90a and nothing else (the PTX of 90a runs
+#                               nowhere else), and --expt-relaxed-constexpr
+set(RUNAHEAD_FLASH_SOURCES flash_attention.cc)
+set(RUNAHEAD_FLASH_KERNELS flash_decode.cu flash_prefill_any.cu flash_prefill_window.cu)
 set(RUNAHEAD_FLASH_HOPPER_KERNELS
   flash_prefill_hopper_bf16_128.cu flash_prefill_hopper_bf16_128_dense.cu flash_prefill_hopper_bf16_64.cu
   flash_prefill_hopper_f16_128.cu)

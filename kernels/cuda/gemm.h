@@ -21,11 +21,14 @@ struct GemmShape {
   int64_t m = 0;  // rows of x and out
   int64_t n = 0;
   int64_t k = 0;
+  // Of the whole matrix, of which w is n rows; 0: w is all of it. Batch-invariant kernels are chosen for the whole.
+  int64_t w_rows = 0;
   DType dtype = DType::kF32;  // of x and w; sums are f32 in any case, and never TF32
   DType out_dtype = DType::kF32;
   int64_t x_stride = 0;  // elements; w is dense
   int64_t out_stride = 0;
-  int alignment = 16;  // bytes, of x, bias and out; no kernel asks for more than 16
+  int alignment = 16;     // bytes, of x, bias and out; no kernel asks for more than 16
+  int w_alignment = 256;  // bytes
   bool accumulate = false;
   bool bias = false;  // f32
   std::optional<Activation> activation = {};
@@ -34,8 +37,8 @@ struct GemmShape {
   friend bool operator==(const GemmShape&, const GemmShape&) = default;
   template <typename H>
   friend H AbslHashValue(H h, const GemmShape& s) {
-    return H::combine(std::move(h), s.m, s.n, s.k, s.dtype, s.out_dtype, s.x_stride, s.out_stride, s.alignment,
-                      s.accumulate, s.bias, s.activation, s.batch_invariant);
+    return H::combine(std::move(h), s.m, s.n, s.k, s.w_rows, s.w_alignment, s.dtype, s.out_dtype, s.x_stride,
+                      s.out_stride, s.alignment, s.accumulate, s.bias, s.activation, s.batch_invariant);
   }
 };
 
@@ -56,9 +59,14 @@ cudaError_t FinishGemm(const GemmShape& shape, const GemmOperands& operands, voi
 // How one shape is computed. Immutable; any thread, any stream.
 class GemmPlan {
  public:
+  explicit GemmPlan(const GemmShape& shape) : shape_(shape) {}
   virtual ~GemmPlan() = default;
+  const GemmShape& shape() const { return shape_; }
   virtual size_t workspace_bytes() const = 0;
   virtual cudaError_t Run(const GemmOperands& operands, cudaStream_t stream) const = 0;
+
+ protected:
+  const GemmShape shape_;
 };
 
 // What makes plans: cuBLASLt, or plain loops where CUDA is emulated. Called under the cache's lock.

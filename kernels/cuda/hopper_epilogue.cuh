@@ -10,8 +10,9 @@
 namespace runahead {
 
 // The tile goes from registers through shared memory, so that each row is written in whole lines; there a warp reads
-// what other warps wrote. FlashInfer 0.5.3 lets only its last warp wait for the others, which was enough while that warp
-// alone handed the tile to the memory accelerator, and is not since all warps read it. Log-sum-exps are not stored.
+// what other warps wrote. FlashInfer 0.5.3 lets only its last warp wait for the others, which was enough while that
+// warp alone handed the tile to the memory accelerator, and is not since all warps read it. Log-sum-exps are not
+// stored.
 template <typename Traits>
 struct HopperEpilogue : flashinfer::CollectiveEpilogue<Traits> {
   using Base = flashinfer::CollectiveEpilogue<Traits>;

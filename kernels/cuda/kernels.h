@@ -12,6 +12,7 @@
 #include "kernels/base/dtype.h"
 #include "kernels/base/op_params.h"
 #include "kernels/base/weight_type.h"
+#include "kernels/cuda/kv_arrays.h"
 
 namespace runahead {
 
@@ -24,30 +25,30 @@ struct CudaMatrix {
   int64_t stride = 0;
 };
 
-// out[t] = table[ids[t]].
-cudaError_t LaunchEmbed(const CudaMatrix& table, const int32_t* ids, const CudaMatrix& out, cudaStream_t stream);
+// out[t] = table[ids[t]], added to what is there where `accumulate`.
+cudaError_t LaunchEmbed(const CudaMatrix& table, const int32_t* ids, bool accumulate, const CudaMatrix& out,
+                        cudaStream_t stream);
 
 // out[t,d] = x[t,d] * weight[d] / sqrt(mean_d(x[t,d]^2) + eps).  x: f32; weight: [cols].
 cudaError_t LaunchRmsNorm(const CudaMatrix& x, const float* weight, float eps, const CudaMatrix& out,
                           cudaStream_t stream);
 
-// Splits qkv [t, (heads + 2*kv_heads)*head_dim] (f32), rotates Q and K by halves at positions[t] with `rotation`
-// [positions, head_dim] = (cos | sin), writes Q to q and (K|V) of row t, in kv_dtype, to kv_rows[t].
-struct RopeStoreArgs {
-  CudaMatrix qkv;
-  const float* rotation = nullptr;
-  const int32_t* positions = nullptr;
-  int heads = 0;
-  int kv_heads = 0;
-  int head_dim = 0;  // even
-  CudaMatrix q;
-  std::byte* const* kv_rows = nullptr;
-  DType kv_dtype = DType::kF32;
-};
-cudaError_t LaunchRopeStore(const RopeStoreArgs& args, cudaStream_t stream);
+// Each head (every head_dim columns) of each row in place: as LaunchRmsNorm does a row.  x: f32; weight: [head_dim].
+cudaError_t LaunchHeadNorm(const CudaMatrix& x, int head_dim, const float* weight, float eps, cudaStream_t stream);
 
-// out[t,f] = silu(gate_up[t,f]) * gate_up[t,F+f], F = out.cols.
-cudaError_t LaunchSwiGlu(const CudaMatrix& gate_up, const CudaMatrix& out, cudaStream_t stream);
+// Rotates the first table.cols (even) elements of each head of x (f32) in place, row t by table's row positions[t]
+// (f32: cosines, then sines). Pairs are (i, i + table.cols/2), or interleaved (2i, 2i + 1).
+cudaError_t LaunchRope(const CudaMatrix& x, int head_dim, const CudaMatrix& table, bool interleaved,
+                       const int32_t* positions, cudaStream_t stream);
+
+// The first q.cols columns of row t of qkv (f32; none where q has no memory) go to q, the others, K and V, in kv_dtype
+// to row kv_rows[t] of such rows behind `layer`.
+cudaError_t LaunchStoreQkv(const CudaMatrix& qkv, const CudaMatrix& q, std::byte* layer, const int64_t* kv_rows,
+                           DType kv_dtype, cudaStream_t stream);
+
+// out[t,f] = activation(gate_up[t,f]) * gate_up[t,F+f], F = out.cols.
+cudaError_t LaunchGatedActivate(const CudaMatrix& gate_up, Activation activation, const CudaMatrix& out,
+                                cudaStream_t stream);
 
 // The k (1..128, at most cols) largest of each row of logits (f32), falling, ties to the smaller id, and
 // log(sum_v exp(logits[t,v])). ids: int32 in a matrix of four-byte elements [t, k]; values: f32 [t, k]; log_sum: f32
@@ -59,36 +60,34 @@ cudaError_t LaunchTopK(const CudaMatrix& logits, int k, const CudaMatrix& ids, c
 // types.
 cudaError_t LaunchDequantize(WeightType type, const std::byte* stored, const CudaMatrix& out, cudaStream_t stream);
 
-// One sequence of a ragged batch: as AttentionSequence of device.h, its spans are spans[first_span .. + span_count).
-struct AttentionItem {
-  int64_t query_row = 0;
-  int64_t queries = 0;
-  int64_t length = 0;
-  int32_t first_span = 0;
-  int32_t span_count = 0;
-};
-// KV rows of positions [first, first + tokens) of a sequence: [tokens][K|V][kv_heads*head_dim].
-struct AttentionSpan {
-  const std::byte* rows = nullptr;
-  int64_t first = 0;
-  int64_t tokens = 0;
-};
-// The plain attention kernel: any head_dim up to 256, any dtypes, any spans; what faster ones are compared with and
-// what runs where they do not. The order in which a query's sums are taken depends on its position only.
-struct PlainAttentionArgs {
-  CudaMatrix q;    // [t, heads*head_dim]
-  CudaMatrix out;  // [t, heads*head_dim]
+// Queries, and where in a layer the KV that they see lies: row r of page p of the arrays below is KV row
+// pages[p] * page_tokens + r behind `layer`, [K|V][kv_heads*head_dim].
+struct AttentionArgs {
+  CudaMatrix q;  // [t, heads*head_dim]
   int heads = 0;
   int kv_heads = 0;
   int head_dim = 0;
   DType kv_dtype = DType::kF32;
   float scale = 1.0f;
-  const AttentionItem* items = nullptr;  // [item_count]
-  const AttentionSpan* spans = nullptr;
-  int item_count = 0;
-  int64_t most_queries = 0;  // of any item
+  int64_t window = 0;  // as in AttentionShape
+  float soft_cap = 0;
+  const std::byte* layer = nullptr;
+  const int64_t* pages = nullptr;
+  int32_t page_tokens = 1;  // a power of two
 };
-cudaError_t LaunchPlainAttention(const PlainAttentionArgs& args, cudaStream_t stream);
+// The plain attention kernels: any head_dim up to 256, any dtypes, any pages; what faster ones are compared with and
+// what runs where they do not. The order in which a query's sums are taken depends on its position and the window only.
+
+// Device::Attention of items[0..item_count); `most_queries`: of any item. out: [t, heads*head_dim].
+cudaError_t LaunchPlainAttention(const AttentionArgs& args, const AttentionItem* items, int item_count,
+                                 int64_t most_queries, const CudaMatrix& out, cudaStream_t stream);
+// Device::AttendPieces: row p of partials (f32 [heads][head_dim], then [heads] logarithms) from pieces[p], p <
+// piece_count.
+cudaError_t LaunchPlainPieces(const AttentionArgs& args, const AttentionPiece* pieces, int64_t piece_count,
+                              const CudaMatrix& partials, cudaStream_t stream);
+// Device::MergePieces: out[t], [heads*head_dim], from the partials of ranges[t], in their order.
+cudaError_t LaunchMergePieces(const CudaMatrix& partials, const PieceRange* ranges, int heads, const CudaMatrix& out,
+                              cudaStream_t stream);
 
 // out[t,d] = (x[t,d] - mean(x[t])) / sqrt(var(x[t]) + eps) * weight[d] + bias[d].  x: f32; weight, bias: [cols].
 cudaError_t LaunchLayerNorm(const CudaMatrix& x, const float* weight, const float* bias, float eps,

@@ -14,18 +14,21 @@ constexpr int64_t kWarpCols = 1024;  // a warp takes rows up to here alone: eigh
 struct RmsNormShape {
   int64_t rows;
   int64_t cols;
+  int heads;  // of a row of x and out, `cols` each
   float eps;
   bool x_packed;
   bool weight_packed;
   bool out_packed;
 };
 
-// A row for each threadIdx.y: a warp each, or the whole block for one. The order of the sum depends on cols only.
-template <typename Out>
+// A row, or one of its heads, for each threadIdx.y: a warp each, or the whole block for one. The order of the sum
+// depends on cols only. out may be x: a thread writes what it alone reads after the sum.
+template <bool kHeads, typename Out>
 __global__ void RmsNormKernel(Rows<float> x, const float* weight, Rows<Out> out, RmsNormShape shape) {
   const int64_t row = RowTiles::Row();
   if (row >= shape.rows) return;  // whole warps, and no block that is to meet
-  const float* from = x.at(row);
+  const int64_t head_at = kHeads ? row % shape.heads * shape.cols : 0;
+  const float* from = x.at(kHeads ? row / shape.heads : row) + head_at;
   const int64_t first = kPack * static_cast<int64_t>(threadIdx.x);
   const int64_t step = kPack * static_cast<int64_t>(blockDim.x);
   float sum = 0.0f;
@@ -37,7 +40,7 @@ __global__ void RmsNormKernel(Rows<float> x, const float* weight, Rows<Out> out,
   }
   sum = blockDim.x == kWarpSize ? WarpReduce(sum, Add()) : BlockReduce(sum, Add());
   const float factor = 1.0f / sqrtf(sum / static_cast<float>(shape.cols) + shape.eps);
-  Out* to = out.at(row);
+  Out* to = out.at(kHeads ? row / shape.heads : row) + head_at;
   for (int64_t c = first; c < shape.cols; c += step) {
     float values[kPack];
     float weights[kPack];
@@ -69,12 +72,30 @@ cudaError_t LaunchRmsNorm(const CudaMatrix& x, const float* weight, float eps, c
     const Rows<Out> to(out);
     const RmsNormShape shape = {.rows = x.rows,
                                 .cols = x.cols,
+                                .heads = 1,
                                 .eps = eps,
                                 .x_packed = from.IsPacked<kPack>(),
                                 .weight_packed = IsPacked<float, kPack>(weight),
                                 .out_packed = to.template IsPacked<kPack>()};
-    return Launch(RmsNormKernel<Out>, grid, block, stream, from, weight, to, shape);
+    return Launch(RmsNormKernel</*kHeads=*/false, Out>, grid, block, stream, from, weight, to, shape);
   });
+}
+
+cudaError_t LaunchHeadNorm(const CudaMatrix& x, int head_dim, const float* weight, float eps, cudaStream_t stream) {
+  if (x.rows == 0 || x.cols == 0) return cudaSuccess;
+  const int heads = static_cast<int>(x.cols / head_dim);
+  const dim3 block = BlockOf(head_dim);
+  const dim3 grid(static_cast<unsigned>((x.rows * heads + block.y - 1) / block.y));
+  const Rows<float> rows(x);
+  const bool packed = rows.IsPacked<kPack>() && head_dim % kPack == 0;
+  const RmsNormShape shape = {.rows = x.rows * heads,
+                              .cols = head_dim,
+                              .heads = heads,
+                              .eps = eps,
+                              .x_packed = packed,
+                              .weight_packed = IsPacked<float, kPack>(weight),
+                              .out_packed = packed};
+  return Launch(RmsNormKernel</*kHeads=*/true, float>, grid, block, stream, rows, weight, rows, shape);
 }
 
 }  // namespace runahead

@@ -19,8 +19,8 @@ struct CudaLaunch {
   std::function<cudaError_t()> run;
 };
 
-// Graphs of one stream by what their launches are (OpKey's bytes, one op after the other). Used by one thread at a
-// time.
+// Graphs of one stream by what their launches are (the bytes of BoundLaunch::AppendKey, one op after the other). Used
+// by one thread at a time.
 class StepGraphs {
  public:
   // Steps kept: a batch size and a bucket of attention lengths have one each.

@@ -1,14 +1,19 @@
 // Attention alone, by ISA, dtype and length: a whole prompt (GFLOP/s, counting 4*head_dim for each visible pair of
-// query and key) and decode steps (GB/s of KV read). The heads are those of the quick-start model, 9 over 3 of 64, and
-// of an 8B model, 32 over 8 of 128. One thread. Figures of a shared machine: take the best of several repetitions.
+// query and key), decode steps (GB/s of KV read), and the table of a step (microseconds for all layers). The heads are
+// those of the quick-start model, 9 over 3 of 64, and of an 8B model, 32 over 8 of 128. One thread. Figures of a shared
+// machine: take the best of several repetitions.
 #include "kernels/cpu/attention.h"
 
 #include <algorithm>
 #include <chrono>
 #include <cmath>
+#include <cstdlib>
 #include <cstring>
+#include <memory>
+#include <numeric>
 #include <random>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "benchmark/benchmark.h"
@@ -16,12 +21,13 @@
 namespace runahead {
 namespace {
 
+// Aligned as a device's memory is, so that figures do not hang on where malloc put it.
 class HeapBuffer : public Buffer {
  public:
-  explicit HeapBuffer(size_t bytes) : Buffer(nullptr, bytes), memory_(bytes) { data_ = memory_.data(); }
-
- private:
-  std::vector<std::byte> memory_;
+  explicit HeapBuffer(size_t bytes) : Buffer(nullptr, bytes) {
+    data_ = static_cast<std::byte*>(std::aligned_alloc(64, (bytes + 63) / 64 * 64));
+  }
+  ~HeapBuffer() override { std::free(data_); }
 };
 
 std::vector<std::byte> RandomValues(int64_t count, DType dtype) {
@@ -37,27 +43,37 @@ std::vector<std::byte> RandomValues(int64_t count, DType dtype) {
   return bytes;
 }
 
-struct Problem {
-  std::vector<std::byte> q, out;
-  std::vector<AttentionSequence> sequences;
-  CpuAttentionArgs args;
+BufferRef BytesOf(const std::vector<std::byte>& bytes) {
+  auto buffer = std::make_shared<HeapBuffer>(bytes.size());
+  std::memcpy(buffer->data(), bytes.data(), bytes.size());
+  return BufferRef::Whole(std::move(buffer));
+}
 
-  Problem(int64_t heads, int64_t kv_heads, int64_t dim, DType dtype, DType kv_dtype, int64_t batch, int64_t queries,
-          int64_t length) {
-    args.shape = {heads, kv_heads, dim, kv_dtype, 1.0f / std::sqrt(static_cast<float>(dim))};
-    q = RandomValues(batch * queries * heads * dim, dtype);
-    out.resize(q.size());
-    const std::vector<std::byte> rows = RandomValues(length * 2 * kv_heads * dim, kv_dtype);
-    for (int64_t i = 0; i < batch; ++i) {
-      auto buffer = std::make_shared<HeapBuffer>(rows.size());
-      std::memcpy(buffer->data(), rows.data(), rows.size());
-      sequences.push_back({i * queries, queries, length, {{BufferRef::Whole(std::move(buffer)), length}}});
-    }
-    args.q = q.data();
-    args.out = out.data();
-    args.q_dtype = args.out_dtype = dtype;
-    args.q_stride = args.out_stride = heads * dim;
-    args.sequences = sequences;
+// Sequences in blocks of a store, one behind the other without gaps.
+KvLayout Blocks(int64_t batch, int64_t length) {
+  KvLayout layout{.page_tokens = std::min<int64_t>(256, length), .pages = {}, .sequences = {}};
+  const int64_t blocks = (length + layout.page_tokens - 1) / layout.page_tokens;
+  layout.pages.resize(batch * blocks);
+  std::iota(layout.pages.begin(), layout.pages.end(), 0);
+  for (int64_t i = 0; i < batch; ++i) layout.sequences.push_back({1, length, i * blocks, 0, length});
+  return layout;
+}
+
+struct Problem {
+  AttentionShape shape;
+  std::shared_ptr<const CpuKvTable> table;
+  BufferRef layer;
+  Tensor q, out, partials;
+
+  Problem(int64_t heads, int64_t kv_heads, int64_t dim, DType dtype, DType kv_dtype, KvLayout layout)
+      : shape{heads, kv_heads, dim, kv_dtype, 1.0f / std::sqrt(static_cast<float>(dim))},
+        table(*CpuKvTable::Make(std::move(layout))) {
+    const int64_t cols = heads * dim, sums = heads * (dim + 1);
+    layer = BytesOf(RandomValues(table->base_rows() * 2 * kv_heads * dim, kv_dtype));
+    q = MakeTensor(BytesOf(RandomValues(table->rows() * cols, dtype)), dtype, table->rows(), cols);
+    out = MakeTensor(BytesOf(RandomValues(table->rows() * cols, dtype)), dtype, table->rows(), cols);
+    partials =
+        MakeTensor(BytesOf(RandomValues(table->pieces() * sums, DType::kF32)), DType::kF32, table->pieces(), sums);
   }
 };
 
@@ -65,6 +81,7 @@ struct Heads {
   int64_t heads, kv_heads, dim;
 };
 constexpr Heads kHeads[] = {{9, 3, 64}, {32, 8, 128}};
+constexpr std::pair<int64_t, int64_t> kSteps[] = {{1, 128}, {8, 128}, {32, 128}, {1, 4096}, {8, 4096}, {32, 4096}};
 
 // Reports work / best time of an iteration, as `unit`.
 template <typename Body>
@@ -81,20 +98,31 @@ void Measure(benchmark::State& state, double work, const char* unit, const Body&
 
 void Prefill(benchmark::State& state, CpuIsa isa, DType dtype, Heads heads, int64_t queries, int64_t length) {
   ThreadPool pool(1);
-  const Problem problem(heads.heads, heads.kv_heads, heads.dim, dtype, dtype, 1, queries, length);
+  const Problem on(heads.heads, heads.kv_heads, heads.dim, dtype, dtype, KvLayout::OnePage(queries, length));
   const double pairs = 0.5 * static_cast<double>(queries) * static_cast<double>(2 * length - queries + 1);
-  Measure(state, pairs * 4 * static_cast<double>(heads.dim * heads.heads), "GFLOP/s",
-          [&] { RunCpuAttention(pool, isa, problem.args); });
+  Measure(state, pairs * 4 * static_cast<double>(heads.dim * heads.heads), "GFLOP/s", [&] {
+    RunCpuAttention(pool, isa, {on.q, on.shape, *on.table, on.layer, on.out});
+  });
 }
 
 void DecodeStep(benchmark::State& state, CpuIsa isa, DType kv_dtype, Heads heads, int64_t batch, int64_t length) {
   ThreadPool pool(1);
-  const Problem problem(heads.heads, heads.kv_heads, heads.dim, DType::kF32, kv_dtype, batch, 1, length);
-  Measure(state, static_cast<double>(batch * length * problem.args.shape.kv_row_bytes()), "GB/s",
-          [&] { RunCpuAttention(pool, isa, problem.args); });
+  const Problem on(heads.heads, heads.kv_heads, heads.dim, DType::kF32, kv_dtype, Blocks(batch, length));
+  Measure(state, static_cast<double>(batch * length * on.shape.kv_row_bytes()), "GB/s", [&] {
+    AttendCpuPieces(pool, isa, {on.q, on.shape, *on.table, on.layer, on.partials});
+    MergeCpuPieces(pool, on.partials, on.shape, *on.table, on.out);
+  });
+}
+
+void PlanStep(benchmark::State& state, int64_t batch, int64_t length) {
+  for (auto _ : state) benchmark::DoNotOptimize(CpuKvTable::Make(Blocks(batch, length)));
 }
 
 void Register() {
+  for (const auto& [batch, length] : kSteps) {
+    const std::string name = "plan/" + std::to_string(batch) + "x" + std::to_string(length);
+    benchmark::RegisterBenchmark(name.c_str(), PlanStep, batch, length)->Unit(benchmark::kMicrosecond);
+  }
   for (const CpuIsa isa : {CpuIsa::kAvx2, CpuIsa::kAvx512, CpuIsa::kAvx512Bf16, CpuIsa::kAmx}) {
     if (isa > DetectCpuIsa()) continue;
     for (const DType dtype : {DType::kF32, DType::kBF16}) {
@@ -107,7 +135,7 @@ void Register() {
                                        heads, length, length);
         }
         benchmark::RegisterBenchmark(("part/" + tail + "/256of4096").c_str(), Prefill, isa, dtype, heads, 256, 4096);
-        for (const auto& [batch, length] : {std::pair(1, 128), std::pair(1, 4096), std::pair(8, 4096)}) {
+        for (const auto& [batch, length] : kSteps) {
           benchmark::RegisterBenchmark(
               ("decode/" + tail + "/" + std::to_string(batch) + "x" + std::to_string(length)).c_str(), DecodeStep, isa,
               dtype, heads, batch, length);

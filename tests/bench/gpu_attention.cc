@@ -21,10 +21,11 @@ absl::Status BenchProblem(const Bench& bench, const AttentionShape& shape, const
   RUNAHEAD_ASSIGN_OR_RETURN(const Tensor q, RandomTensor(device, problem.queries, cols));
   RUNAHEAD_ASSIGN_OR_RETURN(const Tensor out, EmptyTensor(device, device.compute_dtype(), problem.queries, cols));
   RUNAHEAD_ASSIGN_OR_RETURN(const BufferRef kv, RandomMemory(device, problem.length * shape.kv_row_bytes()));
-  AttentionSequence sequence{0, problem.queries, problem.length, {{kv, problem.length}}};
-  if (problem.dense) sequence.dense_length = problem.length;
   const std::unique_ptr<Stream> stream = device.NewStream("bench");
-  const Work attend = [&] { return device.Attention(*stream, q, shape, {sequence}, out); };
+  RUNAHEAD_ASSIGN_OR_RETURN(const std::shared_ptr<const KvTable> table,
+                            device.MakeKvTable(*stream, KvLayout::OnePage(problem.queries, problem.length,
+                                                                          problem.dense ? problem.length : 0)));
+  const Work attend = [&] { return device.Attention(*stream, q, shape, *table, kv, out); };
   RUNAHEAD_ASSIGN_OR_RETURN(const Timing timing, TimeAlone(device, *stream, bench.seconds, attend));
   const double flops = problem.dense ? 4.0 * static_cast<double>(cols) * static_cast<double>(problem.queries) *
                                            static_cast<double>(problem.length)

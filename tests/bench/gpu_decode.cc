@@ -9,6 +9,7 @@
 #include "kernels/base/status_macros.h"
 #include "tests/bench/gpu_model.h"
 #include "tests/bench/gpu_suites.h"
+#include "tests/testing/dense_kv.h"
 
 namespace runahead {
 namespace {
@@ -16,64 +17,45 @@ namespace {
 constexpr int64_t kBlockTokens = 256;
 
 // Sequences of one length each, whose KV lies in blocks all over the device's memory; a step fills their last row.
-class BlockPort : public KvPort {
+class BlockKv {
  public:
-  static absl::StatusOr<std::unique_ptr<BlockPort>> Make(Device& device, const AttentionShape& shape, int64_t layers,
-                                                         int64_t batch, int64_t length) {
-    auto port = std::unique_ptr<BlockPort>(new BlockPort(shape, batch, length));
+  static absl::StatusOr<std::unique_ptr<BlockKv>> Make(Device& device, const AttentionShape& shape, int64_t layers,
+                                                       int64_t batch, int64_t length) {
+    auto kv = std::unique_ptr<BlockKv>(new BlockKv(batch, length));
     const int64_t blocks = (length + kBlockTokens - 1) / kBlockTokens;
-    port->places_.resize(batch * blocks);
-    std::iota(port->places_.begin(), port->places_.end(), 0);
-    std::shuffle(port->places_.begin(), port->places_.end(), std::mt19937(1));
+    kv->places_.resize(batch * blocks);
+    std::iota(kv->places_.begin(), kv->places_.end(), 0);
+    std::shuffle(kv->places_.begin(), kv->places_.end(), std::mt19937(1));
     for (int64_t layer = 0; layer < layers; ++layer) {
-      RUNAHEAD_ASSIGN_OR_RETURN(port->layers_.emplace_back(),
+      RUNAHEAD_ASSIGN_OR_RETURN(kv->layers_.emplace_back(),
                                 RandomMemory(device, batch * blocks * kBlockTokens * shape.kv_row_bytes()));
     }
-    return port;
+    return kv;
   }
 
-  absl::Status Begin(int64_t) override { return absl::OkStatus(); }
-  absl::StatusOr<std::vector<KvSpan>> Own(int64_t layer) override {
-    std::vector<KvSpan> own;
-    const int64_t last = length_ - 1;
+  KvLayout Layout() const {
+    KvLayout layout{kBlockTokens, places_, {}};
+    const auto blocks = static_cast<int64_t>(places_.size()) / batch_;
     for (int64_t row = 0; row < batch_; ++row) {
-      own.push_back({Block(layer, row, last / kBlockTokens).Slice(last % kBlockTokens * row_bytes_, row_bytes_), 1});
+      layout.sequences.push_back({.length = length_, .first_page = row * blocks, .end = length_});
     }
-    return own;
+    return layout;
   }
-  absl::StatusOr<std::vector<AttentionSequence>> Publish(int64_t layer, Stream&) override {
-    std::vector<AttentionSequence> sequences;
-    for (int64_t row = 0; row < batch_; ++row) {
-      AttentionSequence sequence{row, 1, length_, {}};
-      for (int64_t begin = 0; begin < length_; begin += kBlockTokens) {
-        sequence.kv.push_back({Block(layer, row, begin / kBlockTokens), kBlockTokens});
-      }
-      sequences.push_back(std::move(sequence));
-    }
-    return sequences;
-  }
+  const BufferRef& layer(int64_t index) const { return layers_[index]; }
 
  private:
-  BlockPort(const AttentionShape& shape, int64_t batch, int64_t length)
-      : row_bytes_(shape.kv_row_bytes()), batch_(batch), length_(length) {}
-  BufferRef Block(int64_t layer, int64_t row, int64_t index) const {
-    const int64_t blocks = (length_ + kBlockTokens - 1) / kBlockTokens;
-    const size_t bytes = kBlockTokens * row_bytes_;
-    return layers_[layer].Slice(places_[row * blocks + index] * bytes, bytes);
-  }
+  BlockKv(int64_t batch, int64_t length) : batch_(batch), length_(length) {}
 
-  const size_t row_bytes_;
   const int64_t batch_, length_;
-  std::vector<int64_t> places_;
+  std::vector<int32_t> places_;
   std::vector<BufferRef> layers_;
 };
 
-ForwardBatch StepBatch(const ModelConfig& config, int64_t batch, int64_t length) {
+ForwardBatch StepBatch(const ModelConfig& config, int64_t batch) {
   ForwardBatch step;
   step.batch_invariant = true;
   for (int64_t row = 0; row < batch; ++row) {
     step.ids.push_back(static_cast<int32_t>(row * 7919 % config.vocab));
-    step.positions.push_back(static_cast<int32_t>(length - 1));
     step.logit_rows.push_back(row);
   }
   return step;
@@ -128,24 +110,24 @@ void Say(const Bench& bench, const ModelConfig& config, const Step& step, const 
 
 absl::Status BenchStep(const Bench& bench, const BenchModel& model, Step step, double bandwidth) {
   Device& device = *bench.device;
-  const AttentionShape& shape = model.full->attention_shape();
-  const auto port = BlockPort::Make(device, shape, model.config.layers, step.batch, step.length);
-  if (absl::IsResourceExhausted(port.status())) {
+  const AttentionShape& shape = model.full->attention(0);
+  const auto kv = BlockKv::Make(device, shape, model.config.layers, step.batch, step.length);
+  if (absl::IsResourceExhausted(kv.status())) {
     bench.report.Missing({.suite = "decode",
                           .model = model.config.name,
                           .shape = absl::StrCat("batch=", step.batch, " context=", step.length),
                           .what = "step",
                           .unit = "ms"},
-                         std::string(port.status().message()));
+                         std::string(kv.status().message()));
     return absl::OkStatus();
   }
-  RUNAHEAD_RETURN_IF_ERROR(port.status());
-  const ForwardBatch batch = StepBatch(model.config, step.batch, step.length);
+  RUNAHEAD_RETURN_IF_ERROR(kv.status());
+  const ForwardBatch batch = StepBatch(model.config, step.batch);
   const std::unique_ptr<Stream> stream = device.NewStream("bench");
-  ForwardScratch scratch(device);
+  OwnedPassMemory memory(device);
   const auto run = [&](const LlamaModel& of, bool graphs, bool await) -> absl::Status {
     if (graphs) device.BeginStep(*stream);
-    const absl::Status status = of.Forward(*stream, scratch, batch, **port).status();
+    const absl::Status status = EnqueuePass(of, device, *stream, memory, batch, **kv).status();
     if (graphs) device.EndStep(*stream);
     RUNAHEAD_RETURN_IF_ERROR(status);
     return await ? device.Record(*stream).Wait() : absl::OkStatus();

@@ -10,7 +10,7 @@
 #include "kernels/base/status_macros.h"
 #include "tests/bench/gpu_model.h"
 #include "tests/bench/gpu_suites.h"
-#include "tests/testing/dense_port.h"
+#include "tests/testing/dense_kv.h"
 #include "worker/handoff/staged_handoff.h"
 
 namespace runahead {
@@ -83,18 +83,18 @@ class Prefill {
   Prefill(const Bench& bench, const BenchModel& model, int64_t tokens)
       : device_(*bench.device),
         model_(*model.full),
-        port_(device_, model_.attention_shape(), model.config.layers, tokens),
-        scratch_(device_),
-        batch_(PromptBatch(model.config, 0, tokens)),
+        kv_(device_, model_, tokens),
+        memory_(device_),
+        batch_(PromptBatch(model.config, tokens)),
         stream_(device_.NewStream("prefill")) {
-    port_.Next(tokens);
+    kv_.Next(tokens);
   }
 
   // Seconds of `passes` passes.
   absl::StatusOr<std::future<double>> Start(int64_t passes) {
     const double begin = SecondsNow();
     for (int64_t i = 0; i < passes; ++i) {
-      RUNAHEAD_RETURN_IF_ERROR(model_.Forward(*stream_, scratch_, batch_, port_).status());
+      RUNAHEAD_RETURN_IF_ERROR(EnqueuePass(model_, device_, *stream_, memory_, batch_, kv_).status());
     }
     return SecondsUntil(device_.Record(*stream_), begin);
   }
@@ -106,8 +106,8 @@ class Prefill {
  private:
   Device& device_;
   const LlamaModel& model_;
-  DensePort port_;
-  ForwardScratch scratch_;
+  DenseKv kv_;
+  OwnedPassMemory memory_;
   const ForwardBatch batch_;
   const std::unique_ptr<Stream> stream_;
 };

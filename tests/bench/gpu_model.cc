@@ -71,7 +71,7 @@ absl::StatusOr<Tensor> Upload(Device& device, const std::vector<float>& values, 
   return MakeTensor(BufferRef::Whole(buffer), DType::kF32, rows, static_cast<int64_t>(values.size()) / rows);
 }
 
-std::vector<float> Rotation(const ModelConfig& config) {
+std::vector<float> RotationTable(const ModelConfig& config) {
   const int64_t half = config.head_dim / 2;
   std::vector<float> table(config.context_length * config.head_dim);
   for (int64_t i = 0; i < config.context_length * half; ++i) {
@@ -125,7 +125,7 @@ absl::StatusOr<BenchModel> MakeBenchModel(const Bench& bench, const ModelConfig&
   RUNAHEAD_ASSIGN_OR_RETURN(made.weights.embedding, matrices.Make(config.vocab, config.hidden));
   RUNAHEAD_ASSIGN_OR_RETURN(made.weights.head, matrices.Make(config.vocab, config.hidden));
   RUNAHEAD_ASSIGN_OR_RETURN(const Tensor norm, Upload(device, std::vector<float>(config.hidden, 1), 1));
-  RUNAHEAD_ASSIGN_OR_RETURN(made.weights.rotation, Upload(device, Rotation(config), config.context_length));
+  RUNAHEAD_ASSIGN_OR_RETURN(made.weights.rotation, Upload(device, RotationTable(config), config.context_length));
   made.weights.output_norm = norm;
   for (int64_t i = 0; i < config.layers; ++i) {
     LlamaLayer layer{.attention_norm = norm, .qkv = {}, .output = {}, .ffn_norm = norm, .gate_up = {}, .down = {}};
@@ -176,12 +176,9 @@ absl::StatusOr<Tensor> EmptyTensor(Device& device, DType dtype, int64_t rows, in
   return MakeTensor(BufferRef::Whole(std::move(buffer)), dtype, rows, cols);
 }
 
-ForwardBatch PromptBatch(const ModelConfig& config, int64_t first, int64_t tokens) {
+ForwardBatch PromptBatch(const ModelConfig& config, int64_t tokens) {
   ForwardBatch batch;
-  for (int64_t i = 0; i < tokens; ++i) {
-    batch.ids.push_back(static_cast<int32_t>(i * 7919 % config.vocab));
-    batch.positions.push_back(static_cast<int32_t>(first + i));
-  }
+  for (int64_t i = 0; i < tokens; ++i) batch.ids.push_back(static_cast<int32_t>(i * 7919 % config.vocab));
   batch.logit_rows = {tokens - 1};
   return batch;
 }

@@ -9,6 +9,7 @@
 #include "absl/status/statusor.h"
 #include "tests/bench/gpu_suites.h"
 #include "tests/bench/gpu_timing.h"
+#include "worker/model/layer_pass.h"
 #include "worker/model/llama.h"
 
 namespace runahead {
@@ -32,8 +33,8 @@ absl::StatusOr<BufferRef> RandomMemory(Device& device, size_t bytes);
 absl::StatusOr<Tensor> RandomTensor(Device& device, int64_t rows, int64_t cols);
 absl::StatusOr<Tensor> EmptyTensor(Device& device, DType dtype, int64_t rows, int64_t cols);
 
-// One pass over the rows at positions [first, first + tokens); logits of the last one.
-ForwardBatch PromptBatch(const ModelConfig& config, int64_t first, int64_t tokens);
+// One pass over `tokens` rows, without a layout of KV; logits of the last one.
+ForwardBatch PromptBatch(const ModelConfig& config, int64_t tokens);
 
 // A pass of `layers` layers and one of half as many: what is constant falls out of their difference.
 struct DepthTiming {

@@ -14,7 +14,7 @@
 #include "scheduler/partition/partition_table.h"
 #include "tests/bench/gpu_model.h"
 #include "tests/bench/gpu_suites.h"
-#include "tests/testing/dense_port.h"
+#include "tests/testing/dense_kv.h"
 
 namespace runahead {
 namespace {
@@ -27,45 +27,44 @@ constexpr double kLinkLatency = 20e-6;  // assumed, for a frame; what NCCL takes
 constexpr int64_t kPartStride = 64;
 constexpr int64_t kEvaluations = 20000;
 
-// A pass over `part` tokens whose first `prefix` KV rows are there already, as a rank's is once its frames have come.
-absl::StatusOr<DepthTiming> TimePart(const Bench& bench, const BenchModel& model, DensePort& port, int64_t part,
-                                     int64_t prefix, ForwardScratch& scratch, Stream& stream) {
-  const ForwardBatch batch = PromptBatch(model.config, prefix, part);
-  port.Next(part);
+// A pass over `part` tokens; what comes before them in `kv` is there already, as a rank's is once its frames have come.
+absl::StatusOr<DepthTiming> TimePart(const Bench& bench, const BenchModel& model, DenseKv& kv, int64_t part,
+                                     OwnedPassMemory& memory, Stream& stream) {
+  const ForwardBatch batch = PromptBatch(model.config, part);
+  kv.Next(part);
   const std::vector<Work> works = {
-      [&] { return model.full->Forward(stream, scratch, batch, port).status(); },
-      [&] { return model.half->Forward(stream, scratch, batch, port).status(); },
+      [&] { return EnqueuePass(*model.full, *bench.device, stream, memory, batch, kv).status(); },
+      [&] { return EnqueuePass(*model.half, *bench.device, stream, memory, batch, kv).status(); },
   };
   RUNAHEAD_ASSIGN_OR_RETURN(const std::vector<Timing> timings, TimeInTurn(*bench.device, stream, bench.seconds, works));
   return DepthTiming{timings[0], timings[1], model.config.layers};
 }
 
-absl::Status FillLayers(Device& device, const DensePort& port, int64_t layers) {
+absl::Status FillLayers(Device& device, const DenseKv& kv, int64_t layers) {
   const std::unique_ptr<Stream> stream = device.NewStream("fill");
-  RUNAHEAD_ASSIGN_OR_RETURN(const BufferRef values, RandomMemory(device, port.layer(0).size));
+  RUNAHEAD_ASSIGN_OR_RETURN(const BufferRef values, RandomMemory(device, kv.layer(0).size));
   for (int64_t layer = 0; layer < layers; ++layer) {
-    RUNAHEAD_RETURN_IF_ERROR(device.Copy(*stream, values, port.layer(layer)));
+    RUNAHEAD_RETURN_IF_ERROR(device.Copy(*stream, values, kv.layer(layer)));
   }
   return device.Record(*stream).Wait();
 }
 
 absl::StatusOr<std::vector<TimedRun>> TimeParts(const Bench& bench, const BenchModel& model) {
   Device& device = *bench.device;
-  const AttentionShape& shape = model.full->attention_shape();
   const int64_t capacity = bench.Size(*std::max_element(std::begin(kPrefixes), std::end(kPrefixes)), 128) +
                            bench.Size(*std::max_element(std::begin(kParts), std::end(kParts)), 128);
-  DensePort port(device, shape, model.config.layers, capacity);
-  RUNAHEAD_RETURN_IF_ERROR(FillLayers(device, port, model.config.layers));
+  DenseKv kv(device, *model.full, capacity);
+  RUNAHEAD_RETURN_IF_ERROR(FillLayers(device, kv, model.config.layers));
   const std::unique_ptr<Stream> stream = device.NewStream("bench");
-  ForwardScratch scratch(device);
+  OwnedPassMemory memory(device);
   std::vector<TimedRun> runs;
   for (const int64_t at : kPrefixes) {
     const int64_t prefix = at == 0 ? 0 : bench.Size(at, 128);
-    port.Next(prefix - port.length());
-    port.Append();
+    kv.Next(prefix - kv.length());
+    kv.Append();
     for (const int64_t size : kParts) {
       const int64_t part = bench.Size(size, 128);
-      RUNAHEAD_ASSIGN_OR_RETURN(const DepthTiming depth, TimePart(bench, model, port, part, prefix, scratch, *stream));
+      RUNAHEAD_ASSIGN_OR_RETURN(const DepthTiming depth, TimePart(bench, model, kv, part, memory, *stream));
       bench.report.Add({.suite = "parts",
                         .model = model.config.name,
                         .shape = absl::StrCat("part=", part, " prefix=", prefix),
@@ -149,7 +148,7 @@ absl::Status BenchParts(const Bench& bench) {
   for (const ModelConfig& config : BenchModels(bench)) {
     RUNAHEAD_ASSIGN_OR_RETURN(const BenchModel model, MakeBenchModel(bench, config));
     RUNAHEAD_ASSIGN_OR_RETURN(const std::vector<TimedRun> runs, TimeParts(bench, model));
-    RUNAHEAD_ASSIGN_OR_RETURN(const CostFit fit, Fit(config, model.full->attention_shape(), runs));
+    RUNAHEAD_ASSIGN_OR_RETURN(const CostFit fit, Fit(config, model.full->attention(0), runs));
     SayFit(bench, config, fit);
     for (const int64_t tokens : {8192, 16384, 32768}) {
       for (const double rate : kLinkRates) {

@@ -8,7 +8,7 @@
 #include "kernels/base/status_macros.h"
 #include "tests/bench/gpu_products.h"
 #include "tests/bench/gpu_suites.h"
-#include "tests/testing/dense_port.h"
+#include "tests/testing/dense_kv.h"
 
 namespace runahead {
 namespace {
@@ -91,18 +91,18 @@ void Say(const Bench& bench, const ModelConfig& config, int64_t tokens, const Me
 
 absl::Status BenchPrompt(const Bench& bench, const BenchModel& model, int64_t tokens) {
   Device& device = *bench.device;
-  const AttentionShape& shape = model.full->attention_shape();
-  DensePort port(device, shape, model.config.layers, tokens);
-  port.Next(tokens);
-  ForwardScratch scratch(device);
-  const ForwardBatch batch = PromptBatch(model.config, 0, tokens);
+  const AttentionShape& shape = model.full->attention(0);
+  DenseKv kv(device, *model.full, tokens);
+  kv.Next(tokens);
+  OwnedPassMemory memory(device);
+  const ForwardBatch batch = PromptBatch(model.config, tokens);
   RUNAHEAD_ASSIGN_OR_RETURN(Yardsticks sticks, MakeYardsticks(bench, model, tokens));
   const std::unique_ptr<Stream> stream = device.NewStream("bench");
-  const AttentionSequence sequence{0, tokens, tokens, {{port.layer(0), tokens}}};
+  RUNAHEAD_ASSIGN_OR_RETURN(const std::shared_ptr<const KvTable> table, device.MakeKvTable(*stream, kv.Layout()));
   std::vector<Work> works = {
-      [&] { return model.full->Forward(*stream, scratch, batch, port).status(); },
-      [&] { return model.half->Forward(*stream, scratch, batch, port).status(); },
-      [&] { return device.Attention(*stream, sticks.q, shape, {sequence}, sticks.attended); },
+      [&] { return EnqueuePass(*model.full, device, *stream, memory, batch, kv).status(); },
+      [&] { return EnqueuePass(*model.half, device, *stream, memory, batch, kv).status(); },
+      [&] { return device.Attention(*stream, sticks.q, shape, *table, kv.layer(0), sticks.attended); },
       [&] { return EnqueuePieces(*stream, sticks.pieces[0], tokens); },
   };
   const size_t first_peak = works.size();

@@ -11,7 +11,8 @@
 #include "absl/strings/str_split.h"
 #include "absl/time/clock.h"
 #include "kernels/cpu/cpu_device.h"
-#include "tests/testing/dense_port.h"
+#include "tests/bench/must.h"
+#include "tests/testing/dense_kv.h"
 #include "worker/model/llama.h"
 #include "worker/model/warm_up.h"
 
@@ -25,19 +26,6 @@ double Median(std::vector<double> values) {
   return values[values.size() / 2];
 }
 
-template <typename T>
-T Must(absl::StatusOr<T> value) {
-  if (value.ok()) return *std::move(value);
-  std::fprintf(stderr, "%s\n", value.status().ToString().c_str());
-  std::exit(1);
-}
-
-void Must(const absl::Status& status) {
-  if (status.ok()) return;
-  std::fprintf(stderr, "%s\n", status.ToString().c_str());
-  std::exit(1);
-}
-
 class PrefillBench {
  public:
   PrefillBench(const std::string& path, int threads, DType dtype) {
@@ -49,22 +37,20 @@ class PrefillBench {
     Must(WarmUp(*model_, *device_, kUsePrefill));
     stream_ = device_->NewStream("bench");
     scratch_ = std::make_unique<ForwardScratch>(*device_);
+    memory_ = std::make_unique<OwnedPassMemory>(*device_);
   }
   ~PrefillBench() { stream_.reset(); }
 
   const ModelConfig& config() const { return config_; }
 
   double Pass(int64_t tokens) {
-    DensePort port(*device_, model_->attention_shape(), config_.layers, tokens);
-    port.Next(tokens);
+    DenseKv kv(*device_, *model_, tokens);
+    kv.Next(tokens);
     ForwardBatch batch;
-    for (int64_t i = 0; i < tokens; ++i) {
-      batch.ids.push_back(static_cast<int32_t>(i * 7919 % config_.vocab));
-      batch.positions.push_back(static_cast<int32_t>(i));
-    }
+    for (int64_t i = 0; i < tokens; ++i) batch.ids.push_back(static_cast<int32_t>(i * 7919 % config_.vocab));
     batch.logit_rows = {tokens - 1};
     const absl::Time begin = absl::Now();
-    Must(model_->Forward(*stream_, *scratch_, batch, port).status());
+    Must(EnqueuePass(*model_, *device_, *stream_, *memory_, batch, kv).status());
     Must(device_->Record(*stream_).Wait());
     return absl::ToDoubleSeconds(absl::Now() - begin);
   }
@@ -74,11 +60,11 @@ class PrefillBench {
     const DType act = device_->compute_dtype();
     const int64_t chunk = std::min(tokens, device_->gemm_rows());
     const int64_t query_dim = config_.heads * config_.head_dim;
-    const Tensor wide = Must(scratch_->Get(20, act, chunk, std::max({config_.hidden, query_dim, config_.ffn})));
+    const Tensor wide = Must(scratch_->Get(0, act, chunk, std::max({config_.hidden, query_dim, config_.ffn})));
     std::memset(wide.ref.data(), 0x3c, wide.ref.size);
-    const Tensor qkv = Must(scratch_->Get(21, DType::kF32, chunk, query_dim + 2 * config_.kv_dim()));
-    const Tensor x = Must(scratch_->Get(22, DType::kF32, chunk, config_.hidden));
-    const Tensor gate_up = Must(scratch_->Get(23, act, chunk, 2 * config_.ffn));
+    const Tensor qkv = Must(scratch_->Get(1, DType::kF32, chunk, query_dim + 2 * config_.kv_dim()));
+    const Tensor x = Must(scratch_->Get(2, DType::kF32, chunk, config_.hidden));
+    const Tensor gate_up = Must(scratch_->Get(3, act, chunk, 2 * config_.ffn));
     const absl::Time begin = absl::Now();
     for (const LlamaLayer& layer : weights_.layers) {
       for (int64_t row = 0; row < tokens; row += chunk) {
@@ -101,7 +87,8 @@ class PrefillBench {
   LlamaWeights weights_;
   std::shared_ptr<LlamaModel> model_;
   std::unique_ptr<Stream> stream_;
-  std::unique_ptr<ForwardScratch> scratch_;
+  std::unique_ptr<ForwardScratch> scratch_;  // of Products
+  std::unique_ptr<OwnedPassMemory> memory_;
 };
 
 int Main(int argc, char** argv) {

@@ -1,4 +1,4 @@
-"""Loads a GGUF of the Llama family into Hugging Face transformers in float32, and its tokenizer.
+"""Loads a GGUF of a family that we run into Hugging Face transformers in float32, and its tokenizer.
 
 Independent of the C++ code on purpose: what it loads is the reference that the C++ code is compared with.
 """
@@ -9,7 +9,7 @@ import torch
 from gguf import GGUFReader
 from gguf.quants import dequantize
 from tokenizers import AddedToken, Tokenizer, decoders, models, pre_tokenizers
-from transformers import LlamaConfig, LlamaForCausalLM, PreTrainedTokenizerFast
+from transformers import LlamaConfig, LlamaForCausalLM, OPTConfig, OPTForCausalLM, PreTrainedTokenizerFast
 
 CONTROL = 3  # token type of special tokens in tokenizer.ggml.token_type
 
@@ -23,6 +23,22 @@ LAYER_NAMES = {
     "ffn_gate": "mlp.gate_proj",
     "ffn_up": "mlp.up_proj",
     "ffn_down": "mlp.down_proj",
+}
+
+OPT_TOP_NAMES = {
+    "token_embd": "model.decoder.embed_tokens",
+    "position_embd": "model.decoder.embed_positions",
+    "output_norm": "model.decoder.final_layer_norm",
+}
+OPT_LAYER_NAMES = {
+    "attn_norm": "self_attn_layer_norm",
+    "attn_q": "self_attn.q_proj",
+    "attn_k": "self_attn.k_proj",
+    "attn_v": "self_attn.v_proj",
+    "attn_output": "self_attn.out_proj",
+    "ffn_norm": "final_layer_norm",
+    "ffn_up": "fc1",
+    "ffn_down": "fc2",
 }
 
 
@@ -45,7 +61,22 @@ class Checkpoint:
         values = [bytes(field.parts[i]).decode() if is_text else field.parts[i].tolist()[0] for i in field.data]
         return values if field.types[0].name == "ARRAY" else values[0]
 
-    def config(self):
+    def opt_config(self):
+        embedding = next(t for t in self.reader.tensors if t.name == "token_embd.weight")
+        hidden = self.field("opt.embedding_length")
+        return OPTConfig(
+            hidden_size=hidden,
+            word_embed_proj_dim=hidden,
+            ffn_dim=self.field("opt.feed_forward_length"),
+            num_hidden_layers=self.field("opt.block_count"),
+            num_attention_heads=self.field("opt.attention.head_count"),
+            vocab_size=int(embedding.shape[1]),
+            max_position_embeddings=self.field("opt.context_length"),
+            do_layer_norm_before=True,
+            attn_implementation="eager",
+        )
+
+    def llama_config(self):
         heads = self.field("llama.attention.head_count")
         hidden = self.field("llama.embedding_length")
         names = {t.name for t in self.reader.tensors}
@@ -67,13 +98,15 @@ class Checkpoint:
         )
 
     def model(self):
-        config = self.config()
+        opt = self.field("general.architecture") == "opt"
+        config = self.opt_config() if opt else self.llama_config()
+        hugging_face_entry = self._opt_entry if opt else self._llama_entry
         state = {}
         for tensor in self.reader.tensors:
             weight = torch.from_numpy(dequantize(tensor.data, tensor.tensor_type).copy()).float()
             weight = weight.reshape([int(n) for n in reversed(tensor.shape)])
-            state.update(self._hugging_face_entry(tensor.name, weight, config))
-        model = LlamaForCausalLM(config).float().eval()
+            state.update(hugging_face_entry(tensor.name, weight, config))
+        model = (OPTForCausalLM if opt else LlamaForCausalLM)(config).float().eval()
         missing, unexpected = model.load_state_dict(state, strict=False)
         if unexpected or set(missing) - {"lm_head.weight"} or (missing and not config.tie_word_embeddings):
             raise ValueError(f"{self.path}: missing {missing}, unexpected {unexpected}")
@@ -81,7 +114,14 @@ class Checkpoint:
         return model
 
     @staticmethod
-    def _hugging_face_entry(name, weight, config):
+    def _opt_entry(name, weight, config):
+        *layer, kind, what = name.split(".")
+        if not layer:
+            return {f"{OPT_TOP_NAMES[kind]}.{what}": weight}
+        return {f"model.decoder.layers.{layer[1]}.{OPT_LAYER_NAMES[kind]}.{what}": weight}
+
+    @staticmethod
+    def _llama_entry(name, weight, config):
         top = {
             "token_embd.weight": "model.embed_tokens.weight",
             "output_norm.weight": "model.norm.weight",

@@ -10,7 +10,6 @@ import tempfile
 import torch
 from checkpoint import Checkpoint, sha256
 from inputs import CHATS, PROMPTS, SPECIAL_STRINGS, STRINGS, TINY
-from transformers import DynamicCache
 
 GREEDY_TOKENS = 48
 TINY_GREEDY_TOKENS = 24
@@ -49,10 +48,11 @@ def tokens(checkpoint):
 @torch.no_grad()
 def continue_greedily(model, prompt, count):
     """The `count` tokens after `prompt` with the logits behind each, and end tokens treated as any other."""
-    cache, ids, rows = DynamicCache(), torch.tensor([prompt]), []
+    cache, ids, rows = None, torch.tensor([prompt]), []
     greedy = []
     for _ in range(count):
         out = model(input_ids=ids, past_key_values=cache, use_cache=True)
+        cache = out.past_key_values
         rows.append(out.logits[0, -1])
         greedy.append(int(rows[-1].argmax()))
         ids = torch.tensor([[greedy[-1]]])

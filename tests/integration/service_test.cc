@@ -99,7 +99,7 @@ TEST_F(ServiceTest, TheBaselinesGiveThePlainPassTokens) {
     ExpectTokens(answer.ids, expected);
     // Only an all-gather sends towards the head: two thirds of the prompt, K and V of four layers.
     const double tokens = single ? 0 : 333;
-    const double bytes = tokens * 4 * static_cast<double>(loaded.model->attention_shape().kv_row_bytes());
+    const double bytes = tokens * 4 * static_cast<double>(loaded.model->kv_row_bytes());
     EXPECT_TRUE(Eventually([&] { return sent_up() - before == bytes; })) << sent_up() - before;
   }
 }

@@ -3,8 +3,10 @@
 
 #include <atomic>
 #include <cstring>
+#include <numeric>
 #include <string_view>
 #include <thread>
+#include <utility>
 
 #include "tests/kernels/cpu/random_weights.h"
 #include "tests/kernels/repeated_step.h"
@@ -210,7 +212,7 @@ TEST_F(DeviceStepTest, LongArraysArriveToo) {
   for (int round = 0; round < 3; ++round) {
     device_->BeginStep(*stream_);
     step_->EmbedRows({5, 6, 7});
-    ASSERT_TRUE(device_->Embed(*stream_, step_->table(), ids, many).ok());
+    ASSERT_TRUE(device_->Embed(*stream_, step_->table(), ids, false, many).ok());
     step_->CopyBackwards();
     device_->EndStep(*stream_);
     EXPECT_EQ(step_->Read(), step_->Backwards({5, 6, 7}));
@@ -220,7 +222,7 @@ TEST_F(DeviceStepTest, LongArraysArriveToo) {
 TEST_F(DeviceStepTest, AnArgumentErrorLeavesTheRestOfTheStep) {
   device_->BeginStep(*stream_);
   step_->EmbedRows({1, 2, 3});
-  EXPECT_FALSE(device_->Embed(*stream_, step_->table(), {50, 0, 0}, step_->out()).ok());
+  EXPECT_FALSE(device_->Embed(*stream_, step_->table(), {50, 0, 0}, false, step_->out()).ok());
   step_->CopyBackwards();
   device_->EndStep(*stream_);
   EXPECT_EQ(step_->Read(), step_->Backwards({1, 2, 3}));
@@ -236,10 +238,16 @@ TEST(DeviceStepAttention, GrowingLengthsAreWhatTheyAreWithoutSteps) {
   DeviceMemory memory(*device);
   const Tensor kv = memory.NewTensor(RandomFloats(kMost * 2 * kHeadDim, 1), kMost, DType::kBF16);
   const Tensor q = memory.NewTensor(RandomFloats(2 * kHeads * kHeadDim, 2), 2, DType::kBF16);
+  const Tensor partials = memory.Empty(16, kHeads * (kHeadDim + 1));
   const auto attend = [&](int64_t length, const Tensor& out) {
-    const std::vector<KvSpan> spans = {{kv.ref, kMost}};
-    const std::vector<AttentionSequence> sequences = {{0, 1, length, spans}, {1, 1, length / 2, spans}};
-    ASSERT_TRUE(memory.device().Attention(memory.stream(), q, shape, sequences, out).ok());
+    KvLayout layout{.page_tokens = 1, .pages = std::vector<int32_t>(kMost), .sequences = {}};
+    std::iota(layout.pages.begin(), layout.pages.end(), 0);
+    for (const int64_t own : {length, length / 2}) layout.sequences.push_back({.length = own, .end = own});
+    const auto table = memory.device().MakeKvTable(memory.stream(), std::move(layout));
+    ASSERT_TRUE(table.ok()) << table.status();
+    const Tensor in = partials.Rows(0, (*table)->pieces());
+    ASSERT_TRUE(memory.device().AttendPieces(memory.stream(), q, shape, **table, kv.ref, in).ok());
+    ASSERT_TRUE(memory.device().MergePieces(memory.stream(), in, shape, **table, out).ok());
   };
   const Tensor in_steps = memory.Empty(2, kHeads * kHeadDim, DType::kBF16);
   const Tensor alone = memory.Empty(2, kHeads * kHeadDim, DType::kBF16);

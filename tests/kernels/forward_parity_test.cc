@@ -1,4 +1,4 @@
-// The ops of a forward pass on every device.
+// The ops of a forward pass on every device; attention is in attention_parity_test.cc.
 #include <algorithm>
 #include <bit>
 #include <cmath>
@@ -23,19 +23,24 @@ class ForwardParity : public OpParity {
   }
 };
 
-TEST_P(ForwardParity, EmbedReadsTheRowsOfTheIds) {
+TEST_P(ForwardParity, EmbedReadsTheRowsOfTheIdsOrAddsThem) {
   for (WeightType type : kAllWeightTypes) {
     const RandomWeights table(type, 37, 96, 3);
     const auto weights = device().LoadWeights(table.Source(), kUseDecode);
     ASSERT_TRUE(weights.ok()) << weights.status();
     const std::vector<int32_t> ids = {36, 0, 5, 5, 17};
     const Tensor out = memory().Empty(5, 96, DType::kF32, 3);
-    ASSERT_TRUE(device().Embed(stream(), **weights, ids, out).ok());
+    ASSERT_TRUE(device().Embed(stream(), **weights, ids, false, out).ok());
     const std::vector<float> got = memory().Read(out);
+    const std::vector<int32_t> more = {1, 1, 36, 20, 0};
+    ASSERT_TRUE(device().Embed(stream(), **weights, more, true, out).ok());
+    const std::vector<float> sum = memory().Read(out);
     for (size_t i = 0; i < ids.size() * 96; ++i) {
-      const double wanted = table.Value(ids[i / 96], i % 96);
+      const double wanted = table.Value(ids[i / 96], i % 96), added = table.Value(more[i / 96], i % 96);
       // A device keeps the table as it was stored, or in its compute dtype.
       ASSERT_NEAR(got[i], wanted, Tolerance(dtype(), wanted, 0)) << "element " << i;
+      ASSERT_NEAR(sum[i], wanted + added, Tolerance(dtype(), wanted, 0) + Tolerance(dtype(), added, 0))
+          << "element " << i;
     }
   }
 }
@@ -54,7 +59,7 @@ TEST_P(ForwardParity, WeightsOfManyRunsAndTypesAreOneMatrix) {
   std::vector<int32_t> ids(370);
   std::iota(ids.begin(), ids.end(), 0);
   const Tensor out = memory().Empty(370, 32);
-  ASSERT_TRUE(device().Embed(stream(), **weights, ids, out).ok());
+  ASSERT_TRUE(device().Embed(stream(), **weights, ids, false, out).ok());
   const std::vector<float> got = memory().Read(out);
   for (int64_t i = 0; i < 370 * 32; ++i) {
     const double wanted = i / 32 < 300 ? a.Value(299 - i / 32, i % 32) : b.Value(i / 32 - 300, i % 32);
@@ -126,38 +131,32 @@ TEST_P(ForwardParity, BatchInvariantLinearDoesNotDependOnTheRowsBeside) {
   }
 }
 
-TEST_P(ForwardParity, SwiGlu) {
-  for (const int64_t cols : {1, 31, 200}) {
-    const int64_t rows = 3;
-    std::vector<float> x = RandomFloats(rows * 2 * cols, 5, 4.0f);
-    for (float& value : x) value = RoundTo(dtype(), value);
-    Values wanted;
-    for (int64_t i = 0; i < rows * cols; ++i) {
-      const double gate = x[i / cols * 2 * cols + i % cols], up = x[i / cols * 2 * cols + cols + i % cols];
-      wanted.push_back(gate / (1 + std::exp(-gate)) * up);
-    }
-    const Tensor out = memory().Empty(rows, cols, dtype(), 5);
-    ASSERT_TRUE(device().SwiGlu(stream(), memory().NewTensor(x, rows, dtype(), 2), out).ok());
-    ExpectNear(out, wanted, wanted);
-  }
-}
-
-TEST_P(ForwardParity, RopeStoreSplitsRotatesAndFillsSpans) {
+TEST_P(ForwardParity, QAndKAreRotatedTogetherAndStoredApart) {
   const int64_t heads = 6, kv_heads = 2, tokens = 9, positions_known = 40;
   for (const int64_t dim : {16, 48, 64}) {
     const AttentionShape shape{heads, kv_heads, dim, dtype()};
     const int64_t cols = (heads + 2 * kv_heads) * dim, kv_cols = 2 * kv_heads * dim;
     const std::vector<float> qkv = RandomFloats(tokens * cols, 8), rotation = RandomFloats(positions_known * dim, 9);
-    const std::vector<int32_t> positions = {0, 39, 3, 4, 5, 6, 7, 11, 2};
-    const Tensor kv = memory().Empty(tokens + 4, kv_cols, dtype());
-    const size_t row = shape.kv_row_bytes();
-    // The rows of a sequence need not lie together, nor in order.
-    const std::vector<KvSpan> spans = {{kv.ref.Slice(7 * row, 2 * row), 2}, {kv.ref.Slice(0, 7 * row), 7}};
+    // Three sequences, whose rows need not lie together, nor in order.
+    const KvLayout layout{.page_tokens = 4,
+                          .pages = {3, 0, 4, 2},
+                          .sequences = {{.queries = 4, .length = 6, .first_page = 0, .end = 6},
+                                        {.queries = 1, .length = 1, .first_page = 2, .end = 1},
+                                        {.queries = 4, .length = 4, .first_page = 3, .end = 4}}};
+    const std::vector<int64_t> positions = {2, 3, 4, 5, 0, 0, 1, 2, 3}, places = {14, 15, 0, 1, 16, 8, 9, 10, 11};
+    const Tensor kv = memory().Empty(20, kv_cols, dtype());
+    const auto table = device().MakeKvTable(stream(), layout);
+    ASSERT_TRUE(table.ok()) << table.status();
     const Tensor q = memory().Empty(tokens, heads * dim, dtype(), 4);
-    ASSERT_TRUE(device()
-                    .RopeStore(stream(), memory().NewTensor(qkv, tokens), shape,
-                               memory().NewTensor(rotation, positions_known), positions, q, spans)
-                    .ok());
+    const Tensor in = memory().NewTensor(qkv, tokens);
+    const Rotation turns{.table = memory().NewTensor(rotation, positions_known)};
+    // In two chunks.
+    for (const auto& [first, count] : {std::pair(0, 3), std::pair(3, 6)}) {
+      const Tensor rows = in.Rows(first, count);
+      const Tensor q_and_k = rows.Cols(0, (heads + kv_heads) * dim);
+      ASSERT_TRUE(device().Rope(stream(), q_and_k, dim, turns, **table, first).ok());
+      ASSERT_TRUE(device().StoreQkv(stream(), rows, shape, q.Rows(first, count), **table, first, kv.ref).ok());
+    }
     const auto rotated = [&](int64_t t, int64_t head, int64_t d) {
       const float* const x = &qkv[t * cols + head * dim];
       const float* const turn = &rotation[positions[t] * dim];
@@ -165,13 +164,12 @@ TEST_P(ForwardParity, RopeStoreSplitsRotatesAndFillsSpans) {
       const double c = turn[d % half], s = turn[half + d % half];
       return d < half ? x[d] * c - x[d + half] * s : x[d] * c + x[d - half] * s;
     };
-    Values wanted_q, wanted_kv((tokens + 4) * kv_cols, 55.0);
+    Values wanted_q, wanted_kv(20 * kv_cols, 55.0);
     for (int64_t t = 0; t < tokens; ++t) {
       for (int64_t i = 0; i < heads * dim; ++i) wanted_q.push_back(rotated(t, i / dim, i % dim));
-      const int64_t place = t < 2 ? 7 + t : t - 2;
       for (int64_t i = 0; i < kv_heads * dim; ++i) {
-        wanted_kv[place * kv_cols + i] = rotated(t, heads + i / dim, i % dim);
-        wanted_kv[place * kv_cols + kv_heads * dim + i] = qkv[t * cols + (heads + kv_heads) * dim + i];
+        wanted_kv[places[t] * kv_cols + i] = rotated(t, heads + i / dim, i % dim);
+        wanted_kv[places[t] * kv_cols + kv_heads * dim + i] = qkv[t * cols + (heads + kv_heads) * dim + i];
       }
     }
     ExpectNear(q, wanted_q, Values(wanted_q.size(), 2.0));
@@ -204,115 +202,6 @@ TEST_P(ForwardParity, TopKOrdersAndSums) {
     }
     ExpectNear(sum, sums, sums);
   }
-}
-
-struct Ragged {
-  int64_t queries, length;
-  std::vector<int64_t> cuts;  // tokens of the spans, repeated
-  int64_t dense_length = 0;
-};
-
-// Softmax attention of one query over KV rows 0..visible-1 (f32 here, rounded to the KV dtype before).
-std::vector<double> Attended(const float* q, const std::vector<float>& kv, int64_t visible, int64_t kv_head,
-                             const AttentionShape& shape) {
-  const int64_t dim = shape.head_dim, row = 2 * shape.kv_heads * dim;
-  Values weights(visible), out(dim);
-  double top = -1e30, sum = 0;
-  for (int64_t t = 0; t < visible; ++t) {
-    for (int64_t d = 0; d < dim; ++d) weights[t] += static_cast<double>(q[d]) * kv[t * row + kv_head * dim + d];
-    top = std::max(top, weights[t] *= shape.scale);
-  }
-  for (double& weight : weights) sum += weight = std::exp(weight - top);
-  for (int64_t t = 0; t < visible; ++t) {
-    for (int64_t d = 0; d < dim; ++d) out[d] += weights[t] / sum * kv[t * row + (shape.kv_heads + kv_head) * dim + d];
-  }
-  return out;
-}
-
-TEST_P(ForwardParity, AttentionOverRaggedSequences) {
-  struct {
-    int64_t heads, kv_heads, dim;
-  } const shapes[] = {{4, 4, 64}, {6, 2, 64}, {8, 1, 128}, {3, 3, 48}, {2, 1, 80}};
-  const std::vector<std::vector<Ragged>> batches = {
-      {{5, 5, {}}, {1, 1, {}}, {1, 33, {16}}, {7, 40, {13, 3}}},        // a mix
-      {{1, 300, {256}}, {1, 17, {256}}, {1, 257, {256}}, {1, 2, {1}}},  // decode
-      {{70, 133, {}}, {33, 33, {}}},                                    // prefill behind a prefix
-      {{9, 20, {}, 31}, {4, 4, {}, 4}},                                 // the dense rectangle
-  };
-  for (const auto& [heads, kv_heads, dim] : shapes) {
-    AttentionShape shape{heads, kv_heads, dim, dtype()};
-    shape.scale = 1.0f / std::sqrt(static_cast<float>(dim));
-    const int64_t row = 2 * kv_heads * dim;
-    for (const std::vector<Ragged>& batch : batches) {
-      int64_t rows = 0;
-      for (const Ragged& one : batch) rows += one.queries;
-      std::vector<float> q = RandomFloats(rows * heads * dim, 20, 2.0f);
-      for (float& value : q) value = RoundTo(dtype(), value);
-      std::vector<AttentionSequence> sequences;
-      Values wanted;
-      int64_t first = 0;
-      for (const Ragged& one : batch) {
-        const int64_t tokens = std::max(one.length, one.dense_length);
-        std::vector<float> kv = RandomFloats(tokens * row, static_cast<uint32_t>(30 + one.length), 2.0f);
-        for (float& value : kv) value = RoundTo(dtype(), value);
-        AttentionSequence sequence{first, one.queries, one.length, {}};
-        sequence.dense_length = one.dense_length;
-        for (int64_t at = 0, cut = 0; at < tokens; ++cut) {
-          const int64_t take = one.cuts.empty() ? tokens : std::min(one.cuts[cut % one.cuts.size()], tokens - at);
-          // NaN behind the last row of a span: it must not be read, or not count.
-          std::vector<float> part(kv.begin() + at * row, kv.begin() + (at + take) * row);
-          part.insert(part.end(), 3 * row, kNan);
-          const Tensor span = memory().NewTensor(part, take + 3, dtype());
-          sequence.kv.push_back({span.Rows(0, take).ref, take});
-          at += take;
-        }
-        for (int64_t i = 0; i < one.queries; ++i) {
-          for (int64_t h = 0; h < heads; ++h) {
-            const Values head = Attended(&q[((first + i) * heads + h) * dim], kv, one.length - one.queries + i + 1,
-                                         h / (heads / kv_heads), shape);
-            wanted.insert(wanted.end(), head.begin(), head.end());
-          }
-        }
-        first += one.queries;
-        sequences.push_back(std::move(sequence));
-      }
-      const Tensor out = memory().Empty(rows, heads * dim, dtype(), 8);
-      const Tensor in = memory().NewTensor(q, rows, dtype(), 8);
-      ASSERT_TRUE(device().Attention(stream(), in, shape, sequences, out).ok());
-      // Shares of the softmax may be rounded to the dtype before they meet V.
-      const double size = dtype() == DType::kF32 ? 4.0 : dtype() == DType::kBF16 ? 4000.0 : 1000.0;
-      ExpectNear(out, wanted, Values(wanted.size(), size));
-    }
-  }
-}
-
-TEST_P(ForwardParity, ASequenceThatDecodesAttendsTheSameInAnyBatchAndHoweverItsRowsLie) {
-  const AttentionShape shape{6, 2, 64, dtype(), 0.125f};
-  const int64_t row = 2 * 2 * 64, length = 700;
-  const std::vector<float> kv = RandomFloats(length * row, 1), q = RandomFloats(6 * 64, 2);
-  const Tensor whole = memory().NewTensor(kv, length, dtype());
-  const auto run = [&](int64_t before, int64_t cut) {
-    std::vector<AttentionSequence> sequences;
-    std::vector<float> queries(before * 6 * 64, 0.5f);
-    queries.insert(queries.end(), q.begin(), q.end());
-    for (int64_t i = 0; i < before; ++i) sequences.push_back({i, 1, 100 + 90 * i, {{whole.ref, length}}});
-    AttentionSequence last{before, 1, length, {}};
-    for (int64_t at = 0; at < length; at += cut) {
-      const int64_t take = std::min(cut, length - at);
-      last.kv.push_back(
-          {memory().NewTensor({kv.begin() + at * row, kv.begin() + (at + take) * row}, take, dtype()).ref, take});
-    }
-    sequences.push_back(last);
-    const Tensor out = memory().Empty(before + 1, 6 * 64, dtype());
-    EXPECT_TRUE(
-        device().Attention(stream(), memory().NewTensor(queries, before + 1, dtype()), shape, sequences, out).ok());
-    const std::vector<float> values = memory().Read(out);
-    return std::vector<float>(values.end() - 6 * 64, values.end());
-  };
-  const std::vector<float> alone = run(0, 256);
-  EXPECT_EQ(run(1, 256), alone);
-  EXPECT_EQ(run(6, 256), alone);
-  EXPECT_EQ(run(2, 64), alone);
 }
 
 INSTANTIATE_TEST_SUITE_P(All, ForwardParity, AllParityCases(), NameOf);

@@ -1,18 +1,14 @@
 #include "tests/kernels/op_parity.h"
 
 #include <bit>
+#include <tuple>
 
+#include "tests/testing/reference_activation.h"
 #include "tests/testing/reference_kv_quant.h"
 #include "tests/testing/reference_sample.h"
 
 namespace runahead {
 namespace {
-
-double Activated(std::optional<Activation> activation, double x) {
-  if (!activation.has_value()) return x;
-  if (*activation == Activation::kRelu) return x < 0 ? 0 : x;
-  return x / 2 * (1 + std::tanh(std::sqrt(2 / std::acos(-1.0)) * (x + 0.044715 * x * x * x)));
-}
 
 TEST_P(OpParity, LayerNorm) {
   for (const int64_t dim : {1, 7, 129, 768, 2050}) {
@@ -49,8 +45,9 @@ TEST_P(OpParity, LinearFinishesWithBiasAndActivation) {
   for (const bool invariant : {false, true}) {
     const DType in = invariant ? device().invariant_dtype() : device().compute_dtype();
     for (const bool accumulate : {false, true}) {
-      for (const std::optional<Activation> activation :
-           {std::optional<Activation>(), std::optional(Activation::kRelu), std::optional(Activation::kGelu)}) {
+      std::vector<std::optional<Activation>> activations = {std::nullopt};
+      activations.insert(activations.end(), std::begin(kAllActivations), std::end(kAllActivations));
+      for (const std::optional<Activation> activation : activations) {
         for (const DType dtype : {DType::kF32, device().compute_dtype()}) {
           for (const bool biased : {false, true}) {
             if (accumulate && (activation.has_value() || dtype != DType::kF32)) continue;
@@ -69,7 +66,8 @@ TEST_P(OpParity, LinearFinishesWithBiasAndActivation) {
                   sum += product;
                   size += std::abs(product);
                 }
-                const double wanted = (accumulate ? 55.0 : 0.0) + Activated(activation, sum);
+                const double wanted =
+                    (accumulate ? 55.0 : 0.0) + (activation.has_value() ? ReferenceActivation(*activation, sum) : sum);
                 ASSERT_NEAR(got[i * n + j], wanted, Tolerance(dtype, wanted, size))
                     << "invariant " << invariant << ", accumulate " << accumulate << ", bias " << biased;
               }
@@ -81,20 +79,95 @@ TEST_P(OpParity, LinearFinishesWithBiasAndActivation) {
   }
 }
 
+// Weights of two types, one above the other, with a cut where packed layouts have a border and one where they have
+// none.
+struct CutWeights {
+  static constexpr int64_t kRows = 199, kCols = 96, kFirstRows = 133;
+  RandomWeights first{WeightType::kQ8_0, kFirstRows, kCols, 1}, second{WeightType::kF32, kRows - kFirstRows, kCols, 2};
+  WeightSource Source() const { return {nullptr, kCols, {first.Rows(), second.Rows()}, {64, 70, 128}}; }
+  double Value(int64_t row, int64_t col) const {
+    return row < kFirstRows ? first.Value(row, col) : second.Value(row - kFirstRows, col);
+  }
+};
+
+TEST_P(OpParity, LinearOfSomeRowsIsBitwiseThatOfAllUnderBatchInvariance) {
+  const CutWeights source;
+  const auto weights = *device().LoadWeights(source.Source(), kUseDecode);
+  const DType in = device().invariant_dtype();
+  const int64_t n = CutWeights::kRows;
+  const Tensor bias = memory().NewTensor(RandomFloats(n, 3), 1);
+  for (const int64_t m : {1, 7}) {
+    const Tensor x = memory().NewTensor(RandomFloats(m * CutWeights::kCols, 4), m, in);
+    for (const auto& [accumulate, activation, dtype] : {std::tuple(false, std::optional<Activation>(), DType::kF32),
+                                                        std::tuple(true, std::optional<Activation>(), DType::kF32),
+                                                        std::tuple(false, std::optional(Activation::kSilu), dtype())}) {
+      LinearOptions options{.accumulate = accumulate, .batch_invariant = true, .bias = bias, .activation = activation};
+      const Tensor whole = memory().Empty(m, n, dtype);
+      ASSERT_TRUE(device().Linear(stream(), x, weights, options, whole).ok());
+      const std::vector<float> wanted = memory().Read(whole);
+      for (const auto& [begin, end] : {std::pair(0, 199), std::pair(0, 1), std::pair(1, 3), std::pair(3, 135),
+                                       std::pair(131, 134), std::pair(133, 199), std::pair(198, 199)}) {
+        const int64_t cols = end - begin;
+        const Tensor some = memory().Empty(m, cols, dtype, 5);
+        options.first_row = begin;
+        options.bias = bias.Cols(begin, cols);
+        ASSERT_TRUE(device().Linear(stream(), x, weights, options, some).ok());
+        const std::vector<float> got = memory().Read(some);
+        for (int64_t i = 0; i < m * cols; ++i) {
+          ASSERT_EQ(got[i], wanted[i / cols * n + begin + i % cols]) << begin << " to " << end << ", element " << i;
+        }
+      }
+    }
+  }
+}
+
+TEST_P(OpParity, LinearOfTheRowsBetweenCuts) {
+  const CutWeights source;
+  const auto weights = *device().LoadWeights(source.Source(), kUsePrefill);
+  const int64_t m = 37, k = CutWeights::kCols;
+  std::vector<float> x = RandomFloats(m * k, 4);
+  for (float& value : x) value = RoundTo(dtype(), value);
+  const std::vector<float> bias = RandomFloats(CutWeights::kRows, 3);
+  const Tensor in = memory().NewTensor(x, m, dtype());
+  for (const auto& [begin, end] : {std::pair(0, 199), std::pair(0, 64), std::pair(64, 70), std::pair(0, 70),
+                                   std::pair(70, 199), std::pair(128, 199), std::pair(64, 128), std::pair(64, 199)}) {
+    for (const bool accumulate : {false, true}) {
+      const int64_t cols = end - begin;
+      const Tensor out = memory().Empty(m, cols, DType::kF32, 3);
+      LinearOptions options{.accumulate = accumulate, .first_row = begin};
+      options.bias = memory().NewTensor(bias, 1).Cols(begin, cols);
+      if (!accumulate) options.activation = Activation::kRelu;
+      ASSERT_TRUE(device().Linear(stream(), in, weights, options, out).ok());
+      const std::vector<float> got = memory().Read(out);
+      for (int64_t i = 0; i < m * cols; ++i) {
+        double sum = bias[begin + i % cols], size = 1;
+        for (int64_t c = 0; c < k; ++c) {
+          const double product =
+              x[i / cols * k + c] * static_cast<double>(RoundTo(dtype(), source.Value(begin + i % cols, c)));
+          sum += product;
+          size += std::abs(product);
+        }
+        const double wanted = accumulate ? 55.0 + sum : std::max(sum, 0.0);
+        ASSERT_NEAR(got[i], wanted, Tolerance(DType::kF32, wanted, size)) << begin << " to " << end;
+      }
+    }
+  }
+}
+
 TEST_P(OpParity, Activate) {
   const int64_t rows = 3, cols = 131;
   std::vector<float> x = RandomFloats(rows * cols, 1);
   for (float& value : x) value *= 6;
   x[0] = 30.0f;
   x[1] = -30.0f;
-  for (const Activation activation : {Activation::kRelu, Activation::kGelu}) {
+  for (const Activation activation : kAllActivations) {
     for (const DType from : kAllDTypes) {
       for (const DType to : kAllDTypes) {
         const Tensor in = memory().NewTensor(x, rows, from, 1), out = memory().Empty(rows, cols, to, 2);
         ASSERT_TRUE(device().Activate(stream(), in, activation, out).ok());
         const std::vector<float> got = memory().Read(out);
         for (int64_t i = 0; i < rows * cols; ++i) {
-          const double wanted = Activated(activation, RoundTo(from, x[i]));
+          const double wanted = ReferenceActivation(activation, RoundTo(from, x[i]));
           ASSERT_NEAR(got[i], wanted, Tolerance(to, wanted, 1)) << x[i];
         }
         if (from != to) continue;
@@ -105,6 +178,123 @@ TEST_P(OpParity, Activate) {
     const Tensor nan = memory().NewTensor({kNan, 1.0f}, 1);
     ASSERT_TRUE(device().Activate(stream(), nan, activation, nan).ok());
     EXPECT_TRUE(std::isnan(memory().Read(nan)[0])) << "a NaN must not look like a number";
+  }
+}
+
+TEST_P(OpParity, GatedActivate) {
+  for (const int64_t cols : {1, 31, 200}) {
+    for (const Activation activation : kAllActivations) {
+      const int64_t rows = 3;
+      std::vector<float> x = RandomFloats(rows * 2 * cols, 5, 4.0f);
+      x[0] = -120.0f;  // an exponential overflows
+      for (float& value : x) value = RoundTo(dtype(), value);
+      const Tensor out = memory().Empty(rows, cols, dtype(), 5);
+      ASSERT_TRUE(device().GatedActivate(stream(), memory().NewTensor(x, rows, dtype(), 2), activation, out).ok());
+      const std::vector<float> got = memory().Read(out);
+      for (int64_t i = 0; i < rows * cols; ++i) {
+        const double gate = x[i / cols * 2 * cols + i % cols], up = x[i / cols * 2 * cols + cols + i % cols];
+        const double wanted = ReferenceActivation(activation, gate) * up;
+        ASSERT_NEAR(got[i], wanted, Tolerance(dtype(), wanted, std::abs(up))) << gate;
+      }
+    }
+  }
+}
+
+// Heads of `dim` between columns that are none: how x may be some columns of a wider tensor.
+struct WiderRows {
+  int64_t rows, before, heads, dim, after;
+  int64_t cols() const { return before + heads * dim + after; }
+  Tensor Heads(const Tensor& whole) const { return whole.Cols(before, heads * dim); }
+  // Index of element d of a head, or -1 for a column that is no head's.
+  int64_t HeadOf(int64_t col) const { return col < before || col >= cols() - after ? -1 : (col - before) / dim; }
+};
+
+TEST_P(OpParity, HeadNorm) {
+  for (const int64_t dim : {1, 6, 64, 129, 1500}) {
+    const WiderRows shape{.rows = 5, .before = 3, .heads = 3, .dim = dim, .after = 2};
+    const std::vector<float> x = RandomFloats(shape.rows * shape.cols(), 1, 3.0f), w = RandomFloats(dim, 2);
+    const Tensor whole = memory().NewTensor(x, shape.rows, DType::kF32, 1);
+    ASSERT_TRUE(device().HeadNorm(stream(), shape.Heads(whole), dim, memory().NewTensor(w, 1), 1e-5f).ok());
+    const std::vector<float> got = memory().Read(whole);
+    for (int64_t i = 0; i < static_cast<int64_t>(x.size()); ++i) {
+      const int64_t col = i % shape.cols(), head = shape.HeadOf(col);
+      if (head < 0) {
+        ASSERT_EQ(got[i], x[i]) << "column " << col << " is no head's";
+        continue;
+      }
+      const int64_t d = (col - shape.before) % dim;
+      double squares = 0;
+      for (int64_t j = i - d; j < i - d + dim; ++j) squares += static_cast<double>(x[j]) * x[j];
+      const double wanted = x[i] / std::sqrt(squares / static_cast<double>(dim) + 1e-5) * w[d];
+      ASSERT_NEAR(got[i], wanted, Tolerance(DType::kF32, wanted, std::abs(wanted))) << dim;
+    }
+  }
+}
+
+TEST_P(OpParity, RopeRotatesTheFirstElementsOfEachHead) {
+  struct {
+    int64_t dim, rotated;
+  } const sizes[] = {{2, 2}, {7, 4}, {16, 16}, {48, 34}, {64, 16}, {80, 80}, {128, 128}};
+  const std::vector<int32_t> positions = {0, 39, 3, 3, 17};
+  KvLayout layout{.page_tokens = 64, .pages = {0}, .sequences = {{.length = 9, .end = 9}}};  // row 0, left out
+  for (const int32_t position : positions) layout.sequences.push_back({.length = position + 1, .end = position + 1});
+  const auto table = device().MakeKvTable(stream(), layout);
+  ASSERT_TRUE(table.ok()) << table.status();
+  for (const auto& [dim, rotated] : sizes) {
+    for (const bool interleaved : {false, true}) {
+      const WiderRows shape{.rows = 5, .before = 4, .heads = 3, .dim = dim, .after = 3};
+      const std::vector<float> x = RandomFloats(shape.rows * shape.cols(), 8), turns = RandomFloats(40 * rotated, 9);
+      const Tensor whole = memory().NewTensor(x, shape.rows, DType::kF32, 1);
+      const Rotation rotation{.table = memory().NewTensor(turns, 40, DType::kF32, 4), .interleaved = interleaved};
+      ASSERT_TRUE(device().Rope(stream(), shape.Heads(whole), dim, rotation, **table, 1).ok());
+      const std::vector<float> got = memory().Read(whole);
+      const int64_t half = rotated / 2;
+      for (int64_t i = 0; i < static_cast<int64_t>(x.size()); ++i) {
+        const int64_t col = i % shape.cols(), d = (col - shape.before) % dim;
+        if (shape.HeadOf(col) < 0 || d >= rotated) {
+          ASSERT_EQ(got[i], x[i]) << "column " << col << " is not rotated";
+          continue;
+        }
+        const int64_t pair = interleaved ? d / 2 : d % half;
+        const bool first = interleaved ? d % 2 == 0 : d < half;
+        const int64_t apart = interleaved ? 1 : half;
+        const float* const turn = &turns[positions[i / shape.cols()] * rotated];
+        const double c = turn[pair], s = turn[half + pair];
+        const double wanted = first ? x[i] * c - x[i + apart] * s : x[i] * c + x[i - apart] * s;
+        ASSERT_NEAR(got[i], wanted, Tolerance(DType::kF32, wanted, 1)) << dim << ", " << rotated << ", " << interleaved;
+      }
+    }
+  }
+}
+
+TEST_P(OpParity, StoreQkvMovesRowsAsTheyAreRounded) {
+  for (const int64_t dim : {6, 16, 64}) {
+    for (const bool with_q : {false, true}) {
+      const int64_t heads = 6, kv_heads = 2, tokens = 9;
+      const AttentionShape shape{heads, kv_heads, dim, dtype()};
+      const int64_t q_cols = with_q ? heads * dim : 0, kv_cols = 2 * kv_heads * dim, cols = q_cols + kv_cols;
+      const std::vector<float> qkv = RandomFloats(tokens * cols, 8);
+      const Tensor kv = memory().Empty(13, kv_cols, dtype());
+      // The rows of a sequence need not lie together, nor in order.
+      const std::vector<int32_t> places = {7, 8, 0, 1, 2, 3, 4, 5, 6};
+      const auto table = device().MakeKvTable(
+          stream(),
+          {.page_tokens = 1, .pages = places, .sequences = {{.queries = tokens, .length = tokens, .end = 9}}});
+      ASSERT_TRUE(table.ok()) << table.status();
+      for (const DType q_dtype : {DType::kF32, dtype()}) {
+        const Tensor q = with_q ? memory().Empty(tokens, q_cols, q_dtype, 4) : Tensor{};
+        const Tensor in = memory().NewTensor(qkv, tokens, DType::kF32, 3);
+        ASSERT_TRUE(device().StoreQkv(stream(), in, shape, q, **table, 0, kv.ref).ok());
+        const std::vector<float> got_q = with_q ? memory().Read(q) : std::vector<float>{}, got_kv = memory().Read(kv);
+        for (int64_t t = 0; t < tokens; ++t) {
+          for (int64_t c = 0; c < cols; ++c) {
+            const float got = c < q_cols ? got_q[t * q_cols + c] : got_kv[places[t] * kv_cols + c - q_cols];
+            ASSERT_EQ(got, RoundTo(c < q_cols ? q_dtype : dtype(), qkv[t * cols + c])) << t << " " << c;
+          }
+        }
+        for (size_t i = 9 * kv_cols; i < got_kv.size(); ++i) ASSERT_EQ(got_kv[i], 55.0f) << "a row of nobody";
+      }
+    }
   }
 }
 

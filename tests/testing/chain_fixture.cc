@@ -193,7 +193,7 @@ TestChain::TestChain(const LoadedModel& loaded, std::vector<std::unique_ptr<Edge
 
 void TestChain::Assemble(const LoadedModel& loaded, std::vector<std::unique_ptr<EdgeFactory>> edges, int64_t max_tokens,
                          int64_t slots) {
-  const int64_t row_bytes = loaded.model->attention_shape().kv_row_bytes();
+  const int64_t row_bytes = loaded.model->kv_row_bytes();
   if (slots == 0) slots = std::max(loaded.model->config().layers, kMinLayerSlots);
   const bool staged = !loaded.device->host_reads_device_memory();
   if (staged) {
@@ -282,7 +282,7 @@ WholeRun AwaitWhole(const LoadedModel& loaded, TestChain& chain, JobId job, int 
   whole.begin = bounds.front();
   for (int64_t layer = 0; layer < loaded.model->config().layers; ++layer) {
     whole.kv.push_back(chain.handoff().Layer(TestChain::Lease(job), layer, bounds.front(), bounds.back(),
-                                             loaded.model->attention_shape().kv_row_bytes()));
+                                             loaded.model->kv_row_bytes()));
   }
   return whole;
 }

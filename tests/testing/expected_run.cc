@@ -7,7 +7,7 @@ namespace runahead {
 namespace {
 
 int64_t KvDim(const LoadedModel& loaded) {
-  return loaded.model->attention_shape().kv_heads * loaded.model->attention_shape().head_dim;
+  return loaded.model->config().kv_dim();
 }
 
 }  // namespace

@@ -40,9 +40,13 @@ class FakeDevice : public Device {
     return Missing("LoadWeights");
   }
 
+  // The next event of a stream fires with DATA_LOSS.
+  void FailNextEvent() { fail_next_event_ = true; }
   Event Record(Stream& stream) override {
+    const absl::Status status =
+        fail_next_event_.exchange(false) ? absl::DataLossError("a kernel failed") : absl::OkStatus();
     EventSource source;
-    static_cast<ThreadStream&>(stream).Enqueue([source] { source.Fire(absl::OkStatus()); });
+    static_cast<ThreadStream&>(stream).Enqueue([source, status] { source.Fire(status); });
     return source.event();
   }
   void WaitFor(Stream& stream, const Event& event) override {
@@ -65,7 +69,7 @@ class FakeDevice : public Device {
     return absl::OkStatus();
   }
 
-  absl::Status Embed(Stream&, const Weights&, std::vector<int32_t>, const MutTensor&) override {
+  absl::Status Embed(Stream&, const Weights&, std::vector<int32_t>, bool, const MutTensor&) override {
     return Missing("Embed");
   }
   absl::Status RmsNorm(Stream&, const ConstTensor&, const ConstTensor&, float, const MutTensor&) override {
@@ -79,15 +83,35 @@ class FakeDevice : public Device {
                       const MutTensor&) override {
     return Missing("Linear");
   }
-  absl::Status RopeStore(Stream&, const ConstTensor&, const AttentionShape&, const ConstTensor&, std::vector<int32_t>,
-                         const MutTensor&, std::vector<KvSpan>) override {
-    return Missing("RopeStore");
+  absl::Status HeadNorm(Stream&, const MutTensor&, int64_t, const ConstTensor&, float) override {
+    return Missing("HeadNorm");
   }
-  absl::Status Attention(Stream&, const ConstTensor&, const AttentionShape&, std::vector<AttentionSequence>,
+  // A piece for each sequence.
+  absl::StatusOr<std::shared_ptr<const KvTable>> MakeKvTable(Stream&, KvLayout layout) override {
+    return std::make_shared<FakeKvTable>(std::move(layout));
+  }
+  absl::Status Rope(Stream&, const MutTensor&, int64_t, const Rotation&, const KvTable&, int64_t) override {
+    return Missing("Rope");
+  }
+  absl::Status StoreQkv(Stream&, const ConstTensor&, const AttentionShape&, const MutTensor&, const KvTable&, int64_t,
+                        const BufferRef&) override {
+    return Missing("StoreQkv");
+  }
+  absl::Status Attention(Stream&, const ConstTensor&, const AttentionShape&, const KvTable&, const ConstBufferRef&,
                          const MutTensor&) override {
     return Missing("Attention");
   }
-  absl::Status SwiGlu(Stream&, const ConstTensor&, const MutTensor&) override { return Missing("SwiGlu"); }
+  absl::Status AttendPieces(Stream&, const ConstTensor&, const AttentionShape&, const KvTable&, const ConstBufferRef&,
+                            const MutTensor&) override {
+    return Missing("AttendPieces");
+  }
+  absl::Status MergePieces(Stream&, const ConstTensor&, const AttentionShape&, const KvTable&,
+                           const MutTensor&) override {
+    return Missing("MergePieces");
+  }
+  absl::Status GatedActivate(Stream&, const ConstTensor&, Activation, const MutTensor&) override {
+    return Missing("GatedActivate");
+  }
   absl::Status Activate(Stream&, const ConstTensor&, Activation, const MutTensor&) override {
     return Missing("Activate");
   }
@@ -110,6 +134,13 @@ class FakeDevice : public Device {
   }
 
  private:
+  class FakeKvTable final : public KvTable {
+   public:
+    explicit FakeKvTable(KvLayout layout) : FakeKvTable(layout, static_cast<int64_t>(layout.sequences.size())) {}
+
+   private:
+    FakeKvTable(const KvLayout& layout, int64_t pieces) : KvTable(layout, pieces) {}
+  };
   class HostBuffer final : public Buffer {
    public:
     explicit HostBuffer(size_t bytes)
@@ -158,6 +189,7 @@ class FakeDevice : public Device {
   }
 
   std::atomic<bool> in_step_{false};
+  std::atomic<bool> fail_next_event_{false};
   std::atomic<int> steps_{0};
   std::atomic<int64_t> copied_bytes_{0};
 };

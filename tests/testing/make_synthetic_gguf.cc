@@ -14,8 +14,11 @@ int main(int argc, char** argv) {
   std::map<std::string, runahead::WeightType> types;
   for (const runahead::WeightBlock& block : runahead::kWeightBlocks) types[block.name] = block.type;
 
-  CLI::App app{"Write a synthetic llama checkpoint with seeded random weights."};
+  CLI::App app{"Write a synthetic checkpoint with seeded random weights."};
   app.add_option("output", path, "file to write")->required();
+  const std::map<std::string, runahead::SyntheticFamily> families = {{"llama", runahead::SyntheticFamily::kLlama},
+                                                                     {"opt", runahead::SyntheticFamily::kOpt}};
+  app.add_option("--family", model.family)->transform(CLI::CheckedTransformer(families, CLI::ignore_case));
   app.add_option("--name", model.name, "general.name of the model")->capture_default_str();
   app.add_option("--layers", model.layers)->capture_default_str();
   app.add_option("--hidden", model.hidden)->capture_default_str();

@@ -44,8 +44,8 @@ std::vector<int32_t> RandomIds(int64_t count, int64_t vocab, uint64_t seed) {
 SequenceRunner::SequenceRunner(const LoadedModel& loaded, int64_t capacity)
     : loaded_(loaded),
       memory_(loaded.device),
-      scratch_(*loaded.device),
-      port_(*loaded.device, loaded.model->attention_shape(), loaded.model->config().layers, capacity) {}
+      pass_memory_(*loaded.device),
+      kv_(*loaded.device, *loaded.model, capacity) {}
 
 std::vector<std::vector<float>> SequenceRunner::Append(const std::vector<int32_t>& ids, bool batch_invariant,
                                                        bool all_logits) {
@@ -53,14 +53,13 @@ std::vector<std::vector<float>> SequenceRunner::Append(const std::vector<int32_t
   batch.ids = ids;
   batch.batch_invariant = batch_invariant;
   for (size_t i = 0; i < ids.size(); ++i) {
-    batch.positions.push_back(static_cast<int32_t>(port_.length() + i));
     if (all_logits || i + 1 == ids.size()) batch.logit_rows.push_back(static_cast<int64_t>(i));
   }
-  port_.Next(static_cast<int64_t>(ids.size()));
-  auto logits = loaded_.model->Forward(memory_.stream(), scratch_, batch, port_);
+  kv_.Next(static_cast<int64_t>(ids.size()));
+  auto logits = EnqueuePass(*loaded_.model, *loaded_.device, memory_.stream(), pass_memory_, batch, kv_);
   if (!logits.ok()) ADD_FAILURE() << logits.status();
   RUNAHEAD_CHECK(logits.ok());
-  port_.Append();
+  kv_.Append();
   const std::vector<float> values = memory_.Read(*logits);
   std::vector<std::vector<float>> rows;
   for (int64_t row = 0; row < logits->rows; ++row) {
@@ -70,9 +69,8 @@ std::vector<std::vector<float>> SequenceRunner::Append(const std::vector<int32_t
 }
 
 std::vector<float> SequenceRunner::Kv(int64_t layer) {
-  const AttentionShape& shape = loaded_.model->attention_shape();
-  return memory_.Read(
-      MakeTensor(port_.layer(layer), shape.kv_dtype, port_.length(), 2 * shape.kv_heads * shape.head_dim));
+  const AttentionShape& shape = loaded_.model->attention(0);
+  return memory_.Read(MakeTensor(kv_.layer(layer), shape.kv_dtype, kv_.length(), 2 * shape.kv_heads * shape.head_dim));
 }
 
 }  // namespace runahead

@@ -7,7 +7,7 @@
 #include <vector>
 
 #include "kernels/base/device.h"
-#include "tests/testing/dense_port.h"
+#include "tests/testing/dense_kv.h"
 #include "tests/testing/device_tensor.h"
 #include "tests/testing/synthetic_gguf.h"
 #include "worker/model/model.h"
@@ -40,8 +40,8 @@ class SequenceRunner {
  private:
   const LoadedModel& loaded_;
   DeviceMemory memory_;
-  ForwardScratch scratch_;
-  DensePort port_;
+  OwnedPassMemory pass_memory_;
+  DenseKv kv_;
 };
 
 }  // namespace runahead

@@ -17,7 +17,7 @@ namespace runahead {
 class StoredKv {
  public:
   // Fails the test where the lease is not complete.
-  StoredKv(KvStore& store, const LeaseId& lease) : opened_(store.Open(lease)) {
+  StoredKv(KvStore& store, const LeaseId& lease) : store_(store), opened_(store.Open(lease)) {
     EXPECT_TRUE(opened_.ok()) << opened_.status();
     RUNAHEAD_CHECK(opened_.ok());
   }
@@ -36,10 +36,11 @@ class StoredKv {
  private:
   std::vector<BufferRef> Rows(int64_t layer, int64_t begin, int64_t end) const {
     std::vector<BufferRef> rows;
-    for (int64_t token = begin; token < end; ++token) rows.push_back(opened_->Row(layer, token).rows);
+    for (const KvSpan& span : store_.arena().Spans(opened_->blocks(), layer, begin, end)) rows.push_back(span.rows);
     return rows;
   }
 
+  const KvStore& store_;
   const absl::StatusOr<KvStore::Sequence> opened_;
 };
 

@@ -1,39 +1,14 @@
 #include "tests/testing/synthetic_gguf.h"
 
 #include <algorithm>
-#include <cmath>
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/string_view.h"
 #include "tests/testing/gguf_builder.h"
-#include "tests/testing/quantize.h"
+#include "tests/testing/weight_writer.h"
 
 namespace runahead {
 namespace {
-
-// Steele and others' SplitMix64: small, seeded, the same everywhere.
-class Random {
- public:
-  explicit Random(uint64_t seed) : state_(seed) {}
-
-  uint64_t Next() {
-    uint64_t z = state_ += 0x9e3779b97f4a7c15u;
-    z = (z ^ z >> 30) * 0xbf58476d1ce4e5b9u;
-    z = (z ^ z >> 27) * 0x94d049bb133111ebu;
-    return z ^ z >> 31;
-  }
-
-  // About N(0, 1): the sum of four 16-bit numbers, so that no library's logarithm decides about the bits.
-  float Normal() {
-    const uint64_t bits = Next();
-    const int sum = static_cast<int>((bits & 0xffff) + (bits >> 16 & 0xffff) + (bits >> 32 & 0xffff) + (bits >> 48));
-    constexpr float kDeviation = 37837.23f;  // sqrt(4 * 65536^2 / 12)
-    return (static_cast<float>(sum) - 2 * 65535.0f) / kDeviation;
-  }
-
- private:
-  uint64_t state_;
-};
 
 absl::Status Check(bool holds, absl::string_view message) {
   return holds ? absl::OkStatus() : absl::InvalidArgumentError(absl::StrCat("synthetic model: ", message));
@@ -52,6 +27,10 @@ absl::Status Validate(const SyntheticModel& m) {
   status.Update(Check(m.heads % m.kv_heads == 0, "heads must be a multiple of kv_heads"));
   status.Update(Check(m.head_dim != 0 || m.hidden % m.heads == 0, "hidden must be a multiple of heads"));
   status.Update(Check(HeadDim(m) % 2 == 0, "head_dim must be even"));
+  if (m.family == SyntheticFamily::kOpt) {
+    status.Update(Check(m.kv_heads == m.heads && HeadDim(m) * m.heads == m.hidden && m.tied,
+                        "OPT has as many KV heads as heads, which share the hidden size, and a tied head"));
+  }
   const auto fits = [](int64_t columns, WeightType type) { return columns % BlockOf(type).elements == 0; };
   status.Update(Check(fits(m.hidden, m.embedding_type) && fits(m.hidden, m.attention_type) &&
                           fits(m.hidden, m.ffn_type) && (m.tied || fits(m.hidden, m.output_type)),
@@ -62,14 +41,19 @@ absl::Status Validate(const SyntheticModel& m) {
   return status;
 }
 
-void AddMetadata(const SyntheticModel& m, GgufBuilder& file) {
-  file.AddString("general.architecture", "llama");
+void AddCommonKeys(const SyntheticModel& m, const std::string& architecture, GgufBuilder& file) {
+  const std::string prefix = architecture + ".";
+  file.AddString("general.architecture", architecture);
   file.AddString("general.name", m.name);
-  file.AddUint32("llama.block_count", static_cast<uint32_t>(m.layers));
-  file.AddUint32("llama.context_length", static_cast<uint32_t>(m.context_length));
-  file.AddUint32("llama.embedding_length", static_cast<uint32_t>(m.hidden));
-  file.AddUint32("llama.feed_forward_length", static_cast<uint32_t>(m.ffn));
-  file.AddUint32("llama.attention.head_count", static_cast<uint32_t>(m.heads));
+  file.AddUint32(prefix + "block_count", static_cast<uint32_t>(m.layers));
+  file.AddUint32(prefix + "context_length", static_cast<uint32_t>(m.context_length));
+  file.AddUint32(prefix + "embedding_length", static_cast<uint32_t>(m.hidden));
+  file.AddUint32(prefix + "feed_forward_length", static_cast<uint32_t>(m.ffn));
+  file.AddUint32(prefix + "attention.head_count", static_cast<uint32_t>(m.heads));
+}
+
+void AddLlamaKeys(const SyntheticModel& m, GgufBuilder& file) {
+  AddCommonKeys(m, "llama", file);
   file.AddUint32("llama.attention.head_count_kv", static_cast<uint32_t>(m.kv_heads));
   file.AddFloat("llama.attention.layer_norm_rms_epsilon", m.norm_eps);
   file.AddFloat("llama.rope.freq_base", m.rope_base);
@@ -79,6 +63,14 @@ void AddMetadata(const SyntheticModel& m, GgufBuilder& file) {
     file.AddUint32("llama.attention.value_length", static_cast<uint32_t>(HeadDim(m)));
   }
   file.AddUint32("llama.vocab_size", static_cast<uint32_t>(m.vocab));
+}
+
+void AddOptKeys(const SyntheticModel& m, GgufBuilder& file) {
+  AddCommonKeys(m, "opt", file);
+  file.AddFloat("opt.attention.layer_norm_epsilon", m.norm_eps);
+}
+
+void AddVocabulary(const SyntheticModel& m, GgufBuilder& file) {
   const SyntheticVocabulary vocabulary = MakeSyntheticVocabulary(m.vocab);
   file.AddString("tokenizer.ggml.model", "gpt2");
   file.AddString("tokenizer.ggml.pre", "smollm");
@@ -93,45 +85,8 @@ void AddMetadata(const SyntheticModel& m, GgufBuilder& file) {
   file.AddString("tokenizer.chat_template", SyntheticChatTemplate());
 }
 
-// Adds tensors with weights drawn in the order of the calls.
-class WeightWriter {
- public:
-  WeightWriter(GgufBuilder& file, uint64_t seed) : file_(file), random_(seed) {}
-
-  // [rows, columns] of about N(0, 1/columns).
-  void Matrix(const std::string& name, WeightType type, int64_t columns, int64_t rows) {
-    const float deviation = 1 / std::sqrt(static_cast<float>(columns));
-    std::vector<float> row(static_cast<size_t>(columns));
-    std::string data;
-    data.reserve(WeightRowBytes(type, columns) * static_cast<size_t>(rows));
-    for (int64_t r = 0; r < rows; ++r) {
-      for (float& value : row) value = deviation * random_.Normal();
-      data += Quantize(type, row);
-    }
-    file_.AddTensor(name, type, {columns, rows}, std::move(data));
-  }
-
-  // Norm weights, near but not at 1, so that forgetting one is seen.
-  void Norm(const std::string& name, int64_t size) {
-    std::vector<float> values(static_cast<size_t>(size));
-    for (float& value : values) value = 1 + 0.1f * random_.Normal();
-    file_.AddTensor(name, WeightType::kF32, {size}, Quantize(WeightType::kF32, values));
-  }
-
- private:
-  GgufBuilder& file_;
-  Random random_;
-};
-
-}  // namespace
-
-absl::Status WriteSyntheticGguf(const SyntheticModel& m, const std::string& path) {
-  if (absl::Status status = Validate(m); !status.ok()) return status;
-  GgufBuilder file;
-  AddMetadata(m, file);
-  WeightWriter weights(file, m.seed);
-  const int64_t q_dim = m.heads * HeadDim(m);
-  const int64_t kv_dim = m.kv_heads * HeadDim(m);
+void AddLlamaTensors(const SyntheticModel& m, WeightWriter& weights) {
+  const int64_t q_dim = m.heads * HeadDim(m), kv_dim = m.kv_heads * HeadDim(m);
   weights.Matrix("token_embd.weight", m.embedding_type, m.hidden, m.vocab);
   for (int64_t layer = 0; layer < m.layers; ++layer) {
     const std::string prefix = absl::StrCat("blk.", layer, ".");
@@ -147,6 +102,50 @@ absl::Status WriteSyntheticGguf(const SyntheticModel& m, const std::string& path
   }
   weights.Norm("output_norm.weight", m.hidden);
   if (!m.tied) weights.Matrix("output.weight", m.output_type, m.hidden, m.vocab);
+}
+
+void AddOptTensors(const SyntheticModel& m, WeightWriter& weights) {
+  const auto biased = [&](const std::string& name, WeightType type, int64_t columns, int64_t rows) {
+    weights.Matrix(name + ".weight", type, columns, rows);
+    weights.Bias(name + ".bias", rows);
+  };
+  const auto norm = [&](const std::string& name) {
+    weights.Norm(name + ".weight", m.hidden);
+    weights.Bias(name + ".bias", m.hidden);
+  };
+  // Positions outweigh what ReLU leaves the same for all tokens.
+  weights.Matrix("token_embd.weight", m.embedding_type, m.hidden, m.vocab);
+  weights.Matrix("position_embd.weight", m.embedding_type, m.hidden, m.context_length + 2, 6);
+  for (int64_t layer = 0; layer < m.layers; ++layer) {
+    const std::string prefix = absl::StrCat("blk.", layer, ".");
+    norm(prefix + "attn_norm");
+    for (const char* name : {"attn_q", "attn_k", "attn_v", "attn_output"}) {
+      biased(prefix + name, m.attention_type, m.hidden, m.hidden);
+    }
+    norm(prefix + "ffn_norm");
+    biased(prefix + "ffn_up", m.ffn_type, m.hidden, m.ffn);
+    biased(prefix + "ffn_down", m.ffn_type, m.ffn, m.hidden);
+  }
+  norm("output_norm");
+}
+
+}  // namespace
+
+absl::Status WriteSyntheticGguf(const SyntheticModel& m, const std::string& path) {
+  if (absl::Status status = Validate(m); !status.ok()) return status;
+  GgufBuilder file;
+  WeightWriter weights(file, m.seed);
+  switch (m.family) {
+    case SyntheticFamily::kLlama:
+      AddLlamaKeys(m, file);
+      AddLlamaTensors(m, weights);
+      break;
+    case SyntheticFamily::kOpt:
+      AddOptKeys(m, file);
+      AddOptTensors(m, weights);
+      break;
+  }
+  AddVocabulary(m, file);
   return file.Write(path);
 }
 

@@ -1,4 +1,4 @@
-// Synthetic llama checkpoints of any shape, with seeded random weights and a small vocabulary on which the whole
+// Synthetic checkpoints of any shape, with seeded random weights and a small vocabulary on which the whole
 // service runs: byte-level BPE, special tokens and a ChatML template.
 #pragma once
 
@@ -11,8 +11,11 @@
 
 namespace runahead {
 
+enum class SyntheticFamily { kLlama, kOpt };
+
 // What to write. heads == kv_heads is MHA, 1 < kv_heads < heads is GQA, kv_heads == 1 is MQA.
 struct SyntheticModel {
+  SyntheticFamily family = SyntheticFamily::kLlama;
   std::string name = "synthetic";
   int64_t layers = 2;
   int64_t hidden = 64;
@@ -22,7 +25,7 @@ struct SyntheticModel {
   int64_t ffn = 160;
   int64_t vocab = 320;  // at least 259: every byte and three special tokens
   int64_t context_length = 4096;
-  float rope_base = 10000;
+  float rope_base = 10000;  // llama
   float norm_eps = 1e-5f;
   bool tied = true;  // the head is the embedding; otherwise it is a tensor of its own
   WeightType embedding_type = WeightType::kF32;

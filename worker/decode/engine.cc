@@ -11,7 +11,6 @@
 #include "kernels/base/status_macros.h"
 #include "server/base/logging.h"
 #include "worker/decode/check_sequence.h"
-#include "worker/decode/store_port.h"
 
 namespace runahead {
 namespace {
@@ -100,7 +99,7 @@ struct DecodeEngine::Inbox {
 absl::StatusOr<std::unique_ptr<DecodeEngine>> DecodeEngine::Create(Device& device, std::shared_ptr<const Model> model,
                                                                    KvStore& store, DecodeEngineOptions options,
                                                                    Clock& clock) {
-  const int64_t row_bytes = model->attention_shape().kv_row_bytes(), layers = model->config().layers;
+  const int64_t row_bytes = model->kv_row_bytes(), layers = model->config().layers;
   if (store.options().row_bytes != row_bytes || store.options().layers != layers) {
     return absl::InvalidArgumentError(
         absl::StrFormat("the KV store has %d layers of %d bytes a token, the model needs %d layers of %d bytes",
@@ -123,7 +122,7 @@ DecodeEngine::DecodeEngine(Device& device, std::shared_ptr<const Model> model, K
       sampler_(std::move(sampler)),
       inbox_(std::make_shared<Inbox>()),
       stream_(device.NewStream("decode")),
-      scratch_(device),
+      loop_(*model_, device, store, *stream_),
       thread_([this] { Run(); }) {}
 
 DecodeEngine::~DecodeEngine() {
@@ -245,22 +244,15 @@ void DecodeEngine::NextTokens(absl::Span<const SequenceNumber> rows, Tokens& tok
 // One pass for `numbers`, each with its last token; returns when the device is done with it, also on failure, for the
 // sequences' memory must not be given back before.
 absl::Status DecodeEngine::Forward(absl::Span<const SequenceNumber> numbers) {
-  ForwardBatch batch;
-  batch.batch_invariant = true;
-  std::vector<StoreRow> rows;
+  std::vector<DecodeRow> rows;
   std::vector<TokenSampler::Row> draws;
   for (const SequenceNumber number : numbers) {
     const Active& active = *sequences_.at(number);
-    const int64_t position = active.length - 1;
-    batch.logit_rows.push_back(static_cast<int64_t>(rows.size()));
-    batch.ids.push_back(active.last);
-    batch.positions.push_back(static_cast<int32_t>(position));
-    rows.push_back({&*active.kv, position});
+    rows.push_back({&*active.kv, active.last, active.length - 1});
     draws.push_back({active.request.sampling, active.length, active.counts, active.counts_row});
   }
-  StoreKvPort port(std::move(rows));
   device_.BeginStep(*stream_);
-  const absl::StatusOr<Tensor> logits = model_->Forward(*stream_, scratch_, batch, port);
+  const absl::StatusOr<Tensor> logits = loop_.Step(rows);
   absl::Status status = logits.status();
   if (status.ok()) status = sampler_->Enqueue(*stream_, *logits, draws);
   device_.EndStep(*stream_);

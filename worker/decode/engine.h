@@ -16,6 +16,7 @@
 #include "kernels/base/device.h"
 #include "scheduler/batching/step_plan.h"
 #include "server/base/clock.h"
+#include "worker/decode/decode_loop.h"
 #include "worker/decode/sequence.h"
 #include "worker/kv/store.h"
 #include "worker/model/model.h"
@@ -82,7 +83,7 @@ class DecodeEngine {
   const std::shared_ptr<Inbox> inbox_;  // shared with events that may fire after the engine is gone
 
   const std::unique_ptr<Stream> stream_;
-  ForwardScratch scratch_;
+  DecodeLoop loop_;
   std::map<SequenceNumber, std::unique_ptr<Active>> sequences_;  // all that have not ended
   std::deque<SequenceNumber> waiting_;                           // their KV is complete
   std::vector<SequenceNumber> running_;

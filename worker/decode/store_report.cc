@@ -9,8 +9,9 @@ StoreReport::StoreReport(const KvStore& store, DecodeMetrics& metrics) : store_(
 void StoreReport::Update() {
   MutexLock lock(mu_);
   const KvStore::Stats stats = store_.stats();
-  metrics_.SetKvCapacityBytes(KvTier::kHost, stats.capacity_bytes);
-  metrics_.SetKvBytes(KvTier::kHost, stats.used_bytes);
+  const KvTier tier = store_.options().tier == MemoryKind::kDevice ? KvTier::kDevice : KvTier::kHost;
+  metrics_.SetKvCapacityBytes(tier, stats.capacity_bytes);
+  metrics_.SetKvBytes(tier, stats.used_bytes);
   metrics_.SetLeases(stats.leases);
   metrics_.CountLeasesExpired(stats.expired - expired_);
   expired_ = stats.expired;

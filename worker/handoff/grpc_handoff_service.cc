@@ -47,8 +47,8 @@ v1::SliceVerdict ToProto(SliceVerdict verdict) {
   return v1::SLICE_VERDICT_BAD_RANGE;
 }
 
-// One stream. Exactly one thing is under way at a time (a read, a wait for the store, a hash, a write), so its fields
-// need no lock, and it lives until that thing led to Finish.
+// One stream. Exactly one thing is under way at a time (a read, a wait for the store, a hash, the store's own copy, a
+// write), so its fields need no lock, and it lives until that thing led to Finish.
 class Reactor final : public grpc::ServerBidiReactor<v1::HandoffRequest, v1::HandoffReply> {
  public:
   Reactor(SliceReceiver& receiver, TaskThread& hashing) : receiver_(receiver), hashing_(hashing) {
@@ -116,7 +116,7 @@ class Reactor final : public grpc::ServerBidiReactor<v1::HandoffRequest, v1::Han
     if (write_ == nullptr) return Answer(verdict_);
     hashing_.Post([this] {
       const SliceReceiver::Write write = std::exchange(write_, nullptr);
-      Answer(receiver_.Finish(header_, write));
+      receiver_.Finish(header_, write, [this](SliceVerdict verdict) { Answer(verdict); });
     });
   }
 

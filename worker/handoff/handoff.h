@@ -7,15 +7,14 @@
 #include "kernels/base/buffer.h"
 #include "kernels/base/dtype.h"
 #include "kernels/base/event.h"
-#include "worker/kv/store.h"
+#include "worker/kv/arrival.h"
+#include "worker/kv/lease_table.h"
 #include "worker/link/edge.h"
 
 namespace runahead {
 
 // What a worker's slices travel over to other processes: the message engine of its links, or gRPC.
 enum class HandoffRoute { kLink, kGrpc };
-
-enum class SliceKind { kKv, kX };  // kX is KVPR's: nothing sends it yet
 
 // Tokens [begin, end) of the prompt in one layer; the bytes are dense rows.
 struct Slice {

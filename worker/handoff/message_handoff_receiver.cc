@@ -9,7 +9,8 @@
 
 namespace runahead {
 
-// What engine callbacks share with the receiver. Arrives on the progress thread, finishes on the hashing thread.
+// What engine callbacks share with the receiver. Arrives on the progress thread, finishes on the
+// hashing thread, or on the device's where the store copies what has come.
 class MessageHandoffReceiver::State : public std::enable_shared_from_this<MessageHandoffReceiver::State> {
  public:
   State(MessageEngine& engine, SliceReceiver& receiver) : engine_(engine), receiver_(receiver) {}
@@ -92,8 +93,10 @@ class MessageHandoffReceiver::State : public std::enable_shared_from_this<Messag
     MutexLock lock(mu_);
     // The thread lives: Stop waits for this write before it takes it away.
     hashing_->Post([state = shared_from_this(), arrival, write] {
-      state->Answer(arrival, state->receiver_.Finish(arrival.header, write));
-      state->WriteEnded();
+      state->receiver_.Finish(arrival.header, write, [state, arrival](SliceVerdict verdict) {
+        state->Answer(arrival, verdict);
+        state->WriteEnded();
+      });
     });
   }
 

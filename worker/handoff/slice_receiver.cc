@@ -3,6 +3,14 @@
 #include <utility>
 
 namespace runahead {
+namespace {
+
+SliceVerdict VerdictOn(const absl::Status& committed) {
+  if (committed.ok()) return SliceVerdict::kAccepted;
+  return absl::IsNotFound(committed) ? SliceVerdict::kNoLease : SliceVerdict::kCorrupt;
+}
+
+}  // namespace
 
 bool SliceReceiver::Fits(const SliceHeader& header) const {
   const Slice& slice = header.slice;
@@ -24,7 +32,7 @@ void SliceReceiver::Begin(const SliceHeader& header, std::function<void(Outcome)
     absl::StatusOr<KvStore::Write> write = store_.BeginWrite(slice.lease, slice.layer, slice.begin, slice.end);
     if (write.ok() && write->already_covered()) {
       // Renews the lease, as a slice that arrives does.
-      if (write->Commit().ok()) outcome = SliceVerdict::kAccepted;
+      if (write->Commit().status() == absl::OkStatus()) outcome = SliceVerdict::kAccepted;
     } else if (write.ok()) {
       ++writes_;
       outcome = std::make_shared<KvStore::Write>(*std::move(write));
@@ -38,18 +46,21 @@ void SliceReceiver::Begin(const SliceHeader& header, std::function<void(Outcome)
       outcome = SliceVerdict::kCorrupt;  // a write that did not come by here: to be sent again
     }
   }
-  then(std::move(outcome));
+  if (std::holds_alternative<SliceVerdict>(outcome)) return then(std::move(outcome));
+  const auto write = std::get<Write>(std::move(outcome));
+  write->ready().OnFire([write, then = std::move(then)](const absl::Status&) { then(write); });
 }
 
-SliceVerdict SliceReceiver::Finish(const SliceHeader& header, const Write& write) {
+void SliceReceiver::Finish(const SliceHeader& header, const Write& write, std::function<void(SliceVerdict)> then) {
   if (HashPieces(write->destination()) != header.xxh64) {
     if (options_.on_corrupt) options_.on_corrupt();
     Abandon(write);
-    return SliceVerdict::kCorrupt;
+    return then(SliceVerdict::kCorrupt);
   }
-  const SliceVerdict verdict = write->Commit().ok() ? SliceVerdict::kAccepted : SliceVerdict::kNoLease;
-  WriteEnded();
-  return verdict;
+  write->Commit().OnFire([this, then = std::move(then)](const absl::Status& committed) {
+    WriteEnded();
+    then(VerdictOn(committed));
+  });
 }
 
 void SliceReceiver::Abandon(const Write& write) {

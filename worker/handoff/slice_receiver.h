@@ -31,12 +31,17 @@ class SliceReceiver {
 
   SliceReceiver(KvStore& store, SliceReceiverOptions options) : store_(store), options_(std::move(options)) {}
 
-  // Checks the slice and runs `then` once: at once, or, when an overlapping write is under way, on the thread that ends
-  // that one. Short: for progress threads. A write is to be ended by Finish or Abandon.
+  // Checks the slice and runs `then` once: at once; or when an overlapping write has ended, or the store has room for
+  // the bytes, on the thread where that happens. Short: for progress threads. A write is ready, and is to be ended by
+  // Finish or Abandon. While it waits for room it needs nothing of its caller, and keeps nobody else waiting but those
+  // behind it.
   void Begin(const SliceHeader& header, std::function<void(Outcome)> then) RUNAHEAD_EXCLUDES(mu_);
 
-  // The bytes are in: hashes them and covers the rows, or leaves them uncovered.
-  SliceVerdict Finish(const SliceHeader& header, const Write& write) RUNAHEAD_EXCLUDES(mu_);
+  // The bytes are in: hashes them and covers the rows, or leaves them uncovered. Runs `then` once: at once, or on the
+  // device's thread when the bytes have reached the store's memory, so it is to be short. A copy that fails is like
+  // bytes that were lost on the way: CORRUPT. The receiver lives until `then` has begun.
+  void Finish(const SliceHeader& header, const Write& write, std::function<void(SliceVerdict)> then)
+      RUNAHEAD_EXCLUDES(mu_);
   // The bytes will not come.
   void Abandon(const Write& write) RUNAHEAD_EXCLUDES(mu_);
 

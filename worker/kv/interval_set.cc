@@ -22,4 +22,8 @@ bool IntervalSet::Covers(int64_t begin, int64_t end) const {
                      [&](const auto& i) { return i.first <= begin && end <= i.second; });
 }
 
+int64_t IntervalSet::Prefix() const {
+  return intervals_.empty() || intervals_.front().first > 0 ? 0 : intervals_.front().second;
+}
+
 }  // namespace runahead

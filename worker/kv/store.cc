@@ -1,22 +1,28 @@
 #include "worker/kv/store.h"
 
 #include <algorithm>
+#include <optional>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "kernels/base/status_macros.h"
-#include "server/base/random.h"
 
 namespace runahead {
 namespace {
 
-int64_t BlocksFor(int64_t tokens) {
-  return (tokens + kKvBlockTokens - 1) / kKvBlockTokens;
-}
-
-std::string Name(const LeaseId& id) {
-  return absl::StrFormat("lease %016x/%d/%016x", id.incarnation, id.epoch, id.number);
+absl::StatusOr<std::unique_ptr<BounceBuffer>> MakeBounceBuffer(const KvStoreOptions& options, Device& device,
+                                                               int64_t store_blocks) {
+  if (options.tier == MemoryKind::kHost || device.host_reads_device_memory()) return nullptr;
+  const int64_t block_bytes = kKvBlockTokens * options.row_bytes;
+  const int64_t blocks = options.bounce_bytes == 0 ? store_blocks : options.bounce_bytes / block_bytes;
+  if (blocks < store_blocks) {
+    return absl::InvalidArgumentError(absl::StrFormat(
+        "slices reach a store in device memory through %d bytes of host memory, and one slice may be as "
+        "large as a layer of the store, which has %d bytes",
+        options.bounce_bytes, store_blocks * block_bytes));
+  }
+  return BounceBuffer::Create(device, blocks, options.row_bytes);
 }
 
 }  // namespace
@@ -29,242 +35,181 @@ absl::StatusOr<std::unique_ptr<KvStore>> KvStore::Create(const KvStoreOptions& o
                         "layer, one byte and %d tokens",
                         options.layers, options.row_bytes, options.capacity_tokens, kKvBlockTokens));
   }
-  const size_t bytes = static_cast<size_t>(options.layers * blocks * kKvBlockTokens * options.row_bytes);
-  RUNAHEAD_ASSIGN_OR_RETURN(std::shared_ptr<Buffer> arena, device.Allocate(bytes, MemoryKind::kHost));
-  return std::unique_ptr<KvStore>(new KvStore(options, std::move(arena), blocks, clock));
+  RUNAHEAD_ASSIGN_OR_RETURN(std::unique_ptr<BounceBuffer> bounce, MakeBounceBuffer(options, device, blocks));
+  RUNAHEAD_ASSIGN_OR_RETURN(BlockPool pool,
+                            BlockPool::Create(device, options.tier, options.layers, blocks, options.row_bytes));
+  return std::unique_ptr<KvStore>(new KvStore(options, std::move(pool), std::move(bounce), clock));
 }
 
-KvStore::KvStore(const KvStoreOptions& options, std::shared_ptr<Buffer> arena, int64_t blocks, Clock& clock)
+KvStore::KvStore(const KvStoreOptions& options, BlockPool pool, std::unique_ptr<BounceBuffer> bounce, Clock& clock)
     : options_(options),
-      arena_(std::move(arena)),
-      block_count_(blocks),
-      clock_(clock),
-      block_used_(blocks),
-      blocks_free_(blocks) {}
+      arena_(pool.arena()),
+      bounce_(std::move(bounce)),
+      pool_(std::move(pool)),
+      leases_(options.incarnation, options.lease_life, clock) {}
 
 KvStore::~KvStore() {
+  bounce_.reset();  // first: the end of a copy ends a write
   std::vector<EventSource> ended;
   {
     MutexLock lock(mu_);
-    for (const auto& [number, lease] : leases_) {
-      RUNAHEAD_CHECK(!lease->open && lease->writing.empty());
-      if (!lease->complete) ended.push_back(lease->completed);
-    }
+    ended = ReturnBlocks(leases_.EndAll());
+    RUNAHEAD_CHECK(leases_.empty());  // else a write or a sequence is open
   }
   for (const EventSource& event : ended) event.Fire(absl::CancelledError("the KV store was closed"));
 }
 
-absl::StatusOr<KvStore::Lease*> KvStore::Find(const LeaseId& id) {
-  if (id.incarnation != options_.incarnation || id.epoch != epoch_) {
-    return absl::NotFoundError(
-        absl::StrCat(Name(id), " was given by another worker, or by this one before it lost its router"));
-  }
-  const auto it = leases_.find(id.number);
-  if (it == leases_.end() || it->second->dead || IsExpired(*it->second)) {
-    return absl::NotFoundError(absl::StrCat(Name(id), " is unknown, released or expired"));
-  }
-  return it->second.get();
-}
-
-bool KvStore::IsExpired(const Lease& lease) const {
-  const bool in_use = lease.open || lease.awaited || !lease.writing.empty();
-  return !in_use && lease.expires < clock_.Now();
-}
-
-absl::StatusOr<std::vector<int64_t>> KvStore::TakeBlocks(int64_t count) {
-  if (count > blocks_free_) {
-    return absl::ResourceExhaustedError(
-        absl::StrFormat("the KV store is full: %d tokens are wanted and %d of %d are free; try again later",
-                        count * kKvBlockTokens, blocks_free_ * kKvBlockTokens, block_count_ * kKvBlockTokens));
-  }
-  std::vector<int64_t> taken;
-  // The first run that holds all of them gives the fewest ranges to write and to read; else the lowest ones.
-  int64_t run = 0;
-  for (int64_t block = 0; block < block_count_ && run < count; ++block) {
-    run = block_used_[block] ? 0 : run + 1;
-    if (run == count) {
-      for (int64_t b = block - count + 1; b <= block; ++b) taken.push_back(b);
-    }
-  }
-  for (int64_t block = 0; static_cast<int64_t>(taken.size()) < count; ++block) {
-    if (!block_used_[block]) taken.push_back(block);
-  }
-  for (const int64_t block : taken) block_used_[block] = true;
-  blocks_free_ -= count;
-  return taken;
-}
-
-absl::StatusOr<LeaseId> KvStore::Reserve(int64_t prompt_tokens, int64_t total_tokens) {
-  if (prompt_tokens < 1 || total_tokens < prompt_tokens) {
+absl::StatusOr<LeaseId> KvStore::Reserve(int64_t prompt_tokens, int64_t total_tokens, const SharedPrefix& share) {
+  if (prompt_tokens < 1 || total_tokens < prompt_tokens || share.tokens < 0) {
     return absl::InvalidArgumentError(
-        absl::StrFormat("prompt_tokens is %d and total_tokens %d: a lease takes at least one prompt token, and no "
-                        "fewer tokens in total than in the prompt",
-                        prompt_tokens, total_tokens));
+        absl::StrFormat("prompt_tokens is %d, total_tokens %d and those to share are %d: a lease takes at least one "
+                        "prompt token, and no fewer tokens in total than in the prompt",
+                        prompt_tokens, total_tokens, share.tokens));
   }
-  if (total_tokens > block_count_ * kKvBlockTokens) {
+  if (total_tokens > arena_.blocks() * kKvBlockTokens) {
     return absl::OutOfRangeError(
         absl::StrFormat("the request needs KV for %d tokens, and the whole store of this worker holds %d; shorten the "
                         "prompt or max_tokens, or start the worker with a larger store",
-                        total_tokens, block_count_ * kKvBlockTokens));
+                        total_tokens, arena_.blocks() * kKvBlockTokens));
   }
-  const int64_t count = BlocksFor(total_tokens);
-  bool full = false;
-  {
-    MutexLock lock(mu_);
-    full = count > blocks_free_;
-  }
-  if (full) ReapExpired();
   MutexLock lock(mu_);
-  auto lease = std::make_unique<Lease>();
-  RUNAHEAD_ASSIGN_OR_RETURN(lease->blocks, TakeBlocks(count));
-  lease->prompt_tokens = prompt_tokens;
-  lease->total_tokens = total_tokens;
-  lease->expires = clock_.Now() + options_.lease_life;
-  lease->covered.resize(options_.layers);
-  LeaseId id{options_.incarnation, RandomBits64(), epoch_};
-  while (leases_.contains(id.number)) id.number = RandomBits64();
-  leases_.emplace(id.number, std::move(lease));
-  ++living_;
-  return id;
+  if (KvBlocksFor(total_tokens) > pool_.free()) Reap();
+  KvLease* from = nullptr;
+  std::vector<int32_t> blocks;
+  if (share.tokens > 0) {
+    RUNAHEAD_ASSIGN_OR_RETURN(from, leases_.Find(share.lease));
+    // Decode appends behind the prompt, so whole blocks of both prompts are appended to by nobody.
+    const int64_t tokens = std::min({share.tokens, prompt_tokens, from->arrival.Settled()});
+    blocks.assign(from->blocks.begin(), from->blocks.begin() + tokens / kKvBlockTokens);
+  }
+  const int64_t shared = static_cast<int64_t>(blocks.size());
+  RUNAHEAD_ASSIGN_OR_RETURN(const std::vector<int32_t> fresh, pool_.Take(KvBlocksFor(total_tokens) - shared));
+  Arrival arrival(options_.layers, prompt_tokens);
+  if (from != nullptr) {
+    pool_.Share(blocks);
+    from->arrival.Fix(shared * kKvBlockTokens);
+    arrival.Fix(shared * kKvBlockTokens);
+  }
+  blocks.insert(blocks.end(), fresh.begin(), fresh.end());
+  auto lease = std::make_unique<KvLease>(prompt_tokens, total_tokens, std::move(blocks), std::move(arrival));
+  if (lease->arrival.complete()) lease->completed.Fire(absl::OkStatus());  // nobody has asked for the event yet
+  return leases_.Add(std::move(lease));
 }
 
 absl::Status KvStore::Renew(const LeaseId& id) {
   MutexLock lock(mu_);
-  RUNAHEAD_ASSIGN_OR_RETURN(Lease * lease, Find(id));
-  lease->expires = clock_.Now() + options_.lease_life;
+  RUNAHEAD_ASSIGN_OR_RETURN(KvLease * lease, leases_.Find(id));
+  leases_.Renew(*lease);
   return absl::OkStatus();
 }
 
 absl::StatusOr<KvStore::Size> KvStore::SizeOf(const LeaseId& id) {
   MutexLock lock(mu_);
-  RUNAHEAD_ASSIGN_OR_RETURN(const Lease* const lease, Find(id));
-  return Size{lease->prompt_tokens, lease->total_tokens};
+  RUNAHEAD_ASSIGN_OR_RETURN(const KvLease* const lease, leases_.Find(id));
+  return Size{lease->prompt_tokens, lease->total_tokens, lease->arrival.fixed()};
 }
 
-EventSource KvStore::Kill(uint64_t number) {
-  Lease& lease = *leases_.at(number);
-  RUNAHEAD_CHECK(!lease.dead);
-  lease.dead = true;
-  --living_;
-  const EventSource completed = lease.completed;
-  FreeIfUnpinned(number);
-  return completed;
-}
-
-void KvStore::FreeIfUnpinned(uint64_t number) {
-  const auto it = leases_.find(number);
-  Lease& lease = *it->second;
-  if (!lease.dead || lease.open || !lease.writing.empty()) return;
-  for (const int64_t block : lease.blocks) block_used_[block] = false;
-  blocks_free_ += static_cast<int64_t>(lease.blocks.size());
-  leases_.erase(it);
+std::vector<EventSource> KvStore::ReturnBlocks(const std::vector<LeaseTable::Ending>& endings) {
+  std::vector<EventSource> events;
+  for (const LeaseTable::Ending& ending : endings) {
+    pool_.Return(ending.blocks);
+    events.push_back(ending.completed);
+  }
+  return events;
 }
 
 void KvStore::Release(const LeaseId& id) {
-  EventSource completed;
+  std::optional<LeaseTable::Ending> ending;
   {
     MutexLock lock(mu_);
-    const auto it = leases_.find(id.number);
-    if (id.incarnation != options_.incarnation || id.epoch != epoch_ || it == leases_.end() || it->second->dead) return;
-    completed = Kill(id.number);
+    ending = leases_.Release(id);
+    if (!ending.has_value()) return;
+    pool_.Return(ending->blocks);
   }
-  completed.Fire(absl::CancelledError(absl::StrCat(Name(id), " was released")));
+  ending->completed.Fire(absl::CancelledError(absl::StrCat(LeaseName(id), " was released")));
 }
 
 void KvStore::BeginEpoch(uint32_t epoch) {
   std::vector<EventSource> ended;
   {
     MutexLock lock(mu_);
-    epoch_ = epoch;
-    std::vector<uint64_t> living;
-    for (const auto& [number, lease] : leases_) {
-      if (!lease->dead) living.push_back(number);
-    }
-    for (const uint64_t number : living) ended.push_back(Kill(number));
+    ended = ReturnBlocks(leases_.BeginEpoch(epoch));
   }
   for (const EventSource& event : ended) event.Fire(absl::CancelledError("the worker lost its router"));
 }
 
 uint32_t KvStore::epoch() const {
   MutexLock lock(mu_);
-  return epoch_;
+  return leases_.epoch();
+}
+
+int KvStore::Reap() {
+  return static_cast<int>(ReturnBlocks(leases_.ReapExpired()).size());  // nobody waits for their events
 }
 
 int KvStore::ReapExpired() {
   MutexLock lock(mu_);
-  std::vector<uint64_t> over;
-  for (const auto& [number, lease] : leases_) {
-    if (!lease->dead && IsExpired(*lease)) over.push_back(number);
-  }
-  for (const uint64_t number : over) Kill(number);  // nobody awaits it
-  expired_ += static_cast<int64_t>(over.size());
-  return static_cast<int>(over.size());
+  return Reap();
 }
 
 absl::StatusOr<KvStore::Write> KvStore::BeginWrite(const LeaseId& id, int64_t layer, int64_t begin, int64_t end) {
-  MutexLock lock(mu_);
-  RUNAHEAD_ASSIGN_OR_RETURN(Lease * lease, Find(id));
-  if (layer < 0 || layer >= options_.layers || begin < 0 || begin >= end || end > lease->prompt_tokens) {
-    return absl::OutOfRangeError(
-        absl::StrFormat("tokens [%d, %d) of layer %d are not in %s, which has %d layers and a "
-                        "prompt of %d tokens",
-                        begin, end, layer, Name(id), options_.layers, lease->prompt_tokens));
-  }
   Write write;
-  write.already_covered_ = lease->covered[layer].Covers(begin, end);
-  if (!write.already_covered_) {
-    for (const PendingWrite& other : lease->writing) {
-      if (other.layer == layer && other.begin < end && begin < other.end) {
-        return absl::AbortedError(absl::StrFormat("tokens [%d, %d) of layer %d of %s are being written already", begin,
-                                                  end, layer, Name(id)));
-      }
+  {
+    MutexLock lock(mu_);
+    RUNAHEAD_ASSIGN_OR_RETURN(KvLease * lease, leases_.Find(id));
+    if (layer < 0 || layer >= options_.layers || begin < 0 || begin >= end || end > lease->prompt_tokens) {
+      return absl::OutOfRangeError(
+          absl::StrFormat("tokens [%d, %d) of layer %d are not in %s, which has %d layers and a prompt of %d tokens",
+                          begin, end, layer, LeaseName(id), options_.layers, lease->prompt_tokens));
     }
-    for (const KvSpan& span : SpansOf(lease->blocks, layer, begin, end)) write.destination_.push_back(span.rows);
+    write.already_covered_ = lease->arrival.Covers(SliceKind::kKv, layer, begin, end);
+    if (!write.already_covered_) {
+      if (begin < lease->arrival.fixed()) {
+        return absl::OutOfRangeError(
+            absl::StrFormat("tokens [%d, %d) of layer %d begin in the %d that %s shares with another and that nobody "
+                            "writes again",
+                            begin, end, layer, lease->arrival.fixed(), LeaseName(id)));
+      }
+      const std::optional<uint64_t> begun = lease->arrival.Begin(SliceKind::kKv, layer, begin, end);
+      if (!begun.has_value()) {
+        return absl::AbortedError(absl::StrFormat("tokens [%d, %d) of layer %d of %s are being written already", begin,
+                                                  end, layer, LeaseName(id)));
+      }
+      write.write_ = *begun;
+      for (const KvSpan& span : arena_.Spans(lease->blocks, layer, begin, end)) write.rows_.push_back(span.rows);
+    }
+    ++lease->writes;
+    write.store_ = this;
+    write.lease_ = id.number;
   }
-  write.store_ = this;
-  write.lease_ = id.number;
-  write.write_ = next_write_++;
-  // A covered range takes no part in the check for overlaps: nobody writes through it.
-  lease->writing.push_back({write.write_, write.already_covered_ ? -1 : layer, begin, end});
+  if (bounce_ != nullptr && !write.already_covered_) write.room_ = bounce_->Request(begin, end);
   return write;
 }
 
-absl::Status KvStore::EndWrite(uint64_t number, uint64_t write, bool commit) {
-  EventSource completed;
-  bool complete = false;
+absl::Status KvStore::EndWrite(uint64_t number, uint64_t write, const absl::Status& came) {
+  std::optional<EventSource> completed;
   {
     MutexLock lock(mu_);
-    Lease& lease = *leases_.at(number);
-    const auto it =
-        std::find_if(lease.writing.begin(), lease.writing.end(), [&](const PendingWrite& w) { return w.id == write; });
-    const PendingWrite ended = *it;
-    lease.writing.erase(it);
-    if (lease.dead) {
-      FreeIfUnpinned(number);
-      return absl::NotFoundError(
-          absl::StrCat(Name({options_.incarnation, number, epoch_}), " ended before its bytes were in"));
+    KvLease& lease = leases_.at(number);
+    const bool dead = lease.dead;
+    if (!dead) {
+      leases_.Renew(lease);  // also where bytes were lost: they are sent again
+      const bool before = lease.arrival.complete();
+      if (write != 0) lease.arrival.End(write, came.ok());
+      if (!before && lease.arrival.complete()) completed = lease.completed;
     }
-    lease.expires = clock_.Now() + options_.lease_life;  // also where bytes were lost: they are sent again
-    if (!commit) return absl::OkStatus();
-    if (ended.layer >= 0) {
-      IntervalSet& covered = lease.covered[ended.layer];
-      const bool before = covered.Covers(0, lease.prompt_tokens);
-      covered.Add(ended.begin, ended.end);
-      if (!before && covered.Covers(0, lease.prompt_tokens)) ++lease.layers_covered;
-      complete = !lease.complete && lease.layers_covered == options_.layers;
-      lease.complete = lease.complete || complete;
-    }
-    completed = lease.completed;
+    pool_.Return(leases_.EndWrite(number));
+    if (dead) return absl::NotFoundError("the lease ended before its bytes were in");
   }
-  if (complete) completed.Fire(absl::OkStatus());
-  return absl::OkStatus();
+  if (completed.has_value()) completed->Fire(absl::OkStatus());
+  return came;
 }
 
 Event KvStore::Complete(const LeaseId& id) {
   absl::Status unknown;
   {
     MutexLock lock(mu_);
-    absl::StatusOr<Lease*> lease = Find(id);
+    absl::StatusOr<KvLease*> lease = leases_.Find(id);
     if (lease.ok()) {
       (*lease)->awaited = true;
       return (*lease)->completed.event();
@@ -278,109 +223,30 @@ Event KvStore::Complete(const LeaseId& id) {
 
 absl::StatusOr<KvStore::Sequence> KvStore::Open(const LeaseId& id) {
   MutexLock lock(mu_);
-  RUNAHEAD_ASSIGN_OR_RETURN(Lease * lease, Find(id));
-  if (lease->open) return absl::FailedPreconditionError(absl::StrCat(Name(id), " is decoded already"));
-  if (!lease->complete) {
+  RUNAHEAD_ASSIGN_OR_RETURN(KvLease * lease, leases_.Find(id));
+  if (lease->open) return absl::FailedPreconditionError(absl::StrCat(LeaseName(id), " is decoded already"));
+  if (!lease->arrival.complete()) {
     return absl::FailedPreconditionError(absl::StrFormat("%s is not complete: %d of %d layers cover the prompt",
-                                                         Name(id), lease->layers_covered, options_.layers));
+                                                         LeaseName(id), lease->arrival.layers_complete(),
+                                                         options_.layers));
   }
   lease->open = true;
   Sequence sequence;
   sequence.store_ = this;
   sequence.lease_ = id.number;
-  sequence.total_tokens_ = lease->total_tokens;
   sequence.blocks_ = lease->blocks;
-  const int64_t tokens = static_cast<int64_t>(lease->blocks.size()) * kKvBlockTokens;
-  for (int64_t layer = 0; layer < options_.layers; ++layer) {
-    sequence.spans_.push_back(SpansOf(lease->blocks, layer, 0, tokens));
-  }
   return sequence;
 }
 
 void KvStore::CloseSequence(uint64_t number) {
   MutexLock lock(mu_);
-  Lease& lease = *leases_.at(number);
-  lease.open = false;
-  // The completion event has fired long ago: nothing to fire here.
-  if (!lease.dead) {
-    Kill(number);
-  } else {
-    FreeIfUnpinned(number);
-  }
-}
-
-std::vector<KvSpan> KvStore::SpansOf(const std::vector<int64_t>& blocks, int64_t layer, int64_t begin,
-                                     int64_t end) const {
-  std::vector<KvSpan> spans;
-  while (begin < end) {
-    const int64_t tokens = std::min(end, (begin / kKvBlockTokens + 1) * kKvBlockTokens) - begin;
-    const int64_t row =
-        (layer * block_count_ + blocks[begin / kKvBlockTokens]) * kKvBlockTokens + begin % kKvBlockTokens;
-    const size_t offset = static_cast<size_t>(row * options_.row_bytes);
-    const size_t bytes = static_cast<size_t>(tokens * options_.row_bytes);
-    if (!spans.empty() && spans.back().rows.offset + spans.back().rows.size == offset) {
-      spans.back().rows.size += bytes;
-      spans.back().tokens += tokens;
-    } else {
-      spans.push_back({BufferRef{arena_, offset, bytes}, tokens});
-    }
-    begin += tokens;
-  }
-  return spans;
+  pool_.Return(leases_.Close(number));  // its completion event has fired long ago
 }
 
 KvStore::Stats KvStore::stats() const {
   MutexLock lock(mu_);
-  const int64_t block_bytes = options_.layers * kKvBlockTokens * options_.row_bytes;
-  return {block_count_ * block_bytes, (block_count_ - blocks_free_) * block_bytes, living_, expired_};
-}
-
-KvStore::Write::Write(Write&& other) noexcept {
-  *this = std::move(other);
-}
-
-KvStore::Write& KvStore::Write::operator=(Write&& other) noexcept {
-  if (this == &other) return *this;
-  if (store_ != nullptr) store_->EndWrite(lease_, write_, false).IgnoreError();
-  store_ = std::exchange(other.store_, nullptr);
-  lease_ = other.lease_;
-  write_ = other.write_;
-  already_covered_ = other.already_covered_;
-  destination_ = std::move(other.destination_);
-  return *this;
-}
-
-KvStore::Write::~Write() {
-  if (store_ != nullptr) store_->EndWrite(lease_, write_, false).IgnoreError();
-}
-
-absl::Status KvStore::Write::Commit() {
-  RUNAHEAD_CHECK(store_ != nullptr);
-  return std::exchange(store_, nullptr)->EndWrite(lease_, write_, true);
-}
-
-KvStore::Sequence::Sequence(Sequence&& other) noexcept {
-  *this = std::move(other);
-}
-
-KvStore::Sequence& KvStore::Sequence::operator=(Sequence&& other) noexcept {
-  if (this == &other) return *this;
-  if (store_ != nullptr) store_->CloseSequence(lease_);
-  store_ = std::exchange(other.store_, nullptr);
-  lease_ = other.lease_;
-  total_tokens_ = other.total_tokens_;
-  blocks_ = std::move(other.blocks_);
-  spans_ = std::move(other.spans_);
-  return *this;
-}
-
-KvStore::Sequence::~Sequence() {
-  if (store_ != nullptr) store_->CloseSequence(lease_);
-}
-
-KvSpan KvStore::Sequence::Row(int64_t layer, int64_t position) const {
-  RUNAHEAD_CHECK(position >= 0 && position < total_tokens_);
-  return store_->SpansOf(blocks_, layer, position, position + 1).front();
+  return {arena_.blocks() * arena_.block_bytes(), pool_.used() * arena_.block_bytes(), leases_.living(),
+          leases_.expired()};
 }
 
 }  // namespace runahead

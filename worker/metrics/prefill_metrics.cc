@@ -23,7 +23,7 @@ PrefillMetrics::PrefillMetrics(MetricRegistry& registry)
                                      TtftBuckets())),
       tokens_(registry.AddCounter("runahead_prefill_tokens_total", "Prompt tokens computed here")),
       interleaved_(registry.AddCounter("runahead_prefill_interleaved_total",
-                                       "Prompts that ran between two layers of a longer one")),
+                                       "Prompts that ran while a longer one was half done")),
       handoff_retries_(
           registry.AddCounter("runahead_handoff_retries_total", "Slices that were sent again", {{"cause", "corrupt"}})),
       buffer_bytes_(registry.AddGauge("runahead_prefill_buffer_bytes", "Memory held by layer buffers")) {

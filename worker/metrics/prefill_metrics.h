@@ -25,7 +25,7 @@ class PrefillMetrics {
   void ObserveHandoff(absl::Duration ready_to_acknowledged);
 
   void CountTokens(int64_t tokens);
-  void CountInterleaved();  // a prompt ran between two layers of a longer one
+  void CountInterleaved();  // a prompt ran while a longer one was half done
   void CountHandoffBytes(HandoffKind kind, int64_t bytes);
   void CountHandoffRetry();  // the receiver's checksum differed
 

@@ -32,24 +32,22 @@ absl::StatusOr<LlamaWeights> LoadLlamaWeights(std::shared_ptr<const GgufFile> fi
                                               Device& device, unsigned uses,
                                               const std::function<void(int, int)>& progress);
 
-class LlamaModel : public Model {
+class LlamaModel final : public Model {
  public:
   LlamaModel(ModelConfig config, std::shared_ptr<Device> device, LlamaWeights weights);
   const ModelConfig& config() const override { return config_; }
-  const AttentionShape& attention_shape() const override { return shape_; }
-  absl::StatusOr<Tensor> Forward(Stream& stream, ForwardScratch& scratch, const ForwardBatch& batch,
-                                 KvPort& port) const override;
+  const AttentionShape& attention(int64_t) const override { return shape_; }
+
+  absl::Status Embed(const SectionRows& rows, absl::Span<const int32_t> ids, const MutTensor& x) const override;
+  absl::Status Project(const SectionRows& rows, int64_t layer, const ConstTensor& x,
+                       const Projection& to) const override;
+  absl::Status Recompute(const SectionRows& rows, int64_t layer, const ConstTensor& normed,
+                         const BufferRef& kv) const override;
+  absl::Status Finish(const SectionRows& rows, int64_t layer, const ConstTensor& attended,
+                      const MutTensor& x) const override;
+  absl::Status Logits(const SectionRows& rows, const ConstTensor& x, const MutTensor& logits) const override;
 
  private:
-  struct Pass;
-  absl::Status Check(const ForwardBatch& batch) const;
-  absl::Status ProjectQkv(const LlamaLayer& layer, const Pass& pass, int64_t begin, int64_t count,
-                          const std::vector<KvSpan>& own) const;
-  absl::StatusOr<std::vector<AttentionSequence>> KeepWanted(const std::vector<AttentionSequence>& sequences, Pass& pass,
-                                                            ForwardScratch& scratch) const;
-  absl::StatusOr<Tensor> Logits(const Pass& pass, ForwardScratch& scratch) const;
-  absl::Status Mlp(const LlamaLayer& layer, const Pass& pass, int64_t begin, int64_t count) const;
-
   const ModelConfig config_;
   const std::shared_ptr<Device> device_;
   const LlamaWeights weights_;

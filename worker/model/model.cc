@@ -1,11 +1,15 @@
 #include "worker/model/model.h"
 
+#include <string>
 #include <utility>
+#include <vector>
 
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
 #include "kernels/base/status_macros.h"
 #include "worker/model/llama.h"
 #include "worker/model/llama_config.h"
+#include "worker/model/opt.h"
 
 namespace runahead {
 
@@ -19,21 +23,49 @@ absl::StatusOr<Tensor> ForwardScratch::Get(int slot, DType dtype, int64_t rows, 
   return MakeTensor(BufferRef::Whole(buffers_[slot]), dtype, rows, cols);
 }
 
-absl::StatusOr<ModelConfig> ReadModelConfig(const GgufFile& file) {
+namespace {
+
+absl::StatusOr<std::shared_ptr<const Model>> LoadLlama(std::shared_ptr<const GgufFile> file, ModelConfig config,
+                                                       std::shared_ptr<Device> device, unsigned uses,
+                                                       const std::function<void(int, int)>& progress) {
+  RUNAHEAD_ASSIGN_OR_RETURN(LlamaWeights weights, LoadLlamaWeights(std::move(file), config, *device, uses, progress));
+  return std::make_shared<const LlamaModel>(std::move(config), std::move(device), std::move(weights));
+}
+
+// A family, by what general.architecture calls it.
+struct Family {
+  const char* architecture;
+  absl::StatusOr<ModelConfig> (*read)(const GgufFile& file);
+  absl::StatusOr<std::shared_ptr<const Model>> (*load)(std::shared_ptr<const GgufFile> file, ModelConfig config,
+                                                       std::shared_ptr<Device> device, unsigned uses,
+                                                       const std::function<void(int, int)>& progress);
+};
+constexpr Family kFamilies[] = {{"llama", ReadLlamaConfig, LoadLlama}, {"opt", ReadOptConfig, LoadOpt}};
+
+absl::StatusOr<const Family*> FamilyOf(const GgufFile& file) {
   RUNAHEAD_ASSIGN_OR_RETURN(const std::string architecture, file.GetString("general.architecture"));
-  if (architecture != "llama") {
-    return absl::InvalidArgumentError(
-        absl::StrCat(file.path(), ": key general.architecture: '", architecture, "' is not supported; llama is"));
+  std::vector<std::string> names;
+  for (const Family& family : kFamilies) {
+    if (architecture == family.architecture) return &family;
+    names.push_back(family.architecture);
   }
-  return ReadLlamaConfig(file);
+  return absl::InvalidArgumentError(absl::StrCat(file.path(), ": key general.architecture: '", architecture,
+                                                 "' is not supported; ", absl::StrJoin(names, " and "), " are"));
+}
+
+}  // namespace
+
+absl::StatusOr<ModelConfig> ReadModelConfig(const GgufFile& file) {
+  RUNAHEAD_ASSIGN_OR_RETURN(const Family* family, FamilyOf(file));
+  return family->read(file);
 }
 
 absl::StatusOr<std::shared_ptr<const Model>> LoadModel(std::shared_ptr<const GgufFile> file,
                                                        std::shared_ptr<Device> device, unsigned uses,
                                                        std::function<void(int, int)> progress) {
-  RUNAHEAD_ASSIGN_OR_RETURN(ModelConfig config, ReadModelConfig(*file));
-  RUNAHEAD_ASSIGN_OR_RETURN(LlamaWeights weights, LoadLlamaWeights(file, config, *device, uses, progress));
-  return std::make_shared<const LlamaModel>(std::move(config), std::move(device), std::move(weights));
+  RUNAHEAD_ASSIGN_OR_RETURN(const Family* family, FamilyOf(*file));
+  RUNAHEAD_ASSIGN_OR_RETURN(ModelConfig config, family->read(*file));
+  return family->load(std::move(file), std::move(config), std::move(device), uses, progress);
 }
 
 }  // namespace runahead

@@ -1,4 +1,4 @@
-// A model on a device: configuration, weights, and the forward pass of its family.
+// A model on a device: configuration, weights, and the sections of a layer that its family is made of.
 #pragma once
 
 #include <cstdint>
@@ -9,9 +9,9 @@
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
+#include "absl/types/span.h"
 #include "kernels/base/device.h"
 #include "worker/format/gguf.h"
-#include "worker/model/kv_port.h"
 
 namespace runahead {
 
@@ -31,38 +31,73 @@ struct ModelConfig {
   int64_t kv_dim() const { return kv_heads * head_dim; }
 };
 
-// One forward pass over `ids.size()` rows: a part of one prompt, or one row for each sequence of a decode step.
-struct ForwardBatch {
-  std::vector<int32_t> ids;
-  std::vector<int32_t> positions;   // absolute, one a row
-  std::vector<int64_t> logit_rows;  // rising; rows whose logits are wanted. Empty: only KV is wanted
-  bool batch_invariant = false;     // decode: a row's result does not depend on the others
-};
-
-// Activation memory of passes that run one at a time; grown as needed, kept between passes.
+// Activation memory: a buffer a slot, grown as needed, kept. Who enqueues on one stream only may use a slot again at
+// once: what was enqueued before reads it before it is written again.
 class ForwardScratch {
  public:
   explicit ForwardScratch(Device& device) : device_(device) {}
   // A tensor over the slot's buffer, which grows to fit. The old contents are gone.
   absl::StatusOr<Tensor> Get(int slot, DType dtype, int64_t rows, int64_t cols);
-  Device& device() const { return device_; }
 
  private:
   Device& device_;
   std::vector<std::shared_ptr<Buffer>> buffers_;
 };
 
-// Immutable after Load; thread-safe.
+// The rows that a section works on, and what it works with: a part of one prompt, or one row for each sequence of a
+// decode step.
+struct SectionRows {
+  // Slots of `scratch` that sections may use; what they leave there is of no meaning to the next one.
+  static constexpr int kScratchSlots = 8;
+
+  Stream& stream;
+  ForwardScratch& scratch;
+  const KvTable& table;  // of the whole step; these are its query rows [first, first + count)
+  int64_t first = 0, count = 0;
+  bool batch_invariant = false;  // a row's result does not depend on the rows beside it
+
+  // Absolute, one a row.
+  absl::Span<const int32_t> positions() const { return table.positions().subspan(first, count); }
+};
+
+// Where Project leaves what it makes of some rows.
+struct Projection {
+  MutTensor q;   // [rows, heads*head_dim]; its dtype is that of all activations between ops
+  BufferRef kv;  // the layer's base: the table says where behind it K and V of the rows go
+  MutTensor normed =
+      {};  // [rows, hidden] in q's dtype: X, from which Recompute makes K and V. Without a buffer: nobody wants it
+};
+
+// Immutable after Load; thread-safe. A family is the sections of its layers: functions that enqueue on the rows they
+// are given and know no chain, store, chunk or schedule. A loop calls them in the order
+//   Embed, then for each layer Project, attention (by `attention(layer)`), Finish; at last Logits
+// or, for KV alone, Recompute, and decides which rows, when, and where KV lies. x is the residual stream, f32 [rows,
+// hidden]. Errors are those of arguments.
 class Model {
  public:
   virtual ~Model() = default;
   virtual const ModelConfig& config() const = 0;
-  // What Attention and KV rows look like on `device`'s compute dtype (KV dtype = compute dtype).
-  virtual const AttentionShape& attention_shape() const = 0;
-  // Enqueues the pass on `stream`. Returns logits f32 [logit_rows.size(), vocab], valid once the stream got there and
-  // until the scratch's next pass; an empty tensor where none were wanted. Argument errors and the port's errors only.
-  virtual absl::StatusOr<Tensor> Forward(Stream& stream, ForwardScratch& scratch, const ForwardBatch& batch,
-                                         KvPort& port) const = 0;
+  // What Attention does in `layer`, and what its KV rows look like: of one size in all layers, in the device's compute
+  // dtype.
+  virtual const AttentionShape& attention(int64_t layer) const = 0;
+
+  // x = what the family makes of tokens `ids` (one a row) at their positions.
+  virtual absl::Status Embed(const SectionRows& rows, absl::Span<const int32_t> ids, const MutTensor& x) const = 0;
+  // Q, K and V of the layer from x: norm, products, rotation.
+  virtual absl::Status Project(const SectionRows& rows, int64_t layer, const ConstTensor& x,
+                               const Projection& to) const = 0;
+  // K and V of the layer from `normed`, which Project left, to where the table says behind `kv`, a layer's base: the
+  // same as Project's up to rounding, and bitwise so where both are batch-invariant.
+  virtual absl::Status Recompute(const SectionRows& rows, int64_t layer, const ConstTensor& normed,
+                                 const BufferRef& kv) const = 0;
+  // What follows attention: x += the output projection of `attended` [rows, heads*head_dim]; x += the MLP of x.
+  virtual absl::Status Finish(const SectionRows& rows, int64_t layer, const ConstTensor& attended,
+                              const MutTensor& x) const = 0;
+  // logits f32 [rows, vocab] of x behind the last layer. A row's result never depends on the rows beside it.
+  virtual absl::Status Logits(const SectionRows& rows, const ConstTensor& x, const MutTensor& logits) const = 0;
+
+  int64_t kv_row_bytes() const { return attention(0).kv_row_bytes(); }
+  DType kv_dtype() const { return attention(0).kv_dtype; }
 };
 
 // What is known without loading weights. INVALID_ARGUMENT naming the key when the file is not a model we run.

@@ -2,9 +2,11 @@
 
 #include <algorithm>
 #include <memory>
+#include <utility>
 #include <vector>
 
 #include "kernels/base/status_macros.h"
+#include "worker/model/layer_pass.h"
 #include "worker/model/token_sampler.h"
 
 namespace runahead {
@@ -22,35 +24,25 @@ std::vector<int64_t> WarmUpTokens(int64_t gemm_rows, int64_t context) {
   return tokens;
 }
 
-// One sequence whose layers share one buffer: what they compute does not matter.
-class OneLayerPort : public KvPort {
- public:
-  OneLayerPort(BufferRef buffer, int64_t tokens) : span_{std::move(buffer), tokens} {}
-  absl::Status Begin(int64_t) override { return absl::OkStatus(); }
-  absl::StatusOr<std::vector<KvSpan>> Own(int64_t) override { return std::vector<KvSpan>{span_}; }
-  absl::StatusOr<std::vector<AttentionSequence>> Publish(int64_t, Stream&) override {
-    return std::vector<AttentionSequence>{{0, span_.tokens, span_.tokens, {span_}}};
-  }
-
- private:
-  const KvSpan span_;
-};
-
-absl::Status Pass(const Model& model, Device& device, int64_t tokens, bool batch_invariant) {
+// One sequence whose layers share one buffer of KV: what they compute does not matter.
+absl::Status Warm(const Model& model, Device& device, int64_t tokens, bool batch_invariant) {
   ForwardBatch batch;
+  batch.kv = KvLayout::OnePage(tokens, tokens);
   batch.batch_invariant = batch_invariant;
   batch.logit_rows = {tokens - 1};
-  for (int64_t i = 0; i < tokens; ++i) {
-    batch.ids.push_back(static_cast<int32_t>(i % model.config().vocab));
-    batch.positions.push_back(static_cast<int32_t>(i));
-  }
-  RUNAHEAD_ASSIGN_OR_RETURN(
-      std::shared_ptr<Buffer> kv,
-      device.Allocate(static_cast<size_t>(tokens * model.attention_shape().kv_row_bytes()), MemoryKind::kDevice));
-  OneLayerPort port(BufferRef::Whole(std::move(kv)), tokens);
-  ForwardScratch scratch(device);
+  for (int64_t i = 0; i < tokens; ++i) batch.ids.push_back(static_cast<int32_t>(i % model.config().vocab));
+  RUNAHEAD_ASSIGN_OR_RETURN(std::shared_ptr<Buffer> memory,
+                            device.Allocate(static_cast<size_t>(tokens * model.kv_row_bytes()), MemoryKind::kDevice));
+  const BufferRef kv = BufferRef::Whole(std::move(memory));
+  ForwardScratch own(device), shared(device);
   const std::unique_ptr<Stream> stream = device.NewStream("warm-up");
-  RUNAHEAD_ASSIGN_OR_RETURN(const Tensor logits, model.Forward(*stream, scratch, batch, port));
+  LayerPass pass(model, device, *stream, {own, shared}, std::move(batch));
+  RUNAHEAD_RETURN_IF_ERROR(pass.Begin());
+  for (int64_t layer = 0; layer < model.config().layers; ++layer) {
+    RUNAHEAD_RETURN_IF_ERROR(pass.Project(layer, kv));
+    RUNAHEAD_RETURN_IF_ERROR(pass.Attend(layer, kv));
+  }
+  RUNAHEAD_ASSIGN_OR_RETURN(const Tensor logits, pass.Logits());
   RUNAHEAD_ASSIGN_OR_RETURN(const std::unique_ptr<TokenSampler> sampler,
                             TokenSampler::Create(device, 1, model.config().vocab));
   const SamplingOptions options{.temperature = 1, .logprobs = 1};
@@ -65,13 +57,13 @@ absl::Status WarmUp(const Model& model, Device& device, unsigned uses) {
   if (uses & kUsePrefill) {
     const std::vector<int64_t> lengths = WarmUpTokens(device.gemm_rows(), model.config().context_length);
     for (const int64_t tokens : lengths) {
-      const absl::Status status = Pass(model, device, tokens, false);
+      const absl::Status status = Warm(model, device, tokens, false);
       // Prompts that find no room here will find none later.
       if (absl::IsResourceExhausted(status) && tokens > lengths.front()) break;
       RUNAHEAD_RETURN_IF_ERROR(status);
     }
   }
-  if (uses & kUseDecode) RUNAHEAD_RETURN_IF_ERROR(Pass(model, device, 1, true));
+  if (uses & kUseDecode) RUNAHEAD_RETURN_IF_ERROR(Warm(model, device, 1, true));
   return absl::OkStatus();
 }
 

@@ -33,7 +33,7 @@ struct PrefillJob {
   Schedule schedule = Schedule::kKvr;
   std::vector<int64_t> bounds;  // parts + 1 rising values; the first is 0 unless there is a prefix
   int part = 0;
-  bool interleave = false;            // it may run between two layers of a longer job: one part, no prefix
+  bool interleave = false;            // it may run while a longer job is half done: one part, no prefix
   std::vector<int32_t> ids;           // own tokens; for the tail all tokens of the prompt
   std::shared_ptr<Edge> predecessor;  // absent for part 0
   std::shared_ptr<Edge> successor;    // absent for the tail

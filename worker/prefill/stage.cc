@@ -1,29 +1,32 @@
 #include "worker/prefill/stage.h"
 
 #include <algorithm>
-#include <cstring>
 #include <memory>
+#include <optional>
 #include <utility>
 #include <vector>
 
 #include "absl/strings/str_cat.h"
 #include "kernels/base/monotonic.h"
 #include "kernels/base/status_macros.h"
-#include "worker/prefill/chain_port.h"
-#include "worker/prefill/tsp_port.h"
+#include "worker/prefill/chain_exchange.h"
+#include "worker/prefill/tsp_exchange.h"
 
 namespace runahead {
 namespace {
 
-// A size after which what follows is aligned as a device's memory is.
-constexpr size_t Aligned(size_t bytes) {
-  return (bytes + 255) / 256 * 256;
+template <typename... Setup>
+std::unique_ptr<Exchange> MakeExchange(const PrefillJob& job, Setup&&... setup) {
+  if (IsTsp(job.schedule)) return std::make_unique<TspExchange>(job, std::forward<Setup>(setup)...);
+  return std::make_unique<ChainExchange>(job, std::forward<Setup>(setup)...);
 }
 
-template <typename... Setup>
-std::unique_ptr<PrefillPort> MakePort(const PrefillJob& job, Setup&&... setup) {
-  if (IsTsp(job.schedule)) return std::make_unique<TspPort>(job, std::forward<Setup>(setup)...);
-  return std::make_unique<ChainPort>(job, std::forward<Setup>(setup)...);
+ForwardBatch BatchOf(const PrefillJob& job, KvLayout kv) {
+  ForwardBatch batch;
+  batch.ids.assign(job.ids.end() - job.tokens(), job.ids.end());
+  batch.kv = std::move(kv);
+  if (job.tail()) batch.logit_rows = {job.tokens() - 1};
+  return batch;
 }
 
 // Neighbours that get frames of the job.
@@ -36,60 +39,30 @@ std::vector<Edge*> SendsTo(const PrefillJob& job) {
 
 }  // namespace
 
-// A job from Start to Done.
+// A job from Start to Done. All but `job`, `started` and `stop` is the stage's thread's until the pass is over.
 struct PrefillStage::Running {
-  explicit Running(PrefillJob started) : job(std::move(started)) {}
+  explicit Running(PrefillJob to_run) : job(std::move(to_run)) {}
   const PrefillJob job;
   const absl::Time started = MonotonicNow();
   const JobStop stop;
-  int half = -1;  // of the stage's memory, once it runs
+  InterleaveBudget budget;  // for others, while it is the ordered one
   bool interleaved = false;
-  double interleaved_s = 0;  // that others took between its layers
-  std::unique_ptr<PrefillPort> port;
+  std::optional<StageMemory::Region> region;  // none while it waits for one
+  std::unique_ptr<PrefillLoop> loop;          // null before it began
+  absl::Time begun;
+  PrefillWait wait;          // what comes next needs this to be over
+  absl::Time waiting_from;   // as far as it is not accounted for yet
+  double interleaved_s = 0;  // that others took while it was half done
+  bool over = false;         // the pass
   JobTimes times;
 };
-
-// A pass's port, with short prompts before each of its layers: what the layer receives is under way by then.
-class PrefillStage::InterleavingPort : public KvPort {
- public:
-  InterleavingPort(PrefillStage& stage, Running& running)
-      : stage_(stage),
-        running_(running),
-        budget_(running.interleaved ? InterleaveBudget() : InterleaveBudget(running.job.tokens())) {}
-
-  absl::Status Begin(int64_t layer) override {
-    RUNAHEAD_RETURN_IF_ERROR(running_.port->Begin(layer));
-    while (stage_.HasInterleaved(budget_)) {
-      RUNAHEAD_RETURN_IF_ERROR(running_.port->AwaitEnqueued());
-      const absl::Time begin = MonotonicNow();
-      const std::shared_ptr<Running> next = stage_.TakeInterleaved(budget_);
-      budget_.Take(next->job.tokens());
-      stage_.Run(next);
-      running_.interleaved_s += absl::ToDoubleSeconds(MonotonicNow() - begin);
-    }
-    return absl::OkStatus();
-  }
-  absl::StatusOr<std::vector<KvSpan>> Own(int64_t layer) override { return running_.port->Own(layer); }
-  absl::StatusOr<std::vector<AttentionSequence>> Publish(int64_t layer, Stream& compute) override {
-    return running_.port->Publish(layer, compute);
-  }
-
- private:
-  PrefillStage& stage_;
-  Running& running_;
-  InterleaveBudget budget_;
-};
-
-absl::StatusOr<std::shared_ptr<Buffer>> PrefillStage::AllocateMemory(size_t memory_bytes, Device& device) {
-  return device.Allocate(2 * Aligned(memory_bytes / 2), MemoryKind::kDevice);
-}
 
 absl::StatusOr<std::unique_ptr<PrefillStage>> PrefillStage::Create(const PrefillStageOptions& options, Device& device,
                                                                    std::shared_ptr<const Model> model,
                                                                    HandoffSender& handoff, PrefillObserver& observer) {
   std::shared_ptr<Buffer> memory = options.memory;
   if (memory == nullptr) {
-    RUNAHEAD_ASSIGN_OR_RETURN(memory, AllocateMemory(options.memory_bytes, device));
+    RUNAHEAD_ASSIGN_OR_RETURN(memory, StageMemory::Allocate(options.memory_bytes, device));
   }
   return std::unique_ptr<PrefillStage>(
       new PrefillStage(options, device, std::move(model), handoff, observer, std::move(memory)));
@@ -102,25 +75,27 @@ PrefillStage::PrefillStage(const PrefillStageOptions& options, Device& device, s
       model_(std::move(model)),
       handoff_(handoff),
       observer_(observer),
-      memory_(std::move(memory)),
       compute_(device.NewStream("prefill")),
-      scratch_(device),
+      bell_(std::make_shared<Bell>()),
+      ordered_scratch_(device),
       interleaved_scratch_(device),
-      thread_([this] { Loop(); }) {}
+      shared_scratch_(device),
+      memory_(options.memory_bytes, std::move(memory)),
+      thread_([this] { Run(); }) {}
 
 PrefillStage::~PrefillStage() {
   CancelAll(absl::UnavailableError("the worker is stopping"), JobCause::kOwn);
   {
     MutexLock lock(mu_);
     stopping_ = true;
-    changed_.NotifyAll();
+    bell_->Ring();
     while (!jobs_.empty() || reporting_ > 0) changed_.Wait(mu_);
   }
   thread_.join();
 }
 
 int64_t PrefillStage::max_prefix_tokens() const {
-  return MaxPrefixTokens(half_bytes(), model_->attention_shape().kv_row_bytes());
+  return MaxPrefixTokens(options_.memory_bytes / 2, model_->kv_row_bytes());
 }
 
 int64_t PrefillStage::unfinished_jobs() const {
@@ -145,7 +120,8 @@ void PrefillStage::Start(PrefillJob job) {
     }
     if (refused.status.ok()) {
       queue_.push_back(running);
-      changed_.NotifyAll();
+      running->stop.event().OnFire([bell = bell_](const absl::Status&) { bell->Ring(); });
+      bell_->Ring();
       return;
     }
   }
@@ -174,101 +150,135 @@ void PrefillStage::CancelAll(const absl::Status& why, JobCause cause) {
   for (JobId job : jobs) Cancel(job, why, cause);
 }
 
-void PrefillStage::Loop() {
+void PrefillStage::Run() {
   for (;;) {
-    std::shared_ptr<Running> running;
-    {
-      MutexLock lock(mu_);
-      while (queue_.empty() && !stopping_) changed_.Wait(mu_);
-      if (queue_.empty()) return;
-      running = queue_.front();
-      queue_.pop_front();
+    const int64_t rung = bell_->rung();
+    if (!Admit()) return;
+    const std::shared_ptr<Running> next = interleaved_ != nullptr ? interleaved_ : ordered_;
+    if (next != nullptr && MayGoOn(*next)) {
+      GoOn(next);
+    } else {
+      bell_->Await(rung, next == nullptr ? absl::InfiniteFuture() : next->job.deadline);
     }
-    running->half = AwaitMemory();
-    Run(running);
   }
 }
 
-// In the queue, the first job that may go before the next layer; its end where there is none, or where both halves of
-// the memory are in use.
-PrefillStage::Queue::iterator PrefillStage::FindInterleaved(const InterleaveBudget& budget) {
-  if (half_taken_[0] && half_taken_[1]) return queue_.end();
-  return std::find_if(queue_.begin(), queue_.end(), [&](const auto& running) {
-    return running->job.interleave && budget.Fits(running->job.tokens());
+// Takes from the queue what may begin now. False: the stage is stopping, and nothing is left.
+bool PrefillStage::Admit() {
+  MutexLock lock(mu_);
+  if (ordered_ == nullptr && !queue_.empty()) {
+    ordered_ = std::move(queue_.front());
+    ordered_->budget = InterleaveBudget(ordered_->job.tokens());
+    queue_.pop_front();
+  }
+  if (ordered_ == nullptr) return !stopping_;
+  if (!ordered_->region.has_value()) Grant(*ordered_, memory_.TakeHalf());
+  if (interleaved_ == nullptr) AdmitInterleaved();
+  return true;
+}
+
+// The first in the queue that may go while the ordered one is half done. Behind that one's last step none does: it
+// waits for nothing but the device.
+void PrefillStage::AdmitInterleaved() {
+  if (ordered_->loop != nullptr && ordered_->loop->done()) return;
+  const int64_t most = MostInterleavedTokens();
+  const auto found = std::find_if(queue_.begin(), queue_.end(), [&](const auto& running) {
+    const int64_t tokens = running->job.tokens();
+    return running->job.interleave && tokens <= most && ordered_->budget.Fits(tokens);
   });
-}
-
-bool PrefillStage::HasInterleaved(const InterleaveBudget& budget) {
-  MutexLock lock(mu_);
-  return FindInterleaved(budget) != queue_.end();
-}
-
-// Only the stage's thread takes from the queue and takes memory: what it has found is there.
-std::shared_ptr<PrefillStage::Running> PrefillStage::TakeInterleaved(const InterleaveBudget& budget) {
-  MutexLock lock(mu_);
-  const auto found = FindInterleaved(budget);
-  RUNAHEAD_CHECK(found != queue_.end());
-  std::shared_ptr<Running> running = *found;
+  if (found == queue_.end() || !Grant(**found, memory_.TakeInterleaved())) return;
+  interleaved_ = std::move(*found);
   queue_.erase(found);
-  running->interleaved = true;
-  running->half = TakeMemory();
-  return running;
+  interleaved_->interleaved = true;
+  ordered_->budget.Take(interleaved_->job.tokens());
+  // What the ordered one has enqueued runs first, so that each one's time is its own.
+  Await(*interleaved_, {device_.Record(*compute_), PrefillWait::For::kDevice});
 }
 
-// The next job waits here until one of the two halves is free: what it waits for are jobs that began before.
-int PrefillStage::AwaitMemory() {
-  MutexLock lock(mu_);
-  while (half_taken_[0] && half_taken_[1]) changed_.Wait(mu_);
-  return TakeMemory();
+// With a buffer for each layer it waits for nothing but the device. One that used its buffers in turn would wait for
+// its hand-off, and the ordered one with it.
+int64_t PrefillStage::MostInterleavedTokens() const {
+  const int64_t token_bytes = model_->config().layers * model_->kv_row_bytes();
+  return static_cast<int64_t>(memory_.interleaved_bytes()) / token_bytes;
 }
 
-int PrefillStage::TakeMemory() {
-  const int half = half_taken_[0] ? 1 : 0;
-  half_taken_[half] = true;
-  ReportMemory();
-  return half;
+bool PrefillStage::Grant(Running& running, std::optional<StageMemory::Region> region) {
+  running.region = region;
+  if (region.has_value()) ReportMemory();
+  return region.has_value();
 }
 
 void PrefillStage::ReportMemory() {
-  if (!options_.on_memory) return;
-  options_.on_memory((half_taken_[0] + half_taken_[1]) * static_cast<int64_t>(half_bytes()));
+  if (options_.on_memory) options_.on_memory(memory_.taken_bytes());
 }
 
-void PrefillStage::Run(const std::shared_ptr<Running>& running) {
-  const absl::Time begin = MonotonicNow();
-  const absl::Status computed = Compute(*running);
-  if (running->port != nullptr) running->times = running->port->times();
-  const double others_s = running->times.wait_s + running->interleaved_s;
-  running->times.compute_s = absl::ToDoubleSeconds(MonotonicNow() - begin) - others_s;
-  running->times.interleaved = running->interleaved;
-  Settle(running, computed);
+bool PrefillStage::MayGoOn(const Running& running) {
+  if (running.stop.reason().has_value() || MonotonicNow() >= running.job.deadline) return true;
+  return running.region.has_value() && running.wait.event.fired();
 }
 
-absl::Status PrefillStage::Compute(Running& running) {
-  const PrefillJob& job = running.job;
-  const absl::Time begin = MonotonicNow();
-  if (const auto stopped = running.stop.reason(); stopped.has_value()) return stopped->status;
-  const BufferRef half = BufferRef::Whole(memory_).Slice(running.half * Aligned(half_bytes()), half_bytes());
-  RUNAHEAD_ASSIGN_OR_RETURN(LayerRing ring, LayerRing::Create(half, model_->config().layers, job.held_tokens(),
-                                                              model_->attention_shape().kv_row_bytes()));
-  running.port = MakePort(job, model_->attention_shape(), std::move(ring), device_, *compute_, handoff_, running.stop,
-                          options_.trace);
-
-  ForwardBatch batch;
-  batch.ids.assign(job.ids.end() - job.tokens(), job.ids.end());
-  for (int64_t position = job.begin(); position < job.end(); ++position) {
-    batch.positions.push_back(static_cast<int32_t>(position));
+// The job's next step, or its end.
+void PrefillStage::GoOn(const std::shared_ptr<Running>& running) {
+  if (MonotonicNow() >= running->job.deadline) {
+    running->stop.Fire(JobCause::kRouter, absl::DeadlineExceededError("the request's deadline passed during prefill"));
   }
-  if (job.tail()) batch.logit_rows = {job.tokens() - 1};
-  ForwardScratch& scratch = running.interleaved ? interleaved_scratch_ : scratch_;
-  InterleavingPort port(*this, running);
-  RUNAHEAD_ASSIGN_OR_RETURN(const Tensor logits, model_->Forward(*compute_, scratch, batch, port));
-  RUNAHEAD_RETURN_IF_ERROR(running.port->FinishPass());
-  if (!job.tail()) return absl::OkStatus();
-  RUNAHEAD_ASSIGN_OR_RETURN(const Sampled token, SampleFirst(job, logits));
+  const auto stopped = running->stop.reason();
+  const absl::Status status = stopped.has_value() ? stopped->status : Step(*running);
+  if (!status.ok() || running->over) EndPass(running, status);
+}
+
+absl::Status PrefillStage::Step(Running& running) {
+  RUNAHEAD_RETURN_IF_ERROR(*running.wait.event.status());
+  if (running.loop == nullptr) RUNAHEAD_RETURN_IF_ERROR(Begin(running));
+  AccountWait(running, MonotonicNow());
+  if (running.loop->done()) {
+    running.over = true;
+    return running.job.tail() ? ReportFirstToken(running) : absl::OkStatus();
+  }
+  RUNAHEAD_ASSIGN_OR_RETURN(PrefillWait wait, running.loop->Step());
+  Await(running, std::move(wait));
+  return absl::OkStatus();
+}
+
+absl::Status PrefillStage::Begin(Running& running) {
+  const PrefillJob& job = running.job;
+  running.begun = running.waiting_from = MonotonicNow();
+  if (running.interleaved && ordered_->loop != nullptr) AccountWait(*ordered_, running.begun);
+  const AttentionShape& shape = model_->attention(0);
+  BufferRef memory;
+  {
+    MutexLock lock(mu_);
+    memory = memory_.Of(*running.region);
+  }
+  RUNAHEAD_ASSIGN_OR_RETURN(LayerRing ring, LayerRing::Create(std::move(memory), model_->config().layers,
+                                                              job.held_tokens(), shape.kv_row_bytes()));
+  std::unique_ptr<Exchange> exchange =
+      MakeExchange(job, shape, std::move(ring), device_, *compute_, handoff_, running.stop, options_.trace);
+  const PassMemory memory_of_pass{running.interleaved ? interleaved_scratch_ : ordered_scratch_, shared_scratch_};
+  ForwardBatch batch = BatchOf(job, exchange->Layout());
+  running.loop =
+      std::make_unique<PrefillLoop>(*model_, device_, *compute_, memory_of_pass, std::move(batch), std::move(exchange));
+  return absl::OkStatus();
+}
+
+void PrefillStage::Await(Running& running, PrefillWait wait) {
+  running.wait = std::move(wait);
+  running.waiting_from = MonotonicNow();
+  running.wait.event.OnFire([bell = bell_](const absl::Status&) { bell->Ring(); });
+}
+
+// The running wait's time until `now`.
+void PrefillStage::AccountWait(Running& running, absl::Time now) {
+  running.loop->AddWaited(running.wait.what, running.waiting_from, now);
+  running.waiting_from = now;
+}
+
+absl::Status PrefillStage::ReportFirstToken(Running& running) {
+  const PrefillJob& job = running.job;
+  RUNAHEAD_ASSIGN_OR_RETURN(const Sampled token, SampleFirst(job, running.loop->logits()));
   if (options_.trace != nullptr) options_.trace->Add(job.id, model_->config().layers, TracePoint::kFirstToken);
-  observer_.OnFirstToken(job, token, absl::ToDoubleSeconds(begin - running.started),
-                         absl::ToDoubleSeconds(MonotonicNow() - begin));
+  observer_.OnFirstToken(job, token, absl::ToDoubleSeconds(running.begun - running.started),
+                         absl::ToDoubleSeconds(MonotonicNow() - running.begun));
   return absl::OkStatus();
 }
 
@@ -288,16 +298,38 @@ absl::StatusOr<Sampled> PrefillStage::SampleFirst(const PrefillJob& job, const T
   return sampler_->Token(0);
 }
 
+void PrefillStage::EndPass(const std::shared_ptr<Running>& running, const absl::Status& computed) {
+  const absl::Time now = MonotonicNow();
+  if (running->loop != nullptr) {
+    running->times = running->loop->times();
+    const double others_s = running->times.wait_s + running->interleaved_s;
+    running->times.compute_s = absl::ToDoubleSeconds(now - running->begun) - others_s;
+  }
+  running->times.interleaved = running->interleaved;
+  if (running == ordered_) {
+    ordered_ = nullptr;
+  } else {
+    interleaved_ = nullptr;
+    if (running->loop != nullptr && ordered_->loop != nullptr) {
+      ordered_->interleaved_s += absl::ToDoubleSeconds(now - running->begun);
+      ordered_->waiting_from = now;
+    }
+  }
+  Settle(running, computed);
+}
+
 // The pass is over, well or not: what the job still has on links and hand-off is awaited beside the next job.
 void PrefillStage::Settle(const std::shared_ptr<Running>& running, const absl::Status& computed) {
   if (!computed.ok()) {
     running->stop.Fire(JobCause::kOwn, computed);
     DropEdges(running->job, handoff_);
-    // The stream may still read the ring, and its closures the port.
+    // The stream may still read the ring, and its closures the exchange.
     device_.Record(*compute_).Wait().IgnoreError();
   }
   std::vector<Event> pending;
-  if (running->port != nullptr) pending = running->port->pending();
+  if (running->loop != nullptr) pending = running->loop->exchange().pending();
+  // The device is through with the loop, and whoever ends the job must not give a device's memory back.
+  running->loop = nullptr;
   if (computed.ok()) {
     for (Edge* edge : SendsTo(running->job)) {
       pending.push_back(edge->Finish(running->job.id));
@@ -315,11 +347,11 @@ void PrefillStage::Done(const std::shared_ptr<Running>& running, const absl::Sta
   if (!status.ok()) end = running->stop.reason().value_or(JobEnd{status, JobCause::kOwn});
   {
     MutexLock lock(mu_);
-    half_taken_[running->half] = false;
+    if (running->region.has_value()) memory_.GiveBack(*running->region);
     ReportMemory();
     jobs_.erase(running->job.id);
     ++reporting_;
-    changed_.NotifyAll();
+    bell_->Ring();
   }
   observer_.OnDone(running->job, end, running->times);
   MutexLock lock(mu_);

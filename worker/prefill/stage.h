@@ -1,11 +1,12 @@
 // One worker's place in the prefill line: runs jobs one after the other, in the order of their Starts; but one that is
-// to be interleaved goes between two layers of a longer one.
+// to be interleaved goes while a longer one is half done.
 #pragma once
 
 #include <cstdint>
 #include <deque>
 #include <functional>
 #include <memory>
+#include <optional>
 #include <thread>
 
 #include "absl/container/flat_hash_map.h"
@@ -15,8 +16,10 @@
 #include "scheduler/placement/interleave.h"
 #include "worker/model/model.h"
 #include "worker/model/token_sampler.h"
+#include "worker/prefill/bell.h"
 #include "worker/prefill/job.h"
-#include "worker/prefill/prefill_port.h"
+#include "worker/prefill/prefill_loop.h"
+#include "worker/prefill/stage_memory.h"
 #include "worker/prefill/trace.h"
 
 namespace runahead {
@@ -33,20 +36,19 @@ class PrefillObserver {
 };
 
 struct PrefillStageOptions {
-  size_t memory_bytes = 0;  // layer buffers of two jobs: one computes while the other's last transfers end
-  std::shared_ptr<Buffer> memory = nullptr;     // AllocateMemory's for so many bytes; null: Create allocates it
-  TraceSink* trace = nullptr;                   // outlives the stage
+  size_t memory_bytes = 0;                   // layer buffers of two jobs (StageMemory adds what interleaved ones take)
+  std::shared_ptr<Buffer> memory = nullptr;  // StageMemory::Allocate's for so many bytes; null: Create allocates it
+  TraceSink* trace = nullptr;                // outlives the stage
   std::function<void(int64_t)> on_memory = {};  // bytes held by jobs now; any thread, short
 };
 
-// Thread-safe. One thread runs the passes; a job whose pass is over waits for its acknowledgements beside the next job.
-// Before each layer of a pass, jobs that are to be interleaved, fit its InterleaveBudget and find memory overtake
-// whatever is queued: they wait for no other worker's KV, so that the order in which workers wait for each other stays
-// as it was.
+// Thread-safe. One thread steps the loops of at most two jobs that are half done: an ordered one, and an interleaved
+// one. Ordered jobs never overtake each other. A job that is to be interleaved, fits the ordered one's InterleaveBudget
+// and finds memory free for all its layers overtakes whatever is queued, whenever the ordered one waits: it waits for
+// nothing but the device, so the order in which workers wait for each other stays as it was. Until its pass is over the
+// ordered one is not stepped. A job whose pass is over waits for its acknowledgements beside the next ones.
 class PrefillStage {
  public:
-  // For stages that follow each other on one device.
-  static absl::StatusOr<std::shared_ptr<Buffer>> AllocateMemory(size_t memory_bytes, Device& device);
   // All references outlive the stage.
   static absl::StatusOr<std::unique_ptr<PrefillStage>> Create(const PrefillStageOptions& options, Device& device,
                                                               std::shared_ptr<const Model> model,
@@ -66,22 +68,28 @@ class PrefillStage {
 
  private:
   struct Running;
-  class InterleavingPort;
   using Queue = std::deque<std::shared_ptr<Running>>;
   PrefillStage(const PrefillStageOptions& options, Device& device, std::shared_ptr<const Model> model,
                HandoffSender& handoff, PrefillObserver& observer, std::shared_ptr<Buffer> memory);
-  size_t half_bytes() const { return options_.memory_bytes / 2; }
-  void Loop();
-  void Run(const std::shared_ptr<Running>& running);
-  absl::Status Compute(Running& running);
-  Queue::iterator FindInterleaved(const InterleaveBudget& budget) RUNAHEAD_REQUIRES(mu_);
-  bool HasInterleaved(const InterleaveBudget& budget) RUNAHEAD_EXCLUDES(mu_);
-  std::shared_ptr<Running> TakeInterleaved(const InterleaveBudget& budget) RUNAHEAD_EXCLUDES(mu_);
+
+  // The stage's thread.
+  void Run();
+  bool Admit() RUNAHEAD_EXCLUDES(mu_);
+  void AdmitInterleaved() RUNAHEAD_REQUIRES(mu_);
+  int64_t MostInterleavedTokens() const RUNAHEAD_REQUIRES(mu_);
+  bool Grant(Running& running, std::optional<StageMemory::Region> region) RUNAHEAD_REQUIRES(mu_);
+  static bool MayGoOn(const Running& running);
+  void GoOn(const std::shared_ptr<Running>& running);
+  absl::Status Step(Running& running);
+  absl::Status Begin(Running& running) RUNAHEAD_EXCLUDES(mu_);
+  void Await(Running& running, PrefillWait wait);
+  static void AccountWait(Running& running, absl::Time now);
+  absl::Status ReportFirstToken(Running& running);
   absl::StatusOr<Sampled> SampleFirst(const PrefillJob& job, const Tensor& logits);
+  void EndPass(const std::shared_ptr<Running>& running, const absl::Status& computed);
   void Settle(const std::shared_ptr<Running>& running, const absl::Status& computed);
+
   void Done(const std::shared_ptr<Running>& running, const absl::Status& status) RUNAHEAD_EXCLUDES(mu_);
-  int AwaitMemory() RUNAHEAD_EXCLUDES(mu_);
-  int TakeMemory() RUNAHEAD_REQUIRES(mu_);
   void ReportMemory() RUNAHEAD_REQUIRES(mu_);
   static void DropEdges(const PrefillJob& job, HandoffSender& handoff);
 
@@ -90,17 +98,19 @@ class PrefillStage {
   const std::shared_ptr<const Model> model_;
   HandoffSender& handoff_;
   PrefillObserver& observer_;
-  const std::shared_ptr<Buffer> memory_;  // two halves
   const std::unique_ptr<Stream> compute_;
-  ForwardScratch scratch_;                 // of the stage's thread
-  ForwardScratch interleaved_scratch_;     // the same, for jobs between two layers of another
-  std::unique_ptr<TokenSampler> sampler_;  // the same, of one row; null before the first tail
+  const std::shared_ptr<Bell> bell_;  // rings when something that the thread waits for may be over
+
+  // Of the stage's thread.
+  ForwardScratch ordered_scratch_, interleaved_scratch_, shared_scratch_;
+  std::unique_ptr<TokenSampler> sampler_;           // of one row; null before the first tail
+  std::shared_ptr<Running> ordered_, interleaved_;  // half done; null: none
 
   mutable Mutex mu_;
   CondVar changed_;
+  StageMemory memory_ RUNAHEAD_GUARDED_BY(mu_);
   Queue queue_ RUNAHEAD_GUARDED_BY(mu_);
   absl::flat_hash_map<JobId, std::shared_ptr<Running>> jobs_ RUNAHEAD_GUARDED_BY(mu_);  // not yet done
-  bool half_taken_[2] RUNAHEAD_GUARDED_BY(mu_) = {false, false};
   int reporting_ RUNAHEAD_GUARDED_BY(mu_) = 0;  // jobs that are done and being reported
   bool stopping_ RUNAHEAD_GUARDED_BY(mu_) = false;
   std::thread thread_;

@@ -5,6 +5,7 @@
 #include <cstdint>
 
 #include "kernels/base/dtype.h"
+#include "kernels/base/op_params.h"
 #include "kernels/base/weights.h"
 
 namespace runahead {
@@ -31,10 +32,12 @@ struct MatvecArgs {
   const float* x = nullptr;  // [m, 32 * blocks]: columns past w.cols must be readable and finite
   int64_t x_stride = 0;
   int64_t m = 0;
-  void* out = nullptr;  // element [0, 0] of the segment: column n is row n of the view
+  void* out = nullptr;  // column n is row begin_row + n of the view
   int64_t out_stride = 0;
   DType out_dtype = DType::kF32;  // f32, or bf16 without accumulate
   bool accumulate = false;
+  int64_t begin_row = 0;  // rows of the view outside of these are left out
+  int64_t end_row = INT64_MAX;
 };
 
 // Kernels work on one thread and allocate nothing. Types are f32 and bf16 (as uint16_t bits) where a DType is given.
@@ -44,11 +47,13 @@ struct CpuKernels {
   // out[0..cols) = row `row`, each element the f32 nearest to its exact value.
   void (*dequantize_row)(const StoredView& w, int64_t row, float* out);
   void (*rms_norm_row)(const float* x, const float* weight, float eps, int64_t dim, void* out, DType out_dtype);
-  // Rotates one head of 2*half elements by (cos | sin)[2*half].
-  void (*rotate_head)(const float* x, const float* cos_sin, int64_t half, void* out, DType out_dtype);
+  // Rotates pairs of one head in place by (cos | sin)[2*half]: elements (i, half + i), or interleaved (2i, 2i + 1).
+  void (*rotate_head)(float* x, const float* cos_sin, int64_t half, bool interleaved);
   void (*convert_row)(const float* x, int64_t n, void* out, DType out_dtype);
-  // out[i] = silu(gate_up[i]) * gate_up[n + i].
-  void (*swiglu_row)(const void* gate_up, DType in_dtype, int64_t n, void* out, DType out_dtype);
+  void (*activate_row)(Activation activation, float* values, int64_t n);  // in place
+  // out[i] = activation(gate_up[i]) * gate_up[n + i].
+  void (*gated_activate_row)(Activation activation, const void* gate_up, DType in_dtype, int64_t n, void* out,
+                             DType out_dtype);
   // Device::TopK for one row; 1 <= k <= min(n, 128). NaN counts as minus infinity.
   void (*top_k_row)(const float* logits, int64_t n, int64_t k, int32_t* ids, float* values, float* log_sum);
 };

@@ -62,40 +62,42 @@ inline void Sums(const Tile& tile, const float* x, int64_t x_stride, float (&sum
   AddLanesOf(acc, sums);
 }
 
-// `count` sums to consecutive columns of one row.
-inline void StoreSums(const MatvecArgs& args, int64_t m, int64_t n, const float* sums, int64_t count) {
+// Those of N sums in [begin, end) to columns of one row, where sum 0 goes to column n. By N, which the compiler knows:
+// a loop to a number that it does not know becomes a call for each few floats.
+template <int N>
+inline void StoreSums(const MatvecArgs& args, int64_t m, int64_t n, const float* sums, int64_t begin, int64_t end) {
   const int64_t at = m * args.out_stride + n;
-  if (args.out_dtype == DType::kBF16) {
-    for (int64_t i = 0; i < count; ++i) {
+  for (int i = 0; i < N; ++i) {
+    if (i < begin || i >= end) continue;
+    if (args.out_dtype == DType::kBF16) {
       StorePartialBF16(static_cast<uint16_t*>(args.out) + at + i, Set1(sums[i]), 1);
+    } else {
+      float* const out = static_cast<float*>(args.out) + at + i;
+      *out = args.accumulate ? *out + sums[i] : sums[i];
     }
-    return;
   }
-  float* out = static_cast<float*>(args.out) + at;
-  for (int64_t i = 0; i < count; ++i) out[i] = args.accumulate ? out[i] + sums[i] : sums[i];
 }
 
-// M rows of x from row `m0` against one group; `n0` is the group's first column of out, `valid` its number of rows.
+// M rows of x from row `m0` against rows [begin, end) of one group; `n0` is the column of out of its row 0.
 template <typename C, int M>
 inline void Group(const StoredView& w, const std::byte* group, const MatvecArgs& args, int64_t m0, int64_t n0,
-                  int64_t valid) {
+                  int64_t begin, int64_t end) {
   constexpr int N = TileN(M);
   const uint8_t* bytes = reinterpret_cast<const uint8_t*>(group);
-  for (int first = 0; first < valid; first += N) {
+  for (int64_t first = begin / N * N; first < end; first += N) {
     const Tile tile = {bytes + first * w.blocks * C::kScales * 2, bytes + w.scale_bytes + first * w.blocks * C::kBytes,
                        w.blocks, w.group_bytes};
     float sums[M * N];
     Sums<C, M, N>(tile, args.x + m0 * args.x_stride, args.x_stride, sums);
-    const int64_t columns = valid - first < N ? valid - first : N;
-    for (int m = 0; m < M; ++m) StoreSums(args, m0 + m, n0 + first, sums + m * N, columns);
+    for (int m = 0; m < M; ++m) StoreSums<N>(args, m0 + m, n0 + first, sums + m * N, begin - first, end - first);
   }
 }
 
 template <typename C, int M>
 inline void GroupOfAny(int m, const StoredView& w, const std::byte* group, const MatvecArgs& args, int64_t m0,
-                       int64_t n0, int64_t valid) {
-  if (m == M) return Group<C, M>(w, group, args, m0, n0, valid);
-  if constexpr (M > 1) GroupOfAny<C, M - 1>(m, w, group, args, m0, n0, valid);
+                       int64_t n0, int64_t begin, int64_t end) {
+  if (m == M) return Group<C, M>(w, group, args, m0, n0, begin, end);
+  if constexpr (M > 1) GroupOfAny<C, M - 1>(m, w, group, args, m0, n0, begin, end);
 }
 
 template <typename C>
@@ -103,10 +105,12 @@ void Run(const StoredView& w, const MatvecArgs& args, int64_t begin, int64_t end
   for (int64_t g = begin; g < end; ++g) {
     const std::byte* group = w.groups + g * w.group_bytes;
     const int64_t n0 = g * kGroupRows;
-    const int64_t valid = w.rows - n0 < kGroupRows ? w.rows - n0 : kGroupRows;
+    const int64_t rows = w.rows < args.end_row ? w.rows : args.end_row;
+    const int64_t last = rows - n0 < kGroupRows ? rows - n0 : kGroupRows;
+    const int64_t first = args.begin_row > n0 ? args.begin_row - n0 : 0;
     for (int64_t m0 = 0; m0 < args.m; m0 += kMaxTileM) {
       const int64_t m = args.m - m0 < kMaxTileM ? args.m - m0 : kMaxTileM;
-      GroupOfAny<C, kMaxTileM>(static_cast<int>(m), w, group, args, m0, n0, valid);
+      GroupOfAny<C, kMaxTileM>(static_cast<int>(m), w, group, args, m0, n0 - args.begin_row, first, last);
     }
   }
 }

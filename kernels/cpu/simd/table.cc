@@ -8,7 +8,8 @@ extern const CpuKernels kKernels = {
     .rms_norm_row = RmsNormRow,
     .rotate_head = RotateHead,
     .convert_row = ConvertRow,
-    .swiglu_row = SwiGluRow,
+    .activate_row = ActivateRow,
+    .gated_activate_row = GatedActivateRow,
     .top_k_row = TopKRow,
 };
 

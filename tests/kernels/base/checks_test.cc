@@ -6,36 +6,20 @@
 #include <cmath>
 #include <limits>
 
-#include "kernels/base/memory.h"
+#include "tests/kernels/base/checked.h"
 
 namespace runahead {
 namespace {
 
-using testing::AllOf;
-using testing::HasSubstr;
-
-constexpr DType kDTypes[] = {DType::kF32, DType::kBF16};
-constexpr OpLimits kLimits{.dtypes = kDTypes, .head_dim_multiple = 8, .most_head_dim = 128, .most_vocab = 1000};
-
-BufferRef Bytes(size_t bytes) {
-  return BufferRef::Whole(*AllocateHostMemory(bytes, nullptr));
-}
-
-Tensor Make(int64_t rows, int64_t cols, DType dtype = DType::kF32) {
-  return MakeTensor(Bytes(rows * cols * DTypeSize(dtype)), dtype, rows, cols);
-}
+using checked::Bytes;
+using checked::kDTypes;
+using checked::kLimits;
+using checked::Make;
+using checked::Refused;
 
 struct SomeWeights : Weights {
   SomeWeights(int64_t rows, int64_t cols) : Weights(rows, cols) {}
 };
-
-testing::Matcher<const absl::Status&> Refused(const std::vector<std::string>& words) {
-  std::vector<testing::Matcher<std::string>> parts;
-  for (const std::string& word : words) parts.push_back(HasSubstr(word));
-  return AllOf(testing::Property(&absl::Status::code, absl::StatusCode::kInvalidArgument),
-               testing::ResultOf([](const absl::Status& status) { return std::string(status.message()); },
-                                 testing::AllOfArray(parts)));
-}
 
 TEST(Checks, ATensorHasADtypeAShapeAStrideAndABuffer) {
   const Tensor good = Make(3, 5, DType::kBF16);
@@ -71,6 +55,13 @@ TEST(Checks, WeightSources) {
   EXPECT_THAT(CheckWeightSource(bad), Refused({"run 0", "no data"}));
   bad.runs.clear();
   EXPECT_THAT(CheckWeightSource(bad), Refused({"without rows"}));
+  for (const std::vector<int64_t>& cuts : {std::vector<int64_t>{0}, {2}, {1, 1}}) {
+    bad = good;
+    bad.cuts = cuts;
+    EXPECT_THAT(CheckWeightSource(bad), Refused({"2 rows", "cut at"}));
+  }
+  bad.cuts = {1};
+  EXPECT_TRUE(CheckWeightSource(bad).ok());
 }
 
 TEST(Checks, Copies) {
@@ -95,13 +86,26 @@ TEST(Checks, LinearAccumulatesInF32WithoutAnActivation) {
   const SomeWeights w(8, 4);
   const Tensor x = Make(2, 4), out = Make(2, 8), half = Make(2, 8, DType::kBF16), bias = Make(1, 8);
   EXPECT_TRUE(CheckLinear(kLimits, x, DType::kF32, w, {}, half).ok());
-  EXPECT_TRUE(CheckLinear(kLimits, x, DType::kF32, w, {.bias = bias, .activation = Activation::kGelu}, half).ok());
+  EXPECT_TRUE(CheckLinear(kLimits, x, DType::kF32, w, {.bias = bias, .activation = Activation::kSilu}, half).ok());
   EXPECT_TRUE(CheckLinear(kLimits, x, DType::kF32, w, {.accumulate = true, .bias = bias}, out).ok());
   EXPECT_THAT(CheckLinear(kLimits, x, DType::kBF16, w, {}, out), Refused({"x is f32"}));
   EXPECT_THAT(CheckLinear(kLimits, x, DType::kF32, w, {.bias = Make(1, 4)}, out), Refused({"bias", "[1, 8]"}));
   EXPECT_THAT(CheckLinear(kLimits, x, DType::kF32, w, {.accumulate = true}, half), Refused({"f32"}));
   EXPECT_THAT(CheckLinear(kLimits, x, DType::kF32, w, {.accumulate = true, .activation = Activation::kRelu}, out),
               Refused({"activation"}));
+}
+
+TEST(Checks, LinearOfSomeRowsStaysInsideTheWeights) {
+  const SomeWeights w(8, 4);
+  const Tensor x = Make(2, 4), some = Make(2, 3);
+  EXPECT_TRUE(CheckLinear(kLimits, x, DType::kF32, w, {}, some).ok());
+  EXPECT_TRUE(CheckLinear(kLimits, x, DType::kF32, w, {.first_row = 5, .bias = Make(1, 3)}, some).ok());
+  EXPECT_THAT(CheckLinear(kLimits, x, DType::kF32, w, {.first_row = 5, .bias = Make(1, 8)}, some),
+              Refused({"bias", "[1, 3]"}));
+  EXPECT_THAT(CheckLinear(kLimits, x, DType::kF32, w, {.first_row = 6}, some), Refused({"3 columns", "row 6 of 8"}));
+  EXPECT_THAT(CheckLinear(kLimits, x, DType::kF32, w, {.first_row = -1}, some), Refused({"row -1"}));
+  EXPECT_THAT(CheckLinear(kLimits, x, DType::kF32, w, {}, Make(2, 9)), Refused({"9 columns"}));
+  EXPECT_THAT(CheckLinear(kLimits, x, DType::kF32, w, {}, Make(2, 0)), Refused({"0 columns"}));
 }
 
 TEST(Checks, RowIndicesAreNamed) {
@@ -154,17 +158,21 @@ TEST(Checks, SamplingParametersHaveRanges) {
   EXPECT_THAT(CheckSample(kLimits, logits, {{}, {.counts_row = 0}}, {}, ids, ids), Refused({"row 0 of 0"}));
 }
 
-TEST(Checks, AttentionLimitsAreTheDevices) {
-  const Tensor q = Make(1, 16);
-  const AttentionShape shape{.heads = 2, .kv_heads = 1, .head_dim = 8};
-  const AttentionSequence sequence{.queries = 1, .length = 1, .kv = {{Bytes(shape.kv_row_bytes()), 1}}};
-  EXPECT_TRUE(CheckAttention(kLimits, q, shape, {sequence}, q).ok());
-  EXPECT_THAT(CheckAttention({.dtypes = kDTypes, .head_dim_multiple = 16, .most_head_dim = 64}, q, shape, {}, q),
-              Refused({"head_dim is 8", "multiple of 16"}));
-  EXPECT_THAT(CheckAttention({.dtypes = kDTypes, .most_head_dim = 6}, q, shape, {}, q), Refused({"up to 6"}));
-  AttentionShape half = shape;
-  half.kv_dtype = DType::kF16;
-  EXPECT_THAT(CheckAttention(kLimits, q, half, {}, q), Refused({"f16"}));
+TEST(Checks, HeadsFillTheColumns) {
+  const Tensor x = Make(3, 12), weight = Make(1, 4);
+  EXPECT_TRUE(CheckHeadNorm(x, 4, weight).ok());
+  EXPECT_TRUE(CheckHeadNorm(x.Cols(4, 8), 4, weight).ok());
+  EXPECT_THAT(CheckHeadNorm(x, 5, Make(1, 5)), Refused({"12 columns", "heads of 5"}));
+  EXPECT_THAT(CheckHeadNorm(x, 0, Make(1, 0)), Refused({"heads of 0"}));
+  EXPECT_THAT(CheckHeadNorm(x, 4, Make(1, 12)), Refused({"weight", "[1, 4]"}));
+  EXPECT_THAT(CheckHeadNorm(Make(3, 12, DType::kBF16), 4, weight), Refused({"x is bf16"}));
+}
+
+TEST(Checks, AGateIsAsWideAsWhatItGates) {
+  EXPECT_TRUE(CheckGatedActivate(kLimits, Make(2, 6), Make(2, 3, DType::kBF16)).ok());
+  EXPECT_THAT(CheckGatedActivate(kLimits, Make(2, 5), Make(2, 3)), Refused({"gate_up", "[2, 6]"}));
+  EXPECT_THAT(CheckGatedActivate(kLimits, Make(2, 6), Make(1, 3)), Refused({"out is [1, 3]"}));
+  EXPECT_THAT(CheckGatedActivate(kLimits, Make(2, 6, DType::kF16), Make(2, 3)), Refused({"gate_up is f16"}));
 }
 
 }  // namespace

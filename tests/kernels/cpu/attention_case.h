@@ -1,6 +1,9 @@
 // Random attention problems, their answer in double precision, and the comparison.
 #pragma once
 
+#include <sys/mman.h>
+#include <unistd.h>
+
 #include <algorithm>
 #include <cmath>
 #include <cstddef>
@@ -8,12 +11,14 @@
 #include <cstring>
 #include <limits>
 #include <memory>
+#include <utility>
 #include <vector>
 
 #include "gtest/gtest.h"
 #include "kernels/base/device.h"
 #include "kernels/base/dtype.h"
 #include "kernels/cpu/attention.h"
+#include "tests/kernels/paged_kv.h"
 
 namespace runahead {
 
@@ -40,29 +45,46 @@ inline float Decode(const std::byte* bytes, size_t i, DType dtype) {
                               : ToFloat(reinterpret_cast<const BFloat16*>(bytes)[i]);
 }
 
+inline BufferRef BytesOf(const std::vector<std::byte>& bytes) {
+  auto buffer = std::make_shared<HeapBuffer>(bytes.size());
+  std::memcpy(buffer->data(), bytes.data(), bytes.size());
+  return BufferRef::Whole(std::move(buffer));
+}
+
+// Memory that ends the process when somebody reads its first `hidden` bytes, a multiple of the system's page.
+class GuardedBuffer : public Buffer {
+ public:
+  GuardedBuffer(size_t bytes, size_t hidden) : Buffer(nullptr, bytes) {
+    void* const memory = mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    RUNAHEAD_CHECK(memory != MAP_FAILED && mprotect(memory, hidden, PROT_NONE) == 0);
+    data_ = static_cast<std::byte*>(memory);
+  }
+  ~GuardedBuffer() override { munmap(data_, size_); }
+};
+
 struct SequenceSpec {
   int64_t queries = 1;
   int64_t length = 1;
-  std::vector<int64_t> cuts;  // span sizes, repeated; empty: one span
   int64_t dense_length = 0;
+  int64_t unreadable = 0;                                          // positions at the front that nobody may read
   int64_t rows() const { return std::max(length, dense_length); }  // of KV
 };
 
 struct AttentionCase {
   static constexpr float kNan = std::numeric_limits<float>::quiet_NaN();
-  static constexpr int64_t kSpareTokens = 3;    // NaN rows after all that may be read
   static constexpr int64_t kSpareColumns = 24;  // of q and out rows
 
   AttentionShape shape;
   DType q_dtype = DType::kF32;
   DType out_dtype = DType::kF32;
   std::vector<SequenceSpec> specs;
+  int64_t page_tokens = 16;            // 0: a page for each sequence. Of one row where positions are unreadable
   std::vector<float> q;                // [rows][stride], as the dtype holds it
-  std::vector<std::vector<float>> kv;  // per sequence [rows + spare][2 * kv_heads * head_dim]
+  std::vector<std::vector<float>> kv;  // per sequence [rows][2 * kv_heads * head_dim]
 
   AttentionCase(int64_t heads, int64_t kv_heads, int64_t head_dim, DType q_dtype, DType kv_dtype, DType out_dtype,
-                std::vector<SequenceSpec> sequences, uint32_t seed = 1)
-      : q_dtype(q_dtype), out_dtype(out_dtype), specs(std::move(sequences)) {
+                std::vector<SequenceSpec> sequences, int64_t page_tokens = 16, uint32_t seed = 1)
+      : q_dtype(q_dtype), out_dtype(out_dtype), specs(std::move(sequences)), page_tokens(page_tokens) {
     shape = {heads, kv_heads, head_dim, kv_dtype, 1.0f / std::sqrt(static_cast<float>(head_dim))};
     for (size_t s = 0; s < specs.size(); ++s) {
       // Each sequence has a generator of its own, so that it is the same sequence in any batch with its seed.
@@ -78,7 +100,6 @@ struct AttentionCase {
       }
       std::vector<float>& rows = kv.emplace_back();
       for (int64_t i = 0; i < specs[s].rows() * row_elements(); ++i) rows.push_back(draw(kv_dtype));
-      rows.insert(rows.end(), kSpareTokens * row_elements(), kNan);
     }
   }
 
@@ -95,42 +116,62 @@ struct AttentionCase {
   // Calls run(args) and returns out [rows][stride] as floats; the spare columns must come back untouched.
   template <typename Run>
   std::vector<float> Compute(const Run& run) const {
-    std::vector<AttentionSequence> sequences;
-    int64_t row = 0;
-    for (size_t s = 0; s < specs.size(); ++s) {
-      AttentionSequence& sequence = sequences.emplace_back();
-      sequence.query_row = row;
-      sequence.queries = specs[s].queries;
-      sequence.length = specs[s].length;
-      sequence.kv = Spans(s);
-      sequence.dense_length = specs[s].dense_length;
-      row += specs[s].queries;
-    }
-    const std::vector<std::byte> q_bytes = Encode(q, q_dtype);
-    std::vector<std::byte> out = Encode(std::vector<float>(row * stride(), kNan), out_dtype);
-    const std::vector<std::byte> poison = out;
-    CpuAttentionArgs args;
-    args.q = q_bytes.data();
-    args.q_dtype = q_dtype;
-    args.q_stride = stride();
-    args.shape = shape;
-    args.sequences = sequences;
-    args.out = out.data();
-    args.out_dtype = out_dtype;
-    args.out_stride = stride();
-    run(args);
-    std::vector<float> values(row * stride());
+    const auto [layout, layer] = Layer();
+    const std::shared_ptr<const CpuKvTable> table = *CpuKvTable::Make(layout);
+    const int64_t rows = table->rows();
+    const std::vector<std::byte> poison = Encode(std::vector<float>(rows * stride(), kNan), out_dtype);
+    const Tensor out{BytesOf(poison), out_dtype, rows, columns(), stride()};
+    run(CpuAttentionArgs{{BytesOf(Encode(q, q_dtype)), q_dtype, rows, columns(), stride()}, shape, *table, layer, out});
+    std::vector<float> values(rows * stride());
     const size_t size = DTypeSize(out_dtype);
-    for (size_t i = 0; i < values.size(); ++i) values[i] = Decode(out.data(), i, out_dtype);
-    for (int64_t r = 0; r < row; ++r) {
+    for (size_t i = 0; i < values.size(); ++i) values[i] = Decode(out.ref.data(), i, out_dtype);
+    for (int64_t r = 0; r < rows; ++r) {
       const size_t at = (r * stride() + columns()) * size;
-      EXPECT_EQ(0, std::memcmp(out.data() + at, poison.data() + at, kSpareColumns * size)) << "row " << r;
+      EXPECT_EQ(0, std::memcmp(out.ref.data() + at, poison.data() + at, kSpareColumns * size)) << "row " << r;
     }
     return values;
   }
 
+  // As prompts.
   std::vector<float> Run(ThreadPool& pool, CpuIsa isa) const {
     return Compute([&](const CpuAttentionArgs& args) { RunCpuAttention(pool, isa, args); });
+  }
+  // As a decode step: every sequence has one query.
+  std::vector<float> Step(ThreadPool& pool, CpuIsa isa) const {
+    return Compute([&](const CpuAttentionArgs& args) {
+      const Tensor partials = Partials(args.table);
+      AttendCpuPieces(pool, isa, {args.q, args.shape, args.table, args.layer, partials});
+      MergeCpuPieces(pool, partials, args.shape, args.table, args.out);
+    });
+  }
+  // Room for pieces, full of NaN.
+  Tensor Partials(const CpuKvTable& table) const {
+    const int64_t cols = shape.heads * (shape.head_dim + 1);
+    const std::vector<float> poison(table.pieces() * cols, kNan);
+    return MakeTensor(BytesOf(Encode(poison, DType::kF32)), DType::kF32, table.pieces(), cols);
+  }
+
+  // The KV in pages, of sequences that have it all.
+  std::pair<KvLayout, BufferRef> Layer() const {
+    std::vector<KvSequence> sequences;
+    bool guarded = false;
+    for (const SequenceSpec& spec : specs) {
+      sequences.push_back({spec.queries, spec.length, 0, 0, spec.length, spec.dense_length});
+      guarded = guarded || spec.unreadable > 0;
+    }
+    PagedKv paged = PageKv(std::move(sequences), kv, row_elements(), guarded ? 1 : page_tokens);
+    const std::vector<std::byte> bytes = Encode(paged.rows, shape.kv_dtype);
+    if (!guarded) return {std::move(paged.layout), BytesOf(bytes)};
+    // Page 0 is unreadable, and so is all that shares pages of the system with it.
+    const auto row_bytes = static_cast<size_t>(shape.kv_row_bytes()), page = static_cast<size_t>(getpagesize());
+    const size_t hidden = (row_bytes + page - 1) / page * page, first = (hidden + row_bytes - 1) / row_bytes;
+    auto buffer = std::make_shared<GuardedBuffer>(first * row_bytes + bytes.size(), hidden);
+    std::memcpy(buffer->data() + first * row_bytes, bytes.data(), bytes.size());
+    for (int32_t& at : paged.layout.pages) at += static_cast<int32_t>(first);
+    for (size_t s = 0; s < specs.size(); ++s) {
+      std::fill_n(paged.layout.pages.begin() + paged.layout.sequences[s].first_page, specs[s].unreadable, 0);
+    }
+    return {std::move(paged.layout), BufferRef::Whole(std::move(buffer))};
   }
 
   // Out of one query and head in double precision.
@@ -142,16 +183,18 @@ struct AttentionCase {
     const float* x = q.data() + row * stride() + head * dim;
     const int64_t visible = spec.length - spec.queries + query + 1;
     AttentionCase& self = const_cast<AttentionCase&>(*this);
+    const int64_t begin = shape.window == 0 ? 0 : std::max<int64_t>(0, visible - shape.window);
     std::vector<double> scores(visible);
-    for (int64_t k = 0; k < visible; ++k) {
+    for (int64_t k = begin; k < visible; ++k) {
       const float* key = self.K(sequence, k, kv_head);
       for (int64_t d = 0; d < dim; ++d) scores[k] += static_cast<double>(x[d]) * key[d];
       scores[k] *= shape.scale;
+      if (shape.soft_cap > 0) scores[k] = shape.soft_cap * std::tanh(scores[k] / shape.soft_cap);
     }
-    const double top = *std::max_element(scores.begin(), scores.end());
+    const double top = *std::max_element(scores.begin() + begin, scores.end());
     std::vector<double> out(dim);
     double sum = 0;
-    for (int64_t k = 0; k < visible; ++k) {
+    for (int64_t k = begin; k < visible; ++k) {
       const double p = std::exp(scores[k] - top);
       const float* value = self.V(sequence, k, kv_head);
       sum += p;
@@ -178,24 +221,6 @@ struct AttentionCase {
         }
       }
     }
-  }
-
- private:
-  std::vector<KvSpan> Spans(size_t s) const {
-    std::vector<KvSpan> spans;
-    const int64_t tokens = specs[s].rows() + kSpareTokens;
-    const std::vector<std::byte> bytes = Encode(kv[s], shape.kv_dtype);
-    int64_t first = 0;
-    for (size_t i = 0; first < tokens; ++i) {
-      const int64_t cut = specs[s].cuts.empty() ? tokens : specs[s].cuts[i % specs[s].cuts.size()];
-      const int64_t count = std::min(cut, tokens - first);
-      const size_t size = count * shape.kv_row_bytes();
-      auto buffer = std::make_shared<HeapBuffer>(size);
-      std::memcpy(buffer->data(), bytes.data() + first * shape.kv_row_bytes(), size);
-      spans.push_back({BufferRef::Whole(std::move(buffer)), count});
-      first += count;
-    }
-    return spans;
   }
 };
 

@@ -28,8 +28,8 @@ class AttentionTest : public testing::TestWithParam<CpuIsa> {
 TEST_P(AttentionTest, WholePromptsOfOddLengths) {
   for (const int64_t length : {1, 2, 31, 63, 64, 65, 129, 257}) {
     SCOPED_TRACE(length);
-    ExpectMatches(AttentionCase(3, 1, 64, kF32, kF32, kF32, {{length, length, {}}}));
-    ExpectMatches(AttentionCase(3, 1, 64, kBF16, kBF16, kBF16, {{length, length, {}}}));
+    ExpectMatches(AttentionCase(3, 1, 64, kF32, kF32, kF32, {{length, length}}));
+    ExpectMatches(AttentionCase(3, 1, 64, kBF16, kBF16, kBF16, {{length, length}}));
   }
 }
 
@@ -37,18 +37,20 @@ TEST_P(AttentionTest, EveryHeadLayoutAndHeadSize) {
   for (const auto& [heads, kv_heads] : {std::pair(9, 3), std::pair(4, 1), std::pair(8, 8)}) {
     for (const int64_t dim : {8, 24, 40, 64, 80, 96, 128, 256}) {
       SCOPED_TRACE(testing::Message() << heads << "/" << kv_heads << " of " << dim);
-      ExpectMatches(AttentionCase(heads, kv_heads, dim, kF32, kF32, kF32, {{37, 150, {50, 1, 33}}}));
-      ExpectMatches(AttentionCase(heads, kv_heads, dim, kBF16, kBF16, kBF16, {{37, 150, {50, 1, 33}}}));
+      ExpectMatches(AttentionCase(heads, kv_heads, dim, kF32, kF32, kF32, {{37, 150}}));
+      ExpectMatches(AttentionCase(heads, kv_heads, dim, kBF16, kBF16, kBF16, {{37, 150}}));
     }
   }
 }
 
-TEST_P(AttentionTest, QueriesAtAnOffsetOverKvInPieces) {
+TEST_P(AttentionTest, QueriesAtAnOffsetOverPagesOfAnySize) {
   for (const int64_t queries : {2, 5, 64, 95, 130}) {
     for (const int64_t before : {0, 1, 63, 64, 100, 400}) {
       SCOPED_TRACE(testing::Message() << queries << " after " << before);
-      ExpectMatches(AttentionCase(2, 1, 40, kF32, kF32, kF32, {{queries, before + queries, {7, 130, 64}}}));
-      ExpectMatches(AttentionCase(2, 1, 64, kBF16, kBF16, kF32, {{queries, before + queries, {7, 130, 64}}}));
+      for (const int64_t page_tokens : {0, 1, 7, 256}) {
+        ExpectMatches(AttentionCase(2, 1, 40, kF32, kF32, kF32, {{queries, before + queries}}, page_tokens));
+        ExpectMatches(AttentionCase(2, 1, 64, kBF16, kBF16, kF32, {{queries, before + queries}}, page_tokens));
+      }
     }
   }
 }
@@ -58,15 +60,15 @@ TEST_P(AttentionTest, EveryMixtureOfTypes) {
     for (const DType kv : {kF32, kBF16}) {
       for (const DType out : {kF32, kBF16}) {
         SCOPED_TRACE(testing::Message() << DTypeName(q) << " " << DTypeName(kv) << " " << DTypeName(out));
-        ExpectMatches(AttentionCase(4, 2, 40, q, kv, out, {{70, 99, {11}}, {1, 300, {256}}}));
+        ExpectMatches(AttentionCase(4, 2, 40, q, kv, out, {{70, 99}, {1, 300}}));
       }
     }
   }
 }
 
 TEST_P(AttentionTest, LongPromptSplitsOverThreads) {
-  const AttentionCase f32(2, 1, 64, kF32, kF32, kF32, {{1000, 1000, {}}});
-  const AttentionCase bf16(2, 1, 64, kBF16, kBF16, kBF16, {{1000, 1000, {}}});
+  const AttentionCase f32(2, 1, 64, kF32, kF32, kF32, {{1000, 1000}});
+  const AttentionCase bf16(2, 1, 64, kBF16, kBF16, kBF16, {{1000, 1000}});
   ExpectMatches(f32);
   ExpectMatches(bf16);
   ThreadPool one(1), three(3);
@@ -74,14 +76,13 @@ TEST_P(AttentionTest, LongPromptSplitsOverThreads) {
   f32.ExpectMatches(f32.Run(three, GetParam()), 5e-6, 1e-6);
 }
 
-TEST_P(AttentionTest, PromptsAndDecodesInOneBatch) {
-  ExpectMatches(AttentionCase(6, 2, 64, kF32, kF32, kF32,
-                              {{1, 77, {}}, {40, 90, {32}}, {1, 600, {256}}, {2, 2, {}}, {1, 1, {}}}));
+TEST_P(AttentionTest, SequencesOfOneAndManyQueriesInOneBatch) {
+  ExpectMatches(AttentionCase(6, 2, 64, kF32, kF32, kF32, {{1, 77}, {40, 90}, {1, 600}, {2, 2}, {1, 1}}));
 }
 
 // Two ways to part the same prompt give the same rows within the f32 rule of the product.
 TEST_P(AttentionTest, PartsOfAPromptEqualTheWhole) {
-  AttentionCase whole(9, 3, 64, kF32, kF32, kF32, {{500, 500, {}}});
+  AttentionCase whole(9, 3, 64, kF32, kF32, kF32, {{500, 500}});
   const std::vector<float> want = whole.Run(pool_, GetParam());
   float largest = 0;
   for (int64_t i = 0; i < 500 * whole.stride(); ++i) {
@@ -100,6 +101,59 @@ TEST_P(AttentionTest, PartsOfAPromptEqualTheWhole) {
   }
 }
 
+// What a window hides from all queries, by whole key blocks, is not even read.
+TEST_P(AttentionTest, WindowsOfEveryLength) {
+  for (const DType dtype : {kF32, kBF16}) {
+    for (const int64_t queries : {1, 2, 37, 130, 200}) {
+      for (const int64_t before : {0, 63, 400}) {
+        for (const int64_t window : {1, 2, 6, 33, 64, 100, 129, 256, 5000}) {
+          SCOPED_TRACE(testing::Message() << queries << " after " << before << ", window " << window);
+          const int64_t length = before + queries;
+          AttentionCase problem(4, 2, 40, dtype, dtype, dtype, {{queries, length}});
+          problem.shape.window = window;
+          const int64_t hidden = std::max<int64_t>(0, before + 1 - window);
+          std::fill_n(problem.kv[0].begin(), hidden * problem.row_elements(), AttentionCase::kNan);
+          problem.specs[0].unreadable = hidden / kMaxKeyBlock * kMaxKeyBlock;
+          ExpectMatches(problem);
+          if (HasFatalFailure()) return;
+        }
+      }
+    }
+  }
+}
+
+TEST_P(AttentionTest, SoftCapsWithAndWithoutAWindow) {
+  for (const DType dtype : {kF32, kBF16}) {
+    for (const float soft_cap : {0.3f, 2.0f, 30.0f}) {
+      for (const int64_t window : {0, 50}) {
+        SCOPED_TRACE(testing::Message() << "cap " << soft_cap << ", window " << window);
+        AttentionCase problem(4, 2, 40, dtype, dtype, kF32, {{70, 199}, {1, 300}, {3, 3}});
+        problem.shape.soft_cap = soft_cap;
+        problem.shape.window = window;
+        problem.shape.scale *= 5;
+        ExpectMatches(problem);
+      }
+    }
+  }
+}
+
+// Only who sees it: the one before the window does not count, the one behind it in the same key block does.
+TEST_P(AttentionTest, WhoSeesABadValueInItsWindowGetsNan) {
+  for (const DType dtype : {kF32, kBF16}) {
+    AttentionCase problem(4, 2, 40, dtype, dtype, dtype, {{300, 300}});
+    problem.shape.window = 50;
+    problem.V(0, 100, 1)[39] = std::numeric_limits<float>::infinity();
+    problem.V(0, 120, 1)[3] = AttentionCase::kNan;
+    ExpectMatches(problem, 0, 100);
+    ExpectMatches(problem, 170);
+    const std::vector<float> out = problem.Run(pool_, GetParam());
+    for (int64_t i = 100; i < 170; ++i) {
+      EXPECT_TRUE(std::isnan(out[i * problem.stride() + 3 * 40])) << i;
+      EXPECT_FALSE(std::isnan(out[i * problem.stride()])) << "the other KV head is as it should be, " << i;
+    }
+  }
+}
+
 // The dense rectangle masks what causality skips: not a bit of the result is another.
 TEST_P(AttentionTest, TheDenseRectangleGivesTheSameRows) {
   for (const DType dtype : {kF32, kBF16}) {
@@ -108,7 +162,7 @@ TEST_P(AttentionTest, TheDenseRectangleGivesTheSameRows) {
         for (const int64_t after : {0, 1, 63, 200}) {
           SCOPED_TRACE(testing::Message() << queries << " after " << before << " and before " << after);
           const int64_t length = before + queries;
-          AttentionCase dense(4, 2, 40, dtype, dtype, dtype, {{queries, length, {7, 130, 64}, length + after}});
+          AttentionCase dense(4, 2, 40, dtype, dtype, dtype, {{queries, length, length + after}});
           // Whatever is in the future, garbage included, is masked.
           if (after > 1) std::fill(dense.K(0, length + 1, 0), dense.K(0, length + 2, 0), AttentionCase::kNan);
           ExpectMatches(dense);
@@ -127,10 +181,10 @@ TEST(AttentionWork, TheDenseRectangleIsComputedAndTheTriangleSkipsHalf) {
   constexpr int64_t kQueries = 192, kKeys = 384, kDim = 64;
   ThreadPool one(1);
   const auto products = [&](int64_t length, int64_t dense_length) {
-    const AttentionCase problem(1, 1, kDim, kF32, kF32, kF32, {{kQueries, length, {}, dense_length}});
+    const AttentionCase problem(1, 1, kDim, kF32, kF32, kF32, {{kQueries, length, dense_length}});
     TakeCountedProducts();
     problem.Compute([&](const CpuAttentionArgs& args) {
-      RunPrefillAttention(one, CountedPrefillKernels(), args, args.sequences[0]);
+      RunPrefillAttention(one, CountedPrefillKernels(), args, args.table.layout().sequences[0], 0);
     });
     return TakeCountedProducts() * kCountedLanes;
   };
@@ -142,11 +196,27 @@ TEST(AttentionWork, TheDenseRectangleIsComputedAndTheTriangleSkipsHalf) {
   EXPECT_NEAR(static_cast<double>(products(kKeys, 0)), kRectangle * 3 / 4.0, kRectangle * 0.03);
 }
 
+TEST(AttentionWork, AWindowSkipsWholeKeyBlocks) {
+  constexpr int64_t kQueries = 192, kLength = 1920, kDim = 64, kBlock = 64;
+  ThreadPool one(1);
+  AttentionCase problem(1, 1, kDim, kF32, kF32, kF32, {{kQueries, kLength}});
+  problem.shape.window = kBlock;
+  TakeCountedProducts();
+  problem.Compute([&](const CpuAttentionArgs& args) {
+    RunPrefillAttention(one, CountedPrefillKernels(), args, args.table.layout().sequences[0], 0);
+  });
+  // A strip's windows lie in two key blocks, three where a border runs through them.
+  const double block = 2.0 * kQueries * kBlock * kDim;
+  const double products = static_cast<double>(TakeCountedProducts() * kCountedLanes);
+  EXPECT_GT(products, block);
+  EXPECT_LT(products, 2.3 * block);
+}
+
 TEST_P(AttentionTest, PoisonInTheFutureDoesNotReachEarlierQueries) {
   const int64_t length = 300, poisoned = 222;
   for (const DType dtype : {kF32, kBF16}) {
     for (const float poison : {AttentionCase::kNan, std::numeric_limits<float>::infinity()}) {
-      AttentionCase problem(4, 2, 40, dtype, dtype, dtype, {{length, length, {}}});
+      AttentionCase problem(4, 2, 40, dtype, dtype, dtype, {{length, length}});
       for (int64_t head = 0; head < 2; ++head) {
         for (int64_t d = 0; d < 40; ++d) problem.K(0, poisoned, head)[d] = problem.V(0, poisoned, head)[d] = poison;
       }
@@ -160,7 +230,7 @@ TEST_P(AttentionTest, PoisonInTheFutureDoesNotReachEarlierQueries) {
 TEST_P(AttentionTest, ExtremeScoresStayFinite) {
   for (const DType dtype : {kF32, kBF16}) {
     for (const float factor : {1e3f, 1e15f, -1e15f, -1e18f}) {
-      AttentionCase problem(4, 2, 64, dtype, dtype, dtype, {{100, 200, {}}, {1, 300, {256}}});
+      AttentionCase problem(4, 2, 64, dtype, dtype, dtype, {{100, 200}, {1, 300}});
       for (std::vector<float>& rows : problem.kv) {
         for (int64_t i = 0; i < static_cast<int64_t>(rows.size()); ++i) {
           const bool key = i % problem.row_elements() < problem.row_elements() / 2;
@@ -179,7 +249,7 @@ TEST_P(AttentionTest, ExtremeScoresStayFinite) {
 // Scores that overflow to -inf everywhere have no softmax; the row is zero, not NaN.
 TEST_P(AttentionTest, AllScoresMinusInfinityGiveZero) {
   for (const int64_t queries : {1, 8}) {
-    AttentionCase problem(2, 1, 64, kF32, kF32, kF32, {{queries, 20, {}}});
+    AttentionCase problem(2, 1, 64, kF32, kF32, kF32, {{queries, 20}});
     for (int64_t k = 0; k < 20; ++k) std::fill(problem.K(0, k, 0), problem.K(0, k, 0) + 64, -1e30f);
     for (float& x : problem.q) x = std::isnan(x) ? x : 1e30f;
     const std::vector<float> out = problem.Run(pool_, GetParam());

@@ -109,63 +109,76 @@ TEST(CpuDevice, LinearRefusesWrongArguments) {
   EXPECT_EQ(device->LoadWeights(source.Source(), 0).status().code(), absl::StatusCode::kInvalidArgument);
 }
 
+TEST(CpuDevice, APackedMatrixIsCutWhereItsSourceSays) {
+  auto device = MakeDevice(1);
+  auto stream = device->NewStream("linear");
+  const RandomWeights rows(WeightType::kF32, 200, 4, 1);
+  WeightSource source = rows.Source();
+  source.cuts = {128};
+  auto weights = *device->LoadWeights(source, kUsePrefill);
+  const Tensor x = Filled(*device, RandomFloats(2 * 4, 2), 2);
+  const auto linear = [&](int64_t first_row, int64_t cols) {
+    return device->Linear(*stream, x, weights, {.first_row = first_row}, Empty(*device, DType::kF32, 2, cols));
+  };
+  EXPECT_TRUE(linear(0, 200).ok());
+  EXPECT_TRUE(linear(0, 128).ok());
+  EXPECT_TRUE(linear(128, 72).ok());
+  for (const auto& [first_row, cols] : {std::pair(0, 64), std::pair(64, 64), std::pair(64, 136), std::pair(128, 71)}) {
+    const absl::Status status = linear(first_row, cols);
+    EXPECT_EQ(status.code(), absl::StatusCode::kInvalidArgument) << first_row;
+    EXPECT_THAT(std::string(status.message()), testing::HasSubstr("cuts"));
+  }
+  EXPECT_TRUE(device->Record(*stream).Wait().ok());
+}
+
 TEST(CpuDevice, EmbedReadsRowsAndRefusesIdsOutOfRange) {
   auto device = MakeDevice(2);
   auto stream = device->NewStream("embed");
   const RandomWeights source(WeightType::kQ8_0, 50, 64, 1);
   auto table = *device->LoadWeights(source.Source(), kUseDecode);
   const Tensor out = Empty(*device, DType::kF32, 3, 64);
-  ASSERT_TRUE(device->Embed(*stream, *table, {49, 0, 17}, out).ok());
+  ASSERT_TRUE(device->Embed(*stream, *table, {49, 0, 17}, false, out).ok());
   ASSERT_TRUE(device->Record(*stream).Wait().ok());
   for (int64_t c = 0; c < 64; ++c) {
     EXPECT_EQ(out.row<float>(0)[c], static_cast<float>(source.Value(49, c)));
     EXPECT_EQ(out.row<float>(2)[c], static_cast<float>(source.Value(17, c)));
   }
-  EXPECT_EQ(device->Embed(*stream, *table, {1, 2, 50}, out).code(), absl::StatusCode::kInvalidArgument);
-  EXPECT_EQ(device->Embed(*stream, *table, {1, 2, -1}, out).code(), absl::StatusCode::kInvalidArgument);
+  EXPECT_EQ(device->Embed(*stream, *table, {1, 2, 50}, false, out).code(), absl::StatusCode::kInvalidArgument);
+  EXPECT_EQ(device->Embed(*stream, *table, {1, 2, -1}, false, out).code(), absl::StatusCode::kInvalidArgument);
 }
 
-TEST(CpuDevice, RopeStoreSplitsRotatesAndFillsSpans) {
+// What a family that rotates all of Q and K makes of a row, to the bit: products rounded before they are added.
+TEST(CpuDevice, RopeAndStoreQkvRoundEachStepOnce) {
   auto device = MakeDevice(2);
   auto stream = device->NewStream("rope");
   const AttentionShape shape{.heads = 4, .kv_heads = 2, .head_dim = 6};
   const int64_t tokens = 5, cols = (4 + 2 * 2) * 6;
   const std::vector<float> values = RandomFloats(tokens * cols, 1), rotation = RandomFloats(20 * 6, 2);
-  const std::vector<int32_t> positions = {7, 8, 9, 19, 0};
-  const Tensor q = Empty(*device, DType::kF32, tokens, 24);
-  std::vector<KvSpan> kv = {{Bytes(*device, 2 * shape.kv_row_bytes()), 2},
-                            {Bytes(*device, 9 * shape.kv_row_bytes()), 9}};
-  ASSERT_TRUE(
-      device
-          ->RopeStore(*stream, Filled(*device, values, tokens), shape, Filled(*device, rotation, 20), positions, q, kv)
-          .ok());
+  const std::vector<int32_t> positions = {7, 8, 9, 19, 0}, places = {12, 13, 14, 24, 20};
+  const auto table = *device->MakeKvTable(*stream, {.page_tokens = 5,
+                                                    .pages = {1, 2, 0, 4},
+                                                    .sequences = {{.queries = 3, .length = 10, .end = 10},
+                                                                  {.length = 20, .first_page = 0, .end = 20},
+                                                                  {.length = 1, .first_page = 3, .end = 1}}});
+  const Tensor q = Empty(*device, DType::kF32, tokens, 24), qkv = Filled(*device, values, tokens);
+  const BufferRef kv = Bytes(*device, 25 * shape.kv_row_bytes());
+  ASSERT_TRUE(device->Rope(*stream, qkv.Cols(0, 36), 6, {.table = Filled(*device, rotation, 20)}, *table, 0).ok());
+  ASSERT_TRUE(device->StoreQkv(*stream, qkv, shape, q, *table, 0, kv).ok());
   ASSERT_TRUE(device->Record(*stream).Wait().ok());
   for (int64_t t = 0; t < tokens; ++t) {
     const float* row = &values[t * cols];
     const float* cos_sin = &rotation[positions[t] * 6];
-    const auto* stored = reinterpret_cast<const float*>((t < 2 ? kv[0].rows.data() : kv[1].rows.data()) +
-                                                        (t < 2 ? t : t - 2) * shape.kv_row_bytes());
+    const auto* stored = reinterpret_cast<const float*>(kv.data() + places[t] * shape.kv_row_bytes());
     for (int64_t h = 0; h < 6; ++h) {
       const float* got = h < 4 ? q.row<float>(t) + h * 6 : stored + (h - 4) * 6;
       for (int64_t d = 0; d < 3; ++d) {
         const float a = row[h * 6 + d], b = row[h * 6 + 3 + d];
-        EXPECT_NEAR(got[d], a * cos_sin[d] - b * cos_sin[3 + d], 1e-6);
-        EXPECT_NEAR(got[3 + d], b * cos_sin[d] + a * cos_sin[3 + d], 1e-6);
+        EXPECT_EQ(got[d], a * cos_sin[d] - b * cos_sin[3 + d]);
+        EXPECT_EQ(got[3 + d], b * cos_sin[d] + a * cos_sin[3 + d]);
       }
     }
     for (int64_t d = 0; d < 12; ++d) EXPECT_EQ(stored[12 + d], row[36 + d]);
   }
-  EXPECT_EQ(device
-                ->RopeStore(*stream, Filled(*device, values, tokens), shape, Filled(*device, rotation, 20),
-                            {0, 1, 2, 3, 20}, q, kv)
-                .code(),
-            absl::StatusCode::kInvalidArgument);
-  kv.pop_back();
-  EXPECT_EQ(
-      device
-          ->RopeStore(*stream, Filled(*device, values, tokens), shape, Filled(*device, rotation, 20), positions, q, kv)
-          .code(),
-      absl::StatusCode::kInvalidArgument);
 }
 
 // Row ops give the same bits for a row alone and among many, on any number of threads.
@@ -184,7 +197,7 @@ TEST(CpuDevice, RowOpsDoNotDependOnTheirNeighbours) {
       const int64_t n = threads == 1 ? 1 : rows;
       const Tensor part = in.Rows(first, n);
       ASSERT_TRUE(device->RmsNorm(*stream, part, w, 1e-5f, norm.Rows(first, n)).ok());
-      ASSERT_TRUE(device->SwiGlu(*stream, part, gate.Rows(first, n)).ok());
+      ASSERT_TRUE(device->GatedActivate(*stream, part, Activation::kSilu, gate.Rows(first, n)).ok());
       ASSERT_TRUE(device->TopK(*stream, part, 5, ids.Rows(first, n), top.Rows(first, n), sum.Rows(first, n)).ok());
     }
     ASSERT_TRUE(device->Record(*stream).Wait().ok());
@@ -213,22 +226,39 @@ TEST(CpuDevice, AttentionChecksWhatItIsGiven) {
   const Tensor q = Filled(*device, RandomFloats(2 * 16, 1), 2), out = Empty(*device, DType::kF32, 2, 16);
   const BufferRef rows = Bytes(*device, 3 * shape.kv_row_bytes());
   std::memset(rows.data(), 0, rows.size);
-  AttentionSequence sequence{.query_row = 0, .queries = 2, .length = 3, .kv = {{rows, 3}}};
-  EXPECT_TRUE(device->Attention(*stream, q, shape, {sequence}, out).ok());
+  const auto attend = [&](int64_t queries, int64_t length, int64_t dense_length = 0) {
+    const auto table = device->MakeKvTable(*stream, KvLayout::OnePage(queries, length, dense_length));
+    return table.ok() ? device->Attention(*stream, q, shape, **table, rows, out) : table.status();
+  };
+  EXPECT_TRUE(attend(2, 3).ok());
   ASSERT_TRUE(device->Record(*stream).Wait().ok());
   EXPECT_EQ(out.row<float>(1)[15], 0.0f);  // values are all zero
-  sequence.length = 4;
-  EXPECT_EQ(device->Attention(*stream, q, shape, {sequence}, out).code(), absl::StatusCode::kInvalidArgument);
-  sequence.length = 1;
-  EXPECT_EQ(device->Attention(*stream, q, shape, {sequence}, out).code(), absl::StatusCode::kInvalidArgument);
-  for (const int64_t dense : {1, 4}) {  // less than the sequence, more than its KV
-    sequence = {.query_row = 0, .queries = 2, .length = 2, .kv = {{rows, 3}}, .dense_length = dense};
-    EXPECT_EQ(device->Attention(*stream, q, shape, {sequence}, out).code(), absl::StatusCode::kInvalidArgument);
+  EXPECT_TRUE(attend(2, 2, 3).ok());
+  EXPECT_EQ(attend(2, 4).code(), absl::StatusCode::kInvalidArgument) << "more than its KV";
+  EXPECT_EQ(attend(2, 1).code(), absl::StatusCode::kInvalidArgument) << "more queries than positions";
+  EXPECT_EQ(attend(2, 2, 1).code(), absl::StatusCode::kInvalidArgument) << "a rectangle less than the sequence";
+  EXPECT_EQ(attend(2, 2, 4).code(), absl::StatusCode::kInvalidArgument) << "a rectangle more than its KV";
+  EXPECT_EQ(attend(3, 3).code(), absl::StatusCode::kInvalidArgument) << "more queries than q";
+}
+
+// Whoever made it may let go of it at once.
+TEST(CpuDevice, ATableLivesUntilItsOpsHaveRun) {
+  auto device = MakeDevice(1);
+  auto stream = device->NewStream("held");
+  const AttentionShape shape{.heads = 1, .kv_heads = 1, .head_dim = 8};
+  const Tensor kv = Filled(*device, RandomFloats(16, 1), 1), q = Filled(*device, RandomFloats(8, 2), 1);
+  const Tensor out = Empty(*device, DType::kF32, 1, 8);
+  const Tensor partials = Empty(*device, DType::kF32, 1, 9);
+  EventSource go;
+  device->WaitFor(*stream, go.event());
+  {
+    const auto table = *device->MakeKvTable(*stream, KvLayout::OnePage(1, 1));
+    ASSERT_TRUE(device->AttendPieces(*stream, q, shape, *table, kv.ref, partials).ok());
+    ASSERT_TRUE(device->MergePieces(*stream, partials, shape, *table, out).ok());
   }
-  sequence.dense_length = 3;
-  EXPECT_TRUE(device->Attention(*stream, q, shape, {sequence}, out).ok());
-  sequence = {.query_row = 1, .queries = 2, .length = 3, .kv = {{rows, 3}}};
-  EXPECT_EQ(device->Attention(*stream, q, shape, {sequence}, out).code(), absl::StatusCode::kInvalidArgument);
+  go.Fire(absl::OkStatus());
+  ASSERT_TRUE(device->Record(*stream).Wait().ok());
+  for (int64_t d = 0; d < 8; ++d) EXPECT_EQ(out.row<float>(0)[d], kv.row<float>(0)[8 + d]);
 }
 
 }  // namespace

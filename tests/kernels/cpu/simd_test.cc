@@ -9,6 +9,7 @@
 #include "kernels/cpu/cpu_isa.h"
 #include "kernels/cpu/simd/kernels.h"
 #include "tests/kernels/cpu/random_weights.h"
+#include "tests/testing/reference_activation.h"
 
 namespace runahead {
 namespace {
@@ -62,17 +63,56 @@ TEST_P(SimdTest, RmsNorm) {
   }
 }
 
-TEST_P(SimdTest, RotateHead) {
+TEST(SimdInPlace, RotateHead) {
   for (int64_t half : kSizes) {
-    const std::vector<float> x = RandomFloats(2 * half, 3), cos_sin = RandomFloats(2 * half, 4);
-    const OutRow out = OnEveryIsa(2 * half, GetParam(), [&](const CpuKernels& kernels, OutRow& row) {
-      kernels.rotate_head(x.data(), cos_sin.data(), half, row.data(), row.dtype);
-    });
-    for (int64_t i = 0; i < half; ++i) {
-      const double a = x[i], b = x[half + i], c = cos_sin[i], s = cos_sin[half + i];
-      ASSERT_NEAR(out[i], a * c - b * s, 2e-7 + out.Slack(a * c - b * s)) << half;
-      ASSERT_NEAR(out[half + i], b * c + a * s, 2e-7 + out.Slack(b * c + a * s)) << half;
+    for (const bool interleaved : {false, true}) {
+      const std::vector<float> x = RandomFloats(2 * half, 3), cos_sin = RandomFloats(2 * half, 4);
+      const OutRow out = OnEveryIsa(2 * half, DType::kF32, [&](const CpuKernels& kernels, OutRow& row) {
+        std::copy(x.begin(), x.end(), row.floats.begin());
+        kernels.rotate_head(row.floats.data(), cos_sin.data(), half, interleaved);
+      });
+      for (int64_t i = 0; i < half; ++i) {
+        const int64_t first = interleaved ? 2 * i : i, second = interleaved ? 2 * i + 1 : half + i;
+        const double a = x[first], b = x[second], c = cos_sin[i], s = cos_sin[half + i];
+        ASSERT_NEAR(out[first], a * c - b * s, 2e-7) << half;
+        ASSERT_NEAR(out[second], b * c + a * s, 2e-7) << half;
+      }
     }
+  }
+}
+
+// Where a result is small beside its argument, it is right to the argument's last place only.
+double ActivationSlack(double x, double wanted) {
+  return 1e-30 + 5e-7 * std::abs(wanted) + 1e-7 * std::min(std::abs(x), 20.0);
+}
+
+TEST(SimdInPlace, Activate) {
+  for (int64_t n : kSizes) {
+    std::vector<float> x = RandomFloats(n, 6, 12.0f);
+    x[0] = -120.0f;
+    if (n > 2) x[1] = 120.0f;
+    for (const Activation activation : kAllActivations) {
+      const OutRow out = OnEveryIsa(n, DType::kF32, [&](const CpuKernels& kernels, OutRow& row) {
+        std::copy(x.begin(), x.end(), row.floats.begin());
+        kernels.activate_row(activation, row.floats.data(), n);
+      });
+      for (int64_t i = 0; i < n; ++i) {
+        const double expected = ReferenceActivation(activation, x[i]);
+        ASSERT_NEAR(out[i], expected, ActivationSlack(x[i], expected))
+            << static_cast<int>(activation) << " of " << x[i];
+      }
+    }
+  }
+}
+
+TEST(SimdInPlace, AnActivationOfInfinityOrNan) {
+  for (const Activation activation : kAllActivations) {
+    std::vector<float> x = {kInfinity, std::numeric_limits<float>::quiet_NaN()};
+    OnEveryIsa(1, DType::kF32, [&](const CpuKernels& kernels, OutRow&) {
+      kernels.activate_row(activation, x.data(), 2);
+      EXPECT_EQ(x[0], kInfinity) << static_cast<int>(activation);
+      EXPECT_TRUE(std::isnan(x[1])) << static_cast<int>(activation);
+    });
   }
 }
 
@@ -93,24 +133,27 @@ TEST_P(SimdTest, ConvertRow) {
   }
 }
 
-TEST_P(SimdTest, SwiGlu) {
+TEST_P(SimdTest, GatedActivate) {
   for (int64_t n : kSizes) {
     std::vector<float> gate_up = RandomFloats(2 * n, 6, 12.0f);
     gate_up[0] = -120.0f;  // the exponential overflows
     if (n > 2) gate_up[1] = 120.0f;
     std::vector<uint16_t> as_bf16;
     for (float value : gate_up) as_bf16.push_back(ToBFloat16(value).bits);
-    for (DType in : {DType::kF32, DType::kBF16}) {
-      const void* data = in == DType::kF32 ? static_cast<const void*>(gate_up.data()) : as_bf16.data();
-      const auto value = [&](int64_t i) -> double {
-        return in == DType::kF32 ? gate_up[i] : ToFloat(BFloat16{as_bf16[i]});
-      };
-      const OutRow out = OnEveryIsa(n, GetParam(), [&](const CpuKernels& kernels, OutRow& row) {
-        kernels.swiglu_row(data, in, n, row.data(), row.dtype);
-      });
-      for (int64_t i = 0; i < n; ++i) {
-        const double expected = value(i) / (1 + std::exp(-value(i))) * value(n + i);
-        ASSERT_NEAR(out[i], expected, 1e-30 + 5e-7 * std::abs(expected) + out.Slack(expected)) << n << " " << i;
+    for (const Activation activation : kAllActivations) {
+      for (DType in : {DType::kF32, DType::kBF16}) {
+        const void* data = in == DType::kF32 ? static_cast<const void*>(gate_up.data()) : as_bf16.data();
+        const auto value = [&](int64_t i) -> double {
+          return in == DType::kF32 ? gate_up[i] : ToFloat(BFloat16{as_bf16[i]});
+        };
+        const OutRow out = OnEveryIsa(n, GetParam(), [&](const CpuKernels& kernels, OutRow& row) {
+          kernels.gated_activate_row(activation, data, in, n, row.data(), row.dtype);
+        });
+        for (int64_t i = 0; i < n; ++i) {
+          const double activated = ReferenceActivation(activation, value(i)), up = value(n + i);
+          const double slack = ActivationSlack(value(i), activated) * std::abs(up);
+          ASSERT_NEAR(out[i], activated * up, 1e-30 + slack + out.Slack(activated * up)) << n << " " << i;
+        }
       }
     }
   }

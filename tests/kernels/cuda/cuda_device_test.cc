@@ -70,7 +70,7 @@ TEST(CudaDevice, WeightsLargerThanTheStagingArriveWhole) {
   std::vector<int32_t> ids;
   for (int32_t row = 0; row < kRows; row += 7) ids.push_back(row);
   const Tensor out = memory.Empty(static_cast<int64_t>(ids.size()), kCols);
-  ASSERT_TRUE(memory.device().Embed(memory.stream(), **loaded, ids, out).ok());
+  ASSERT_TRUE(memory.device().Embed(memory.stream(), **loaded, ids, false, out).ok());
   const std::vector<float> got = memory.Read(out);
   for (size_t i = 0; i < got.size(); ++i) {
     ASSERT_EQ(got[i], values[ids[i / kCols] * kCols + i % kCols]) << "row " << ids[i / kCols];

@@ -51,7 +51,9 @@ inline std::unique_ptr<GpuMatrix> KvRows(const FlashShape& shape, uint32_t seed,
 // What the queries of a sequence made of `seed` come to, in double.
 class FlashReference {
  public:
-  FlashReference(const FlashShape& shape, uint32_t seed, int64_t length) : shape_(shape), seed_(seed) {
+  // `window`: how many positions up to its own a query sees; 0: all.
+  FlashReference(const FlashShape& shape, uint32_t seed, int64_t length, int64_t window = 0)
+      : shape_(shape), seed_(seed), window_(window) {
     for (int64_t p = 0; p < length; ++p) {
       for (int64_t c = 0; c < shape.kv_cols(); ++c) {
         kv_.push_back(Rounded(shape.dtype, RandomValue(seed + 1000, p, c)));
@@ -93,13 +95,17 @@ class FlashReference {
     }
     const double max = *std::max_element(weights.begin(), weights.end());
     double sum = 0;
-    for (double& weight : weights) sum += weight = std::exp(weight - max);
+    for (int64_t p = 0; p <= position; ++p) {
+      weights[p] = window_ > 0 && p <= position - window_ ? 0 : std::exp(weights[p] - max);
+      sum += weights[p];
+    }
     for (double& weight : weights) weight /= sum;
     return weights;
   }
 
   const FlashShape shape_;
   const uint32_t seed_;
+  const int64_t window_;
   std::vector<float> kv_;
 };
 

@@ -1,4 +1,5 @@
 // FlashInfer's kernels on a GPU; on the emulation plain kernels stand for them, behind the same plan, launch and merge.
+#include <algorithm>
 #include <memory>
 #include <vector>
 
@@ -6,139 +7,161 @@
 #include "kernels/cuda/flash_attention.h"
 #include "kernels/cuda/kernels.h"
 #include "tests/kernels/cuda/flash_case.h"
+#include "tests/kernels/cuda/gpu_paged_kv.h"
 
 namespace runahead {
 namespace {
 
-// A sequence of the batch: its KV is cut at `cuts`, each part in memory of its own, and has `spare` rows behind.
 struct Sequence {
   int64_t length;
-  std::vector<int64_t> cuts;
   uint32_t seed = 1;
-  int64_t spare = 0;
+};
+
+// A launch over sequences, whose queries and results have gaps between rows.
+struct Batch {
+  Batch(const FlashShape& of, const std::vector<Sequence>& all, int64_t page_tokens, int64_t partial_gap = 0)
+      : shape(of),
+        sequences(all),
+        q(of.dtype, static_cast<int64_t>(all.size()), of.cols(), 16),
+        out(of.dtype, static_cast<int64_t>(all.size()), of.cols(), 8),
+        kv(of.dtype, of.kv_cols(), ShuffledPages(page_tokens, SequencesOf(all)),
+           [&](size_t s, int64_t p, int64_t c) { return RandomValue(all[s].seed + 1000, p, c); }),
+        partials(DType::kF32, kv.piece_count(), of.heads * (of.head_dim + 1), partial_gap),
+        workspace(FlashPiecesWorkspaceBytes(Args(), kv.piece_count(), partials.matrix())) {
+    q.Upload([&](int64_t row, int64_t col) { return Query(all[row].seed, all[row].length - 1, col); });
+  }
+  static std::vector<KvSequence> SequencesOf(const std::vector<Sequence>& all) {
+    std::vector<KvSequence> sequences;
+    for (const Sequence& one : all) sequences.push_back({.length = one.length, .end = one.length});
+    return sequences;
+  }
+
+  AttentionArgs Args(int64_t window = 0) const {
+    return kv.Of({.q = q.matrix(),
+                  .heads = shape.heads,
+                  .kv_heads = shape.kv_heads,
+                  .head_dim = shape.head_dim,
+                  .kv_dtype = shape.dtype,
+                  .scale = shape.scale(),
+                  .window = window});
+  }
+  cudaError_t Launch(const AttentionArgs& args, const AttentionPiece* pieces, const PieceRange* ranges,
+                     cudaStream_t stream = nullptr) {
+    const cudaError_t error =
+        LaunchFlashPieces(args, pieces, kv.piece_count(), partials.matrix(), workspace.data(), stream);
+    return error != cudaSuccess ? error
+                                : LaunchMergePieces(partials.matrix(), ranges, shape.heads, out.matrix(), stream);
+  }
+  void Run(int64_t window = 0) {
+    EXPECT_EQ(Launch(Args(window), kv.pieces(), kv.ranges()), cudaSuccess);
+    out.Download();
+    partials.Download();
+  }
+  void ExpectReference(int64_t window = 0) const {
+    for (size_t s = 0; s < sequences.size() && !testing::Test::HasFatalFailure(); ++s) {
+      const auto& [length, seed] = sequences[s];
+      FlashReference(shape, seed, length, window).Expect(length - 1, out, static_cast<int64_t>(s));
+    }
+  }
+
+  const FlashShape shape;
+  const std::vector<Sequence> sequences;
+  GpuMatrix q, out;
+  GpuPagedKv kv;
+  GpuMatrix partials;
+  GpuMemory workspace;
 };
 
 class FlashDecodeTest : public GpuTest {
  protected:
-  // A launch over sequences, whose rows lie in reverse order with rows of nobody between them.
-  struct Batch {
-    Batch(const FlashShape& shape, const std::vector<Sequence>& sequences)
-        : q(shape.dtype, Rows(sequences), shape.cols(), 16), out(shape.dtype, Rows(sequences), shape.cols(), 8) {
-      for (size_t s = 0; s < sequences.size(); ++s) Add(shape, sequences[s], RowOf(sequences, s));
-      q.Upload();
-      plan = PlanFlashDecode(planned, shape.kv_row_bytes());
-    }
-    static int64_t Rows(const std::vector<Sequence>& sequences) { return 2 * static_cast<int64_t>(sequences.size()); }
-    static int64_t RowOf(const std::vector<Sequence>& sequences, size_t s) { return Rows(sequences) - 1 - 2 * s; }
-
-    void Add(const FlashShape& shape, const Sequence& sequence, int64_t row) {
-      FlashDecodeSequence& decode = planned.emplace_back();
-      decode = {row, sequence.length, {}};
-      for (int64_t c = 0; c < shape.cols(); ++c) q.set(row, c, Query(sequence.seed, sequence.length - 1, c));
-      std::vector<int64_t> ends = sequence.cuts;
-      ends.push_back(sequence.length + sequence.spare);
-      int64_t first = 0;
-      for (const int64_t end : ends) {
-        kv.push_back(KvRows(shape, sequence.seed, first, end, sequence.length, kNan));
-        decode.spans.push_back({kv.back()->Row(0), end - first});
-        first = end;
-      }
-      EXPECT_TRUE(FlashDecodeTakes(decode));
-    }
-
-    GpuMatrix q, out;
-    std::vector<std::unique_ptr<GpuMatrix>> kv;
-    std::vector<FlashDecodeSequence> planned;
-    FlashDecodePlan plan;
-  };
-
-  static FlashDecodeArgs ArgsOf(const FlashShape& shape, const Batch& batch) {
-    return {.q = batch.q.matrix(),
-            .out = batch.out.matrix(),
-            .heads = shape.heads,
-            .kv_heads = shape.kv_heads,
-            .head_dim = shape.head_dim,
-            .kv_dtype = shape.dtype,
-            .scale = shape.scale(),
-            .row_count = static_cast<int64_t>(batch.plan.rows.size()),
-            .piece_count = static_cast<int64_t>(batch.plan.pieces.size()),
-            .page_tokens = batch.plan.page_tokens};
-  }
-
-  std::unique_ptr<Batch> Run(const FlashShape& shape, const std::vector<Sequence>& sequences) {
-    auto batch = std::make_unique<Batch>(shape, sequences);
-    FlashDecodeArgs args = ArgsOf(shape, *batch);
-    const GpuArray<FlashDecodeRow> rows(batch->plan.rows);
-    const GpuArray<FlashDecodePiece> pieces(batch->plan.pieces);
-    const GpuArray<int64_t> pages(batch->plan.pages);
-    const size_t bytes = FlashDecodeWorkspaceBytes(args.piece_count, shape.heads, shape.head_dim);
-    const GpuArray<uint8_t> workspace(std::vector<uint8_t>(bytes, 0xff));
-    args.rows = rows.data();
-    args.pieces = pieces.data();
-    args.pages = pages.data();
-    args.workspace = reinterpret_cast<std::byte*>(workspace.data());
-    EXPECT_EQ(LaunchFlashDecode(args, nullptr), cudaSuccess);
-    batch->out.Download();
-    return batch;
-  }
-
-  void ExpectReference(const FlashShape& shape, const std::vector<Sequence>& sequences) {
-    SCOPED_TRACE(Name(shape));
-    const auto batch = Run(shape, sequences);
-    for (size_t s = 0; s < sequences.size() && !HasFatalFailure(); ++s) {
-      const int64_t row = Batch::RowOf(sequences, s);
-      FlashReference(shape, sequences[s].seed, sequences[s].length).Expect(sequences[s].length - 1, batch->out, row);
-      ASSERT_TRUE(std::isnan(batch->out.at(row - 1, 0))) << "a row of nobody";
-    }
+  void ExpectReference(const FlashShape& shape, const std::vector<Sequence>& sequences, int64_t page_tokens = 256,
+                       int64_t window = 0) {
+    SCOPED_TRACE(testing::Message() << Name(shape) << ", pages of " << page_tokens << ", window " << window);
+    Batch batch(shape, sequences, page_tokens);
+    batch.Run(window);
+    batch.ExpectReference(window);
   }
 };
 
 TEST_F(FlashDecodeTest, MatchesTheReferenceForEveryShape) {
   for (const FlashShape& shape : AllShapes()) {
-    ExpectReference(shape, {{1, {}}, {70, {}, 2}, {256, {}, 3}, {300, {256}, 4}});
+    ExpectReference(shape, {{1}, {70, 2}, {256, 3}, {300, 4}});
     if (HasFatalFailure()) return;
   }
 }
 
 TEST_F(FlashDecodeTest, MoreHeadsThanATileShareAKvHead) {
-  for (const int group : {5, 7, 16, 20, 33}) ExpectReference({group, 1, 64, DType::kBF16}, {{300, {}}, {9, {}, 2}});
+  for (const int group : {5, 7, 16, 20, 33}) ExpectReference({group, 1, 64, DType::kBF16}, {{300}, {9, 2}});
 }
 
 TEST_F(FlashDecodeTest, LengthsAroundTileAndPieceBorders) {
   std::vector<Sequence> sequences;
   for (const int64_t length : {15, 16, 17, 63, 64, 65, 127, 128, 129, 255, 257, 511, 512, 513, 777}) {
-    sequences.push_back({length, {}, static_cast<uint32_t>(length)});
+    sequences.push_back({length, static_cast<uint32_t>(length)});
   }
   ExpectReference({4, 2, 64, DType::kF16}, sequences);
   ExpectReference({4, 2, 128, DType::kBF16}, sequences);
 }
 
-TEST_F(FlashDecodeTest, SpansLieAnywhereAndAreCutAnywhere) {
-  const FlashShape shape = {6, 2, 64, DType::kF16};
-  ExpectReference(shape, {{700, {256, 512}}, {256, {}, 2}, {300, {256}, 3}});
-  ExpectReference(shape, {{700, {64, 256, 320}}, {40, {16, 32}, 2}});
-  ExpectReference(shape, {{700, {1, 255, 256, 699}}, {40, {3, 3, 32}, 2}});
+TEST_F(FlashDecodeTest, PagesOfAnySizeLieAnywhere) {
+  for (const int64_t page_tokens : {1, 16, 48, 64, 300, 512}) {
+    ExpectReference({6, 2, 64, DType::kF16}, {{700}, {256, 2}, {300, 3}}, page_tokens);
+  }
 }
 
 // Its pieces are longer than the smallest.
 TEST_F(FlashDecodeTest, ALongSequence) {
-  ExpectReference({2, 1, 64, DType::kF16}, {{17'000, {4096, 16'128}}, {30, {}, 2}});
+  ExpectReference({2, 1, 64, DType::kF16}, {{17'000}, {30, 2}});
 }
 
-TEST_F(FlashDecodeTest, WhatLiesBehindTheLastRowDoesNotMatter) {
+TEST_F(FlashDecodeTest, WindowsBeginAnywhere) {
   for (const int head_dim : {64, 128, 256}) {
-    ExpectReference({4, 2, head_dim, DType::kBF16}, {{77, {}, 1, 200}, {257, {256}, 2, 300}, {128, {}, 3, 1}});
+    for (const int64_t window : {1, 200, 255, 256, 521, 522, 776, 777}) {
+      ExpectReference({20, 1, head_dim, DType::kBF16}, {{777}, {40, 6}}, 64, window);
+    }
+  }
+  for (const int64_t window : {600, 17'000}) ExpectReference({2, 1, 64, DType::kF16}, {{20'000, 7}}, 256, window);
+}
+
+TEST_F(FlashDecodeTest, PiecesThatAWindowHidesAreEmptyAndNobodyElsesAreWritten) {
+  const FlashShape shape = {18, 1, 64, DType::kBF16};
+  Batch batch(shape, {{777}, {600, 2}}, 256);
+  batch.Run(/*window=*/100);
+  ASSERT_EQ(batch.kv.piece_count(), FlashDecodePieceRoom(4 + 3));
+  const bool hidden[] = {true, true, false, false, true, false, false};
+  for (int64_t piece = 0; piece < 7; ++piece) {
+    for (int64_t head = 0; head < shape.heads; ++head) {
+      const float log = batch.partials.at(piece, shape.cols() + head);
+      EXPECT_EQ(log == -INFINITY, hidden[piece]) << piece << ", " << head << ": " << log;
+    }
+  }
+  for (int64_t piece = 7; piece < batch.kv.piece_count(); ++piece) {
+    for (int64_t c = 0; c < batch.partials.cols(); ++c) ASSERT_TRUE(std::isnan(batch.partials.at(piece, c)));
+  }
+}
+
+// Rows of partials with an odd number of floats, and with an even one, for the same pieces.
+TEST_F(FlashDecodeTest, BitwiseTheSameWhereverPartialsLie) {
+  const FlashShape shape = {9, 3, 64, DType::kBF16};
+  Batch odd(shape, {{600}, {1'000, 2}}, 256), even(shape, {{600}, {1'000, 2}}, 256, 1);
+  odd.Run();
+  even.Run();
+  for (int64_t piece = 0; piece < 7; ++piece) {
+    for (int64_t c = 0; c < odd.partials.cols(); ++c) {
+      ASSERT_EQ(odd.partials.bits(piece, c), even.partials.bits(piece, c)) << piece << ", " << c;
+    }
   }
 }
 
 TEST_F(FlashDecodeTest, BitwiseTheSameAloneAndInAnyBatch) {
   for (const FlashShape& shape : AllShapes()) {
-    const auto alone = Run(shape, {{600, {}, 9}});
-    const auto batched =
-        Run(shape, {{1, {}, 2}, {40, {7}, 3}, {600, {5, 256, 301}, 9, 33}, {256, {}, 4}, {1'000, {256}, 5}});
-    const int64_t row = batched->planned[2].query_row, alone_row = alone->planned[0].query_row;
-    for (int64_t c = 0; c < shape.cols(); ++c) {
-      ASSERT_EQ(batched->out.bits(row, c), alone->out.bits(alone_row, c)) << Name(shape) << ", " << c;
+    for (const int64_t window : {0, 300}) {
+      Batch alone(shape, {{600, 9}}, 256), batched(shape, {{1, 2}, {40, 3}, {600, 9}, {256, 4}, {1'000, 5}}, 16);
+      alone.Run(window);
+      batched.Run(window);
+      for (int64_t c = 0; c < shape.cols(); ++c) {
+        ASSERT_EQ(batched.out.bits(2, c), alone.out.bits(0, c)) << Name(shape) << ", " << c;
+      }
     }
   }
 }
@@ -146,25 +169,21 @@ TEST_F(FlashDecodeTest, BitwiseTheSameAloneAndInAnyBatch) {
 // A recorded launch reads the arrays when it runs: sequences may have grown since, as long as the pieces have room.
 TEST_F(FlashDecodeTest, ARecordedLaunchServesSequencesThatGrow) {
   const FlashShape shape = {4, 2, 64, DType::kF16};
-  const Batch before(shape, {{300, {}, 1}, {500, {}, 2}, {1'200, {}, 3}, {900, {256}, 4}});
-  const Batch after(shape, {{301, {}, 1}, {600, {}, 2}, {1'280, {}, 3}, {1'024, {256}, 4}});
-  ASSERT_EQ(before.plan.pieces.size(), after.plan.pieces.size());
-  ASSERT_NE(before.plan.pages.size(), after.plan.pages.size());
-  const GpuArray<FlashDecodeRow> rows(before.plan.rows);
-  const GpuArray<FlashDecodePiece> pieces(before.plan.pieces);
+  const Batch before(shape, {{300, 1}, {500, 2}, {1'200, 3}, {900, 4}}, 256);
+  Batch after(shape, {{301, 1}, {600, 2}, {1'280, 3}, {1'024, 4}}, 256);
+  ASSERT_EQ(before.kv.piece_count(), after.kv.piece_count());
+  ASSERT_NE(before.kv.plan().pages.size(), after.kv.plan().pages.size());
+  const GpuArray<PieceRange> ranges(before.kv.plan().ranges);
+  const GpuArray<AttentionPiece> pieces(before.kv.plan().pieces);
   const GpuArray<int64_t> pages(std::vector<int64_t>(64, 0));
-  FlashDecodeArgs args = ArgsOf(shape, after);
-  GpuMemory workspace(FlashDecodeWorkspaceBytes(args.piece_count, shape.heads, shape.head_dim));
-  args.rows = rows.data();
-  args.pieces = pieces.data();
+  AttentionArgs args = after.Args();
   args.pages = pages.data();
-  args.workspace = workspace.data();
 
   cudaStream_t stream;
   ASSERT_EQ(cudaStreamCreateWithFlags(&stream, cudaStreamNonBlocking), cudaSuccess);
   cudaGraph_t graph;
   ASSERT_EQ(cudaStreamBeginCapture(stream, cudaStreamCaptureModeThreadLocal), cudaSuccess);
-  EXPECT_EQ(LaunchFlashDecode(args, stream), cudaSuccess);
+  EXPECT_EQ(after.Launch(args, pieces.data(), ranges.data(), stream), cudaSuccess);
   ASSERT_EQ(cudaStreamEndCapture(stream, &graph), cudaSuccess);
   cudaGraphExec_t recorded;
   ASSERT_EQ(cudaGraphInstantiate(&recorded, graph, 0), cudaSuccess);
@@ -172,36 +191,32 @@ TEST_F(FlashDecodeTest, ARecordedLaunchServesSequencesThatGrow) {
   const auto write = [](auto* to, const auto& values) {
     EXPECT_EQ(cudaMemcpy(to, values.data(), values.size() * sizeof(*to), cudaMemcpyHostToDevice), cudaSuccess);
   };
-  write(rows.data(), after.plan.rows);
-  write(pieces.data(), after.plan.pieces);
-  write(pages.data(), after.plan.pages);
+  write(ranges.data(), after.kv.plan().ranges);
+  write(pieces.data(), after.kv.plan().pieces);
+  write(pages.data(), after.kv.plan().pages);
   ASSERT_EQ(cudaDeviceSynchronize(),
             cudaSuccess);  // the copies may be under way, and the graph's stream waits for none
   EXPECT_EQ(cudaGraphLaunch(recorded, stream), cudaSuccess);
   EXPECT_EQ(cudaStreamSynchronize(stream), cudaSuccess);
-  const_cast<GpuMatrix&>(after.out).Download();
-  for (size_t s = 0; s < after.planned.size(); ++s) {
-    const FlashDecodeSequence& sequence = after.planned[s];
-    FlashReference(shape, static_cast<uint32_t>(s + 1), sequence.length)
-        .Expect(sequence.length - 1, after.out, sequence.query_row);
-  }
+  after.out.Download();
+  after.ExpectReference();
   EXPECT_EQ(cudaGraphExecDestroy(recorded), cudaSuccess);
   EXPECT_EQ(cudaGraphDestroy(graph), cudaSuccess);
   EXPECT_EQ(cudaStreamDestroy(stream), cudaSuccess);
 }
 
 TEST_F(FlashDecodeTest, RefusesWhatItDoesNotTake) {
-  const FlashShape shape;
-  const Batch batch(shape, {{300, {}}});
-  FlashDecodeArgs args = ArgsOf(shape, batch);
-  args.workspace = reinterpret_cast<std::byte*>(8);
-  EXPECT_EQ(LaunchFlashDecode(args, nullptr), cudaErrorInvalidValue);
-  args.workspace = nullptr;
-  args.kv_dtype = DType::kF16;
-  EXPECT_EQ(LaunchFlashDecode(args, nullptr), cudaErrorInvalidValue);
-  args.kv_dtype = shape.dtype;
-  args.row_count = 0;
-  EXPECT_EQ(LaunchFlashDecode(args, nullptr), cudaSuccess) << "nothing to do";
+  Batch batch({}, {{300}}, 256);
+  const auto launch = [&](const auto& change, int64_t pieces = 2) {
+    AttentionArgs args = batch.Args();
+    change(args);
+    return LaunchFlashPieces(args, batch.kv.pieces(), pieces, batch.partials.matrix(), nullptr, nullptr);
+  };
+  EXPECT_EQ(launch([](AttentionArgs& args) { args.kv_dtype = DType::kF16; }), cudaErrorInvalidValue);
+  EXPECT_EQ(launch([](AttentionArgs& args) { args.soft_cap = 2; }), cudaErrorInvalidValue);
+  EXPECT_EQ(launch([](AttentionArgs& args) { args.layer += 8; }), cudaErrorInvalidValue);
+  EXPECT_EQ(launch([](AttentionArgs& args) { args.q.stride += 1; }), cudaErrorInvalidValue);
+  EXPECT_EQ(launch([](AttentionArgs&) {}, 0), cudaSuccess) << "nothing to do";
 }
 
 }  // namespace

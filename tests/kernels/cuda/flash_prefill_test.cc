@@ -2,6 +2,7 @@
 #include <functional>
 #include <limits>
 #include <memory>
+#include <tuple>
 
 #include "gtest/gtest.h"
 #include "kernels/cuda/flash_attention.h"
@@ -12,7 +13,7 @@ namespace runahead {
 namespace {
 
 FlashPrefillArgs ArgsOf(const FlashShape& shape, const GpuMatrix& q, const GpuMatrix& out, const GpuMatrix& kv,
-                        int64_t length, int64_t dense_length = 0) {
+                        int64_t length, int64_t dense_length = 0, int64_t window = 0) {
   return {.q = q.matrix(),
           .out = out.matrix(),
           .heads = shape.heads,
@@ -22,7 +23,8 @@ FlashPrefillArgs ArgsOf(const FlashShape& shape, const GpuMatrix& q, const GpuMa
           .scale = shape.scale(),
           .kv = kv.Row(0),
           .length = length,
-          .dense_length = dense_length};
+          .dense_length = dense_length,
+          .window = window};
 }
 
 class FlashPrefillTest : public GpuTest {
@@ -82,6 +84,38 @@ TEST_F(FlashPrefillTest, MatchesTheReferenceAroundTileBorders) {
   }
 }
 
+// Parts of the queries, as where they are too many for one launch: each goes over no more KV than its first window.
+TEST_F(FlashPrefillTest, WindowsAreCutInParts) {
+  for (const FlashShape& shape : {FlashShape{4, 2, 64, DType::kF16}, FlashShape{3, 1, 64, DType::kBF16},
+                                  FlashShape{4, 2, 128, DType::kBF16}, FlashShape{2, 1, 256, DType::kF16}}) {
+    for (const auto& [queries, length, window] :
+         {std::tuple(130, 130, 1), std::tuple(130, 130, 64), std::tuple(29, 300, 20), std::tuple(60, 300, 129)}) {
+      SCOPED_TRACE(testing::Message() << Name(shape) << ", window " << window);
+      const int64_t first = length - queries;
+      const auto kv = KvRows(shape, kSeed, 0, length, length, kNan);
+      GpuMatrix q(shape.dtype, queries, shape.cols()), out(shape.dtype, queries, shape.cols());
+      q.Upload([&](int64_t r, int64_t c) { return Query(kSeed, first + r, c); });
+      for (const FlashPrefillArgs& part : FlashPrefillParts(ArgsOf(shape, q, out, *kv, length, 0, window), 50)) {
+        EXPECT_LE(part.length, part.q.rows + window - 1);
+        ASSERT_EQ(LaunchFlashPrefill(part, nullptr), cudaSuccess);
+      }
+      out.Download();
+      const FlashReference reference(shape, kSeed, length, window);
+      for (int64_t i = 0; i < queries && !HasFatalFailure(); ++i) reference.Expect(first + i, out, i);
+      if (HasFatalFailure()) return;
+    }
+  }
+}
+
+TEST_F(FlashPrefillTest, ALaunchWithAWindowTakesAQuarterOfItAtMost) {
+  FlashPrefillArgs args;
+  args.q.stride = args.out.stride = 64;
+  args.window = 100;
+  EXPECT_EQ(MostFlashQueries(args), 1024);
+  args.window = 32768;
+  EXPECT_EQ(MostFlashQueries(args), 8192);
+}
+
 TEST_F(FlashPrefillTest, WhatLiesBehindTheLastRowDoesNotMatter) {
   for (const DType dtype : {DType::kBF16, DType::kF16}) {
     for (const int head_dim : {64, 128, 256}) {
@@ -112,22 +146,18 @@ TEST_F(FlashPrefillTest, AgreesWithThePlainKernel) {
   const auto kv = KvRows(shape, kSeed, 0, 150, 150, 0);
   GpuMatrix q(shape.dtype, 40, shape.cols()), plain(shape.dtype, 40, shape.cols());
   q.Upload([&](int64_t r, int64_t c) { return Query(kSeed, 110 + r, c); });
-  const GpuArray<AttentionItem> items(
-      {{.query_row = 0, .queries = 40, .length = 150, .first_span = 0, .span_count = 1}});
-  const GpuArray<AttentionSpan> spans({{.rows = kv->Row(0), .first = 0, .tokens = 150}});
-  ASSERT_EQ(LaunchPlainAttention({.q = q.matrix(),
-                                  .out = plain.matrix(),
-                                  .heads = shape.heads,
-                                  .kv_heads = shape.kv_heads,
-                                  .head_dim = shape.head_dim,
-                                  .kv_dtype = shape.dtype,
-                                  .scale = shape.scale(),
-                                  .items = items.data(),
-                                  .spans = spans.data(),
-                                  .item_count = 1,
-                                  .most_queries = 40},
-                                 nullptr),
-            cudaSuccess);
+  const GpuArray<AttentionItem> items(std::vector<AttentionItem>{{.queries = 40, .length = 150}});
+  const GpuArray<int64_t> pages(std::vector<int64_t>{0});
+  const AttentionArgs args{.q = q.matrix(),
+                           .heads = shape.heads,
+                           .kv_heads = shape.kv_heads,
+                           .head_dim = shape.head_dim,
+                           .kv_dtype = shape.dtype,
+                           .scale = shape.scale(),
+                           .layer = kv->Row(0),
+                           .pages = pages.data(),
+                           .page_tokens = 256};
+  ASSERT_EQ(LaunchPlainAttention(args, items.data(), 1, 40, plain.matrix(), nullptr), cudaSuccess);
   plain.Download();
   for (int64_t r = 0; r < 40; ++r) {
     for (int64_t c = 0; c < shape.cols(); ++c) ASSERT_NEAR(out->at(r, c), plain.at(r, c), 2e-3) << r << " " << c;
@@ -193,6 +223,8 @@ TEST_F(FlashPrefillTest, RefusesWhatItDoesNotTake) {
   EXPECT_TRUE(refused([](FlashPrefillArgs& args) { args.kv += 2; }));
   EXPECT_TRUE(refused([](FlashPrefillArgs& args) { args.length = 7; }));
   EXPECT_TRUE(refused([](FlashPrefillArgs& args) { args.q.rows = 0; }));
+  EXPECT_TRUE(refused([](FlashPrefillArgs& args) { args.window = -1; }));
+  EXPECT_TRUE(refused([](FlashPrefillArgs& args) { args.window = args.dense_length = 20; }));
 }
 
 }  // namespace

@@ -10,7 +10,7 @@ namespace {
 
 class NumberedPlan final : public GemmPlan {
  public:
-  explicit NumberedPlan(int number) : number_(number) {}
+  NumberedPlan(const GemmShape& shape, int number) : GemmPlan(shape), number_(number) {}
   size_t workspace_bytes() const override { return number_; }
   cudaError_t Run(const GemmOperands&, cudaStream_t) const override { return cudaSuccess; }
 
@@ -25,7 +25,7 @@ class CountingPlanner final : public GemmPlanner {
   absl::StatusOr<std::shared_ptr<const GemmPlan>> Plan(const GemmShape& shape) override {
     ++made_;
     if (shape.k == 0) return absl::InternalError("nothing computes this");
-    return std::make_shared<const NumberedPlan>(made_);
+    return std::make_shared<const NumberedPlan>(shape, made_);
   }
 
  private:

@@ -8,6 +8,7 @@
 #include "gtest/gtest.h"
 #include "kernels/cuda/kernels.h"
 #include "tests/kernels/cuda/matrix_cases.h"
+#include "tests/testing/reference_activation.h"
 
 namespace runahead {
 namespace {
@@ -69,9 +70,7 @@ TEST_F(LayerNormTest, ARowIsBitwiseTheSameAnywhere) {
 using ActivateTest = GpuTest;
 
 double Activated(std::optional<Activation> activation, double x) {
-  if (!activation.has_value()) return x;
-  if (*activation == Activation::kRelu) return std::max(x, 0.0);
-  return x / 2 * (1 + std::tanh(std::sqrt(2 / std::acos(-1.0)) * (x + 0.044715 * x * x * x)));
+  return activation.has_value() ? ReferenceActivation(*activation, x) : x;
 }
 
 TEST_F(ActivateTest, MatchesTheReferenceAlsoInPlaceAndWithABias) {
@@ -81,8 +80,9 @@ TEST_F(ActivateTest, MatchesTheReferenceAlsoInPlaceAndWithABias) {
     GpuMatrix bias(DType::kF32, 1, cols, 0, placement.offset);
     bias.UploadRandom(2);
     const auto* biases = reinterpret_cast<const float*>(bias.Row(0));
-    for (const std::optional<Activation> activation :
-         {std::optional<Activation>(), std::optional(Activation::kRelu), std::optional(Activation::kGelu)}) {
+    std::vector<std::optional<Activation>> activations = {std::nullopt};
+    activations.insert(activations.end(), std::begin(kAllActivations), std::end(kAllActivations));
+    for (const std::optional<Activation> activation : activations) {
       for (const float* added : {static_cast<const float*>(nullptr), biases}) {
         if (!activation.has_value() && added == nullptr) continue;
         GpuMatrix out(out_dtype, 5, cols, placement.gap, placement.offset);
@@ -111,7 +111,7 @@ TEST_F(ActivateTest, MatchesTheReferenceAlsoInPlaceAndWithABias) {
 
 TEST_F(ActivateTest, FarFromZeroAndNan) {
   const float values[] = {-1e4f, 1e4f, -1e30f, std::numeric_limits<float>::quiet_NaN()};
-  for (const Activation activation : {Activation::kRelu, Activation::kGelu}) {
+  for (const Activation activation : kAllActivations) {
     GpuMatrix x(DType::kF32, 1, 4);
     x.Upload([&](int64_t, int64_t c) { return values[c]; });
     ASSERT_EQ(LaunchActivate(x.matrix(), activation, x.matrix(), nullptr), cudaSuccess);

@@ -7,6 +7,7 @@
 #include "gtest/gtest.h"
 #include "kernels/cuda/kernels.h"
 #include "tests/kernels/cuda/gpu_memory.h"
+#include "tests/kernels/cuda/gpu_paged_kv.h"
 
 namespace runahead {
 namespace {
@@ -19,16 +20,15 @@ struct Shape {
   DType kv_dtype = DType::kF32;
   DType out_dtype = DType::kF32;
   float scale = 0.125f;
+  int64_t window = 0;
+  float soft_cap = 0;
 };
 
-// One sequence: its KV is cut at `cuts` and has `spare` rows behind its last position. What it holds is a function of
-// `seed` alone.
+// What a sequence holds is a function of `seed` alone.
 struct Sequence {
   int64_t queries;
   int64_t length;
-  std::vector<int64_t> cuts;
   uint32_t seed = 1;
-  int64_t spare = 0;
 };
 
 float RandomValue(uint32_t seed, int64_t row, int64_t col) {
@@ -37,15 +37,15 @@ float RandomValue(uint32_t seed, int64_t row, int64_t col) {
   return static_cast<float>(random()) * 0x1p-30f - 1.0f;
 }
 
-// A launch over some sequences, with its memory. Rows of q and out that belong to nobody lie between the sequences.
+// A launch over some sequences, with its memory.
 class Problem {
  public:
-  Problem(const Shape& shape, std::vector<Sequence> sequences, Placement placement = {0, 0})
-      : shape_(shape), sequences_(std::move(sequences)) {
+  Problem(const Shape& shape, std::vector<Sequence> sequences, Placement placement = {0, 0}, int64_t page_tokens = 16)
+      : shape_(shape), sequences_(std::move(sequences)), page_tokens_(page_tokens) {
     int64_t rows = 0;
     for (const Sequence& sequence : sequences_) {
-      query_rows_.push_back(rows + 1);
-      rows += 1 + sequence.queries;
+      query_rows_.push_back(rows);
+      rows += sequence.queries;
     }
     const int64_t cols = shape.heads * shape.head_dim;
     q_ = std::make_unique<GpuMatrix>(shape.q_dtype, rows, cols, placement.gap, placement.offset);
@@ -62,42 +62,27 @@ class Problem {
   float out(size_t s, int64_t query, int64_t col) const { return out_->at(query_rows_[s] + query, col); }
   uint32_t out_bits(size_t s, int64_t query, int64_t col) const { return out_->bits(query_rows_[s] + query, col); }
   int64_t cols() const { return q_->cols(); }
+  int64_t queries(size_t s) const { return sequences_[s].queries; }
 
+  // Prompts by LaunchPlainAttention.
   void Run() {
-    std::vector<AttentionItem> items;
-    std::vector<AttentionSpan> spans;
-    std::vector<std::unique_ptr<GpuMatrix>> memory;
-    int64_t most_queries = 0;
-    for (size_t s = 0; s < sequences_.size(); ++s) {
-      const auto first = static_cast<int32_t>(spans.size());
-      UploadSpans(s, memory, spans);
-      const Sequence& sequence = sequences_[s];
-      items.push_back({.query_row = query_rows_[s],
-                       .queries = sequence.queries,
-                       .length = sequence.length,
-                       .first_span = first,
-                       .span_count = static_cast<int32_t>(spans.size()) - first});
-      most_queries = std::max(most_queries, sequence.queries);
-    }
-    q_->Upload();
-    const GpuArray<AttentionItem> gpu_items(items);
-    const GpuArray<AttentionSpan> gpu_spans(spans);
-    ASSERT_EQ(LaunchPlainAttention({.q = q_->matrix(),
-                                    .out = out_->matrix(),
-                                    .heads = shape_.heads,
-                                    .kv_heads = shape_.kv_heads,
-                                    .head_dim = shape_.head_dim,
-                                    .kv_dtype = shape_.kv_dtype,
-                                    .scale = shape_.scale,
-                                    .items = gpu_items.data(),
-                                    .spans = gpu_spans.data(),
-                                    .item_count = static_cast<int>(items.size()),
-                                    .most_queries = most_queries},
-                                   nullptr),
+    const GpuPagedKv kv = Kv();
+    ASSERT_EQ(LaunchPlainAttention(Args(kv), kv.items(), static_cast<int>(sequences_.size()), kv.plan().most_queries,
+                                   out_->matrix(), nullptr),
               cudaSuccess);
     out_->Download();
-    for (const int64_t row : query_rows_) {
-      for (int64_t c = 0; c < cols(); ++c) ASSERT_TRUE(std::isnan(out_->at(row - 1, c))) << "a row of nobody, " << c;
+  }
+  // Sequences with one query each, by pieces.
+  void RunPieces() {
+    const GpuPagedKv kv = Kv();
+    GpuMatrix partials(DType::kF32, kv.piece_count(), shape_.heads * (shape_.head_dim + 1), 3);
+    ASSERT_EQ(LaunchPlainPieces(Args(kv), kv.pieces(), kv.piece_count(), partials.matrix(), nullptr), cudaSuccess);
+    ASSERT_EQ(LaunchMergePieces(partials.matrix(), kv.ranges(), shape_.heads, out_->matrix(), nullptr), cudaSuccess);
+    out_->Download();
+    partials.Download();
+    const PieceRange last = kv.plan().ranges.back();
+    for (int64_t piece = last.first + last.count; piece < partials.rows(); ++piece) {
+      for (int64_t c = 0; c < partials.cols(); ++c) ASSERT_TRUE(std::isnan(partials.at(piece, c))) << "nobody's, " << c;
     }
   }
 
@@ -117,49 +102,57 @@ class Problem {
       const int64_t position = sequence.length - sequence.queries + i;
       for (int64_t c = 0; c < cols(); ++c) set_q(s, i, c, 4 * RandomValue(sequence.seed, position, c));
     }
-    const int64_t rows = sequence.length + sequence.spare;
     const int64_t row_elements = 2 * shape_.kv_heads * shape_.head_dim;
-    kv_.emplace_back(rows * row_elements);
-    for (int64_t r = 0; r < rows; ++r) {
+    kv_.emplace_back(sequence.length * row_elements);
+    for (int64_t r = 0; r < sequence.length; ++r) {
       for (int64_t c = 0; c < row_elements; ++c) {
-        const float x = RandomValue(sequence.seed + 1000, r, c);
-        kv_[s][r * row_elements + c] =
-            r < sequence.length ? Rounded(shape_.kv_dtype, x) : std::numeric_limits<float>::quiet_NaN();
+        kv_[s][r * row_elements + c] = Rounded(shape_.kv_dtype, RandomValue(sequence.seed + 1000, r, c));
       }
     }
     offset_ = offset;
   }
 
-  // Each span in memory of its own.
-  void UploadSpans(size_t s, std::vector<std::unique_ptr<GpuMatrix>>& memory, std::vector<AttentionSpan>& spans) {
-    const int64_t row_elements = 2 * shape_.kv_heads * shape_.head_dim;
-    std::vector<int64_t> ends = sequences_[s].cuts;
-    ends.push_back(sequences_[s].length + sequences_[s].spare);
-    int64_t first = 0;
-    for (const int64_t end : ends) {
-      memory.push_back(std::make_unique<GpuMatrix>(shape_.kv_dtype, end - first, row_elements, 0, offset_));
-      memory.back()->Upload([&](int64_t r, int64_t c) { return kv_[s][(first + r) * row_elements + c]; });
-      spans.push_back({.rows = memory.back()->Row(0), .first = first, .tokens = end - first});
-      first = end;
+  // As it is now.
+  GpuPagedKv Kv() const {
+    std::vector<KvSequence> sequences;
+    for (const Sequence& one : sequences_) {
+      sequences.push_back({.queries = one.queries, .length = one.length, .end = one.length});
     }
+    const int64_t cols = 2 * shape_.kv_heads * shape_.head_dim;
+    return GpuPagedKv(
+        shape_.kv_dtype, cols, ShuffledPages(page_tokens_, std::move(sequences)),
+        [&](size_t s, int64_t position, int64_t col) { return kv_[s][position * cols + col]; }, offset_);
+  }
+  AttentionArgs Args(const GpuPagedKv& kv) {
+    q_->Upload();
+    return kv.Of({.q = q_->matrix(),
+                  .heads = shape_.heads,
+                  .kv_heads = shape_.kv_heads,
+                  .head_dim = shape_.head_dim,
+                  .kv_dtype = shape_.kv_dtype,
+                  .scale = shape_.scale,
+                  .window = shape_.window,
+                  .soft_cap = shape_.soft_cap});
   }
 
   void ExpectHead(size_t s, int64_t query, int64_t head) {
     const int64_t kv_head = head / (shape_.heads / shape_.kv_heads);
     const int64_t seen = sequences_[s].length - sequences_[s].queries + query + 1;
+    const int64_t begin = shape_.window > 0 ? std::max<int64_t>(0, seen - shape_.window) : 0;
     std::vector<double> weights(seen);
-    for (int64_t p = 0; p < seen; ++p) {
+    for (int64_t p = begin; p < seen; ++p) {
       for (int64_t d = 0; d < shape_.head_dim; ++d) {
         weights[p] += static_cast<double>(q(s, query, head * shape_.head_dim + d)) * kv(s, p, false, kv_head, d);
       }
       weights[p] *= shape_.scale;
+      if (shape_.soft_cap > 0) weights[p] = shape_.soft_cap * std::tanh(weights[p] / shape_.soft_cap);
     }
-    const double max = *std::max_element(weights.begin(), weights.end());
+    const double max = *std::max_element(weights.begin() + begin, weights.end());
     double sum = 0;
-    for (double& weight : weights) sum += weight = std::exp(weight - max);
+    for (int64_t p = begin; p < seen; ++p) sum += weights[p] = std::exp(weights[p] - max);
     for (int64_t d = 0; d < shape_.head_dim; ++d) {
       double want = 0;
-      for (int64_t p = 0; p < seen; ++p) want += weights[p] / sum * kv(s, p, true, kv_head, d);
+      for (int64_t p = begin; p < seen; ++p) want += weights[p] / sum * kv(s, p, true, kv_head, d);
       ASSERT_NEAR(out(s, query, head * shape_.head_dim + d), want, std::fabs(want) * Epsilon(shape_.out_dtype) + 5e-6)
           << "sequence " << s << ", query " << query << ", head " << head << ", element " << d;
     }
@@ -167,6 +160,7 @@ class Problem {
 
   Shape shape_;
   std::vector<Sequence> sequences_;
+  int64_t page_tokens_;
   std::vector<int64_t> query_rows_;
   std::unique_ptr<GpuMatrix> q_;
   std::unique_ptr<GpuMatrix> out_;
@@ -183,7 +177,7 @@ TEST_F(PlainAttentionTest, MatchesTheReferenceForEveryHeadDim) {
       Shape shape;
       shape.head_dim = head_dim;
       shape.scale = 1 / std::sqrt(static_cast<float>(head_dim));
-      Problem problem(shape, {{5, 37, {11, 12}}, {1, 70, {}}, {3, 3, {}}}, placement);
+      Problem problem(shape, {{5, 37}, {1, 70}, {3, 3}}, placement);
       problem.Run();
       problem.ExpectReference();
       if (HasFatalFailure()) return;
@@ -196,7 +190,29 @@ TEST_F(PlainAttentionTest, MatchesTheReferenceForEveryDType) {
     for (const DType kv_dtype : kAllDTypes) {
       for (const DType out_dtype : kAllDTypes) {
         SCOPED_TRACE(testing::Message() << DTypeName(q_dtype) << DTypeName(kv_dtype) << DTypeName(out_dtype));
-        Problem problem({6, 2, 48, q_dtype, kv_dtype, out_dtype, 0.2f}, {{4, 20, {7}}, {1, 33, {32}}});
+        Problem problem({6, 2, 48, q_dtype, kv_dtype, out_dtype, 0.2f}, {{4, 20}, {1, 33}});
+        problem.Run();
+        problem.ExpectReference();
+        if (HasFatalFailure()) return;
+      }
+    }
+  }
+}
+
+TEST_F(PlainAttentionTest, WindowsAndSoftCaps) {
+  for (const int head_dim : {48, 128, 256}) {
+    for (const int64_t window : {0, 1, 3, 16, 50, 1000}) {
+      for (const float soft_cap : {0.0f, 1.5f}) {
+        SCOPED_TRACE(testing::Message() << head_dim << ", window " << window << ", cap " << soft_cap);
+        Shape shape;
+        shape.head_dim = head_dim;
+        shape.window = window;
+        shape.soft_cap = soft_cap;
+        Problem problem(shape, {{5, 137}, {1, 170, 2}, {3, 3, 3}});
+        const int64_t hidden = window == 0 ? 0 : std::max<int64_t>(0, 170 - window);
+        for (int64_t p = 0; p < hidden; ++p) {
+          problem.kv(1, p, false, 1, 0) = problem.kv(1, p, true, 1, 0) = std::numeric_limits<float>::quiet_NaN();
+        }
         problem.Run();
         problem.ExpectReference();
         if (HasFatalFailure()) return;
@@ -211,40 +227,77 @@ TEST_F(PlainAttentionTest, SharedKvHeads) {
     shape.heads = heads;
     shape.kv_heads = kv_heads;
     shape.head_dim = 16;
-    Problem problem(shape, {{2, 19, {}}, {1, 1, {}}});
+    Problem problem(shape, {{2, 19}, {1, 1}});
     problem.Run();
     problem.ExpectReference();
   }
 }
 
-TEST_F(PlainAttentionTest, RaggedItemsInManySpans) {
+TEST_F(PlainAttentionTest, RaggedItemsInPagesOfAnySize) {
   Shape shape;
   shape.head_dim = 32;
-  std::vector<int64_t> every_third;
-  for (int64_t cut = 3; cut < 130; cut += 3) every_third.push_back(cut);
-  Problem problem(shape, {{1, 1, {}},
-                          {17, 17, {0, 1, 1, 16}},
-                          {1, 300, {256}, 3, 40},
-                          {3, 130, every_third, 4},
-                          {40, 131, {5, 130}, 5, 1}});
-  problem.Run();
-  problem.ExpectReference();
+  for (const int64_t page_tokens : {1, 3, 16, 256, 300}) {
+    SCOPED_TRACE(page_tokens);
+    Problem problem(shape, {{1, 1}, {17, 17}, {1, 300, 3}, {3, 130, 4}, {40, 131, 5}}, {0, 0}, page_tokens);
+    problem.Run();
+    problem.ExpectReference();
+    if (HasFatalFailure()) return;
+  }
 }
 
-// The same queries of the same sequence: alone and whole, or in a batch, cut, elsewhere in memory, fewer at a time.
-TEST_F(PlainAttentionTest, BitwiseTheSameHoweverItIsBatchedAndCut) {
+TEST_F(PlainAttentionTest, PiecesMatchTheReference) {
+  for (const int head_dim : {2, 48, 130, 256}) {
+    for (const DType dtype : kAllDTypes) {
+      for (const int64_t page_tokens : {1, 16, 256}) {
+        SCOPED_TRACE(testing::Message() << head_dim << ", pages of " << page_tokens);
+        Shape shape = {6, 2, head_dim, dtype, dtype, dtype, 1 / std::sqrt(static_cast<float>(head_dim))};
+        Problem problem(shape, {{1, 1}, {1, 255, 2}, {1, 256, 3}, {1, 257, 4}, {1, 600, 5}}, {3, 1}, page_tokens);
+        problem.RunPieces();
+        problem.ExpectReference();
+        if (HasFatalFailure()) return;
+      }
+    }
+  }
+}
+
+TEST_F(PlainAttentionTest, PiecesUnderWindowsAndSoftCaps) {
+  for (const int64_t window : {0, 1, 3, 255, 256, 257, 511, 1000}) {
+    for (const float soft_cap : {0.0f, 1.5f}) {
+      SCOPED_TRACE(testing::Message() << "window " << window << ", cap " << soft_cap);
+      Shape shape;
+      shape.head_dim = 16;
+      shape.window = window;
+      shape.soft_cap = soft_cap;
+      Problem problem(shape, {{1, 770, 2}, {1, 300, 3}, {1, 3, 4}});
+      const int64_t hidden = window == 0 ? 0 : std::max<int64_t>(0, 770 - window);
+      for (int64_t p = 0; p < hidden; ++p) {
+        problem.kv(0, p, false, 1, 0) = problem.kv(0, p, true, 1, 0) = std::numeric_limits<float>::quiet_NaN();
+      }
+      problem.RunPieces();
+      problem.ExpectReference();
+      if (HasFatalFailure()) return;
+    }
+  }
+}
+
+// The same queries of the same sequence: alone, or in a batch, elsewhere in memory, fewer at a time.
+TEST_F(PlainAttentionTest, BitwiseTheSameHoweverItIsBatchedAndWhereverItLies) {
   for (const int head_dim : {48, 80, 200}) {
     for (const DType dtype : kAllDTypes) {
       const Shape shape = {2, 1, head_dim, dtype, dtype, dtype, 0.1f};
-      Problem alone(shape, {{12, 150, {}, 9}});
+      Problem alone(shape, {{12, 150, 9}}, {0, 0}, 256), pieces_alone(shape, {{1, 650, 9}}, {0, 0}, 256);
       alone.Run();
+      pieces_alone.RunPieces();
       for (const Placement& placement : kPlacements) {
-        Problem batched(shape, {{3, 40, {39}, 2}, {5, 150, {1, 64, 77, 149}, 9, 7}, {1, 90, {}, 3}}, placement);
+        Problem batched(shape, {{3, 40, 2}, {5, 150, 9}, {1, 90, 3}}, placement, 7);
+        Problem pieces_batched(shape, {{1, 300, 2}, {1, 650, 9}, {1, 90, 3}}, placement, 16);
         batched.Run();
-        for (int64_t i = 0; i < 5; ++i) {
-          for (int64_t c = 0; c < alone.cols(); ++c) {
+        pieces_batched.RunPieces();
+        for (int64_t c = 0; c < alone.cols(); ++c) {
+          for (int64_t i = 0; i < 5; ++i) {
             ASSERT_EQ(batched.out_bits(1, i, c), alone.out_bits(0, 7 + i, c)) << head_dim << " " << i << " " << c;
           }
+          ASSERT_EQ(pieces_batched.out_bits(1, 0, c), pieces_alone.out_bits(0, 0, c)) << head_dim << " " << c;
         }
       }
     }
@@ -257,9 +310,9 @@ TEST_F(PlainAttentionTest, AnyNumberOfItems) {
   Shape shape;
   shape.heads = shape.kv_heads = 1;
   shape.head_dim = 8;
-  std::vector<Sequence> sequences(65540, {0, 0, {}});
-  sequences[3] = {1, 40, {}, 3};
-  sequences[65538] = {2, 9, {}, 4};
+  std::vector<Sequence> sequences(65540, {0, 0});
+  sequences[3] = {1, 40, 3};
+  sequences[65538] = {2, 9, 4};
   Problem problem(shape, sequences);
   problem.Run();
   problem.ExpectReference();
@@ -267,12 +320,12 @@ TEST_F(PlainAttentionTest, AnyNumberOfItems) {
 
 TEST_F(PlainAttentionTest, PoisonInTheFutureDoesNotReachEarlierQueries) {
   for (const float poison : {std::numeric_limits<float>::quiet_NaN(), std::numeric_limits<float>::infinity()}) {
-    Problem problem(Shape(), {{60, 60, {}}});
+    Problem problem(Shape(), {{60, 60}});
     for (int64_t head = 0; head < 2; ++head) {
       for (int64_t d = 0; d < 64; ++d) problem.kv(0, 42, false, head, d) = problem.kv(0, 42, true, head, d) = poison;
     }
     problem.Run();
-    Problem clean(Shape(), {{60, 60, {}}});
+    Problem clean(Shape(), {{60, 60}});
     clean.Run();
     for (int64_t i = 0; i < 60; ++i) {
       for (int64_t c = 0; c < problem.cols(); ++c) {
@@ -286,14 +339,13 @@ TEST_F(PlainAttentionTest, PoisonInTheFutureDoesNotReachEarlierQueries) {
   }
 }
 
-TEST_F(PlainAttentionTest, ExtremeScores) {
-  for (const float factor : {1e3f, -1e3f, 1e15f, -1e18f, -1e30f}) {
-    Shape shape;
-    shape.head_dim = 16;
-    Problem problem(shape, {{1, 60, {}}, {9, 30, {}}});
+// Sequence 0 has one query and 60 positions, and sequence 1 nine and 30.
+class ExtremeScores : public GpuTest {
+ protected:
+  static void Fill(Problem& problem, float factor) {
     const float q = factor == -1e30f ? 1e30f : 1.0f;
     for (size_t s = 0; s < 2; ++s) {
-      for (int64_t i = 0; i < (s == 0 ? 1 : 9); ++i) {
+      for (int64_t i = 0; i < problem.queries(s); ++i) {
         for (int64_t c = 0; c < problem.cols(); ++c) problem.set_q(s, i, c, q);
       }
       for (int64_t p = 0; p < (s == 0 ? 60 : 30); ++p) {
@@ -303,17 +355,33 @@ TEST_F(PlainAttentionTest, ExtremeScores) {
         }
       }
     }
-    problem.Run();
-    for (int64_t c = 0; c < problem.cols(); ++c) {
-      for (int64_t i = 0; i < 10; ++i) {
-        const float out = i == 0 ? problem.out(0, 0, c) : problem.out(1, i - 1, c);
-        ASSERT_TRUE(std::isfinite(out)) << factor << " " << c;
-        // Scores of -inf everywhere have no softmax; the row is zero, as on the CPU.
-        if (factor == -1e30f) {
-          ASSERT_EQ(out, 0.0f);
+  }
+  static void ExpectFinite(const Problem& problem, float factor) {
+    for (size_t s = 0; s < 2; ++s) {
+      for (int64_t i = 0; i < problem.queries(s); ++i) {
+        for (int64_t c = 0; c < problem.cols(); ++c) {
+          ASSERT_TRUE(std::isfinite(problem.out(s, i, c))) << factor << " " << c;
+          // Scores of -inf everywhere have no softmax; the row is zero, as on the CPU.
+          if (factor == -1e30f) {
+            ASSERT_EQ(problem.out(s, i, c), 0.0f);
+          }
         }
       }
     }
+  }
+};
+
+TEST_F(ExtremeScores, HaveFiniteResults) {
+  Shape shape;
+  shape.head_dim = 16;
+  for (const float factor : {1e3f, -1e3f, 1e15f, -1e18f, -1e30f}) {
+    Problem prompts(shape, {{1, 60}, {9, 30}}), decode(shape, {{1, 60}, {1, 30}});
+    Fill(prompts, factor);
+    Fill(decode, factor);
+    prompts.Run();
+    decode.RunPieces();
+    ExpectFinite(prompts, factor);
+    ExpectFinite(decode, factor);
   }
 }
 

@@ -4,14 +4,17 @@
 #include "gtest/gtest.h"
 #include "kernels/cuda/kernels.h"
 #include "tests/kernels/cuda/matrix_cases.h"
+#include "tests/testing/reference_activation.h"
 
 namespace runahead {
 namespace {
 
 using EmbedTest = GpuTest;
 using RmsNormTest = GpuTest;
-using RopeStoreTest = GpuTest;
-using SwiGluTest = GpuTest;
+using HeadNormTest = GpuTest;
+using GatedActivateTest = GpuTest;
+using RopeTest = GpuTest;
+using StoreQkvTest = GpuTest;
 
 TEST_F(EmbedTest, CopiesAndConvertsRows) {
   const std::vector<int32_t> ids = {4, 0, 6, 6, 1};
@@ -20,7 +23,7 @@ TEST_F(EmbedTest, CopiesAndConvertsRows) {
     GpuMatrix table(in, 7, cols, placement.gap, placement.offset);
     table.UploadRandom(1);
     GpuMatrix out(out_dtype, 5, cols, placement.gap, placement.offset);
-    ASSERT_EQ(LaunchEmbed(table.matrix(), gpu_ids.data(), out.matrix(), nullptr), cudaSuccess);
+    ASSERT_EQ(LaunchEmbed(table.matrix(), gpu_ids.data(), false, out.matrix(), nullptr), cudaSuccess);
     out.Download();
     for (int64_t t = 0; t < 5; ++t) {
       for (int64_t c = 0; c < cols; ++c) {
@@ -77,127 +80,174 @@ TEST_F(RmsNormTest, ARowIsBitwiseTheSameAnywhere) {
   }
 }
 
-TEST_F(SwiGluTest, MatchesTheReference) {
+TEST_F(HeadNormTest, EveryHeadIsBitwiseARowOfRmsNorm) {
+  constexpr int64_t kRows = 3, kHeads = 5;
+  for (const int head_dim : {1, 6, 64, 129, 1500}) {
+    for (const Placement& placement : kPlacements) {
+      GpuMatrix x(DType::kF32, kRows, kHeads * head_dim, placement.gap, placement.offset);
+      x.UploadRandom(2, 3.0f);
+      GpuMatrix rows(DType::kF32, kRows * kHeads, head_dim), normed(DType::kF32, kRows * kHeads, head_dim);
+      rows.Upload([&](int64_t r, int64_t c) { return x.at(r / kHeads, r % kHeads * head_dim + c); });
+      GpuMatrix weight(DType::kF32, 1, head_dim, 0, placement.offset);
+      weight.UploadRandom(3);
+      const auto* weights = reinterpret_cast<const float*>(weight.Row(0));
+      ASSERT_EQ(LaunchRmsNorm(rows.matrix(), weights, 1e-5f, normed.matrix(), nullptr), cudaSuccess);
+      ASSERT_EQ(LaunchHeadNorm(x.matrix(), head_dim, weights, 1e-5f, nullptr), cudaSuccess);
+      normed.Download();
+      x.Download();
+      for (int64_t r = 0; r < kRows * kHeads; ++r) {
+        for (int64_t c = 0; c < head_dim; ++c) {
+          ASSERT_EQ(x.bits(r / kHeads, r % kHeads * head_dim + c), normed.bits(r, c)) << head_dim << " " << r;
+        }
+      }
+    }
+  }
+}
+
+TEST_F(GatedActivateTest, MatchesTheReference) {
   ForAllCases([&](DType in, DType out_dtype, int64_t cols, const Placement& placement) {
     GpuMatrix gate_up(in, 5, 2 * cols, placement.gap, placement.offset);
     gate_up.UploadRandom(7, 9.0f);
-    GpuMatrix out(out_dtype, 5, cols, placement.gap, placement.offset);
-    ASSERT_EQ(LaunchSwiGlu(gate_up.matrix(), out.matrix(), nullptr), cudaSuccess);
-    out.Download();
-    for (int64_t t = 0; t < 5; ++t) {
-      for (int64_t c = 0; c < cols; ++c) {
-        const double gate = gate_up.at(t, c);
-        const double want = gate / (1 + std::exp(-gate)) * gate_up.at(t, cols + c);
-        ExpectElement(out, t, c, want, std::fabs(want), 16);
+    for (const Activation activation : kAllActivations) {
+      GpuMatrix out(out_dtype, 5, cols, placement.gap, placement.offset);
+      ASSERT_EQ(LaunchGatedActivate(gate_up.matrix(), activation, out.matrix(), nullptr), cudaSuccess);
+      out.Download();
+      for (int64_t t = 0; t < 5; ++t) {
+        for (int64_t c = 0; c < cols; ++c) {
+          const double gate = gate_up.at(t, c), up = gate_up.at(t, cols + c);
+          // Where an activation is small beside its argument, it is right to some last places of the argument only.
+          ExpectElement(out, t, c, ReferenceActivation(activation, gate) * up, std::fabs(gate * up), 16);
+        }
       }
     }
   });
 }
 
-TEST_F(SwiGluTest, GatesFarFromZeroAreFinite) {
-  GpuMatrix gate_up(DType::kF32, 1, 4);
+TEST_F(GatedActivateTest, GatesFarFromZeroAreFinite) {
   const float values[] = {-200.0f, 200.0f, 3.0f, 4.0f};
-  gate_up.Upload([&](int64_t, int64_t c) { return values[c]; });
-  GpuMatrix out(DType::kF32, 1, 2);
-  ASSERT_EQ(LaunchSwiGlu(gate_up.matrix(), out.matrix(), nullptr), cudaSuccess);
-  out.Download();
-  EXPECT_EQ(out.at(0, 0), 0.0f);
-  EXPECT_EQ(out.at(0, 1), 800.0f);
+  for (const Activation activation : kAllActivations) {
+    GpuMatrix gate_up(DType::kF32, 1, 4);
+    gate_up.Upload([&](int64_t, int64_t c) { return values[c]; });
+    GpuMatrix out(DType::kF32, 1, 2);
+    ASSERT_EQ(LaunchGatedActivate(gate_up.matrix(), activation, out.matrix(), nullptr), cudaSuccess);
+    out.Download();
+    EXPECT_EQ(out.at(0, 0), 0.0f);
+    EXPECT_EQ(out.at(0, 1), 800.0f);
+  }
 }
 
 struct RopeCase {
-  int heads;
-  int kv_heads;
+  int64_t heads;
   int head_dim;
-  DType q_dtype;
-  DType kv_dtype;
+  int64_t rotated;  // elements of each head
+  bool interleaved;
   Placement placement;
 };
 
-// What RopeStore makes of column `col` of a row of qkv, and what its error is in proportion to.
+// What Rope makes of column `col` of a row, and what its error is in proportion to.
 struct Rotated {
   double value;
   double magnitude;
 };
-Rotated RotatedAt(const GpuMatrix& qkv, const GpuMatrix& rotation, const RopeCase& shape, int64_t row, int64_t position,
+Rotated RotatedAt(const GpuMatrix& x, const GpuMatrix& table, const RopeCase& shape, int64_t row, int64_t position,
                   int64_t col) {
-  const int64_t half = shape.head_dim / 2;
-  const double x = qkv.at(row, col);
-  if (col >= (shape.heads + shape.kv_heads) * shape.head_dim) return {x, 0};
-  const int64_t d = col % shape.head_dim;
-  const double cosine = rotation.at(position, d % half);
-  const double sine = rotation.at(position, half + d % half);
-  const double other = d < half ? -qkv.at(row, col + half) : qkv.at(row, col - half);
-  return {x * cosine + other * sine, std::fabs(x * cosine) + std::fabs(other * sine)};
+  const int64_t d = col % shape.head_dim, half = shape.rotated / 2;
+  const double own = x.at(row, col);
+  if (d >= shape.rotated) return {own, 0};
+  const int64_t pair = shape.interleaved ? d / 2 : d % half, apart = shape.interleaved ? 1 : half;
+  const bool first = shape.interleaved ? d % 2 == 0 : d < half;
+  const double cosine = table.at(position, pair), sine = table.at(position, half + pair);
+  const double other = first ? -x.at(row, col + apart) : x.at(row, col - apart);
+  return {own * cosine + other * sine, std::fabs(own * cosine) + std::fabs(other * sine)};
 }
 
-void ExpectRopeStore(const RopeCase& shape) {
+void ExpectRope(const RopeCase& shape) {
   constexpr int64_t kRows = 5;
-  constexpr int64_t kPositions = 40;
-  const int64_t q_cols = shape.heads * shape.head_dim;
-  const int64_t kv_cols = 2 * shape.kv_heads * shape.head_dim;
-  const Placement& placement = shape.placement;
-  GpuMatrix qkv(DType::kF32, kRows, q_cols + kv_cols, placement.gap, placement.offset);
-  GpuMatrix rotation(DType::kF32, kPositions, shape.head_dim, 0, placement.offset);
-  GpuMatrix q(shape.q_dtype, kRows, q_cols, placement.gap, placement.offset);
-  GpuMatrix kv(shape.kv_dtype, 2 * kRows, kv_cols, placement.gap, placement.offset);
-  qkv.UploadRandom(8);
-  rotation.UploadRandom(9);
+  const int64_t cols = shape.heads * shape.head_dim;
+  GpuMatrix x(DType::kF32, kRows, cols, shape.placement.gap, shape.placement.offset);
+  GpuMatrix before(DType::kF32, kRows, cols);
+  GpuMatrix table(DType::kF32, 40, shape.rotated, shape.placement.gap, shape.placement.offset);
+  x.UploadRandom(8);
+  before.Upload([&](int64_t r, int64_t c) { return x.at(r, c); });
+  table.UploadRandom(9);
   const std::vector<int32_t> positions = {0, 17, 3, 39, 17};
-  std::vector<std::byte*> kv_rows;  // every other row of kv, from the last one back
-  for (int64_t t = 0; t < kRows; ++t) kv_rows.push_back(kv.Row(2 * (kRows - 1 - t)));
   const GpuArray<int32_t> gpu_positions(positions);
-  const GpuArray<std::byte*> gpu_rows(kv_rows);
-  const RopeStoreArgs args = {.qkv = qkv.matrix(),
-                              .rotation = reinterpret_cast<const float*>(rotation.Row(0)),
-                              .positions = gpu_positions.data(),
-                              .heads = shape.heads,
-                              .kv_heads = shape.kv_heads,
-                              .head_dim = shape.head_dim,
-                              .q = q.matrix(),
-                              .kv_rows = gpu_rows.data(),
-                              .kv_dtype = shape.kv_dtype};
-  ASSERT_EQ(LaunchRopeStore(args, nullptr), cudaSuccess);
-  q.Download();
-  kv.Download();
+  ASSERT_EQ(LaunchRope(x.matrix(), shape.head_dim, table.matrix(), shape.interleaved, gpu_positions.data(), nullptr),
+            cudaSuccess);
+  x.Download();
   for (int64_t t = 0; t < kRows; ++t) {
-    for (int64_t c = 0; c < q_cols + kv_cols; ++c) {
-      const Rotated want = RotatedAt(qkv, rotation, shape, t, positions[t], c);
-      if (c < q_cols) {
-        ExpectElement(q, t, c, want.value, want.magnitude, 4);
-      } else {
-        ExpectElement(kv, 2 * (kRows - 1 - t), c - q_cols, want.value, want.magnitude, 4);
-      }
+    for (int64_t c = 0; c < cols; ++c) {
+      const Rotated want = RotatedAt(before, table, shape, t, positions[t], c);
+      ExpectElement(x, t, c, want.value, want.magnitude, 4);
     }
-    for (int64_t c = 0; c < kv_cols; ++c) ASSERT_TRUE(std::isnan(kv.at(2 * t + 1, c))) << "a row of nobody, " << c;
   }
 }
 
-TEST_F(RopeStoreTest, MatchesTheReference) {
-  for (const int head_dim : {2, 10, 16, 48, 64, 80, 128}) {
+TEST_F(RopeTest, MatchesTheReference) {
+  struct {
+    int head_dim;
+    int64_t rotated;
+  } const sizes[] = {{2, 2}, {7, 4}, {10, 10}, {16, 16}, {48, 34}, {64, 16}, {80, 80}, {128, 128}};
+  for (const auto& [head_dim, rotated] : sizes) {
+    for (const bool interleaved : {false, true}) {
+      for (const Placement& placement : kPlacements) {
+        SCOPED_TRACE(testing::Message() << head_dim << ", " << rotated << " rotated, interleaved " << interleaved);
+        ExpectRope({8, head_dim, rotated, interleaved, placement});
+        if (HasFatalFailure()) return;
+      }
+    }
+  }
+  ExpectRope({1, 16, 16, false, {0, 0}});
+}
+
+TEST_F(StoreQkvTest, RoundsRowsToWhereTheyGo) {
+  constexpr int64_t kRows = 5;
+  for (const int64_t head_dim : {2, 10, 16, 64}) {
     for (const DType q_dtype : kAllDTypes) {
       for (const DType kv_dtype : kAllDTypes) {
         for (const Placement& placement : kPlacements) {
           SCOPED_TRACE(CaseName(q_dtype, kv_dtype, head_dim, placement));
-          ExpectRopeStore({6, 2, head_dim, q_dtype, kv_dtype, placement});
-          if (HasFatalFailure()) return;
+          for (const int64_t q_cols : {6 * head_dim, int64_t{0}}) {
+            const int64_t kv_cols = 4 * head_dim;
+            GpuMatrix qkv(DType::kF32, kRows, q_cols + kv_cols, placement.gap, placement.offset);
+            GpuMatrix q(q_dtype, kRows, q_cols, placement.gap, placement.offset);
+            GpuMatrix kv(kv_dtype, 2 * kRows, kv_cols, 0, placement.offset);
+            qkv.UploadRandom(8);
+            std::vector<int64_t> kv_rows;  // every other row of kv, from the last one back
+            for (int64_t t = 0; t < kRows; ++t) kv_rows.push_back(2 * (kRows - 1 - t));
+            const GpuArray<int64_t> gpu_rows(kv_rows);
+            const CudaMatrix to = q_cols > 0 ? q.matrix() : CudaMatrix{};
+            ASSERT_EQ(LaunchStoreQkv(qkv.matrix(), to, kv.Row(0), gpu_rows.data(), kv_dtype, nullptr), cudaSuccess);
+            q.Download();
+            kv.Download();
+            for (int64_t t = 0; t < kRows; ++t) {
+              for (int64_t c = 0; c < q_cols; ++c) ASSERT_EQ(q.bits(t, c), ElementBits(q_dtype, qkv.at(t, c)));
+              for (int64_t c = 0; c < kv_cols; ++c) {
+                ASSERT_EQ(kv.bits(2 * (kRows - 1 - t), c), ElementBits(kv_dtype, qkv.at(t, q_cols + c)));
+                ASSERT_TRUE(std::isnan(kv.at(2 * t + 1, c))) << "a row of nobody, " << c;
+              }
+            }
+          }
         }
       }
     }
   }
-  ExpectRopeStore({1, 1, 16, DType::kF32, DType::kF32, {0, 0}});
 }
 
 TEST_F(EmbedTest, NothingIsLaunchedForZeroRows) {
   GpuMatrix empty(DType::kF32, 0, 8);
   GpuMatrix table(DType::kF32, 2, 8);
-  EXPECT_EQ(LaunchEmbed(table.matrix(), nullptr, empty.matrix(), nullptr), cudaSuccess);
+  EXPECT_EQ(LaunchEmbed(table.matrix(), nullptr, false, empty.matrix(), nullptr), cudaSuccess);
   EXPECT_EQ(LaunchRmsNorm(empty.matrix(), nullptr, 1.0f, empty.matrix(), nullptr), cudaSuccess);
-  EXPECT_EQ(LaunchSwiGlu(empty.matrix(), empty.matrix(), nullptr), cudaSuccess);
-  EXPECT_EQ(LaunchRopeStore({.qkv = empty.matrix(), .q = empty.matrix()}, nullptr), cudaSuccess);
+  EXPECT_EQ(LaunchHeadNorm(empty.matrix(), 4, nullptr, 1.0f, nullptr), cudaSuccess);
+  EXPECT_EQ(LaunchRope(empty.matrix(), 4, table.matrix(), false, nullptr, nullptr), cudaSuccess);
+  EXPECT_EQ(LaunchStoreQkv(empty.matrix(), empty.matrix(), nullptr, nullptr, DType::kF32, nullptr), cudaSuccess);
+  EXPECT_EQ(LaunchGatedActivate(empty.matrix(), Activation::kSilu, empty.matrix(), nullptr), cudaSuccess);
   EXPECT_EQ(LaunchTopK(empty.matrix(), 1, empty.matrix(), empty.matrix(), empty.matrix(), nullptr), cudaSuccess);
   EXPECT_EQ(LaunchDequantize(WeightType::kQ4_0, nullptr, empty.matrix(), nullptr), cudaSuccess);
-  EXPECT_EQ(LaunchPlainAttention({}, nullptr), cudaSuccess);
+  EXPECT_EQ(LaunchPlainAttention({}, nullptr, 0, 0, empty.matrix(), nullptr), cudaSuccess);
+  EXPECT_EQ(LaunchPlainPieces({}, nullptr, 0, empty.matrix(), nullptr), cudaSuccess);
+  EXPECT_EQ(LaunchMergePieces(empty.matrix(), nullptr, 2, empty.matrix(), nullptr), cudaSuccess);
   EXPECT_EQ(cudaDeviceSynchronize(), cudaSuccess);
 }
 

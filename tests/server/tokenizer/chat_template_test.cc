@@ -6,6 +6,7 @@
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "tests/testing/gguf_builder.h"
+#include "tests/testing/parsed_gguf.h"
 #include "tests/testing/synthetic_gguf.h"
 
 namespace runahead {
@@ -147,8 +148,7 @@ class FromFile : public testing::Test {
     builder.AddInts("tokenizer.ggml.token_type", vocabulary.types);
     builder.AddStrings("tokenizer.ggml.merges", vocabulary.merges);
     if (source != nullptr) builder.AddString("tokenizer.chat_template", source);
-    auto bytes = std::make_shared<const std::string>(builder.Build());
-    file_ = *GgufFile::Parse("test.gguf", {reinterpret_cast<const std::byte*>(bytes->data()), bytes->size()}, bytes);
+    file_ = *ParseGguf(builder.Build());
     tokenizer_ = *Tokenizer::FromGguf(*file_);
   }
 

@@ -11,6 +11,7 @@
 #include "gtest/gtest.h"
 #include "server/tokenizer/text_stream.h"
 #include "tests/testing/gguf_builder.h"
+#include "tests/testing/parsed_gguf.h"
 #include "tests/testing/synthetic_gguf.h"
 
 namespace runahead {
@@ -45,9 +46,7 @@ struct TokenizerFile {
     if (bos) builder.AddUint32("tokenizer.ggml.bos_token_id", *bos);
     if (eos) builder.AddUint32("tokenizer.ggml.eos_token_id", *eos);
     if (add_bos) builder.AddBool("tokenizer.ggml.add_bos_token", *add_bos);
-    auto bytes = std::make_shared<const std::string>(builder.Build());
-    const auto file =
-        GgufFile::Parse("test.gguf", {reinterpret_cast<const std::byte*>(bytes->data()), bytes->size()}, bytes);
+    const auto file = ParseGguf(builder.Build());
     if (!file.ok()) return file.status();
     return Tokenizer::FromGguf(**file);
   }

@@ -37,5 +37,8 @@ LiveObjects CountLiveObjects();
 // Calls that put a kernel or a graph on a stream; captured ones and those inside a graph do not count.
 int64_t KernelLaunches();
 int64_t GraphLaunches();
+// Copies likewise, and executable graphs that were made.
+int64_t Copies();
+int64_t GraphInstantiations();
 
 }  // namespace runahead::cuda_emulation

@@ -29,6 +29,8 @@ struct Machine {
   std::map<std::string, cudaError_t, std::less<>> failures RUNAHEAD_GUARDED_BY(mu);
   std::atomic<int64_t> kernel_launches = 0;
   std::atomic<int64_t> graph_launches = 0;
+  std::atomic<int64_t> copies = 0;
+  std::atomic<int64_t> graph_instantiations = 0;
 };
 
 Machine& TheMachine() {
@@ -147,11 +149,23 @@ void CountKernelLaunch() {
 void CountGraphLaunch() {
   ++TheMachine().graph_launches;
 }
+void CountCopy() {
+  ++TheMachine().copies;
+}
+void CountGraphInstantiation() {
+  ++TheMachine().graph_instantiations;
+}
 int64_t KernelLaunches() {
   return TheMachine().kernel_launches;
 }
 int64_t GraphLaunches() {
   return TheMachine().graph_launches;
+}
+int64_t Copies() {
+  return TheMachine().copies;
+}
+int64_t GraphInstantiations() {
+  return TheMachine().graph_instantiations;
 }
 
 LiveObjects CountLiveObjects() {

@@ -159,6 +159,7 @@ cudaError_t cudaGraphInstantiate(cudaGraphExec_t* pGraphExec, cudaGraph_t graph,
       exec->graph = TheGraphs().graphs.Find(graph);
     }
     *pGraphExec = TheGraphs().execs.Add(exec);
+    CountGraphInstantiation();
     return cudaSuccess;
   });
 }

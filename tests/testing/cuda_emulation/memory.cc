@@ -124,6 +124,7 @@ cudaError_t SubmitCopy(const Copy& copy, cudaMemcpyKind kind, cudaStream_t strea
                          std::memcpy(copy.to + row * copy.to_pitch, copy.from + row * copy.from_pitch, copy.width);
                        }
                      }});
+  if (error == cudaSuccess && queue->capture() == nullptr) CountCopy();
   // Pageable memory makes the caller wait.
   if (error == cudaSuccess && queue->capture() == nullptr && (!to.known || !from.known)) queue->Synchronize();
   return error;

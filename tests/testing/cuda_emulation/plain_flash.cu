@@ -46,8 +46,10 @@ __global__ void PlainPrefill(FlashPrefillArgs args) {
   const int64_t positions = args.dense_length > 0 ? args.dense_length : args.length;
   Softmax softmax;
   for (int64_t p = 0; p < positions; ++p) {
-    const bool seen = p <= args.length - args.q.rows + query;
+    const int64_t position = args.length - args.q.rows + query;
+    const bool seen = p <= position;
     if (!seen && args.dense_length == 0) break;
+    if (args.window > 0 && p <= position - args.window) continue;
     softmax.Add(seen ? Score(q, kv + p * 2 * values, head_dim, args.scale) : -5e4f, kv + p * 2 * values + values,
                 head_dim);
   }
@@ -57,24 +59,35 @@ __global__ void PlainPrefill(FlashPrefillArgs args) {
 
 // A thread for each piece and head.
 template <typename T>
-__global__ void PlainPieces(FlashDecodeArgs args) {
-  const FlashDecodePiece piece = args.pieces[blockIdx.x];
+__global__ void PlainPieces(FlashPiecesArgs of) {
+  const AttentionArgs& args = of.attention;
+  const AttentionPiece piece = of.pieces[blockIdx.x];
   if (piece.tokens == 0) return;
-  flash_pieces.fetch_add(1, std::memory_order_relaxed);
   const int head = static_cast<int>(blockIdx.y), head_dim = args.head_dim;
+  float* const partial = Rows<float>(of.partials).at(blockIdx.x);
+  float& log = partial[args.heads * head_dim + head];
+  const int64_t hidden = args.window > 0 ? piece.left - args.window : 0;
+  if (hidden >= piece.tokens) {
+    log = -INFINITY;
+    return;
+  }
+  flash_pieces.fetch_add(1, std::memory_order_relaxed);
   const T* q = Rows<T>(args.q).at(piece.query_row) + head * head_dim;
   const int64_t values = static_cast<int64_t>(args.kv_heads) * head_dim;
   Softmax softmax;
-  for (int32_t token = 0; token < piece.tokens; ++token) {
+  for (int64_t token = hidden > 0 ? hidden : 0; token < piece.tokens; ++token) {
     const int64_t page = args.pages[piece.first_page + token / args.page_tokens];
-    const T* k = reinterpret_cast<const T*>(page * kFlashAlignment) + token % args.page_tokens * 2 * values +
+    const T* k = reinterpret_cast<const T*>(args.layer) +
+                 (page * args.page_tokens + token % args.page_tokens) * 2 * values +
                  head / (args.heads / args.kv_heads) * head_dim;
     softmax.Add(Score(q, k, head_dim, args.scale), k + values, head_dim);
   }
-  const FlashPartials partials = PartialsIn(args);
-  const int64_t at = static_cast<int64_t>(blockIdx.x) * args.heads + head;
-  for (int d = 0; d < head_dim; ++d) partials.means[at * head_dim + d] = softmax.sums[d] / softmax.weights;
-  partials.logs[at] = softmax.max + log2f(softmax.weights);
+  // As FlashInfer's writes outputs: where that takes two floats at a time, through memory of its own.
+  const bool direct = reinterpret_cast<uintptr_t>(partial) % (2 * sizeof(float)) == 0;
+  float* const outputs = direct ? partial : of.workspace + static_cast<int64_t>(blockIdx.x) * args.heads * head_dim;
+  for (int d = 0; d < head_dim; ++d) outputs[head * head_dim + d] = softmax.sums[d] / softmax.weights;
+  for (int d = 0; d < head_dim; ++d) partial[head * head_dim + d] = outputs[head * head_dim + d];
+  log = softmax.max + log2f(softmax.weights);
 }
 
 }  // namespace
@@ -90,6 +103,10 @@ cudaError_t LaunchPrefillAnyGpu(const FlashPrefillArgs& args, cudaStream_t strea
   });
 }
 
+cudaError_t LaunchPrefillWindow(const FlashPrefillArgs& args, cudaStream_t stream) {
+  return args.window > 0 ? LaunchPrefillAnyGpu(args, stream) : cudaErrorInvalidValue;
+}
+
 cudaError_t LaunchPrefillHopperBf16Dim64(const FlashPrefillArgs& args, cudaStream_t stream) {
   return LaunchPrefillAnyGpu(args, stream);
 }
@@ -103,9 +120,9 @@ cudaError_t LaunchPrefillHopperF16Dim128(const FlashPrefillArgs& args, cudaStrea
   return LaunchPrefillAnyGpu(args, stream);
 }
 
-cudaError_t LaunchDecodePieces(const FlashDecodeArgs& args, cudaStream_t stream) {
-  const dim3 grid(static_cast<unsigned>(args.piece_count), static_cast<unsigned>(args.heads));
-  return ForDType(args.q.dtype, [&](auto* element) {
+cudaError_t LaunchDecodePieces(const FlashPiecesArgs& args, cudaStream_t stream) {
+  const dim3 grid(static_cast<unsigned>(args.piece_count), static_cast<unsigned>(args.attention.heads));
+  return ForDType(args.attention.q.dtype, [&](auto* element) {
     return Launch(&PlainPieces<std::remove_pointer_t<decltype(element)>>, grid, dim3(1), stream, args);
   });
 }

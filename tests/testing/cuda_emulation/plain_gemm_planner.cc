@@ -9,7 +9,7 @@ namespace {
 
 class PlainPlan final : public GemmPlan {
  public:
-  explicit PlainPlan(const GemmShape& shape) : shape_(shape) {}
+  explicit PlainPlan(const GemmShape& shape) : GemmPlan(shape) {}
   size_t workspace_bytes() const override { return finished_ ? 0 : SumBytes(shape_); }
   cudaError_t Run(const GemmOperands& operands, cudaStream_t stream) const override {
     const GemmShape product = finished_ ? shape_ : ProductAlone(shape_);
@@ -22,7 +22,6 @@ class PlainPlan final : public GemmPlan {
   }
 
  private:
-  const GemmShape shape_;
   const bool finished_ = !shape_.bias && !shape_.activation.has_value();  // by the product alone
 };
 

@@ -145,6 +145,8 @@ void RunHostFunction(cudaHostFn_t fn, void* argument);
 
 void CountKernelLaunch();
 void CountGraphLaunch();
+void CountCopy();
+void CountGraphInstantiation();
 // What CountLiveObjects adds up.
 int LiveStreams();
 int LiveEvents();

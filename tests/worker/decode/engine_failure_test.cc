@@ -37,6 +37,23 @@ TEST_F(DecodeEngineTest, LogitsThatAreNotFiniteEndOnlyTheirSequence) {
   ExpectNothingHeld();
 }
 
+TEST_F(DecodeEngineTest, NoTokenComesOfAStepThatFailedOnTheDevice) {
+  const DecodeSequence failed = MakeSequence(12, 10, 5), next = MakeSequence(13, 10, 5);
+  door_.Shut();
+  Fill(failed);
+  const auto failed_sink = Add(failed);
+  door_.AwaitComing(1);
+  device_.FailNextEvent();
+  door_.Open();
+  EXPECT_THAT(failed_sink->AwaitEnd().ToString(), HasSubstr("a kernel failed"));
+  EXPECT_THAT(failed_sink->ids(), IsEmpty());
+  Fill(next);
+  const auto next_sink = Add(next);
+  EXPECT_EQ(next_sink->AwaitEnd(), absl::OkStatus());
+  EXPECT_EQ(next_sink->ids(), ExpectedTokens(next));
+  ExpectNothingHeld();
+}
+
 TEST_F(DecodeEngineTest, ARowThatMakesItsPassFailEndsAlone) {
   std::vector<DecodeSequence> sequences;
   for (int i = 0; i < 13; ++i) {
@@ -93,8 +110,8 @@ TEST_F(DecodeEngineTest, APassThatOnlyFewerRowsCanMakeCostsNobodyAToken) {
     Fill(sequences.back());
   }
   // Where memory is short a pass over all fails, and smaller ones do not.
-  model_->fail = [](const ForwardBatch& batch) {
-    return batch.ids.size() > 3 ? absl::ResourceExhaustedError("no memory for four rows") : absl::OkStatus();
+  model_->fail = [](absl::Span<const int32_t> positions) {
+    return positions.size() > 3 ? absl::ResourceExhaustedError("no memory for four rows") : absl::OkStatus();
   };
   for (const DecodeSequence& sequence : sequences) sinks.push_back(Add(sequence));
   door_.Open();

@@ -10,7 +10,6 @@
 
 #include "gtest/gtest.h"
 #include "tests/testing/fake_clock.h"
-#include "tests/testing/sampling_device.h"
 #include "tests/worker/decode/collecting_sink.h"
 #include "tests/worker/decode/hash_model.h"
 #include "tests/worker/decode/hash_sequences.h"
@@ -54,10 +53,9 @@ class DecodeEngineTest : public ::testing::Test {
  protected:
   DecodeEngineTest() {
     model_ = std::make_shared<HashModel>(device_);
-    model_->on_forward = [this](const ForwardBatch&) { door_.Pass(); };
-    model_->fail = [this](const ForwardBatch& batch) {
+    model_->on_pass = [this] { door_.Pass(); };
+    model_->fail = [this](absl::Span<const int32_t> at) {
       ++passes_;
-      const std::vector<int32_t>& at = batch.positions;
       const bool fails = fail_ || std::any_of(at.begin(), at.end(), [this](int32_t p) { return bad_.contains(p); });
       return fails ? absl::InvalidArgumentError("the fake has had enough") : absl::OkStatus();
     };
@@ -100,7 +98,7 @@ class DecodeEngineTest : public ::testing::Test {
     EXPECT_EQ(store_->stats().used_bytes, 0);
   }
 
-  SamplingDevice device_;
+  HashDevice device_;
   FakeClock clock_;
   Door door_;
   std::atomic<bool> fail_{false};  // every pass

@@ -1,5 +1,5 @@
-// A model without arithmetic: the logits of a row are a hash of all KV rows that the port shows it, so a wrong, missing
-// or foreign row of any layer changes the tokens. What it must say is known from the ids alone.
+// A model without arithmetic: the logits of a row are a hash of all KV rows that attention shows it, so a wrong,
+// missing or foreign row of any layer changes the tokens. What it must say is known from the ids alone.
 #pragma once
 
 #include <cstdint>
@@ -9,59 +9,108 @@
 #include <utility>
 #include <vector>
 
+#include "tests/testing/pass_model.h"
+#include "tests/testing/sampling_device.h"
 #include "worker/kv/store.h"
-#include "worker/model/model.h"
 
 namespace runahead::testing {
 
-class HashModel final : public Model {
+inline constexpr int64_t kHashRowBytes = 16;
+
+// Goes on with `hash` over a KV row of the model.
+inline uint64_t HashRow(const std::byte* row, uint64_t hash) {
+  for (int i = 0; i < kHashRowBytes; ++i) hash = (hash ^ static_cast<uint64_t>(row[i])) * 0x100000001b3u + 0x9e37;
+  return hash ^ (hash >> 29);
+}
+
+// Its attention goes on with the hash in a row of q over the KV rows that the sequence sees: one piece, merged as it
+// is.
+class HashDevice final : public SamplingDevice {
+ public:
+  absl::Status AttendPieces(Stream& stream, const ConstTensor& q, const AttentionShape&, const KvTable& table,
+                            const ConstBufferRef& layer, const MutTensor& partials) override {
+    Call(stream, [q, layout = table.layout(), layer, partials] {
+      for (size_t row = 0; row < layout.sequences.size(); ++row) {
+        const KvSequence& sequence = layout.sequences[row];
+        RUNAHEAD_CHECK(sequence.queries == 1);
+        uint64_t hash = 0;
+        std::memcpy(&hash, q.row<float>(row), sizeof(hash));
+        for (int64_t at = 0; at < sequence.length; ++at) {
+          hash = HashRow(layer.data() + layout.RowOf(sequence, at) * kHashRowBytes, hash);
+        }
+        std::memcpy(partials.row<float>(row), &hash, sizeof(hash));
+      }
+    });
+    return absl::OkStatus();
+  }
+  absl::Status MergePieces(Stream& stream, const ConstTensor& partials, const AttentionShape&, const KvTable&,
+                           const MutTensor& out) override {
+    Call(stream, [partials, out] {
+      for (int64_t row = 0; row < out.rows; ++row) {
+        std::memcpy(out.row<float>(row), partials.row<float>(row), sizeof(uint64_t));
+      }
+    });
+    return absl::OkStatus();
+  }
+};
+
+// A head is a hash.
+class HashModel final : public PassModel {
  public:
   static constexpr int64_t kLayers = 3;
   static constexpr int64_t kVocab = 61;
   static constexpr int32_t kPoison = 60;  // as an input token it makes the logits NaN
 
-  explicit HashModel(Device& device) : device_(device) {
-    config_.layers = kLayers;
-    config_.vocab = kVocab;
-    config_.context_length = 2000;
-    shape_ = {1, 1, 2, DType::kF32, 1.0f};
+  explicit HashModel(HashDevice& device)
+      : PassModel(kLayers, sizeof(State) / sizeof(float), /*head_dim=*/2, kVocab, /*context_length=*/2000),
+        device_(device) {}
+
+  // Called on the thread that enqueues a pass, before it; set it before the model is used.
+  std::function<void()> on_pass;
+  // Passes over rows at `positions` fail where this says so, once their first layers have been enqueued: what they
+  // wrote there stays.
+  std::function<absl::Status(absl::Span<const int32_t> positions)> fail;
+
+  absl::Status Embed(const SectionRows& rows, absl::Span<const int32_t> ids, const MutTensor& x) const override {
+    if (on_pass) on_pass();
+    RUNAHEAD_CHECK(rows.batch_invariant);
+    device_.Call(rows.stream, [x, ids = std::vector<int32_t>(ids.begin(), ids.end())] {
+      for (int64_t row = 0; row < x.rows; ++row) Put({0, ids[row], 0}, x, row);
+    });
+    return absl::OkStatus();
   }
-
-  // Called on the thread that runs a pass, before it; set it before the model is used.
-  std::function<void(const ForwardBatch&)> on_forward;
-  // Passes fail where this says so, once their first layers have been enqueued: what they wrote there stays.
-  std::function<absl::Status(const ForwardBatch&)> fail;
-
-  const ModelConfig& config() const override { return config_; }
-  const AttentionShape& attention_shape() const override { return shape_; }
-
-  absl::StatusOr<Tensor> Forward(Stream& stream, ForwardScratch& scratch, const ForwardBatch& batch,
-                                 KvPort& port) const override {
-    if (on_forward) on_forward(batch);
-    RUNAHEAD_CHECK(batch.batch_invariant);
-    const int64_t rows = static_cast<int64_t>(batch.ids.size());
-    RUNAHEAD_ASSIGN_OR_RETURN(const Tensor logits, scratch.Get(0, DType::kF32, rows, kVocab));
-    std::vector<std::vector<AttentionSequence>> seen;
-    for (int64_t layer = 0; layer < kLayers; ++layer) {
-      RUNAHEAD_RETURN_IF_ERROR(port.Begin(layer));
-      RUNAHEAD_ASSIGN_OR_RETURN(std::vector<KvSpan> own, port.Own(layer));
-      device_.Call(stream, [own, batch, layer] {
-        for (size_t row = 0; row < batch.ids.size(); ++row) {
-          WriteRow(own[row].rows.data(), layer, batch.positions[row], batch.ids[row]);
-        }
-      });
-      RUNAHEAD_ASSIGN_OR_RETURN(std::vector<AttentionSequence> sequences, port.Publish(layer, stream));
-      seen.push_back(std::move(sequences));
-      if (fail && layer == 1) RUNAHEAD_RETURN_IF_ERROR(fail(batch));
-    }
-    device_.Call(stream, [logits, seen, batch, rows] {
-      for (int64_t row = 0; row < rows; ++row) {
-        uint64_t hash = 0;
-        for (const std::vector<AttentionSequence>& layer : seen) hash = HashKv(layer[row], hash);
-        FillLogits(hash, batch.ids[row], logits.row<float>(row));
+  absl::Status Project(const SectionRows& rows, int64_t layer, const ConstTensor& x,
+                       const Projection& to) const override {
+    device_.Call(rows.stream, [x, to, layer, layout = rows.table.layout()] {
+      for (int64_t row = 0; row < x.rows; ++row) {
+        const State state = Get(x, row);
+        const KvSequence& sequence = layout.sequences[row];
+        const int64_t position = sequence.length - 1;
+        WriteRow(to.kv.data() + layout.RowOf(sequence, position) * kHashRowBytes, layer, position, state.id);
+        std::memcpy(to.q.row<float>(row), &state.hash, sizeof(state.hash));
       }
     });
-    return logits;
+    return absl::OkStatus();
+  }
+  absl::Status Finish(const SectionRows& rows, int64_t layer, const ConstTensor& attended,
+                      const MutTensor& x) const override {
+    device_.Call(rows.stream, [attended, x] {
+      for (int64_t row = 0; row < x.rows; ++row) {
+        State state = Get(x, row);
+        std::memcpy(&state.hash, attended.row<float>(row), sizeof(state.hash));
+        Put(state, x, row);
+      }
+    });
+    return fail && layer == 1 ? fail(rows.positions()) : absl::OkStatus();
+  }
+  absl::Status Logits(const SectionRows& rows, const ConstTensor& x, const MutTensor& logits) const override {
+    device_.Call(rows.stream, [x, logits] {
+      for (int64_t row = 0; row < x.rows; ++row) {
+        const State state = Get(x, row);
+        FillLogits(state.hash, state.id, logits.row<float>(row));
+      }
+    });
+    return absl::OkStatus();
   }
 
   // One row of the store: a function of where it is and which token it is of.
@@ -86,17 +135,19 @@ class HashModel final : public Model {
   }
 
  private:
-  static uint64_t HashRow(const std::byte* row, uint64_t hash) {
-    for (int i = 0; i < 16; ++i) hash = (hash ^ static_cast<uint64_t>(row[i])) * 0x100000001b3u + 0x9e37;
-    return hash ^ (hash >> 29);
+  // A row of the residual stream.
+  struct State {
+    uint64_t hash;
+    int32_t id;
+    int32_t unused;
+  };
+  static State Get(const ConstTensor& x, int64_t row) {
+    State state;
+    std::memcpy(&state, x.row<float>(row), sizeof(state));
+    return state;
   }
-  static uint64_t HashKv(const AttentionSequence& sequence, uint64_t hash) {
-    int64_t left = sequence.length;
-    for (const KvSpan& span : sequence.kv) {
-      for (int64_t t = 0; t < span.tokens && left > 0; ++t, --left) hash = HashRow(span.rows.data() + t * 16, hash);
-    }
-    RUNAHEAD_CHECK(left == 0 && sequence.queries == 1);
-    return hash;
+  static void Put(const State& state, const MutTensor& x, int64_t row) {
+    std::memcpy(x.row<float>(row), &state, sizeof(state));
   }
   static void FillLogits(uint64_t hash, int32_t id, float* logits) {
     for (int64_t v = 0; v < kVocab; ++v) {
@@ -107,9 +158,7 @@ class HashModel final : public Model {
     }
   }
 
-  Device& device_;
-  ModelConfig config_;
-  AttentionShape shape_;
+  HashDevice& device_;
 };
 
 }  // namespace runahead::testing

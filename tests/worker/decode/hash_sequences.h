@@ -38,7 +38,7 @@ inline void FillHashKv(KvStore& store, const DecodeSequence& sequence, int64_t l
       HashModel::WriteRow(ref.data() + offset, layer, position, sequence.prompt_ids[position]);
     }
   }
-  write->Commit().IgnoreError();
+  write->Commit().Wait().IgnoreError();
 }
 
 inline void FillHashKv(KvStore& store, const DecodeSequence& sequence) {

@@ -56,8 +56,7 @@ class ModelDecode : public ::testing::TestWithParam<DecodeCase> {
   void SetUp() override {
     RUNAHEAD_NEED_TEST_DEVICE(dtype());
     loaded_ = LoadForTest(WriteSynthetic(ModelOf(GetParam()), "decode"), dtype(), 2);
-    const KvStoreOptions options{loaded_.model->config().layers, loaded_.model->attention_shape().kv_row_bytes(),
-                                 64 * kKvBlockTokens, 1};
+    const KvStoreOptions options{loaded_.model->config().layers, loaded_.model->kv_row_bytes(), 64 * kKvBlockTokens, 1};
     absl::StatusOr<std::unique_ptr<KvStore>> store = KvStore::Create(options, *loaded_.device, RealClock());
     RUNAHEAD_CHECK(store.ok());
     store_ = *std::move(store);
@@ -116,7 +115,7 @@ class ModelDecode : public ::testing::TestWithParam<DecodeCase> {
         BFloat16* to = reinterpret_cast<BFloat16*>(ref.data());
         for (size_t i = 0; i < ref.size / 2; ++i) to[i] = ToBFloat16(*from++);
       }
-      ASSERT_TRUE(write->Commit().ok());
+      ASSERT_TRUE(write->Commit().Wait().ok());
     }
   }
 

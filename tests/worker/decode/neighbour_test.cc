@@ -6,7 +6,8 @@
 #include <vector>
 
 #include "gtest/gtest.h"
-#include "tests/testing/sampling_device.h"
+#include "tests/testing/pass_device.h"
+#include "tests/testing/pass_model.h"
 #include "tests/worker/decode/collecting_sink.h"
 #include "worker/decode/engine.h"
 
@@ -14,37 +15,29 @@ namespace runahead {
 namespace {
 
 using testing::CollectingSink;
-using testing::SamplingDevice;
+using testing::PassDevice;
+using testing::PassModel;
 
 constexpr int64_t kRowBytes = 16;
 
 // A vocabulary of a real size, and a pass that costs next to nothing whatever the length: what a step takes beside it
 // is the engine's own work.
-class CheapModel final : public Model {
+class CheapModel final : public PassModel {
  public:
-  CheapModel() {
-    config_.layers = 1;
-    config_.vocab = 49152;
-    config_.context_length = 200'000;
-    shape_ = {1, 1, 2, DType::kF32, 1.0f};
-  }
-  const ModelConfig& config() const override { return config_; }
-  const AttentionShape& attention_shape() const override { return shape_; }
-  absl::StatusOr<Tensor> Forward(Stream& stream, ForwardScratch& scratch, const ForwardBatch& batch,
-                                 KvPort&) const override {
-    const int64_t rows = static_cast<int64_t>(batch.ids.size());
-    RUNAHEAD_ASSIGN_OR_RETURN(const Tensor logits, scratch.Get(0, DType::kF32, rows, config_.vocab));
-    scratch.device().Call(stream, [logits] {
+  explicit CheapModel(PassDevice& device)
+      : PassModel(/*layers=*/1, /*hidden=*/1, /*head_dim=*/2, /*vocab=*/49152, /*context_length=*/200'000),
+        device_(device) {}
+  absl::Status Logits(const SectionRows& rows, const ConstTensor&, const MutTensor& logits) const override {
+    device_.Call(rows.stream, [logits] {
       for (int64_t row = 0; row < logits.rows; ++row) {
         for (int64_t v = 0; v < logits.cols; ++v) logits.row<float>(row)[v] = static_cast<float>(v * 7919 % 1009) / 300;
       }
     });
-    return logits;
+    return absl::OkStatus();
   }
 
  private:
-  ModelConfig config_;
-  AttentionShape shape_;
+  PassDevice& device_;
 };
 
 class NeighbourLatency : public ::testing::Test {
@@ -59,7 +52,7 @@ class NeighbourLatency : public ::testing::Test {
     options.on_step = [&shortest](const DecodeStep& step) {
       if (step.batch_size == 2) shortest = std::min(shortest, step.took);
     };
-    auto engine = DecodeEngine::Create(device_, std::make_shared<CheapModel>(), **store, std::move(options));
+    auto engine = DecodeEngine::Create(device_, std::make_shared<CheapModel>(device_), **store, std::move(options));
     RUNAHEAD_CHECK(engine.ok());
     DecodeSequence neighbour = MakeSequence(**store, 8), penalised = MakeSequence(**store, prompt);
     neighbour.sampling.temperature = 1;
@@ -86,11 +79,11 @@ class NeighbourLatency : public ::testing::Test {
     RUNAHEAD_CHECK(lease.ok());
     sequence.lease = *lease;
     absl::StatusOr<KvStore::Write> write = store.BeginWrite(*lease, 0, 0, prompt);
-    RUNAHEAD_CHECK(write.ok() && write->Commit().ok());
+    RUNAHEAD_CHECK(write.ok() && write->Commit().Wait().ok());
     return sequence;
   }
 
-  SamplingDevice device_;
+  PassDevice device_;
 };
 
 TEST_F(NeighbourLatency, DoesNotShowALongPromptUnderPenalties) {

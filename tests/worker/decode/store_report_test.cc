@@ -32,5 +32,19 @@ TEST(StoreReport, ShowsBytesLeasesAndExpiries) {
   EXPECT_THAT(registry.Serialize(), HasSubstr("runahead_kv_leases_expired_total 2"));
 }
 
+TEST(StoreReport, NamesTheTier) {
+  testing::FakeDevice device;
+  testing::FakeClock clock;
+  KvStoreOptions options{2, 8, 4 * kKvBlockTokens, 1};
+  options.tier = MemoryKind::kDevice;
+  const auto store = KvStore::Create(options, device, clock);
+  ASSERT_TRUE(store.ok());
+  MetricRegistry registry("cpu");
+  DecodeMetrics metrics(registry);
+  const StoreReport report(**store, metrics);
+  EXPECT_THAT(registry.Serialize(), HasSubstr("runahead_kv_capacity_bytes{tier=\"device\"} 16384"));
+  EXPECT_THAT(registry.Serialize(), HasSubstr("runahead_kv_capacity_bytes{tier=\"host\"} 0"));
+}
+
 }  // namespace
 }  // namespace runahead

@@ -11,6 +11,7 @@
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "tests/testing/gguf_builder.h"
+#include "tests/testing/parsed_gguf.h"
 #include "tests/testing/quantize.h"
 #include "tests/testing/synthetic_gguf.h"
 #include "worker/format/dequantize.h"
@@ -20,11 +21,6 @@ namespace {
 
 using testing::ElementsAre;
 using testing::HasSubstr;
-
-absl::StatusOr<std::shared_ptr<const GgufFile>> ParseBytes(std::string bytes) {
-  auto owner = std::make_shared<const std::string>(std::move(bytes));
-  return GgufFile::Parse("test.gguf", {reinterpret_cast<const std::byte*>(owner->data()), owner->size()}, owner);
-}
 
 std::string TempPath(const std::string& name) {
   return (std::filesystem::path(testing::TempDir()) / (std::to_string(getpid()) + "." + name)).string();
@@ -47,7 +43,7 @@ GgufBuilder SmallFile() {
 }
 
 TEST(Gguf, ReadsMetadataOfEveryKind) {
-  const auto file = ParseBytes(SmallFile().Build());
+  const auto file = ParseGguf(SmallFile().Build());
   ASSERT_TRUE(file.ok()) << file.status();
   EXPECT_EQ(*(*file)->GetString("general.architecture"), "llama");
   EXPECT_EQ(*(*file)->GetUint("count"), 7u);
@@ -62,7 +58,7 @@ TEST(Gguf, ReadsMetadataOfEveryKind) {
 }
 
 TEST(Gguf, ErrorsNameFileAndKeyAndWhatItIs) {
-  const auto file = *ParseBytes(SmallFile().Build());
+  const auto file = *ParseGguf(SmallFile().Build());
   EXPECT_EQ(file->GetUint("nothing").status().code(), absl::StatusCode::kNotFound);
   EXPECT_EQ(file->GetUint("nothing").status().message(), "test.gguf: metadata key 'nothing' is missing");
   const auto message = [](const auto& result) {
@@ -84,7 +80,7 @@ TEST(Gguf, ErrorsNameFileAndKeyAndWhatItIs) {
 }
 
 TEST(Gguf, FindsTensorsWithShapeAndData) {
-  const auto file = *ParseBytes(SmallFile().Build());
+  const auto file = *ParseGguf(SmallFile().Build());
   const auto norm = file->FindTensor("norm");
   ASSERT_TRUE(norm.ok());
   EXPECT_EQ((*norm)->type, WeightType::kF32);
@@ -105,25 +101,25 @@ TEST(Gguf, FindsTensorsWithShapeAndData) {
 TEST(Gguf, ReadsVersionTwo) {
   GgufBuilder builder = SmallFile();
   builder.header().version = 2;
-  EXPECT_TRUE(ParseBytes(builder.Build()).ok());
+  EXPECT_TRUE(ParseGguf(builder.Build()).ok());
 }
 
 TEST(Gguf, AFileWithoutTensorsIsFine) {
   GgufBuilder builder;
   builder.AddUint32("count", 1);
-  const auto file = ParseBytes(builder.Build());
+  const auto file = ParseGguf(builder.Build());
   ASSERT_TRUE(file.ok()) << file.status();
   EXPECT_TRUE((*file)->tensors().empty());
 }
 
 TEST(Gguf, FingerprintTellsFilesApartAndNotPaths) {
   const std::string bytes = SmallFile().Build();
-  const uint64_t fingerprint = (*ParseBytes(bytes))->fingerprint();
-  EXPECT_EQ((*ParseBytes(bytes))->fingerprint(), fingerprint);
-  EXPECT_NE((*ParseBytes(bytes + '\0'))->fingerprint(), fingerprint);  // size
+  const uint64_t fingerprint = (*ParseGguf(bytes))->fingerprint();
+  EXPECT_EQ((*ParseGguf(bytes))->fingerprint(), fingerprint);
+  EXPECT_NE((*ParseGguf(bytes + '\0'))->fingerprint(), fingerprint);  // size
   GgufBuilder changed = SmallFile();
   changed.AddUint32("more", 1);
-  EXPECT_NE((*ParseBytes(changed.Build()))->fingerprint(), fingerprint);  // metadata
+  EXPECT_NE((*ParseGguf(changed.Build()))->fingerprint(), fingerprint);  // metadata
 }
 
 TEST(Gguf, OpensSyntheticCheckpoint) {

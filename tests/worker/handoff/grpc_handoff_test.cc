@@ -18,7 +18,8 @@ using ::runahead::testing::Pattern;
 
 class GrpcWorld final : public HandoffWorld {
  public:
-  GrpcWorld() : slices_(*store, {DType::kF32, [this] { ++corrupt; }, &receiving}), service_(slices_) {
+  explicit GrpcWorld(MemoryKind tier = MemoryKind::kHost)
+      : HandoffWorld(tier), slices_(*store, {DType::kF32, [this] { ++corrupt; }, &receiving}), service_(slices_) {
     RpcServerOptions options;
     options.listen = "127.0.0.1:0";
     options.services = {&service_};
@@ -49,6 +50,9 @@ class GrpcWorld final : public HandoffWorld {
 
 INSTANTIATE_TEST_SUITE_P(Grpc, HandoffContract,
                          ::testing::Values([] { return std::unique_ptr<HandoffWorld>(new GrpcWorld); }));
+INSTANTIATE_TEST_SUITE_P(GrpcToDevice, HandoffContract, ::testing::Values([] {
+                           return std::unique_ptr<HandoffWorld>(new GrpcWorld(MemoryKind::kDevice));
+                         }));
 
 class GrpcHandoff : public ::testing::Test {
  protected:

@@ -9,8 +9,9 @@
 
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
+#include "tests/worker/kv/sequence_rows.h"
 #include "tests/testing/fake_clock.h"
-#include "tests/testing/fake_device.h"
+#include "tests/worker/kv/failing_device.h"
 #include "tests/worker/link/host_buffer.h"
 #include "worker/handoff/faults.h"
 #include "worker/handoff/handoff.h"
@@ -22,15 +23,17 @@ namespace runahead::testing {
 inline constexpr int64_t kLayers = 2;
 inline constexpr int64_t kRowBytes = 64;
 
-// A decode worker's store and three senders to it.
+// A decode worker's store and three senders to it. The host cannot touch the device's memory: where `tier` is kDevice,
+// slices pass through a bounce buffer of one layer of the store.
 class HandoffWorld {
  public:
-  HandoffWorld() : store(*KvStore::Create({kLayers, kRowBytes, 8 * kKvBlockTokens, 77}, device, clock)) {}
+  explicit HandoffWorld(MemoryKind tier = MemoryKind::kHost)
+      : store(*KvStore::Create({kLayers, kRowBytes, 8 * kKvBlockTokens, 77, kLeaseLife, tier}, device, clock)) {}
   virtual ~HandoffWorld() = default;
   virtual HandoffSender& sender(int process) = 0;
   virtual PeerId decode() const = 0;
 
-  FakeDevice device;
+  FailingDevice device;
   FakeClock clock;
   HandoffFaults sending, receiving;
   std::unique_ptr<KvStore> store;
@@ -60,7 +63,7 @@ class HandoffContract : public ::testing::TestWithParam<std::function<std::uniqu
     ASSERT_TRUE(sequence.ok()) << sequence.status();
     for (int64_t layer = 0; layer < kLayers; ++layer) {
       std::string rows;
-      for (const KvSpan& span : sequence->Spans(layer)) rows += Bytes(span.rows);
+      for (const KvSpan& span : SpansOf(*world_->store, *sequence, layer)) rows += world_->device.Peek(span.rows);
       EXPECT_EQ(rows.substr(0, tokens * kRowBytes), Bytes(Rows(layer, 0, tokens, tokens))) << "layer " << layer;
     }
   }

@@ -1,6 +1,7 @@
 #include "worker/handoff/in_process_handoff.h"
 
 #include <memory>
+#include <thread>
 
 #include "tests/worker/handoff/handoff_contract.h"
 
@@ -10,10 +11,12 @@ namespace {
 using ::runahead::testing::HandoffContract;
 using ::runahead::testing::HandoffWorld;
 using ::runahead::testing::kRowBytes;
+using ::runahead::testing::Pattern;
 
 class InProcessWorld final : public HandoffWorld {
  public:
-  InProcessWorld() : receiver_(*store, {DType::kF32, [this] { ++corrupt; }, &receiving}) {
+  explicit InProcessWorld(MemoryKind tier = MemoryKind::kHost)
+      : HandoffWorld(tier), receiver_(*store, {DType::kF32, [this] { ++corrupt; }, &receiving}) {
     for (auto& sender : senders_) {
       sender = std::make_unique<RetryingSender>(MakeInProcessTransport(receiver_),
                                                 HandoffSenderOptions{[this] { ++retries; }, &sending});
@@ -21,6 +24,7 @@ class InProcessWorld final : public HandoffWorld {
   }
   HandoffSender& sender(int process) override { return *senders_[process]; }
   PeerId decode() const override { return {"here", 77}; }
+  void StopSender(int process) { senders_[process].reset(); }
 
  private:
   SliceReceiver receiver_;
@@ -29,6 +33,9 @@ class InProcessWorld final : public HandoffWorld {
 
 INSTANTIATE_TEST_SUITE_P(InProcess, HandoffContract,
                          ::testing::Values([] { return std::unique_ptr<HandoffWorld>(new InProcessWorld); }));
+INSTANTIATE_TEST_SUITE_P(InProcessToDevice, HandoffContract, ::testing::Values([] {
+                           return std::unique_ptr<HandoffWorld>(new InProcessWorld(MemoryKind::kDevice));
+                         }));
 
 // What no transport can time: what comes between the check and the last byte.
 class SliceReceiverTest : public ::testing::Test {
@@ -46,6 +53,11 @@ class SliceReceiverTest : public ::testing::Test {
     header_.xxh64 = HashPieces(write->destination());
     return write;
   }
+  SliceVerdict Finish(const SliceHeader& header, const SliceReceiver::Write& write) {
+    SliceVerdict verdict{};
+    receiver_.Finish(header, write, [&verdict](SliceVerdict v) { verdict = v; });
+    return verdict;
+  }
   InProcessWorld world_;
   SliceReceiver receiver_{*world_.store, {}};
   LeaseId lease_ = *world_.store->Reserve(kTokens, kTokens);
@@ -56,7 +68,7 @@ TEST_F(SliceReceiverTest, ATransferThatTakesLongerThanTheLeaseLivesIsAccepted) {
   auto write = Begin();
   world_.clock.Advance(kLeaseLife + absl::Seconds(1));
   EXPECT_EQ(world_.store->ReapExpired(), 0);
-  EXPECT_EQ(receiver_.Finish(header_, write), SliceVerdict::kAccepted);
+  EXPECT_EQ(Finish(header_, write), SliceVerdict::kAccepted);
 }
 
 TEST_F(SliceReceiverTest, ATransferThatWasGivenUpHoldsNothing) {
@@ -70,7 +82,7 @@ TEST_F(SliceReceiverTest, ALeaseThatIsReleasedInMidTransferIsNoLease) {
   auto write = Begin();
   world_.store->Release(lease_);
   EXPECT_GT(world_.store->stats().used_bytes, 0) << "the write pins it";
-  EXPECT_EQ(receiver_.Finish(header_, write), SliceVerdict::kNoLease);
+  EXPECT_EQ(Finish(header_, write), SliceVerdict::kNoLease);
   EXPECT_EQ(world_.store->stats().used_bytes, 0);
 }
 
@@ -86,10 +98,10 @@ TEST_F(SliceReceiverTest, AnOverlapWaitsForTheWriteUnderWay) {
   EXPECT_EQ(second, nullptr);
   SliceHeader damaged = header_;
   damaged.xxh64 ^= 1;
-  EXPECT_EQ(receiver_.Finish(damaged, first), SliceVerdict::kCorrupt);
+  EXPECT_EQ(Finish(damaged, first), SliceVerdict::kCorrupt);
   ASSERT_NE(second, nullptr) << "the one under way came to nothing, so the next is wanted";
   EXPECT_FALSE(third_is_in);
-  EXPECT_EQ(receiver_.Finish(header_, second), SliceVerdict::kAccepted);
+  EXPECT_EQ(Finish(header_, second), SliceVerdict::kAccepted);
   EXPECT_TRUE(third_is_in) << "without its bytes";
 }
 
@@ -101,6 +113,69 @@ TEST_F(SliceReceiverTest, AnAbandonedWriteLetsTheNextOneIn) {
   receiver_.Abandon(first);
   ASSERT_NE(second, nullptr);
   receiver_.Abandon(second);
+  world_.store->Release(lease_);
+  EXPECT_EQ(world_.store->stats().used_bytes, 0);
+}
+
+// Slices into device memory that the host cannot write.
+class DeviceArrivalTest : public ::testing::Test {
+ protected:
+  static constexpr int64_t kTokens = 8 * kKvBlockTokens;  // a slice of so many takes all of the bounce buffer
+  static absl::Status Await(const Event& event) { return event.Wait(absl::Seconds(60)); }
+  Event Push(int process, int32_t layer) {
+    return world_.sender(process).Push(world_.decode(), {lease_, layer, 0, kTokens},
+                                       Pattern(kTokens * kRowBytes, layer + 1), Event());
+  }
+  InProcessWorld world_{MemoryKind::kDevice};
+  const LeaseId lease_ = *world_.store->Reserve(kTokens, kTokens);
+};
+
+TEST_F(DeviceArrivalTest, ASliceIsAcknowledgedWhenItsCopyHasRun) {
+  EventSource gate;
+  world_.device.HoldCopies(gate.event());
+  const Event pushed = Push(0, 0);
+  world_.device.AwaitCopyEnqueued();
+  EXPECT_FALSE(pushed.fired());
+  gate.Fire(absl::OkStatus());
+  EXPECT_EQ(Await(pushed), absl::OkStatus());
+}
+
+TEST_F(DeviceArrivalTest, ACopyThatFailsIsLikeBytesThatWereLost) {
+  world_.device.RefuseCopies(1);
+  EXPECT_EQ(Await(Push(0, 0)), absl::OkStatus());
+  EXPECT_EQ(world_.retries, 1);
+  world_.device.FailEvents(3);
+  EXPECT_EQ(Await(Push(0, 1)).code(), absl::StatusCode::kDataLoss);
+  EXPECT_EQ(world_.retries, 3);
+  EXPECT_EQ(world_.corrupt, 0) << "all hashes were right";
+  EXPECT_EQ(Await(Push(0, 1)), absl::OkStatus());
+  EXPECT_TRUE(world_.store->Complete(lease_).fired());
+}
+
+TEST_F(DeviceArrivalTest, ALeaseThatEndsWhileItsSliceIsCopiedIsNoLease) {
+  EventSource gate;
+  world_.device.HoldCopies(gate.event());
+  const Event pushed = Push(0, 0), waiting = Push(1, 1);
+  world_.device.AwaitCopyEnqueued();
+  world_.store->Release(lease_);
+  gate.Fire(absl::OkStatus());
+  EXPECT_EQ(Await(pushed).code(), absl::StatusCode::kNotFound);
+  EXPECT_EQ(Await(waiting).code(), absl::StatusCode::kNotFound);
+  EXPECT_EQ(world_.store->stats().used_bytes, 0);
+}
+
+TEST_F(DeviceArrivalTest, ASenderThatStopsWhileItsSliceWaitsForRoomLeavesNothing) {
+  EventSource gate;
+  world_.device.HoldCopies(gate.event());
+  const Event copied = Push(0, 0);
+  world_.device.AwaitCopyEnqueued();
+  const Event waiting = Push(1, 1);
+  std::thread stopping([this] { world_.StopSender(1); });
+  gate.Fire(absl::OkStatus());
+  stopping.join();
+  Await(waiting).IgnoreError();  // it was in time or it was not, but it is over
+  EXPECT_TRUE(waiting.fired());
+  EXPECT_EQ(Await(copied), absl::OkStatus());
   world_.store->Release(lease_);
   EXPECT_EQ(world_.store->stats().used_bytes, 0);
 }

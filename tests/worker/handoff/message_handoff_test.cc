@@ -17,8 +17,8 @@ using ::runahead::testing::TransportName;
 
 class MessageWorld final : public HandoffWorld {
  public:
-  explicit MessageWorld(const std::string& transport)
-      : slices_(*store, {DType::kF32, [this] { ++corrupt; }, &receiving}) {
+  explicit MessageWorld(const std::string& transport, MemoryKind tier = MemoryKind::kHost)
+      : HandoffWorld(tier), slices_(*store, {DType::kF32, [this] { ++corrupt; }, &receiving}) {
     decode_ = NewEngine(transport);
     receiver_ = std::make_unique<MessageHandoffReceiver>(*decode_, slices_);
     for (int i = 0; i < 3; ++i) {
@@ -47,6 +47,9 @@ INSTANTIATE_TEST_SUITE_P(Ucx, HandoffContract,
                          ::testing::Values([] { return std::unique_ptr<HandoffWorld>(new MessageWorld("ucx")); }));
 INSTANTIATE_TEST_SUITE_P(Tcp, HandoffContract,
                          ::testing::Values([] { return std::unique_ptr<HandoffWorld>(new MessageWorld("tcp")); }));
+INSTANTIATE_TEST_SUITE_P(TcpToDevice, HandoffContract, ::testing::Values([] {
+                           return std::unique_ptr<HandoffWorld>(new MessageWorld("tcp", MemoryKind::kDevice));
+                         }));
 
 class MessageHandoff : public OverEveryTransport {
  protected:

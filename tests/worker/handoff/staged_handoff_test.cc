@@ -2,6 +2,7 @@
 
 #include <cstring>
 
+#include "tests/worker/kv/sequence_rows.h"
 #include "tests/testing/remote_device.h"
 #include "tests/worker/handoff/handoff_contract.h"
 #include "worker/handoff/in_process_handoff.h"
@@ -69,7 +70,7 @@ TEST_F(StagedHandoffTest, SlicesComeWholeThroughBoundedMemory) {
   ASSERT_TRUE(sequence.ok());
   for (int32_t layer = 0; layer < testing::kLayers; ++layer) {
     std::string rows, expected;
-    for (const KvSpan& span : sequence->Spans(layer)) rows += testing::Bytes(span.rows);
+    for (const KvSpan& span : SpansOf(*world_.store, *sequence, layer)) rows += testing::Bytes(span.rows);
     for (int64_t part = 0; part < 10; ++part) {
       expected += testing::Bytes(Pattern(kSlice, layer * 1000 + part * kTokens));
     }

@@ -26,6 +26,17 @@ TEST(IntervalSet, JoinsWhatTouchesOrOverlaps) {
   EXPECT_THAT(set.intervals(), ElementsAre(Pair(0, 60)));
 }
 
+TEST(IntervalSet, ThePrefixEndsAtTheFirstGap) {
+  IntervalSet set;
+  EXPECT_EQ(set.Prefix(), 0);
+  set.Add(5, 9);
+  EXPECT_EQ(set.Prefix(), 0);
+  set.Add(0, 3);
+  EXPECT_EQ(set.Prefix(), 3);
+  set.Add(3, 5);
+  EXPECT_EQ(set.Prefix(), 9);
+}
+
 TEST(IntervalSet, AgreesWithABitSetOnRandomIntervals) {
   std::mt19937 random(7);
   for (int run = 0; run < 200; ++run) {

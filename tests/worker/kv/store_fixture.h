@@ -33,7 +33,7 @@ class KvStoreTest : public ::testing::Test {
 
   absl::Status Fill(const LeaseId& lease, int64_t layer, int64_t begin, int64_t end) {
     RUNAHEAD_ASSIGN_OR_RETURN(KvStore::Write write, store_->BeginWrite(lease, layer, begin, end));
-    return write.Commit();
+    return write.Commit().Wait();
   }
 
   void FillAll(const LeaseId& lease, int64_t prompt) {

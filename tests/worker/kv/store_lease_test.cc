@@ -21,7 +21,7 @@ TEST_F(KvStoreLeaseTest, ReleaseCancelsAndFreesWhenUnpinned) {
   EXPECT_EQ(store_->stats().leases, 0);
   EXPECT_EQ(store_->stats().used_bytes, store_->stats().capacity_bytes);
   EXPECT_EQ(store_->Reserve(1, 1).status().code(), absl::StatusCode::kResourceExhausted);
-  EXPECT_EQ(write->Commit().code(), absl::StatusCode::kNotFound);
+  EXPECT_EQ(write->Commit().Wait().code(), absl::StatusCode::kNotFound);
   EXPECT_EQ(store_->stats().used_bytes, 0);
   EXPECT_EQ(store_->Renew(lease).code(), absl::StatusCode::kNotFound);
   EXPECT_EQ(store_->Complete(lease).status()->code(), absl::StatusCode::kNotFound);
@@ -61,7 +61,7 @@ TEST_F(KvStoreLeaseTest, AnEpochsLeasesEndWithItAndTheirMemoryWhenNothingPinsIt)
   EXPECT_TRUE(absl::IsNotFound(store_->Renew(idle)));
   EXPECT_EQ(store_->stats().leases, 0);
   EXPECT_GT(store_->stats().used_bytes, 0) << "the write pins its memory";
-  EXPECT_TRUE(absl::IsNotFound(write->Commit()));
+  EXPECT_TRUE(absl::IsNotFound(write->Commit().Wait()));
   EXPECT_EQ(store_->stats().used_bytes, 0);
   const LeaseId next = Reserve(10, 20);
   EXPECT_EQ(next.epoch, 7u);
@@ -96,7 +96,7 @@ TEST_F(KvStoreLeaseTest, BytesThatAreUnderWayKeepALeaseAlive) {
   EXPECT_EQ(store_->ReapExpired(), 0);
   EXPECT_TRUE(Fill(lease, 2, 0, 5).ok()) << "others write on";
   clock_.Advance(absl::Minutes(5));
-  EXPECT_EQ(slow->Commit(), absl::OkStatus());
+  EXPECT_EQ(slow->Commit().Wait(), absl::OkStatus());
   clock_.Advance(absl::Minutes(5));
   EXPECT_EQ(store_->ReapExpired(), 0) << "the other write is open still";
   { const KvStore::Write ended = *std::move(lost); }  // its sender is gone

@@ -8,6 +8,7 @@
 
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
+#include "tests/worker/kv/sequence_rows.h"
 #include "tests/worker/kv/store_fixture.h"
 
 namespace runahead {
@@ -93,12 +94,12 @@ TEST_F(KvStoreTest, BeginWriteChecksLeaseRangeAndOverlap) {
   EXPECT_EQ(store_->BeginWrite(lease, 0, 199, 201).status().code(), absl::StatusCode::kAborted);
   EXPECT_TRUE(store_->BeginWrite(lease, 0, 200, 201).ok());
   EXPECT_TRUE(store_->BeginWrite(lease, 1, 199, 201).ok());
-  EXPECT_TRUE(write->Commit().ok());
+  EXPECT_TRUE(write->Commit().Wait().ok());
   absl::StatusOr<KvStore::Write> again = store_->BeginWrite(lease, 0, 120, 180);
   ASSERT_TRUE(again.ok());
   EXPECT_TRUE(again->already_covered());
   EXPECT_TRUE(again->destination().empty());
-  EXPECT_TRUE(again->Commit().ok());
+  EXPECT_TRUE(again->Commit().Wait().ok());
 }
 
 TEST_F(KvStoreTest, BytesWrittenAreTheBytesReadInEveryLayer) {
@@ -122,7 +123,7 @@ TEST_F(KvStoreTest, BytesWrittenAreTheBytesReadInEveryLayer) {
         }
       }
       EXPECT_EQ(index, end * kRowBytes);
-      ASSERT_TRUE(write->Commit().ok());
+      ASSERT_TRUE(write->Commit().Wait().ok());
     }
   }
   absl::StatusOr<KvStore::Sequence> sequence = store_->Open(lease);
@@ -130,17 +131,17 @@ TEST_F(KvStoreTest, BytesWrittenAreTheBytesReadInEveryLayer) {
   EXPECT_EQ(store_->SizeOf(lease)->prompt_tokens, prompt);
   EXPECT_EQ(store_->SizeOf(lease)->total_tokens, 1000);
   for (int64_t layer = 0; layer < kLayers; ++layer) {
-    EXPECT_EQ(sequence->Spans(layer).size(), 3u);
+    EXPECT_EQ(SpansOf(*store_, *sequence, layer).size(), 3u);
     int64_t token = 0;
-    for (const KvSpan& span : sequence->Spans(layer)) {
+    for (const KvSpan& span : SpansOf(*store_, *sequence, layer)) {
       ASSERT_EQ(static_cast<int64_t>(span.rows.size), span.tokens * kRowBytes);
       for (int64_t t = 0; t < span.tokens; ++t, ++token) {
         if (token >= prompt) continue;
-        const KvSpan row = sequence->Row(layer, token);
-        ASSERT_EQ(row.tokens, 1);
-        ASSERT_EQ(row.rows.data(), span.rows.data() + t * kRowBytes);
+        const BufferRef row = RowOf(*store_, *sequence, layer, token);
+        ASSERT_EQ(static_cast<int64_t>(row.size), kRowBytes);
+        ASSERT_EQ(row.data(), span.rows.data() + t * kRowBytes);
         for (int64_t byte = 0; byte < kRowBytes; ++byte) {
-          ASSERT_EQ(row.rows.data()[byte], value(layer, token, byte)) << layer << " " << token;
+          ASSERT_EQ(row.data()[byte], value(layer, token, byte)) << layer << " " << token;
         }
       }
     }

@@ -9,6 +9,7 @@
 #include "kernels/cpu/cpu_device.h"
 #include "tests/testing/gguf_builder.h"
 #include "tests/testing/model_fixture.h"
+#include "tests/testing/parsed_gguf.h"
 
 namespace runahead {
 namespace {
@@ -40,8 +41,7 @@ std::shared_ptr<const GgufFile> Build(const Keys& keys) {
   if (keys.rope_factor.has_value()) builder.AddFloat("llama.rope.scaling.factor", *keys.rope_factor);
   builder.AddTensor("token_embd.weight", WeightType::kF32, {keys.embedding_columns, 300},
                     std::string(keys.embedding_columns * 300 * 4, '\0'));
-  auto bytes = std::make_shared<const std::string>(builder.Build());
-  auto file = GgufFile::Parse("test.gguf", {reinterpret_cast<const std::byte*>(bytes->data()), bytes->size()}, bytes);
+  const auto file = ParseGguf(builder.Build());
   EXPECT_TRUE(file.ok()) << file.status();
   return *file;
 }

@@ -109,16 +109,16 @@ TEST(LlamaForward, RefusesRowsOutsideVocabularyAndContext) {
   RUNAHEAD_NEED_TEST_DEVICE(DType::kF32);
   const LoadedModel loaded = LoadForTest(WriteSynthetic({}, "bounds"), DType::kF32, 1);
   const std::unique_ptr<Stream> stream = loaded.device->NewStream("test");
-  ForwardScratch scratch(*loaded.device);
-  DensePort port(*loaded.device, loaded.model->attention_shape(), loaded.model->config().layers, 4);
-  port.Next(1);
+  OwnedPassMemory memory(*loaded.device);
   const int32_t vocab = static_cast<int32_t>(loaded.model->config().vocab);
   const int32_t context = static_cast<int32_t>(loaded.model->config().context_length);
-  for (const auto& [id, position] :
-       std::vector<std::pair<int32_t, int32_t>>{{vocab, 0}, {-1, 0}, {0, context}, {0, -1}}) {
-    const auto result = loaded.model->Forward(*stream, scratch, {{id}, {position}, {0}, false}, port);
-    EXPECT_EQ(result.status().code(), absl::StatusCode::kOutOfRange) << id << " at " << position;
-  }
+  const auto refused = [&](int32_t id, int64_t length) {
+    LayerPass pass(*loaded.model, *loaded.device, *stream, memory.memory(), {{id}, KvLayout::OnePage(1, length), {0}, false});
+    EXPECT_EQ(pass.Begin().code(), absl::StatusCode::kOutOfRange) << id << " at " << length - 1;
+  };
+  refused(vocab, 1);
+  refused(-1, 1);
+  refused(0, context + 1);
 }
 
 }  // namespace

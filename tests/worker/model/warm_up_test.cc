@@ -4,7 +4,8 @@
 #include <gtest/gtest.h>
 
 #include "absl/strings/str_cat.h"
-#include "tests/testing/sampling_device.h"
+#include "tests/testing/pass_device.h"
+#include "tests/testing/pass_model.h"
 
 namespace runahead {
 namespace {
@@ -12,28 +13,20 @@ namespace {
 using ::testing::ElementsAre;
 
 // Notes the passes that it is asked for. `most`: rows of a pass that it finds memory for.
-class NotingModel final : public Model {
+class NotingModel final : public ::runahead::testing::PassModel {
  public:
-  NotingModel(int64_t context, int64_t most) : most_(most) {
-    config_.context_length = context;
-    config_.vocab = 7;
-    shape_.heads = shape_.kv_heads = shape_.head_dim = 1;
-  }
-  const ModelConfig& config() const override { return config_; }
-  const AttentionShape& attention_shape() const override { return shape_; }
-  absl::StatusOr<Tensor> Forward(Stream&, ForwardScratch& scratch, const ForwardBatch& batch, KvPort&) const override {
-    const auto rows = static_cast<int64_t>(batch.ids.size());
-    passes.push_back(absl::StrCat(batch.batch_invariant ? "decode " : "", rows));
-    if (rows > most_) return absl::ResourceExhaustedError("no room");
-    return scratch.Get(0, DType::kF32, 1, config_.vocab);
+  NotingModel(int64_t context, int64_t most)
+      : PassModel(/*layers=*/1, /*hidden=*/1, /*head_dim=*/1, /*vocab=*/7, context), most_(most) {}
+  absl::Status Embed(const SectionRows& rows, absl::Span<const int32_t> ids, const MutTensor&) const override {
+    const auto count = static_cast<int64_t>(ids.size());
+    passes.push_back(absl::StrCat(rows.batch_invariant ? "decode " : "", count));
+    return count > most_ ? absl::ResourceExhaustedError("no room") : absl::OkStatus();
   }
 
   mutable std::vector<std::string> passes;
 
  private:
   const int64_t most_;
-  ModelConfig config_;
-  AttentionShape shape_;
 };
 
 class WarmUpTest : public ::testing::Test {
@@ -44,7 +37,7 @@ class WarmUpTest : public ::testing::Test {
     return model.passes;
   }
 
-  ::runahead::testing::SamplingDevice device_;  // whose products take 512 rows at once
+  ::runahead::testing::PassDevice device_;  // whose products take 512 rows at once
   absl::Status status_;
 };
 

@@ -155,8 +155,7 @@ class Worker final : public PrefillObserver {
     }
     PrefillStageOptions options;
     const int64_t slots = std::max(loaded_.model->config().layers, kMinLayerSlots);
-    options.memory_bytes =
-        static_cast<size_t>(2 * slots * max_tokens * loaded_.model->attention_shape().kv_row_bytes());
+    options.memory_bytes = static_cast<size_t>(2 * slots * max_tokens * loaded_.model->kv_row_bytes());
     options.trace = &trace_;
     auto stage = PrefillStage::Create(options, *loaded_.device, loaded_.model, *handoff_, *this);
     if (!stage.ok()) std::fprintf(stderr, "chain_peer: %s\n", stage.status().ToString().c_str());

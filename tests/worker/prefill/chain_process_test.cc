@@ -151,7 +151,7 @@ class DecodeSide {
  public:
   DecodeSide(const LoadedModel& loaded, DType dtype)
       : engine_(*MakeMessageEngine({RandomBits64()})),
-        store_(*KvStore::Create({loaded.model->config().layers, loaded.model->attention_shape().kv_row_bytes(),
+        store_(*KvStore::Create({loaded.model->config().layers, loaded.model->kv_row_bytes(),
                                  64 * kKvBlockTokens, engine_->self().incarnation},
                                 device_, RealClock())),
         receiver_(*store_, {dtype, {}, nullptr}),
@@ -312,7 +312,7 @@ TEST_P(ChainProcessOf, TwoThreeAndFourProcessesGiveTheLogitsOfOne) {
     ASSERT_NO_FATAL_FAILURE(ExpectWhole(++job, prompt));
   }
   // Every process passed on what it held, and handed off what it made; twice.
-  const int64_t token_bytes = loaded_.model->config().layers * loaded_.model->attention_shape().kv_row_bytes();
+  const int64_t token_bytes = loaded_.model->config().layers * loaded_.model->kv_row_bytes();
   for (int i = 0; i < kProcesses; ++i) {
     int64_t passed = 0, made = 0;
     for (const Prompt& prompt : prompts) {

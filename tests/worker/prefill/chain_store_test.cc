@@ -53,7 +53,7 @@ class ChainStore : public ::testing::TestWithParam<Way> {
   }
 
   int64_t layers() const { return loaded_.model->config().layers; }
-  int64_t row_bytes() const { return loaded_.model->attention_shape().kv_row_bytes(); }
+  int64_t row_bytes() const { return loaded_.model->kv_row_bytes(); }
 
   // The store's bytes after a chain, a layer each; they are what its workers handed off.
   std::vector<std::string> Stored(const std::vector<int64_t>& bounds, const std::vector<int32_t>& ids,

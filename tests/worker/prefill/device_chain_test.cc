@@ -86,7 +86,7 @@ TEST_F(DeviceChainTest, AMixedLineGoesThroughTheHostsWhereItMust) {
 TEST_F(DeviceChainTest, StagingThatHoldsOneFrameSuffices) {
   const std::vector<int32_t> ids = RandomIds(200, 320, 13);
   const ExpectedRun reference = ReferenceRun(loaded_, ids);
-  const size_t frame = static_cast<size_t>(60 * loaded_.model->attention_shape().kv_row_bytes());
+  const size_t frame = static_cast<size_t>(60 * loaded_.model->kv_row_bytes());
   for (const size_t staging : {frame, size_t{1}}) {
     const auto chain = Chain({"a", "a", "a", "a"}, 200, staging);
     const std::vector<int64_t> bounds = {0, 60, 100, 150, 200};

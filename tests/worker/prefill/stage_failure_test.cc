@@ -36,6 +36,30 @@ TEST_F(StageFailureTest, ADeadlinePassedInMidPrefillEndsTheJob) {
   EXPECT_EQ(chain.member(1).news.AwaitDone(1).code(), absl::StatusCode::kDeadlineExceeded);
 }
 
+TEST_F(StageFailureTest, AJobThatWaitsForMemoryEndsWhenItIsCancelledOrLate) {
+  const std::vector<int32_t> ids = RandomIds(60, 320, 24);
+  TestChain chain(loaded_, 1, 60);
+  ChainMember& worker = chain.member(0);
+  chain.handoff().Block();
+  for (const JobId job : {1, 2}) {  // their passes end, and they keep both halves
+    chain.Start(job, 0, {0, 60}, ids);
+    worker.news.AwaitFirstToken(job);
+  }
+  chain.Start(3, 0, {0, 60}, ids, {}, true, absl::Now() + absl::Milliseconds(50));
+  EXPECT_EQ(worker.news.AwaitDone(3).code(), absl::StatusCode::kDeadlineExceeded);
+  const auto let_it_wait = [] { EventSource().event().Wait(absl::Milliseconds(50)).IgnoreError(); };
+  chain.Start(4, 0, {0, 60}, ids);
+  let_it_wait();
+  worker.stage->Cancel(4, absl::CancelledError("gone"));
+  EXPECT_EQ(worker.news.AwaitDone(4), absl::CancelledError("gone"));
+  EXPECT_FALSE(worker.trace.Has(3, 0, TracePoint::kQkvBegin));
+  EXPECT_FALSE(worker.news.done(1) || worker.news.done(2));
+  chain.Start(5, 0, {0, 60}, ids);
+  let_it_wait();
+  chain.handoff().Unblock();
+  for (const JobId job : {1, 2, 5}) EXPECT_TRUE(worker.news.AwaitDone(job).ok()) << job;
+}
+
 TEST_F(StageFailureTest, ADeadNeighbourFailsTheJobAndLeavesOthersAlone) {
   TestChain chain(loaded_, 3, 60, 0, LoopbackNetwork::Delivery::kManual);
   chain.Start(1, 0, {0, 40, 60}, RandomIds(60, 320, 19));
@@ -119,6 +143,12 @@ TEST_F(CauseTest, ADeadNeighbourIsNotTheWorkersOwn) {
   Start();
   chain_.network().Kill(TestChain::Peer(0));
   ExpectPeers({1, 2});
+}
+
+TEST_F(CauseTest, ANeighbourThatWasDeadBeforeIsNotTheWorkersOwn) {
+  chain_.network().Kill(TestChain::Peer(2));
+  chain_.member(1).stage->Start(chain_.JobOf(kJob, 1, 0, {0, 20, 60}, Ids(), {}, false, absl::InfiniteFuture()));
+  ExpectPeers({1});
 }
 
 }  // namespace

@@ -1,21 +1,23 @@
-// Short prompts between the layers of a longer one.
+// Short prompts while a longer one is half done.
 #include <gtest/gtest.h>
 
 #include <algorithm>
 
+#include "kernels/base/monotonic.h"
 #include "tests/worker/prefill/stage_fixture.h"
 
 namespace runahead {
 namespace {
 
-// A long prompt whose tail waits for KV in its first layer until Finish: what is started meanwhile on the tail's worker
-// is queued there before any further layer of the long prompt.
+// A long prompt whose tail waits for KV in its first layer until frames are delivered: what is started meanwhile on the
+// tail's worker is there before any further layer of the long prompt.
 class InterleavedTest : public StageTest {
  protected:
   static constexpr int64_t kHead = 40, kTokens = 300;
   static constexpr int64_t kBudget = (kTokens - kHead) / kTokensPerInterleaved;
 
-  InterleavedTest() : chain_(loaded_, 2, kTokens, 0, LoopbackNetwork::Delivery::kManual) {
+  // `slots`: layer buffers of the long prompt; 0: all layers.
+  explicit InterleavedTest(int64_t slots = 0) : chain_(loaded_, 2, kTokens, slots, LoopbackNetwork::Delivery::kManual) {
     chain_.Start(1, 0, {0, kHead, kTokens}, Ids(1, kTokens), EveryLogprob(loaded_));
     tail_.trace.Await(1, 0, TracePoint::kQkvEnd);
   }
@@ -41,12 +43,49 @@ class InterleavedTest : public StageTest {
     ExpectRun(AwaitWhole(loaded_, chain_, job, is_long ? 0 : 1, bounds), Reference(Ids(job, tokens)));
   }
 
+  const absl::Time began_ = MonotonicNow();
   TestChain chain_;
   ChainMember& tail_ = chain_.member(1);
 };
 
-TEST_F(InterleavedTest, AShortPromptRunsBetweenTwoLayersOfALongerOneAndBothAreExact) {
+TEST_F(InterleavedTest, AShortPromptIsDoneWhileTheLongerOneWaitsForAFrame) {
   StartShort(2, 10);
+  EXPECT_TRUE(tail_.news.AwaitDone(2).ok());
+  EXPECT_FALSE(tail_.trace.Has(1, 0, TracePoint::kReceived));
+  EXPECT_TRUE(tail_.news.times(2).interleaved);
+  StartShort(3, 20);  // the bubble takes as many as the budget does
+  EXPECT_TRUE(tail_.news.AwaitDone(3).ok());
+  EXPECT_FALSE(tail_.trace.Has(1, 0, TracePoint::kAttentionBegin));
+  Finish({1});
+  ExpectExact(1, kTokens);
+  ExpectExact(2, 10);
+  ExpectExact(3, 20);
+}
+
+TEST_F(InterleavedTest, WhatFillsTheWaitForAFrameIsNotWaitedFor) {
+  tail_.trace.Await(1, 0, TracePoint::kHandedOff);  // its own KV is there: the long one waits
+  EXPECT_TRUE(absl::IsDeadlineExceeded(EventSource().event().Wait(absl::Milliseconds(200))));
+  tail_.trace.HoldAt(TracePoint::kLayerEnd);  // the short one takes its time
+  StartShort(2, 10);
+  tail_.trace.Await(2, 0, TracePoint::kLayerEnd);
+  EXPECT_TRUE(absl::IsDeadlineExceeded(EventSource().event().Wait(absl::Milliseconds(200))));
+  tail_.trace.Release();
+  EXPECT_TRUE(tail_.news.AwaitDone(2).ok());
+  Finish({1});
+  const double elapsed_s = absl::ToDoubleSeconds(MonotonicNow() - began_);
+  const JobTimes long_one = tail_.news.times(1), short_one = tail_.news.times(2);
+  EXPECT_GT(long_one.wait_s, 0.1);
+  EXPECT_GT(long_one.compute_s, 0);
+  EXPECT_GT(short_one.compute_s, 0.2);
+  EXPECT_LE(long_one.wait_s + short_one.compute_s, elapsed_s);
+  EXPECT_LE(long_one.wait_s + long_one.compute_s + short_one.compute_s, elapsed_s);
+}
+
+TEST_F(InterleavedTest, AShortPromptRunsBetweenTwoLayersOfALongerOneAndBothAreExact) {
+  tail_.trace.HoldAt(TracePoint::kLayerEnd);
+  while (!tail_.trace.Has(1, 0, TracePoint::kLayerEnd)) chain_.network().DeliverAll();
+  StartShort(2, 10);
+  tail_.trace.Release();
   Finish({1, 2});
   EXPECT_LT(tail_.trace.Await(1, 0, TracePoint::kLayerEnd), tail_.trace.Await(2, layers(), TracePoint::kFirstToken));
   EXPECT_LT(tail_.trace.Await(2, layers(), TracePoint::kFirstToken),
@@ -58,6 +97,18 @@ TEST_F(InterleavedTest, AShortPromptRunsBetweenTwoLayersOfALongerOneAndBothAreEx
   for (const JobId job : {1, 2}) EXPECT_GT(tail_.news.times(job).compute_s, 0) << job;
   ExpectExact(1, kTokens);
   ExpectExact(2, 10);
+}
+
+TEST_F(InterleavedTest, WhatTheLongerOneHasEnqueuedIsNotTheShortOnesComputing) {
+  tail_.trace.HoldAt(TracePoint::kLayerEnd);
+  while (!tail_.trace.Has(1, 0, TracePoint::kLayerEnd)) chain_.network().DeliverAll();
+  StartShort(2, 10);
+  EXPECT_TRUE(absl::IsDeadlineExceeded(EventSource().event().Wait(absl::Milliseconds(200))));
+  const absl::Time released = MonotonicNow();
+  tail_.trace.Release();
+  EXPECT_TRUE(tail_.news.AwaitDone(2).ok());
+  EXPECT_LE(tail_.news.times(2).compute_s, absl::ToDoubleSeconds(MonotonicNow() - released));
+  Finish({1});
 }
 
 TEST_F(InterleavedTest, TheirShareOfTheLongerPromptsTokensIsBounded) {
@@ -105,6 +156,35 @@ TEST_F(InterleavedTest, WhatIsCancelledWhileItWaitsEndsAndHoldsNobodyUp) {
   ExpectExact(3, 10);
 }
 
+TEST_F(InterleavedTest, WhatIsCancelledHalfDoneEndsAndTheLongerOneGoesOn) {
+  tail_.trace.HoldAt(TracePoint::kLayerEnd);
+  StartShort(2, 10);
+  tail_.trace.Await(2, 0, TracePoint::kLayerEnd);
+  tail_.stage->Cancel(2, absl::CancelledError("gone"));
+  tail_.trace.Release();
+  EXPECT_EQ(tail_.news.AwaitDone(2), absl::CancelledError("gone"));
+  EXPECT_FALSE(tail_.trace.Has(2, layers(), TracePoint::kFirstToken));
+  StartShort(3, 10);
+  Finish({1, 3});
+  EXPECT_TRUE(tail_.news.times(3).interleaved);
+  ExpectExact(1, kTokens);
+  ExpectExact(3, 10);
+}
+
+TEST_F(InterleavedTest, BothMayBeCancelledHalfDone) {
+  tail_.trace.HoldAt(TracePoint::kLayerEnd);
+  StartShort(2, 10);
+  tail_.trace.Await(2, 0, TracePoint::kLayerEnd);
+  for (int i = 0; i < 2; ++i) chain_.member(i).stage->CancelAll(absl::CancelledError("gone"));
+  tail_.trace.Release();
+  while (!tail_.news.done(1)) chain_.network().DeliverAll();
+  for (const JobId job : {1, 2}) EXPECT_EQ(tail_.news.AwaitDone(job), absl::CancelledError("gone")) << job;
+  StartShort(3, 10);
+  Finish({3});
+  EXPECT_FALSE(tail_.news.times(3).interleaved);
+  ExpectExact(3, 10);
+}
+
 TEST_F(InterleavedTest, WhenTheLongerPromptIsCancelledTheShortOneRunsByItself) {
   StartShort(2, 10);
   for (int i = 0; i < 2; ++i) chain_.member(i).stage->Cancel(1, absl::CancelledError("gone"));
@@ -119,6 +199,22 @@ TEST_F(InterleavedTest, ADeadNeighbourOfTheLongerPromptLeavesTheShortOneAlone) {
   Finish({2});
   EXPECT_EQ(tail_.news.AwaitDone(1).code(), absl::StatusCode::kUnavailable);
   ExpectExact(2, 10);
+}
+
+// With three layer buffers for the long prompt, the longest short ones have three, too.
+class FewBuffersTest : public InterleavedTest {
+ protected:
+  FewBuffersTest() : InterleavedTest(kMinLayerSlots) {}
+};
+
+TEST_F(FewBuffersTest, NoLongerPromptWaitsForTheHandOffOfAShortOne) {
+  chain_.handoff().Block();
+  StartShort(2, kBudget);
+  while (!tail_.trace.Has(1, 0, TracePoint::kLayerEnd)) chain_.network().DeliverAll();
+  chain_.handoff().Unblock();
+  Finish({1, 2});
+  ExpectExact(1, kTokens);
+  ExpectExact(2, kBudget);
 }
 
 }  // namespace

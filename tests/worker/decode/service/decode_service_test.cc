@@ -29,7 +29,7 @@ using testing::FillHashKv;
 using testing::HashModel;
 using ::testing::HasSubstr;
 using testing::MakeHashSequence;
-using testing::SamplingDevice;
+using testing::HashDevice;
 
 v1::DecodeRequest ToProto(const DecodeSequence& sequence) {
   v1::DecodeRequest request;
@@ -67,7 +67,7 @@ class DecodeServiceTest : public ::testing::Test {
     while (store_->stats().leases > 0) changed_.Wait(mu_);
   }
 
-  SamplingDevice device_;
+  HashDevice device_;
   FakeClock clock_;
   Mutex mu_;
   CondVar changed_;

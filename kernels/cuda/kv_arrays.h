@@ -1,0 +1,35 @@
+// What attention kernels read of a KvTable, in arrays on the GPU. Plain: the layout of these structs is what the
+// kernels see.
+#pragma once
+
+#include <cstdint>
+
+namespace runahead {
+
+// A sequence of a table, whose first page holds its position 0. Pages here and below are the kernels': entries of an
+// array of page numbers behind the base of a layer.
+struct AttentionItem {
+  int64_t query_row = 0;
+  int64_t queries = 0;
+  int64_t length = 0;
+  int64_t first_page = 0;
+};
+static_assert(sizeof(AttentionItem) == 32);
+
+// A piece of the KV of a sequence with one query: the first `tokens` rows of the pages from first_page on.
+struct AttentionPiece {
+  int32_t first_page = 0;
+  int32_t tokens = 0;  // 0: nothing is here, and nothing is written for it
+  int32_t left = 0;    // positions from its first to the sequence's end, by which a window says what it hides
+  int32_t query_row = 0;
+};
+static_assert(sizeof(AttentionPiece) == 16);
+
+// The pieces of a sequence.
+struct PieceRange {
+  int32_t first = 0;
+  int32_t count = 0;
+};
+static_assert(sizeof(PieceRange) == 8);
+
+}  // namespace runahead

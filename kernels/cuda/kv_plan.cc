@@ -1,0 +1,99 @@
+#include "kernels/cuda/kv_plan.h"
+
+#include <algorithm>
+#include <bit>
+
+namespace runahead {
+namespace {
+
+// A sequence longer than this many pieces of the smallest size gets larger ones instead: 64 fill a large GPU even where
+// one sequence with 8 KV heads is all there is, and merging more takes longer than it gains.
+constexpr int64_t kMostPieces = 64;
+
+// Pages of the layout that hold what the sequence has; a dense rectangle is not for the kernels that read pages.
+int64_t UsedPages(const KvLayout& layout, const KvSequence& sequence) {
+  return (sequence.end - sequence.begin + layout.page_tokens - 1) / layout.page_tokens;
+}
+
+// The largest page whose multiples, behind the base, all that is used of the layout's pages begins at. A sequence in
+// one page does not care how long that is.
+int64_t PageTokens(const KvLayout& layout) {
+  auto starts = static_cast<uint64_t>(kSmallestPiece);
+  for (const KvSequence& sequence : layout.sequences) {
+    const int64_t pages = UsedPages(layout, sequence);
+    if (pages > 1) starts |= static_cast<uint64_t>(layout.page_tokens);
+    if (pages == 1) starts |= static_cast<uint64_t>(layout.pages[sequence.first_page] * layout.page_tokens);
+  }
+  return int64_t{1} << std::countr_zero(starts);
+}
+
+// -1 where its pages do not follow each other. The dense rectangle counts.
+int64_t FirstRow(const KvLayout& layout, const KvSequence& sequence) {
+  const int64_t tokens = std::max(sequence.end, sequence.dense_length) - sequence.begin;
+  if (tokens == 0) return -1;
+  const int32_t* const pages = &layout.pages[sequence.first_page];
+  for (int64_t i = 1; i * layout.page_tokens < tokens; ++i) {
+    if (pages[i] != pages[0] + i) return -1;
+  }
+  return pages[0] * layout.page_tokens;
+}
+
+void AddPages(const KvLayout& layout, const KvSequence& sequence, KvPlan& plan) {
+  const int32_t* const pages = layout.pages.data() + sequence.first_page;
+  const int64_t tokens = sequence.end - sequence.begin;
+  for (int64_t i = 0; i * layout.page_tokens < tokens; ++i) {
+    const int64_t row = pages[i] * layout.page_tokens,
+                  count = std::min(layout.page_tokens, tokens - i * layout.page_tokens);
+    for (int64_t at = 0; at < count; at += plan.page_tokens) plan.pages.push_back((row + at) / plan.page_tokens);
+  }
+}
+
+// Those that the layout does not have keep their numbers.
+void AddPieces(const KvSequence& sequence, int64_t query_row, int64_t first_page, KvPlan& plan) {
+  const auto first = static_cast<int32_t>(plan.pieces.size());
+  const int64_t piece_tokens = FlashDecodePieceTokens(sequence.length);
+  for (int64_t token = 0; token < sequence.length; token += piece_tokens) {
+    AttentionPiece& piece = plan.pieces.emplace_back();
+    if (token < sequence.begin || token >= sequence.end) continue;
+    piece = {.first_page = static_cast<int32_t>(first_page + (token - sequence.begin) / plan.page_tokens),
+             .tokens = static_cast<int32_t>(std::min(piece_tokens, sequence.length - token)),
+             .left = static_cast<int32_t>(sequence.length - token),
+             .query_row = static_cast<int32_t>(query_row)};
+  }
+  plan.ranges.push_back({first, static_cast<int32_t>(plan.pieces.size()) - first});
+}
+
+}  // namespace
+
+int64_t FlashDecodePieceTokens(int64_t length) {
+  int64_t tokens = kSmallestPiece;
+  while (tokens * kMostPieces < length) tokens *= 2;
+  return tokens;
+}
+
+int64_t FlashDecodePieceRoom(int64_t pieces) {
+  if (pieces <= 0) return 0;
+  const int64_t step = std::max<int64_t>(1, static_cast<int64_t>(std::bit_floor(static_cast<uint64_t>(pieces))) / 4);
+  return (pieces + step - 1) / step * step;
+}
+
+KvPlan PlanKv(const KvLayout& layout) {
+  KvPlan plan;
+  plan.page_tokens = static_cast<int32_t>(PageTokens(layout));
+  const bool single = std::all_of(layout.sequences.begin(), layout.sequences.end(),
+                                  [](const KvSequence& sequence) { return sequence.queries == 1; });
+  int64_t query_row = 0;
+  for (const KvSequence& sequence : layout.sequences) {
+    const auto first_page = static_cast<int64_t>(plan.pages.size());
+    AddPages(layout, sequence, plan);
+    if (single) AddPieces(sequence, query_row, first_page, plan);
+    plan.items.push_back({query_row, sequence.queries, sequence.length, first_page});
+    plan.first_rows.push_back(FirstRow(layout, sequence));
+    plan.most_queries = std::max(plan.most_queries, sequence.queries);
+    query_row += sequence.queries;
+  }
+  plan.pieces.resize(static_cast<size_t>(FlashDecodePieceRoom(static_cast<int64_t>(plan.pieces.size()))));
+  return plan;
+}
+
+}  // namespace runahead

@@ -1,0 +1,155 @@
+// A decode step, its pieces merged: parity with double precision, and bitwise invariance.
+#include <cstring>
+
+#include "tests/kernels/cpu/attention_case.h"
+
+namespace runahead {
+namespace {
+
+constexpr DType kF32 = DType::kF32;
+constexpr DType kBF16 = DType::kBF16;
+const std::vector<int64_t> kLengths = {1, 2, 15, 129, 255, 256, 257, 511, 512, 513, 1000};
+
+// Higher ones decode as AVX-512 does.
+std::vector<CpuIsa> DecodeIsas() {
+  std::vector<CpuIsa> isas = IsasOfThisMachine();
+  isas.erase(std::remove_if(isas.begin(), isas.end(), [](CpuIsa isa) { return isa > CpuIsa::kAvx512; }), isas.end());
+  return isas;
+}
+
+class AttentionPiecesTest : public testing::TestWithParam<std::tuple<CpuIsa, DType>> {
+ protected:
+  CpuIsa isa() const { return std::get<0>(GetParam()); }
+  DType kv() const { return std::get<1>(GetParam()); }
+  ThreadPool pool_{2};
+
+  static std::vector<SequenceSpec> Batch() {
+    std::vector<SequenceSpec> batch;
+    for (const int64_t length : kLengths) batch.push_back({1, length});
+    return batch;
+  }
+};
+
+TEST_P(AttentionPiecesTest, RaggedBatchesOfEveryHeadLayoutAndSize) {
+  for (const auto& [heads, kv_heads] : {std::pair(9, 3), std::pair(4, 1), std::pair(8, 8), std::pair(7, 1)}) {
+    for (const int64_t dim : {24, 40, 64, 80, 128}) {
+      SCOPED_TRACE(testing::Message() << heads << "/" << kv_heads << " of " << dim);
+      const AttentionCase problem(heads, kv_heads, dim, kF32, kv(), kF32, Batch());
+      problem.ExpectMatches(problem.Step(pool_, isa()), 5e-6, 1e-6);
+    }
+  }
+}
+
+TEST_P(AttentionPiecesTest, WindowsAndSoftCaps) {
+  for (const int64_t window : {0, 1, 100, 256, 300}) {
+    for (const float soft_cap : {0.0f, 2.0f}) {
+      AttentionCase problem(9, 3, 40, kF32, kv(), kF32, Batch());
+      problem.shape.window = window;
+      problem.shape.soft_cap = soft_cap;
+      for (SequenceSpec& spec : problem.specs) {
+        if (window > 0) spec.unreadable = std::max<int64_t>(0, spec.length - window);
+      }
+      problem.ExpectMatches(problem.Step(pool_, isa()), 5e-6, 1e-6);
+    }
+  }
+}
+
+TEST_P(AttentionPiecesTest, TakesAndGivesBf16) {
+  const AttentionCase problem(9, 3, 64, kBF16, kv(), kBF16, Batch());
+  problem.ExpectMatches(problem.Step(pool_, isa()), 5e-6, 1.0 / 256);
+}
+
+TEST_P(AttentionPiecesTest, BitwiseTheSameAloneInABatchAndOnAnyThreads) {
+  for (const int64_t window : {0, 300}) {
+    AttentionCase batch(9, 3, 40, kF32, kv(), kF32, Batch());
+    batch.shape.window = window;
+    const std::vector<float> want = batch.Step(pool_, isa());
+    for (const int threads : {1, 2, 3}) {
+      ThreadPool pool(threads);
+      const std::vector<float> again = batch.Step(pool, isa());
+      EXPECT_EQ(0, std::memcmp(again.data(), want.data(), want.size() * sizeof(float))) << threads;
+      for (size_t s = 0; s < kLengths.size(); ++s) {
+        AttentionCase alone(9, 3, 40, kF32, kv(), kF32, {{1, kLengths[s]}});
+        alone.shape.window = window;
+        const std::vector<float> row = alone.Step(pool, isa());
+        EXPECT_EQ(0, std::memcmp(row.data(), want.data() + s * batch.stride(), row.size() * sizeof(float)))
+            << kLengths[s] << " positions, " << threads << " threads";
+      }
+    }
+  }
+}
+
+TEST_P(AttentionPiecesTest, BitwiseTheSameInPagesOfAnySize) {
+  const std::vector<float> want = AttentionCase(9, 3, 64, kF32, kv(), kF32, Batch(), 0).Step(pool_, isa());
+  for (const int64_t page_tokens : {1, 3, 16, 256, 300}) {
+    const std::vector<float> got = AttentionCase(9, 3, 64, kF32, kv(), kF32, Batch(), page_tokens).Step(pool_, isa());
+    EXPECT_EQ(0, std::memcmp(got.data(), want.data(), want.size() * sizeof(float))) << page_tokens;
+  }
+}
+
+TEST_P(AttentionPiecesTest, ExtremeScoresStayFinite) {
+  for (const float factor : {1e3f, 1e15f, -1e15f, -1e18f}) {
+    AttentionCase problem(4, 2, 64, kF32, kv(), kF32, {{1, 700}});
+    for (int64_t k = 0; k < 700; ++k) {
+      for (int64_t i = 0; i < 2 * 64; ++i) {
+        float& x = problem.K(0, k, 0)[i];
+        x = ToFloat(ToBFloat16(std::fabs(x) * factor));
+      }
+    }
+    for (float& x : problem.q) x = std::fabs(x);
+    const std::vector<float> out = problem.Step(pool_, isa());
+    for (int64_t c = 0; c < problem.columns(); ++c) ASSERT_TRUE(std::isfinite(out[c])) << factor;
+  }
+}
+
+// Scores that overflow to -inf everywhere have no softmax; the row is zero, not NaN.
+TEST_P(AttentionPiecesTest, AllScoresMinusInfinityGiveZero) {
+  AttentionCase problem(2, 1, 64, kF32, kv(), kF32, {{1, 300}});
+  for (int64_t k = 0; k < 300; ++k) std::fill(problem.K(0, k, 0), problem.K(0, k, 0) + 64, -1e30f);
+  for (float& x : problem.q) x = std::isnan(x) ? x : 1e30f;
+  const std::vector<float> out = problem.Step(pool_, isa());
+  for (int64_t c = 0; c < problem.columns(); ++c) ASSERT_EQ(0.0f, out[c]);
+}
+
+// A piece says what softmax over its own positions gives, and how much that weighs beside others.
+TEST_P(AttentionPiecesTest, APieceIsAMeanAndTheLogarithmOfItsWeight) {
+  AttentionCase problem(2, 1, 8, kF32, kv(), kF32, {{1, 600}, {1, 3}});
+  problem.shape.window = 200;  // hides the first piece and part of the second
+  for (int64_t k = 0; k < 600; ++k) std::fill(problem.K(0, k, 0), problem.K(0, k, 0) + 8, 0.0f);
+  for (int64_t k = 0; k < 600; ++k) std::fill(problem.V(0, k, 0), problem.V(0, k, 0) + 8, k < 512 ? 2.0f : 3.0f);
+  Tensor partials;
+  problem.Compute([&](const CpuAttentionArgs& args) {
+    partials = problem.Partials(args.table);
+    AttendCpuPieces(pool_, isa(), {args.q, args.shape, args.table, args.layer, partials});
+  });
+  ASSERT_EQ(partials.rows, 4);
+  for (int64_t head = 0; head < 2; ++head) {
+    EXPECT_EQ(partials.row<float>(0)[16 + head], -std::numeric_limits<float>::infinity());
+    EXPECT_NEAR(partials.row<float>(1)[16 + head], std::log2(112.0), 1e-5);
+    EXPECT_NEAR(partials.row<float>(2)[16 + head], std::log2(88.0), 1e-5);
+    for (int64_t d = 0; d < 8; ++d) {
+      EXPECT_NEAR(partials.row<float>(1)[head * 8 + d], 2.0, 1e-5);
+      EXPECT_NEAR(partials.row<float>(2)[head * 8 + d], 3.0, 1e-5);
+    }
+  }
+}
+
+TEST_P(AttentionPiecesTest, ManyStepsOnOneSequenceRepeatBitwise) {
+  const AttentionCase problem(4, 2, 64, kF32, kv(), kF32, {{1, 3000}});
+  ThreadPool pool(3);
+  const std::vector<float> want = problem.Step(pool, isa());
+  for (int i = 0; i < 20; ++i) {
+    const std::vector<float> got = problem.Step(pool, isa());
+    ASSERT_EQ(0, std::memcmp(got.data(), want.data(), want.size() * sizeof(float)));
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(Isas, AttentionPiecesTest,
+                         testing::Combine(testing::ValuesIn(DecodeIsas()), testing::Values(kF32, kBF16)),
+                         [](const auto& info) {
+                           return std::string(CpuIsaName(std::get<0>(info.param))) + "_" +
+                                  std::string(DTypeName(std::get<1>(info.param)));
+                         });
+
+}  // namespace
+}  // namespace runahead

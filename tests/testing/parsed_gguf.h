@@ -1,0 +1,20 @@
+// A GGUF file that was never on a disk.
+#pragma once
+
+#include <cstddef>
+#include <memory>
+#include <string>
+#include <utility>
+
+#include "absl/status/statusor.h"
+#include "worker/format/gguf.h"
+
+namespace runahead {
+
+// Of GgufBuilder::Build(), or other bytes; messages call it test.gguf.
+inline absl::StatusOr<std::shared_ptr<const GgufFile>> ParseGguf(std::string bytes) {
+  const auto owner = std::make_shared<const std::string>(std::move(bytes));
+  return GgufFile::Parse("test.gguf", {reinterpret_cast<const std::byte*>(owner->data()), owner->size()}, owner);
+}
+
+}  // namespace runahead

@@ -1,0 +1,97 @@
+#include "worker/kv/arrival.h"
+
+#include <optional>
+
+#include "gtest/gtest.h"
+
+namespace runahead {
+namespace {
+
+// Layer, begin and end of KV that comes at once.
+void Come(Arrival& arrival, int64_t layer, int64_t begin, int64_t end, SliceKind kind = SliceKind::kKv) {
+  const std::optional<uint64_t> write = arrival.Begin(kind, layer, begin, end);
+  ASSERT_TRUE(write.has_value());
+  arrival.End(*write, /*arrived=*/true);
+}
+
+TEST(Arrival, IsCompleteWhenEveryLayerCoversThePrompt) {
+  Arrival arrival(/*layers=*/3, /*tokens=*/300);
+  Come(arrival, 0, 0, 300);
+  Come(arrival, 2, 100, 300);
+  Come(arrival, 1, 0, 300);
+  EXPECT_FALSE(arrival.complete());
+  EXPECT_EQ(arrival.layers_complete(), 2);
+  EXPECT_TRUE(arrival.Covers(SliceKind::kKv, 2, 150, 200));
+  EXPECT_FALSE(arrival.Covers(SliceKind::kKv, 2, 99, 200));
+  Come(arrival, 2, 0, 120);
+  EXPECT_TRUE(arrival.complete());
+  Come(arrival, 2, 0, 300);
+  EXPECT_TRUE(arrival.complete()) << "what comes twice counts once";
+  EXPECT_EQ(arrival.layers_complete(), 3);
+}
+
+TEST(Arrival, WhatDoesNotComeCoversNothing) {
+  Arrival arrival(1, 10);
+  const std::optional<uint64_t> write = arrival.Begin(SliceKind::kKv, 0, 0, 10);
+  arrival.End(*write, /*arrived=*/false);
+  EXPECT_FALSE(arrival.Covers(SliceKind::kKv, 0, 0, 1));
+  EXPECT_TRUE(arrival.Begin(SliceKind::kKv, 0, 0, 10).has_value()) << "it may come again";
+}
+
+TEST(Arrival, OverlappingRangesAreNotUnderWayTogether) {
+  Arrival arrival(2, 300, {SliceKind::kKv, SliceKind::kX});
+  const std::optional<uint64_t> write = arrival.Begin(SliceKind::kKv, 0, 100, 200);
+  EXPECT_FALSE(arrival.Begin(SliceKind::kKv, 0, 199, 201).has_value());
+  EXPECT_FALSE(arrival.Begin(SliceKind::kKv, 0, 0, 101).has_value());
+  EXPECT_TRUE(arrival.Begin(SliceKind::kKv, 0, 200, 201).has_value());
+  EXPECT_TRUE(arrival.Begin(SliceKind::kKv, 1, 100, 200).has_value()) << "another layer";
+  EXPECT_TRUE(arrival.Begin(SliceKind::kX, 0, 100, 200).has_value()) << "another kind";
+  arrival.End(*write, true);
+  EXPECT_TRUE(arrival.Begin(SliceKind::kKv, 0, 0, 101).has_value());
+}
+
+TEST(Arrival, EveryAgreedKindHasToCome) {
+  Arrival arrival(2, 10, {SliceKind::kKv, SliceKind::kX});
+  Come(arrival, 0, 0, 10);
+  Come(arrival, 1, 0, 10);
+  EXPECT_FALSE(arrival.complete());
+  EXPECT_EQ(arrival.layers_complete(), 0);
+  EXPECT_FALSE(arrival.Covers(SliceKind::kX, 0, 0, 1));
+  Come(arrival, 1, 0, 10, SliceKind::kX);
+  EXPECT_EQ(arrival.layers_complete(), 1);
+  Come(arrival, 0, 0, 10, SliceKind::kX);
+  EXPECT_TRUE(arrival.complete());
+}
+
+TEST(Arrival, SettledIsWhatAllLayersHaveAndNoWriteTouches) {
+  Arrival arrival(2, 300);
+  EXPECT_EQ(arrival.Settled(), 0);
+  Come(arrival, 0, 0, 250);
+  EXPECT_EQ(arrival.Settled(), 0);
+  Come(arrival, 1, 0, 200);
+  Come(arrival, 1, 210, 300);
+  EXPECT_EQ(arrival.Settled(), 200);
+  // Rows that have come may be written again, as part of a range of which some have not.
+  const std::optional<uint64_t> again = arrival.Begin(SliceKind::kKv, 0, 120, 300);
+  EXPECT_EQ(arrival.Settled(), 120);
+  arrival.End(*again, false);
+  EXPECT_EQ(arrival.Settled(), 200);
+}
+
+TEST(Arrival, WhatIsFixedHasComeInEveryLayer) {
+  Arrival arrival(2, 300);
+  arrival.Fix(256);
+  arrival.Fix(0);
+  EXPECT_EQ(arrival.fixed(), 256);
+  EXPECT_TRUE(arrival.Covers(SliceKind::kKv, 1, 0, 256));
+  EXPECT_FALSE(arrival.complete());
+  Come(arrival, 0, 256, 300);
+  Come(arrival, 1, 256, 300);
+  EXPECT_TRUE(arrival.complete());
+  Arrival whole(2, 256);
+  whole.Fix(256);
+  EXPECT_TRUE(whole.complete());
+}
+
+}  // namespace
+}  // namespace runahead

@@ -1,0 +1,69 @@
+#include "worker/kv/arrival.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "kernels/base/status_macros.h"
+
+namespace runahead {
+
+Arrival::Arrival(int64_t layers, int64_t tokens, std::vector<SliceKind> kinds)
+    : layers_(layers), tokens_(tokens), kinds_(std::move(kinds)), covered_(kinds_.size() * layers) {}
+
+size_t Arrival::SetOf(SliceKind kind, int64_t layer) const {
+  const auto found = std::find(kinds_.begin(), kinds_.end(), kind);
+  RUNAHEAD_CHECK(found != kinds_.end() && layer >= 0 && layer < layers_);
+  return static_cast<size_t>((found - kinds_.begin()) * layers_ + layer);
+}
+
+bool Arrival::Covers(SliceKind kind, int64_t layer, int64_t begin, int64_t end) const {
+  return covered_[SetOf(kind, layer)].Covers(begin, end);
+}
+
+std::optional<uint64_t> Arrival::Begin(SliceKind kind, int64_t layer, int64_t begin, int64_t end) {
+  const size_t set = SetOf(kind, layer);
+  for (const UnderWay& other : under_way_) {
+    if (other.set == set && other.begin < end && begin < other.end) return std::nullopt;
+  }
+  under_way_.push_back({next_write_, set, begin, end});
+  return next_write_++;
+}
+
+void Arrival::End(uint64_t write, bool arrived) {
+  const auto found =
+      std::find_if(under_way_.begin(), under_way_.end(), [write](const UnderWay& w) { return w.write == write; });
+  RUNAHEAD_CHECK(found != under_way_.end());
+  if (arrived) Add(found->set, found->begin, found->end);
+  under_way_.erase(found);
+}
+
+int64_t Arrival::layers_complete() const {
+  int64_t layers = 0;
+  for (int64_t layer = 0; layer < layers_; ++layer) {
+    layers +=
+        std::all_of(kinds_.begin(), kinds_.end(), [&](SliceKind kind) { return Covers(kind, layer, 0, tokens_); });
+  }
+  return layers;
+}
+
+int64_t Arrival::Settled() const {
+  int64_t settled = tokens_;
+  for (const IntervalSet& set : covered_) settled = std::min(settled, set.Prefix());
+  for (const UnderWay& write : under_way_) settled = std::min(settled, write.begin);
+  return settled;
+}
+
+void Arrival::Fix(int64_t tokens) {
+  RUNAHEAD_CHECK(tokens <= tokens_);
+  if (tokens <= fixed_) return;
+  fixed_ = tokens;
+  for (size_t set = 0; set < covered_.size(); ++set) Add(set, 0, tokens);
+}
+
+void Arrival::Add(size_t set, int64_t begin, int64_t end) {
+  const bool before = covered_[set].Covers(0, tokens_);
+  covered_[set].Add(begin, end);
+  if (!before && covered_[set].Covers(0, tokens_)) ++whole_;
+}
+
+}  // namespace runahead

@@ -1,0 +1,76 @@
+// The blocks of one tier: where they lie, and who still needs them. Knows neither leases nor what has arrived.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <vector>
+
+#include "absl/status/statusor.h"
+#include "absl/types/span.h"
+#include "kernels/base/buffer.h"
+#include "kernels/base/device.h"
+
+namespace runahead {
+
+inline constexpr int64_t kKvBlockTokens = 256;
+
+// Consecutive KV rows of one layer.
+struct KvSpan {
+  BufferRef rows;
+  int64_t tokens = 0;
+};
+
+// How many blocks `tokens` tokens take.
+inline int64_t KvBlocksFor(int64_t tokens) {
+  return (tokens + kKvBlockTokens - 1) / kKvBlockTokens;
+}
+
+// Where the rows of blocks lie: [layers][blocks][kKvBlockTokens][row_bytes] of one buffer, so that a block is its
+// number in every layer. Never changes: any thread may read it. Copies are cheap and keep the memory alive.
+class KvArena {
+ public:
+  // `memory` is of layers * blocks * kKvBlockTokens * row_bytes bytes.
+  KvArena(std::shared_ptr<Buffer> memory, int64_t layers, int64_t blocks, int64_t row_bytes);
+
+  int64_t blocks() const { return blocks_; }
+  // Of one block in all layers.
+  int64_t block_bytes() const { return layers_ * kKvBlockTokens * row_bytes_; }
+  // All blocks of `layer`: [blocks][kKvBlockTokens][row_bytes].
+  BufferRef Layer(int64_t layer) const;
+  // Tokens [begin, end) of a sequence that lies in `blocks`, in token order, joined where they touch.
+  std::vector<KvSpan> Spans(absl::Span<const int32_t> blocks, int64_t layer, int64_t begin, int64_t end) const;
+
+ private:
+  std::shared_ptr<Buffer> memory_;
+  int64_t layers_, blocks_, row_bytes_;
+};
+
+// Not thread-safe: the owner's lock guards it. A block is free without a reference. Who takes a block has the first
+// one; sequences that share it have one each.
+class BlockPool {
+ public:
+  // Allocates `blocks` blocks of `layers` layers from `device`, in memory of kind `tier`. All are at least 1.
+  static absl::StatusOr<BlockPool> Create(Device& device, MemoryKind tier, int64_t layers, int64_t blocks,
+                                          int64_t row_bytes);
+
+  const KvArena& arena() const { return arena_; }
+  int64_t free() const { return free_; }                    // blocks
+  int64_t used() const { return arena_.blocks() - free_; }  // blocks; a shared one counts once
+
+  // `count` free blocks with one reference each: the first run that holds them all, else the lowest ones.
+  // RESOURCE_EXHAUSTED, in tokens, where fewer are free.
+  absl::StatusOr<std::vector<int32_t>> Take(int64_t count);
+  // One more reference to each; all are in use.
+  void Share(absl::Span<const int32_t> blocks);
+  // One reference less to each.
+  void Return(absl::Span<const int32_t> blocks);
+
+ private:
+  explicit BlockPool(KvArena arena);
+
+  KvArena arena_;
+  std::vector<int32_t> references_;  // of each block
+  int64_t free_;
+};
+
+}  // namespace runahead

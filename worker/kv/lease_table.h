@@ -1,0 +1,108 @@
+// Who may use which blocks, and for how long: leases, their ids and epochs, what holds them. Knows nothing of bytes.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "absl/container/flat_hash_map.h"
+#include "absl/status/statusor.h"
+#include "absl/time/time.h"
+#include "kernels/base/event.h"
+#include "server/base/clock.h"
+#include "worker/kv/arrival.h"
+
+namespace runahead {
+
+inline constexpr absl::Duration kLeaseLife = absl::Seconds(30);
+
+// Never reused; who was not told it cannot guess it.
+struct LeaseId {
+  uint64_t incarnation = 0;
+  uint64_t number = 0;  // random
+  uint32_t epoch = 0;   // of the worker, when it gave the lease
+  friend bool operator==(const LeaseId&, const LeaseId&) = default;
+  template <typename H>
+  friend H AbslHashValue(H h, const LeaseId& id) {
+    return H::combine(std::move(h), id.incarnation, id.number, id.epoch);
+  }
+};
+
+// How messages name a lease.
+std::string LeaseName(const LeaseId& id);
+
+// A dead lease stays, without its arrival mattering to anyone, until its last pin goes.
+struct KvLease {
+  KvLease(int64_t prompt, int64_t total, std::vector<int32_t> its_blocks, Arrival its_arrival)
+      : prompt_tokens(prompt), total_tokens(total), blocks(std::move(its_blocks)), arrival(std::move(its_arrival)) {}
+
+  const int64_t prompt_tokens, total_tokens;
+  const std::vector<int32_t> blocks;  // in token order; the lease has a reference to each
+  Arrival arrival;                    // the table does not look at it
+  EventSource completed;              // the owner fires it, outside of its lock
+  // What holds it: each ends by itself when its peer or its call does.
+  bool awaited = false;  // somebody waits for `completed`
+  bool open = false;     // somebody decodes it; this pins its blocks, too
+  int writes = 0;        // bytes under way; these pin its blocks, too
+  // The table's own.
+  bool dead = false;
+  absl::Time expires;
+};
+
+// Not thread-safe: the owner's lock guards it. A lease lives `life` past its making and its last renewal, and as long
+// as something holds it. Its blocks are to be returned when it is dead (released, expired or of an epoch before) and
+// nothing pins them.
+class LeaseTable {
+ public:
+  // `clock` outlives it.
+  LeaseTable(uint64_t incarnation, absl::Duration life, Clock& clock);
+
+  // What a lease's end leaves to its owner.
+  struct Ending {
+    EventSource completed;        // to be fired, where somebody may wait
+    std::vector<int32_t> blocks;  // to be returned; none while something pins them
+  };
+
+  // A lease of this epoch with its life before it.
+  LeaseId Add(std::unique_ptr<KvLease> lease);
+  // NOT_FOUND when unknown, dead, or over though nobody has reaped it. Valid until the lease is gone.
+  absl::StatusOr<KvLease*> Find(const LeaseId& id);
+  // One that lives or is pinned.
+  KvLease& at(uint64_t number) { return *leases_.at(number); }
+  void Renew(KvLease& lease) const;
+
+  // Nothing where no such lease lives.
+  std::optional<Ending> Release(const LeaseId& id);
+  // Ends those whose time is over and that nothing holds. Nobody waits for their events.
+  std::vector<Ending> ReapExpired();
+  std::vector<Ending> EndAll();
+  // Ends all; those added from now on are of `epoch`, and no other is known.
+  std::vector<Ending> BeginEpoch(uint32_t epoch);
+
+  // A write into the lease ended: one pin less. The blocks to be returned: then it is gone.
+  std::vector<int32_t> EndWrite(uint64_t number);
+  // Its decode ended, and the lease with it, where it still lived. The blocks to be returned: then it is gone.
+  std::vector<int32_t> Close(uint64_t number);
+
+  uint32_t epoch() const { return epoch_; }
+  int64_t living() const { return living_; }
+  int64_t expired() const { return expired_; }  // since the start
+  bool empty() const { return leases_.empty(); }
+
+ private:
+  bool IsExpired(const KvLease& lease) const;
+  Ending Kill(uint64_t number);
+  std::vector<int32_t> ForgetIfUnpinned(uint64_t number);
+
+  const uint64_t incarnation_;
+  const absl::Duration life_;
+  Clock& clock_;
+  uint32_t epoch_ = 0;
+  int64_t living_ = 0, expired_ = 0;
+  absl::flat_hash_map<uint64_t, std::unique_ptr<KvLease>> leases_;
+};
+
+}  // namespace runahead

@@ -1,0 +1,15 @@
+// In which memory a decode worker keeps its KV.
+#pragma once
+
+#include <memory>
+
+#include "absl/status/statusor.h"
+#include "worker/kv/store.h"
+
+namespace runahead {
+
+// A store on the card, where the device has memory of its own and the store fits in what is left of it; else in host
+// memory. options.tier is set accordingly. Errors are those of KvStore::Create.
+absl::StatusOr<std::unique_ptr<KvStore>> CreateStoreWhereItFits(KvStoreOptions options, Device& device, Clock& clock);
+
+}  // namespace runahead

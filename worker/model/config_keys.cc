@@ -1,0 +1,53 @@
+#include "worker/model/config_keys.h"
+
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_format.h"
+#include "kernels/base/status_macros.h"
+
+namespace runahead {
+
+absl::StatusOr<ModelConfig> ConfigKeys::Common() const {
+  ModelConfig config;
+  if (file_.Has("general.name")) {
+    RUNAHEAD_ASSIGN_OR_RETURN(config.name, file_.GetString("general.name"));
+  }
+  if (config.name.empty()) config.name = prefix_.substr(0, prefix_.size() - 1);
+  config.fingerprint = absl::StrFormat("%016x", file_.fingerprint());
+  RUNAHEAD_ASSIGN_OR_RETURN(config.layers, Dimension("block_count"));
+  RUNAHEAD_ASSIGN_OR_RETURN(config.hidden, Dimension("embedding_length"));
+  RUNAHEAD_ASSIGN_OR_RETURN(config.heads, Dimension("attention.head_count"));
+  config.kv_heads = config.heads;
+  RUNAHEAD_ASSIGN_OR_RETURN(config.ffn, Dimension("feed_forward_length"));
+  RUNAHEAD_ASSIGN_OR_RETURN(config.context_length, Dimension("context_length", kMostContext));
+  RUNAHEAD_ASSIGN_OR_RETURN(const GgufTensor* embedding, file_.FindTensor("token_embd.weight"));
+  if (embedding->dims.size() != 2 || embedding->dims[0] != config.hidden) {
+    return absl::InvalidArgumentError(
+        absl::StrCat(file_.path(), ": tensor token_embd.weight is not [", config.hidden, ", vocabulary]"));
+  }
+  config.vocab = embedding->dims[1];
+  return config;
+}
+
+absl::StatusOr<int64_t> ConfigKeys::Dimension(std::string_view name, int64_t most) const {
+  RUNAHEAD_ASSIGN_OR_RETURN(const uint64_t value, file_.GetUint(Key(name)));
+  if (value < 1 || value > static_cast<uint64_t>(most)) {
+    return Refuse(name, absl::StrCat(value, " is not in 1 to ", most));
+  }
+  return static_cast<int64_t>(value);
+}
+
+absl::StatusOr<int64_t> ConfigKeys::DimensionOr(std::string_view name, int64_t otherwise) const {
+  if (!Has(name)) return otherwise;
+  return Dimension(name);
+}
+
+absl::StatusOr<float> ConfigKeys::Float(std::string_view name) const {
+  RUNAHEAD_ASSIGN_OR_RETURN(const double value, file_.GetFloat(Key(name)));
+  return static_cast<float>(value);
+}
+
+absl::Status ConfigKeys::Refuse(std::string_view name, std::string_view why) const {
+  return absl::InvalidArgumentError(absl::StrCat(file_.path(), ": key ", Key(name), ": ", std::string(why)));
+}
+
+}  // namespace runahead

@@ -1,0 +1,47 @@
+// The keys in which a GGUF says what model it holds, checked.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <string_view>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "worker/format/gguf.h"
+#include "worker/model/model.h"
+
+namespace runahead {
+
+// Keys of one architecture: "llama.block_count" is `block_count` here. Errors name file and key: NOT_FOUND where it is
+// missing, else INVALID_ARGUMENT.
+class ConfigKeys {
+ public:
+  // `file` outlives the keys.
+  ConfigKeys(const GgufFile& file, std::string_view architecture)
+      : file_(file), prefix_(std::string(architecture) + ".") {}
+
+  // What all families have: name, fingerprint, layers, hidden, heads (kv_heads as many), ffn, context_length, and the
+  // vocabulary, which is the height of tensor token_embd.weight.
+  absl::StatusOr<ModelConfig> Common() const;
+
+  bool Has(std::string_view name) const { return file_.Has(Key(name)); }
+  // 1 to `most`.
+  absl::StatusOr<int64_t> Dimension(std::string_view name, int64_t most = kMostDimension) const;
+  absl::StatusOr<int64_t> DimensionOr(std::string_view name, int64_t otherwise) const;
+  absl::StatusOr<float> Float(std::string_view name) const;
+  absl::StatusOr<std::string> String(std::string_view name) const { return file_.GetString(Key(name)); }
+  absl::Status Refuse(std::string_view name, std::string_view why) const;
+
+ private:
+  // Larger sizes are not models, and their products would overflow.
+  static constexpr int64_t kMostDimension = int64_t{1} << 24;
+  // Tables have a row for each position, and nothing in the file bounds it.
+  static constexpr int64_t kMostContext = int64_t{1} << 20;
+
+  std::string Key(std::string_view name) const { return prefix_ + std::string(name); }
+
+  const GgufFile& file_;
+  const std::string prefix_;
+};
+
+}  // namespace runahead

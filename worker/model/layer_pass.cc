@@ -1,0 +1,147 @@
+#include "worker/model/layer_pass.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "kernels/base/status_macros.h"
+
+namespace runahead {
+namespace {
+
+// Slots of PassMemory::own. The rows that are kept are gathered from others, so they need memory apart.
+enum OwnSlot { kX, kQ, kKeptX, kKeptQ, kLogits };
+// Of PassMemory::shared, behind those of the sections.
+enum SharedSlot { kAttended = SectionRows::kScratchSlots, kPartials };
+
+// What the table's query row `row` attends over, by itself.
+KvSequence OneQuery(const KvLayout& layout, int64_t row) {
+  for (const KvSequence& sequence : layout.sequences) {
+    if (row >= sequence.queries) {
+      row -= sequence.queries;
+      continue;
+    }
+    const int64_t length = sequence.length - (sequence.queries - 1 - row);
+    return {.queries = 1, .length = length, .first_page = sequence.first_page, .begin = sequence.begin, .end = length};
+  }
+  RUNAHEAD_CHECK(false);
+}
+
+bool HasSingleQueries(const KvLayout& layout) {
+  return std::all_of(layout.sequences.begin(), layout.sequences.end(),
+                     [](const KvSequence& sequence) { return sequence.queries == 1; });
+}
+
+}  // namespace
+
+LayerPass::LayerPass(const Model& model, Device& device, Stream& stream, PassMemory memory, ForwardBatch batch)
+    : model_(model), device_(device), stream_(stream), memory_(memory), batch_(std::move(batch)) {}
+
+absl::Status LayerPass::Check() const {
+  const ModelConfig& config = model_.config();
+  for (int64_t row = 0; row < rows(); ++row) {
+    if (batch_.ids[row] < 0 || batch_.ids[row] >= config.vocab) {
+      return absl::OutOfRangeError(
+          absl::StrCat("row ", row, ": token ", batch_.ids[row], " is not in a vocabulary of ", config.vocab));
+    }
+  }
+  int64_t queries = 0;
+  for (const KvSequence& sequence : batch_.kv.sequences) {
+    queries += sequence.queries;
+    if (sequence.length > config.context_length) {
+      return absl::OutOfRangeError(
+          absl::StrCat("a sequence of ", sequence.length, " does not fit a context of ", config.context_length));
+    }
+  }
+  if (rows() == 0 || queries != rows()) {
+    return absl::InvalidArgumentError(absl::StrCat("a batch of ", rows(), " rows and ", queries, " positions"));
+  }
+  for (int64_t row : batch_.logit_rows) {
+    if (row < 0 || row >= rows()) {
+      return absl::OutOfRangeError(absl::StrCat("logits asked for row ", row, " of ", rows()));
+    }
+  }
+  return absl::OkStatus();
+}
+
+SectionRows LayerPass::Rows(int64_t begin, int64_t count) const {
+  return {stream_, memory_.shared, *table_, begin, count, batch_.batch_invariant};
+}
+
+absl::Status LayerPass::Begin() {
+  RUNAHEAD_RETURN_IF_ERROR(Check());
+  const ModelConfig& config = model_.config();
+  const DType act = batch_.batch_invariant ? device_.invariant_dtype() : device_.compute_dtype();
+  RUNAHEAD_ASSIGN_OR_RETURN(table_, device_.MakeKvTable(stream_, std::move(batch_.kv)));
+  RUNAHEAD_ASSIGN_OR_RETURN(x_, memory_.own.Get(kX, DType::kF32, rows(), config.hidden));
+  RUNAHEAD_ASSIGN_OR_RETURN(q_, memory_.own.Get(kQ, act, rows(), config.heads * config.head_dim));
+  return model_.Embed(Rows(0, rows()), batch_.ids, x_);
+}
+
+// In chunks that are as long as Linear likes best.
+absl::Status LayerPass::Project(int64_t layer, const BufferRef& kv) {
+  const int64_t chunk = device_.gemm_rows();
+  for (int64_t begin = 0; begin < rows(); begin += chunk) {
+    const int64_t count = std::min(chunk, rows() - begin);
+    RUNAHEAD_RETURN_IF_ERROR(
+        model_.Project(Rows(begin, count), layer, x_.Rows(begin, count), {q_.Rows(begin, count), kv}));
+  }
+  return absl::OkStatus();
+}
+
+absl::Status LayerPass::Attend(int64_t layer, const BufferRef& kv) {
+  if (layer + 1 == model_.config().layers && static_cast<int64_t>(batch_.logit_rows.size()) < rows()) {
+    if (batch_.logit_rows.empty()) return absl::OkStatus();
+    RUNAHEAD_RETURN_IF_ERROR(KeepWanted());
+  }
+  RUNAHEAD_ASSIGN_OR_RETURN(const Tensor attended, memory_.shared.Get(kAttended, q_.dtype, rows(), q_.cols));
+  RUNAHEAD_RETURN_IF_ERROR(Attention(layer, kv, attended));
+  const int64_t chunk = device_.gemm_rows();
+  for (int64_t begin = 0; begin < rows(); begin += chunk) {
+    const int64_t count = std::min(chunk, rows() - begin);
+    RUNAHEAD_RETURN_IF_ERROR(
+        model_.Finish(Rows(begin, count), layer, attended.Rows(begin, count), x_.Rows(begin, count)));
+  }
+  return absl::OkStatus();
+}
+
+// Single queries by pieces, so that a row's result depends on its own sequence only.
+absl::Status LayerPass::Attention(int64_t layer, const BufferRef& kv, const MutTensor& out) {
+  const AttentionShape& shape = model_.attention(layer);
+  if (!HasSingleQueries(table_->layout())) return device_.Attention(stream_, q_, shape, *table_, kv, out);
+  RUNAHEAD_ASSIGN_OR_RETURN(const Tensor partials, memory_.shared.Get(kPartials, DType::kF32, table_->pieces(),
+                                                                      shape.heads * (shape.head_dim + 1)));
+  RUNAHEAD_RETURN_IF_ERROR(device_.AttendPieces(stream_, q_, shape, *table_, kv, partials));
+  return device_.MergePieces(stream_, partials, shape, *table_, out);
+}
+
+// Leaves the wanted rows of the batch, and what attention computes for them.
+absl::Status LayerPass::KeepWanted() {
+  const auto count = static_cast<int64_t>(batch_.logit_rows.size());
+  const std::vector<int32_t> wanted(batch_.logit_rows.begin(), batch_.logit_rows.end());
+  RUNAHEAD_ASSIGN_OR_RETURN(const Tensor x, memory_.own.Get(kKeptX, x_.dtype, count, x_.cols));
+  RUNAHEAD_ASSIGN_OR_RETURN(const Tensor q, memory_.own.Get(kKeptQ, q_.dtype, count, q_.cols));
+  RUNAHEAD_RETURN_IF_ERROR(device_.GatherRows(stream_, x_, wanted, x));
+  RUNAHEAD_RETURN_IF_ERROR(device_.GatherRows(stream_, q_, wanted, q));
+  x_ = x;
+  q_ = q;
+  KvLayout kept{table_->layout().page_tokens, table_->layout().pages, {}};
+  for (int64_t row = 0; row < count; ++row) {
+    kept.sequences.push_back(OneQuery(table_->layout(), wanted[row]));
+    batch_.ids[row] = batch_.ids[wanted[row]];
+    batch_.logit_rows[row] = row;
+  }
+  batch_.ids.resize(count);
+  RUNAHEAD_ASSIGN_OR_RETURN(table_, device_.MakeKvTable(stream_, std::move(kept)));
+  return absl::OkStatus();
+}
+
+absl::StatusOr<Tensor> LayerPass::Logits() {
+  const auto wanted = static_cast<int64_t>(batch_.logit_rows.size());
+  if (wanted == 0) return Tensor{};
+  RUNAHEAD_ASSIGN_OR_RETURN(const Tensor logits, memory_.own.Get(kLogits, DType::kF32, wanted, model_.config().vocab));
+  RUNAHEAD_RETURN_IF_ERROR(model_.Logits(Rows(0, wanted), x_, logits));
+  return logits;
+}
+
+}  // namespace runahead

@@ -1,0 +1,64 @@
+// One pass of some rows through a model's layers, as every loop makes it: chunks, attention, the rows whose logits are
+// wanted. The loop says when, and where KV lies.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "kernels/base/device.h"
+#include "worker/model/model.h"
+
+namespace runahead {
+
+// The rows of a pass: a part of one prompt, or one row for each sequence of a decode step.
+struct ForwardBatch {
+  std::vector<int32_t> ids;
+  KvLayout kv;                      // of as many query rows; says their positions
+  std::vector<int64_t> logit_rows;  // rising; rows whose logits are wanted. Empty: only KV is wanted
+  bool batch_invariant = false;     // decode: a row's result does not depend on the others
+};
+
+// Memory that outlives passes.
+struct PassMemory {
+  ForwardScratch& own;     // of one pass at a time: what it keeps from layer to layer, and its logits
+  ForwardScratch& shared;  // by passes on one stream, also when several are half done
+};
+
+// Begin; then for each layer in turn Project and Attend; then Logits. Used by one thread; all that is given to the
+// constructor outlives the pass. Errors are those of arguments, and of device memory.
+class LayerPass {
+ public:
+  LayerPass(const Model& model, Device& device, Stream& stream, PassMemory memory, ForwardBatch batch);
+
+  // Checks the batch (INVALID_ARGUMENT, OUT_OF_RANGE), makes the table of its KV, and embeds its ids.
+  absl::Status Begin();
+  // Q, and K and V to where the batch's layout says behind `kv`, the layer's base.
+  absl::Status Project(int64_t layer, const BufferRef& kv);
+  // Attention over the KV behind `kv`, and the rest of the layer. In the last layer only of the rows whose logits are
+  // wanted: the others matter for their KV alone.
+  absl::Status Attend(int64_t layer, const BufferRef& kv);
+  // f32 [wanted rows, vocab], valid until the next pass over the same memory; without rows where none are wanted.
+  absl::StatusOr<Tensor> Logits();
+
+  int64_t rows() const { return static_cast<int64_t>(batch_.ids.size()); }
+
+ private:
+  absl::Status Check() const;
+  SectionRows Rows(int64_t begin, int64_t count) const;
+  absl::Status KeepWanted();
+  absl::Status Attention(int64_t layer, const BufferRef& kv, const MutTensor& out);
+
+  const Model& model_;
+  Device& device_;
+  Stream& stream_;
+  const PassMemory memory_;
+  ForwardBatch batch_;  // once only the wanted rows are left: theirs
+  std::shared_ptr<const KvTable> table_;
+  Tensor x_;  // f32 [rows, hidden], the residual stream
+  Tensor q_;  // [rows, heads*head_dim]
+};
+
+}  // namespace runahead

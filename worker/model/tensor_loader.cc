@@ -1,0 +1,120 @@
+#include "worker/model/tensor_loader.h"
+
+#include <algorithm>
+#include <atomic>
+#include <cstring>
+#include <thread>
+
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
+#include "kernels/base/status_macros.h"
+
+namespace runahead {
+
+absl::StatusOr<const GgufTensor*> TensorLoader::Find(const std::string& name, const std::vector<int64_t>& dims) const {
+  RUNAHEAD_ASSIGN_OR_RETURN(const GgufTensor* tensor, file_->FindTensor(name));
+  if (tensor->dims != dims) {
+    return absl::InvalidArgumentError(absl::StrCat(file_->path(), ": tensor ", name, " is [",
+                                                   absl::StrJoin(tensor->dims, ", "), "], the model's keys say [",
+                                                   absl::StrJoin(dims, ", "), "]"));
+  }
+  return tensor;
+}
+
+absl::Status TensorLoader::Append(const std::string& name, int64_t rows, int64_t cols, WeightSource& source) const {
+  RUNAHEAD_ASSIGN_OR_RETURN(const GgufTensor* tensor, Find(name, {cols, rows}));
+  source.owner = file_;
+  source.cols = cols;
+  source.runs.push_back({tensor->type, tensor->data.data(), rows});
+  return absl::OkStatus();
+}
+
+absl::Status TensorLoader::AppendUnpermuted(const std::string& name, int64_t heads, int64_t head_dim, int64_t cols,
+                                            WeightSource& source) const {
+  RUNAHEAD_ASSIGN_OR_RETURN(const GgufTensor* tensor, Find(name, {cols, heads * head_dim}));
+  const WeightType type = tensor->type;
+  const size_t row_bytes = WeightRowBytes(type, cols);
+  source.owner = file_;
+  source.cols = cols;
+  for (int64_t head = 0; head < heads; ++head) {
+    for (int64_t row = 0; row < head_dim; ++row) {
+      const int64_t stored = head * head_dim + 2 * (row % (head_dim / 2)) + row / (head_dim / 2);
+      source.runs.push_back({type, tensor->data.data() + stored * row_bytes, 1});
+    }
+  }
+  return absl::OkStatus();
+}
+
+absl::StatusOr<std::shared_ptr<const Weights>> TensorLoader::Load(const WeightSource& source) const {
+  return device_.LoadWeights(source, uses_);
+}
+
+absl::StatusOr<std::shared_ptr<const Weights>> TensorLoader::Matrix(const std::string& name, int64_t rows,
+                                                                    int64_t cols) const {
+  WeightSource source;
+  RUNAHEAD_RETURN_IF_ERROR(Append(name, rows, cols, source));
+  return Load(source);
+}
+
+absl::StatusOr<std::shared_ptr<const Weights>> TensorLoader::Table(const std::string& name, int64_t rows,
+                                                                   int64_t cols) const {
+  WeightSource source;
+  RUNAHEAD_RETURN_IF_ERROR(Append(name, rows, cols, source));
+  return device_.LoadWeights(source, kUseDecode);
+}
+
+absl::StatusOr<Tensor> TensorLoader::Vector(const std::vector<VectorPart>& parts) const {
+  std::vector<float> values;
+  for (const VectorPart& part : parts) {
+    RUNAHEAD_ASSIGN_OR_RETURN(const GgufTensor* tensor, Find(part.name, {part.size}));
+    if (tensor->type != WeightType::kF32) {
+      return absl::InvalidArgumentError(absl::StrCat(file_->path(), ": tensor ", part.name, " is not f32"));
+    }
+    values.resize(values.size() + part.size);
+    // The file's alignment may be less than a float's.
+    std::memcpy(values.data() + values.size() - part.size, tensor->data.data(), part.size * sizeof(float));
+  }
+  return Upload(values, 1);
+}
+
+absl::StatusOr<Tensor> TensorLoader::Upload(const std::vector<float>& values, int64_t rows) const {
+  const size_t bytes = values.size() * sizeof(float);
+  RUNAHEAD_ASSIGN_OR_RETURN(std::shared_ptr<Buffer> host, device_.Allocate(bytes, MemoryKind::kHost));
+  RUNAHEAD_ASSIGN_OR_RETURN(std::shared_ptr<Buffer> buffer, device_.Allocate(bytes, MemoryKind::kDevice));
+  std::memcpy(host->data(), values.data(), bytes);
+  RUNAHEAD_RETURN_IF_ERROR(CopyNow(BufferRef::Whole(host), BufferRef::Whole(buffer)));
+  return MakeTensor(BufferRef::Whole(buffer), DType::kF32, rows, static_cast<int64_t>(values.size()) / rows);
+}
+
+absl::Status TensorLoader::CopyNow(const BufferRef& from, const BufferRef& to) const {
+  MutexLock lock(mu_);
+  RUNAHEAD_RETURN_IF_ERROR(device_.Copy(*stream_, from, to));
+  return device_.Record(*stream_).Wait();
+}
+
+absl::Status LoadLayers(int64_t layers, const std::function<absl::Status(int64_t)>& load,
+                        const std::function<void(int, int)>& progress) {
+  const int threads = std::max(1, static_cast<int>(std::thread::hardware_concurrency()));
+  std::atomic<int64_t> next{0};
+  std::atomic<int> done{0};
+  Mutex mu;
+  absl::Status first_error;
+  auto load_some = [&] {
+    for (int64_t index = next++; index < layers; index = next++) {
+      const absl::Status status = load(index);
+      MutexLock lock(mu);
+      if (!status.ok()) {
+        if (first_error.ok()) first_error = status;
+        next = layers;
+      }
+      progress(++done, static_cast<int>(layers));
+    }
+  };
+  std::vector<std::thread> team;
+  for (int i = 1; i < threads; ++i) team.emplace_back(load_some);
+  load_some();
+  for (std::thread& thread : team) thread.join();
+  return first_error;
+}
+
+}  // namespace runahead

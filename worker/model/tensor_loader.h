@@ -1,0 +1,64 @@
+// Tensors of a file, by name and shape, onto a device.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "kernels/base/device.h"
+#include "kernels/base/mutex.h"
+#include "worker/format/gguf.h"
+
+namespace runahead {
+
+// Thread-safe. Errors name the tensor: NOT_FOUND where it is missing, INVALID_ARGUMENT where it has another shape or
+// type.
+class TensorLoader {
+ public:
+  // `device` outlives the loader. Matrices are loaded for `uses` (WeightUse bits).
+  TensorLoader(std::shared_ptr<const GgufFile> file, Device& device, unsigned uses)
+      : file_(std::move(file)), device_(device), uses_(uses), stream_(device.NewStream("load")) {}
+
+  const GgufFile& file() const { return *file_; }
+
+  // Appends tensor `name`, which must be [rows, cols], to `source`.
+  absl::Status Append(const std::string& name, int64_t rows, int64_t cols, WeightSource& source) const;
+  // The same for Q and K of GGUF's llama, whose rows lie permuted for interleaved rotation: row 2i+j of a head is row
+  // j*head_dim/2 + i of the rotate-half form.
+  absl::Status AppendUnpermuted(const std::string& name, int64_t heads, int64_t head_dim, int64_t cols,
+                                WeightSource& source) const;
+  absl::StatusOr<std::shared_ptr<const Weights>> Load(const WeightSource& source) const;
+  // One tensor.
+  absl::StatusOr<std::shared_ptr<const Weights>> Matrix(const std::string& name, int64_t rows, int64_t cols) const;
+  // One from which rows are looked up, or which is applied to few rows only: as stored, whatever the uses.
+  absl::StatusOr<std::shared_ptr<const Weights>> Table(const std::string& name, int64_t rows, int64_t cols) const;
+
+  // f32 [1, sizes added up] of f32 tensors of these names and sizes, one after the other.
+  struct VectorPart {
+    std::string name;
+    int64_t size;
+  };
+  absl::StatusOr<Tensor> Vector(const std::vector<VectorPart>& parts) const;
+  absl::StatusOr<Tensor> Upload(const std::vector<float>& values, int64_t rows) const;
+
+ private:
+  absl::StatusOr<const GgufTensor*> Find(const std::string& name, const std::vector<int64_t>& dims) const;
+  absl::Status CopyNow(const BufferRef& from, const BufferRef& to) const RUNAHEAD_EXCLUDES(mu_);
+
+  const std::shared_ptr<const GgufFile> file_;
+  Device& device_;
+  const unsigned uses_;
+  mutable Mutex mu_;
+  const std::unique_ptr<Stream> stream_ RUNAHEAD_PT_GUARDED_BY(mu_);
+};
+
+// Calls load(i) for each of `layers` layers, on as many threads as the machine has cores. The first error; then the
+// layers that are left are not loaded. `progress(done, layers)` after each, from any thread.
+absl::Status LoadLayers(int64_t layers, const std::function<absl::Status(int64_t)>& load,
+                        const std::function<void(int, int)>& progress);
+
+}  // namespace runahead

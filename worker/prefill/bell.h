@@ -1,0 +1,38 @@
+// Wakes a thread that waits for any of several things.
+#pragma once
+
+#include <cstdint>
+
+#include "absl/time/time.h"
+#include "kernels/base/monotonic.h"
+#include "kernels/base/mutex.h"
+
+namespace runahead {
+
+// Who waits looks at all it waits for between rung() and Await, so that nothing that rings meanwhile is missed.
+// Thread-safe. Callbacks of events share it, for they may outlive who waits.
+class Bell {
+ public:
+  void Ring() {
+    MutexLock lock(mu_);
+    ++rung_;
+    changed_.NotifyAll();
+  }
+  // How often it has rung.
+  int64_t rung() const {
+    MutexLock lock(mu_);
+    return rung_;
+  }
+  // Until it has rung more than `seen` times, or MonotonicNow() is `until`.
+  void Await(int64_t seen, absl::Time until) {
+    MutexLock lock(mu_);
+    while (rung_ == seen && MonotonicNow() < until) changed_.WaitFor(mu_, until - MonotonicNow());
+  }
+
+ private:
+  mutable Mutex mu_;
+  CondVar changed_;
+  int64_t rung_ RUNAHEAD_GUARDED_BY(mu_) = 0;
+};
+
+}  // namespace runahead

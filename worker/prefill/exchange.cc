@@ -1,0 +1,152 @@
+#include "worker/prefill/exchange.h"
+
+#include <algorithm>
+#include <atomic>
+#include <memory>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "kernels/base/monotonic.h"
+#include "kernels/base/status_macros.h"
+
+namespace runahead {
+namespace {
+
+// Layers that may be enqueued beyond the last finished one: enough to keep the device busy, few enough that a cancelled
+// job stops soon.
+constexpr int64_t kLayersAhead = 2;
+
+}  // namespace
+
+Exchange::Exchange(const PrefillJob& job, const AttentionShape& shape, LayerRing ring, Device& device, Stream& compute,
+                   HandoffSender& handoff, const JobStop& stop, TraceSink* trace)
+    : job_(job),
+      shape_(shape),
+      ring_(std::move(ring)),
+      device_(device),
+      compute_(compute),
+      handoff_(handoff),
+      stop_(stop),
+      trace_(trace) {}
+
+Event Exchange::RunBefore(int64_t layer) const {
+  return layer < kLayersAhead ? Event() : layer_ends_[layer - kLayersAhead];
+}
+
+absl::Status Exchange::Receive(int64_t layer) {
+  RUNAHEAD_RETURN_IF_ERROR(CheckNeighbours());
+  received_.clear();
+  wires_.clear();
+  uses_.clear();
+  BeforeOwn(layer);
+  return absl::OkStatus();
+}
+
+absl::Status Exchange::CheckNeighbours() const {
+  for (const Edge* edge : {job_.predecessor.get(), job_.successor.get()}) {
+    const absl::Status health = edge == nullptr ? absl::OkStatus() : edge->Health();
+    if (health.ok()) continue;
+    stop_.Fire(JobCause::kPeer, health);
+    return health;
+  }
+  return absl::OkStatus();
+}
+
+FrameId Exchange::PrefixFrame(int64_t layer) const {
+  return {job_.id, static_cast<int32_t>(layer), 0};
+}
+
+FrameId Exchange::PartFrame(int64_t layer, int part) const {
+  return {job_.id, static_cast<int32_t>(layer), part + 1};
+}
+
+void Exchange::Expect(const FrameId& id, const BufferRef& into, const Reception& received, JobCause source,
+                      Edge* onward) {
+  if (received.wire() != nullptr) wires_.push_back(received.wire());
+  received_.push_back(Track(received, source, id.layer, TracePoint::kReceived));
+  if (onward == nullptr) return;
+  uses_.push_back(Track(onward->Send(id, into, received), JobCause::kPeer, id.layer, TracePoint::kForwarded));
+}
+
+BufferRef Exchange::Own(int64_t layer) {
+  TraceInOrder(layer, TracePoint::kQkvBegin);
+  return ring_.Slot(layer);
+}
+
+Event Exchange::Send(int64_t layer) {
+  TraceInOrder(layer, TracePoint::kQkvEnd);
+  const Event own_ready = device_.Record(compute_);
+  own_ready_ns_ = std::make_shared<std::atomic<int64_t>>(0);
+  // Ahead of the sends that fail with it.
+  own_ready.OnFire([stop = stop_, at = own_ready_ns_](const absl::Status& status) {
+    *at = absl::ToUnixNanos(MonotonicNow());
+    if (!status.ok()) stop.Fire(JobCause::kOwn, status);
+  });
+  AfterOwn(layer, own_ready);
+  if (job_.lease.has_value()) HandOff(layer, own_ready);
+  return WhenAll(received_);
+}
+
+BufferRef Exchange::View(int64_t layer) {
+  for (const auto& wire : wires_) transfers_.AddFrame(*wire);
+  TraceInOrder(layer, TracePoint::kAttentionBegin);
+  return ring_.Slot(layer);
+}
+
+void Exchange::AddIdle(absl::Time begin, absl::Time end) {
+  if (received_.empty()) return;  // nothing was waited for, however late the stage looks
+  const int64_t ready_ns = *own_ready_ns_;
+  if (ready_ns == 0) return;
+  begin = std::max(begin, absl::FromUnixNanos(ready_ns));
+  if (end <= begin) return;
+  idle_s_ += absl::ToDoubleSeconds(end - begin);
+  transfers_.AddIdle(begin, end);
+}
+
+void Exchange::SendOwn(Edge& to, int64_t layer, const Event& own_ready) {
+  Trace(layer, TracePoint::kSendPosted);
+  const Event sent = to.Send(PartFrame(layer, job_.part), PartRows(layer, job_.part), own_ready);
+  uses_.push_back(Track(sent, JobCause::kPeer, layer, TracePoint::kSent));
+}
+
+void Exchange::HandOff(int64_t layer, const Event& own_ready) {
+  const Slice slice{*job_.lease,    static_cast<int32_t>(layer), job_.begin(), job_.end(), SliceKind::kKv,
+                    shape_.kv_dtype};
+  const Event accepted = handoff_.Push(job_.decode, slice, PartRows(layer, job_.part), own_ready);
+  uses_.push_back(Track(accepted, JobCause::kDecode, layer, TracePoint::kHandedOff));
+}
+
+void Exchange::End(int64_t layer) {
+  TraceInOrder(layer, TracePoint::kLayerEnd);
+  layer_ends_.push_back(device_.Record(compute_));
+  uses_.push_back(layer_ends_.back());
+  ring_.Occupy(layer, WhenAll(uses_));
+}
+
+BufferRef Exchange::Rows(int64_t layer, int64_t begin, int64_t end) const {
+  const size_t row = static_cast<size_t>(shape_.kv_row_bytes());
+  return ring_.Slot(layer).Slice(begin * row, (end - begin) * row);
+}
+
+// A call stalls a GPU's stream for a moment: none where nobody listens.
+void Exchange::TraceInOrder(int64_t layer, TracePoint point) {
+  if (trace_ != nullptr) device_.Call(compute_, [this, layer, point] { Trace(layer, point); });
+}
+
+void Exchange::Trace(int64_t layer, TracePoint point) const {
+  if (trace_ != nullptr) trace_->Add(job_.id, layer, point);
+}
+
+Event Exchange::Track(const Event& event, JobCause source, int64_t layer, TracePoint point) {
+  const EventSource tracked;
+  event.OnFire(
+      [trace = trace_, stop = stop_, job = job_.id, tracked, source, layer, point](const absl::Status& status) {
+        if (!status.ok()) stop.Fire(source, status);
+        if (status.ok() && trace != nullptr) trace->Add(job, layer, point);
+        tracked.Fire(status);
+      });
+  pending_.push_back(tracked.event());
+  return pending_.back();
+}
+
+}  // namespace runahead

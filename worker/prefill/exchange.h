@@ -1,0 +1,101 @@
+// What the exchanges of all schedules share: the layer ring, the own part and its hand-off, failure, times.
+#pragma once
+
+#include <atomic>
+#include <cstdint>
+#include <memory>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/time/time.h"
+#include "worker/handoff/handoff.h"
+#include "worker/prefill/job.h"
+#include "worker/prefill/layer_ring.h"
+#include "worker/prefill/trace.h"
+#include "worker/prefill/transfer_times.h"
+
+namespace runahead {
+
+// One job's KV on this worker, layer by layer: what of it comes from other workers, and where the own goes. Each
+// schedule's subclass says which KV comes from whom and who gets it. A loop calls, for each layer in turn: Receive,
+// Own, Send, View, End. Nothing here waits. Used by the stage's thread.
+class Exchange {
+ public:
+  // All references outlive the exchange. `ring` holds job.held_tokens() a layer. `stop` is fired by whoever ends the
+  // job early, also by the exchange when a transfer fails.
+  Exchange(const PrefillJob& job, const AttentionShape& shape, LayerRing ring, Device& device, Stream& compute,
+           HandoffSender& handoff, const JobStop& stop, TraceSink* trace);
+  virtual ~Exchange() = default;
+
+  // Of each layer's buffer.
+  virtual KvLayout Layout() const = 0;
+  // `layer` is begun once these have fired: the layers have run before which it must not be enqueued; its buffer is
+  // free.
+  Event RunBefore(int64_t layer) const;
+  Event BufferFree(int64_t layer) const { return ring_.Free(layer); }
+
+  // Posts what may come before the own KV is there. UNAVAILABLE when a neighbour is dead.
+  absl::Status Receive(int64_t layer);
+  // The layer's buffer, for K and V of the own part.
+  BufferRef Own(int64_t layer);
+  // The own KV is enqueued: sends it and hands it off. Fires when all KV that the part attends over is here.
+  Event Send(int64_t layer);
+  // The same buffer, with what the own part attends over: Send's event has fired with OK.
+  BufferRef View(int64_t layer);
+  // The layer is enqueued. Its buffer is free when it is attended, forwarded and handed off.
+  void End(int64_t layer);
+
+  // The device stood idle from `begin` on, or from when the own KV of the layer was there, to `end`, for want of what
+  // Send's event waits for.
+  void AddIdle(absl::Time begin, absl::Time end);
+  // Everything this job has under way on links and hand-off, for teardown and for Done.
+  const std::vector<Event>& pending() const { return pending_; }
+  double idle_s() const { return idle_s_; }
+  const TransferTimes& transfers() const { return transfers_; }
+
+ protected:
+  // Before the own KV of the layer is enqueued; its buffer is free.
+  virtual void BeforeOwn(int64_t layer) = 0;
+  // The own KV of the layer is there once `own_ready` has fired: sends it, and receives what is still to come.
+  virtual void AfterOwn(int64_t layer, const Event& own_ready) = 0;
+  const PrefillJob& job() const { return job_; }
+  // Frames are numbered by what they hold: the prefix is piece 0, part p is piece p + 1.
+  FrameId PrefixFrame(int64_t layer) const;
+  FrameId PartFrame(int64_t layer, int part) const;
+  // The layer's KV of tokens [begin, end), and of a part.
+  BufferRef Rows(int64_t layer, int64_t begin, int64_t end) const;
+  BufferRef PartRows(int64_t layer, int part) const { return Rows(layer, job_.bounds[part], job_.bounds[part + 1]); }
+  // The frame is in `into` once `received` has fired: attention is enqueued then, and it goes on to `onward`, where
+  // there is one, as soon as it is whole (cut-through). `source` is whose failure it is when `received` fires with one.
+  void Expect(const FrameId& id, const BufferRef& into, const Reception& received, JobCause source, Edge* onward);
+  void SendOwn(Edge& to, int64_t layer, const Event& own_ready);
+  void Trace(int64_t layer, TracePoint point) const;
+
+ private:
+  void HandOff(int64_t layer, const Event& own_ready);
+  // A transfer that fails dooms the job. What is returned fires after it, when the job has been told.
+  Event Track(const Event& event, JobCause source, int64_t layer, TracePoint point);
+  absl::Status CheckNeighbours() const;
+  // When the compute stream has got there.
+  void TraceInOrder(int64_t layer, TracePoint point);
+
+  const PrefillJob& job_;
+  const AttentionShape& shape_;
+  LayerRing ring_;
+  Device& device_;
+  Stream& compute_;
+  HandoffSender& handoff_;
+  const JobStop stop_;
+  TraceSink* const trace_;
+
+  std::vector<Event> layer_ends_;                       // by layer
+  std::vector<Event> received_;                         // of the layer that is being enqueued
+  std::vector<std::shared_ptr<const WireTime>> wires_;  // of those that come over a wire; set once they have fired
+  std::vector<Event> uses_;                             // of its buffer: sends and hand-off
+  std::vector<Event> pending_;                          // all receives, sends and pushes of the job
+  std::shared_ptr<std::atomic<int64_t>> own_ready_ns_;  // when the layer's own KV was there; 0: it is not yet
+  double idle_s_ = 0;
+  TransferTimes transfers_;
+};
+
+}  // namespace runahead

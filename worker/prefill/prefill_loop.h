@@ -1,0 +1,73 @@
+// A layer of a prefill, as the paper says it: what a worker does for its part of one prompt, wait by wait.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "absl/time/time.h"
+#include "worker/model/layer_pass.h"
+#include "worker/prefill/exchange.h"
+
+namespace runahead {
+
+// Seconds of one job on this worker.
+struct JobTimes {
+  double compute_s = 0;      // from the pass's beginning to its end, less waiting and what ran between its layers
+  double wait_s = 0;         // the device stood idle for want of KV of other parts; the head of a chain: 0
+  double ring_stall_s = 0;   // nothing was enqueued for want of a free layer buffer
+  double transfer_s = 0;     // KV of other parts was on the wire (wire_time.h); the head of a chain: 0
+  double hidden_s = 0;       // of that, less what fell into wait_s
+  bool interleaved = false;  // it ran while another was half done
+};
+
+// What a step ends with.
+struct PrefillWait {
+  enum class For { kDevice, kLayerBuffer, kKv };
+  Event event;
+  For what = For::kDevice;
+};
+
+// One part of one prompt on one worker. Used by one thread; several loops may be half done on one stream, each with
+// memory of its own. A parked loop holds nobody up: its receives are posted, its sends are enqueued, and what it
+// forwards goes on by itself. A loop that is given up leaves its stream usable: of what it enqueued, nothing leaves the
+// job but by the exchange.
+class PrefillLoop {
+ public:
+  PrefillLoop(const Model& model, Device& device, Stream& stream, PassMemory memory, ForwardBatch batch,
+              std::unique_ptr<Exchange> exchange);
+
+  // Enqueues up to the next wait, and returns what is waited for: the next step may follow once that has fired with OK.
+  // The first step waits for nothing. Errors end the loop: those of arguments, of device memory, of a dead neighbour
+  // (UNAVAILABLE), and of the device.
+  absl::StatusOr<PrefillWait> Step();
+  // The step before was the last: once its wait is over, the device has run all layers.
+  bool done() const { return done_; }
+  // Of the rows whose logits are wanted; when done().
+  const Tensor& logits() const { return logits_; }
+
+  // From `begin` to `end` nothing ran on the device but what this loop had enqueued, and it waited for `what`.
+  void AddWaited(PrefillWait::For what, absl::Time begin, absl::Time end);
+  // What was added so far; compute_s and interleaved are the caller's to know.
+  JobTimes times() const;
+  const Exchange& exchange() const { return *exchange_; }
+
+ private:
+  absl::Status AttendAndFinish();
+  absl::StatusOr<PrefillWait> ReceiveAndProject();
+
+  Device& device_;
+  Stream& stream_;
+  const int64_t layers_;
+  LayerPass pass_;
+  const std::unique_ptr<Exchange> exchange_;
+  int64_t layer_ = 0;
+  bool begun_ = false;
+  bool projected_ = false;  // layer_'s own KV is enqueued
+  bool done_ = false;
+  Tensor logits_;
+  double ring_stall_s_ = 0;
+};
+
+}  // namespace runahead

@@ -1,0 +1,35 @@
+#include "worker/prefill/tsp_exchange.h"
+
+namespace runahead {
+
+void TspExchange::AfterOwn(int64_t layer, const Event& own_ready) {
+  const std::shared_ptr<Edge>&before = job().predecessor, &after = job().successor;
+  if (before != nullptr) SendOwn(*before, layer, own_ready);
+  if (after != nullptr) SendOwn(*after, layer, own_ready);
+  for (int part = 0; part < job().part; ++part) Gather(before, after.get(), layer, part, own_ready);
+  for (int part = job().part + 1; part < job().parts(); ++part) Gather(after, before.get(), layer, part, own_ready);
+}
+
+// A collective begins at each worker when it enters it: a frame that comes earlier waits at its sender.
+void TspExchange::Gather(const std::shared_ptr<Edge>& from, Edge* onward, int64_t layer, int part,
+                         const Event& own_ready) {
+  const FrameId id = PartFrame(layer, part);
+  const BufferRef into = PartRows(layer, part);
+  const EventSource received;
+  const auto wire = std::make_shared<WireTime>();
+  own_ready.OnFire([from, id, into, received, wire](const absl::Status&) {
+    const Reception came = from->Recv(id, into);
+    came.OnFire([received, wire, time = came.wire()](const absl::Status& status) {
+      *wire = *time;
+      received.Fire(status);
+    });
+  });
+  Expect(id, into, {received.event(), wire}, JobCause::kPeer, onward);
+}
+
+KvLayout TspExchange::Layout() const {
+  const int64_t dense = job().schedule == Schedule::kTsp ? job().bounds.back() : 0;
+  return KvLayout::OnePage(job().tokens(), job().end(), dense);
+}
+
+}  // namespace runahead
