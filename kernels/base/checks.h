@@ -40,8 +40,7 @@ absl::Status CheckLayerNorm(const ConstTensor& x, const ConstTensor& weight, con
 // x_dtype: what the device reads under these options.
 absl::Status CheckLinear(const OpLimits& limits, const ConstTensor& x, DType x_dtype, const Weights& w,
                          const LinearOptions& options, const MutTensor& out);
-// Of MakeKvTable. piece_tokens: how many positions a piece of a sequence of some length has on the device.
-absl::Status CheckKvLayout(const KvLayout& layout, int64_t (*piece_tokens)(int64_t length));
+absl::Status CheckKvLayout(const KvLayout& layout);
 absl::Status CheckRope(const MutTensor& x, int64_t head_dim, const Rotation& rotation, const KvTable& table,
                        int64_t first_row);
 absl::Status CheckStoreQkv(const OpLimits& limits, const ConstTensor& qkv, const AttentionShape& shape,

@@ -116,9 +116,8 @@ class Device {
   // which may be some columns of a wider tensor; weight: f32 [1, head_dim], the same for all heads.
   virtual absl::Status HeadNorm(Stream& stream, const MutTensor& x, int64_t head_dim, const ConstTensor& weight,
                                 float eps) = 0;
-  // For families such as OPT, as Activate, and bias and activation of Linear are; nothing calls them before there is
-  // one. out[t,d] = (x[t,d] - mean(x[t])) / sqrt(var(x[t]) + eps) * weight[d] + bias[d], var = mean_d((x[t,d] -
-  // mean)^2). x: f32 [t, dim]; weight, bias: f32 [1, dim]; out: [t, dim], any dtype.
+  // out[t,d] = (x[t,d] - mean(x[t])) / sqrt(var(x[t]) + eps) * weight[d] + bias[d], var = mean_d((x[t,d] - mean)^2).
+  // x: f32 [t, dim]; weight, bias: f32 [1, dim]; out: [t, dim], any dtype.
   virtual absl::Status LayerNorm(Stream& stream, const ConstTensor& x, const ConstTensor& weight,
                                  const ConstTensor& bias, float eps, const MutTensor& out) = 0;
   // out[t,n] (+)= activation(sum_k x[t,k] * w[n,k] + bias[n]).  x: [t, k] in compute_dtype() or invariant_dtype(); w:
@@ -147,8 +146,9 @@ class Device {
   virtual absl::Status Attention(Stream& stream, const ConstTensor& q, const AttentionShape& shape,
                                  const KvTable& table, const ConstBufferRef& layer, const MutTensor& out) = 0;
   // Attention of sequences with one query each, in two ops, so that KV may lie in several tiers. The positions of a
-  // sequence are cut into pieces by its length alone, from position 0 on, and the pieces of all sequences are numbered
-  // in order: a table that has only some positions of the same sequences numbers them alike. Row p of `partials`, f32
+  // sequence are cut into pieces by its length alone (PieceTokens), from position 0 on, and the pieces of all sequences
+  // are numbered in order: a table that has only some positions of the same sequences numbers them alike, and so does a
+  // table of another device, so that what one computed another merges. Row p of `partials`, f32
   // [table.pieces(), heads*(head_dim+1)], is what piece p gives, in one format on all devices: first for each head the
   // output of softmax over the piece's positions alone, [heads][head_dim]; then for each head the logarithm of its
   // weight, log2(sum of 2^(scores in units of log2)), [heads]. Where a window hides the piece that is -inf, and the

@@ -49,7 +49,7 @@ absl::Status CheckAttends(const OpLimits& limits, const AttentionShape& shape) {
 }
 
 // Positions are numbers that fit, and the range is one that tables may have.
-absl::Status CheckSequence(const KvSequence& of, int64_t page_tokens, int64_t piece_tokens) {
+absl::Status CheckSequence(const KvSequence& of, int64_t page_tokens) {
   if (of.dense_length != 0 && (of.dense_length < of.length || of.dense_length > kMostKvRows)) {
     return Invalid("a dense rectangle of ", of.dense_length, " of ", of.length, " positions");
   }
@@ -60,6 +60,7 @@ absl::Status CheckSequence(const KvSequence& of, int64_t page_tokens, int64_t pi
   if (of.queries != 1 || of.dense_length != 0) {
     return Invalid(of.queries, " queries with positions ", of.begin, " to ", of.end, " only, of ", of.length);
   }
+  const int64_t piece_tokens = PieceTokens(of.length);
   for (const int64_t border : {of.begin, of.end}) {
     if (border != of.length && (border % page_tokens != 0 || border % piece_tokens != 0)) {
       return Invalid("a range ends at position ", border, ", no border of pages of ", page_tokens, " and pieces of ",
@@ -109,7 +110,7 @@ absl::Status CheckPartials(const Tensor& partials, const AttentionShape& shape, 
 
 }  // namespace
 
-absl::Status CheckKvLayout(const KvLayout& layout, int64_t (*piece_tokens)(int64_t length)) {
+absl::Status CheckKvLayout(const KvLayout& layout) {
   if (layout.page_tokens < 1 || layout.page_tokens > kMostKvRows) {
     return Invalid("pages of ", layout.page_tokens, " rows");
   }
@@ -117,7 +118,7 @@ absl::Status CheckKvLayout(const KvLayout& layout, int64_t (*piece_tokens)(int64
     if (sequence.queries < 1 || sequence.length < sequence.queries || sequence.length > kMostKvRows) {
       return Invalid(sequence.queries, " queries of a sequence of ", sequence.length, " positions");
     }
-    RUNAHEAD_RETURN_IF_ERROR(CheckSequence(sequence, layout.page_tokens, piece_tokens(sequence.length)));
+    RUNAHEAD_RETURN_IF_ERROR(CheckSequence(sequence, layout.page_tokens));
     RUNAHEAD_RETURN_IF_ERROR(CheckPages(layout, sequence));
   }
   return absl::OkStatus();

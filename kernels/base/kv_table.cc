@@ -5,6 +5,10 @@
 namespace runahead {
 namespace {
 
+// A sequence longer than this many pieces of the smallest size gets larger ones instead: 64 fill a large GPU even where
+// one sequence with 8 KV heads is all there is, and merging more takes longer than it gains.
+constexpr int64_t kMostPieces = 64;
+
 // How many rows behind the base a sequence's pages reach; of the last page, only what the sequence has of it.
 int64_t RowsReached(const KvLayout& layout, const KvSequence& sequence) {
   const int64_t pages = layout.PagesOf(sequence);
@@ -19,6 +23,12 @@ int64_t RowsReached(const KvLayout& layout, const KvSequence& sequence) {
 }
 
 }  // namespace
+
+int64_t PieceTokens(int64_t length) {
+  int64_t tokens = kSmallestPiece;
+  while (tokens * kMostPieces < length) tokens *= 2;
+  return tokens;
+}
 
 KvTable::KvTable(KvLayout layout, int64_t pieces) : layout_(std::move(layout)), pieces_(pieces) {
   int64_t rows = 0;

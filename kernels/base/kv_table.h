@@ -9,6 +9,13 @@
 
 namespace runahead {
 
+inline constexpr int64_t kSmallestPiece = 256;
+
+// How many positions a piece of a sequence has (Device::AttendPieces), on every device: a function of its length and of
+// nothing else, for where KV is cut decides how sums are rounded, and a sequence must come out the same in any batch,
+// window and tier. Cuts are at multiples of it, from position 0 on, so only the last piece has less.
+int64_t PieceTokens(int64_t length);
+
 // One sequence of a step: its query rows are its last `queries` positions. The query rows of a step's sequences follow
 // each other from row 0 on, in the order of the sequences.
 struct KvSequence {

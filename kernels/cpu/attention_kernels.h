@@ -8,8 +8,8 @@
 
 namespace runahead {
 
-// Positions per piece of a decode step. Pieces are aligned to absolute positions, so that the order of a reduction
-// depends on a sequence's own length only.
+// Positions that a kernel of decode attention takes at a time: a piece is so many, or a multiple. Cuts are aligned to
+// absolute positions, so that the order of a reduction depends on a sequence's own length only.
 inline constexpr int kDecodeSplit = 256;
 
 // Upper bound of PrefillKernels::key_block.

@@ -65,7 +65,7 @@ std::optional<FlashPrefillArgs> FlashPrefillOf(const AttentionArgs& args, const 
 }  // namespace
 
 absl::StatusOr<std::shared_ptr<const KvTable>> CudaDevice::MakeKvTable(Stream& stream, KvLayout layout) {
-  RUNAHEAD_RETURN_IF_ERROR(CheckKvLayout(layout, &FlashDecodePieceTokens));
+  RUNAHEAD_RETURN_IF_ERROR(CheckKvLayout(layout));
   KvPlan plan = PlanKv(layout);
   auto table = std::make_shared<CudaKvTable>(std::move(layout), static_cast<int64_t>(plan.pieces.size()));
   // Those that grow from step to step come last, so that the others stay where they are.

@@ -6,10 +6,6 @@
 namespace runahead {
 namespace {
 
-// A sequence longer than this many pieces of the smallest size gets larger ones instead: 64 fill a large GPU even where
-// one sequence with 8 KV heads is all there is, and merging more takes longer than it gains.
-constexpr int64_t kMostPieces = 64;
-
 // Pages of the layout that hold what the sequence has; a dense rectangle is not for the kernels that read pages.
 int64_t UsedPages(const KvLayout& layout, const KvSequence& sequence) {
   return (sequence.end - sequence.begin + layout.page_tokens - 1) / layout.page_tokens;
@@ -51,7 +47,7 @@ void AddPages(const KvLayout& layout, const KvSequence& sequence, KvPlan& plan) 
 // Those that the layout does not have keep their numbers.
 void AddPieces(const KvSequence& sequence, int64_t query_row, int64_t first_page, KvPlan& plan) {
   const auto first = static_cast<int32_t>(plan.pieces.size());
-  const int64_t piece_tokens = FlashDecodePieceTokens(sequence.length);
+  const int64_t piece_tokens = PieceTokens(sequence.length);
   for (int64_t token = 0; token < sequence.length; token += piece_tokens) {
     AttentionPiece& piece = plan.pieces.emplace_back();
     if (token < sequence.begin || token >= sequence.end) continue;
@@ -64,12 +60,6 @@ void AddPieces(const KvSequence& sequence, int64_t query_row, int64_t first_page
 }
 
 }  // namespace
-
-int64_t FlashDecodePieceTokens(int64_t length) {
-  int64_t tokens = kSmallestPiece;
-  while (tokens * kMostPieces < length) tokens *= 2;
-  return tokens;
-}
 
 int64_t FlashDecodePieceRoom(int64_t pieces) {
   if (pieces <= 0) return 0;

@@ -9,13 +9,6 @@
 
 namespace runahead {
 
-inline constexpr int64_t kSmallestPiece = 256;  // tokens; the largest page of the kernels
-
-// How many tokens a piece of a sequence has: a function of its length and of nothing else, for where KV is cut decides
-// how sums are rounded, and a sequence must come out the same in any batch, window and tier. Cuts are at multiples of
-// it, from position 0 on, so only the last piece has less.
-int64_t FlashDecodePieceTokens(int64_t length);
-
 // `pieces` and up to a quarter more: a batch whose sequences grow keeps its number of blocks for many steps, so that a
 // recorded launch can be used again.
 int64_t FlashDecodePieceRoom(int64_t pieces);
@@ -26,7 +19,7 @@ struct KvPlan {
   std::vector<PieceRange> ranges;      // of each sequence, if each has one query; else none
   std::vector<AttentionPiece> pieces;  // as many as FlashDecodePieceRoom says, if each sequence has one query
   std::vector<int64_t> pages;          // numbers of the kernels' pages, page_tokens rows each, behind the base
-  int32_t page_tokens = 0;             // a power of two, at most kSmallestPiece
+  int32_t page_tokens = 0;             // a power of two, at most kSmallestPiece: no page reaches over a cut
   int64_t most_queries = 0;            // of a sequence
 };
 

@@ -3,6 +3,7 @@
 #include <cmath>
 #include <utility>
 
+#include "kernels/cpu/cpu_device.h"
 #include "tests/kernels/op_parity.h"
 #include "tests/kernels/paged_kv.h"
 
@@ -75,6 +76,10 @@ class AttentionParity : public OpParity {
   };
   // Of the ranges that `sequences` have. What windows hide from all queries is NaN.
   Layer NewLayer(const Problem& problem, std::vector<KvSequence> sequences, int64_t page_tokens) {
+    return NewLayer(memory(), problem, std::move(sequences), page_tokens);
+  }
+  static Layer NewLayer(DeviceMemory& memory, const Problem& problem, std::vector<KvSequence> sequences,
+                        int64_t page_tokens) {
     std::vector<std::vector<float>> kv = problem.kv;
     for (size_t i = 0; i < kv.size() && problem.shape.window > 0; ++i) {
       const KvSequence& of = sequences[i];
@@ -83,8 +88,8 @@ class AttentionParity : public OpParity {
     }
     PagedKv paged = PageKv(std::move(sequences), kv, problem.row(), page_tokens);
     const int64_t rows = static_cast<int64_t>(paged.rows.size()) / problem.row();
-    const Tensor base = memory().NewTensor(paged.rows, rows, dtype());
-    auto table = device().MakeKvTable(stream(), std::move(paged.layout));
+    const Tensor base = memory.NewTensor(paged.rows, rows, problem.shape.kv_dtype);
+    auto table = memory.device().MakeKvTable(memory.stream(), std::move(paged.layout));
     EXPECT_TRUE(table.ok()) << table.status();
     return {*std::move(table), base.ref};
   }
@@ -253,6 +258,37 @@ TEST_P(AttentionParity, PiecesOfSeveralTablesMergeToTheSameBits) {
     EXPECT_EQ(Step(problem, {a, b, c}), whole) << window;
     EXPECT_EQ(Step(problem, {c, a, b}), whole) << window;
   }
+}
+
+// A tier in which the host attends itself: what it made of its pieces, in f32, is merged with the device's own.
+TEST_P(AttentionParity, PiecesThatTheHostMadeAreMergedByTheDevice) {
+  auto opened = NewCpuDevice({});
+  ASSERT_TRUE(opened.ok()) << opened.status();
+  DeviceMemory host(*std::move(opened));
+  Problem problem = MakeStep(Shape(6, 2, 64), {1000, 16'700, 100, 513});  // the second has pieces of 512
+  std::vector<KvSequence> old = problem.sequences, newest = old;
+  old[0].end = newest[0].begin = 256;
+  old[1].end = newest[1].begin = 16'384;
+  old[2].end = 0;
+  newest[3].begin = 513;
+  const Layer here = NewLayer(problem, newest, 16);
+  Problem on_host = problem;
+  on_host.shape.kv_dtype = DType::kF32;
+  const Layer there = NewLayer(host, on_host, old, 256);
+
+  const int64_t cols = problem.shape.heads * (problem.shape.head_dim + 1);
+  const Tensor made = host.NewTensor(std::vector<float>(there.table->pieces() * cols, kNan), there.table->pieces());
+  const Tensor q = host.NewTensor(problem.q, problem.rows());
+  ASSERT_TRUE(host.device().AttendPieces(host.stream(), q, on_host.shape, *there.table, there.kv, made).ok());
+  std::vector<float> rows = host.Read(made);
+  ASSERT_GE(here.table->pieces(), there.table->pieces());
+  rows.resize(here.table->pieces() * cols, kNan);
+
+  const Tensor partials = memory().NewTensor(rows, here.table->pieces());
+  const Tensor out = memory().Empty(problem.rows(), problem.cols(), dtype());
+  ASSERT_TRUE(device().AttendPieces(stream(), Queries(problem), problem.shape, *here.table, here.kv, partials).ok());
+  ASSERT_TRUE(device().MergePieces(stream(), partials, problem.shape, *here.table, out).ok());
+  ExpectReference(problem, memory().Read(out));
 }
 
 // What another device, or another table, makes of the pieces that this one does not have must not be lost.

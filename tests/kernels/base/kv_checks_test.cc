@@ -23,19 +23,14 @@ struct SomeTable : KvTable {
   explicit SomeTable(KvLayout layout, int64_t pieces = 0) : KvTable(std::move(layout), pieces) {}
 };
 
-// A device whose pieces are 256 positions, of long sequences 512.
-absl::Status CheckLayout(const KvLayout& layout) {
-  return CheckKvLayout(layout, [](int64_t length) -> int64_t { return length > 5000 ? 512 : 256; });
-}
-
 TEST(KvChecks, LayoutsListThePagesOfTheirSequences) {
   KvLayout good{.page_tokens = 16, .pages = {4, 0}, .sequences = {{.queries = 3, .length = 32, .end = 32}}};
-  EXPECT_TRUE(CheckLayout(good).ok());
-  EXPECT_TRUE(CheckLayout({.page_tokens = 16, .pages = {}, .sequences = {}}).ok());
+  EXPECT_TRUE(CheckKvLayout(good).ok());
+  EXPECT_TRUE(CheckKvLayout({.page_tokens = 16, .pages = {}, .sequences = {}}).ok());
   const auto refused = [&](const auto& change) {
     KvLayout bad = good;
     change(bad, bad.sequences[0]);
-    return CheckLayout(bad);
+    return CheckKvLayout(bad);
   };
   EXPECT_THAT(refused([](KvLayout& all, KvSequence&) { all.page_tokens = 0; }), Refused({"pages of 0 rows"}));
   EXPECT_THAT(refused([](KvLayout& all, KvSequence&) { all.pages[1] = -1; }), Refused({"page 1 is -1"}));
@@ -53,18 +48,18 @@ TEST(KvChecks, LayoutsListThePagesOfTheirSequences) {
 
 TEST(KvChecks, RangesEndAtBordersOfPagesAndPieces) {
   const auto check = [](int64_t page_tokens, int64_t length, int64_t begin, int64_t end, int64_t queries = 1) {
-    return CheckLayout({.page_tokens = page_tokens,
-                        .pages = std::vector<int32_t>(1000),
-                        .sequences = {{.queries = queries, .length = length, .begin = begin, .end = end}}});
+    return CheckKvLayout({.page_tokens = page_tokens,
+                          .pages = std::vector<int32_t>(2000),
+                          .sequences = {{.queries = queries, .length = length, .begin = begin, .end = end}}});
   };
   EXPECT_TRUE(check(16, 1000, 256, 768).ok());
   EXPECT_TRUE(check(256, 1000, 768, 1000).ok());
   EXPECT_TRUE(check(16, 1000, 256, 256).ok()) << "nothing of it";
-  EXPECT_TRUE(check(16, 6000, 512, 6000).ok());
+  EXPECT_TRUE(check(16, 20'000, 512, 20'000).ok());
   EXPECT_THAT(check(16, 1000, 16, 1000), Refused({"position 16", "pages of 16", "pieces of 256"}));
   EXPECT_THAT(check(16, 1000, 0, 999), Refused({"position 999"}));
   EXPECT_THAT(check(512, 1000, 256, 1000), Refused({"position 256", "pages of 512"}));
-  EXPECT_THAT(check(16, 6000, 256, 6000), Refused({"position 256", "pieces of 512"}));
+  EXPECT_THAT(check(16, 20'000, 256, 20'000), Refused({"position 256", "pieces of 512"}));
   EXPECT_THAT(check(16, 1000, 512, 256), Refused({"positions 512 to 256 of 1000"}));
   EXPECT_THAT(check(16, 1000, -256, 256), Refused({"positions -256"}));
   EXPECT_THAT(check(16, 1000, 0, 1024), Refused({"positions 0 to 1024 of 1000"}));

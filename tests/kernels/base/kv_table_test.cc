@@ -14,6 +14,13 @@ struct PlainTable : KvTable {
   explicit PlainTable(KvLayout layout) : KvTable(std::move(layout), 0) {}
 };
 
+TEST(KvTable, PiecesAre256PositionsAndOfLongSequencesMore) {
+  EXPECT_EQ(PieceTokens(1), 256);
+  EXPECT_EQ(PieceTokens(64 * 256), 256);
+  EXPECT_EQ(PieceTokens(64 * 256 + 1), 512);
+  EXPECT_EQ(PieceTokens(128 * 1024), 2048);
+}
+
 TEST(KvTable, QueriesAreTheLastPositionsOfTheirSequences) {
   const PlainTable table({.page_tokens = 4,
                           .pages = {9, 2, 5},

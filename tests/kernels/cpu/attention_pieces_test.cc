@@ -54,6 +54,31 @@ TEST_P(AttentionPiecesTest, WindowsAndSoftCaps) {
   }
 }
 
+// A long sequence has pieces of several splits, and a window may begin inside any of them.
+TEST_P(AttentionPiecesTest, LongSequences) {
+  for (const int64_t dim : {40, 64}) {
+    for (const int64_t window : {0, 150, 300, 600, 5000}) {
+      SCOPED_TRACE(testing::Message() << "window " << window << ", head_dim " << dim);
+      AttentionCase problem(3, 1, dim, kF32, kv(), kF32, {{1, 16'700}, {1, 300}, {1, 33'000}});
+      problem.shape.window = window;
+      problem.shape.soft_cap = window == 600 ? 2.0f : 0.0f;
+      problem.ExpectMatches(problem.Step(pool_, isa()), 5e-6, 1e-6);
+    }
+  }
+}
+
+// The splits of a piece are joined by their largest score, wherever that is.
+TEST_P(AttentionPiecesTest, ALargeScoreOutweighsTheOtherSplitsOfItsPiece) {
+  for (const int64_t at : {16'400, 16'700}) {
+    AttentionCase problem(2, 1, 8, kF32, kv(), kF32, {{1, 16'800}});
+    for (float& x : problem.q) x = std::isnan(x) ? x : 10.0f;
+    for (int64_t k = 0; k < 16'800; ++k) std::fill(problem.K(0, k, 0), problem.K(0, k, 0) + 8, k == at ? 100.0f : 0.0f);
+    std::fill(problem.V(0, at, 0), problem.V(0, at, 0) + 8, 3.0f);
+    const std::vector<float> out = problem.Step(pool_, isa());
+    for (int64_t c = 0; c < problem.columns(); ++c) ASSERT_NEAR(out[c], 3.0f, 1e-6) << at;
+  }
+}
+
 TEST_P(AttentionPiecesTest, TakesAndGivesBf16) {
   const AttentionCase problem(9, 3, 64, kBF16, kv(), kBF16, Batch());
   problem.ExpectMatches(problem.Step(pool_, isa()), 5e-6, 1.0 / 256);

@@ -35,6 +35,15 @@ TEST(CpuKvTable, NumbersPiecesAlikeWhateverPositionsItHas) {
   EXPECT_EQ(some->first_piece(2), 6);
 }
 
+TEST(CpuKvTable, ALongSequenceHasLongerPieces) {
+  KvLayout layout =
+      Layout({{.length = 16'640, .begin = 16'384, .end = 16'640}, {.length = 257, .first_page = 1, .end = 257}});
+  const auto table = *CpuKvTable::Make(std::move(layout));
+  EXPECT_EQ(table->pieces(), 33 + 2);
+  EXPECT_THAT(table->held(),
+              ElementsAre(FieldsAre(32, 0, 16'384, 16'640), FieldsAre(33, 1, 0, 256), FieldsAre(34, 1, 256, 257)));
+}
+
 TEST(CpuKvTable, PromptsHaveNoPieces) {
   const auto table = *CpuKvTable::Make(KvLayout::OnePage(300, 700));
   EXPECT_EQ(table->pieces(), 0);

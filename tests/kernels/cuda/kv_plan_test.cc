@@ -44,7 +44,7 @@ void ExpectPlanOf(const KvLayout& layout) {
   int32_t piece = 0;
   for (size_t s = 0; s < layout.sequences.size(); ++s) {
     const KvSequence& sequence = layout.sequences[s];
-    const int64_t piece_tokens = FlashDecodePieceTokens(sequence.length);
+    const int64_t piece_tokens = PieceTokens(sequence.length);
     ASSERT_EQ(plan.ranges[s].first, piece);
     ASSERT_EQ(plan.ranges[s].count, (sequence.length + piece_tokens - 1) / piece_tokens);
     for (int64_t begin = 0; begin < sequence.length; begin += piece_tokens, ++piece) {
@@ -146,15 +146,8 @@ TEST(KvPlan, PiecesDependOnTheLengthAlone) {
     EXPECT_EQ(pieces_of_last(Layout(16, {30'000, 77, length})), alone) << length;
     EXPECT_EQ(std::accumulate(alone.begin(), alone.end(), int64_t{0}), length);
     EXPECT_LE(alone.size(), 64u);
-    for (size_t i = 0; i + 1 < alone.size(); ++i) EXPECT_EQ(alone[i], FlashDecodePieceTokens(length));
+    for (size_t i = 0; i + 1 < alone.size(); ++i) EXPECT_EQ(alone[i], PieceTokens(length));
   }
-}
-
-TEST(KvPlan, PieceTokens) {
-  EXPECT_EQ(FlashDecodePieceTokens(1), 256);
-  EXPECT_EQ(FlashDecodePieceTokens(64 * 256), 256);
-  EXPECT_EQ(FlashDecodePieceTokens(64 * 256 + 1), 512);
-  EXPECT_EQ(FlashDecodePieceTokens(128 * 1024), 2048);
 }
 
 TEST(KvPlan, RoomGrowsInStepsOfAQuarterAtMost) {
