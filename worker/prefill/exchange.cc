@@ -75,16 +75,25 @@ BufferRef Exchange::Own(int64_t layer) {
 
 Event Exchange::Send(int64_t layer) {
   TraceInOrder(layer, TracePoint::kQkvEnd);
-  const Event own_ready = device_.Record(compute_);
-  own_ready_ns_ = std::make_shared<std::atomic<int64_t>>(0);
-  // Ahead of the sends that fail with it.
-  own_ready.OnFire([stop = stop_, at = own_ready_ns_](const absl::Status& status) {
-    *at = absl::ToUnixNanos(MonotonicNow());
-    if (!status.ok()) stop.Fire(JobCause::kOwn, status);
-  });
+  const Event own_ready = OwnReady();
   AfterOwn(layer, own_ready);
   if (job_.lease.has_value()) HandOff(layer, own_ready);
   return WhenAll(received_);
+}
+
+// Fires when the layer's own KV, enqueued by now, is there; with the reason where the job has been stopped meanwhile:
+// nothing leaves it then, neither this layer nor those enqueued behind it.
+Event Exchange::OwnReady() {
+  const Event computed = device_.Record(compute_);
+  const EventSource ready(computed.native());
+  own_ready_ns_ = std::make_shared<std::atomic<int64_t>>(0);
+  computed.OnFire([stop = stop_, at = own_ready_ns_, ready](const absl::Status& status) {
+    *at = absl::ToUnixNanos(MonotonicNow());
+    if (!status.ok()) stop.Fire(JobCause::kOwn, status);
+    const auto reason = stop.reason();
+    ready.Fire(reason.has_value() ? reason->status : absl::OkStatus());
+  });
+  return ready.event();
 }
 
 BufferRef Exchange::View(int64_t layer) {
@@ -119,6 +128,9 @@ void Exchange::HandOff(int64_t layer, const Event& own_ready) {
 void Exchange::End(int64_t layer) {
   TraceInOrder(layer, TracePoint::kLayerEnd);
   layer_ends_.push_back(device_.Record(compute_));
+  layer_ends_.back().OnFire([stop = stop_](const absl::Status& status) {
+    if (!status.ok()) stop.Fire(JobCause::kOwn, status);
+  });
   uses_.push_back(layer_ends_.back());
   ring_.Occupy(layer, WhenAll(uses_));
 }

@@ -72,6 +72,7 @@ class Exchange {
   void Trace(int64_t layer, TracePoint point) const;
 
  private:
+  Event OwnReady();
   void HandOff(int64_t layer, const Event& own_ready);
   // A transfer that fails dooms the job. What is returned fires after it, when the job has been told.
   Event Track(const Event& event, JobCause source, int64_t layer, TracePoint point);

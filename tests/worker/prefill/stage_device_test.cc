@@ -111,7 +111,8 @@ TEST_F(StageDeviceTest, NoLayerFollowsOneThatFailed) {
   FailAt(Section::kFinish, 1);
   Start(1);
   ExpectFailsAlone(1);
-  EXPECT_FALSE(HandedOff(1, 3));  // layer 2 was enqueued already
+  EXPECT_FALSE(HandedOff(1, 2)) << "it was enqueued already";
+  EXPECT_FALSE(HandedOff(1, 3));
 }
 
 TEST_F(StageDeviceTest, NoTokenFollowsLogitsThatFailed) {
