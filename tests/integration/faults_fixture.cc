@@ -223,9 +223,9 @@ Staged FaultsCluster::BeginAt(Stage stage) {
   if (stage == Stage::kPrefill) return {BeginLongPrompt(), {}};
   if (stage == Stage::kDecode) return {BeginLongAnswer(), {}};
   const pid_t decode = cluster_.pid("decode-0"), head = cluster_.pid("prefill-0");
-  const char* const kLeases = "runahead_kv_leases";
+  const char* const kBuffers = "runahead_prefill_buffer_bytes";
   const char* const kRequests = "runahead_requests_in_flight";
-  const double leases = cluster_.Metric("decode-0", kLeases), requests = cluster_.Metric("router", kRequests);
+  const double requests = cluster_.Metric("router", kRequests);
   Staged staged;
   if (stage == Stage::kReserve) {
     StopProcess(decode);
@@ -234,11 +234,12 @@ Staged FaultsCluster::BeginAt(Stage stage) {
     EXPECT_TRUE(Eventually([&] { return cluster_.Metric("router", kRequests) == requests + 1; }));
     return staged;
   }
-  // Decode stands still once its memory is reserved, before prefill begins: the first token comes, and nobody's
-  // hand-off ends.
+  // Decode stands still once the router knows that its memory is reserved (the tail has the job), before prefill begins:
+  // the first token comes, and nobody's hand-off ends.
+  EXPECT_TRUE(Eventually([&] { return cluster_.Metric("prefill-1", kBuffers) == 0; }));  // what began before has left
   StopProcess(head);
   staged.running = std::make_unique<Running>(cluster_, RequestFor(stage));
-  EXPECT_TRUE(Eventually([&] { return cluster_.Metric("decode-0", kLeases) == leases + 1; }));
+  EXPECT_TRUE(Eventually([&] { return cluster_.Metric("prefill-1", kBuffers) > 0; }));
   StopProcess(decode);
   staged.decode_stands_since = absl::Now();
   kill(head, SIGCONT);
