@@ -234,8 +234,8 @@ Staged FaultsCluster::BeginAt(Stage stage) {
     EXPECT_TRUE(Eventually([&] { return cluster_.Metric("router", kRequests) == requests + 1; }));
     return staged;
   }
-  // Decode stands still once the router knows that its memory is reserved (the tail has the job), before prefill begins:
-  // the first token comes, and nobody's hand-off ends.
+  // Decode stands still once the router knows that its memory is reserved (the tail has the job), before prefill
+  // begins: the first token comes, and nobody's hand-off ends.
   EXPECT_TRUE(Eventually([&] { return cluster_.Metric("prefill-1", kBuffers) == 0; }));  // what began before has left
   StopProcess(head);
   staged.running = std::make_unique<Running>(cluster_, RequestFor(stage));
