@@ -3,10 +3,13 @@
 
 #include <atomic>
 #include <cstring>
+#include <functional>
+#include <memory>
 #include <numeric>
 #include <string_view>
 #include <thread>
 #include <utility>
+#include <vector>
 
 #include "tests/kernels/cpu/random_weights.h"
 #include "tests/kernels/repeated_step.h"
@@ -134,6 +137,70 @@ TEST_F(DeviceStreamTest, HoldsBuffersUntilTheCopyHasRun) {
   ExpectAll(back, 7);
 }
 
+// Tensors that go as soon as an op is enqueued live until it has run, and no longer.
+TEST_F(DeviceStreamTest, OpsHoldWhatTheyTouchUntilTheyHaveRun) {
+  constexpr int64_t kRows = 3, kDim = 64, kCols = 2 * kDim;
+  const AttentionShape shape{.heads = 2, .kv_heads = 1, .head_dim = kDim, .kv_dtype = DType::kF32, .scale = 0.125f};
+  std::vector<std::weak_ptr<Buffer>> given;
+  const auto tensor = [&](int64_t rows, int64_t cols) {
+    const BufferRef ref = OnDevice(rows * cols * sizeof(float));
+    given.push_back(ref.buffer);
+    return MakeTensor(ref, DType::kF32, rows, cols);
+  };
+  const auto layer = [&] { return tensor(kRows, 2 * kDim).ref; };
+  const auto prompt = [&] { return *device_->MakeKvTable(*stream_, KvLayout::OnePage(kRows, kRows)); };
+  const auto step = [&] { return *device_->MakeKvTable(*stream_, KvLayout::OnePage(1, kRows)); };
+  const auto partials = [&](const KvTable& table) { return tensor(table.pieces(), 2 * (kDim + 1)); };
+  const std::pair<const char*, std::function<absl::Status()>> ops[] = {
+      {"HeadNorm", [&] { return device_->HeadNorm(*stream_, tensor(kRows, kCols), kDim, tensor(1, kDim), 1e-5f); }},
+      {"Rope",
+       [&] {
+         const Rotation rotation{.table = tensor(kRows, kDim)};
+         return device_->Rope(*stream_, tensor(kRows, kCols), kDim, rotation, *prompt(), 0);
+       }},
+      {"StoreQkv",
+       [&] {
+         const Tensor qkv = tensor(kRows, 2 * kCols), q = tensor(kRows, kCols);
+         return device_->StoreQkv(*stream_, qkv, shape, q, *prompt(), 0, layer());
+       }},
+      {"Attention",
+       [&] {
+         const Tensor q = tensor(kRows, kCols), out = tensor(kRows, kCols);
+         return device_->Attention(*stream_, q, shape, *prompt(), layer(), out);
+       }},
+      {"AttendPieces",
+       [&] {
+         const auto table = step();
+         return device_->AttendPieces(*stream_, tensor(1, kCols), shape, *table, layer(), partials(*table));
+       }},
+      {"MergePieces",
+       [&] {
+         const auto table = step();
+         return device_->MergePieces(*stream_, partials(*table), shape, *table, tensor(1, kCols));
+       }},
+      {"GatedActivate",
+       [&] {
+         const Tensor gate_up = tensor(kRows, 2 * kCols);
+         return device_->GatedActivate(*stream_, gate_up, Activation::kSilu, tensor(kRows, kCols));
+       }},
+      {"Activate",
+       [&] { return device_->Activate(*stream_, tensor(kRows, kCols), Activation::kRelu, tensor(kRows, kCols)); }},
+      {"GatherRows", [&] { return device_->GatherRows(*stream_, tensor(kRows, kCols), {1}, tensor(1, kCols)); }},
+  };
+  for (const auto& [name, enqueue] : ops) {
+    SCOPED_TRACE(name);
+    const EventSource source;
+    device_->WaitFor(*stream_, source.event());
+    given.clear();
+    ASSERT_EQ(enqueue(), absl::OkStatus());
+    const Event done = device_->Record(*stream_);
+    for (size_t i = 0; i < given.size(); ++i) EXPECT_FALSE(given[i].expired()) << i;
+    source.Fire(absl::OkStatus());
+    ASSERT_TRUE(done.Wait().ok());
+    for (size_t i = 0; i < given.size(); ++i) EXPECT_TRUE(given[i].expired()) << i;
+  }
+}
+
 TEST_F(DeviceStreamTest, DestroyingAStreamWaitsForWhatItHas) {
   EventSource source;
   std::atomic<bool> ran{false};
@@ -175,6 +242,32 @@ TEST_F(DeviceStepTest, ManyInFlightKeepTheirArraysApart) {
   ASSERT_TRUE(device_->Record(*stream_).Wait().ok());
   for (int i = 0; i < 40; ++i) {
     EXPECT_EQ(step_->Floats(results[i]), step_->Backwards({i, i + 1, i + 2})) << i;
+  }
+}
+
+// More than what streams keep for arrays at a time. The second time they have it from the first.
+TEST_F(DeviceStepTest, LongArraysOfManyInFlightAreKeptApart) {
+  constexpr int kSteps = 6;
+  KvLayout many{
+      .page_tokens = 1, .pages = std::vector<int32_t>(60'000), .sequences = {{.length = 60'000, .end = 60'000}}};
+  for (const bool in_steps : {true, false, true, false}) {
+    const EventSource source;
+    std::vector<BufferRef> results;
+    device_->WaitFor(*stream_, source.event());
+    for (int i = 0; i < kSteps; ++i) {
+      if (in_steps) device_->BeginStep(*stream_);
+      ASSERT_TRUE(device_->MakeKvTable(*stream_, many).ok());
+      step_->EmbedRows({i, i + 10, i + 20});
+      step_->CopyBackwards();
+      if (in_steps) device_->EndStep(*stream_);
+      results.push_back(Host(step_->copy().ref.size));
+      ASSERT_TRUE(device_->Copy(*stream_, step_->copy().ref, results.back()).ok());
+    }
+    source.Fire(absl::OkStatus());
+    ASSERT_TRUE(device_->Record(*stream_).Wait().ok());
+    for (int i = 0; i < kSteps; ++i) {
+      EXPECT_EQ(step_->Floats(results[i]), step_->Backwards({i, i + 10, i + 20})) << i << ", in steps: " << in_steps;
+    }
   }
 }
 
