@@ -2,9 +2,14 @@
 // kernels/device_stream_test.
 #include <gtest/gtest.h>
 
+#include <functional>
 #include <thread>
+#include <vector>
 
 #include "kernels/cuda/cuda_device.h"
+#include "kernels/cuda/cuda_params.h"
+#include "kernels/cuda/step_graphs.h"
+#include "tests/kernels/cpu/random_weights.h"
 #include "tests/kernels/repeated_step.h"
 #include "tests/testing/cuda_emulation/control.h"
 
@@ -13,6 +18,7 @@ namespace {
 
 using cuda_emulation::CountLiveObjects;
 using cuda_emulation::GraphLaunches;
+using cuda_emulation::KernelLaunches;
 
 class CudaStreamTest : public testing::Test {
  protected:
@@ -44,6 +50,41 @@ TEST_F(CudaStreamTest, WhatACallHoldsIsFreedOutsideTheCall) {
   device_->Call(*stream_, [held = std::move(held)] {});
   EXPECT_TRUE(device_->Record(*stream_).Wait().ok());
   EXPECT_TRUE(alive.expired());
+}
+
+// Events of the host fire before the stream comes to where it waits for them.
+TEST_F(CudaStreamTest, AFlagIsNobodyElsesBeforeTheStreamHasPassedIt) {
+  const EventSource first, second, others;
+  device_->WaitFor(*stream_, first.event());
+  device_->WaitFor(*stream_, second.event());
+  const Event passed = device_->Record(*stream_);
+  second.Fire(absl::OkStatus());
+  device_->WaitFor(*other_, others.event());
+  first.Fire(absl::OkStatus());
+  EXPECT_TRUE(passed.Wait(absl::Seconds(60)).ok()) << "the other stream's wait took the flag that was raised";
+  others.Fire(absl::OkStatus());
+}
+
+TEST_F(CudaStreamTest, AWorkspaceThatGrowsIsKeptUntilWhatUsesItHasRun) {
+  const auto device = *NewCudaDevice({.compute_dtype = DType::kBF16});
+  const auto stream = device->NewStream("c");
+  const RandomWeights words(WeightType::kF32, 40, 32, 1);
+  const auto weights = *device->LoadWeights(words.Source(), kUsePrefill);
+  const auto tensor = [&](int64_t rows, int64_t cols) {
+    return MakeTensor(BufferRef::Whole(*device->Allocate(rows * cols * 2, MemoryKind::kDevice)), DType::kBF16, rows,
+                      cols);
+  };
+  const Tensor x = tensor(64, 32), out = tensor(64, 40);
+  const LinearOptions options{.activation = Activation::kSilu};  // applied to sums that pass through the workspace
+  const EventSource source;
+  device->WaitFor(*stream, source.event());
+  ASSERT_TRUE(device->Linear(*stream, x.Rows(0, 1), weights, options, out.Rows(0, 1)).ok());
+  const int before = CountLiveObjects().device_allocations;
+  ASSERT_TRUE(device->Linear(*stream, x, weights, options, out).ok());
+  EXPECT_EQ(CountLiveObjects().device_allocations, before + 1);
+  source.Fire(absl::OkStatus());
+  ASSERT_TRUE(device->Record(*stream).Wait().ok());
+  EXPECT_EQ(CountLiveObjects().device_allocations, before);
 }
 
 TEST_F(CudaStreamTest, LeavesNothingBehind) {
@@ -96,6 +137,63 @@ TEST_F(CudaStepTest, WhatCannotBeRecordedRunsAsItIs) {
   ExpectStep({4, 5, 6});
   ExpectStep({7, 8, 9});
   EXPECT_EQ(GraphLaunches(), before);
+}
+
+// What was enqueued before is given to the GPU at once: it does not wait for what the step waits for, and is done when
+// the event says so.
+TEST_F(CudaStepTest, RecordWaitAndCallGiveTheGpuWhatIsBeforeThem) {
+  const std::function<void(const Event&)> divide[] = {
+      [&](const Event&) { device_->Record(*stream_); },
+      [&](const Event& event) { device_->WaitFor(*stream_, event); },
+      [&](const Event&) { device_->Call(*stream_, [] {}); },
+  };
+  for (const auto& by : divide) {
+    const EventSource source;
+    const int64_t before = KernelLaunches() + GraphLaunches();
+    device_->BeginStep(*stream_);
+    step_.EmbedRows({1, 2, 3});
+    EXPECT_EQ(KernelLaunches() + GraphLaunches(), before);
+    by(source.event());
+    EXPECT_EQ(KernelLaunches() + GraphLaunches(), before + 1);
+    source.Fire(absl::OkStatus());
+    step_.CopyBackwards();
+    device_->EndStep(*stream_);
+    EXPECT_EQ(step_.Read(), step_.Backwards({1, 2, 3}));
+  }
+}
+
+TEST_F(CudaStepTest, KeepsTheGraphsOfTheLastSteps) {
+  constexpr int kMore = 3;
+  const int before = CountLiveObjects().graph_execs;
+  std::vector<Tensor> copies;
+  for (size_t i = 0; i < StepGraphs::kMost + kMore; ++i) copies.push_back(step_.NewTensor());
+  const auto run = [&](const Tensor& copy) {
+    step_.SetCopy(copy);
+    ExpectStep({4, 5, 6});
+  };
+  for (const Tensor& copy : copies) {
+    for (int i = 0; i < 2; ++i) run(copy);
+  }
+  EXPECT_EQ(CountLiveObjects().graph_execs, before + static_cast<int>(StepGraphs::kMost));
+  int64_t launches = GraphLaunches();
+  for (auto copy = copies.rbegin(); copy != copies.rend() - kMore; ++copy) run(*copy);
+  EXPECT_EQ(GraphLaunches(), launches + static_cast<int64_t>(StepGraphs::kMost));
+  launches = GraphLaunches();
+  for (int i = 0; i < 2; ++i) {  // forgotten, and seen for the first time again
+    for (int first = 0; first < kMore; ++first) run(copies[first]);
+    EXPECT_EQ(GraphLaunches(), launches + i * kMore);
+  }
+}
+
+// A recorded step holds as long as addresses do.
+TEST(CudaParams, WhatLiesBehindAnArrayThatGrowsByALittleStaysWhereItIs) {
+  const auto behind = [](size_t count) {
+    CudaParams params;
+    params.Add(std::vector<int64_t>(count));
+    return params.Add(std::vector<int32_t>{1});
+  };
+  EXPECT_EQ(behind(65), behind(128));
+  EXPECT_EQ(behind(0), behind(8));
 }
 
 }  // namespace
