@@ -1,7 +1,9 @@
 // What decode steps with a KV table give to the GPU's runtime: counted on the emulation.
 #include <gtest/gtest.h>
 
+#include <functional>
 #include <map>
+#include <memory>
 #include <utility>
 #include <vector>
 
@@ -142,6 +144,55 @@ TEST_F(KvTableSteps, ATableIsWholeThoughTheStepsArraysMove) {
     EXPECT_TRUE(device().MergePieces(stream(), partials, kShape, *table, out).ok());
     device().EndStep(stream());
     EXPECT_EQ(memory_.Read(out), memory_.Read(alone)) << round;
+  }
+}
+
+// The step itself lets go of the memory that its arrays were in before they moved.
+TEST_F(KvTableSteps, ATableThatIsGoneIsKeptByWhatReadsIt) {
+  const Tensor out = memory_.Empty(1, kCols, DType::kBF16), qkv = qkv_.Rows(0, 1), q = q_.Rows(0, 1);
+  const BufferRef& layer = layers_.front();
+  using Op = std::function<absl::Status(Stream&, const KvTable&)>;
+  const std::pair<const char*, Op> ops[] = {
+      {"Rope",
+       [&](Stream& on, const KvTable& table) {
+         return device().Rope(on, qkv.Cols(0, kCols), kHeadDim, rotation_, table, 0);
+       }},
+      {"StoreQkv",
+       [&](Stream& on, const KvTable& table) { return device().StoreQkv(on, qkv, kShape, q, table, 0, layer); }},
+      {"AttendPieces",
+       [&](Stream& on, const KvTable& table) {
+         return device().AttendPieces(on, q, kShape, table, layer, partials_.Rows(0, table.pieces()));
+       }},
+      {"MergePieces",
+       [&](Stream& on, const KvTable& table) {
+         return device().MergePieces(on, partials_.Rows(0, table.pieces()), kShape, table, out);
+       }},
+      {"Attention",
+       [&](Stream& on, const KvTable& table) { return device().Attention(on, q, kShape, table, layer, out); }},
+  };
+  const KvLayout many{
+      .page_tokens = 1, .pages = std::vector<int32_t>(60'000), .sequences = {{.length = 60'000, .end = 60'000}}};
+  const auto allocations = [] { return cuda_emulation::CountLiveObjects().device_allocations; };
+  for (const auto& [name, enqueue] : ops) {
+    SCOPED_TRACE(name);
+    const auto on = device().NewStream("step");
+    device().BeginStep(*on);
+    std::shared_ptr<const KvTable> table = *device().MakeKvTable(*on, LayoutOf(1, 0));
+    ASSERT_TRUE(device().MakeKvTable(*on, many).ok());  // what is behind it has no room where it is
+    const int before = allocations();
+    ASSERT_TRUE(device().Record(*on).Wait().ok());
+    EXPECT_EQ(allocations(), before) << "the table has it";
+    const EventSource source;
+    device().WaitFor(*on, source.event());
+    ASSERT_EQ(enqueue(*on, *table), absl::OkStatus());
+    table.reset();
+    EXPECT_EQ(allocations(), before);
+    device().EndStep(*on);
+    const Event done = device().Record(*on);
+    EXPECT_EQ(allocations(), before);
+    source.Fire(absl::OkStatus());
+    ASSERT_TRUE(done.Wait().ok());
+    EXPECT_EQ(allocations(), before - 1);
   }
 }
 
