@@ -113,9 +113,10 @@ class AttentionParity : public OpParity {
   std::vector<float> Step(const Problem& problem, int64_t page_tokens) {
     return Step(problem, {NewLayer(problem, problem.sequences, page_tokens)});
   }
-  std::vector<float> Attend(const Problem& problem, int64_t page_tokens) {
+  // A GPU has kernels for rows without gaps between them.
+  std::vector<float> Attend(const Problem& problem, int64_t page_tokens, int64_t gap = 0) {
     const Layer layer = NewLayer(problem, problem.sequences, page_tokens);
-    const Tensor out = memory().Empty(problem.rows(), problem.cols(), dtype(), 8);
+    const Tensor out = memory().Empty(problem.rows(), problem.cols(), dtype(), gap);
     EXPECT_TRUE(device().Attention(stream(), Queries(problem), problem.shape, *layer.table, layer.kv, out).ok());
     return memory().Read(out);
   }
@@ -163,9 +164,9 @@ TEST_P(AttentionParity, Prompts) {
   };
   for (const auto& [heads, kv_heads, dim] : shapes) {
     for (const std::vector<Prompt>& batch : batches) {
-      for (const int64_t page_tokens : {0, 3}) {
-        const Problem problem = MakeProblem(Shape(heads, kv_heads, dim), batch);
-        ExpectReference(problem, Attend(problem, page_tokens));
+      const Problem problem = MakeProblem(Shape(heads, kv_heads, dim), batch);
+      for (const auto& [page_tokens, gap] : {std::pair(0, 0), std::pair(3, 0), std::pair(0, 8)}) {
+        ExpectReference(problem, Attend(problem, page_tokens, gap));
         if (HasFatalFailure()) return;
       }
     }
@@ -189,6 +190,18 @@ TEST_P(AttentionParity, PromptsWithWindowsAndSoftCaps) {
       }
     }
   }
+}
+
+// Of all queries the last alone, of all positions the first.
+TEST_P(AttentionParity, AWindowMayHideOnePositionOfOneQuery) {
+  AttentionShape shape = Shape(4, 2, 64);
+  shape.window = 69;
+  Problem problem = MakeProblem(shape, {{3, 70}});
+  for (int64_t head = 0; head < 2; ++head) {  // so much that it would show
+    std::fill_n(problem.kv[0].begin() + (2 + head) * 64, 64, 20.0f);
+  }
+  ExpectReference(problem, Attend(problem, 0));
+  ExpectReference(problem, Attend(problem, 16));
 }
 
 TEST_P(AttentionParity, StepsOfEveryHeadLayoutInPagesOfAnySize) {
@@ -343,6 +356,39 @@ TEST_P(AttentionParity, APieceIsMeansThenLogarithms) {
       for (int64_t d = 0; d < 64; ++d) EXPECT_NEAR(got[piece * 4 * 65 + head * 64 + d], mean[d] / sum, bound) << piece;
     }
   }
+}
+
+// Scores have no bound but the dtype's, so logarithms have none to speak of: shares are of the largest.
+TEST_P(AttentionParity, PiecesOfAnyWeightAreMerged) {
+  const Problem problem = MakeStep(Shape(2, 1, 64), {700});
+  const Layer layer = NewLayer(problem, problem.sequences, 256);
+  const int64_t cols = 2 * 65, pieces = layer.table->pieces();
+  ASSERT_GE(pieces, 3);
+  for (const float log : {-1e5f, -200.0f, 0.0f, 200.0f, 1e5f}) {
+    // Values 1 and 2 with weights of one to two, and what a window hides.
+    std::vector<float> rows(pieces * cols, kNan);
+    for (const int64_t piece : {0, 2}) {
+      std::fill_n(rows.begin() + piece * cols, 2 * 64, piece == 0 ? 1.0f : 2.0f);
+      std::fill_n(rows.begin() + piece * cols + 2 * 64, 2, piece == 0 ? log : log + 1);
+    }
+    std::fill_n(rows.begin() + cols + 2 * 64, 2, -kInfinity);
+    const Tensor partials = memory().NewTensor(rows, pieces), out = memory().Empty(1, 2 * 64);
+    ASSERT_TRUE(device().MergePieces(stream(), partials, problem.shape, *layer.table, out).ok());
+    EXPECT_THAT(memory().Read(out), ::testing::Each(::testing::FloatNear(5.0f / 3, 1e-5f))) << log;
+  }
+}
+
+// A tier that has nothing of a step's sequences may have no memory either.
+TEST_P(AttentionParity, ATableThatHasNothingTakesNoLayer) {
+  const Problem problem = MakeStep(Shape(6, 2, 64), {600, 300});
+  std::vector<KvSequence> none = problem.sequences;
+  for (KvSequence& sequence : none) sequence.end = 0;
+  const auto table = device().MakeKvTable(stream(), {.page_tokens = 256, .pages = {}, .sequences = none});
+  ASSERT_TRUE(table.ok()) << table.status();
+  const int64_t pieces = (*table)->pieces();
+  const Tensor partials = memory().NewTensor(std::vector<float>(pieces * 6 * 65, 55.0f), pieces);
+  ASSERT_EQ(device().AttendPieces(stream(), Queries(problem), problem.shape, **table, {}, partials), absl::OkStatus());
+  EXPECT_THAT(memory().Read(partials), ::testing::Each(55.0f));
 }
 
 INSTANTIATE_TEST_SUITE_P(All, AttentionParity, AllParityCases(), NameOf);
