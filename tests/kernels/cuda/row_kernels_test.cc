@@ -207,7 +207,7 @@ TEST_F(StoreQkvTest, RoundsRowsToWhereTheyGo) {
       for (const DType kv_dtype : kAllDTypes) {
         for (const Placement& placement : kPlacements) {
           SCOPED_TRACE(CaseName(q_dtype, kv_dtype, head_dim, placement));
-          for (const int64_t q_cols : {6 * head_dim, int64_t{0}}) {
+          for (const int64_t q_cols : {6 * head_dim, 3 * head_dim, int64_t{0}}) {
             const int64_t kv_cols = 4 * head_dim;
             GpuMatrix qkv(DType::kF32, kRows, q_cols + kv_cols, placement.gap, placement.offset);
             GpuMatrix q(q_dtype, kRows, q_cols, placement.gap, placement.offset);
