@@ -19,14 +19,15 @@ struct Sequence {
 
 // A launch over sequences, whose queries and results have gaps between rows.
 struct Batch {
-  Batch(const FlashShape& of, const std::vector<Sequence>& all, int64_t page_tokens, int64_t partial_gap = 0)
+  Batch(const FlashShape& of, const std::vector<Sequence>& all, int64_t page_tokens, int64_t partial_gap = 0,
+        int64_t partial_offset = 0)
       : shape(of),
         sequences(all),
         q(of.dtype, static_cast<int64_t>(all.size()), of.cols(), 16),
         out(of.dtype, static_cast<int64_t>(all.size()), of.cols(), 8),
         kv(of.dtype, of.kv_cols(), ShuffledPages(page_tokens, SequencesOf(all)),
            [&](size_t s, int64_t p, int64_t c) { return RandomValue(all[s].seed + 1000, p, c); }),
-        partials(DType::kF32, kv.piece_count(), of.heads * (of.head_dim + 1), partial_gap),
+        partials(DType::kF32, kv.piece_count(), of.heads * (of.head_dim + 1), partial_gap, partial_offset),
         workspace(FlashPiecesWorkspaceBytes(Args(), kv.piece_count(), partials.matrix())) {
     q.Upload([&](int64_t row, int64_t col) { return Query(all[row].seed, all[row].length - 1, col); });
   }
@@ -140,15 +141,19 @@ TEST_F(FlashDecodeTest, PiecesThatAWindowHidesAreEmptyAndNobodyElsesAreWritten) 
   }
 }
 
-// Rows of partials with an odd number of floats, and with an even one, for the same pieces.
+// Rows of partials with an odd number of floats, and with an even one from an even and from an odd float on, for the
+// same pieces.
 TEST_F(FlashDecodeTest, BitwiseTheSameWhereverPartialsLie) {
   const FlashShape shape = {9, 3, 64, DType::kBF16};
-  Batch odd(shape, {{600}, {1'000, 2}}, 256), even(shape, {{600}, {1'000, 2}}, 256, 1);
+  Batch odd(shape, {{600}, {1'000, 2}}, 256), even(shape, {{600}, {1'000, 2}}, 256, 1),
+      apart(shape, {{600}, {1'000, 2}}, 256, 1, 1);
   odd.Run();
   even.Run();
+  apart.Run();
   for (int64_t piece = 0; piece < 7; ++piece) {
     for (int64_t c = 0; c < odd.partials.cols(); ++c) {
       ASSERT_EQ(odd.partials.bits(piece, c), even.partials.bits(piece, c)) << piece << ", " << c;
+      ASSERT_EQ(apart.partials.bits(piece, c), even.partials.bits(piece, c)) << piece << ", " << c;
     }
   }
 }
