@@ -3,6 +3,7 @@
 #include <cstring>
 #include <memory>
 #include <string>
+#include <thread>
 #include <utility>
 #include <vector>
 
@@ -105,6 +106,35 @@ TEST_F(BounceBufferTest, AFailedCopyGivesItsRoomBackAndSaysWhy) {
   device_.FailEvents(1);
   EXPECT_EQ(Await(Copy(Request(4), to)).code(), absl::StatusCode::kDataLoss);
   EXPECT_TRUE(Request(4)->given().fired());
+}
+
+TEST_F(BounceBufferTest, RoomOfWhichACopyWasRefusedIsHeldUntilThoseBeforeItHaveRun) {
+  EventSource gate;
+  device_.HoldCopies(gate.event());
+  const BufferRef memory = device_.Room(4 * kKvBlockTokens * kBounceRow);
+  device_.RefuseCopies(1, /*taken=*/1);
+  const Event copied = Copy(Request(4), {memory.Slice(0, 1), memory.Slice(1, memory.size - 1)});
+  const Room next = Request(1);
+  EXPECT_FALSE(next->given().fired() || copied.fired()) << "the first byte is still to be read";
+  gate.Fire(absl::OkStatus());
+  EXPECT_EQ(Await(copied).code(), absl::StatusCode::kInternal);
+  EXPECT_TRUE(next->given().fired());
+  EXPECT_EQ(device_.copies(), 1);
+}
+
+TEST_F(BounceBufferTest, EndsWhenItsCopiesHaveRun) {
+  EventSource gate;
+  device_.HoldCopies(gate.event());
+  const Event copied = Copy(Request(4), {device_.Room(4 * kKvBlockTokens * kBounceRow)});
+  EventSource ended;
+  std::thread ending([this, ended] {
+    bounce_.reset();
+    ended.Fire(absl::OkStatus());
+  });
+  EXPECT_TRUE(absl::IsDeadlineExceeded(ended.event().Wait(absl::Milliseconds(100))));
+  gate.Fire(absl::OkStatus());
+  ending.join();
+  EXPECT_EQ(copied.status(), absl::OkStatus());
 }
 
 // As receivers do whose peers are gone: each gives up its room on the event that gives it, and so on.

@@ -11,13 +11,16 @@ namespace runahead::testing {
 // Thread-safe.
 class FailingDevice final : public RemoteDevice {
  public:
-  // The next `count` copies are refused with INTERNAL.
-  void RefuseCopies(int count) { refuse_ = count; }
+  // The next `count` copies are refused with INTERNAL, or those that come behind `taken` others.
+  void RefuseCopies(int count, int taken = 0) {
+    refuse_ = count;
+    take_ = taken;
+  }
   // The next `count` events of a stream fire with DATA_LOSS.
   void FailEvents(int count) { fail_ = count; }
 
   absl::Status Copy(Stream& stream, const ConstBufferRef& from, const BufferRef& to) override {
-    if (TakeOne(refuse_)) return absl::InternalError("the copy was refused");
+    if (!TakeOne(take_) && TakeOne(refuse_)) return absl::InternalError("the copy was refused");
     return RemoteDevice::Copy(stream, from, to);
   }
   Event Record(Stream& stream) override {
@@ -34,7 +37,7 @@ class FailingDevice final : public RemoteDevice {
     }
     return before > 0;
   }
-  std::atomic<int> refuse_{0}, fail_{0};
+  std::atomic<int> take_{0}, refuse_{0}, fail_{0};
 };
 
 }  // namespace runahead::testing

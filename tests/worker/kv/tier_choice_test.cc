@@ -2,6 +2,9 @@
 
 #include <gtest/gtest.h>
 
+#include <memory>
+#include <utility>
+
 #include "tests/testing/fake_clock.h"
 #include "tests/testing/remote_device.h"
 
@@ -11,14 +14,16 @@ namespace {
 // A card with little memory.
 class SmallCard final : public testing::RemoteDevice {
  public:
-  explicit SmallCard(size_t bytes) : bytes_(bytes) {}
+  explicit SmallCard(size_t bytes, absl::Status full = absl::ResourceExhaustedError("the card is full"))
+      : bytes_(bytes), full_(std::move(full)) {}
   absl::StatusOr<std::shared_ptr<Buffer>> Allocate(size_t bytes, MemoryKind kind) override {
-    if (kind == MemoryKind::kDevice && bytes > bytes_) return absl::ResourceExhaustedError("the card is full");
+    if (kind == MemoryKind::kDevice && bytes > bytes_) return full_;
     return RemoteDevice::Allocate(bytes, kind);
   }
 
  private:
   const size_t bytes_;
+  const absl::Status full_;
 };
 
 constexpr int64_t kTokens = 4 * kKvBlockTokens;
@@ -47,6 +52,11 @@ TEST(TierChoice, GivesOtherErrorsAsTheyAre) {
   testing::FakeClock clock;
   EXPECT_EQ(CreateStoreWhereItFits({.layers = 2, .row_bytes = 8, .capacity_tokens = 1}, card, clock).status().code(),
             absl::StatusCode::kInvalidArgument);
+  SmallCard broken(0, absl::InternalError("the card fell off the bus"));
+  EXPECT_EQ(
+      CreateStoreWhereItFits({.layers = 2, .row_bytes = 8, .capacity_tokens = kTokens}, broken, clock).status().code(),
+      absl::StatusCode::kInternal)
+      << "though host memory would hold it";
 }
 
 }  // namespace
