@@ -65,5 +65,33 @@ TEST_F(LayerPassTest, GivesTheLogitsOfTheWantedRowsInTheirOrder) {
   }
 }
 
+// Of prompts whose KV lies in pages, in no order.
+TEST_F(LayerPassTest, GivesTheLogitsOfTheWantedRowsOfSeveralPrompts) {
+  const LoadedModel loaded = LoadForTest(WriteSynthetic(SmallModel(), "layer_pass"), DType::kF32, 2);
+  const std::vector<int32_t> first = RandomIds(20, 320, 4), second = RandomIds(33, 320, 5);
+  std::vector<int32_t> all = first;
+  all.insert(all.end(), second.begin(), second.end());
+  ForwardBatch batch = Batch(all, {19, 37, 52});
+  batch.kv = {.page_tokens = 16,
+              .pages = {4, 1, 0, 3, 2},
+              .sequences = {{.queries = 20, .length = 20, .first_page = 0, .end = 20},
+                            {.queries = 33, .length = 33, .first_page = 2, .end = 33}}};
+  DeviceMemory memory(loaded.device);
+  ForwardScratch own(*loaded.device), shared(*loaded.device);
+  const DenseKv kv(*loaded.device, *loaded.model, 5 * 16);
+  LayerPass pass(*loaded.model, *loaded.device, memory.stream(), {own, shared}, std::move(batch));
+  ASSERT_EQ(pass.Begin(), absl::OkStatus());
+  for (int64_t layer = 0; layer < loaded.model->config().layers; ++layer) {
+    ASSERT_EQ(pass.Project(layer, kv.layer(layer)), absl::OkStatus());
+    ASSERT_EQ(pass.Attend(layer, kv.layer(layer)), absl::OkStatus());
+  }
+  const auto logits = pass.Logits();
+  ASSERT_TRUE(logits.ok()) << logits.status();
+  const ExpectedRun runs[] = {ReferenceRun(loaded, first), ReferenceRun(loaded, second)};
+  ExpectLogits(memory.Read(logits->Rows(0, 1)), runs[0].logits[19]);
+  ExpectLogits(memory.Read(logits->Rows(1, 1)), runs[1].logits[17]);
+  ExpectLogits(memory.Read(logits->Rows(2, 1)), runs[1].logits[32]);
+}
+
 }  // namespace
 }  // namespace runahead
