@@ -8,20 +8,22 @@
 namespace runahead {
 
 struct Event::State {
-  explicit State(std::shared_ptr<NativeEvent> native) : native(std::move(native)) {}
-  const std::shared_ptr<NativeEvent> native;
+  explicit State(std::shared_ptr<NativeEvent> of) : native(std::move(of)) {}
   mutable Mutex mu;
   mutable CondVar fired_cv;
+  std::shared_ptr<NativeEvent> native RUNAHEAD_GUARDED_BY(mu);  // until it fires
   std::optional<absl::Status> status RUNAHEAD_GUARDED_BY(mu);
   std::vector<Callback> callbacks RUNAHEAD_GUARDED_BY(mu);
 
   bool Fire(absl::Status with) {
     std::vector<Callback> run;
+    std::shared_ptr<NativeEvent> passed;  // let go outside of the lock
     {
       MutexLock lock(mu);
       if (status.has_value()) return false;
       status = with;
       run.swap(callbacks);
+      passed.swap(native);
       fired_cv.NotifyAll();
     }
     for (const Callback& callback : run) callback(with);
@@ -73,7 +75,9 @@ absl::Status Event::Wait(absl::Duration timeout) const {
 }
 
 std::shared_ptr<NativeEvent> Event::native() const {
-  return state_ == nullptr ? nullptr : state_->native;
+  if (state_ == nullptr) return nullptr;
+  MutexLock lock(state_->mu);
+  return state_->native;
 }
 
 EventSource::EventSource(std::shared_ptr<NativeEvent> native) : guard_(std::make_shared<Guard>(std::move(native))) {}

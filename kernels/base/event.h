@@ -36,8 +36,9 @@ class Event {
   // Waits for the event; DEADLINE_EXCEEDED when `timeout` runs out (the work goes on). Never call it on a thread that
   // is needed to make the event fire.
   absl::Status Wait(absl::Duration timeout = absl::InfiniteDuration()) const;
-  // Null where none was given. It may be reached before the event fires, and then what is enqueued before the event has
-  // run; whoever fires the event may still let it fail for reasons of his own.
+  // Null where none was given, and once the event has fired: it goes with the thread that fires, not with whoever keeps
+  // the event. It may be reached before the event fires, and then what is enqueued before the event has run; whoever
+  // fires the event may still let it fail for reasons of his own.
   std::shared_ptr<NativeEvent> native() const;
 
  private:

@@ -4,7 +4,9 @@
 #include <gtest/gtest.h>
 
 #include <atomic>
+#include <memory>
 #include <thread>
+#include <utility>
 #include <vector>
 
 namespace runahead {
@@ -31,6 +33,18 @@ TEST(Event, FiresOnceAndKeepsTheFirstStatus) {
   event.OnFire([&](const absl::Status& status) { seen.push_back(status); });
   EXPECT_THAT(seen, testing::ElementsAre(absl::DataLossError("bad slice"), absl::DataLossError("bad slice")));
   EXPECT_EQ(event.Wait(), absl::DataLossError("bad slice"));
+}
+
+// Events are kept by jobs and links, and go on threads where nothing of a device may end.
+TEST(Event, LetsGoOfTheNativeEventOnTheThreadThatFires) {
+  auto native = std::make_shared<NativeEvent>();
+  const std::weak_ptr<NativeEvent> alive = native;
+  const EventSource source(std::move(native));
+  const Event event = source.event();
+  EXPECT_EQ(event.native(), alive.lock());
+  source.Fire(absl::OkStatus());
+  EXPECT_TRUE(alive.expired());
+  EXPECT_EQ(event.native(), nullptr);
 }
 
 TEST(Event, LastSourceGoneMeansAborted) {

@@ -31,7 +31,16 @@ class CudaStreamTest : public testing::Test {
 };
 
 TEST_F(CudaStreamTest, EventsCarryWhatOtherStreamsWaitForOnTheDevice) {
+  const EventSource source;
+  device_->WaitFor(*stream_, source.event());  // one that has fired needs none
   EXPECT_NE(device_->Record(*stream_).native(), nullptr);
+}
+
+TEST_F(CudaStreamTest, AnEventThatHasFiredKeepsNothingOfTheGpu) {
+  const int before = CountLiveObjects().events;
+  const Event event = device_->Record(*stream_);
+  ASSERT_TRUE(event.Wait().ok());
+  while (CountLiveObjects().events > before) std::this_thread::yield();  // until its stream's thread is through with it
 }
 
 TEST_F(CudaStreamTest, LetsGoOfBuffersAlsoWhereNobodyRecords) {
