@@ -153,18 +153,21 @@ absl::StatusOr<CudaStream::Uploaded> CudaStream::Upload(const CudaParams& params
     Hold(piece.owner);
     return Uploaded{piece.device, std::move(piece.owner)};
   }
-  if (staged_.size() + size > step_params_.size) {
+  if (staged_ + size > step_params_.size) {
     Flush();
     CopyStaged();  // for what is not enqueued yet
     const size_t bytes = std::max({kStepParams, 2 * step_params_.size, 2 * size});
     RUNAHEAD_ASSIGN_OR_RETURN(std::shared_ptr<Buffer> larger, context_->memory->AllocateDevice(bytes));
     Hold(step_params_.buffer);
     step_params_ = BufferRef::Whole(std::move(larger));
-    staged_.clear();
-    flushed_ = 0;
+    staged_ = flushed_ = 0;
   }
-  const size_t offset = staged_.size();
-  staged_.insert(staged_.end(), params.bytes().begin(), params.bytes().end());
+  // Here, where want of memory fails an op; when the step is on its way nothing can be refused any more.
+  if (staging_.host == nullptr) {
+    RUNAHEAD_ASSIGN_OR_RETURN(staging_, step_ring_.Take(step_params_.size - flushed_));
+  }
+  const size_t offset = std::exchange(staged_, staged_ + size);
+  std::memcpy(staging_.host + (offset - flushed_), params.bytes().data(), size);
   return Uploaded{step_params_.data() + offset, step_params_.buffer};
 }
 
@@ -180,8 +183,8 @@ absl::StatusOr<void*> CudaStream::Workspace(size_t bytes) {
 void CudaStream::BeginStep() {
   RUNAHEAD_CHECK(!in_step_);
   in_step_ = true;
-  staged_.clear();
-  flushed_ = 0;
+  staged_ = flushed_ = 0;
+  staging_ = {};
 }
 
 void CudaStream::EndStep() {
@@ -202,17 +205,14 @@ void CudaStream::Flush() {
 
 // The step's arrays that are not on their way yet.
 void CudaStream::CopyStaged() {
-  const size_t size = staged_.size() - flushed_;
+  const size_t size = staged_ - flushed_;
   if (size == 0) return;
   UseGpu(context_->ordinal);
-  const absl::StatusOr<CudaParamRing::Piece> piece = step_ring_.Take(size);
-  CudaMust(piece.ok() ? cudaSuccess : cudaErrorMemoryAllocation, "finding pinned memory for a step's arrays");
-  std::memcpy(piece->host, staged_.data() + flushed_, size);
-  CudaMust(cudaMemcpyAsync(step_params_.data() + flushed_, piece->host, size, cudaMemcpyDefault, stream_),
+  CudaMust(cudaMemcpyAsync(step_params_.data() + flushed_, staging_.host, size, cudaMemcpyDefault, stream_),
            "copying a step's arrays");
-  Hold(piece->owner);
+  Hold(std::exchange(staging_, {}).owner);
   Hold(step_params_.buffer);
-  flushed_ = staged_.size();
+  flushed_ = staged_;
 }
 
 }  // namespace runahead

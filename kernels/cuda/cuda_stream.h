@@ -89,9 +89,10 @@ class CudaStream final : public Stream {
   StepGraphs graphs_;
   std::string step_key_;
   std::vector<CudaLaunch> step_launches_;
-  BufferRef step_params_;          // where a step's arrays lie on the GPU, the same place each time
-  std::vector<std::byte> staged_;  // those of the step so far
-  size_t flushed_ = 0;             // of them, on their way already
+  BufferRef step_params_;         // where a step's arrays lie on the GPU, the same place each time
+  size_t staged_ = 0;             // bytes of those of the step so far
+  size_t flushed_ = 0;            // of them, on their way already
+  CudaParamRing::Piece staging_;  // has the others, and room for as many as step_params_ takes; null: there are none
 
   Mutex mu_;
   CondVar changed_;

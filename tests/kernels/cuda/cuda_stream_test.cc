@@ -131,6 +131,16 @@ TEST_F(CudaStepTest, AStepThatComesAgainIsAGraphAndComputesWithItsOwnArrays) {
   EXPECT_EQ(GraphLaunches(), before + 2);
 }
 
+TEST_F(CudaStepTest, ArraysThatFindNoPinnedMemoryAreRefusedAndTheNextStepsRun) {
+  cuda_emulation::FailNext("cudaHostRegister", cudaErrorNotSupported);
+  cuda_emulation::FailNext("cudaHostAlloc", cudaErrorMemoryAllocation);
+  device_->BeginStep(*stream_);
+  const absl::Status status = device_->Embed(*stream_, step_.table(), {1, 2, 3}, false, step_.out());
+  device_->EndStep(*stream_);
+  EXPECT_EQ(status.code(), absl::StatusCode::kResourceExhausted) << status;
+  for (int i = 0; i < 3; ++i) ExpectStep({i, i + 1, i + 2});
+}
+
 TEST_F(CudaStepTest, AnotherShapeIsAnotherGraph) {
   for (int i = 0; i < 2; ++i) ExpectStep({1, 2, 3});
   const int64_t before = GraphLaunches();
