@@ -314,8 +314,10 @@ TEST_F(PlainAttentionTest, AnyNumberOfItems) {
   sequences[3] = {1, 40, 3};
   sequences[65538] = {2, 9, 4};
   Problem problem(shape, sequences);
-  problem.Run();
-  problem.ExpectReference();
+  for (int launch = 0; launch < 2; ++launch) {  // the emulation runs other warps first in every other one
+    problem.Run();
+    problem.ExpectReference();
+  }
 }
 
 TEST_F(PlainAttentionTest, PoisonInTheFutureDoesNotReachEarlierQueries) {
