@@ -3,6 +3,7 @@
 //   receive  takes frame (1, 0, 0), printing "moving" at its first bytes
 //   send     sends frame (1, 0, 0)
 //   spray    sends small messages without end
+//   answer   sends a message for each that comes
 //   stop     stops its engine
 #include <unistd.h>
 
@@ -37,6 +38,13 @@ int Main(char** argv) {
   if (mode == "spray") {
     Say(ToArgument(engine->self()));
     for (int i = 0; i < 8; ++i) Spray(*engine, FromArgument(argv[4]));
+    for (;;) pause();
+  }
+  if (mode == "answer") {
+    engine->SetHandler(MessageKind::kVerdict, [&engine, parent = FromArgument(argv[4])](const Message&) {
+      engine->Send(parent, MessageKind::kVerdict, "", ConstBufferRef(), [](const absl::Status&) {});
+    });
+    Say(ToArgument(engine->self()));
     for (;;) pause();
   }
   if (mode == "stop") {

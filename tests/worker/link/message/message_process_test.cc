@@ -100,17 +100,19 @@ TEST_P(MessageProcess, ASenderKilledInMidTransferFailsEveryReceive) {
 }
 
 TEST_P(MessageProcess, OthersAreStillHeardWhenASenderIsKilledInMidMessage) {
-  const auto bystander = NewEngine(GetParam());
+  // In a process of its own: UCX 1.13 ends a process in which two engines come to reuse a descriptor.
+  auto bystander = Peer("answer", 0);
+  const PeerId other = FromArgument(bystander->ReadLine());
   for (int round = 0; round < 20; ++round) {
     EventSource sprayed, from_bystander;
     engine_->SetHandler(MessageKind::kVerdict, [&](const Message& message) {
-      (message.from == bystander->self().key() ? from_bystander : sprayed).Fire(absl::OkStatus());
+      (message.from == other.key() ? from_bystander : sprayed).Fire(absl::OkStatus());
     });
     auto sprayer = Peer("spray", 0);
     sprayer->ReadLine();
     ASSERT_TRUE(sprayed.event().Wait(absl::Seconds(60)).ok());
     sprayer->Kill();
-    bystander->Send(engine_->self(), MessageKind::kVerdict, "", ConstBufferRef(), [](const absl::Status&) {});
+    engine_->Send(other, MessageKind::kVerdict, "", ConstBufferRef(), [](const absl::Status&) {});
     ASSERT_EQ(Soon(from_bystander.event()), absl::StatusCode::kOk) << "round " << round;
     engine_->SetHandler(MessageKind::kVerdict, nullptr);
   }
