@@ -5,6 +5,7 @@
 #include "absl/strings/str_cat.h"
 #include "kernels/base/status_macros.h"
 #include "server/base/logging.h"
+#include "worker/decode/step_memory.h"
 #include "worker/kv/tier_choice.h"
 
 namespace runahead {
@@ -27,7 +28,9 @@ absl::StatusOr<std::unique_ptr<DecodeRole>> DecodeRole::Create(const WorkerOptio
   std::unique_ptr<DecodeRole> role(new DecodeRole);
   role->metrics_ = std::make_unique<DecodeMetrics>(registry);
   DecodeMetrics& metrics = *role->metrics_;
-  auto store = CreateStoreWhereItFits(StoreOptions(options, *model, incarnation), device, RealClock());
+  const KvStoreOptions wanted = StoreOptions(options, *model, incarnation);
+  const size_t steps_take = DecodeStepBytes(model->config(), options.max_batch, wanted.capacity_tokens);
+  auto store = CreateStoreWhereItFits(wanted, steps_take, device, RealClock());
   if (!store.ok()) {
     return absl::Status(store.status().code(), absl::StrCat("kv_memory: ", store.status().message()));
   }

@@ -115,12 +115,13 @@ absl::Status WorkerProcess::Parts::LoadModelFor() {
 absl::Status WorkerProcess::Parts::StartRoles() {
   metrics = std::make_unique<MetricRegistry>(std::string(device->name()));
   const uint64_t incarnation = RandomBits64();
-  if (options.decode()) {
-    RUNAHEAD_ASSIGN_OR_RETURN(decode, DecodeRole::Create(options, *device, model, incarnation, *metrics));
-  }
+  // Before decode, which chooses by what is left where its KV is kept.
   std::shared_ptr<Buffer> prefill_memory;
   if (options.prefill()) {
     RUNAHEAD_ASSIGN_OR_RETURN(prefill_memory, PrefillRole::AllocateMemory(options, *device, *model));
+  }
+  if (options.decode()) {
+    RUNAHEAD_ASSIGN_OR_RETURN(decode, DecodeRole::Create(options, *device, model, incarnation, *metrics));
   }
   for_epochs = std::make_unique<EpochParts>(
       EpochParts{options, key, link_host, incarnation, *device, peer_comms.get(), model, std::move(prefill_memory),

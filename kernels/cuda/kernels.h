@@ -50,7 +50,7 @@ cudaError_t LaunchStoreQkv(const CudaMatrix& qkv, const CudaMatrix& q, std::byte
 cudaError_t LaunchGatedActivate(const CudaMatrix& gate_up, Activation activation, const CudaMatrix& out,
                                 cudaStream_t stream);
 
-// The k (1..128, at most cols) largest of each row of logits (f32), falling, ties to the smaller id, and
+// The k (1..kMostTopK, at most cols) largest of each row of logits (f32), falling, ties to the smaller id, and
 // log(sum_v exp(logits[t,v])). ids: int32 in a matrix of four-byte elements [t, k]; values: f32 [t, k]; log_sum: f32
 // [t, 1]. Rows with NaN: log_sum is NaN, ids stay inside the row.
 cudaError_t LaunchTopK(const CudaMatrix& logits, int k, const CudaMatrix& ids, const CudaMatrix& values,

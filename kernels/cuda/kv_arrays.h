@@ -6,7 +6,7 @@
 
 namespace runahead {
 
-// A sequence of a table, whose first page holds its position 0. Pages here and below are the kernels': entries of an
+// A sequence of a table, whose first page holds the first position that the table has. Pages here and below are the kernels': entries of an
 // array of page numbers behind the base of a layer.
 struct AttentionItem {
   int64_t query_row = 0;

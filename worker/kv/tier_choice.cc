@@ -2,12 +2,25 @@
 
 #include <utility>
 
-namespace runahead {
+#include "kernels/base/status_macros.h"
 
-absl::StatusOr<std::unique_ptr<KvStore>> CreateStoreWhereItFits(KvStoreOptions options, Device& device, Clock& clock) {
+namespace runahead {
+namespace {
+
+absl::StatusOr<std::unique_ptr<KvStore>> CreateOnCard(KvStoreOptions options, size_t spare_bytes, Device& device,
+                                                      Clock& clock) {
+  options.tier = MemoryKind::kDevice;
+  RUNAHEAD_ASSIGN_OR_RETURN(std::unique_ptr<KvStore> store, KvStore::Create(options, device, clock));
+  RUNAHEAD_RETURN_IF_ERROR(device.Allocate(spare_bytes, MemoryKind::kDevice).status());  // and gives it back
+  return store;
+}
+
+}  // namespace
+
+absl::StatusOr<std::unique_ptr<KvStore>> CreateStoreWhereItFits(KvStoreOptions options, size_t spare_bytes,
+                                                                Device& device, Clock& clock) {
   if (!device.host_reads_device_memory()) {
-    options.tier = MemoryKind::kDevice;
-    absl::StatusOr<std::unique_ptr<KvStore>> store = KvStore::Create(options, device, clock);
+    absl::StatusOr<std::unique_ptr<KvStore>> store = CreateOnCard(options, spare_bytes, device, clock);
     if (!absl::IsResourceExhausted(store.status())) return store;
   }
   options.tier = MemoryKind::kHost;

@@ -28,9 +28,10 @@ class SmallCard final : public testing::RemoteDevice {
 
 constexpr int64_t kTokens = 4 * kKvBlockTokens;
 
-MemoryKind ChosenOn(Device& device) {
+MemoryKind ChosenOn(Device& device, size_t spare_bytes = 0) {
   testing::FakeClock clock;
-  const auto store = CreateStoreWhereItFits({.layers = 2, .row_bytes = 8, .capacity_tokens = kTokens}, device, clock);
+  const auto store =
+      CreateStoreWhereItFits({.layers = 2, .row_bytes = 8, .capacity_tokens = kTokens}, spare_bytes, device, clock);
   EXPECT_TRUE(store.ok()) << store.status();
   EXPECT_EQ((*store)->stats().capacity_bytes, 2 * 8 * kTokens);
   return (*store)->options().tier;
@@ -42,6 +43,13 @@ TEST(TierChoice, TakesTheCardWhereTheStoreFitsThere) {
   EXPECT_EQ(ChosenOn(small), MemoryKind::kHost);
 }
 
+TEST(TierChoice, LeavesTheCardToWhatComesLater) {
+  // It refuses by the size of one allocation.
+  SmallCard card(2 * 8 * kTokens);
+  EXPECT_EQ(ChosenOn(card, 2 * 8 * kTokens), MemoryKind::kDevice);
+  EXPECT_EQ(ChosenOn(card, 2 * 8 * kTokens + 1), MemoryKind::kHost);
+}
+
 TEST(TierChoice, StaysInHostMemoryWhereThatIsTheDevices) {
   testing::FakeDevice device;
   EXPECT_EQ(ChosenOn(device), MemoryKind::kHost);
@@ -50,12 +58,13 @@ TEST(TierChoice, StaysInHostMemoryWhereThatIsTheDevices) {
 TEST(TierChoice, GivesOtherErrorsAsTheyAre) {
   SmallCard card(1 << 20);
   testing::FakeClock clock;
-  EXPECT_EQ(CreateStoreWhereItFits({.layers = 2, .row_bytes = 8, .capacity_tokens = 1}, card, clock).status().code(),
+  EXPECT_EQ(CreateStoreWhereItFits({.layers = 2, .row_bytes = 8, .capacity_tokens = 1}, 0, card, clock).status().code(),
             absl::StatusCode::kInvalidArgument);
   SmallCard broken(0, absl::InternalError("the card fell off the bus"));
-  EXPECT_EQ(
-      CreateStoreWhereItFits({.layers = 2, .row_bytes = 8, .capacity_tokens = kTokens}, broken, clock).status().code(),
-      absl::StatusCode::kInternal)
+  EXPECT_EQ(CreateStoreWhereItFits({.layers = 2, .row_bytes = 8, .capacity_tokens = kTokens}, 0, broken, clock)
+                .status()
+                .code(),
+            absl::StatusCode::kInternal)
       << "though host memory would hold it";
 }
 
