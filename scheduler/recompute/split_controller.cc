@@ -8,9 +8,10 @@
 namespace runahead {
 namespace {
 
-// After a change 0.6^9, 1%, is left of the old value when ten steps have been measured, the first of which the median
-// holds back.
+// The share of the newest median in an estimate.
 constexpr double kNewest = 0.4;
+// A median that is off by more than this factor is no noise: two of three measurements agree in it.
+constexpr double kJump = 1.25;
 // So many steps of the solver's split in which it was not worse, and the next rest is a first one again.
 constexpr int64_t kGoodSteps = 64;
 
@@ -33,8 +34,9 @@ void SmoothedTime::Add(double measured) {
   if (!Measured(measured)) return;
   const double now = measured_ < 2 ? measured : MedianOf(last_[0], last_[1], measured);
   last_ = {last_[1], measured};
+  const bool jump = measured_ == 2 && (now > kJump * value_ || now * kJump < value_);
+  value_ += (jump ? 1 : kNewest) * (now - value_);
   measured_ = std::min(measured_ + 1, 2);
-  value_ += kNewest * (now - value_);
 }
 
 absl::StatusOr<SplitController> SplitController::Create(SplitObjective objective, const LaneCosts& profile,
@@ -106,32 +108,27 @@ bool SplitController::Rested() {
   return true;
 }
 
-LaneCosts SplitController::MeasuredCosts(const LaneMeasurement& measured, const LaneRows& rows) const {
+LaneCosts SplitController::Take(const LaneMeasurement& measured, const LaneRows& rows) {
   LaneCosts now = costs();
-  const auto set = [](double* cost, double seconds, double of) {
-    if (Measured(seconds) && of > 0) *cost = seconds / of;
+  // One estimate, and the same of this step alone.
+  const auto take = [](SmoothedTime* estimate, double seconds, double of) {
+    if (!Measured(seconds) || !(of > 0)) return estimate->value();
+    estimate->Add(seconds / of);
+    return seconds / of;
   };
-  double link_s_per_byte = 1 / now.link_bytes_per_s;
-  set(&link_s_per_byte, measured.link_s, BytesOnLink(profile_, rows));
-  now.link_bytes_per_s = 1 / link_s_per_byte;
-  set(&now.recompute_s, measured.recompute_s, static_cast<double>(rows.computed));
-  set(&now.project_s, measured.project_s, 1);
-  set(&now.attend_s, measured.attend_s, static_cast<double>(rows.recomputed + rows.streamed + rows.resident));
-  set(&now.signal_s, measured.signal_s, 1);
-  set(&now.host_attend_s, measured.host_attend_s, static_cast<double>(rows.host));
+  const auto on_device = static_cast<double>(rows.recomputed + rows.streamed + rows.resident);
+  now.link_bytes_per_s = 1 / take(&link_, measured.link_s, BytesOnLink(profile_, rows));
+  now.recompute_s = take(&recompute_, measured.recompute_s, static_cast<double>(rows.computed));
+  now.project_s = take(&project_, measured.project_s, 1);
+  now.attend_s = take(&attend_, measured.attend_s, on_device);
+  now.signal_s = take(&signal_, measured.signal_s, 1);
+  now.host_attend_s = take(&host_attend_, measured.host_attend_s, static_cast<double>(rows.host));
   return now;
 }
 
 void SplitController::Observe(const LaneMeasurement& measured) {
   const LaneRows& rows = resting_ ? smallest_.rows : solved_.rows;
-  const LaneCosts now = MeasuredCosts(measured, rows);
-  link_.Add(1 / now.link_bytes_per_s);
-  recompute_.Add(now.recompute_s);
-  project_.Add(now.project_s);
-  attend_.Add(now.attend_s);
-  signal_.Add(now.signal_s);
-  host_attend_.Add(now.host_attend_s);
-
+  const LaneCosts now = Take(measured, rows);
   const bool smallest = rows == smallest_.rows;
   SmoothedTime& ratio = smallest ? smallest_ratio_ : solved_ratio_;
   ratio.Add(measured.layer_s / TimesOfLanes(objective_, now, rows).layer_s);

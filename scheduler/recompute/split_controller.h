@@ -24,7 +24,8 @@ struct LaneMeasurement {
   double layer_s = 0;        // the whole layer
 };
 
-// An estimate by the last measurements: an EWMA of the medians of three, so that one outlier changes nothing.
+// An estimate by the last measurements: an EWMA of the medians of three, so that one outlier changes nothing, and a
+// jump to the median itself once that is off by a quarter.
 class SmoothedTime {
  public:
   explicit SmoothedTime(double value) : value_(value) {}
@@ -72,8 +73,8 @@ class SplitController {
 
   // The split by the costs in use, which become the measured ones where that is worth it.
   absl::StatusOr<LanePlan> Solved(absl::Span<const LaneShape> shapes);
-  // The costs with what one step measured in place of what was estimated.
-  LaneCosts MeasuredCosts(const LaneMeasurement& measured, const LaneRows& rows) const;
+  // Adds to the estimates. The costs of that step alone; those that were not measured as they are estimated.
+  LaneCosts Take(const LaneMeasurement& measured, const LaneRows& rows);
   // How long the solver's split takes by what was seen of it, as a share of what the smallest one takes.
   double SolvedShare() const;
   // Whether a rest is over.
