@@ -49,9 +49,9 @@ std::optional<SplitObjective> ParseSplitObjective(std::string_view name) {
   return std::nullopt;
 }
 
-std::vector<std::string_view> SplitObjectiveNames() {
-  std::vector<std::string_view> names;
-  for (const auto& [objective, name] : kObjectives) names.push_back(name);
+std::vector<std::string> SplitObjectiveNames() {
+  std::vector<std::string> names;
+  for (const auto& [objective, name] : kObjectives) names.emplace_back(name);
   return names;
 }
 

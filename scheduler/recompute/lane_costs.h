@@ -5,6 +5,7 @@
 #include <cstdint>
 #include <limits>
 #include <optional>
+#include <string>
 #include <string_view>
 #include <vector>
 
@@ -25,7 +26,7 @@ enum class SplitObjective { kRow, kColumn, kPipelined, kStep };
 // "row", "column", "pipelined", "step".
 std::string_view SplitObjectiveName(SplitObjective objective);
 std::optional<SplitObjective> ParseSplitObjective(std::string_view name);
-std::vector<std::string_view> SplitObjectiveNames();
+std::vector<std::string> SplitObjectiveNames();
 
 // Of one layer. "A position" is one position of one sequence: its K and V, or its X.
 struct LaneCosts {

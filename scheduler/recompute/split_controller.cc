@@ -9,9 +9,9 @@ namespace runahead {
 namespace {
 
 // The share of the newest median in an estimate.
-constexpr double kNewest = 0.4;
+constexpr double kNewest = 0.1;
 // A median that is off by more than this factor is no noise: two of three measurements agree in it.
-constexpr double kJump = 1.25;
+constexpr double kJump = 1.35;
 // So many steps of the solver's split in which it was not worse, and the next rest is a first one again.
 constexpr int64_t kGoodSteps = 64;
 

@@ -25,7 +25,7 @@ struct LaneMeasurement {
 };
 
 // An estimate by the last measurements: an EWMA of the medians of three, so that one outlier changes nothing, and a
-// jump to the median itself once that is off by a quarter.
+// jump to the median itself once that is off by a third.
 class SmoothedTime {
  public:
   explicit SmoothedTime(double value) : value_(value) {}
@@ -41,7 +41,7 @@ class SmoothedTime {
 
 struct ControllerOptions {
   double gain = 0.05;        // another split must shorten the layer by this share ..
-  int64_t patience = 3;      // .. in so many steps one after the other
+  int64_t patience = 5;      // .. in so many steps one after the other
   int64_t first_rest = 16;   // steps with the smallest split after the solver's was worse for `patience` steps;
   int64_t last_rest = 1024;  // twice as many each time, up to this
 };

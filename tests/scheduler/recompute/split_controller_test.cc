@@ -145,8 +145,8 @@ TEST(SplitController, HalvedBandwidthMovesTheSplit) {
   EXPECT_LT(LayerOf(world.costs, after.rows), 0.95 * LayerOf(world.costs, before.rows));
 }
 
-// How often the split changes in 2,000 steps of one shape.
-int Changes(double noise, int seed, const ControllerOptions& options) {
+// How often the split changes in 2,000 steps of one shape, and how far the worst is from the best.
+int Changes(double noise, int seed, const ControllerOptions& options, double* worst) {
   World world{.noise = noise};
   world.random.seed(seed);
   SplitController controller = *SplitController::Create(SplitObjective::kStep, world.costs, kSplitTile, options);
@@ -157,17 +157,20 @@ int Changes(double noise, int seed, const ControllerOptions& options) {
     changes += plan.rows == last ? 0 : 1;
     last = plan.rows;
     controller.Observe(world.Run(plan.rows));
-    EXPECT_LE(LayerOf(world.costs, plan.rows), 1.15 * BestLayer(world.costs, Batch(4000)));
+    *worst = std::max(*worst, LayerOf(world.costs, plan.rows) / BestLayer(world.costs, Batch(4000)));
   }
   return changes;
 }
 
 TEST(SplitController, DoesNotOscillateUnderNoise) {
   for (int seed = 1; seed <= 5; ++seed) {
-    EXPECT_EQ(Changes(0.05, seed, {}), 0);
-    EXPECT_LE(Changes(0.2, seed, {}), 20) << "at 20% noise, one in 100 steps";
+    double worst = 0, any = 0;
+    EXPECT_LE(Changes(0.1, seed, {}, &worst), 2);
+    EXPECT_LE(worst, 1.1);
+    EXPECT_LE(Changes(0.2, seed, {}, &worst), 40) << "one in 50 steps, when every time is off by up to a fifth";
+    EXPECT_LE(worst, 1.2);
     // What keeps it still is the gain that it asks for.
-    EXPECT_GT(Changes(0.2, seed, {.gain = 0, .patience = 1}), 500);
+    EXPECT_GT(Changes(0.2, seed, {.gain = 0, .patience = 1}, &any), 500);
   }
 }
 
