@@ -84,7 +84,7 @@ absl::Status TakePositions(const SolveFlags& flags, SplitQuestion* question) {
   return absl::OkStatus();
 }
 
-absl::StatusOr<SplitQuestion> QuestionOf(const SolveFlags& flags) {
+absl::StatusOr<SplitQuestion> SolveQuestionOf(const SolveFlags& flags) {
   constexpr double kGigabit = 1e9 / 8;
   SplitQuestion question;
   const auto objective = ParseSplitObjective(flags.objective);
@@ -115,7 +115,7 @@ absl::StatusOr<SplitQuestion> QuestionOf(const SolveFlags& flags) {
 }
 
 int RunSolve(const SolveFlags& flags) {
-  const auto question = QuestionOf(flags);
+  const auto question = SolveQuestionOf(flags);
   if (!question.ok()) return WrongUsage(kKvprSolve, question.status());
   const auto answer = AnswerSplit(*question);
   if (!answer.ok()) return WrongUsage(kKvprSolve, answer.status());

@@ -19,7 +19,7 @@ struct LaneLine {
   double seconds = 0;
 };
 
-LaneCosts CostsOf(const SplitQuestion& of) {
+LaneCosts LaneCostsOf(const SplitQuestion& of) {
   LaneCosts costs;
   costs.link_bytes_per_s = of.link_bytes_per_s;
   costs.kv_bytes = of.kv_bytes;
@@ -35,7 +35,7 @@ LaneCosts CostsOf(const SplitQuestion& of) {
   return costs;
 }
 
-std::vector<LaneLine> LinesOf(const SplitAnswer& answer) {
+std::vector<LaneLine> LaneLinesOf(const SplitAnswer& answer) {
   const LaneRows& rows = answer.plan.lanes.rows;
   const LaneCosts& costs = answer.costs;
   const double x_bytes = static_cast<double>(rows.x_streamed) * costs.x_bytes;
@@ -52,7 +52,7 @@ double MeanSplit(const SplitQuestion& question, const SplitAnswer& answer) {
 }
 
 // 1 where a step takes no time.
-double RatioOf(double before_s, double after_s) {
+double SpeedUp(double before_s, double after_s) {
   return after_s > 0 ? before_s / after_s : 1;
 }
 
@@ -60,7 +60,7 @@ double RatioOf(double before_s, double after_s) {
 
 absl::StatusOr<SplitAnswer> AnswerSplit(const SplitQuestion& of) {
   SplitAnswer answer;
-  answer.costs = CostsOf(of);
+  answer.costs = LaneCostsOf(of);
   const LaneShape shape{.length = of.length,
                         .x_stored = of.x_tokens.value_or(of.length),
                         .l_min = of.l_min,
@@ -87,11 +87,11 @@ std::string SplitJson(const SplitQuestion& question, const SplitAnswer& answer) 
   using Json = nlohmann::ordered_json;
   const LaneTimes& times = answer.plan.lanes.times;
   Json lanes = Json::object();
-  for (const LaneLine& line : LinesOf(answer)) {
+  for (const LaneLine& line : LaneLinesOf(answer)) {
     lanes[line.name] = {{"tokens", line.tokens}, {"bytes", line.bytes}, {"seconds", line.seconds}};
   }
   const Json json = {{"l", MeanSplit(question, answer)},
-                     {"gain", RatioOf(answer.streamed_s, times.layer_s)},
+                     {"gain", SpeedUp(answer.streamed_s, times.layer_s)},
                      {"times",
                       {{"layer_s", times.layer_s},
                        {"step_s", times.layer_s * static_cast<double>(question.layers)},
@@ -116,9 +116,9 @@ std::string SplitText(const SplitQuestion& question, const SplitAnswer& answer) 
   std::string text = absl::StrFormat(
       "%s, %d sequences of %d: l is %.1f in the mean; a step takes %.3g ms, %.2f times as fast as all KV streamed\n\n",
       std::string(SplitObjectiveName(question.objective)), question.batch, question.length, MeanSplit(question, answer),
-      1e3 * times.layer_s * static_cast<double>(question.layers), RatioOf(answer.streamed_s, times.layer_s));
+      1e3 * times.layer_s * static_cast<double>(question.layers), SpeedUp(answer.streamed_s, times.layer_s));
   absl::StrAppendFormat(&text, "a layer        tokens   from host MB        ms\n");
-  for (const LaneLine& line : LinesOf(answer)) {
+  for (const LaneLine& line : LaneLinesOf(answer)) {
     absl::StrAppendFormat(&text, "%-10s %10d %14.1f %9.3f\n", line.name, line.tokens, line.bytes / 1e6,
                           line.seconds * 1e3);
   }
@@ -132,7 +132,7 @@ std::string SplitText(const SplitQuestion& question, const SplitAnswer& answer) 
                           "a window of KV alone %.2f times as fast\n",
                           answer.plan.window_tokens, answer.plan.x_tokens,
                           static_cast<double>(answer.plan.bytes) / (1 << 30),
-                          RatioOf(answer.streamed_s, answer.window_s));
+                          SpeedUp(answer.streamed_s, answer.window_s));
   }
   return text;
 }

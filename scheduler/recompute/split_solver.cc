@@ -9,7 +9,8 @@
 namespace runahead {
 namespace {
 
-// How many pieces beside the best host lane of the relaxed problem are tried, in each direction.
+// How many pieces in a row may be no better before the search for a host lane ends. Rounding, and pieces that hold X in
+// part, make the time uneven from piece to piece.
 constexpr int64_t kTriedPieces = 64;
 // Times that differ by less are the same.
 constexpr double kSameTime = 1e-12;
@@ -59,10 +60,8 @@ class SplitSearch {
     Choice best = BestAt(0);
     if (path_.pieces() > 0) {
       const int64_t middle = RelaxedBest();
-      for (int64_t at = middle; at > 0 && at > middle - kTriedPieces && Improves(at, &best); --at) {
-      }
-      for (int64_t at = middle + 1; at <= path_.pieces() && at < middle + kTriedPieces && Improves(at, &best); ++at) {
-      }
+      TryFrom(middle, -1, &best);
+      TryFrom(middle + 1, 1, &best);
     }
     return PlanOf(CutsOf(best));
   }
@@ -113,7 +112,8 @@ class SplitSearch {
     return {pieces, up ? above : below, up ? above_s : below_s, LayerAt(share, begin, end)};
   }
 
-  // The time without rounding is convex in the pieces, so its smallest minimum is found by halving.
+  // Without rounding, and where X ends at borders of pieces, the time is convex in the pieces: its smallest minimum is
+  // found by halving. Elsewhere that is near it.
   int64_t RelaxedBest() const {
     int64_t first = 1, last = path_.pieces();
     while (first < last) {
@@ -127,11 +127,14 @@ class SplitSearch {
     return first;
   }
 
-  // Whether so many pieces, or more in the same direction, may be better than `best`, which becomes the better one.
-  bool Improves(int64_t pieces, Choice* best) const {
-    const Choice choice = BestAt(pieces);
-    if (choice.layer_s < best->layer_s * (1 - kSameTime)) *best = choice;
-    return choice.relaxed_s < best->layer_s;
+  // Tries `pieces`, then more or fewer, until kTriedPieces in a row are not better than `best`.
+  void TryFrom(int64_t pieces, int64_t direction, Choice* best) const {
+    for (int64_t since = 0; since < kTriedPieces && pieces >= 1 && pieces <= path_.pieces(); pieces += direction) {
+      const Choice choice = BestAt(pieces);
+      const bool better = choice.layer_s < best->layer_s * (1 - kSameTime);
+      if (better) *best = choice;
+      since = better ? 0 : since + 1;
+    }
   }
 
   // Each sequence gets `taken` tiles of what it can take, all as many as each other, as far as it goes.

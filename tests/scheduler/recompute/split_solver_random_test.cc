@@ -3,6 +3,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "gtest/gtest.h"
+#include "scheduler/recompute/host_path.h"
 #include "scheduler/recompute/split_solver.h"
 #include "tests/scheduler/recompute/lane_brute_force.h"
 
@@ -141,6 +142,54 @@ TEST(SplitSolverRandom, IsExactForOneSequenceWhateverXIsStored) {
     const LanePlan plan = SolveLanes(drawn.objective, drawn.costs, drawn.shapes, kSmallTile).value();
     const double best = testing::BruteForce(drawn.objective, drawn.costs, drawn.shapes, kSmallTile);
     EXPECT_NEAR(plan.times.layer_s, best, 1e-9 * best);
+  }
+}
+
+// Ragged batches as they come: every host lane in the path's order, with every l.
+TEST(SplitSolverRandom, NoOtherHostLaneInThePathsOrderIsBetter) {
+  std::mt19937 random(9);
+  const auto real = [&](double least, double most) {
+    return std::uniform_real_distribution<double>(least, most)(random);
+  };
+  for (int i = 0; i < 100 && !HasFailure(); ++i) {
+    LaneCosts costs;
+    costs.link_bytes_per_s = real(10e9, 60e9);
+    costs.x_bytes = 8192;
+    costs.kv_bytes = random() % 2 == 0 ? 16384 : 4096;
+    costs.recompute_s = real(0, 1e-6);
+    costs.project_s = real(0, 5e-4);
+    costs.attend_s = costs.kv_bytes / 3e12;
+    costs.host_attend_s = costs.kv_bytes / real(20e9, 300e9);
+    if (random() % 2 == 0) costs.host_bytes_per_s = real(60e9, 400e9);
+    std::vector<LaneShape> shapes(1 + random() % 12);
+    LaneRows all;
+    for (LaneShape& shape : shapes) {
+      shape.length = 1000 + static_cast<int64_t>(random() % 30000);
+      shape.piece_tokens = shape.length > 16384 ? 512 : 256;
+      shape.x_stored = random() % 3 == 0 ? static_cast<int64_t>(random() % shape.length) : shape.length;
+      shape.resident_from = shape.length - static_cast<int64_t>(random() % 1000);
+      shape.x_resident = std::min<int64_t>(shape.x_stored, random() % 2 == 0 ? 256 : 0);
+      all.streamed += shape.WindowBegin();
+      all.resident += shape.length - shape.WindowBegin();
+    }
+    const LanePlan plan = *SolveLanes(SplitObjective::kStep, costs, shapes);
+    const HostPath path(shapes, kSplitTile, true);
+    for (int64_t pieces = 0; pieces <= path.pieces(); ++pieces) {
+      const SplitRoom room = path.At(pieces);
+      LaneRows rows = all;
+      rows.host = room.host_rows;
+      for (int64_t tiles = 0; tiles <= room.tiles; tiles += tiles < room.cheap_tiles ? 1 : 7) {
+        rows.recomputed = rows.computed = tiles * kSplitTile;
+        rows.x_streamed = std::max<int64_t>(0, tiles - room.cheap_tiles) * kSplitTile;
+        rows.streamed = all.streamed - rows.host - rows.recomputed;
+        const double layer_s = TimesOfLanes(SplitObjective::kStep, costs, rows).layer_s;
+        if (layer_s < plan.times.layer_s * (1 - 1e-9)) {
+          ADD_FAILURE() << "case " << i << ": " << pieces << " pieces, " << tiles << " tiles: " << layer_s << " < "
+                        << plan.times.layer_s;
+          return;
+        }
+      }
+    }
   }
 }
 
