@@ -24,7 +24,7 @@ LAYERS = {
     "worker/link/tcp": 2, "worker/link/ucx": 2, "worker/link/message": 2, "worker/link/device": 2,
     "worker/prefill": 3, "worker/decode": 3, "worker/service": 3, "worker/prefill/service": 3,
     "worker/decode/service": 3, "server/router": 3,
-    "client/base": 3, "client/generate": 3, "client/models": 3, "client/measure": 3, "client/plan": 3,
+    "client/base": 3, "client/generate": 3, "client/models": 3, "client/kvpr": 3, "client/measure": 3, "client/plan": 3,
     "client/profile": 3, "client/up": 3,
 }
 ASSEMBLY = {"worker"}  # its main, in pieces
@@ -44,6 +44,7 @@ SIDEWAYS = {
     "client/generate": {"client/base"},
     "client/models": {"client/base"},
     "client/up": {"client/base"},
+    "client/kvpr": {"client/base"},
     "client/measure": {"client/base", "client/generate"},
     "client/plan": {"client/base", "client/measure"},
     "client/profile": {"client/base", "client/measure", "client/plan"},

@@ -26,5 +26,6 @@ void AddModelsCommand(CLI::App& app, Command* chosen);
 void AddPullCommand(CLI::App& app, Command* chosen);
 void AddProfileCommand(CLI::App& app, Command* chosen);
 void AddPlanCommand(CLI::App& app, Command* chosen);
+void AddKvprCommand(CLI::App& app, Command* chosen);
 
 }  // namespace runahead

@@ -1,0 +1,51 @@
+// What `runahead kvpr solve` answers: how a decode step would be split on a machine that nobody has to have. Pure.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string>
+
+#include "absl/status/statusor.h"
+#include "scheduler/recompute/tier_plan.h"
+
+namespace runahead {
+
+// A batch of equal sequences of one model on one machine. Whatever is absent costs nothing, or there is none of it.
+struct SplitQuestion {
+  SplitObjective objective = SplitObjective::kStep;
+  int64_t hidden = 0;
+  int64_t kv_dim = 0;
+  int64_t layers = 0;
+  int64_t batch = 0;
+  int64_t length = 0;
+  double dtype_bytes = 0;  // of an element of X, and of KV as the device keeps it
+  double kv_bytes = 0;     // of a position's K and V in one layer as the host stores them
+  double link_bytes_per_s = 0;
+  double flops = 0;                 // a second
+  int64_t budget_bytes = 0;         // device memory for KV and X of all layers
+  int64_t staging_bytes = 0;        // of it
+  std::optional<int64_t> x_tokens;  // for which X is stored; absent: all
+  int64_t l_min = 0;
+  double device_bytes_per_s = 0;     // with which the device reads KV; 0: attention costs nothing there
+  double host_lane_bytes_per_s = 0;  // with which the host attends; 0: there is no host lane
+  double host_bytes_per_s = 0;       // of host memory; 0: no limit
+  double project_s = 0;
+  double signal_s = 0;
+};
+
+struct SplitAnswer {
+  LaneCosts costs;
+  TierPlan plan;
+  double streamed_s = 0;  // a layer, with all KV streamed and every l as small as it may be
+  double window_s = 0;    // a layer, with a window of KV in the budget, and else as streamed_s
+};
+
+// INVALID_ARGUMENT: what PlanTiers refuses.
+absl::StatusOr<SplitAnswer> AnswerSplit(const SplitQuestion& question);
+
+// One line, one object: l, gain, times, tiers, lanes (docs/kvpr.md).
+std::string SplitJson(const SplitQuestion& question, const SplitAnswer& answer);
+// The lanes as a table, then what they gain.
+std::string SplitText(const SplitQuestion& question, const SplitAnswer& answer);
+
+}  // namespace runahead
