@@ -33,18 +33,17 @@ struct SolveFlags {
   bool json = false;
 };
 
-absl::Status TakeCount(const char* flag, const std::optional<uint64_t>& value, uint64_t most, int64_t* out) {
-  if (!value) return WrongFlag("missing: ", flag, " N");
-  if (*value < 1 || *value > most) {
-    return WrongFlag(flag, ": ", *value, " is out of range; allowed: a whole number from 1 to ", most);
+absl::Status TakeCount(const char* flag, uint64_t value, uint64_t most, int64_t* out) {
+  if (value < 1 || value > most) {
+    return WrongFlag(flag, ": ", value, " is out of range; allowed: a whole number from 1 to ", most);
   }
-  *out = static_cast<int64_t>(*value);
+  *out = static_cast<int64_t>(value);
   return absl::OkStatus();
 }
 
-// Above 0, where it is given or must be.
-absl::Status TakeAmount(const char* flag, const std::optional<double>& value, bool must, double unit, double* out) {
-  if (!value) return must ? WrongFlag("missing: ", flag, " X") : absl::OkStatus();
+// Above 0, where it is given.
+absl::Status TakeAmount(const char* flag, const std::optional<double>& value, double unit, double* out) {
+  if (!value) return absl::OkStatus();
   if (!std::isfinite(*value) || *value <= 0) return WrongFlag(flag, ": ", *value, " is not above 0");
   *out = *value * unit;
   return absl::OkStatus();
@@ -61,7 +60,7 @@ absl::Status TakeKv(const SolveFlags& flags, SplitQuestion* question) {
   if (flags.kv_bytes && flags.kv_bits) return WrongFlag("give one of --kv-bytes and --kv-bits, not both");
   const double elements = 2 * static_cast<double>(question->kv_dim);
   question->kv_bytes = elements * question->dtype_bytes;
-  if (!flags.kv_bits) return TakeAmount("--kv-bytes", flags.kv_bytes, false, elements, &question->kv_bytes);
+  if (!flags.kv_bits) return TakeAmount("--kv-bytes", flags.kv_bytes, elements, &question->kv_bytes);
   const auto bytes = StoredKvBytes(question->kv_dim, static_cast<int64_t>(std::min<uint64_t>(*flags.kv_bits, 1000)));
   if (!bytes.ok()) return InFlag("--kv-bits", bytes.status());
   question->kv_bytes = *bytes;
@@ -92,21 +91,20 @@ absl::StatusOr<SplitQuestion> SolveQuestionOf(const SolveFlags& flags) {
     return WrongFlag("--objective: '", flags.objective, "' is none of ", absl::StrJoin(SplitObjectiveNames(), ", "));
   }
   question.objective = *objective;
-  RUNAHEAD_RETURN_IF_ERROR(TakeCount("--hidden", flags.hidden, kMostWidth, &question.hidden));
-  RUNAHEAD_RETURN_IF_ERROR(TakeCount("--kv-dim", flags.kv_dim, kMostWidth, &question.kv_dim));
-  RUNAHEAD_RETURN_IF_ERROR(TakeCount("--layers", flags.layers, kMostLayers, &question.layers));
-  RUNAHEAD_RETURN_IF_ERROR(TakeCount("--batch", flags.batch, kMostSequences, &question.batch));
-  RUNAHEAD_RETURN_IF_ERROR(TakeCount("--length", flags.length, kMostPositions, &question.length));
-  RUNAHEAD_RETURN_IF_ERROR(TakeAmount("--dtype-bytes", flags.dtype_bytes, true, 1, &question.dtype_bytes));
-  RUNAHEAD_RETURN_IF_ERROR(TakeAmount("--link-gbps", flags.link_gbps, true, kGigabit, &question.link_bytes_per_s));
-  RUNAHEAD_RETURN_IF_ERROR(TakeAmount("--tflops", flags.tflops, true, 1e12, &question.flops));
+  RUNAHEAD_RETURN_IF_ERROR(TakeCount("--hidden", *flags.hidden, kMostWidth, &question.hidden));
+  RUNAHEAD_RETURN_IF_ERROR(TakeCount("--kv-dim", *flags.kv_dim, kMostWidth, &question.kv_dim));
+  RUNAHEAD_RETURN_IF_ERROR(TakeCount("--layers", *flags.layers, kMostLayers, &question.layers));
+  RUNAHEAD_RETURN_IF_ERROR(TakeCount("--batch", *flags.batch, kMostSequences, &question.batch));
+  RUNAHEAD_RETURN_IF_ERROR(TakeCount("--length", *flags.length, kMostPositions, &question.length));
+  RUNAHEAD_RETURN_IF_ERROR(TakeAmount("--dtype-bytes", flags.dtype_bytes, 1, &question.dtype_bytes));
+  RUNAHEAD_RETURN_IF_ERROR(TakeAmount("--link-gbps", flags.link_gbps, kGigabit, &question.link_bytes_per_s));
+  RUNAHEAD_RETURN_IF_ERROR(TakeAmount("--tflops", flags.tflops, 1e12, &question.flops));
+  RUNAHEAD_RETURN_IF_ERROR(TakeAmount("--device-gbps", flags.device_gbps, kGigabit, &question.device_bytes_per_s));
   RUNAHEAD_RETURN_IF_ERROR(
-      TakeAmount("--device-gbps", flags.device_gbps, false, kGigabit, &question.device_bytes_per_s));
-  RUNAHEAD_RETURN_IF_ERROR(
-      TakeAmount("--host-lane-gbps", flags.host_lane_gbps, false, kGigabit, &question.host_lane_bytes_per_s));
-  RUNAHEAD_RETURN_IF_ERROR(TakeAmount("--host-gbps", flags.host_gbps, false, kGigabit, &question.host_bytes_per_s));
-  RUNAHEAD_RETURN_IF_ERROR(TakeAmount("--project-us", flags.project_us, false, 1e-6, &question.project_s));
-  RUNAHEAD_RETURN_IF_ERROR(TakeAmount("--signal-us", flags.signal_us, false, 1e-6, &question.signal_s));
+      TakeAmount("--host-lane-gbps", flags.host_lane_gbps, kGigabit, &question.host_lane_bytes_per_s));
+  RUNAHEAD_RETURN_IF_ERROR(TakeAmount("--host-gbps", flags.host_gbps, kGigabit, &question.host_bytes_per_s));
+  RUNAHEAD_RETURN_IF_ERROR(TakeAmount("--project-us", flags.project_us, 1e-6, &question.project_s));
+  RUNAHEAD_RETURN_IF_ERROR(TakeAmount("--signal-us", flags.signal_us, 1e-6, &question.signal_s));
   RUNAHEAD_RETURN_IF_ERROR(TakeGib("--budget-gib", flags.budget_gib, &question.budget_bytes));
   RUNAHEAD_RETURN_IF_ERROR(TakeGib("--staging-gib", flags.staging_gib, &question.staging_bytes));
   RUNAHEAD_RETURN_IF_ERROR(TakeKv(flags, &question));
@@ -166,6 +164,10 @@ void AddKvprSolveCommand(CLI::App& kvpr, Command* chosen) {
   const auto flags = std::make_shared<SolveFlags>();
   AddModelFlags(solve, flags.get());
   AddMachineFlags(solve, flags.get());
+  for (const char* needed :
+       {"--hidden", "--kv-dim", "--layers", "--batch", "--length", "--dtype-bytes", "--link-gbps", "--tflops"}) {
+    solve.get_option(needed)->required();
+  }
   solve
       .add_option("--objective", flags->objective,
                   absl::StrCat("One of ", absl::StrJoin(SplitObjectiveNames(), ", "), " (default ", flags->objective,

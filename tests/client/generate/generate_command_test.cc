@@ -239,8 +239,7 @@ TEST(Usage, SaysWhichFlagWhichValueAndWhatIsAllowed) {
       {{}, "runahead: a command is missing; the commands are up, generate, chat"},
       {{"generat"},
        "runahead: there is no command 'generat'; the commands are up, generate, chat, tokenize, models, pull, profile, "
-       "plan"
-       "; did you mean generate?"},
+       "plan, kvpr; did you mean generate?"},
       {{"--verson"}, "runahead: there is no flag --verson; did you mean --version?"},
       {{"generate"}, "runahead generate: missing: --router ADDR: Where the router listens"},
       {{"generate", "--ruter", "127.0.0.1:1"}, "runahead generate: there is no flag --ruter; did you mean --router?"},
@@ -269,7 +268,7 @@ TEST(Usage, SaysWhichFlagWhichValueAndWhatIsAllowed) {
 }
 
 TEST(Usage, HelpReadsWell) {
-  for (const std::string command : {"up", "generate", "chat", "tokenize", "models", "pull", "profile"}) {
+  for (const std::string command : {"up", "generate", "chat", "tokenize", "models", "pull", "profile", "kvpr"}) {
     TestProcess process({RUNAHEAD_BINARY, command, "--help"});
     EXPECT_EQ(process.Wait(), 0);
     EXPECT_THAT(process.out(), HasSubstr("Usage: runahead " + command + " ")) << "not the binary's path";
@@ -279,7 +278,7 @@ TEST(Usage, HelpReadsWell) {
 }
 
 TEST(Usage, HelpAndVersionGoToStdout) {
-  for (const std::string command : {"", "up", "generate", "chat", "tokenize", "models", "pull", "profile"}) {
+  for (const std::string command : {"", "up", "generate", "chat", "tokenize", "models", "pull", "profile", "kvpr"}) {
     std::vector<std::string> args = {RUNAHEAD_BINARY, "--help"};
     if (!command.empty()) args.insert(args.begin() + 1, command);
     TestProcess process(args);

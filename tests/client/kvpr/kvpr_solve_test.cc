@@ -120,8 +120,10 @@ TEST(KvprSolve, RefusesWhatCannotBeWithExitCode2) {
                                     "--dtype-bytes", "2", "--link-gbps", "0", "--tflops", "1"});
   EXPECT_EQ(no_link.code, 2);
   EXPECT_THAT(no_link.err, HasSubstr("--link-gbps: 0 is not above 0"));
-  EXPECT_THAT(RunSolved({"--hidden", "0"}).err, HasSubstr("--hidden: 0 is out of range"));
-  EXPECT_THAT(RunSolved({}).err, HasSubstr("missing: --hidden"));
+  const Solved no_model = RunSolved({"--hidden", "0", "--kv-dim", "1", "--layers", "1", "--batch", "1", "--length", "1",
+                                     "--dtype-bytes", "2", "--link-gbps", "1", "--tflops", "1"});
+  EXPECT_THAT(no_model.err, HasSubstr("--hidden: 0 is out of range"));
+  EXPECT_THAT(RunSolved({"--hidden", "1"}).err, HasSubstr("missing: --kv-dim D: Elements of a row of K"));
 }
 
 }  // namespace
