@@ -12,6 +12,7 @@
 #include "client/base/typed_flags.h"
 #include "client/kvpr/kvpr_command.h"
 #include "client/kvpr/split_question.h"
+#include "kernels/base/op_params.h"
 #include "kernels/base/status_macros.h"
 
 namespace runahead {
@@ -130,9 +131,10 @@ void AddModelFlags(CLI::App& solve, SolveFlags* flags) {
   AddNumber(solve, "--dtype-bytes", &flags->dtype_bytes, "Bytes of an element of X, and of KV on the device", "P");
   AddNumber(solve, "--kv-bytes", &flags->kv_bytes,
             "Bytes of an element of KV as the host stores it (default: as --dtype-bytes)", "Q");
-  AddNumber(solve, "--kv-bits", &flags->kv_bits,
-            absl::StrCat("The same in bits: 4, 8 (with a scale and a zero for each ", kKvGroup, " elements) or 16"),
-            "N");
+  AddNumber(
+      solve, "--kv-bits", &flags->kv_bits,
+      absl::StrCat("The same in bits: 4, 8 (with a scale and a zero for each ", KvQuant{}.group, " elements) or 16"),
+      "N");
   AddNumber(solve, "--x-tokens", &flags->x_tokens, "For how many positions X is stored (default: all)", "N");
   AddNumber(solve, "--l-min", &flags->l_min, "The smallest l: before it only X is stored (default 0)", "N");
 }

@@ -40,6 +40,10 @@ struct SplitAnswer {
   double window_s = 0;    // a layer, with a window of KV in the budget, and else as streamed_s
 };
 
+// Bytes of a position's K and V in one layer, each of `kv_dim` elements (KV heads times head size), stored in `bits`:
+// 16 as they are, 8 or 4 as KvQuant with its usual group. INVALID_ARGUMENT: other bits, or no whole number of groups.
+absl::StatusOr<double> StoredKvBytes(int64_t kv_dim, int64_t bits);
+
 // INVALID_ARGUMENT: what PlanTiers refuses.
 absl::StatusOr<SplitAnswer> AnswerSplit(const SplitQuestion& question);
 

@@ -6,8 +6,8 @@
 
 namespace runahead {
 
-// A sequence of a table, whose first page holds the first position that the table has. Pages here and below are the kernels': entries of an
-// array of page numbers behind the base of a layer.
+// A sequence of a table, whose first page holds the first position that the table has. Pages here and below are the
+// kernels': entries of an array of page numbers behind the base of a layer.
 struct AttentionItem {
   int64_t query_row = 0;
   int64_t queries = 0;

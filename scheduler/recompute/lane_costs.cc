@@ -90,19 +90,4 @@ LaneTimes TimesOfLanes(SplitObjective objective, const LaneCosts& costs, const L
   return times;
 }
 
-absl::StatusOr<double> StoredKvBytes(int64_t kv_dim, int64_t bits) {
-  if (bits != 4 && bits != 8 && bits != 16) {
-    return absl::InvalidArgumentError(absl::StrCat("kv_bits: ", bits, " is none of 4, 8 and 16"));
-  }
-  if (kv_dim < 1) return absl::InvalidArgumentError(absl::StrCat("kv_dim: ", kv_dim, " is not at least 1"));
-  const double elements = 2 * static_cast<double>(kv_dim);
-  if (bits == 16) return elements * 2;
-  if (kv_dim % kKvGroup != 0) {
-    return absl::InvalidArgumentError(absl::StrCat("kv_bits: ", bits, " needs K and V in groups of ", kKvGroup,
-                                                   " elements, and ", kv_dim, " is no multiple; 16 works"));
-  }
-  constexpr double kScaleAndZero = 4;
-  return elements * static_cast<double>(bits) / 8 + elements / static_cast<double>(kKvGroup) * kScaleAndZero;
-}
-
 }  // namespace runahead

@@ -10,7 +10,6 @@
 #include <vector>
 
 #include "absl/status/status.h"
-#include "absl/status/statusor.h"
 
 namespace runahead {
 
@@ -70,11 +69,5 @@ struct LaneTimes {
 };
 
 LaneTimes TimesOfLanes(SplitObjective objective, const LaneCosts& costs, const LaneRows& rows);
-
-// Bytes of a position's K and V in one layer, each of `kv_dim` elements (KV heads times head size), stored in `bits`:
-// 16 as they are, 8 or 4 in groups of kKvGroup elements with a scale and a zero of 16 bits each. INVALID_ARGUMENT:
-// other bits, or no whole number of groups.
-inline constexpr int64_t kKvGroup = 64;
-absl::StatusOr<double> StoredKvBytes(int64_t kv_dim, int64_t bits);
 
 }  // namespace runahead

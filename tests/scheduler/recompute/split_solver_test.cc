@@ -6,6 +6,7 @@
 
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
+#include "kernels/base/op_params.h"
 
 namespace runahead {
 namespace {
@@ -87,7 +88,7 @@ TEST(SplitSolver, StreamedXNeverPaysWhereItIsNotSmallerThanKv) {
   }
   // 4 bits: KV of MHA is smaller than its X.
   LaneCosts costs = PaperCosts(0.001);
-  costs.kv_bytes = *StoredKvBytes(4096, 4);
+  costs.kv_bytes = static_cast<double>(KvQuantRowBytes(2 * 4096, {.bits = 4}));
   EXPECT_EQ(SolveLanes(SplitObjective::kStep, costs, EqualShapes(4, 4096))->rows.recomputed, 0);
 }
 
