@@ -5,11 +5,11 @@
 
 #include <cmath>
 #include <map>
+#include <utility>
 
 #include "kernels/cpu/cpu_device.h"
-#include "tests/testing/gguf_builder.h"
+#include "tests/testing/config_gguf.h"
 #include "tests/testing/model_fixture.h"
-#include "tests/testing/parsed_gguf.h"
 
 namespace runahead {
 namespace {
@@ -32,18 +32,10 @@ struct Keys {
 
 std::shared_ptr<const GgufFile> Build(const Keys& keys) {
   GgufBuilder builder;
-  builder.AddString("general.architecture", keys.architecture);
-  for (const auto& [key, value] : keys.numbers) {
-    if (value.has_value()) builder.AddUint32(key, *value);
-  }
   if (keys.eps.has_value()) builder.AddFloat("llama.attention.layer_norm_rms_epsilon", *keys.eps);
   if (!keys.rope_scaling.empty()) builder.AddString("llama.rope.scaling.type", keys.rope_scaling);
   if (keys.rope_factor.has_value()) builder.AddFloat("llama.rope.scaling.factor", *keys.rope_factor);
-  builder.AddTensor("token_embd.weight", WeightType::kF32, {keys.embedding_columns, 300},
-                    std::string(keys.embedding_columns * 300 * 4, '\0'));
-  const auto file = ParseGguf(builder.Build());
-  EXPECT_TRUE(file.ok()) << file.status();
-  return *file;
+  return ConfigFile(std::move(builder), keys.architecture, keys.numbers, keys.embedding_columns);
 }
 
 TEST(LlamaConfig, ReadsWhatTheFileSays) {

@@ -6,11 +6,11 @@
 #include <map>
 #include <optional>
 #include <string>
+#include <utility>
 
 #include "kernels/cpu/cpu_device.h"
-#include "tests/testing/gguf_builder.h"
+#include "tests/testing/config_gguf.h"
 #include "tests/testing/model_fixture.h"
-#include "tests/testing/parsed_gguf.h"
 
 namespace runahead {
 namespace {
@@ -29,16 +29,8 @@ struct OptKeys {
 
 std::shared_ptr<const GgufFile> BuildOpt(const OptKeys& keys) {
   GgufBuilder builder;
-  builder.AddString("general.architecture", "opt");
-  for (const auto& [key, value] : keys.numbers) {
-    if (value.has_value()) builder.AddUint32(key, *value);
-  }
   if (keys.eps.has_value()) builder.AddFloat("opt.attention.layer_norm_epsilon", *keys.eps);
-  builder.AddTensor("token_embd.weight", WeightType::kF32, {keys.embedding_columns, 300},
-                    std::string(keys.embedding_columns * 300 * 4, '\0'));
-  const auto file = ParseGguf(builder.Build());
-  EXPECT_TRUE(file.ok()) << file.status();
-  return *file;
+  return ConfigFile(std::move(builder), "opt", keys.numbers, keys.embedding_columns);
 }
 
 TEST(OptConfig, ReadsWhatTheFileSays) {
