@@ -30,7 +30,9 @@ class RepeatedStep {
     device_.EndStep(stream_);
   }
   // What Run does within a step, one by one.
-  void EmbedRows(const std::vector<int32_t>& ids) { EXPECT_TRUE(device_.Embed(stream_, *table_, ids, false, out_).ok()); }
+  void EmbedRows(const std::vector<int32_t>& ids) {
+    EXPECT_TRUE(device_.Embed(stream_, *table_, ids, false, out_).ok());
+  }
   void CopyBackwards() { EXPECT_TRUE(device_.GatherRows(stream_, out_, {2, 1, 0}, copy_).ok()); }
 
   // What `copy` holds once all that is enqueued has run.

@@ -69,7 +69,8 @@ TEST_F(KvStoreShareTest, WhatIsSharedHasArrivedAndIsTheSameMemory) {
   for (int64_t token : {0, 255, 256, 511}) {
     EXPECT_EQ(RowOf(*store_, *one, 1, token).data(), RowOf(*store_, *two, 1, token).data());
   }
-  for (int64_t token : {512, 699}) EXPECT_NE(RowOf(*store_, *one, 1, token).data(), RowOf(*store_, *two, 1, token).data());
+  for (int64_t token : {512, 699})
+    EXPECT_NE(RowOf(*store_, *one, 1, token).data(), RowOf(*store_, *two, 1, token).data());
   EXPECT_EQ(one->blocks().subspan(0, 2), two->blocks().subspan(0, 2));
 }
 

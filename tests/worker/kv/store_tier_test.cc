@@ -8,9 +8,9 @@
 
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
-#include "tests/worker/kv/sequence_rows.h"
 #include "tests/testing/fake_clock.h"
 #include "tests/worker/kv/failing_device.h"
+#include "tests/worker/kv/sequence_rows.h"
 #include "tests/worker/kv/store_fixture.h"
 
 namespace runahead {
@@ -72,7 +72,8 @@ TEST_F(KvStoreTierTest, BytesArriveInEveryLayerAndInBlocksThatDoNotTouch) {
   const absl::StatusOr<KvStore::Sequence> sequence = store_->Open(lease);
   ASSERT_TRUE(sequence.ok());
   for (int64_t layer = 0; layer < kLayers; ++layer) {
-    EXPECT_EQ(Stored(SpansOf(*store_, *sequence, layer)).substr(0, 900 * kRowBytes), Rows(layer, 0, 900)) << "layer " << layer;
+    EXPECT_EQ(Stored(SpansOf(*store_, *sequence, layer)).substr(0, 900 * kRowBytes), Rows(layer, 0, 900))
+        << "layer " << layer;
     EXPECT_EQ(Stored(SpansOf(*store_, *sequence, layer, 899, 900)), Rows(layer, 899, 900));
   }
 }

@@ -113,7 +113,8 @@ TEST(LlamaForward, RefusesRowsOutsideVocabularyAndContext) {
   const int32_t vocab = static_cast<int32_t>(loaded.model->config().vocab);
   const int32_t context = static_cast<int32_t>(loaded.model->config().context_length);
   const auto refused = [&](int32_t id, int64_t length) {
-    LayerPass pass(*loaded.model, *loaded.device, *stream, memory.memory(), {{id}, KvLayout::OnePage(1, length), {0}, false});
+    LayerPass pass(*loaded.model, *loaded.device, *stream, memory.memory(),
+                   {{id}, KvLayout::OnePage(1, length), {0}, false});
     EXPECT_EQ(pass.Begin().code(), absl::StatusCode::kOutOfRange) << id << " at " << length - 1;
   };
   refused(vocab, 1);
