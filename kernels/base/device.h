@@ -77,6 +77,8 @@ class Device {
 
   virtual std::string_view name() const = 0;          // "cpu", "cuda:0"
   virtual bool host_reads_device_memory() const = 0;  // links and hand-off may read and write kDevice memory themselves
+  // kHost memory is across a link, and much of it is to be copied, not read by ops: a GPU's, or an emulated link.
+  virtual bool has_host_link() const = 0;
   // What GEMMs multiply in and activations are kept in between ops: f32, bf16 (or f16).
   virtual DType compute_dtype() const = 0;
   // The dtype that Linear reads under `batch_invariant`; without it Linear reads compute_dtype().
@@ -168,7 +170,7 @@ class Device {
   // out[i] = x[rows[i]].  x and out: of one dtype and as many columns, in memory apart.
   virtual absl::Status GatherRows(Stream& stream, const ConstTensor& x, std::vector<int32_t> rows,
                                   const MutTensor& out) = 0;
-  // For KVPR, whose host stores are to hold quantised KV; nothing calls the two before it is built.
+  // For host stores that hold quantised KV.
   // Rows [t, n] in any dtype to and from their quantised form (op_params.h), t * KvQuantRowBytes(n, quant) bytes or
   // more from an offset that is a multiple of 4; n is a multiple of the group.
   virtual absl::Status QuantizeKv(Stream& stream, const ConstTensor& rows, const KvQuant& quant,

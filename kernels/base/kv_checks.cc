@@ -57,7 +57,8 @@ absl::Status CheckSequence(const KvSequence& of, int64_t page_tokens) {
     return Invalid("positions ", of.begin, " to ", of.end, " of ", of.length);
   }
   if (of.begin == 0 && of.end == of.length) return absl::OkStatus();
-  if (of.queries != 1 || of.dense_length != 0) {
+  const bool has_queries = of.begin <= of.length - of.queries && of.end == of.length;
+  if (of.dense_length != 0 || (of.queries != 1 && !has_queries)) {
     return Invalid(of.queries, " queries with positions ", of.begin, " to ", of.end, " only, of ", of.length);
   }
   const int64_t piece_tokens = PieceTokens(of.length);

@@ -24,7 +24,8 @@ struct KvSequence {
   int64_t first_page = 0;  // of KvLayout::pages: page first_page + i has positions begin + [i, i + 1) * page_tokens
   // The positions whose KV the table has are [begin, end): all of them, or for one query those that lie in one tier.
   // `begin` is a border of pages and of pieces (Device::AttendPieces), a multiple of both from position 0 on, and so is
-  // `end`, or it is `length`. A range may be empty. Two queries or more have all positions.
+  // `end`, or it is `length`. A range may be empty. That of two queries or more has all positions, or at least theirs:
+  // then nothing attends over the table, it only says where their KV goes.
   int64_t begin = 0;
   int64_t end = 0;
   // Of two queries or more. 0: what causality hides is not computed. Else (at least `length`): every query is

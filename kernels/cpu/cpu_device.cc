@@ -84,6 +84,7 @@ class CpuDevice : public Device {
 
   std::string_view name() const override { return "cpu"; }
   bool host_reads_device_memory() const override { return true; }
+  bool has_host_link() const override { return !to_device_.unlimited(); }
   DType compute_dtype() const override { return compute_dtype_; }
   DType invariant_dtype() const override { return DType::kF32; }
   // Intermediates stay in the second-level cache (512 x 2 x 1536 x 2 bytes is 3 MB on the quick-start model), and

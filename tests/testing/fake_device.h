@@ -28,6 +28,7 @@ class FakeDevice : public Device {
  public:
   std::string_view name() const override { return "fake"; }
   bool host_reads_device_memory() const override { return true; }
+  bool has_host_link() const override { return false; }
   DType compute_dtype() const override { return DType::kF32; }
   DType invariant_dtype() const override { return DType::kF32; }
   int64_t gemm_rows() const override { return 512; }

@@ -21,6 +21,7 @@ class RemoteDevice : public FakeDevice {
  public:
   std::string_view name() const override { return "remote"; }
   bool host_reads_device_memory() const override { return false; }
+  bool has_host_link() const override { return true; }
 
   absl::StatusOr<std::shared_ptr<Buffer>> Allocate(size_t bytes, MemoryKind kind) override {
     if (kind == MemoryKind::kDevice) return std::shared_ptr<Buffer>(std::make_shared<RemoteBuffer>(*this, bytes));

@@ -10,6 +10,10 @@ namespace runahead {
 Arrival::Arrival(int64_t layers, int64_t tokens, std::vector<SliceKind> kinds)
     : layers_(layers), tokens_(tokens), kinds_(std::move(kinds)), covered_(kinds_.size() * layers) {}
 
+bool Arrival::Has(SliceKind kind) const {
+  return std::find(kinds_.begin(), kinds_.end(), kind) != kinds_.end();
+}
+
 size_t Arrival::SetOf(SliceKind kind, int64_t layer) const {
   const auto found = std::find(kinds_.begin(), kinds_.end(), kind);
   RUNAHEAD_CHECK(found != kinds_.end() && layer >= 0 && layer < layers_);

@@ -9,8 +9,7 @@
 
 namespace runahead {
 
-// What rows hold: K and V, or the normed inputs from which both can be computed again. kX is KVPR's: nothing sends it
-// yet.
+// What rows hold: K and V, or the normed inputs from which both can be computed again (KVPR's X).
 enum class SliceKind { kKv, kX };
 
 // Not thread-safe: the owner's lock guards it. Tokens count from the sequence's first; ranges are [begin, end), not
@@ -21,6 +20,8 @@ class Arrival {
   // are not to be asked for.
   Arrival(int64_t layers, int64_t tokens, std::vector<SliceKind> kinds = {SliceKind::kKv});
 
+  const std::vector<SliceKind>& kinds() const { return kinds_; }
+  bool Has(SliceKind kind) const;  // is among kinds()
   bool Covers(SliceKind kind, int64_t layer, int64_t begin, int64_t end) const;
   // From now on bytes for the range are under way. The write, for End; nothing where a range that overlaps is under way
   // already.

@@ -39,12 +39,12 @@ std::vector<KvSpan> KvArena::Spans(absl::Span<const int32_t> blocks, int64_t lay
   return spans;
 }
 
-absl::StatusOr<BlockPool> BlockPool::Create(Device& device, MemoryKind tier, int64_t layers, int64_t blocks,
-                                            int64_t row_bytes) {
+absl::StatusOr<KvArena> KvArena::Create(Device& device, MemoryKind tier, int64_t layers, int64_t blocks,
+                                        int64_t row_bytes) {
   RUNAHEAD_CHECK(layers > 0 && row_bytes > 0 && blocks > 0 && blocks <= std::numeric_limits<int32_t>::max());
   const size_t bytes = static_cast<size_t>(layers * blocks * kKvBlockTokens * row_bytes);
   RUNAHEAD_ASSIGN_OR_RETURN(std::shared_ptr<Buffer> memory, device.Allocate(bytes, tier));
-  return BlockPool(KvArena(std::move(memory), layers, blocks, row_bytes));
+  return KvArena(std::move(memory), layers, blocks, row_bytes);
 }
 
 BlockPool::BlockPool(KvArena arena) : arena_(std::move(arena)), references_(arena_.blocks()), free_(arena_.blocks()) {}

@@ -31,6 +31,9 @@ class KvArena {
  public:
   // `memory` is of layers * blocks * kKvBlockTokens * row_bytes bytes.
   KvArena(std::shared_ptr<Buffer> memory, int64_t layers, int64_t blocks, int64_t row_bytes);
+  // In memory of kind `tier`. All numbers are at least 1.
+  static absl::StatusOr<KvArena> Create(Device& device, MemoryKind tier, int64_t layers, int64_t blocks,
+                                        int64_t row_bytes);
 
   int64_t blocks() const { return blocks_; }
   // Of one block in all layers.
@@ -49,9 +52,8 @@ class KvArena {
 // one; sequences that share it have one each.
 class BlockPool {
  public:
-  // Allocates `blocks` blocks of `layers` layers from `device`, in memory of kind `tier`. All are at least 1.
-  static absl::StatusOr<BlockPool> Create(Device& device, MemoryKind tier, int64_t layers, int64_t blocks,
-                                          int64_t row_bytes);
+  // Of the arena's blocks; other arenas of as many blocks may hold more of the same tokens under the same numbers.
+  explicit BlockPool(KvArena arena);
 
   const KvArena& arena() const { return arena_; }
   int64_t free() const { return free_; }                    // blocks
@@ -66,8 +68,6 @@ class BlockPool {
   void Return(absl::Span<const int32_t> blocks);
 
  private:
-  explicit BlockPool(KvArena arena);
-
   KvArena arena_;
   std::vector<int32_t> references_;  // of each block
   int64_t free_;

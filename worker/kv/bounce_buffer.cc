@@ -16,9 +16,8 @@ BounceBuffer::Room::~Room() {
 }
 
 absl::StatusOr<std::unique_ptr<BounceBuffer>> BounceBuffer::Create(Device& device, int64_t blocks, int64_t row_bytes) {
-  RUNAHEAD_ASSIGN_OR_RETURN(BlockPool pool,
-                            BlockPool::Create(device, MemoryKind::kHost, /*layers=*/1, blocks, row_bytes));
-  return std::unique_ptr<BounceBuffer>(new BounceBuffer(device, std::move(pool)));
+  RUNAHEAD_ASSIGN_OR_RETURN(KvArena arena, KvArena::Create(device, MemoryKind::kHost, /*layers=*/1, blocks, row_bytes));
+  return std::unique_ptr<BounceBuffer>(new BounceBuffer(device, BlockPool(std::move(arena))));
 }
 
 BounceBuffer::BounceBuffer(Device& device, BlockPool pool)

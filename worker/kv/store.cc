@@ -29,6 +29,12 @@ absl::StatusOr<std::unique_ptr<BounceBuffer>> MakeBounceBuffer(const KvStoreOpti
 
 absl::StatusOr<std::unique_ptr<KvStore>> KvStore::Create(const KvStoreOptions& options, Device& device, Clock& clock) {
   const int64_t blocks = options.capacity_tokens / kKvBlockTokens;
+  if (options.x_row_bytes < 0 || (options.x_row_bytes > 0 && options.tier != MemoryKind::kHost)) {
+    return absl::InvalidArgumentError(
+        absl::StrFormat("%d bytes of X a row: X is kept beside KV in host memory, to be recomputed from, and nowhere "
+                        "else",
+                        options.x_row_bytes));
+  }
   if (options.layers < 1 || options.row_bytes < 1 || blocks < 1) {
     return absl::InvalidArgumentError(
         absl::StrFormat("a KV store of %d layers, %d bytes a row and %d tokens cannot be made: it takes at least one "
@@ -36,14 +42,22 @@ absl::StatusOr<std::unique_ptr<KvStore>> KvStore::Create(const KvStoreOptions& o
                         options.layers, options.row_bytes, options.capacity_tokens, kKvBlockTokens));
   }
   RUNAHEAD_ASSIGN_OR_RETURN(std::unique_ptr<BounceBuffer> bounce, MakeBounceBuffer(options, device, blocks));
-  RUNAHEAD_ASSIGN_OR_RETURN(BlockPool pool,
-                            BlockPool::Create(device, options.tier, options.layers, blocks, options.row_bytes));
-  return std::unique_ptr<KvStore>(new KvStore(options, std::move(pool), std::move(bounce), clock));
+  RUNAHEAD_ASSIGN_OR_RETURN(KvArena arena,
+                            KvArena::Create(device, options.tier, options.layers, blocks, options.row_bytes));
+  std::optional<KvArena> x_arena;
+  if (options.x_row_bytes > 0) {
+    RUNAHEAD_ASSIGN_OR_RETURN(x_arena,
+                              KvArena::Create(device, options.tier, options.layers, blocks, options.x_row_bytes));
+  }
+  return std::unique_ptr<KvStore>(
+      new KvStore(options, BlockPool(std::move(arena)), std::move(x_arena), std::move(bounce), clock));
 }
 
-KvStore::KvStore(const KvStoreOptions& options, BlockPool pool, std::unique_ptr<BounceBuffer> bounce, Clock& clock)
+KvStore::KvStore(const KvStoreOptions& options, BlockPool pool, std::optional<KvArena> x_arena,
+                 std::unique_ptr<BounceBuffer> bounce, Clock& clock)
     : options_(options),
       arena_(pool.arena()),
+      x_arena_(std::move(x_arena)),
       bounce_(std::move(bounce)),
       pool_(std::move(pool)),
       leases_(options.incarnation, options.lease_life, clock) {}
@@ -59,7 +73,11 @@ KvStore::~KvStore() {
   for (const EventSource& event : ended) event.Fire(absl::CancelledError("the KV store was closed"));
 }
 
-absl::StatusOr<LeaseId> KvStore::Reserve(int64_t prompt_tokens, int64_t total_tokens, const SharedPrefix& share) {
+absl::StatusOr<LeaseId> KvStore::Reserve(int64_t prompt_tokens, int64_t total_tokens, const SharedPrefix& share,
+                                         bool with_x) {
+  if (with_x && !x_arena_.has_value()) {
+    return absl::InvalidArgumentError("X is to arrive, and this store keeps none: reserve without it");
+  }
   if (prompt_tokens < 1 || total_tokens < prompt_tokens || share.tokens < 0) {
     return absl::InvalidArgumentError(
         absl::StrFormat("prompt_tokens is %d, total_tokens %d and those to share are %d: a lease takes at least one "
@@ -79,12 +97,15 @@ absl::StatusOr<LeaseId> KvStore::Reserve(int64_t prompt_tokens, int64_t total_to
   if (share.tokens > 0) {
     RUNAHEAD_ASSIGN_OR_RETURN(from, leases_.Find(share.lease));
     // Decode appends behind the prompt, so whole blocks of both prompts are appended to by nobody.
-    const int64_t tokens = std::min({share.tokens, prompt_tokens, from->arrival.Settled()});
+    int64_t tokens = std::min({share.tokens, prompt_tokens, from->arrival.Settled()});
+    if (with_x && !from->arrival.Has(SliceKind::kX)) tokens = 0;
     blocks.assign(from->blocks.begin(), from->blocks.begin() + tokens / kKvBlockTokens);
   }
   const int64_t shared = static_cast<int64_t>(blocks.size());
   RUNAHEAD_ASSIGN_OR_RETURN(const std::vector<int32_t> fresh, pool_.Take(KvBlocksFor(total_tokens) - shared));
-  Arrival arrival(options_.layers, prompt_tokens);
+  std::vector<SliceKind> kinds = {SliceKind::kKv};
+  if (with_x) kinds.push_back(SliceKind::kX);
+  Arrival arrival(options_.layers, prompt_tokens, std::move(kinds));
   if (from != nullptr) {
     pool_.Share(blocks);
     from->arrival.Fix(shared * kKvBlockTokens);
@@ -143,6 +164,10 @@ uint32_t KvStore::epoch() const {
   return leases_.epoch();
 }
 
+int64_t KvStore::BlockBytes() const {
+  return arena_.block_bytes() + (x_arena_.has_value() ? x_arena_->block_bytes() : 0);
+}
+
 int KvStore::Reap() {
   return static_cast<int>(ReturnBlocks(leases_.ReapExpired()).size());  // nobody waits for their events
 }
@@ -152,7 +177,8 @@ int KvStore::ReapExpired() {
   return Reap();
 }
 
-absl::StatusOr<KvStore::Write> KvStore::BeginWrite(const LeaseId& id, int64_t layer, int64_t begin, int64_t end) {
+absl::StatusOr<KvStore::Write> KvStore::BeginWrite(const LeaseId& id, int64_t layer, int64_t begin, int64_t end,
+                                                   SliceKind kind) {
   Write write;
   {
     MutexLock lock(mu_);
@@ -162,7 +188,10 @@ absl::StatusOr<KvStore::Write> KvStore::BeginWrite(const LeaseId& id, int64_t la
           absl::StrFormat("tokens [%d, %d) of layer %d are not in %s, which has %d layers and a prompt of %d tokens",
                           begin, end, layer, LeaseName(id), options_.layers, lease->prompt_tokens));
     }
-    write.already_covered_ = lease->arrival.Covers(SliceKind::kKv, layer, begin, end);
+    if (!lease->arrival.Has(kind)) {
+      return absl::OutOfRangeError(absl::StrCat(LeaseName(id), " was reserved for KV alone, without X"));
+    }
+    write.already_covered_ = lease->arrival.Covers(kind, layer, begin, end);
     if (!write.already_covered_) {
       if (begin < lease->arrival.fixed()) {
         return absl::OutOfRangeError(
@@ -170,13 +199,14 @@ absl::StatusOr<KvStore::Write> KvStore::BeginWrite(const LeaseId& id, int64_t la
                             "writes again",
                             begin, end, layer, lease->arrival.fixed(), LeaseName(id)));
       }
-      const std::optional<uint64_t> begun = lease->arrival.Begin(SliceKind::kKv, layer, begin, end);
+      const std::optional<uint64_t> begun = lease->arrival.Begin(kind, layer, begin, end);
       if (!begun.has_value()) {
         return absl::AbortedError(absl::StrFormat("tokens [%d, %d) of layer %d of %s are being written already", begin,
                                                   end, layer, LeaseName(id)));
       }
       write.write_ = *begun;
-      for (const KvSpan& span : arena_.Spans(lease->blocks, layer, begin, end)) write.rows_.push_back(span.rows);
+      const KvArena& arena = kind == SliceKind::kKv ? arena_ : *x_arena_;
+      for (const KvSpan& span : arena.Spans(lease->blocks, layer, begin, end)) write.rows_.push_back(span.rows);
     }
     ++lease->writes;
     write.store_ = this;
@@ -235,6 +265,7 @@ absl::StatusOr<KvStore::Sequence> KvStore::Open(const LeaseId& id) {
   sequence.store_ = this;
   sequence.lease_ = id.number;
   sequence.blocks_ = lease->blocks;
+  sequence.has_x_ = lease->arrival.Has(SliceKind::kX);
   return sequence;
 }
 
@@ -245,8 +276,7 @@ void KvStore::CloseSequence(uint64_t number) {
 
 KvStore::Stats KvStore::stats() const {
   MutexLock lock(mu_);
-  return {arena_.blocks() * arena_.block_bytes(), pool_.used() * arena_.block_bytes(), leases_.living(),
-          leases_.expired()};
+  return {arena_.blocks() * BlockBytes(), pool_.used() * BlockBytes(), leases_.living(), leases_.expired()};
 }
 
 }  // namespace runahead

@@ -4,6 +4,7 @@
 
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <vector>
 
 #include "absl/status/status.h"
@@ -23,6 +24,7 @@ namespace runahead {
 struct KvStoreOptions {
   int64_t layers = 0;
   int64_t row_bytes = 0;        // K and V of one token in one layer: AttentionShape::kv_row_bytes()
+  int64_t x_row_bytes = 0;      // X of one token in one layer; 0: the store keeps none. For stores in host memory
   int64_t capacity_tokens = 0;  // rounded down to whole blocks
   uint64_t incarnation = 0;
   absl::Duration lease_life = kLeaseLife;
@@ -90,6 +92,8 @@ class KvStore {
     // Its blocks in token order: token t lies in row t % kKvBlockTokens of block blocks()[t / kKvBlockTokens] of the
     // store's arena, in every layer. Valid while this lives and is not moved.
     absl::Span<const int32_t> blocks() const { return blocks_; }
+    // Whether X of the prompt lies in the same blocks of x_arena().
+    bool has_x() const { return has_x_; }
 
    private:
     friend class KvStore;
@@ -97,6 +101,7 @@ class KvStore {
     KvStore* store_ = nullptr;  // null: moved from
     uint64_t lease_ = 0;
     std::vector<int32_t> blocks_;
+    bool has_x_ = false;
   };
 
   // Allocates arena and bounce buffer from `device`, which outlives the store, as `clock` does. INVALID_ARGUMENT when
@@ -110,9 +115,10 @@ class KvStore {
   // With `share`, the whole blocks of its prefix that have arrived in all layers, and that no write under way touches,
   // are that lease's own: as many tokens as SizeOf says then. They have arrived for the new lease too, nobody writes
   // them again through either lease, and they take no memory more. Either lease may end first. NOT_FOUND: no such
-  // lease.
-  absl::StatusOr<LeaseId> Reserve(int64_t prompt_tokens, int64_t total_tokens, const SharedPrefix& share = {})
-      RUNAHEAD_EXCLUDES(mu_);
+  // lease. With `with_x` X of the prompt is to arrive, too, and the sequence has room for that of its output; what it
+  // shares has X then. INVALID_ARGUMENT where the store keeps none.
+  absl::StatusOr<LeaseId> Reserve(int64_t prompt_tokens, int64_t total_tokens, const SharedPrefix& share = {},
+                                  bool with_x = false) RUNAHEAD_EXCLUDES(mu_);
   // NOT_FOUND when the lease is unknown, released or expired.
   absl::Status Renew(const LeaseId& lease) RUNAHEAD_EXCLUDES(mu_);
   // For how many tokens of prompt, and of prompt and output, it was reserved, and how many of the first ones it shares
@@ -132,18 +138,22 @@ class KvStore {
   // it finds no room. Returns how many expired.
   int ReapExpired() RUNAHEAD_EXCLUDES(mu_);
 
-  // NOT_FOUND: no such lease (or dead). OUT_OF_RANGE: layer or tokens do not fit the prompt, or some of the tokens are
-  // shared and others have yet to come. ABORTED: overlapping write under way; try again when it has ended.
-  absl::StatusOr<Write> BeginWrite(const LeaseId& lease, int64_t layer, int64_t begin, int64_t end)
-      RUNAHEAD_EXCLUDES(mu_);
-  // Fires OK when every layer covers the prompt, CANCELLED when the lease is released before. NOT_FOUND at once when
-  // unknown or dead. From here on the lease does not expire: who asked opens it, or releases it.
+  // NOT_FOUND: no such lease (or dead). OUT_OF_RANGE: layer or tokens do not fit the prompt, some of the tokens are
+  // shared and others have yet to come, or the lease takes nothing of the kind. ABORTED: overlapping write under way;
+  // try again when it has ended.
+  absl::StatusOr<Write> BeginWrite(const LeaseId& lease, int64_t layer, int64_t begin, int64_t end,
+                                   SliceKind kind = SliceKind::kKv) RUNAHEAD_EXCLUDES(mu_);
+  // Fires OK when every layer covers the prompt in every kind of the lease, CANCELLED when the lease is released
+  // before. NOT_FOUND at once when unknown or dead. From here on the lease does not expire: who asked opens it, or
+  // releases it.
   Event Complete(const LeaseId& lease) RUNAHEAD_EXCLUDES(mu_);
   // NOT_FOUND when unknown or dead, FAILED_PRECONDITION while incomplete, or when opened already.
   absl::StatusOr<Sequence> Open(const LeaseId& lease) RUNAHEAD_EXCLUDES(mu_);
 
   // Where blocks lie, in memory of the tier. Never changes.
   const KvArena& arena() const { return arena_; }
+  // X of the same tokens under the same numbers; null where the store keeps none.
+  const KvArena* x_arena() const { return x_arena_.has_value() ? &*x_arena_ : nullptr; }
 
   struct Stats {
     int64_t capacity_bytes = 0;
@@ -155,10 +165,13 @@ class KvStore {
   const KvStoreOptions& options() const { return options_; }
 
  private:
-  KvStore(const KvStoreOptions& options, BlockPool pool, std::unique_ptr<BounceBuffer> bounce, Clock& clock);
+  KvStore(const KvStoreOptions& options, BlockPool pool, std::optional<KvArena> x_arena,
+          std::unique_ptr<BounceBuffer> bounce, Clock& clock);
   KvStore(const KvStore&) = delete;
   KvStore& operator=(const KvStore&) = delete;
 
+  // Of a block in all layers, X included.
+  int64_t BlockBytes() const;
   int Reap() RUNAHEAD_REQUIRES(mu_);
   // Gives the blocks of ended leases back. The events to fire once the lock is released.
   std::vector<EventSource> ReturnBlocks(const std::vector<LeaseTable::Ending>& endings) RUNAHEAD_REQUIRES(mu_);
@@ -167,7 +180,8 @@ class KvStore {
   void CloseSequence(uint64_t lease) RUNAHEAD_EXCLUDES(mu_);
 
   const KvStoreOptions options_;
-  const KvArena arena_;                   // the pool's, for all threads
+  const KvArena arena_;  // the pool's, for all threads
+  const std::optional<KvArena> x_arena_;
   std::unique_ptr<BounceBuffer> bounce_;  // null: the host writes the arena
   mutable Mutex mu_;
   BlockPool pool_ RUNAHEAD_GUARDED_BY(mu_);

@@ -65,6 +65,7 @@ KvStore::Sequence& KvStore::Sequence::operator=(Sequence&& other) noexcept {
   store_ = std::exchange(other.store_, nullptr);
   lease_ = other.lease_;
   blocks_ = std::move(other.blocks_);
+  has_x_ = other.has_x_;
   return *this;
 }
 

@@ -71,7 +71,7 @@ SectionRows LayerPass::Rows(int64_t begin, int64_t count) const {
 absl::Status LayerPass::Begin() {
   RUNAHEAD_RETURN_IF_ERROR(Check());
   const ModelConfig& config = model_.config();
-  const DType act = batch_.batch_invariant ? device_.invariant_dtype() : device_.compute_dtype();
+  const DType act = ActivationDType(device_, batch_.batch_invariant);
   RUNAHEAD_ASSIGN_OR_RETURN(table_, device_.MakeKvTable(stream_, std::move(batch_.kv)));
   RUNAHEAD_ASSIGN_OR_RETURN(x_, memory_.own.Get(kX, DType::kF32, rows(), config.hidden));
   RUNAHEAD_ASSIGN_OR_RETURN(q_, memory_.own.Get(kQ, act, rows(), config.heads * config.head_dim));
@@ -94,8 +94,44 @@ absl::Status LayerPass::Attend(int64_t layer, const BufferRef& kv) {
     if (batch_.logit_rows.empty()) return absl::OkStatus();
     RUNAHEAD_RETURN_IF_ERROR(KeepWanted());
   }
+  // Single queries by pieces, so that a row's result depends on its own sequence only.
+  if (HasSingleQueries(table_->layout())) {
+    RUNAHEAD_RETURN_IF_ERROR(AttendPieces(layer, *table_, kv));
+    return Finish(layer);
+  }
   RUNAHEAD_ASSIGN_OR_RETURN(const Tensor attended, memory_.shared.Get(kAttended, q_.dtype, rows(), q_.cols));
-  RUNAHEAD_RETURN_IF_ERROR(Attention(layer, kv, attended));
+  RUNAHEAD_RETURN_IF_ERROR(device_.Attention(stream_, q_, model_.attention(layer), *table_, kv, attended));
+  return FinishChunks(layer, attended);
+}
+
+absl::Status LayerPass::ProjectQkv(int64_t layer, const MutTensor& qkv, const MutTensor& normed) {
+  const int64_t chunk = device_.gemm_rows();
+  for (int64_t begin = 0; begin < rows(); begin += chunk) {
+    const int64_t count = std::min(chunk, rows() - begin);
+    Projection to{.qkv = qkv.Rows(begin, count)};
+    if (normed.ref.buffer != nullptr) to.normed = normed.Rows(begin, count);
+    RUNAHEAD_RETURN_IF_ERROR(model_.Project(Rows(begin, count), layer, x_.Rows(begin, count), to));
+  }
+  return absl::OkStatus();
+}
+
+absl::Status LayerPass::AttendPieces(int64_t layer, const KvTable& table, const BufferRef& kv) {
+  const AttentionShape& shape = model_.attention(layer);
+  if (partials_.ref.buffer == nullptr) {
+    RUNAHEAD_ASSIGN_OR_RETURN(
+        partials_, memory_.shared.Get(kPartials, DType::kF32, table_->pieces(), shape.heads * (shape.head_dim + 1)));
+  }
+  return device_.AttendPieces(stream_, q_, shape, table, kv, partials_);
+}
+
+absl::Status LayerPass::Finish(int64_t layer) {
+  RUNAHEAD_ASSIGN_OR_RETURN(const Tensor attended, memory_.shared.Get(kAttended, q_.dtype, rows(), q_.cols));
+  RUNAHEAD_RETURN_IF_ERROR(
+      device_.MergePieces(stream_, std::exchange(partials_, {}), model_.attention(layer), *table_, attended));
+  return FinishChunks(layer, attended);
+}
+
+absl::Status LayerPass::FinishChunks(int64_t layer, const ConstTensor& attended) {
   const int64_t chunk = device_.gemm_rows();
   for (int64_t begin = 0; begin < rows(); begin += chunk) {
     const int64_t count = std::min(chunk, rows() - begin);
@@ -103,16 +139,6 @@ absl::Status LayerPass::Attend(int64_t layer, const BufferRef& kv) {
         model_.Finish(Rows(begin, count), layer, attended.Rows(begin, count), x_.Rows(begin, count)));
   }
   return absl::OkStatus();
-}
-
-// Single queries by pieces, so that a row's result depends on its own sequence only.
-absl::Status LayerPass::Attention(int64_t layer, const BufferRef& kv, const MutTensor& out) {
-  const AttentionShape& shape = model_.attention(layer);
-  if (!HasSingleQueries(table_->layout())) return device_.Attention(stream_, q_, shape, *table_, kv, out);
-  RUNAHEAD_ASSIGN_OR_RETURN(const Tensor partials, memory_.shared.Get(kPartials, DType::kF32, table_->pieces(),
-                                                                      shape.heads * (shape.head_dim + 1)));
-  RUNAHEAD_RETURN_IF_ERROR(device_.AttendPieces(stream_, q_, shape, *table_, kv, partials));
-  return device_.MergePieces(stream_, partials, shape, *table_, out);
 }
 
 // Leaves the wanted rows of the batch, and what attention computes for them.

@@ -27,8 +27,10 @@ struct PassMemory {
   ForwardScratch& shared;  // by passes on one stream, also when several are half done
 };
 
-// Begin; then for each layer in turn Project and Attend; then Logits. Used by one thread; all that is given to the
-// constructor outlives the pass. Errors are those of arguments, and of device memory.
+// Begin; then for each layer in turn Project and Attend; then Logits. Where each sequence has one query and its KV lies
+// in several places: ProjectQkv, what splits its qkv to q() and to where KV goes, AttendPieces of each place, and
+// Finish in place of Project and Attend. Used by one thread; all that is given to the constructor outlives the pass.
+// Errors are those of arguments, and of device memory.
 class LayerPass {
  public:
   LayerPass(const Model& model, Device& device, Stream& stream, PassMemory memory, ForwardBatch batch);
@@ -40,6 +42,17 @@ class LayerPass {
   // Attention over the KV behind `kv`, and the rest of the layer. In the last layer only of the rows whose logits are
   // wanted: the others matter for their KV alone.
   absl::Status Attend(int64_t layer, const BufferRef& kv);
+
+  // Q|K|V of all rows, rotated, to qkv, f32 [rows, (heads + 2*kv_heads)*head_dim], and X to `normed` where it has a
+  // buffer. The batch's layout says positions only.
+  absl::Status ProjectQkv(int64_t layer, const MutTensor& qkv, const MutTensor& normed);
+  // [rows, heads*head_dim]: what AttendPieces reads.
+  const MutTensor& q() const { return q_; }
+  // Attention over the positions that `table`, of the same sequences, has behind `kv`.
+  absl::Status AttendPieces(int64_t layer, const KvTable& table, const BufferRef& kv);
+  // Merges the pieces of all positions, each of which was attended once, and does the rest of the layer.
+  absl::Status Finish(int64_t layer);
+
   // f32 [wanted rows, vocab], valid until the next pass over the same memory; without rows where none are wanted.
   absl::StatusOr<Tensor> Logits();
 
@@ -49,7 +62,7 @@ class LayerPass {
   absl::Status Check() const;
   SectionRows Rows(int64_t begin, int64_t count) const;
   absl::Status KeepWanted();
-  absl::Status Attention(int64_t layer, const BufferRef& kv, const MutTensor& out);
+  absl::Status FinishChunks(int64_t layer, const ConstTensor& attended);
 
   const Model& model_;
   Device& device_;
@@ -57,8 +70,9 @@ class LayerPass {
   const PassMemory memory_;
   ForwardBatch batch_;  // once only the wanted rows are left: theirs
   std::shared_ptr<const KvTable> table_;
-  Tensor x_;  // f32 [rows, hidden], the residual stream
-  Tensor q_;  // [rows, heads*head_dim]
+  Tensor x_;         // f32 [rows, hidden], the residual stream
+  Tensor q_;         // [rows, heads*head_dim]
+  Tensor partials_;  // of the layer's pieces, while there are some
 };
 
 }  // namespace runahead

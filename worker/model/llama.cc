@@ -4,6 +4,7 @@
 #include <utility>
 
 #include "kernels/base/status_macros.h"
+#include "worker/model/projection_scratch.h"
 
 namespace runahead {
 namespace {
@@ -30,19 +31,20 @@ absl::Status LlamaModel::Embed(const SectionRows& rows, absl::Span<const int32_t
 absl::Status LlamaModel::Project(const SectionRows& rows, int64_t index, const ConstTensor& x,
                                  const Projection& to) const {
   const LlamaLayer& layer = weights_.layers[index];
-  Tensor normed = to.normed;
-  if (normed.ref.buffer == nullptr) {
-    RUNAHEAD_ASSIGN_OR_RETURN(normed, rows.scratch.Get(kNormed, to.q.dtype, x.rows, config_.hidden));
-  }
-  RUNAHEAD_ASSIGN_OR_RETURN(const Tensor qkv,
-                            rows.scratch.Get(kQkv, DType::kF32, x.rows, to.q.cols + 2 * config_.kv_dim()));
-  RUNAHEAD_RETURN_IF_ERROR(device_->RmsNorm(rows.stream, x, layer.attention_norm, config_.norm_eps, normed));
+  const int64_t q_cols = config_.heads * config_.head_dim;
+  RUNAHEAD_ASSIGN_OR_RETURN(const ProjectionScratch scratch,
+                            ScratchOf(*device_, rows, to, {kNormed, kQkv}, config_.hidden, q_cols, config_.kv_dim()));
+  const auto norm = [&](const Tensor& out) {
+    return device_->RmsNorm(rows.stream, x, layer.attention_norm, config_.norm_eps, out);
+  };
+  RUNAHEAD_RETURN_IF_ERROR(norm(scratch.normed));
+  if (scratch.other_normed) RUNAHEAD_RETURN_IF_ERROR(norm(to.normed));
   RUNAHEAD_RETURN_IF_ERROR(
-      device_->Linear(rows.stream, normed, layer.qkv, {.batch_invariant = rows.batch_invariant}, qkv));
-  const Tensor q_and_k = qkv.Cols(0, to.q.cols + config_.kv_dim());
-  RUNAHEAD_RETURN_IF_ERROR(
-      device_->Rope(rows.stream, q_and_k, config_.head_dim, {.table = weights_.rotation}, rows.table, rows.first));
-  return device_->StoreQkv(rows.stream, qkv, shape_, to.q, rows.table, rows.first, to.kv);
+      device_->Linear(rows.stream, scratch.normed, layer.qkv, {.batch_invariant = rows.batch_invariant}, scratch.qkv));
+  RUNAHEAD_RETURN_IF_ERROR(device_->Rope(rows.stream, scratch.qkv.Cols(0, q_cols + config_.kv_dim()), config_.head_dim,
+                                         {.table = weights_.rotation}, rows.table, rows.first));
+  if (to.qkv.ref.buffer != nullptr) return absl::OkStatus();
+  return device_->StoreQkv(rows.stream, scratch.qkv, shape_, to.q, rows.table, rows.first, to.kv);
 }
 
 // K, V = X * Wkv; K rotated.

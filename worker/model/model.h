@@ -60,13 +60,20 @@ struct SectionRows {
   absl::Span<const int32_t> positions() const { return table.positions().subspan(first, count); }
 };
 
-// Where Project leaves what it makes of some rows.
+// Where Project leaves what it makes of some rows: q and K and V as attention reads them, or qkv. What has no buffer is
+// not wanted.
 struct Projection {
-  MutTensor q;   // [rows, heads*head_dim]; its dtype is that of all activations between ops
-  BufferRef kv;  // the layer's base: the table says where behind it K and V of the rows go
-  MutTensor normed =
-      {};  // [rows, hidden] in q's dtype: X, from which Recompute makes K and V. Without a buffer: nobody wants it
+  MutTensor q = {};       // [rows, heads*head_dim]
+  BufferRef kv = {};      // the layer's base: the table says where behind it K and V of the rows go
+  MutTensor normed = {};  // [rows, hidden], any dtype: X, from which Recompute makes K and V
+  // f32 [rows, (heads + 2*kv_heads)*head_dim]: what Device::StoreQkv splits. Then q and kv are not written.
+  MutTensor qkv = {};
 };
+
+// What sections keep activations in between ops.
+inline DType ActivationDType(const Device& device, bool batch_invariant) {
+  return batch_invariant ? device.invariant_dtype() : device.compute_dtype();
+}
 
 // Immutable after Load; thread-safe. A family is the sections of its layers: functions that enqueue on the rows they
 // are given and know no chain, store, chunk or schedule. A loop calls them in the order
@@ -103,7 +110,11 @@ class Model {
 // What is known without loading weights. INVALID_ARGUMENT naming the key when the file is not a model we run.
 absl::StatusOr<ModelConfig> ReadModelConfig(const GgufFile& file);
 
-// Loads the weights onto `device` for `uses` (WeightUse bits); `progress(done, total)` in tensors, from any thread.
+// Beside kUseDecode: Recompute works on many rows, not batch-invariant. The weights of K and V take memory once more.
+inline constexpr unsigned kUseRecompute = 1u << 8;
+
+// Loads the weights onto `device` for `uses` (WeightUse bits, kUseRecompute); `progress(done, total)` in tensors, from
+// any thread.
 absl::StatusOr<std::shared_ptr<const Model>> LoadModel(std::shared_ptr<const GgufFile> file,
                                                        std::shared_ptr<Device> device, unsigned uses,
                                                        std::function<void(int, int)> progress);

@@ -8,6 +8,7 @@
 #include "absl/strings/str_cat.h"
 #include "kernels/base/status_macros.h"
 #include "worker/model/config_keys.h"
+#include "worker/model/projection_scratch.h"
 #include "worker/model/tensor_loader.h"
 
 namespace runahead {
@@ -63,16 +64,19 @@ class OptModel final : public Model {
   absl::Status Project(const SectionRows& rows, int64_t index, const ConstTensor& x,
                        const Projection& to) const override {
     const OptLayer& layer = weights_.layers[index];
-    Tensor normed = to.normed;
-    if (normed.ref.buffer == nullptr) {
-      RUNAHEAD_ASSIGN_OR_RETURN(normed, rows.scratch.Get(kOptNormed, to.q.dtype, x.rows, config_.hidden));
-    }
-    RUNAHEAD_ASSIGN_OR_RETURN(const Tensor qkv, rows.scratch.Get(kOptQkv, DType::kF32, x.rows, 3 * config_.hidden));
-    RUNAHEAD_RETURN_IF_ERROR(
-        device_->LayerNorm(rows.stream, x, layer.attention_norm, layer.attention_norm_bias, config_.norm_eps, normed));
-    RUNAHEAD_RETURN_IF_ERROR(device_->Linear(rows.stream, normed, layer.qkv,
-                                             {.batch_invariant = rows.batch_invariant, .bias = layer.qkv_bias}, qkv));
-    return device_->StoreQkv(rows.stream, qkv, shape_, to.q, rows.table, rows.first, to.kv);
+    const int64_t hidden = config_.hidden;
+    RUNAHEAD_ASSIGN_OR_RETURN(const ProjectionScratch scratch,
+                              ScratchOf(*device_, rows, to, {kOptNormed, kOptQkv}, hidden, hidden, hidden));
+    const auto norm = [&](const Tensor& out) {
+      return device_->LayerNorm(rows.stream, x, layer.attention_norm, layer.attention_norm_bias, config_.norm_eps, out);
+    };
+    RUNAHEAD_RETURN_IF_ERROR(norm(scratch.normed));
+    if (scratch.other_normed) RUNAHEAD_RETURN_IF_ERROR(norm(to.normed));
+    RUNAHEAD_RETURN_IF_ERROR(device_->Linear(rows.stream, scratch.normed, layer.qkv,
+                                             {.batch_invariant = rows.batch_invariant, .bias = layer.qkv_bias},
+                                             scratch.qkv));
+    if (to.qkv.ref.buffer != nullptr) return absl::OkStatus();
+    return device_->StoreQkv(rows.stream, scratch.qkv, shape_, to.q, rows.table, rows.first, to.kv);
   }
 
   // K, V = X * Wkv + bkv.
@@ -132,7 +136,7 @@ absl::Status LoadOptLayer(const TensorLoader& loader, const ModelConfig& config,
     qkv_bias.push_back({absl::StrCat(prefix, name, ".bias"), hidden});
   }
   qkv.cuts = {hidden};  // K and V alone
-  RUNAHEAD_ASSIGN_OR_RETURN(layer.qkv, loader.Load(qkv));
+  RUNAHEAD_ASSIGN_OR_RETURN(layer.qkv, loader.LoadForRecompute(qkv));
   RUNAHEAD_ASSIGN_OR_RETURN(layer.qkv_bias, loader.Vector(qkv_bias));
   RUNAHEAD_ASSIGN_OR_RETURN(layer.output, loader.Matrix(prefix + "attn_output.weight", hidden, hidden));
   RUNAHEAD_ASSIGN_OR_RETURN(layer.up, loader.Matrix(prefix + "ffn_up.weight", config.ffn, hidden));

@@ -8,6 +8,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "kernels/base/status_macros.h"
+#include "worker/model/model.h"
 
 namespace runahead {
 
@@ -61,6 +62,10 @@ absl::StatusOr<std::shared_ptr<const Weights>> TensorLoader::Table(const std::st
   WeightSource source;
   RUNAHEAD_RETURN_IF_ERROR(Append(name, rows, cols, source));
   return device_.LoadWeights(source, kUseDecode);
+}
+
+absl::StatusOr<std::shared_ptr<const Weights>> TensorLoader::LoadForRecompute(const WeightSource& source) const {
+  return device_.LoadWeights(source, (uses_ & kUseRecompute) != 0 ? uses_ | kUsePrefill : uses_);
 }
 
 absl::StatusOr<Tensor> TensorLoader::Vector(const std::vector<VectorPart>& parts) const {

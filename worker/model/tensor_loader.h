@@ -19,7 +19,7 @@ namespace runahead {
 // type.
 class TensorLoader {
  public:
-  // `device` outlives the loader. Matrices are loaded for `uses` (WeightUse bits).
+  // `device` outlives the loader. Matrices are loaded for `uses` (WeightUse bits, kUseRecompute of model.h).
   TensorLoader(std::shared_ptr<const GgufFile> file, Device& device, unsigned uses)
       : file_(std::move(file)), device_(device), uses_(uses), stream_(device.NewStream("load")) {}
 
@@ -32,6 +32,8 @@ class TensorLoader {
   absl::Status AppendUnpermuted(const std::string& name, int64_t heads, int64_t head_dim, int64_t cols,
                                 WeightSource& source) const;
   absl::StatusOr<std::shared_ptr<const Weights>> Load(const WeightSource& source) const;
+  // The same of weights that Model::Recompute multiplies with.
+  absl::StatusOr<std::shared_ptr<const Weights>> LoadForRecompute(const WeightSource& source) const;
   // One tensor.
   absl::StatusOr<std::shared_ptr<const Weights>> Matrix(const std::string& name, int64_t rows, int64_t cols) const;
   // One from which rows are looked up, or which is applied to few rows only: as stored, whatever the uses.

@@ -31,7 +31,7 @@ class KindDevice final : public testing::FakeDevice {
 class BlockPoolTest : public ::testing::Test {
  protected:
   KindDevice device_;
-  BlockPool pool_ = *BlockPool::Create(device_, MemoryKind::kDevice, /*layers=*/2, /*blocks=*/8, kPoolRow);
+  BlockPool pool_{*KvArena::Create(device_, MemoryKind::kDevice, /*layers=*/2, /*blocks=*/8, kPoolRow)};
 };
 
 TEST_F(BlockPoolTest, TakesTheFirstRunThatHoldsAll) {
