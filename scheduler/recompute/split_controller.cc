@@ -126,13 +126,11 @@ LaneCosts SplitController::Take(const LaneMeasurement& measured, const LaneRows&
   return now;
 }
 
-void SplitController::Observe(const LaneMeasurement& measured) {
-  const LaneRows& rows = resting_ ? smallest_.rows : solved_.rows;
-  const LaneCosts now = Take(measured, rows);
-  const bool smallest = rows == smallest_.rows;
-  SmoothedTime& ratio = smallest ? smallest_ratio_ : solved_ratio_;
-  ratio.Add(measured.layer_s / TimesOfLanes(objective_, now, rows).layer_s);
-  if (smallest) return;
+void SplitController::Observe(const LanePlan& plan, const LaneMeasurement& measured) {
+  const LaneCosts now = Take(measured, plan.rows);
+  SmoothedTime& ratio = plan.smallest ? smallest_ratio_ : solved_ratio_;
+  ratio.Add(measured.layer_s / TimesOfLanes(objective_, now, plan.rows).layer_s);
+  if (plan.smallest) return;
   worse_steps_ = SolvedShare() > 1 ? worse_steps_ + 1 : 0;
   good_steps_ = worse_steps_ == 0 ? good_steps_ + 1 : 0;
   if (good_steps_ >= kGoodSteps) rest_ = options_.first_rest;

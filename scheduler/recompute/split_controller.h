@@ -46,7 +46,7 @@ struct ControllerOptions {
   int64_t last_rest = 1024;  // twice as many each time, up to this
 };
 
-// Plan, run the step, Observe; and again. Not thread-safe: it belongs to the decode loop's thread.
+// Plan, run the step, Observe; and again. The next step may be planned before the one that runs is observed. Not thread-safe: it belongs to the decode loop's thread.
 //
 // In place of cuts it holds on to costs: those by which the last accepted split was solved stay in use until the
 // measured ones would give a layer that is `gain` shorter. So cuts move with growing, joining and leaving sequences and
@@ -60,8 +60,8 @@ class SplitController {
 
   // The next step's plan. INVALID_ARGUMENT: CheckLaneShapes; nothing changes then. Takes up to three SolveLanes.
   absl::StatusOr<LanePlan> Plan(absl::Span<const LaneShape> shapes);
-  // What the step of the last plan took.
-  void Observe(const LaneMeasurement& measured);
+  // What the step of `plan`, one of the last plans, took.
+  void Observe(const LanePlan& plan, const LaneMeasurement& measured);
 
   // The costs as measured by now.
   LaneCosts costs() const;

@@ -177,7 +177,7 @@ class SplitSearch {
 
   LanePlan PlanOf(std::vector<LaneCuts> cuts) const {
     const LaneRows rows = RowsOfCuts(shapes_, cuts, tile_);
-    return {std::move(cuts), rows, TimesOfLanes(objective_, costs_, rows)};
+    return {std::move(cuts), rows, TimesOfLanes(objective_, costs_, rows), rows == least_};
   }
 
   const SplitObjective objective_;

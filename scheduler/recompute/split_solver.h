@@ -19,6 +19,7 @@ struct LanePlan {
   std::vector<LaneCuts> cuts;  // one a sequence, in their order
   LaneRows rows;
   LaneTimes times;
+  bool smallest = false;  // every l is the smallest that is allowed, and the host lane has nothing
 };
 
 // The cuts with the least LaneTimes::layer_s; of equal ones, those with the smallest host lane, then the smallest l.

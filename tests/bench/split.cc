@@ -53,7 +53,7 @@ void PlanAndObserve(benchmark::State& state) {
   const std::vector<LaneShape> shapes = RaggedBatch(state.range(0));
   for (auto _ : state) {
     const LanePlan plan = *controller.Plan(shapes);
-    controller.Observe({.link_s = plan.times.link_s, .layer_s = plan.times.layer_s});
+    controller.Observe(plan, {.link_s = plan.times.link_s, .layer_s = plan.times.layer_s});
   }
 }
 BENCHMARK(PlanAndObserve)->ArgsProduct({{256}, {0, 1}})->Unit(benchmark::kMicrosecond);

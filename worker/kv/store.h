@@ -24,7 +24,6 @@ namespace runahead {
 struct KvStoreOptions {
   int64_t layers = 0;
   int64_t row_bytes = 0;        // K and V of one token in one layer: AttentionShape::kv_row_bytes()
-  int64_t x_row_bytes = 0;      // X of one token in one layer; 0: the store keeps none. For stores in host memory
   int64_t capacity_tokens = 0;  // rounded down to whole blocks
   uint64_t incarnation = 0;
   absl::Duration lease_life = kLeaseLife;
@@ -32,6 +31,8 @@ struct KvStoreOptions {
   // Of host memory that slices pass through where the host cannot write the arena. At least a layer of the whole store,
   // for a slice may be as large; 0: that much.
   int64_t bounce_bytes = 0;
+  // X of one token in one layer; 0: the store keeps none. For stores in host memory.
+  int64_t x_row_bytes = 0;
 };
 
 // The first `tokens` tokens of a living lease, whose prompt begins as the new one's does.

@@ -63,6 +63,11 @@ SplitController ControllerOf(const LaneCosts& profile) {
   return *SplitController::Create(SplitObjective::kStep, profile);
 }
 
+void RunStep(SplitController& controller, World& world) {
+  const LanePlan plan = *controller.Plan(Batch(4000));
+  controller.Observe(plan, world.Run(plan.rows));
+}
+
 double BestLayer(const LaneCosts& costs, const std::vector<LaneShape>& shapes) {
   return SolveLanes(SplitObjective::kStep, costs, shapes)->times.layer_s;
 }
@@ -99,7 +104,7 @@ TEST(SplitController, KeepsTheSolversPlanWhileTheProfileIsRight) {
   for (int i = 0; i < 50; ++i) {
     const LanePlan plan = *controller.Plan(Batch(4000 + i));
     EXPECT_EQ(plan.cuts, SolveLanes(SplitObjective::kStep, world.costs, Batch(4000 + i))->cuts);
-    controller.Observe(world.Run(plan.rows));
+    controller.Observe(plan, world.Run(plan.rows));
     EXPECT_FALSE(controller.resting());
   }
 }
@@ -122,11 +127,27 @@ TEST(SplitController, SettlesWithinTenStepsOfAChangeAtMostTenPercentAboveTheNewB
             EXPECT_EQ(plan.rows, settled) << "step " << i << ", factor " << factor;
             EXPECT_LE(LayerOf(world.costs, plan.rows), 1.1 * BestLayer(world.costs, Batch(length)));
           }
-          controller.Observe(world.Run(plan.rows));
+          controller.Observe(plan, world.Run(plan.rows));
           EXPECT_FALSE(controller.resting());
         }
       }
     }
+  }
+}
+
+// As decode does it, so that copies of the next step begin before this one ends.
+TEST(SplitController, SettlesWhereTheNextStepIsPlannedBeforeThisOneIsObserved) {
+  World world;
+  SplitController controller = ControllerOf(world.costs);
+  LanePlan running = *controller.Plan(Batch(4000));
+  for (int i = 0; i < 100; ++i) {
+    if (i == 40) world.costs.link_bytes_per_s /= 2;
+    const LanePlan next = *controller.Plan(Batch(4000));
+    controller.Observe(running, world.Run(running.rows));
+    EXPECT_FALSE(controller.resting());
+    running = next;
+    if (i < 40 + 11) continue;
+    EXPECT_LE(LayerOf(world.costs, running.rows), 1.1 * BestLayer(world.costs, Batch(4000)));
   }
 }
 
@@ -138,7 +159,7 @@ TEST(SplitController, HalvedBandwidthMovesTheSplit) {
   LanePlan after;
   for (int i = 0; i < 12; ++i) {
     after = *controller.Plan(Batch(4000));
-    controller.Observe(world.Run(after.rows));
+    controller.Observe(after, world.Run(after.rows));
   }
   EXPECT_NEAR(controller.costs().link_bytes_per_s, world.costs.link_bytes_per_s, 0.02 * world.costs.link_bytes_per_s);
   EXPECT_LT(after.rows.streamed + after.rows.x_streamed, before.rows.streamed + before.rows.x_streamed);
@@ -156,7 +177,7 @@ int Changes(double noise, int seed, const ControllerOptions& options, double* wo
     const LanePlan plan = *controller.Plan(Batch(4000));
     changes += plan.rows == last ? 0 : 1;
     last = plan.rows;
-    controller.Observe(world.Run(plan.rows));
+    controller.Observe(plan, world.Run(plan.rows));
     *worst = std::max(*worst, LayerOf(world.costs, plan.rows) / BestLayer(world.costs, Batch(4000)));
   }
   return changes;
@@ -184,7 +205,7 @@ TEST(SplitController, OutliersMoveNothing) {
     LaneMeasurement measured = world.Run(plan.rows);
     if (i % 10 == 0) measured.link_s *= 50, measured.layer_s *= 50;
     if (i % 10 == 5) measured = {.link_s = NAN, .recompute_s = -1, .layer_s = INFINITY};
-    controller.Observe(measured);
+    controller.Observe(plan, measured);
   }
 }
 
@@ -203,7 +224,7 @@ int StepsWorse(World* world, int steps) {
     running = is_worse ? running + 1 : 0;
     longest = std::max(longest, running);
     worse += is_worse;
-    controller.Observe(world->Run(plan.rows));
+    controller.Observe(plan, world->Run(plan.rows));
   }
   EXPECT_LE(longest, 8);
   return worse;
@@ -233,7 +254,7 @@ TEST(SplitController, HardlyRestsWhereEverythingTakesLongerThanPredicted) {
   for (int i = 0; i < 1000; ++i) {
     const LanePlan plan = *controller.Plan(Batch(4000));
     rested += controller.resting();
-    controller.Observe(world.Run(plan.rows));
+    controller.Observe(plan, world.Run(plan.rows));
   }
   EXPECT_GT(rested, 0);
   EXPECT_LE(rested, 10);  // until it knows that of the smallest split too
@@ -249,12 +270,12 @@ TEST(SplitController, WhatWasSeenBeforeARestDoesNotEndTheNextTry) {
   SplitController controller = ControllerOf(world.costs);
   int steps = 0;
   for (; steps < 40 && !controller.resting(); ++steps) {
-    controller.Observe(world.Run(controller.Plan(Batch(4000))->rows));
+    RunStep(controller, world);
   }
   ASSERT_TRUE(controller.resting());
   EXPECT_LE(steps, 20);
   world.layer = [](const LaneTimes& times, const LaneRows&) { return times.layer_s; };
-  for (int i = 0; i < 40; ++i) controller.Observe(world.Run(controller.Plan(Batch(4000))->rows));
+  for (int i = 0; i < 40; ++i) RunStep(controller, world);
   EXPECT_FALSE(controller.resting());
 }
 
@@ -264,10 +285,10 @@ TEST(SplitController, TriesAgainWhenTheReasonIsGone) {
     return times.layer_s * (rows.recomputed + rows.host > 0 ? 3 : 1);
   };
   SplitController controller = ControllerOf(world.costs);
-  for (int i = 0; i < 100; ++i) controller.Observe(world.Run(controller.Plan(Batch(4000))->rows));
+  for (int i = 0; i < 100; ++i) RunStep(controller, world);
   ASSERT_TRUE(controller.resting());
   world.layer = [](const LaneTimes& times, const LaneRows&) { return times.layer_s; };
-  for (int i = 0; i < 150; ++i) controller.Observe(world.Run(controller.Plan(Batch(4000))->rows));
+  for (int i = 0; i < 150; ++i) RunStep(controller, world);
   EXPECT_FALSE(controller.resting());
   EXPECT_GT(controller.Plan(Batch(4000))->rows.recomputed, 0);
 }

@@ -1,0 +1,287 @@
+// KVPR against plain decode over the same stores, by whatever plan.
+#include "worker/decode/kvpr/kvpr_loop.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <map>
+#include <random>
+#include <string>
+#include <vector>
+
+#include "tests/testing/exactness.h"
+#include "tests/testing/small_model.h"
+#include "tests/testing/test_device.h"
+#include "tests/testing/wrapping_device.h"
+#include "tests/worker/decode/kvpr/kvpr_world.h"
+
+namespace runahead {
+namespace {
+
+struct Heads {
+  const char* name;
+  SyntheticFamily family;
+  int64_t kv_heads;
+};
+constexpr Heads kMha{"Mha", SyntheticFamily::kLlama, 6}, kGqa{"Gqa", SyntheticFamily::kLlama, 2},
+    kMqa{"Mqa", SyntheticFamily::kLlama, 1}, kOpt{"Opt", SyntheticFamily::kOpt, 6};
+
+LoadedModel LoadHeads(const Heads& heads, DType dtype = DType::kF32) {
+  SyntheticModel model = SmallModel(TestDeviceIsSlow() ? 2 : 3);
+  model.kv_heads = heads.kv_heads;
+  model.family = heads.family;
+  if (heads.family == SyntheticFamily::kOpt) model.context_length = 1500;
+  return LoadForTest(WriteSynthetic(model, std::string("kvpr_") + heads.name), dtype, 2);
+}
+
+std::vector<int64_t> Prompts() {
+  if (TestDeviceIsSlow()) return {1, 255, 300};
+  return {1, 5, 255, 256, 300, 700, 1024, 64};
+}
+int64_t Steps() {
+  return TestDeviceIsSlow() ? 3 : 8;
+}
+
+void ExpectSame(const StepLogits& actual, const StepLogits& expected) {
+  ASSERT_EQ(actual.size(), expected.size());
+  for (size_t row = 0; row < actual.size(); ++row) EXPECT_EQ(actual[row], expected[row]) << "row " << row;
+}
+void ExpectClose(const StepLogits& actual, const StepLogits& expected) {
+  ASSERT_EQ(actual.size(), expected.size());
+  for (size_t row = 0; row < actual.size(); ++row) {
+    SCOPED_TRACE(row);
+    ExpectLogits(actual[row], Doubles(expected[row]));
+  }
+}
+
+class KvprTest : public ::testing::TestWithParam<Heads> {
+ protected:
+  void SetUp() override { RUNAHEAD_NEED_TEST_DEVICE(DType::kF32); }
+};
+
+// Device memory for staging and `blocks` blocks of KV.
+int64_t BytesWithResident(const LoadedModel& loaded, int64_t blocks) {
+  const ModelConfig& config = loaded.model->config();
+  const int64_t kv = loaded.model->kv_row_bytes(), x = 4 * config.hidden;
+  // Half of it is staging: two slots of a piece, which 2,048 tokens of both surely hold.
+  return 2 * 2048 * (kv + x) + 2 * blocks * kKvBlockTokens * kv * config.layers;
+}
+
+TEST_P(KvprTest, WhatIsStreamedOrResidentIsBitwiseWhatPlainDecodeGives) {
+  const LoadedModel loaded = LoadHeads(GetParam());
+  for (const int64_t resident_blocks : {0, 3, 12, 64}) {
+    SCOPED_TRACE(resident_blocks);
+    KvprWorld plain(loaded, Prompts(), Steps()), kvpr(loaded, Prompts(), Steps());
+    plain.UseDecodeLoop();
+    KvprOptions options;
+    if (resident_blocks > 0) options.device_bytes = BytesWithResident(loaded, resident_blocks);
+    auto split = SplitAt(0);
+    split->x_bytes = 1e9;  // no tier of X
+    const KvprLoop& loop = kvpr.UseKvpr(std::move(split), options);
+    for (int64_t step = 0; step < Steps(); ++step) {
+      SCOPED_TRACE(step);
+      ExpectSame(kvpr.Step(), plain.Step());
+    }
+    EXPECT_EQ(loop.resident_bytes() > 0, resident_blocks > 0);
+  }
+}
+
+TEST_P(KvprTest, RecomputationGivesTheSameUpToRounding) {
+  const LoadedModel loaded = LoadHeads(GetParam());
+  KvprWorld plain(loaded, Prompts(), Steps());
+  plain.UseDecodeLoop();
+  std::vector<StepLogits> expected;
+  for (int64_t step = 0; step < Steps(); ++step) expected.push_back(plain.Step());
+  auto random = std::make_shared<std::mt19937>(5);
+  const std::pair<const char*, GivenSplit::Cut> cuts[] = {
+      {"one", [](size_t, const LaneShape&) { return 1; }},
+      {"a tile", [](size_t, const LaneShape&) { return 64; }},
+      {"all", [](size_t, const LaneShape& shape) { return shape.length; }},
+      {"random tiles", [random](size_t, const LaneShape& shape) { return (*random)() % (shape.length / 64 + 1) * 64; }},
+      {"random", [random](size_t, const LaneShape& shape) { return (*random)() % (shape.length + 1); }}};
+  for (const auto& [name, cut] : cuts) {
+    for (const int64_t resident_blocks : {0, 7}) {
+      SCOPED_TRACE(std::string(name) + ", " + std::to_string(resident_blocks));
+      KvprWorld kvpr(loaded, Prompts(), Steps());
+      KvprOptions options;
+      if (resident_blocks > 0) options.device_bytes = BytesWithResident(loaded, resident_blocks);
+      kvpr.UseKvpr(std::make_unique<GivenSplit>(cut), options);
+      for (int64_t step = 0; step < Steps(); ++step) {
+        SCOPED_TRACE(step);
+        ExpectClose(kvpr.Step(), expected[step]);
+      }
+    }
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(Heads, KvprTest, ::testing::Values(kMha, kGqa, kMqa, kOpt),
+                         [](const auto& info) { return std::string(info.param.name); });
+
+class KvprLoopTest : public ::testing::Test {
+ protected:
+  void SetUp() override { RUNAHEAD_NEED_TEST_DEVICE(DType::kF32); }
+};
+
+TEST_F(KvprLoopTest, GivesTheSameInAnyCompanyAndForTheSamePlans) {
+  const LoadedModel loaded = LoadHeads(kMha);
+  KvprWorld together(loaded, Prompts(), Steps()), again(loaded, Prompts(), Steps()), alone(loaded, Prompts(), Steps());
+  auto cut = [](size_t i, const LaneShape& shape) { return static_cast<int64_t>(64 * i) % (shape.length + 1); };
+  together.UseKvpr(SplitAt(0));
+  for (int64_t step = 0; step < Steps(); ++step) {
+    const StepLogits all = together.Step();
+    for (size_t i = 0; i < all.size(); ++i) {
+      if (step == 0) alone.UseKvpr(SplitAt(0));
+      EXPECT_EQ(alone.Step({i}).front(), all[i]) << i;
+    }
+  }
+  KvprWorld first(loaded, Prompts(), Steps());
+  first.UseKvpr(std::make_unique<GivenSplit>(cut));
+  again.UseKvpr(std::make_unique<GivenSplit>(cut));
+  for (int64_t step = 0; step < Steps(); ++step) ExpectSame(again.Step(), first.Step());
+}
+
+// A chunk of one piece, two slots: a layer is many times larger than the ring.
+TEST_F(KvprLoopTest, ALayerMayBeLargerThanAllStaging) {
+  const LoadedModel loaded = LoadHeads(kMha);
+  KvprWorld plain(loaded, {1200, 700, 3}, 3), kvpr(loaded, {1200, 700, 3}, 3), mixed(loaded, {1200, 700, 3}, 3);
+  plain.UseDecodeLoop();
+  const int64_t row = loaded.model->kv_row_bytes() + 4 * loaded.model->config().hidden;
+  KvprOptions options;
+  options.chunk_tokens = 256;
+  options.device_bytes = 5 * 256 * row;
+  EXPECT_EQ(kvpr.UseKvpr(SplitAt(0), options).staging_bytes(), 2 * 256 * row);
+  mixed.UseKvpr(SplitAt(320), options);
+  for (int step = 0; step < 3; ++step) {
+    const StepLogits expected = plain.Step();
+    ExpectSame(kvpr.Step(), expected);
+    ExpectClose(mixed.Step(), expected);
+  }
+}
+
+TEST_F(KvprLoopTest, NothingIsReadThatThePlanDoesNotRead) {
+  const LoadedModel loaded = LoadHeads(kMha);
+  const std::vector<int64_t> prompts = {700, 300, 200};
+  KvprWorld plain(loaded, prompts, 4), kvpr(loaded, prompts, 4);
+  plain.UseDecodeLoop();
+  kvpr.UseKvpr(SplitAt(128));
+  for (size_t i = 0; i < prompts.size(); ++i) {
+    kvpr.Poison(i, 0, 128);            // recomputed
+    kvpr.PoisonX(i, 128, prompts[i]);  // streamed
+  }
+  for (int step = 0; step < 4; ++step) ExpectClose(kvpr.Step(), plain.Step());
+  kvpr.Poison(0, 128, 129);
+  EXPECT_TRUE(std::isnan(kvpr.Step({1, 0})[1][0])) << "the poison works";
+}
+
+TEST_F(KvprLoopTest, WhatIsResidentIsNotReadFromTheHostAgain) {
+  const LoadedModel loaded = LoadHeads(kMha);
+  const std::vector<int64_t> prompts = {700, 300, 200};
+  KvprWorld plain(loaded, prompts, 6), kvpr(loaded, prompts, 6);
+  plain.UseDecodeLoop();
+  KvprOptions options;
+  options.device_bytes = BytesWithResident(loaded, 40);
+  auto split = SplitAt(0);
+  split->x_bytes = 1e9;
+  kvpr.UseKvpr(std::move(split), options);
+  ExpectSame(kvpr.Step(), plain.Step());  // all passes, and stays
+  kvpr.LeaveAll();                        // what is loaded ahead is not what this is about
+  kvpr.UseKvpr(SplitAt(0), options);
+  ExpectSame(kvpr.Step(), plain.Step());
+  for (size_t i = 0; i < prompts.size(); ++i) kvpr.Poison(i, 0, kvpr.position(i));
+  for (int step = 0; step < 3; ++step) ExpectSame(kvpr.Step(), plain.Step());
+}
+
+TEST_F(KvprLoopTest, SequencesComeAndGo) {
+  const LoadedModel loaded = LoadHeads(kMha);
+  const std::vector<int64_t> prompts = {255, 600, 300, 20};
+  for (const int64_t resident_blocks : {0, 5}) {
+    KvprWorld plain(loaded, prompts, 20), kvpr(loaded, prompts, 20);
+    plain.UseDecodeLoop();
+    KvprOptions options;
+    if (resident_blocks > 0) options.device_bytes = BytesWithResident(loaded, resident_blocks);
+    kvpr.UseKvpr(SplitAt(64), options);
+    const std::vector<std::vector<size_t>> steps = {{0}, {0, 1}, {0, 1, 2}, {2, 1}, {2, 1, 3}, {1, 3}, {1}, {3, 1}};
+    for (const std::vector<size_t>& picked : steps) ExpectClose(kvpr.Step(picked), plain.Step(picked));
+    kvpr.End(1);
+    for (int step = 0; step < 3; ++step) ExpectClose(kvpr.Step({3, 0}), plain.Step({3, 0}));
+  }
+}
+
+// What moves and what is multiplied, seen from outside.
+class CountingDevice final : public WrappingDevice {
+ public:
+  using WrappingDevice::WrappingDevice;
+  absl::Status Copy(Stream& stream, const ConstBufferRef& from, const BufferRef& to) override {
+    if (from.buffer == kv) kv_bytes[from.offset / kv_layer] += from.size;
+    if (from.buffer == x) x_bytes[from.offset / x_layer] += from.size;
+    if (to.buffer == kv || to.buffer == x) ADD_FAILURE() << "what the device made comes through memory of its own";
+    return inner_->Copy(stream, from, to);
+  }
+  absl::Status Linear(Stream& stream, const ConstTensor& tensor, std::shared_ptr<const Weights> w,
+                      const LinearOptions& options, const MutTensor& out) override {
+    if (options.first_row > 0) recomputed += tensor.rows;
+    return inner_->Linear(stream, tensor, std::move(w), options, out);
+  }
+  void Watch(const KvStore& store) {
+    kv = store.arena().Layer(0).buffer;
+    x = store.x_arena()->Layer(0).buffer;
+    kv_layer = store.arena().Layer(0).size;
+    x_layer = store.x_arena()->Layer(0).size;
+  }
+  std::shared_ptr<Buffer> kv, x;  // the stores'
+  size_t kv_layer = 0, x_layer = 0;
+  std::map<size_t, size_t> kv_bytes, x_bytes;  // from the stores, by layer
+  int64_t recomputed = 0;                      // rows
+};
+
+// The ring holds two chunks, and a layer has more: so only copies of layer 0 run ahead of their step.
+TEST_F(KvprLoopTest, MovesWhatThePlanSaysAndNothingElse) {
+  const LoadedModel loaded = LoadHeads(kMha);
+  for (const int64_t l : {0, 1, 192, 100'000}) {
+    SCOPED_TRACE(l);
+    const auto counting = std::make_shared<CountingDevice>(loaded.device);
+    const LoadedModel counted{loaded.file, counting,
+                              *LoadModel(loaded.file, counting, kUsePrefill | kUseDecode, [](int, int) {})};
+    const std::vector<int64_t> prompts = {700, 300, 100};
+    KvprWorld kvpr(counted, prompts, 3);
+    const auto row = static_cast<size_t>(loaded.model->kv_row_bytes());
+    const auto x_row = static_cast<size_t>(4 * loaded.model->config().hidden);
+    KvprOptions options;
+    options.chunk_tokens = 256;
+    options.device_bytes = static_cast<int64_t>(5 * 256 * (row + x_row));
+    kvpr.UseKvpr(SplitAt(l), options);
+    counting->Watch(kvpr.store());
+    counting->recomputed = 0;
+    int64_t streamed = 0, recomputed = 0;
+    for (int64_t step = 0; step < 3; ++step) {
+      kvpr.Step();
+      for (const int64_t prompt : prompts) {
+        const int64_t of_x = std::min(l, prompt + step);
+        recomputed += of_x;
+        streamed += prompt + step - of_x;
+      }
+    }
+    for (int64_t layer = 1; layer < loaded.model->config().layers; ++layer) {
+      EXPECT_EQ(counting->kv_bytes[layer], static_cast<size_t>(streamed) * row);
+      EXPECT_EQ(counting->x_bytes[layer], static_cast<size_t>(recomputed) * x_row);
+    }
+    EXPECT_EQ(counting->recomputed, recomputed * loaded.model->config().layers);
+  }
+}
+
+TEST_F(KvprLoopTest, RefusesABudgetThatHoldsNoChunkAndSaysHowMuchIsNeeded) {
+  const LoadedModel loaded = LoadHeads(kMha);
+  KvprWorld kvpr(loaded, {10}, 2);
+  DeviceMemory memory(loaded.device);
+  KvprOptions options;
+  options.max_rows = 1;
+  options.device_bytes = 1000;
+  const auto loop = KvprLoop::Create(*loaded.model, *loaded.device, kvpr.store(), memory.stream(), SplitAt(0), options);
+  EXPECT_EQ(loop.status().code(), absl::StatusCode::kResourceExhausted);
+  EXPECT_THAT(std::string(loop.status().message()),
+              ::testing::AllOf(::testing::HasSubstr("256 tokens"), ::testing::HasSubstr("1000 are allowed")));
+}
+
+}  // namespace
+}  // namespace runahead

@@ -1,0 +1,192 @@
+// Stores in host memory with made-up X, and the KV that comes from it, of several sequences; and loops that decode them
+// on given tokens.
+#pragma once
+
+#include <gtest/gtest.h>
+
+#include <cstring>
+#include <functional>
+#include <memory>
+#include <random>
+#include <utility>
+#include <vector>
+
+#include "tests/testing/device_tensor.h"
+#include "tests/testing/model_fixture.h"
+#include "worker/decode/decode_loop.h"
+#include "worker/decode/kvpr/kvpr_loop.h"
+
+namespace runahead {
+
+// Logits of a step, a row each.
+using StepLogits = std::vector<std::vector<float>>;
+
+// The split of each step from a function; the measurements it was told.
+class GivenSplit final : public SplitSource {
+ public:
+  using Cut = std::function<int64_t(size_t sequence, const LaneShape& shape)>;  // l, cut to what is possible
+  explicit GivenSplit(Cut cut) : cut_(std::move(cut)) {}
+  absl::StatusOr<LanePlan> Plan(absl::Span<const LaneShape> shapes) override {
+    LanePlan plan;
+    for (size_t i = 0; i < shapes.size(); ++i) {
+      const int64_t end = shapes[i].WindowBegin();
+      const int64_t l = std::max(shapes[i].l_min, cut_(i, shapes[i]));
+      plan.cuts.push_back({std::min({l, shapes[i].x_stored, end}), end, end});
+    }
+    plan.rows = RowsOfCuts(shapes, plan.cuts, kSplitTile);
+    return plan;
+  }
+  void Observe(const LanePlan&, const LaneMeasurement& measured) override { observed.push_back(measured); }
+  LaneCosts costs() const override {
+    LaneCosts costs;
+    costs.link_bytes_per_s = 1e9;
+    costs.kv_bytes = 1000;
+    costs.x_bytes = x_bytes;
+    costs.recompute_s = 1e-7;
+    return costs;
+  }
+  std::vector<LaneMeasurement> observed;
+  double x_bytes = 500;  // of the costs: whether tiers of X pay
+
+ private:
+  const Cut cut_;
+};
+
+inline std::unique_ptr<GivenSplit> SplitAt(int64_t l) {
+  return std::make_unique<GivenSplit>([l](size_t, const LaneShape&) { return l; });
+}
+
+// The same contents in every world of the same model and prompts.
+class KvprWorld {
+ public:
+  KvprWorld(const LoadedModel& loaded, std::vector<int64_t> prompts, int64_t steps, bool with_x = true)
+      : loaded_(loaded), device_(loaded.device), memory_(device_), prompts_(std::move(prompts)), with_x_(with_x) {
+    int64_t blocks = 0;
+    for (const int64_t prompt : prompts_) blocks += KvBlocksFor(prompt + steps);
+    const ModelConfig& config = loaded.model->config();
+    KvStoreOptions options{
+        .layers = config.layers, .row_bytes = loaded.model->kv_row_bytes(), .capacity_tokens = blocks * kKvBlockTokens};
+    if (with_x) options.x_row_bytes = config.hidden * static_cast<int64_t>(DTypeSize(device_->compute_dtype()));
+    store_ = *KvStore::Create(options, *device_, RealClock());
+    for (size_t i = 0; i < prompts_.size(); ++i) Fill(i, steps);
+  }
+
+  // Plain decode over the same store.
+  void UseDecodeLoop() { loop_ = std::make_unique<DecodeLoop>(*loaded_.model, *device_, *store_, memory_.stream()); }
+  KvprLoop& UseKvpr(std::unique_ptr<SplitSource> split, KvprOptions options = {}) {
+    if (options.max_rows == 0) options.max_rows = static_cast<int64_t>(prompts_.size());
+    auto loop =
+        KvprLoop::Create(*loaded_.model, *device_, *store_, memory_.stream(), std::move(split), std::move(options));
+    EXPECT_TRUE(loop.ok()) << loop.status();
+    RUNAHEAD_CHECK(loop.ok());
+    KvprLoop& made = **loop;
+    loop_ = *std::move(loop);
+    return made;
+  }
+
+  // The next step of the sequences that `picked` names, each on a token of its own and of the step.
+  StepLogits Step(const std::vector<size_t>& picked) {
+    std::vector<DecodeRow> rows;
+    for (const size_t i : picked) {
+      Sequence& sequence = *sequences_[i];
+      rows.push_back({&sequence.kv, static_cast<int32_t>((7 * i + 31 * sequence.position) % 320), sequence.position});
+      ++sequence.position;
+    }
+    const auto logits = loop_->Step(rows);
+    EXPECT_TRUE(logits.ok()) << logits.status();
+    RUNAHEAD_CHECK(logits.ok());
+    memory_.Finish();
+    StepLogits values;
+    for (int64_t row = 0; row < logits->rows; ++row) values.push_back(memory_.Read(logits->Rows(row, 1)));
+    return values;
+  }
+  StepLogits Step() {
+    std::vector<size_t> all(prompts_.size());
+    for (size_t i = 0; i < all.size(); ++i) all[i] = i;
+    return Step(all);
+  }
+  // Ends a sequence; its memory is overwritten, as that of another would overwrite it.
+  void End(size_t i) {
+    loop_->Leave(sequences_[i]->kv);
+    const int64_t tokens = static_cast<int64_t>(sequences_[i]->kv.blocks().size()) * kKvBlockTokens;
+    Poison(i, 0, tokens);
+    if (with_x_) PoisonX(i, 0, tokens);
+    sequences_[i].reset();
+  }
+  void LeaveAll() {
+    for (const auto& sequence : sequences_) {
+      if (sequence != nullptr) loop_->Leave(sequence->kv);
+    }
+  }
+
+  // NaN in the host's KV, or X, of positions [begin, end), in all layers.
+  void Poison(size_t i, int64_t begin, int64_t end) { PoisonIn(store_->arena(), i, begin, end); }
+  void PoisonX(size_t i, int64_t begin, int64_t end) { PoisonIn(*store_->x_arena(), i, begin, end); }
+
+  Device& device() { return *device_; }
+  KvStore& store() { return *store_; }
+  StepLoop& loop() { return *loop_; }
+  int64_t position(size_t i) const { return sequences_[i]->position; }
+
+ private:
+  struct Sequence {
+    KvStore::Sequence kv;
+    int64_t position = 0;
+  };
+
+  void Fill(size_t i, int64_t steps) {
+    const LeaseId lease = *store_->Reserve(prompts_[i], prompts_[i] + steps, {}, with_x_);
+    for (int64_t layer = 0; layer < store_->options().layers; ++layer) {
+      const auto [kv, x] = KvAndX(i, layer);
+      Write(lease, layer, kv, SliceKind::kKv, i);
+      if (with_x_) Write(lease, layer, x, SliceKind::kX, i);
+    }
+    sequences_.push_back(std::make_unique<Sequence>(Sequence{*store_->Open(lease), prompts_[i]}));
+  }
+
+  std::pair<std::vector<std::byte>, std::vector<std::byte>> KvAndX(size_t i, int64_t layer) {
+    const Model& model = *loaded_.model;
+    const int64_t rows = prompts_[i];
+    std::mt19937 random(static_cast<uint32_t>(100 * i + layer));
+    std::normal_distribution<float> normal;
+    std::vector<float> values(static_cast<size_t>(rows * model.config().hidden));
+    for (float& value : values) value = normal(random);
+    DeviceMemory memory(loaded_.device);
+    ForwardScratch scratch(*loaded_.device);
+    const Tensor x = memory.NewTensor(values, rows, loaded_.device->compute_dtype());
+    const Tensor kv = memory.Empty(rows, 2 * model.config().kv_dim(), model.kv_dtype());
+    const auto table = loaded_.device->MakeKvTable(memory.stream(), KvLayout::OnePage(rows, rows));
+    EXPECT_TRUE(model.Recompute({memory.stream(), scratch, **table, 0, rows}, layer, x, kv.ref).ok());
+    return {memory.ReadBytes(kv.ref), memory.ReadBytes(x.ref)};
+  }
+
+  void Write(const LeaseId& lease, int64_t layer, const std::vector<std::byte>& bytes, SliceKind kind, size_t i) {
+    auto write = store_->BeginWrite(lease, layer, 0, prompts_[i], kind);
+    RUNAHEAD_CHECK(write.ok() && write->ready().Wait().ok());
+    const std::byte* from = bytes.data();
+    for (const BufferRef& to : write->destination()) {
+      std::memcpy(to.data(), from, to.size);
+      from += to.size;
+    }
+    RUNAHEAD_CHECK(write->Commit().Wait().ok());
+  }
+
+  void PoisonIn(const KvArena& arena, size_t i, int64_t begin, int64_t end) {
+    for (int64_t layer = 0; layer < store_->options().layers; ++layer) {
+      for (const KvSpan& span : arena.Spans(sequences_[i]->kv.blocks(), layer, begin, end)) {
+        std::memset(span.rows.data(), 0xff, span.rows.size);
+      }
+    }
+  }
+
+  const LoadedModel& loaded_;
+  const std::shared_ptr<Device> device_;
+  DeviceMemory memory_;
+  const std::vector<int64_t> prompts_;
+  const bool with_x_;
+  std::unique_ptr<KvStore> store_;
+  std::vector<std::unique_ptr<Sequence>> sequences_;  // end before the store does
+  std::unique_ptr<StepLoop> loop_;
+};
+
+}  // namespace runahead

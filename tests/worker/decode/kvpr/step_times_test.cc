@@ -1,0 +1,55 @@
+#include "worker/decode/kvpr/step_times.h"
+
+#include <gtest/gtest.h>
+
+#include "tests/testing/fake_device.h"
+
+namespace runahead {
+namespace {
+
+absl::Time At(int64_t ms) {
+  return absl::UnixEpoch() + absl::Milliseconds(ms);
+}
+
+TEST(StepTimes, AddsUpLanesAndWhatTheDeviceHides) {
+  StepTimes times;
+  times.Add({StepLane::kProject, 0, At(0), At(10)});
+  times.Add({StepLane::kLink, 0, At(5), At(25)});
+  times.Add({StepLane::kRecompute, 0, At(20), At(30)});
+  times.Add({StepLane::kLink, 1, At(28), At(40)});
+  times.Add({StepLane::kAttend, 0, At(30), At(35)});
+  times.Add({StepLane::kStore, 0, At(0), At(100)});
+  EXPECT_DOUBLE_EQ(times.Busy(StepLane::kLink), 0.032);
+  EXPECT_DOUBLE_EQ(times.Busy(StepLane::kProject), 0.010);
+  EXPECT_DOUBLE_EQ(times.DeviceSeconds(), 0.035);
+  EXPECT_NEAR(times.Hidden(), 0.005 + 0.005 + 0.002 + 0.005, 1e-12);
+}
+
+TEST(StepTimes, AStepWithoutDeviceWorkTakesNothing) {
+  EXPECT_EQ(StepTimes().DeviceSeconds(), 0);
+  EXPECT_EQ(StepTimes().Hidden(), 0);
+}
+
+TEST(LaneSpan, LastsFromWhatCameBeforeToItsOwnEnd) {
+  testing::FakeDevice device;
+  const auto stream = device.NewStream("lane");
+  const auto times = std::make_shared<StepTimes>();
+  const EventSource before, inside;
+  device.WaitFor(*stream, before.event());
+  {
+    const LaneSpan span(device, *stream, times, StepLane::kLink, 3);
+    device.WaitFor(*stream, inside.event());
+  }
+  EXPECT_TRUE(times->spans().empty());
+  before.Fire(absl::OkStatus());
+  inside.Fire(absl::OkStatus());
+  ASSERT_TRUE(device.Record(*stream).Wait().ok());
+  ASSERT_EQ(times->spans().size(), 1u);
+  const StepTimes::Span span = times->spans().front();
+  EXPECT_EQ(span.lane, StepLane::kLink);
+  EXPECT_EQ(span.layer, 3);
+  EXPECT_LE(span.begin, span.end);
+}
+
+}  // namespace
+}  // namespace runahead

@@ -1,0 +1,422 @@
+#include "worker/decode/kvpr/kvpr_loop.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "absl/strings/str_format.h"
+#include "kernels/base/kv_table.h"
+#include "kernels/base/status_macros.h"
+
+namespace runahead {
+namespace {
+
+// Fewer make link and device wait for each other; more keep memory from what could stay resident.
+constexpr int64_t kWantedSlots = 6, kLeastSlots = 2;
+constexpr int64_t kWantedChunkTokens = 1024;
+
+// Slots of the loop's own scratch.
+enum KeptSlot { kKeptQkv };
+
+std::vector<OwnRow> OwnRowsOf(absl::Span<const DecodeRow> rows) {
+  std::vector<OwnRow> own;
+  for (const DecodeRow& row : rows) own.push_back({row.sequence->blocks(), row.position, row.sequence->has_x()});
+  return own;
+}
+
+// A row each, one after the other.
+KvLayout FreshLayout(int64_t rows) {
+  KvLayout layout{.page_tokens = 1, .pages = {}, .sequences = {}};
+  for (int64_t row = 0; row < rows; ++row) {
+    layout.pages.push_back(static_cast<int32_t>(row));
+    layout.sequences.push_back({.queries = 1, .length = 1, .first_page = row, .end = 1});
+  }
+  return layout;
+}
+
+// What of the sequences is attended where it is resident.
+KvLayout WindowLayout(const ResidentMemory& memory, absl::Span<const LaneShape> shapes, absl::Span<const LaneCuts> cuts,
+                      absl::Span<const ResidentPart> residents) {
+  KvLayout layout{.page_tokens = kKvBlockTokens, .pages = {}, .sequences = {}};
+  for (size_t i = 0; i < shapes.size(); ++i) {
+    KvSequence sequence{.queries = 1, .length = shapes[i].length};
+    if (cuts[i].host_end < shapes[i].length) {
+      sequence.first_page = static_cast<int64_t>(layout.pages.size());
+      sequence.begin = cuts[i].host_end;
+      sequence.end = shapes[i].length;
+      const std::vector<int32_t>& blocks = residents[i].kv_blocks;
+      for (int64_t block = sequence.begin / kKvBlockTokens; block * kKvBlockTokens < sequence.end; ++block) {
+        layout.pages.push_back(memory.KvPage(blocks[block - residents[i].first_kv]));
+      }
+    }
+    layout.sequences.push_back(sequence);
+  }
+  return layout;
+}
+
+// Sequences whose newest row is in their window.
+std::vector<SequenceRun> OwnRowsInWindow(const KvLayout& window) {
+  std::vector<SequenceRun> runs;
+  for (size_t i = 0; i < window.sequences.size(); ++i) {
+    if (window.sequences[i].end == 0) continue;
+    const auto at = static_cast<int64_t>(i);
+    if (!runs.empty() && runs.back().first + runs.back().count == at) {
+      ++runs.back().count;
+    } else {
+      runs.push_back({at, 1});
+    }
+  }
+  return runs;
+}
+
+struct StagingSize {
+  int64_t chunk_tokens = 0, slots = 0;
+};
+
+// Half of `bytes` at most, where that is enough for the least.
+StagingSize SizeOfStaging(int64_t row_bytes, int64_t least_tokens, const KvprOptions& options) {
+  int64_t tokens = std::max(options.chunk_tokens > 0 ? options.chunk_tokens : kWantedChunkTokens, least_tokens);
+  tokens = (tokens + kChunkPageTokens - 1) / kChunkPageTokens * kChunkPageTokens;
+  if (options.device_bytes == 0) return {tokens, kWantedSlots};
+  const int64_t half = options.device_bytes / 2;
+  while (tokens > least_tokens && kLeastSlots * tokens * row_bytes > half) {
+    tokens = std::max(least_tokens, tokens / 2 / kChunkPageTokens * kChunkPageTokens);
+  }
+  return {tokens, std::clamp(half / (tokens * row_bytes), kLeastSlots, kWantedSlots)};
+}
+
+}  // namespace
+
+absl::StatusOr<std::unique_ptr<KvprLoop>> KvprLoop::Create(const Model& model, Device& device, const KvStore& store,
+                                                           Stream& stream, std::unique_ptr<SplitSource> split,
+                                                           const KvprOptions& options) {
+  const ModelConfig& config = model.config();
+  const KvStoreOptions& stored = store.options();
+  if (stored.tier != MemoryKind::kHost || options.max_rows < 1) {
+    return absl::InvalidArgumentError("KVPR decodes steps of one sequence or more over a store in host memory");
+  }
+  const int64_t row_bytes = model.kv_row_bytes() + stored.x_row_bytes;
+  const StagingSize size = SizeOfStaging(row_bytes, PieceTokens(config.context_length), options);
+  const WriteBack::Options rows{options.max_rows, stored.row_bytes, stored.x_row_bytes};
+  const int64_t staging = size.slots * size.chunk_tokens * row_bytes + WriteBack::DeviceBytes(rows);
+  if (options.device_bytes > 0 && staging > options.device_bytes) {
+    return absl::ResourceExhaustedError(absl::StrFormat(
+        "KV passes through the device in chunks of %d tokens, which takes %d bytes at least, and %d are allowed: allow "
+        "more, or take a model with a shorter context or smaller steps",
+        size.chunk_tokens, staging, options.device_bytes));
+  }
+  const int64_t resident = std::max<int64_t>(0, options.device_bytes - staging);
+  RUNAHEAD_ASSIGN_OR_RETURN(ResidentMemory memory, ResidentMemory::Create(device, config.layers, model.kv_row_bytes(),
+                                                                          stored.x_row_bytes, resident));
+  std::unique_ptr<KvprLoop> loop(
+      new KvprLoop(model, device, store, stream, std::move(split), options, std::move(memory)));
+  loop->chunk_pages_ = size.chunk_tokens / kChunkPageTokens;
+  RUNAHEAD_ASSIGN_OR_RETURN(loop->ring_, StagingRing::Create(device, store,
+                                                             {.chunk_pages = loop->chunk_pages_,
+                                                              .slots = size.slots,
+                                                              .kv_row_bytes = model.kv_row_bytes(),
+                                                              .stored_row_bytes = stored.row_bytes,
+                                                              .x_row_bytes = stored.x_row_bytes}));
+  RUNAHEAD_ASSIGN_OR_RETURN(loop->write_back_, WriteBack::Create(device, store, rows));
+  return loop;
+}
+
+KvprLoop::KvprLoop(const Model& model, Device& device, const KvStore& store, Stream& stream,
+                   std::unique_ptr<SplitSource> split, const KvprOptions& options, ResidentMemory memory)
+    : model_(model),
+      device_(device),
+      store_(store),
+      stream_(stream),
+      split_(std::move(split)),
+      options_(options),
+      layers_(model.config().layers),
+      kv_row_bytes_(model.kv_row_bytes()),
+      x_row_bytes_(store.options().x_row_bytes),
+      memory_(std::move(memory)),
+      own_(device),
+      shared_(device),
+      kept_(device),
+      written_(static_cast<size_t>(layers_)) {
+  const double x_bytes = static_cast<double>(x_row_bytes_ > 0 ? x_row_bytes_ : kv_row_bytes_);
+  residency_.emplace(memory_, TierBudget{.bytes = memory_.bytes(),
+                                         .layers = layers_,
+                                         .block_tokens = kKvBlockTokens,
+                                         .kv_bytes = static_cast<double>(kv_row_bytes_),
+                                         .x_bytes = x_bytes});
+}
+
+KvprLoop::~KvprLoop() {
+  device_.Record(stream_).Wait().IgnoreError();
+}
+
+absl::StatusOr<Tensor> KvprLoop::Step(absl::Span<const DecodeRow> rows) {
+  Report();
+  if (static_cast<int64_t>(rows.size()) > options_.max_rows) {
+    return absl::InvalidArgumentError(
+        absl::StrFormat("a step of %d sequences, and the loop was made for %d", rows.size(), options_.max_rows));
+  }
+  if (!next_.has_value() || !IsPlanOf(*next_, rows)) {
+    next_.reset();
+    RUNAHEAD_ASSIGN_OR_RETURN(next_, Plan(rows));
+  }
+  now_ = *std::exchange(next_, std::nullopt);
+  ForwardBatch batch;
+  batch.batch_invariant = true;
+  batch.kv.page_tokens = kKvBlockTokens;
+  for (const DecodeRow& row : rows) {
+    batch.logit_rows.push_back(static_cast<int64_t>(batch.ids.size()));
+    batch.ids.push_back(row.token);
+    batch.kv.sequences.push_back({.queries = 1, .length = row.position + 1});
+  }
+  LayerPass pass(model_, device_, stream_, {own_, shared_}, std::move(batch));
+  if (const absl::Status status = Run(pass, rows); !status.ok()) {
+    for (const ResidentKey& key : now_.keys) residency_->Distrust(key.sequence);
+    now_ = {};
+    return status;
+  }
+  for (size_t i = 0; i < now_.keys.size(); ++i) {
+    residency_->Commit(now_.keys[i], now_.residents[i], now_.plan.cuts[i].recomputed_end);
+  }
+  RUNAHEAD_ASSIGN_OR_RETURN(const Tensor logits, pass.Logits());
+  unreported_ = KvprStep{now_.plan, now_.times};
+  RUNAHEAD_RETURN_IF_ERROR(PlanAhead(rows));
+  return logits;
+}
+
+absl::StatusOr<KvprLoop::Planned> KvprLoop::Plan(absl::Span<const DecodeRow> rows) {
+  Planned planned;
+  for (const DecodeRow& row : rows) {
+    const int64_t length = row.position + 1;
+    planned.keys.push_back({row.sequence, length, row.sequence->has_x() ? row.position : 0});
+    planned.lengths.push_back(length);
+  }
+  RUNAHEAD_ASSIGN_OR_RETURN(planned.residents, residency_->Prepare(planned.keys, split_->costs()));
+  for (size_t i = 0; i < rows.size(); ++i) {
+    const ResidentKey& key = planned.keys[i];
+    const ResidentPart& part = planned.residents[i];
+    planned.shapes.push_back({.length = key.length,
+                              .x_stored = key.x_stored,
+                              .l_min = part.l_min,
+                              .piece_tokens = PieceTokens(key.length),
+                              .x_resident = part.x_resident,
+                              .resident_from = part.resident_from});
+    const auto blocks = rows[i].sequence->blocks();
+    planned.stored.push_back({{blocks.begin(), blocks.end()}, rows[i].position, part.x_resident});
+  }
+  RUNAHEAD_ASSIGN_OR_RETURN(planned.plan, split_->Plan(planned.shapes));
+  planned.chunks = CutIntoChunks(planned.shapes, planned.plan.cuts, chunk_pages_);
+  planned.times = std::make_shared<StepTimes>();
+  return planned;
+}
+
+bool KvprLoop::IsPlanOf(const Planned& planned, absl::Span<const DecodeRow> rows) const {
+  return std::equal(planned.keys.begin(), planned.keys.end(), rows.begin(), rows.end(),
+                    [](const ResidentKey& key, const DecodeRow& row) {
+                      return key.sequence == row.sequence && key.length == row.position + 1;
+                    });
+}
+
+// The same sequences, a position further: what the step has of tokens does not matter to its loads.
+absl::Status KvprLoop::PlanAhead(absl::Span<const DecodeRow> rows) {
+  std::vector<DecodeRow> ahead(rows.begin(), rows.end());
+  for (DecodeRow& row : ahead) {
+    ++row.position;
+    if (row.position >= static_cast<int64_t>(row.sequence->blocks().size()) * kKvBlockTokens ||
+        row.position >= model_.config().context_length) {
+      return absl::OkStatus();  // it ends here, so the next step is another one
+    }
+  }
+  RUNAHEAD_ASSIGN_OR_RETURN(next_, Plan(ahead));
+  return LoadUpTo(*next_, ring_->slots());
+}
+
+absl::Status KvprLoop::LoadUpTo(Planned& planned, int64_t loads) {
+  const auto chunks = static_cast<int64_t>(planned.chunks.size());
+  for (; planned.loads < std::min(loads, layers_ * chunks); ++planned.loads) {
+    const int64_t layer = planned.loads / chunks;
+    RUNAHEAD_ASSIGN_OR_RETURN(
+        const StagingRing::Loaded loaded,
+        ring_->Load(layer, planned.chunks[planned.loads % chunks], planned.stored, written_[layer], planned.times));
+    planned.under_way.push_back(loaded);
+  }
+  return absl::OkStatus();
+}
+
+absl::Status KvprLoop::MakeTables() {
+  tables_.clear();
+  for (const StepChunk& chunk : now_.chunks) {
+    Tables tables;
+    RUNAHEAD_ASSIGN_OR_RETURN(tables.attend, device_.MakeKvTable(stream_, ChunkLayout(chunk, now_.lengths)));
+    if (chunk.x_rows > 0) {
+      RUNAHEAD_ASSIGN_OR_RETURN(tables.recompute, device_.MakeKvTable(stream_, RecomputeLayout(chunk)));
+    }
+    tables.own = OwnRowsIn(chunk, now_.lengths);
+    tables_.push_back(std::move(tables));
+  }
+  const auto rows = static_cast<int64_t>(now_.lengths.size());
+  RUNAHEAD_ASSIGN_OR_RETURN(fresh_, device_.MakeKvTable(stream_, FreshLayout(rows)));
+  KvLayout window = WindowLayout(memory_, now_.shapes, now_.plan.cuts, now_.residents);
+  window_own_ = OwnRowsInWindow(window);
+  window_ = nullptr;
+  if (window_own_.empty()) return absl::OkStatus();
+  RUNAHEAD_ASSIGN_OR_RETURN(window_, device_.MakeKvTable(stream_, std::move(window)));
+  return absl::OkStatus();
+}
+
+absl::Status KvprLoop::Run(LayerPass& pass, absl::Span<const DecodeRow> rows) {
+  RUNAHEAD_RETURN_IF_ERROR(LoadUpTo(now_, ring_->slots()));
+  RUNAHEAD_RETURN_IF_ERROR(pass.Begin());
+  RUNAHEAD_RETURN_IF_ERROR(MakeTables());
+  const std::vector<OwnRow> own = OwnRowsOf(rows);
+  for (int64_t layer = 0; layer < layers_; ++layer) {
+    RUNAHEAD_RETURN_IF_ERROR(ProjectLayer(pass, layer));
+    RUNAHEAD_ASSIGN_OR_RETURN(written_[layer], write_back_->Send(layer, own, device_.Record(stream_), now_.times));
+    for (size_t chunk = 0; chunk < now_.chunks.size(); ++chunk) {
+      RUNAHEAD_RETURN_IF_ERROR(RunChunk(pass, layer, static_cast<int64_t>(chunk)));
+    }
+    const LaneSpan span(device_, stream_, now_.times, StepLane::kProject, layer);
+    RUNAHEAD_RETURN_IF_ERROR(RunWindow(pass, layer));
+    RUNAHEAD_RETURN_IF_ERROR(pass.Finish(layer));  // merge, output projection, MLP
+  }
+  return absl::OkStatus();
+}
+
+// Q, K and V of the new rows; K, V and X to what goes back to the host.
+absl::Status KvprLoop::ProjectLayer(LayerPass& pass, int64_t layer) {
+  const ModelConfig& config = model_.config();
+  const int64_t rows = pass.rows(), q_cols = config.heads * config.head_dim;
+  RUNAHEAD_ASSIGN_OR_RETURN(qkv_, kept_.Get(kKeptQkv, DType::kF32, rows, q_cols + 2 * config.kv_dim()));
+  device_.WaitFor(stream_, write_back_->Free(layer));
+  const LaneSpan span(device_, stream_, now_.times, StepLane::kProject, layer);
+  Tensor x;
+  if (x_row_bytes_ > 0) x = MakeTensor(write_back_->X(layer), device_.compute_dtype(), rows, config.hidden);
+  RUNAHEAD_RETURN_IF_ERROR(pass.ProjectQkv(layer, qkv_, x));
+  return device_.StoreQkv(stream_, qkv_, model_.attention(layer), pass.q(), *fresh_, 0, write_back_->Kv(layer));
+}
+
+absl::Status KvprLoop::RunChunk(LayerPass& pass, int64_t layer, int64_t index) {
+  const StepChunk& chunk = now_.chunks[index];
+  const Tables& tables = tables_[index];
+  const int64_t done = layer * static_cast<int64_t>(now_.chunks.size()) + index;
+  RUNAHEAD_RETURN_IF_ERROR(LoadUpTo(now_, done + ring_->slots()));
+  const StagingRing::Loaded loaded = now_.under_way.front();
+  now_.under_way.pop_front();
+  const BufferRef kv = ring_->Kv(loaded), x = ring_->X(loaded);
+  if (chunk.x_rows > 0) {
+    device_.WaitFor(stream_, loaded.x_there);
+    const LaneSpan span(device_, stream_, now_.times, StepLane::kRecompute, layer);
+    RUNAHEAD_RETURN_IF_ERROR(FillX(layer, chunk, x));
+    RUNAHEAD_RETURN_IF_ERROR(Recompute(layer, chunk, tables, x, kv));
+  }
+  device_.WaitFor(stream_, loaded.kv_there);
+  {
+    const LaneSpan span(device_, stream_, now_.times, StepLane::kAttend, layer);
+    RUNAHEAD_RETURN_IF_ERROR(StoreOwnRows(layer, tables.own, *tables.attend, kv));
+    RUNAHEAD_RETURN_IF_ERROR(pass.AttendPieces(layer, *tables.attend, kv));
+    RUNAHEAD_RETURN_IF_ERROR(KeepWhatStays(layer, chunk, x, kv));
+  }
+  ring_->Release(loaded, device_.Record(stream_));
+  return absl::OkStatus();
+}
+
+// X that is on the device comes to where the chunk's other X is.
+absl::Status KvprLoop::FillX(int64_t layer, const StepChunk& chunk, const BufferRef& x) {
+  for (const ChunkPart& part : chunk.parts) {
+    const ResidentPart& resident = now_.residents[part.sequence];
+    const int64_t end = std::min(resident.x_resident, part.recompute_end);
+    for (int64_t at = part.begin; at < end;) {
+      const int64_t until = std::min(end, (at / kKvBlockTokens + 1) * kKvBlockTokens);
+      const auto bytes = static_cast<size_t>((until - at) * x_row_bytes_);
+      const BufferRef from = memory_.XRows(layer, resident.x_blocks[at / kKvBlockTokens]);
+      RUNAHEAD_RETURN_IF_ERROR(
+          device_.Copy(stream_, from.Slice(static_cast<size_t>(at % kKvBlockTokens * x_row_bytes_), bytes),
+                       x.Slice(static_cast<size_t>((part.first_x_row + at - part.begin) * x_row_bytes_), bytes)));
+      at = until;
+    }
+  }
+  return absl::OkStatus();
+}
+
+absl::Status KvprLoop::Recompute(int64_t layer, const StepChunk& chunk, const Tables& tables, const BufferRef& x,
+                                 const BufferRef& kv) {
+  const Tensor normed = MakeTensor(x, device_.compute_dtype(), chunk.x_rows, model_.config().hidden);
+  const int64_t block = device_.gemm_rows();
+  for (int64_t begin = 0; begin < chunk.x_rows; begin += block) {
+    const int64_t count = std::min(block, chunk.x_rows - begin);
+    const SectionRows rows{stream_, shared_, *tables.recompute, begin, count};
+    RUNAHEAD_RETURN_IF_ERROR(model_.Recompute(rows, layer, normed.Rows(begin, count), kv));
+  }
+  return absl::OkStatus();
+}
+
+// What passes and is to stay on the device.
+absl::Status KvprLoop::KeepWhatStays(int64_t layer, const StepChunk& chunk, const BufferRef& x, const BufferRef& kv) {
+  const auto keep = [&](const ChunkPart& part, int64_t begin, int64_t end, const BufferRef& from, int64_t first_row,
+                        int64_t row_bytes, const auto& rows_of_block) -> absl::Status {
+    for (int64_t at = std::max(begin, part.begin); at < end;) {
+      const int64_t until = std::min(end, (at / kKvBlockTokens + 1) * kKvBlockTokens);
+      const auto bytes = static_cast<size_t>((until - at) * row_bytes);
+      RUNAHEAD_RETURN_IF_ERROR(device_.Copy(
+          stream_, from.Slice(static_cast<size_t>((first_row + at - part.begin) * row_bytes), bytes),
+          rows_of_block(at / kKvBlockTokens).Slice(static_cast<size_t>(at % kKvBlockTokens * row_bytes), bytes)));
+      at = until;
+    }
+    return absl::OkStatus();
+  };
+  for (const ChunkPart& part : chunk.parts) {
+    const ResidentPart& resident = now_.residents[part.sequence];
+    const bool window = now_.plan.cuts[part.sequence].host_end < now_.lengths[part.sequence];
+    if (!resident.kv_blocks.empty()) {
+      const int64_t end = std::min(part.end, window ? resident.resident_from : now_.lengths[part.sequence]);
+      RUNAHEAD_RETURN_IF_ERROR(
+          keep(part, resident.first_kv * kKvBlockTokens, end, kv, part.first_page * kChunkPageTokens, kv_row_bytes_,
+               [&](int64_t block) { return memory_.KvRows(layer, resident.kv_blocks[block - resident.first_kv]); }));
+    }
+    const auto x_held = static_cast<int64_t>(resident.x_blocks.size()) * kKvBlockTokens;
+    RUNAHEAD_RETURN_IF_ERROR(keep(part, resident.x_resident, std::min(part.recompute_end, x_held), x, part.first_x_row,
+                                  x_row_bytes_,
+                                  [&](int64_t block) { return memory_.XRows(layer, resident.x_blocks[block]); }));
+  }
+  return absl::OkStatus();
+}
+
+absl::Status KvprLoop::StoreOwnRows(int64_t layer, const std::vector<SequenceRun>& runs, const KvTable& table,
+                                    const BufferRef& kv) {
+  const AttentionShape& shape = model_.attention(layer);
+  const Tensor k_and_v = qkv_.Cols(shape.heads * shape.head_dim, 2 * shape.kv_heads * shape.head_dim);
+  for (const SequenceRun& run : runs) {
+    RUNAHEAD_RETURN_IF_ERROR(
+        device_.StoreQkv(stream_, k_and_v.Rows(run.first, run.count), shape, {}, table, run.first, kv));
+  }
+  return absl::OkStatus();
+}
+
+absl::Status KvprLoop::RunWindow(LayerPass& pass, int64_t layer) {
+  if (window_ == nullptr) return absl::OkStatus();
+  RUNAHEAD_RETURN_IF_ERROR(StoreOwnRows(layer, window_own_, *window_, memory_.KvLayer(layer)));
+  return pass.AttendPieces(layer, *window_, memory_.KvLayer(layer));
+}
+
+void KvprLoop::Leave(const KvStore::Sequence& sequence) {
+  Report();
+  if (next_.has_value() && std::any_of(next_->keys.begin(), next_->keys.end(),
+                                       [&](const ResidentKey& key) { return key.sequence == &sequence; })) {
+    next_.reset();
+    ring_->Settle();
+  }
+  write_back_->Settle();
+  residency_->Leave(&sequence);
+}
+
+void KvprLoop::Report() {
+  if (!unreported_.has_value()) return;
+  const KvprStep step = *std::exchange(unreported_, std::nullopt);
+  const auto of_a_layer = [&](double seconds) { return seconds / static_cast<double>(layers_); };
+  split_->Observe(step.plan, {.link_s = of_a_layer(step.times->Busy(StepLane::kLink)),
+                              .recompute_s = of_a_layer(step.times->Busy(StepLane::kRecompute)),
+                              .project_s = of_a_layer(step.times->Busy(StepLane::kProject)),
+                              .attend_s = of_a_layer(step.times->Busy(StepLane::kAttend)),
+                              .layer_s = of_a_layer(step.times->DeviceSeconds())});
+  if (options_.on_step) options_.on_step(step);
+}
+
+}  // namespace runahead

@@ -1,0 +1,122 @@
+// KVPR: a decode step over stores in host memory, across a link. In every layer part of KV is copied to the device,
+// part is recomputed there from X while copies run, and part stays there (docs/kvpr.md).
+#pragma once
+
+#include <cstdint>
+#include <deque>
+#include <functional>
+#include <memory>
+#include <optional>
+#include <vector>
+
+#include "absl/status/statusor.h"
+#include "absl/types/span.h"
+#include "worker/decode/kvpr/step_times.h"
+#include "worker/decode/kvpr/residency.h"
+#include "worker/decode/kvpr/split_source.h"
+#include "worker/decode/kvpr/staging_ring.h"
+#include "worker/decode/kvpr/step_chunks.h"
+#include "worker/decode/kvpr/write_back.h"
+#include "worker/decode/step_loop.h"
+#include "worker/kv/resident_memory.h"
+#include "worker/model/layer_pass.h"
+
+namespace runahead {
+
+// A step that is done.
+struct KvprStep {
+  LanePlan plan;
+  std::shared_ptr<const StepTimes> times;
+};
+
+struct KvprOptions {
+  int64_t max_rows = 0;      // of a step
+  int64_t device_bytes = 0;  // for staging and what stays resident; 0: staging as it is best, and nothing resident
+  int64_t chunk_tokens = 0;  // of a staging slot; 0: 1,024, or one piece of the model's longest context where larger
+  std::function<void(const KvprStep&)> on_step = {};  // on the loop's thread, at the next step or Leave
+};
+
+// All that is given to Create outlives the loop. Everything that a step takes is allocated by Create, but for scratch
+// memory of the passes, which grows to the largest step.
+class KvprLoop final : public StepLoop {
+ public:
+  // `store` is in host memory. RESOURCE_EXHAUSTED, with both sizes, where device_bytes do not hold the least staging.
+  static absl::StatusOr<std::unique_ptr<KvprLoop>> Create(const Model& model, Device& device, const KvStore& store,
+                                                          Stream& stream, std::unique_ptr<SplitSource> split,
+                                                          const KvprOptions& options);
+  ~KvprLoop() override;
+
+  absl::StatusOr<Tensor> Step(absl::Span<const DecodeRow> rows) override;
+  void Leave(const KvStore::Sequence& sequence) override;
+
+  int64_t staging_bytes() const { return ring_->bytes(); }
+  int64_t resident_bytes() const { return memory_.used_bytes(); }
+  const SplitSource& split() const { return *split_; }
+
+ private:
+  // A step that is planned, and whose first loads may be under way.
+  struct Planned {
+    std::vector<ResidentKey> keys;
+    std::vector<ResidentPart> residents;
+    std::vector<StoredSequence> stored;
+    std::vector<LaneShape> shapes;
+    std::vector<int64_t> lengths;
+    LanePlan plan;
+    std::vector<StepChunk> chunks;
+    int64_t loads = 0;  // enqueued, counted over layers and chunks
+    std::deque<StagingRing::Loaded> under_way;
+    std::shared_ptr<StepTimes> times;
+  };
+  // A chunk's tables, for this step.
+  struct Tables {
+    std::shared_ptr<const KvTable> attend, recompute;
+    std::vector<SequenceRun> own;
+  };
+
+  KvprLoop(const Model& model, Device& device, const KvStore& store, Stream& stream, std::unique_ptr<SplitSource> split,
+           const KvprOptions& options, ResidentMemory memory);
+
+  absl::StatusOr<Planned> Plan(absl::Span<const DecodeRow> rows);
+  bool IsPlanOf(const Planned& planned, absl::Span<const DecodeRow> rows) const;
+  absl::Status Run(LayerPass& pass, absl::Span<const DecodeRow> rows);
+  absl::Status MakeTables();
+  // Enqueues loads until `loads` of the step are, as far as it has so many.
+  absl::Status LoadUpTo(Planned& planned, int64_t loads);
+  absl::Status ProjectLayer(LayerPass& pass, int64_t layer);
+  absl::Status RunChunk(LayerPass& pass, int64_t layer, int64_t index);
+  absl::Status Recompute(int64_t layer, const StepChunk& chunk, const Tables& tables, const BufferRef& x,
+                         const BufferRef& kv);
+  absl::Status FillX(int64_t layer, const StepChunk& chunk, const BufferRef& x);
+  absl::Status KeepWhatStays(int64_t layer, const StepChunk& chunk, const BufferRef& x, const BufferRef& kv);
+  absl::Status StoreOwnRows(int64_t layer, const std::vector<SequenceRun>& runs, const KvTable& table,
+                            const BufferRef& kv);
+  absl::Status RunWindow(LayerPass& pass, int64_t layer);
+  absl::Status PlanAhead(absl::Span<const DecodeRow> rows);
+  void Report();
+
+  const Model& model_;
+  Device& device_;
+  const KvStore& store_;
+  Stream& stream_;
+  const std::unique_ptr<SplitSource> split_;
+  const KvprOptions options_;
+  const int64_t layers_, kv_row_bytes_, x_row_bytes_;
+  int64_t chunk_pages_ = 0;
+  ResidentMemory memory_;
+  std::optional<Residency> residency_;
+  std::unique_ptr<StagingRing> ring_;
+  std::unique_ptr<WriteBack> write_back_;
+  ForwardScratch own_, shared_, kept_;  // of passes; what the loop itself keeps over a layer
+
+  Planned now_;                  // the step that is enqueued
+  std::optional<Planned> next_;  // the step after it, if the same sequences go on
+  std::vector<Event> written_;   // of each layer: what the last step wrote is in the stores
+  // Of the step that is enqueued.
+  Tensor qkv_;
+  std::vector<Tables> tables_;  // of each chunk
+  std::shared_ptr<const KvTable> window_, fresh_;
+  std::vector<SequenceRun> window_own_;
+  std::optional<KvprStep> unreported_;
+};
+
+}  // namespace runahead

@@ -1,0 +1,50 @@
+// Where a KVPR step's split comes from.
+#pragma once
+
+#include <cstdint>
+#include <utility>
+
+#include "absl/status/statusor.h"
+#include "absl/types/span.h"
+#include "scheduler/recompute/split_controller.h"
+
+namespace runahead {
+
+// Belongs to the decode loop's thread.
+class SplitSource {
+ public:
+  virtual ~SplitSource() = default;
+  // How the next step is cut. A step's plan may be asked for while the step before runs.
+  virtual absl::StatusOr<LanePlan> Plan(absl::Span<const LaneShape> shapes) = 0;
+  // What the step of `plan` took.
+  virtual void Observe(const LanePlan& plan, const LaneMeasurement& measured) = 0;
+  // The costs by which it splits; those of the profile where it does not measure.
+  virtual LaneCosts costs() const = 0;
+};
+
+// The solver's split, corrected by what steps take.
+class ControlledSplit final : public SplitSource {
+ public:
+  explicit ControlledSplit(SplitController controller) : controller_(std::move(controller)) {}
+  absl::StatusOr<LanePlan> Plan(absl::Span<const LaneShape> shapes) override { return controller_.Plan(shapes); }
+  void Observe(const LanePlan& plan, const LaneMeasurement& measured) override { controller_.Observe(plan, measured); }
+  LaneCosts costs() const override { return controller_.costs(); }
+
+ private:
+  SplitController controller_;
+};
+
+// The same l in all sequences, as far as they have X: for experiments, and 0 for decode without recomputation.
+class FixedSplit final : public SplitSource {
+ public:
+  FixedSplit(int64_t recomputed, const LaneCosts& costs) : recomputed_(recomputed), costs_(costs) {}
+  absl::StatusOr<LanePlan> Plan(absl::Span<const LaneShape> shapes) override;
+  void Observe(const LanePlan&, const LaneMeasurement&) override {}
+  LaneCosts costs() const override { return costs_; }
+
+ private:
+  const int64_t recomputed_;
+  const LaneCosts costs_;
+};
+
+}  // namespace runahead

@@ -1,0 +1,81 @@
+#include "worker/decode/kvpr/step_times.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "kernels/base/monotonic.h"
+
+namespace runahead {
+namespace {
+
+bool OnDevice(StepLane lane) {
+  return lane == StepLane::kProject || lane == StepLane::kRecompute || lane == StepLane::kAttend;
+}
+
+}  // namespace
+
+void StepTimes::Add(const Span& span) {
+  MutexLock lock(mu_);
+  spans_.push_back(span);
+}
+
+std::vector<StepTimes::Span> StepTimes::spans() const {
+  MutexLock lock(mu_);
+  return spans_;
+}
+
+double StepTimes::Busy(StepLane lane) const {
+  MutexLock lock(mu_);
+  double seconds = 0;
+  for (const Span& span : spans_) {
+    if (span.lane == lane) seconds += absl::ToDoubleSeconds(span.end - span.begin);
+  }
+  return seconds;
+}
+
+double StepTimes::DeviceSeconds() const {
+  MutexLock lock(mu_);
+  absl::Time begin = absl::InfiniteFuture(), end = absl::InfinitePast();
+  for (const Span& span : spans_) {
+    if (!OnDevice(span.lane)) continue;
+    begin = std::min(begin, span.begin);
+    end = std::max(end, span.end);
+  }
+  return begin < end ? absl::ToDoubleSeconds(end - begin) : 0;
+}
+
+// Spans of one stream follow each other, so those of the device are sorted and disjoint, and so are those of the link.
+double StepTimes::Hidden() const {
+  MutexLock lock(mu_);
+  std::vector<Span> device, link;
+  for (const Span& span : spans_) {
+    if (OnDevice(span.lane)) device.push_back(span);
+    if (span.lane == StepLane::kLink) link.push_back(span);
+  }
+  double seconds = 0;
+  for (size_t d = 0, l = 0; d < device.size() && l < link.size();) {
+    const absl::Time begin = std::max(device[d].begin, link[l].begin), end = std::min(device[d].end, link[l].end);
+    if (begin < end) seconds += absl::ToDoubleSeconds(end - begin);
+    (device[d].end < link[l].end ? d : l)++;
+  }
+  return seconds;
+}
+
+LaneSpan::LaneSpan(Device& device, Stream& stream, std::shared_ptr<StepTimes> times, StepLane lane, int64_t layer)
+    : device_(device),
+      stream_(stream),
+      times_(std::move(times)),
+      span_(times_ == nullptr ? nullptr : std::make_shared<StepTimes::Span>(StepTimes::Span{lane, layer, {}, {}})) {
+  if (span_ == nullptr) return;
+  device_.Call(stream_, [span = span_] { span->begin = MonotonicNow(); });
+}
+
+LaneSpan::~LaneSpan() {
+  if (span_ == nullptr) return;
+  device_.Call(stream_, [times = times_, span = span_] {
+    span->end = MonotonicNow();
+    times->Add(*span);
+  });
+}
+
+}  // namespace runahead

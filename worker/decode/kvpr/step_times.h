@@ -1,0 +1,56 @@
+// How long a KVPR step's lanes were busy, and when: for the controller, metrics and traces.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <vector>
+
+#include "absl/time/time.h"
+#include "kernels/base/device.h"
+#include "kernels/base/mutex.h"
+
+namespace runahead {
+
+enum class StepLane { kProject, kRecompute, kAttend, kLink, kStore };
+inline constexpr int kStepLanes = 5;
+
+// Of one step. Thread-safe: streams add to it while it runs.
+class StepTimes {
+ public:
+  struct Span {
+    StepLane lane = StepLane::kProject;
+    int64_t layer = 0;
+    absl::Time begin, end;
+  };
+  void Add(const Span& span) RUNAHEAD_EXCLUDES(mu_);
+  // All of them, once the step's work is done; in the order in which they ended.
+  std::vector<Span> spans() const RUNAHEAD_EXCLUDES(mu_);
+  // Seconds for which the lane was busy.
+  double Busy(StepLane lane) const RUNAHEAD_EXCLUDES(mu_);
+  // From the first beginning to the last end of what the device computed.
+  double DeviceSeconds() const RUNAHEAD_EXCLUDES(mu_);
+  // Seconds of the link that lie inside what the device computed, waits between its ops not counted.
+  double Hidden() const RUNAHEAD_EXCLUDES(mu_);
+
+ private:
+  mutable Mutex mu_;
+  std::vector<Span> spans_ RUNAHEAD_GUARDED_BY(mu_);
+};
+
+// What is enqueued on `stream` while it lives is one span: it begins when the ops before have run. Nothing where
+// `times` is null.
+class LaneSpan {
+ public:
+  LaneSpan(Device& device, Stream& stream, std::shared_ptr<StepTimes> times, StepLane lane, int64_t layer);
+  ~LaneSpan();
+  LaneSpan(const LaneSpan&) = delete;
+  LaneSpan& operator=(const LaneSpan&) = delete;
+
+ private:
+  Device& device_;
+  Stream& stream_;
+  const std::shared_ptr<StepTimes> times_;
+  const std::shared_ptr<StepTimes::Span> span_;
+};
+
+}  // namespace runahead

@@ -1,0 +1,32 @@
+// A decode step for sequences of different lengths together: what the engine asks of a loop.
+#pragma once
+
+#include <cstdint>
+
+#include "absl/status/statusor.h"
+#include "absl/types/span.h"
+#include "kernels/base/tensor.h"
+#include "worker/kv/store.h"
+
+namespace runahead {
+
+// The next token of one sequence. Its KV goes to row `position` of the store, where rows [0, position) are filled.
+struct DecodeRow {
+  const KvStore::Sequence* sequence = nullptr;  // stays open, and where it is, until Leave
+  int32_t token = 0;
+  int64_t position = 0;
+};
+
+// Used by one thread, which waits for a step's work before it asks for the next one.
+class StepLoop {
+ public:
+  virtual ~StepLoop() = default;
+  // Enqueues a step: every row appends to its own sequence and attends over all of it. Logits f32 [rows, vocab], valid
+  // until the next step; a row's are bitwise the same in any company, or as close as docs/kvpr.md says where KV is
+  // recomputed. Errors are those of arguments and device memory.
+  virtual absl::StatusOr<Tensor> Step(absl::Span<const DecodeRow> rows) = 0;
+  // The sequence takes part in no step any more. When it returns nothing reads or writes its memory.
+  virtual void Leave(const KvStore::Sequence& sequence) = 0;
+};
+
+}  // namespace runahead
