@@ -7,17 +7,33 @@
 #include "server/base/logging.h"
 #include "worker/decode/step_memory.h"
 #include "worker/kv/tier_choice.h"
+#include "worker/kvpr_decode.h"
 
 namespace runahead {
 namespace {
 
-KvStoreOptions StoreOptions(const WorkerOptions& options, const Model& model, uint64_t incarnation) {
+KvStoreOptions StoreOptions(const WorkerOptions& options, const Model& model, uint64_t incarnation,
+                            int64_t x_row_bytes) {
   KvStoreOptions store;
   store.layers = model.config().layers;
   store.row_bytes = model.kv_row_bytes();
-  store.capacity_tokens = options.kv_memory / (store.layers * store.row_bytes);
+  store.x_row_bytes = x_row_bytes;
+  store.capacity_tokens = options.kv_memory / (store.layers * (store.row_bytes + x_row_bytes));
   store.incarnation = incarnation;
   return store;
+}
+
+// On the device where all of kv_memory fits there beside steps, which take `spare_bytes`, else in host memory, and with
+// X where decode is to recompute from it.
+absl::StatusOr<std::unique_ptr<KvStore>> CreateStore(const WorkerOptions& options, Device& device, const Model& model,
+                                                     uint64_t incarnation, size_t spare_bytes) {
+  if (MayKeepKvOnDevice(options) && device.has_host_link()) {
+    absl::StatusOr<std::unique_ptr<KvStore>> store =
+        CreateDeviceStore(StoreOptions(options, model, incarnation, 0), spare_bytes, device, RealClock());
+    if (!absl::IsResourceExhausted(store.status())) return store;
+  }
+  const int64_t x_row_bytes = XRowBytes(options, model.config(), device);
+  return KvStore::Create(StoreOptions(options, model, incarnation, x_row_bytes), device, RealClock());
 }
 
 }  // namespace
@@ -28,16 +44,17 @@ absl::StatusOr<std::unique_ptr<DecodeRole>> DecodeRole::Create(const WorkerOptio
   std::unique_ptr<DecodeRole> role(new DecodeRole);
   role->metrics_ = std::make_unique<DecodeMetrics>(registry);
   DecodeMetrics& metrics = *role->metrics_;
-  const KvStoreOptions wanted = StoreOptions(options, *model, incarnation);
-  const size_t steps_take = DecodeStepBytes(model->config(), options.max_batch, wanted.capacity_tokens);
-  auto store = CreateStoreWhereItFits(wanted, steps_take, device, RealClock());
+  RUNAHEAD_RETURN_IF_ERROR(CheckKvprOptions(options, device));
+  const size_t steps_take =
+      DecodeStepBytes(model->config(), options.max_batch, StoreOptions(options, *model, 0, 0).capacity_tokens);
+  auto store = CreateStore(options, device, *model, incarnation, steps_take);
   if (!store.ok()) {
     return absl::Status(store.status().code(), absl::StrCat("kv_memory: ", store.status().message()));
   }
   role->store_ = *std::move(store);
-  if (!device.host_reads_device_memory()) {
-    const bool on_card = role->store_->options().tier == MemoryKind::kDevice;
-    LogInfo("decode", "KV is kept ", on_card ? "on the card" : "in host memory: kv_memory does not fit on the card");
+  const bool kvpr = device.has_host_link() && role->store_->options().tier == MemoryKind::kHost;
+  if (device.has_host_link()) {
+    LogInfo("decode", "KV is kept ", kvpr ? "in host memory: kv_memory does not fit on the device" : "on the device");
   }
   role->report_ = std::make_unique<StoreReport>(*role->store_, metrics);
   StoreReport& report = *role->report_;
@@ -55,6 +72,12 @@ absl::StatusOr<std::unique_ptr<DecodeRole>> DecodeRole::Create(const WorkerOptio
   steps.on_step = [&metrics](const DecodeStep& step) {
     metrics.ObserveStep(static_cast<int>(step.batch_size), step.took);
   };
+  if (kvpr) {
+    steps.make_loop = [&options, &device, &metrics, steps_take, model = model.get(),
+                       store = role->store_.get()](Stream& stream) {
+      return NewKvprLoop(options, *model, device, *store, steps_take, stream, metrics);
+    };
+  }
   RUNAHEAD_ASSIGN_OR_RETURN(role->engine_,
                             DecodeEngine::Create(device, std::move(model), *role->store_, std::move(steps)));
   DecodeServiceOptions service;

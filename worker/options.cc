@@ -1,5 +1,6 @@
 #include "worker/options.h"
 
+#include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "kernels/base/status_macros.h"
 #include "server/base/address.h"
@@ -45,10 +46,31 @@ void DeclareWorkerOptions(ConfigSchema& schema, WorkerOptions& options) {
                "Layer buffers of prefill; 0 takes two prompts of the model's context, at most 4GiB");
   schema.Bytes("kv_memory", &options.kv_memory, {.min = 1 << 20}, "The KV store of decode");
   schema.Int("max_batch", &options.max_batch, {.min = 1, .max = 4096}, "Sequences in one decode step");
+  schema.Bytes(
+      "kv_device_budget", &options.kv_device_budget, {.min = 0},
+      "What of a decode worker's device memory KV, X and their staging may take; 0 is what the device's budget "
+      "leaves. Where kv_memory does not fit it stays in host memory, and decode brings it over (KVPR)");
+  schema.String(
+      "recompute", &options.recompute, {.value_name = "auto|off|TOKENS"},
+      "How much of KV in host memory decode recomputes instead of copying it: auto solves for the fastest, off "
+      "copies all; a number, for experiments, is the same for all sequences");
   DeclareProcessOptions(schema, options.process);
 }
 
+absl::StatusOr<RecomputeChoice> ParseRecompute(const std::string& recompute) {
+  using Mode = RecomputeChoice::Mode;
+  if (recompute == "auto") return RecomputeChoice{Mode::kAuto};
+  if (recompute == "off") return RecomputeChoice{Mode::kOff};
+  RecomputeChoice fixed{Mode::kFixed};
+  if (!absl::SimpleAtoi(recompute, &fixed.tokens) || fixed.tokens < 0) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("recompute: '", recompute, "' is neither auto, off, nor a number of tokens"));
+  }
+  return fixed;
+}
+
 absl::Status CheckWorkerOptions(const WorkerOptions& options) {
+  RUNAHEAD_RETURN_IF_ERROR(ParseRecompute(options.recompute).status());
   RUNAHEAD_ASSIGN_OR_RETURN(const HostPort listen, ParseHostPort(options.process.listen));
   if (options.process.cluster_key.empty() && !IsLoopback(listen.host)) return NeedsKey("listen", listen.host);
   if (options.device == "cuda" && options.emulated_link_gbps > 0) {

@@ -30,10 +30,20 @@ struct WorkerOptions {
   int64_t prefill_memory = 0;  // bytes; 0: two prompts of the model's context, at most 4 GiB
   int64_t kv_memory = int64_t{2} << 30;
   int64_t max_batch = 32;
+  int64_t kv_device_budget = 0;    // bytes; 0: what the device's budget leaves
+  std::string recompute = "auto";  // see RecomputeChoice
 
   bool prefill() const { return role != "decode"; }
   bool decode() const { return role != "prefill"; }
 };
+
+// What `recompute` says.
+struct RecomputeChoice {
+  enum class Mode { kAuto, kOff, kFixed } mode = Mode::kAuto;
+  int64_t tokens = 0;  // of kFixed: l
+};
+// INVALID_ARGUMENT where it is neither auto, off, nor a number of tokens.
+absl::StatusOr<RecomputeChoice> ParseRecompute(const std::string& recompute);
 
 void DeclareWorkerOptions(ConfigSchema& schema, WorkerOptions& options);
 

@@ -13,6 +13,7 @@
 #include "worker/decode_role.h"
 #include "worker/device_factory.h"
 #include "worker/format/gguf.h"
+#include "worker/kvpr_decode.h"
 #include "worker/link/link_host.h"
 #include "worker/model/warm_up.h"
 #include "worker/prefill_role.h"
@@ -97,7 +98,9 @@ absl::Status WorkerProcess::Parts::LoadModelFor() {
   device = std::move(opened.device);
   peer_comms = std::move(opened.peer_comms);
   RUNAHEAD_ASSIGN_OR_RETURN(std::shared_ptr<const GgufFile> file, GgufFile::Open(options.model));
-  const unsigned uses = (options.prefill() ? kUsePrefill : 0u) | (options.decode() ? kUseDecode : 0u);
+  RUNAHEAD_ASSIGN_OR_RETURN(const ModelConfig of_file, ReadModelConfig(*file));
+  const unsigned uses = (options.prefill() ? kUsePrefill : 0u) | (options.decode() ? kUseDecode : 0u) |
+                        RecomputeUses(options, of_file, *device);
   int tenths_logged = 0;
   const auto progress = [&](int done, int total) {
     if (done * 10 / total == tenths_logged) return;

@@ -36,6 +36,12 @@ ChildSpec WorkerSpec(const UpOptions& options, const std::string& role, int inde
       spec.args.push_back(absl::StrCat("--chain-link-noise-seed=", options.chain_link_noise_seed));
     }
   }
+  if (role == "decode") {
+    if (options.kv_device_budget > 0) {
+      spec.args.push_back(absl::StrCat("--kv-device-budget=", options.kv_device_budget));
+    }
+    if (options.recompute != "auto") spec.args.push_back(absl::StrCat("--recompute=", options.recompute));
+  }
   if (options.emulated_link_gbps > 0) {
     spec.args.push_back(absl::StrCat("--emulated-link-gbps=", options.emulated_link_gbps));
   }
@@ -74,6 +80,11 @@ void DeclareUpOptions(ConfigSchema& schema, UpOptions& options) {
   schema.Int("chain_link_noise_seed", &options.chain_link_noise_seed, {.min = 0}, "The same seed draws the same");
   schema.Double("emulated_link_gbps", &options.emulated_link_gbps, {.min = 0, .max = 1e6},
                 "Paces copies between host and device to this many gigabits per second; 0 does not");
+  schema.Bytes("kv_device_budget", &options.kv_device_budget, {.min = 0},
+               "What of each decode worker's device memory KV, X and their staging may take; 0 is what the device's "
+               "budget leaves");
+  schema.String("recompute", &options.recompute, {.value_name = "auto|off|TOKENS"},
+                "How much of KV in host memory decode recomputes instead of copying it");
   schema.Bool("experiments", &options.experiments, "Requests may choose width, parts and schedule");
 }
 

@@ -26,6 +26,8 @@ struct UpOptions {
   double chain_link_noise_factor = 3;
   int64_t chain_link_noise_seed = 1;
   double emulated_link_gbps = 0;
+  int64_t kv_device_budget = 0;  // bytes, of each decode worker
+  std::string recompute = "auto";
   bool experiments = false;
 };
 

@@ -88,6 +88,8 @@ class Device {
 
   // RESOURCE_EXHAUSTED with both sizes when the device's budget does not allow it. 64-byte aligned or better.
   virtual absl::StatusOr<std::shared_ptr<Buffer>> Allocate(size_t bytes, MemoryKind kind) = 0;
+  // Bytes of kDevice memory that the budget still allows; the largest size_t without a budget.
+  virtual size_t memory_left() const = 0;
   virtual std::unique_ptr<Stream> NewStream(std::string_view name) = 0;
 
   // Prepares a weight matrix for `uses` (WeightUse bits). Blocks; may be called from several threads at once.

@@ -1,9 +1,11 @@
 // Budgets of memory, host memory (aligned, in huge pages where large), and arenas that place blocks in either device's.
 #pragma once
 
+#include <algorithm>
 #include <atomic>
 #include <cstddef>
 #include <functional>
+#include <limits>
 #include <memory>
 #include <utility>
 
@@ -22,6 +24,9 @@ class MemoryBudget {
   absl::Status Take(size_t bytes);
   void GiveBack(size_t bytes) { used_.fetch_sub(bytes); }
   size_t used() const { return used_.load(); }
+  size_t left() const {  // the largest size_t without a limit
+    return limit_ == 0 ? std::numeric_limits<size_t>::max() : limit_ - std::min(used(), limit_);
+  }
 
  private:
   const size_t limit_;

@@ -92,6 +92,7 @@ class CpuDevice : public Device {
   int64_t gemm_rows() const override { return 512; }
 
   absl::StatusOr<std::shared_ptr<Buffer>> Allocate(size_t bytes, MemoryKind kind) override;
+  size_t memory_left() const override { return budget_->left(); }
   std::unique_ptr<Stream> NewStream(std::string_view name) override { return std::make_unique<CpuStream>(name); }
   absl::StatusOr<std::shared_ptr<const Weights>> LoadWeights(const WeightSource& source, unsigned uses) override;
 

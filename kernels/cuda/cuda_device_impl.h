@@ -23,6 +23,7 @@ class CudaDevice final : public Device {
   std::string_view name() const override { return name_; }
   bool host_reads_device_memory() const override { return false; }
   bool has_host_link() const override { return true; }
+  size_t memory_left() const override { return context_->memory->left(); }
   DType compute_dtype() const override { return dtype_; }
   DType invariant_dtype() const override { return dtype_; }
   // Enough rows to fill a large GPU; 22,016 columns of 4,096 rows (Llama-7B's gate and up) are 180 MB in bf16.

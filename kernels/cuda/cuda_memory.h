@@ -24,6 +24,7 @@ class CudaMemory {
   // From the driver's stream-ordered pool, which keeps what is freed: no call here waits for the GPU's work. May be
   // used on any stream at once. RESOURCE_EXHAUSTED with the budget's figures, or with the GPU's.
   absl::StatusOr<std::shared_ptr<Buffer>> AllocateDevice(size_t bytes);
+  size_t left() const { return budget_->left(); }  // bytes that AllocateDevice may still give out
   // Page-locked, in huge pages where large, reachable by kernels under the same address. Small blocks share pages.
   absl::StatusOr<std::shared_ptr<Buffer>> AllocatePinned(size_t bytes);
 

@@ -9,6 +9,7 @@
 #include <cstring>
 #include <deque>
 #include <functional>
+#include <limits>
 #include <memory>
 #include <numeric>
 #include <string>
@@ -36,6 +37,7 @@ class FakeDevice : public Device {
   absl::StatusOr<std::shared_ptr<Buffer>> Allocate(size_t bytes, MemoryKind) override {
     return std::shared_ptr<Buffer>(std::make_shared<HostBuffer>(bytes));
   }
+  size_t memory_left() const override { return std::numeric_limits<size_t>::max(); }
   std::unique_ptr<Stream> NewStream(std::string_view) override { return std::make_unique<ThreadStream>(); }
   absl::StatusOr<std::shared_ptr<const Weights>> LoadWeights(const WeightSource&, unsigned) override {
     return Missing("LoadWeights");

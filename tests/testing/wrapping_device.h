@@ -25,6 +25,7 @@ class WrappingDevice : public Device {
   absl::StatusOr<std::shared_ptr<Buffer>> Allocate(size_t bytes, MemoryKind kind) override {
     return inner_->Allocate(bytes, kind);
   }
+  size_t memory_left() const override { return inner_->memory_left(); }
   std::unique_ptr<Stream> NewStream(std::string_view name) override { return inner_->NewStream(name); }
   absl::StatusOr<std::shared_ptr<const Weights>> LoadWeights(const WeightSource& source, unsigned uses) override {
     return inner_->LoadWeights(source, uses);

@@ -95,5 +95,17 @@ TEST(WorkerOptions, WithoutAKeyOnlyLoopbackIsListenedOn) {
   }
 }
 
+TEST(WorkerOptions, RecomputeIsAutoOffOrANumberOfTokens) {
+  using Mode = RecomputeChoice::Mode;
+  EXPECT_EQ(ParseRecompute("auto")->mode, Mode::kAuto);
+  EXPECT_EQ(ParseRecompute("off")->mode, Mode::kOff);
+  EXPECT_EQ(ParseRecompute("256")->mode, Mode::kFixed);
+  EXPECT_EQ(ParseRecompute("256")->tokens, 256);
+  for (const char* bad : {"", "on", "-1", "1.5", "64k"}) {
+    EXPECT_EQ(ParseRecompute(bad).status().code(), absl::StatusCode::kInvalidArgument) << bad;
+    EXPECT_THAT(std::string(ParseRecompute(bad).status().message()), ::testing::StartsWith("recompute: ")) << bad;
+  }
+}
+
 }  // namespace
 }  // namespace runahead

@@ -11,6 +11,7 @@
 #include "kernels/base/status_macros.h"
 #include "server/base/logging.h"
 #include "worker/decode/check_sequence.h"
+#include "worker/decode/decode_loop.h"
 
 namespace runahead {
 namespace {
@@ -108,12 +109,20 @@ absl::StatusOr<std::unique_ptr<DecodeEngine>> DecodeEngine::Create(Device& devic
   if (options.max_batch < 1) return absl::InvalidArgumentError("max_batch is the size of a step: at least 1");
   RUNAHEAD_ASSIGN_OR_RETURN(std::unique_ptr<TokenSampler> sampler,
                             TokenSampler::Create(device, options.max_batch, model->config().vocab));
-  return std::unique_ptr<DecodeEngine>(
-      new DecodeEngine(device, std::move(model), store, std::move(options), clock, std::move(sampler)));
+  std::unique_ptr<Stream> stream = device.NewStream("decode");
+  std::unique_ptr<StepLoop> loop;
+  if (options.make_loop) {
+    RUNAHEAD_ASSIGN_OR_RETURN(loop, options.make_loop(*stream));
+  } else {
+    loop = std::make_unique<DecodeLoop>(*model, device, store, *stream);
+  }
+  return std::unique_ptr<DecodeEngine>(new DecodeEngine(device, std::move(model), store, std::move(options), clock,
+                                                        std::move(sampler), std::move(stream), std::move(loop)));
 }
 
 DecodeEngine::DecodeEngine(Device& device, std::shared_ptr<const Model> model, KvStore& store,
-                           DecodeEngineOptions options, Clock& clock, std::unique_ptr<TokenSampler> sampler)
+                           DecodeEngineOptions options, Clock& clock, std::unique_ptr<TokenSampler> sampler,
+                           std::unique_ptr<Stream> stream, std::unique_ptr<StepLoop> loop)
     : device_(device),
       model_(std::move(model)),
       store_(store),
@@ -121,8 +130,8 @@ DecodeEngine::DecodeEngine(Device& device, std::shared_ptr<const Model> model, K
       clock_(clock),
       sampler_(std::move(sampler)),
       inbox_(std::make_shared<Inbox>()),
-      stream_(device.NewStream("decode")),
-      loop_(*model_, device, store, *stream_),
+      stream_(std::move(stream)),
+      loop_(std::move(loop)),
       thread_([this] { Run(); }) {}
 
 DecodeEngine::~DecodeEngine() {
@@ -252,7 +261,7 @@ absl::Status DecodeEngine::Forward(absl::Span<const SequenceNumber> numbers) {
     draws.push_back({active.request.sampling, active.length, active.counts, active.counts_row});
   }
   device_.BeginStep(*stream_);
-  const absl::StatusOr<Tensor> logits = loop_.Step(rows);
+  const absl::StatusOr<Tensor> logits = loop_->Step(rows);
   absl::Status status = logits.status();
   if (status.ok()) status = sampler_->Enqueue(*stream_, *logits, draws);
   device_.EndStep(*stream_);
@@ -277,6 +286,7 @@ void DecodeEngine::End(SequenceNumber number, absl::Status status) {
   sequences_.erase(it);
   running_.erase(std::remove(running_.begin(), running_.end(), number), running_.end());
   waiting_.erase(std::remove(waiting_.begin(), waiting_.end(), number), waiting_.end());
+  if (active->kv.has_value()) loop_->Leave(*active->kv);
   active->kv.reset();
   store_.Release(active->request.lease);
   {

@@ -16,8 +16,8 @@
 #include "kernels/base/device.h"
 #include "scheduler/batching/step_plan.h"
 #include "server/base/clock.h"
-#include "worker/decode/decode_loop.h"
 #include "worker/decode/sequence.h"
+#include "worker/decode/step_loop.h"
 #include "worker/kv/store.h"
 #include "worker/model/model.h"
 #include "worker/model/token_sampler.h"
@@ -32,6 +32,8 @@ struct DecodeStep {
 struct DecodeEngineOptions {
   int64_t max_batch = 32;                               // sequences in one step
   std::function<void(const DecodeStep&)> on_step = {};  // on the engine's thread, before the step's tokens go out
+  // Makes what runs steps, on the engine's stream; without it that is a DecodeLoop.
+  std::function<absl::StatusOr<std::unique_ptr<StepLoop>>(Stream&)> make_loop = {};
 };
 
 // Thread-safe. Device, store and clock outlive the engine. Destruction ends every sequence with UNAVAILABLE. What fails
@@ -60,7 +62,8 @@ class DecodeEngine {
   struct Inbox;
 
   DecodeEngine(Device& device, std::shared_ptr<const Model> model, KvStore& store, DecodeEngineOptions options,
-               Clock& clock, std::unique_ptr<TokenSampler> sampler);
+               Clock& clock, std::unique_ptr<TokenSampler> sampler, std::unique_ptr<Stream> stream,
+               std::unique_ptr<StepLoop> loop);
 
   // The rest runs on the loop's thread.
   void Run();
@@ -83,7 +86,7 @@ class DecodeEngine {
   const std::shared_ptr<Inbox> inbox_;  // shared with events that may fire after the engine is gone
 
   const std::unique_ptr<Stream> stream_;
-  DecodeLoop loop_;
+  const std::unique_ptr<StepLoop> loop_;
   std::map<SequenceNumber, std::unique_ptr<Active>> sequences_;  // all that have not ended
   std::deque<SequenceNumber> waiting_;                           // their KV is complete
   std::vector<SequenceNumber> running_;

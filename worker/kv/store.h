@@ -93,6 +93,7 @@ class KvStore {
     // Its blocks in token order: token t lies in row t % kKvBlockTokens of block blocks()[t / kKvBlockTokens] of the
     // store's arena, in every layer. Valid while this lives and is not moved.
     absl::Span<const int32_t> blocks() const { return blocks_; }
+    uint64_t lease_number() const { return lease_; }
     // Whether X of the prompt lies in the same blocks of x_arena().
     bool has_x() const { return has_x_; }
 

@@ -5,26 +5,13 @@
 #include "kernels/base/status_macros.h"
 
 namespace runahead {
-namespace {
 
-absl::StatusOr<std::unique_ptr<KvStore>> CreateOnCard(KvStoreOptions options, size_t spare_bytes, Device& device,
-                                                      Clock& clock) {
+absl::StatusOr<std::unique_ptr<KvStore>> CreateDeviceStore(KvStoreOptions options, size_t spare_bytes, Device& device,
+                                                           Clock& clock) {
   options.tier = MemoryKind::kDevice;
   RUNAHEAD_ASSIGN_OR_RETURN(std::unique_ptr<KvStore> store, KvStore::Create(options, device, clock));
   RUNAHEAD_RETURN_IF_ERROR(device.Allocate(spare_bytes, MemoryKind::kDevice).status());  // and gives it back
   return store;
-}
-
-}  // namespace
-
-absl::StatusOr<std::unique_ptr<KvStore>> CreateStoreWhereItFits(KvStoreOptions options, size_t spare_bytes,
-                                                                Device& device, Clock& clock) {
-  if (!device.host_reads_device_memory()) {
-    absl::StatusOr<std::unique_ptr<KvStore>> store = CreateOnCard(options, spare_bytes, device, clock);
-    if (!absl::IsResourceExhausted(store.status())) return store;
-  }
-  options.tier = MemoryKind::kHost;
-  return KvStore::Create(options, device, clock);
 }
 
 }  // namespace runahead

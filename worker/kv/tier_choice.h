@@ -1,4 +1,4 @@
-// In which memory a decode worker keeps its KV.
+// Whether a decode worker's KV fits in device memory.
 #pragma once
 
 #include <cstddef>
@@ -9,10 +9,9 @@
 
 namespace runahead {
 
-// A store on the card, where the device has memory of its own and the store fits in what is left of it with
-// `spare_bytes` beside it, for what comes later; else in host memory. options.tier is set accordingly. Errors are those
-// of KvStore::Create.
-absl::StatusOr<std::unique_ptr<KvStore>> CreateStoreWhereItFits(KvStoreOptions options, size_t spare_bytes,
-                                                                Device& device, Clock& clock);
+// A store in device memory, where it fits in what is left of that with `spare_bytes` beside it, for what comes later;
+// else RESOURCE_EXHAUSTED. Other errors are those of KvStore::Create. options.tier is set.
+absl::StatusOr<std::unique_ptr<KvStore>> CreateDeviceStore(KvStoreOptions options, size_t spare_bytes, Device& device,
+                                                           Clock& clock);
 
 }  // namespace runahead

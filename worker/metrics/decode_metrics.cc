@@ -4,12 +4,34 @@ namespace runahead {
 namespace {
 
 constexpr const char* kTierNames[kKvTiers] = {"device", "host"};
+constexpr const char* kLaneNames[kKvLanes] = {"recomputed", "streamed", "host", "resident"};
+constexpr int kLongestContext = 1 << 17;
+
+// 0.1, 0.2, .. 1.
+std::vector<double> TenthBuckets() {
+  std::vector<double> bounds;
+  for (int tenth = 1; tenth <= 10; ++tenth) bounds.push_back(tenth / 10.0);
+  return bounds;
+}
 
 }  // namespace
 
 DecodeMetrics::DecodeMetrics(MetricRegistry& registry)
     : step_(registry.AddHistogram("runahead_decode_step_seconds", "One step of the whole batch", TokenBuckets())),
       batch_size_(registry.AddHistogram("runahead_decode_batch_size", "Sequences in a step", PowerOfTwoBuckets(256))),
+      kvpr_split_(registry.AddHistogram("runahead_kvpr_split_tokens",
+                                        "Positions recomputed of a sequence in a step, the mean over its sequences",
+                                        PowerOfTwoBuckets(kLongestContext))),
+      kvpr_recompute_(registry.AddHistogram("runahead_kvpr_recompute_seconds",
+                                            "Recomputation of K and V from X in a step", TokenBuckets())),
+      kvpr_transfer_(registry.AddHistogram("runahead_kvpr_transfer_seconds",
+                                           "Copies of KV and X to the device for a step", TokenBuckets())),
+      kvpr_overlap_(registry.AddHistogram("runahead_kvpr_overlap_ratio",
+                                          "Share of a step's copies, or of its computing where that takes less time, "
+                                          "that lies inside the other",
+                                          TenthBuckets())),
+      link_bandwidth_(registry.AddGauge("runahead_link_bandwidth_bytes_per_second",
+                                        "Copies from host memory to the device, as measured; 0 without a link")),
       leases_(registry.AddGauge("runahead_kv_leases", "Leases alive")),
       leases_expired_(registry.AddCounter("runahead_kv_leases_expired_total", "Leases that ran out unreleased")),
       checksum_failures_(
@@ -19,11 +41,36 @@ DecodeMetrics::DecodeMetrics(MetricRegistry& registry)
     kv_bytes_[i] = &registry.AddGauge("runahead_kv_bytes", "KV cache memory in use", labels);
     kv_capacity_bytes_[i] = &registry.AddGauge("runahead_kv_capacity_bytes", "KV cache memory in all", labels);
   }
+  for (int i = 0; i < kKvLanes; ++i) {
+    const MetricLabels labels = {{"lane", kLaneNames[i]}};
+    lanes_[i] = {
+        &registry.AddCounter("runahead_kvpr_lane_tokens_total", "Positions that steps had in a lane, each layer",
+                             labels),
+        &registry.AddCounter("runahead_kvpr_lane_bytes_total", "Bytes that lanes took from host memory", labels),
+        &registry.AddCounter("runahead_kvpr_lane_seconds_total", "Seconds for which a lane was busy", labels)};
+  }
 }
 
 void DecodeMetrics::ObserveStep(int batch_size, absl::Duration took) {
   step_.Observe(absl::ToDoubleSeconds(took));
   batch_size_.Observe(batch_size);
+}
+
+void DecodeMetrics::ObserveKvpr(const KvprObservation& step) {
+  kvpr_split_.Observe(step.split_tokens);
+  kvpr_recompute_.Observe(step.recompute_s);
+  kvpr_transfer_.Observe(step.transfer_s);
+  kvpr_overlap_.Observe(step.overlap_ratio);
+  link_bandwidth_.Set(step.link_bytes_per_s);
+  for (int i = 0; i < kKvLanes; ++i) {
+    lanes_[i].tokens->Increment(static_cast<double>(step.lanes[i].tokens));
+    lanes_[i].bytes->Increment(static_cast<double>(step.lanes[i].bytes));
+    lanes_[i].seconds->Increment(step.lanes[i].seconds);
+  }
+}
+
+void DecodeMetrics::SetLinkBandwidth(double bytes_per_second) {
+  link_bandwidth_.Set(bytes_per_second);
 }
 
 void DecodeMetrics::SetKvBytes(KvTier tier, int64_t bytes) {

@@ -34,6 +34,8 @@ TEST(UpOptions, NameWorkersByRoleAndNumber) {
   options.chain_link_noise = 0.25;
   options.chain_link_noise_seed = 9;
   options.emulated_link_gbps = 10;
+  options.kv_device_budget = 1 << 24;
+  options.recompute = "128";
   const auto specs = WorkerSpecs(options, "/bin", 4);
   ASSERT_EQ(specs.size(), 3u);
   EXPECT_EQ(specs[1].name, "prefill-1");
@@ -45,6 +47,8 @@ TEST(UpOptions, NameWorkersByRoleAndNumber) {
                           "--chain-link-noise-factor=3", "--chain-link-noise-seed=9", "--emulated-link-gbps=10"));
   EXPECT_EQ(specs[2].name, "decode-0");
   EXPECT_THAT(specs[2].args, Contains("--role=decode"));
+  EXPECT_THAT(specs[2].args, Contains("--kv-device-budget=16777216"));
+  EXPECT_THAT(specs[2].args, Contains("--recompute=128"));
   EXPECT_THAT(specs[2].args, Not(Contains(HasSubstr("--chain-link-gbps"))));
   EXPECT_THAT(specs[2].args, Not(Contains(HasSubstr("--handoff"))));
 }

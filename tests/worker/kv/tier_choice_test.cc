@@ -28,44 +28,35 @@ class SmallCard final : public testing::RemoteDevice {
 
 constexpr int64_t kTokens = 4 * kKvBlockTokens;
 
-MemoryKind ChosenOn(Device& device, size_t spare_bytes = 0) {
+absl::StatusCode CodeOn(Device& device, size_t spare_bytes = 0, int64_t tokens = kTokens) {
   testing::FakeClock clock;
   const auto store =
-      CreateStoreWhereItFits({.layers = 2, .row_bytes = 8, .capacity_tokens = kTokens}, spare_bytes, device, clock);
-  EXPECT_TRUE(store.ok()) << store.status();
-  EXPECT_EQ((*store)->stats().capacity_bytes, 2 * 8 * kTokens);
-  return (*store)->options().tier;
+      CreateDeviceStore({.layers = 2, .row_bytes = 8, .capacity_tokens = tokens}, spare_bytes, device, clock);
+  if (store.ok()) {
+    EXPECT_EQ((*store)->stats().capacity_bytes, 2 * 8 * kTokens);
+    EXPECT_EQ((*store)->options().tier, MemoryKind::kDevice);
+  }
+  return store.status().code();
 }
 
 TEST(TierChoice, TakesTheCardWhereTheStoreFitsThere) {
   SmallCard large(2 * 8 * kTokens), small(2 * 8 * kTokens - 1);
-  EXPECT_EQ(ChosenOn(large), MemoryKind::kDevice);
-  EXPECT_EQ(ChosenOn(small), MemoryKind::kHost);
+  EXPECT_EQ(CodeOn(large), absl::StatusCode::kOk);
+  EXPECT_EQ(CodeOn(small), absl::StatusCode::kResourceExhausted);
 }
 
 TEST(TierChoice, LeavesTheCardToWhatComesLater) {
   // It refuses by the size of one allocation.
   SmallCard card(2 * 8 * kTokens);
-  EXPECT_EQ(ChosenOn(card, 2 * 8 * kTokens), MemoryKind::kDevice);
-  EXPECT_EQ(ChosenOn(card, 2 * 8 * kTokens + 1), MemoryKind::kHost);
-}
-
-TEST(TierChoice, StaysInHostMemoryWhereThatIsTheDevices) {
-  testing::FakeDevice device;
-  EXPECT_EQ(ChosenOn(device), MemoryKind::kHost);
+  EXPECT_EQ(CodeOn(card, 2 * 8 * kTokens), absl::StatusCode::kOk);
+  EXPECT_EQ(CodeOn(card, 2 * 8 * kTokens + 1), absl::StatusCode::kResourceExhausted);
 }
 
 TEST(TierChoice, GivesOtherErrorsAsTheyAre) {
   SmallCard card(1 << 20);
-  testing::FakeClock clock;
-  EXPECT_EQ(CreateStoreWhereItFits({.layers = 2, .row_bytes = 8, .capacity_tokens = 1}, 0, card, clock).status().code(),
-            absl::StatusCode::kInvalidArgument);
+  EXPECT_EQ(CodeOn(card, 0, 1), absl::StatusCode::kInvalidArgument);
   SmallCard broken(0, absl::InternalError("the card fell off the bus"));
-  EXPECT_EQ(CreateStoreWhereItFits({.layers = 2, .row_bytes = 8, .capacity_tokens = kTokens}, 0, broken, clock)
-                .status()
-                .code(),
-            absl::StatusCode::kInternal)
-      << "though host memory would hold it";
+  EXPECT_EQ(CodeOn(broken), absl::StatusCode::kInternal);
 }
 
 }  // namespace

@@ -1,5 +1,7 @@
 #include "worker/metrics/decode_metrics.h"
 
+#include <string>
+
 #include "gtest/gtest.h"
 #include "tests/testing/metric_values.h"
 
@@ -17,6 +19,12 @@ TEST(DecodeMetrics, EveryMethodMovesItsSeries) {
   metrics.SetLeases(3);
   metrics.CountLeasesExpired(4);
   metrics.CountChecksumFailure();
+  metrics.SetLinkBandwidth(5);
+  EXPECT_EQ(Value(registry, "runahead_link_bandwidth_bytes_per_second"), 5);
+  KvprObservation step{
+      .split_tokens = 128, .recompute_s = .25, .transfer_s = .75, .overlap_ratio = .95, .link_bytes_per_s = 6};
+  for (int lane = 0; lane < kKvLanes; ++lane) step.lanes[lane] = {10 + lane, 20 + lane, 30.0 + lane};
+  metrics.ObserveKvpr(step);
 
   EXPECT_EQ(Value(registry, "runahead_decode_step_seconds_sum"), .5);
   EXPECT_EQ(Value(registry, "runahead_decode_batch_size_sum"), 8);
@@ -27,6 +35,19 @@ TEST(DecodeMetrics, EveryMethodMovesItsSeries) {
   EXPECT_EQ(Value(registry, "runahead_kv_leases"), 3);
   EXPECT_EQ(Value(registry, "runahead_kv_leases_expired_total"), 4);
   EXPECT_EQ(Value(registry, "runahead_handoff_checksum_failures_total"), 1);
+  EXPECT_EQ(Value(registry, "runahead_link_bandwidth_bytes_per_second"), 6);
+  EXPECT_EQ(Value(registry, "runahead_kvpr_split_tokens_sum"), 128);
+  EXPECT_EQ(Value(registry, "runahead_kvpr_recompute_seconds_sum"), .25);
+  EXPECT_EQ(Value(registry, "runahead_kvpr_transfer_seconds_sum"), .75);
+  EXPECT_EQ(Value(registry, "runahead_kvpr_overlap_ratio_bucket{le=\"0.9\"}"), 0);
+  EXPECT_EQ(Value(registry, "runahead_kvpr_overlap_ratio_bucket{le=\"1\"}"), 1);
+  const char* const lanes[] = {"recomputed", "streamed", "host", "resident"};
+  for (int lane = 0; lane < kKvLanes; ++lane) {
+    const std::string label = std::string("{lane=\"") + lanes[lane] + "\"}";
+    EXPECT_EQ(Value(registry, "runahead_kvpr_lane_tokens_total" + label), 10 + lane);
+    EXPECT_EQ(Value(registry, "runahead_kvpr_lane_bytes_total" + label), 20 + lane);
+    EXPECT_EQ(Value(registry, "runahead_kvpr_lane_seconds_total" + label), 30 + lane);
+  }
 }
 
 }  // namespace

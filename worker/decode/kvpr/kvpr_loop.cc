@@ -76,12 +76,13 @@ struct StagingSize {
 StagingSize SizeOfStaging(int64_t row_bytes, int64_t least_tokens, const KvprOptions& options) {
   int64_t tokens = std::max(options.chunk_tokens > 0 ? options.chunk_tokens : kWantedChunkTokens, least_tokens);
   tokens = (tokens + kChunkPageTokens - 1) / kChunkPageTokens * kChunkPageTokens;
-  if (options.device_bytes == 0) return {tokens, kWantedSlots};
+  const int64_t wanted = options.slots > 0 ? std::max(options.slots, kLeastSlots) : kWantedSlots;
+  if (options.device_bytes == 0) return {tokens, wanted};
   const int64_t half = options.device_bytes / 2;
   while (tokens > least_tokens && kLeastSlots * tokens * row_bytes > half) {
     tokens = std::max(least_tokens, tokens / 2 / kChunkPageTokens * kChunkPageTokens);
   }
-  return {tokens, std::clamp(half / (tokens * row_bytes), kLeastSlots, kWantedSlots)};
+  return {tokens, std::clamp(half / (tokens * row_bytes), kLeastSlots, wanted)};
 }
 
 }  // namespace
@@ -178,7 +179,7 @@ absl::StatusOr<Tensor> KvprLoop::Step(absl::Span<const DecodeRow> rows) {
   }
   RUNAHEAD_ASSIGN_OR_RETURN(const Tensor logits, pass.Logits());
   unreported_ = KvprStep{now_.plan, now_.times};
-  RUNAHEAD_RETURN_IF_ERROR(PlanAhead(rows));
+  if (!PlanAhead(rows).ok()) next_.reset();  // the next step plans again, and says why
   return logits;
 }
 
@@ -188,6 +189,7 @@ absl::StatusOr<KvprLoop::Planned> KvprLoop::Plan(absl::Span<const DecodeRow> row
     const int64_t length = row.position + 1;
     planned.keys.push_back({row.sequence, length, row.sequence->has_x() ? row.position : 0});
     planned.lengths.push_back(length);
+    planned.leases.push_back(row.sequence->lease_number());
   }
   RUNAHEAD_ASSIGN_OR_RETURN(planned.residents, residency_->Prepare(planned.keys, split_->costs()));
   for (size_t i = 0; i < rows.size(); ++i) {
@@ -405,11 +407,24 @@ void KvprLoop::Leave(const KvStore::Sequence& sequence) {
   }
   write_back_->Settle();
   residency_->Leave(&sequence);
+  if (const auto report = reports_.extract(&sequence); !report.empty() && options_.on_leave) {
+    options_.on_leave(report.mapped());
+  }
 }
 
 void KvprLoop::Report() {
   if (!unreported_.has_value()) return;
   const KvprStep step = *std::exchange(unreported_, std::nullopt);
+  for (size_t i = 0; i < now_.keys.size(); ++i) {
+    const LaneCuts& cut = step.plan.cuts[i];
+    KvprSequenceReport& report = reports_[now_.keys[i].sequence];
+    report.lease = now_.leases[i];
+    ++report.steps;
+    report.recomputed += cut.recomputed_end;
+    report.streamed += cut.streamed_end - cut.recomputed_end;
+    report.resident += now_.lengths[i] - cut.host_end;
+    report.overlap += step.times->OverlapRatio();
+  }
   const auto of_a_layer = [&](double seconds) { return seconds / static_cast<double>(layers_); };
   split_->Observe(step.plan, {.link_s = of_a_layer(step.times->Busy(StepLane::kLink)),
                               .recompute_s = of_a_layer(step.times->Busy(StepLane::kRecompute)),

@@ -9,13 +9,14 @@
 #include <optional>
 #include <vector>
 
+#include "absl/container/flat_hash_map.h"
 #include "absl/status/statusor.h"
 #include "absl/types/span.h"
-#include "worker/decode/kvpr/step_times.h"
 #include "worker/decode/kvpr/residency.h"
 #include "worker/decode/kvpr/split_source.h"
 #include "worker/decode/kvpr/staging_ring.h"
 #include "worker/decode/kvpr/step_chunks.h"
+#include "worker/decode/kvpr/step_times.h"
 #include "worker/decode/kvpr/write_back.h"
 #include "worker/decode/step_loop.h"
 #include "worker/kv/resident_memory.h"
@@ -29,11 +30,22 @@ struct KvprStep {
   std::shared_ptr<const StepTimes> times;
 };
 
+// What the steps of one sequence took.
+struct KvprSequenceReport {
+  uint64_t lease = 0;  // LeaseId::number
+  int64_t steps = 0;
+  int64_t recomputed = 0, streamed = 0, resident = 0;  // positions, added up over the steps; the same in each layer
+  double overlap = 0;                                  // OverlapRatio of the steps, added up
+};
+
 struct KvprOptions {
   int64_t max_rows = 0;      // of a step
   int64_t device_bytes = 0;  // for staging and what stays resident; 0: staging as it is best, and nothing resident
   int64_t chunk_tokens = 0;  // of a staging slot; 0: 1,024, or one piece of the model's longest context where larger
-  std::function<void(const KvprStep&)> on_step = {};  // on the loop's thread, at the next step or Leave
+  int64_t slots = 0;         // of staging, at least 2; 0: as is best where device_bytes allow it
+  // On the loop's thread: at the next step or Leave, and at Leave.
+  std::function<void(const KvprStep&)> on_step = {};
+  std::function<void(const KvprSequenceReport&)> on_leave = {};
 };
 
 // All that is given to Create outlives the loop. Everything that a step takes is allocated by Create, but for scratch
@@ -50,6 +62,7 @@ class KvprLoop final : public StepLoop {
   void Leave(const KvStore::Sequence& sequence) override;
 
   int64_t staging_bytes() const { return ring_->bytes(); }
+  int64_t device_bytes() const { return ring_->bytes() + memory_.bytes(); }
   int64_t resident_bytes() const { return memory_.used_bytes(); }
   const SplitSource& split() const { return *split_; }
 
@@ -61,6 +74,7 @@ class KvprLoop final : public StepLoop {
     std::vector<StoredSequence> stored;
     std::vector<LaneShape> shapes;
     std::vector<int64_t> lengths;
+    std::vector<uint64_t> leases;
     LanePlan plan;
     std::vector<StepChunk> chunks;
     int64_t loads = 0;  // enqueued, counted over layers and chunks
@@ -117,6 +131,7 @@ class KvprLoop final : public StepLoop {
   std::shared_ptr<const KvTable> window_, fresh_;
   std::vector<SequenceRun> window_own_;
   std::optional<KvprStep> unreported_;
+  absl::flat_hash_map<const void*, KvprSequenceReport> reports_;  // of the sequences that had steps
 };
 
 }  // namespace runahead

@@ -9,8 +9,8 @@
 #include "absl/status/statusor.h"
 #include "absl/types/span.h"
 #include "kernels/base/device.h"
-#include "worker/decode/kvpr/step_times.h"
 #include "worker/decode/kvpr/step_chunks.h"
+#include "worker/decode/kvpr/step_times.h"
 #include "worker/kv/store.h"
 
 namespace runahead {

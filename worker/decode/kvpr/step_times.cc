@@ -45,20 +45,21 @@ double StepTimes::DeviceSeconds() const {
 }
 
 // Spans of one stream follow each other, so those of the device are sorted and disjoint, and so are those of the link.
-double StepTimes::Hidden() const {
+double StepTimes::OverlapRatio() const {
   MutexLock lock(mu_);
   std::vector<Span> device, link;
+  absl::Duration device_busy, link_busy, both;
   for (const Span& span : spans_) {
-    if (OnDevice(span.lane)) device.push_back(span);
-    if (span.lane == StepLane::kLink) link.push_back(span);
+    if (OnDevice(span.lane)) device.push_back(span), device_busy += span.end - span.begin;
+    if (span.lane == StepLane::kLink) link.push_back(span), link_busy += span.end - span.begin;
   }
-  double seconds = 0;
   for (size_t d = 0, l = 0; d < device.size() && l < link.size();) {
     const absl::Time begin = std::max(device[d].begin, link[l].begin), end = std::min(device[d].end, link[l].end);
-    if (begin < end) seconds += absl::ToDoubleSeconds(end - begin);
+    if (begin < end) both += end - begin;
     (device[d].end < link[l].end ? d : l)++;
   }
-  return seconds;
+  const absl::Duration shorter = std::min(device_busy, link_busy);
+  return shorter > absl::ZeroDuration() ? absl::FDivDuration(both, shorter) : 0;
 }
 
 LaneSpan::LaneSpan(Device& device, Stream& stream, std::shared_ptr<StepTimes> times, StepLane lane, int64_t layer)

@@ -29,8 +29,9 @@ class StepTimes {
   double Busy(StepLane lane) const RUNAHEAD_EXCLUDES(mu_);
   // From the first beginning to the last end of what the device computed.
   double DeviceSeconds() const RUNAHEAD_EXCLUDES(mu_);
-  // Seconds of the link that lie inside what the device computed, waits between its ops not counted.
-  double Hidden() const RUNAHEAD_EXCLUDES(mu_);
+  // Seconds in which both the link and the device were busy, as a share of what the one takes that takes less: 1 where
+  // it is hidden behind the other; 0 where either did nothing.
+  double OverlapRatio() const RUNAHEAD_EXCLUDES(mu_);
 
  private:
   mutable Mutex mu_;

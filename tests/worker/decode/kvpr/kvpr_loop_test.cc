@@ -249,7 +249,7 @@ TEST_F(KvprLoopTest, MovesWhatThePlanSaysAndNothingElse) {
     const auto x_row = static_cast<size_t>(4 * loaded.model->config().hidden);
     KvprOptions options;
     options.chunk_tokens = 256;
-    options.device_bytes = static_cast<int64_t>(5 * 256 * (row + x_row));
+    options.slots = 2;
     kvpr.UseKvpr(SplitAt(l), options);
     counting->Watch(kvpr.store());
     counting->recomputed = 0;

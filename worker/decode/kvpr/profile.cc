@@ -1,0 +1,171 @@
+#include "worker/decode/kvpr/profile.h"
+
+#include <algorithm>
+#include <cstring>
+#include <functional>
+#include <memory>
+#include <utility>
+
+#include "absl/time/time.h"
+#include "kernels/base/monotonic.h"
+#include "kernels/base/status_macros.h"
+#include "worker/decode/kvpr/step_chunks.h"
+#include "worker/model/layer_pass.h"
+
+namespace runahead {
+namespace {
+
+// From blocks that a CPU's caches hold to what a chunk of a large model is.
+constexpr int64_t kBlockSizes[] = {64 << 10, 1 << 20, 16 << 20};
+// Larger blocks say nothing more once one takes so long.
+constexpr double kLongCopy = 0.02;
+constexpr int kTimed = 3;
+constexpr int64_t kAttended = 4 * kChunkPageTokens;
+
+// Measures on one stream.
+class LaneMeter {
+ public:
+  LaneMeter(const Model& model, Device& device, const LaneProfileOptions& options)
+      : model_(model),
+        device_(device),
+        options_(options),
+        stream_(device.NewStream("profile")),
+        own_(device),
+        shared_(device) {}
+
+  absl::StatusOr<LaneProfile> Measure() {
+    LaneProfile profile;
+    RUNAHEAD_RETURN_IF_ERROR(MeasureLink(profile));
+    LaneCosts& costs = profile.costs;
+    costs.link_bytes_per_s = profile.link.back().to_device;
+    costs.kv_bytes = static_cast<double>(options_.stored_row_bytes);
+    costs.x_bytes = options_.x_row_bytes > 0 ? static_cast<double>(options_.x_row_bytes) : costs.kv_bytes;
+    RUNAHEAD_ASSIGN_OR_RETURN(costs.project_s, ProjectSeconds());
+    RUNAHEAD_ASSIGN_OR_RETURN(costs.attend_s, AttendSeconds());
+    if (options_.x_row_bytes > 0) {
+      RUNAHEAD_ASSIGN_OR_RETURN(costs.recompute_s, RecomputeSeconds());
+    }
+    return profile;
+  }
+
+ private:
+  // The median of some runs, after one that is not counted.
+  absl::StatusOr<double> Time(const std::function<absl::Status()>& enqueue) {
+    std::vector<double> seconds;
+    for (int run = 0; run <= kTimed; ++run) {
+      RUNAHEAD_RETURN_IF_ERROR(device_.Record(*stream_).Wait());
+      const absl::Time begin = MonotonicNow();
+      device_.BeginStep(*stream_);
+      const absl::Status status = enqueue();
+      device_.EndStep(*stream_);
+      RUNAHEAD_RETURN_IF_ERROR(status);
+      RUNAHEAD_RETURN_IF_ERROR(device_.Record(*stream_).Wait());
+      if (run > 0) seconds.push_back(absl::ToDoubleSeconds(MonotonicNow() - begin));
+    }
+    std::nth_element(seconds.begin(), seconds.begin() + kTimed / 2, seconds.end());
+    return std::max(seconds[kTimed / 2], 1e-9);
+  }
+
+  absl::StatusOr<BufferRef> Memory(int64_t bytes, MemoryKind kind) {
+    RUNAHEAD_ASSIGN_OR_RETURN(std::shared_ptr<Buffer> memory, device_.Allocate(static_cast<size_t>(bytes), kind));
+    if (kind == MemoryKind::kHost) std::memset(memory->data(), 0, memory->size());
+    return BufferRef::Whole(std::move(memory));
+  }
+  // Zeros: what lies in fresh memory may be numbers that take a CPU longer.
+  absl::StatusOr<BufferRef> Zeros(int64_t bytes) {
+    RUNAHEAD_ASSIGN_OR_RETURN(const BufferRef host, Memory(bytes, MemoryKind::kHost));
+    RUNAHEAD_ASSIGN_OR_RETURN(const BufferRef zeros, Memory(bytes, MemoryKind::kDevice));
+    RUNAHEAD_RETURN_IF_ERROR(device_.Copy(*stream_, host, zeros));
+    return zeros;
+  }
+
+  absl::Status MeasureLink(LaneProfile& profile) {
+    for (const int64_t bytes : kBlockSizes) {
+      RUNAHEAD_ASSIGN_OR_RETURN(const BufferRef host, Memory(bytes, MemoryKind::kHost));
+      RUNAHEAD_ASSIGN_OR_RETURN(const BufferRef there, Memory(bytes, MemoryKind::kDevice));
+      if (profile.link.empty()) {
+        RUNAHEAD_ASSIGN_OR_RETURN(profile.copy_latency_s,
+                                  Time([&] { return device_.Copy(*stream_, host.Slice(0, 64), there.Slice(0, 64)); }));
+      }
+      RUNAHEAD_ASSIGN_OR_RETURN(const double to, Time([&] { return device_.Copy(*stream_, host, there); }));
+      RUNAHEAD_ASSIGN_OR_RETURN(const double back, Time([&] { return device_.Copy(*stream_, there, host); }));
+      profile.link.push_back({bytes, static_cast<double>(bytes) / to, static_cast<double>(bytes) / back});
+      if (to > kLongCopy) break;
+    }
+    return absl::OkStatus();
+  }
+
+  // Projections, attention over one position and the MLP, of one layer.
+  absl::StatusOr<double> ProjectSeconds() {
+    const ModelConfig& config = model_.config();
+    ForwardBatch batch;
+    batch.batch_invariant = true;
+    batch.kv.page_tokens = 1;
+    batch.ids.assign(static_cast<size_t>(options_.rows), 0);
+    batch.logit_rows = {0};
+    for (int64_t row = 0; row < options_.rows; ++row) {
+      batch.kv.pages.push_back(static_cast<int32_t>(row));
+      batch.kv.sequences.push_back({.queries = 1, .length = 1, .first_page = row, .end = 1});
+    }
+    RUNAHEAD_ASSIGN_OR_RETURN(const BufferRef kv, Zeros(options_.rows * model_.kv_row_bytes()));
+    const KvLayout layout = batch.kv;
+    const int64_t columns = (config.heads + 2 * config.kv_heads) * config.head_dim;
+    RUNAHEAD_ASSIGN_OR_RETURN(const BufferRef qkv_memory, Zeros(options_.rows * columns * 4));
+    const Tensor qkv = MakeTensor(qkv_memory, DType::kF32, options_.rows, columns);
+    return Time([&]() -> absl::Status {
+      LayerPass pass(model_, device_, *stream_, {own_, shared_}, batch);
+      RUNAHEAD_RETURN_IF_ERROR(pass.Begin());
+      RUNAHEAD_ASSIGN_OR_RETURN(const std::shared_ptr<const KvTable> table, device_.MakeKvTable(*stream_, layout));
+      RUNAHEAD_RETURN_IF_ERROR(pass.ProjectQkv(0, qkv, {}));
+      RUNAHEAD_RETURN_IF_ERROR(device_.StoreQkv(*stream_, qkv, model_.attention(0), pass.q(), *table, 0, kv));
+      RUNAHEAD_RETURN_IF_ERROR(pass.AttendPieces(0, *table, kv));
+      return pass.Finish(0);
+    });
+  }
+
+  // Of one position.
+  absl::StatusOr<double> AttendSeconds() {
+    const AttentionShape& shape = model_.attention(0);
+    const DType act = ActivationDType(device_, true);
+    const int64_t q_cols = shape.heads * shape.head_dim;
+    RUNAHEAD_ASSIGN_OR_RETURN(const BufferRef kv, Zeros(kAttended * model_.kv_row_bytes()));
+    RUNAHEAD_ASSIGN_OR_RETURN(const BufferRef q_memory, Zeros(q_cols * static_cast<int64_t>(DTypeSize(act))));
+    const KvLayout layout = KvLayout::OnePage(1, kAttended);
+    RUNAHEAD_ASSIGN_OR_RETURN(
+        const double seconds, Time([&]() -> absl::Status {
+          RUNAHEAD_ASSIGN_OR_RETURN(const std::shared_ptr<const KvTable> table, device_.MakeKvTable(*stream_, layout));
+          RUNAHEAD_ASSIGN_OR_RETURN(const Tensor partials,
+                                    own_.Get(0, DType::kF32, table->pieces(), shape.heads * (shape.head_dim + 1)));
+          return device_.AttendPieces(*stream_, MakeTensor(q_memory, act, 1, q_cols), shape, *table, kv, partials);
+        }));
+    return seconds / static_cast<double>(kAttended);
+  }
+
+  // Of one position.
+  absl::StatusOr<double> RecomputeSeconds() {
+    const int64_t rows = std::min(device_.gemm_rows(), model_.config().context_length);
+    RUNAHEAD_ASSIGN_OR_RETURN(const BufferRef x, Zeros(rows * options_.x_row_bytes));
+    RUNAHEAD_ASSIGN_OR_RETURN(const BufferRef kv, Zeros(rows * model_.kv_row_bytes()));
+    const Tensor normed = MakeTensor(x, device_.compute_dtype(), rows, model_.config().hidden);
+    RUNAHEAD_ASSIGN_OR_RETURN(const double seconds, Time([&]() -> absl::Status {
+                                RUNAHEAD_ASSIGN_OR_RETURN(const std::shared_ptr<const KvTable> table,
+                                                          device_.MakeKvTable(*stream_, KvLayout::OnePage(rows, rows)));
+                                return model_.Recompute({*stream_, shared_, *table, 0, rows}, 0, normed, kv);
+                              }));
+    return seconds / static_cast<double>(rows);
+  }
+
+  const Model& model_;
+  Device& device_;
+  const LaneProfileOptions options_;
+  const std::unique_ptr<Stream> stream_;
+  ForwardScratch own_, shared_;
+};
+
+}  // namespace
+
+absl::StatusOr<LaneProfile> MeasureLanes(const Model& model, Device& device, const LaneProfileOptions& options) {
+  return LaneMeter(model, device, options).Measure();
+}
+
+}  // namespace runahead

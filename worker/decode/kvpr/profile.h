@@ -1,0 +1,36 @@
+// What the lanes of a KVPR step cost on this device, for a model's real shapes: measured when a decode worker starts.
+#pragma once
+
+#include <cstdint>
+#include <vector>
+
+#include "absl/status/statusor.h"
+#include "kernels/base/device.h"
+#include "scheduler/recompute/lane_costs.h"
+#include "worker/model/model.h"
+
+namespace runahead {
+
+// Bytes a second of copies of one size, one at a time.
+struct LinkRate {
+  int64_t block_bytes = 0;
+  double to_device = 0, to_host = 0;
+};
+
+struct LaneProfile {
+  std::vector<LinkRate> link;  // by rising size
+  double copy_latency_s = 0;   // of a copy of a few bytes to the device, until its event has fired
+  LaneCosts costs;             // of a layer, in steps of `rows` sequences; without a host lane
+};
+
+struct LaneProfileOptions {
+  int64_t rows = 1;              // sequences of a step
+  int64_t stored_row_bytes = 0;  // of KV, as the host stores it
+  int64_t x_row_bytes = 0;       // 0: X is not stored, and recomputation not measured: it costs nothing
+};
+
+// Blocks, for some hundred milliseconds where the link is not very slow; nothing else runs on the device meanwhile.
+// RESOURCE_EXHAUSTED where the device has no memory for it.
+absl::StatusOr<LaneProfile> MeasureLanes(const Model& model, Device& device, const LaneProfileOptions& options);
+
+}  // namespace runahead

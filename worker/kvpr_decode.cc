@@ -1,0 +1,141 @@
+#include "worker/kvpr_decode.h"
+
+#include <algorithm>
+#include <limits>
+#include <string>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_format.h"
+#include "kernels/base/status_macros.h"
+#include "server/base/logging.h"
+#include "worker/decode/kvpr/kvpr_loop.h"
+#include "worker/decode/kvpr/profile.h"
+
+namespace runahead {
+namespace {
+
+using Mode = RecomputeChoice::Mode;
+
+// Options were checked.
+RecomputeChoice ChoiceOf(const WorkerOptions& options) {
+  return *ParseRecompute(options.recompute);
+}
+
+absl::StatusOr<std::unique_ptr<SplitSource>> NewSplit(const RecomputeChoice& choice, const LaneCosts& costs) {
+  if (choice.mode != Mode::kAuto) {
+    return std::make_unique<FixedSplit>(choice.mode == Mode::kOff ? 0 : choice.tokens, costs);
+  }
+  RUNAHEAD_ASSIGN_OR_RETURN(SplitController controller, SplitController::Create(SplitObjective::kStep, costs));
+  return std::make_unique<ControlledSplit>(std::move(controller));
+}
+
+KvprObservation ObservationOf(const KvprStep& step, const LaneCosts& costs, int64_t layers) {
+  const LaneRows& rows = step.plan.rows;
+  KvprObservation seen;
+  seen.recompute_s = step.times->Busy(StepLane::kRecompute);
+  seen.transfer_s = step.times->Busy(StepLane::kLink);
+  seen.overlap_ratio = step.times->OverlapRatio();
+  seen.link_bytes_per_s = costs.link_bytes_per_s;
+  if (!step.plan.cuts.empty()) {
+    seen.split_tokens = static_cast<double>(rows.recomputed) / static_cast<double>(step.plan.cuts.size());
+  }
+  const auto bytes = [&](int64_t tokens, double each) {
+    return static_cast<int64_t>(static_cast<double>(tokens * layers) * each);
+  };
+  seen.lanes[static_cast<int>(KvLane::kRecomputed)] = {rows.recomputed, bytes(rows.x_streamed, costs.x_bytes),
+                                                       seen.recompute_s};
+  seen.lanes[static_cast<int>(KvLane::kStreamed)] = {rows.streamed, bytes(rows.streamed, costs.kv_bytes),
+                                                     seen.transfer_s};
+  seen.lanes[static_cast<int>(KvLane::kHost)] = {rows.host, bytes(rows.host, costs.kv_bytes), 0};
+  seen.lanes[static_cast<int>(KvLane::kResident)] = {rows.resident, 0, 0};
+  return seen;
+}
+
+void LogProfile(const LaneProfile& profile) {
+  std::string rates;
+  for (const LinkRate& rate : profile.link) {
+    absl::StrAppendFormat(&rates, "%s%d KiB %.0f there, %.0f back", rates.empty() ? "" : "; ", rate.block_bytes >> 10,
+                          rate.to_device / 1e6, rate.to_host / 1e6);
+  }
+  LogInfo("kvpr",
+          absl::StrFormat("link, MB/s by block: %s; a small copy takes %.0f us. A layer: projections and MLP %.2f ms, "
+                          "attention %.3f us a position, recomputation %.3f us a position",
+                          rates, 1e6 * profile.copy_latency_s, 1e3 * profile.costs.project_s,
+                          1e6 * profile.costs.attend_s, 1e6 * profile.costs.recompute_s));
+}
+
+void LogSequence(const KvprSequenceReport& report) {
+  const auto mean = [&](int64_t positions) {
+    return static_cast<double>(positions) / static_cast<double>(report.steps);
+  };
+  LogInfo("kvpr",
+          absl::StrFormat("lease %016x: %d steps; of %.0f positions a step %.0f recomputed, %.0f copied, %.0f "
+                          "resident; overlap %.2f",
+                          report.lease, report.steps, mean(report.recomputed + report.streamed + report.resident),
+                          mean(report.recomputed), mean(report.streamed), mean(report.resident),
+                          report.overlap / static_cast<double>(report.steps)));
+}
+
+}  // namespace
+
+absl::Status CheckKvprOptions(const WorkerOptions& options, const Device& device) {
+  if (device.has_host_link()) return absl::OkStatus();
+  constexpr char kWhy[] =
+      ": KV is kept in the memory that this device computes in, so nothing is copied: leave it out, or emulate a link "
+      "with emulated_link_gbps";
+  if (options.kv_device_budget > 0) return absl::InvalidArgumentError(absl::StrCat("kv_device_budget", kWhy));
+  if (ChoiceOf(options).mode == Mode::kFixed) return absl::InvalidArgumentError(absl::StrCat("recompute", kWhy));
+  return absl::OkStatus();
+}
+
+bool MayKeepKvOnDevice(const WorkerOptions& options) {
+  return options.kv_device_budget == 0 || options.kv_memory <= options.kv_device_budget;
+}
+
+int64_t XRowBytes(const WorkerOptions& options, const ModelConfig& config, const Device& device) {
+  const Mode mode = ChoiceOf(options).mode;
+  if (!device.has_host_link() || mode == Mode::kOff) return 0;
+  // Where heads share KV heads X is the larger one: to copy it gains nothing.
+  if (mode == Mode::kAuto && config.hidden >= 2 * config.kv_dim()) return 0;
+  return config.hidden * static_cast<int64_t>(DTypeSize(device.compute_dtype()));
+}
+
+unsigned RecomputeUses(const WorkerOptions& options, const ModelConfig& config, const Device& device) {
+  const bool all_fits = options.kv_device_budget == 0 && device.memory_left() == std::numeric_limits<size_t>::max();
+  if (!options.decode() || all_fits || (options.kv_device_budget > 0 && MayKeepKvOnDevice(options))) return 0;
+  return XRowBytes(options, config, device) > 0 ? kUseRecompute : 0;
+}
+
+absl::StatusOr<std::unique_ptr<StepLoop>> NewKvprLoop(const WorkerOptions& options, const Model& model, Device& device,
+                                                      const KvStore& store, size_t spare_bytes, Stream& stream,
+                                                      DecodeMetrics& metrics) {
+  const KvStoreOptions& stored = store.options();
+  RUNAHEAD_ASSIGN_OR_RETURN(const LaneProfile profile, MeasureLanes(model, device,
+                                                                    {.rows = options.max_batch,
+                                                                     .stored_row_bytes = stored.row_bytes,
+                                                                     .x_row_bytes = stored.x_row_bytes}));
+  LogProfile(profile);
+  metrics.SetLinkBandwidth(profile.costs.link_bytes_per_s);
+  RUNAHEAD_ASSIGN_OR_RETURN(std::unique_ptr<SplitSource> split, NewSplit(ChoiceOf(options), profile.costs));
+  const size_t left = device.memory_left();
+  int64_t budget = options.kv_device_budget;
+  if (budget == 0 && left != std::numeric_limits<size_t>::max()) {
+    budget = static_cast<int64_t>(left - std::min(left, spare_bytes));
+    budget = std::max<int64_t>(budget, 1);  // too little is refused with its sizes
+  }
+  KvprOptions kvpr{.max_rows = options.max_batch, .device_bytes = budget, .on_leave = LogSequence};
+  const SplitSource& costs = *split;
+  kvpr.on_step = [&metrics, &costs, layers = model.config().layers](const KvprStep& step) {
+    metrics.ObserveKvpr(ObservationOf(step, costs.costs(), layers));
+  };
+  absl::StatusOr<std::unique_ptr<KvprLoop>> loop =
+      KvprLoop::Create(model, device, store, stream, std::move(split), kvpr);
+  if (!loop.ok()) {
+    return absl::Status(loop.status().code(), absl::StrCat("kv_device_budget: ", loop.status().message()));
+  }
+  metrics.SetKvCapacityBytes(KvTier::kDevice, (*loop)->device_bytes());
+  return *std::move(loop);
+}
+
+}  // namespace runahead

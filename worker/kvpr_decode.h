@@ -1,0 +1,36 @@
+// Decode over KV that the device has no room for: where it is kept, and the loop that runs over it (docs/kvpr.md).
+#pragma once
+
+#include <cstdint>
+#include <memory>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "kernels/base/device.h"
+#include "worker/decode/step_loop.h"
+#include "worker/kv/store.h"
+#include "worker/metrics/decode_metrics.h"
+#include "worker/model/model.h"
+#include "worker/options.h"
+
+namespace runahead {
+
+// INVALID_ARGUMENT, naming the option, where it is for a link and `device` has none.
+absl::Status CheckKvprOptions(const WorkerOptions& options, const Device& device);
+
+// Whether all of kv_memory may be tried in device memory: there is no budget for KV, or it is large enough.
+bool MayKeepKvOnDevice(const WorkerOptions& options);
+
+// Bytes of X of one token in one layer that a store in host memory is to keep; 0: none, for recomputing from it would
+// gain nothing, or is not wanted.
+int64_t XRowBytes(const WorkerOptions& options, const ModelConfig& config, const Device& device);
+
+// kUseRecompute where decode may recompute, else 0: for LoadModel.
+unsigned RecomputeUses(const WorkerOptions& options, const ModelConfig& config, const Device& device);
+
+// The loop over `store`, which is in host memory; measures the device first. All references outlive it.
+absl::StatusOr<std::unique_ptr<StepLoop>> NewKvprLoop(const WorkerOptions& options, const Model& model, Device& device,
+                                                      const KvStore& store, size_t spare_bytes, Stream& stream,
+                                                      DecodeMetrics& metrics);
+
+}  // namespace runahead
