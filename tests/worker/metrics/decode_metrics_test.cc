@@ -21,8 +21,12 @@ TEST(DecodeMetrics, EveryMethodMovesItsSeries) {
   metrics.CountChecksumFailure();
   metrics.SetLinkBandwidth(5);
   EXPECT_EQ(Value(registry, "runahead_link_bandwidth_bytes_per_second"), 5);
-  KvprObservation step{
-      .split_tokens = 128, .recompute_s = .25, .transfer_s = .75, .overlap_ratio = .95, .link_bytes_per_s = 6};
+  KvprObservation step;
+  step.split_tokens = 128;
+  step.recompute_s = .25;
+  step.transfer_s = .75;
+  step.overlap_ratio = .95;
+  step.link_bytes_per_s = 6;
   for (int lane = 0; lane < kKvLanes; ++lane) step.lanes[lane] = {10 + lane, 20 + lane, 30.0 + lane};
   metrics.ObserveKvpr(step);
 
