@@ -124,10 +124,15 @@ absl::StatusOr<std::unique_ptr<StepLoop>> NewKvprLoop(const WorkerOptions& optio
     budget = static_cast<int64_t>(left - std::min(left, spare_bytes));
     budget = std::max<int64_t>(budget, 1);  // too little is refused with its sizes
   }
-  KvprOptions kvpr{.max_rows = options.max_batch, .device_bytes = budget, .on_leave = LogSequence};
+  KvprOptions kvpr{.max_rows = options.max_batch, .device_bytes = budget};
+  kvpr.on_leave = [&metrics](const KvprSequenceReport& report) {
+    metrics.SetKvBytes(KvTier::kDevice, report.resident_bytes);
+    LogSequence(report);
+  };
   const SplitSource& costs = *split;
   kvpr.on_step = [&metrics, &costs, layers = model.config().layers](const KvprStep& step) {
     metrics.ObserveKvpr(ObservationOf(step, costs.costs(), layers));
+    metrics.SetKvBytes(KvTier::kDevice, step.resident_bytes);
   };
   absl::StatusOr<std::unique_ptr<KvprLoop>> loop =
       KvprLoop::Create(model, device, store, stream, std::move(split), kvpr);

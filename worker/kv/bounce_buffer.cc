@@ -15,13 +15,25 @@ BounceBuffer::Room::~Room() {
   bounce_.GiveBack(*this);
 }
 
-absl::StatusOr<std::unique_ptr<BounceBuffer>> BounceBuffer::Create(Device& device, int64_t blocks, int64_t row_bytes) {
-  RUNAHEAD_ASSIGN_OR_RETURN(KvArena arena, KvArena::Create(device, MemoryKind::kHost, /*layers=*/1, blocks, row_bytes));
-  return std::unique_ptr<BounceBuffer>(new BounceBuffer(device, BlockPool(std::move(arena))));
+BounceBuffer::Move BounceBuffer::CopyBy(Device& device, int64_t row_bytes) {
+  return {row_bytes, [&device](Stream& stream, const ConstBufferRef& from, const BufferRef& to) {
+            return device.Copy(stream, from, to);
+          }};
 }
 
-BounceBuffer::BounceBuffer(Device& device, BlockPool pool)
-    : device_(device), stream_(device.NewStream("kv arrival")), pool_(std::move(pool)) {}
+absl::StatusOr<std::unique_ptr<BounceBuffer>> BounceBuffer::Create(Device& device, int64_t blocks, int64_t row_bytes,
+                                                                   Move move) {
+  RUNAHEAD_ASSIGN_OR_RETURN(KvArena arena, KvArena::Create(device, MemoryKind::kHost, /*layers=*/1, blocks, row_bytes));
+  return std::unique_ptr<BounceBuffer>(
+      new BounceBuffer(device, BlockPool(std::move(arena)), row_bytes, std::move(move)));
+}
+
+BounceBuffer::BounceBuffer(Device& device, BlockPool pool, int64_t row_bytes, Move move)
+    : device_(device),
+      row_bytes_(row_bytes),
+      move_(std::move(move)),
+      stream_(device.NewStream("kv arrival")),
+      pool_(std::move(pool)) {}
 
 BounceBuffer::~BounceBuffer() {
   MutexLock lock(mu_);
@@ -86,13 +98,15 @@ void BounceBuffer::GiveBack(Room& room) {
 }
 
 absl::Status BounceBuffer::EnqueueCopies(const std::vector<BufferRef>& from, const std::vector<BufferRef>& to) {
+  const auto from_row = static_cast<size_t>(row_bytes_), to_row = static_cast<size_t>(move_.to_row_bytes);
   size_t piece = 0, offset = 0;  // in `to`
   for (const BufferRef& rows : from) {
     for (size_t done = 0; done < rows.size;) {
-      const size_t bytes = std::min(rows.size - done, to[piece].size - offset);
-      RUNAHEAD_RETURN_IF_ERROR(device_.Copy(*stream_, rows.Slice(done, bytes), to[piece].Slice(offset, bytes)));
-      done += bytes;
-      offset += bytes;
+      const size_t count = std::min((rows.size - done) / from_row, (to[piece].size - offset) / to_row);
+      RUNAHEAD_RETURN_IF_ERROR(
+          move_.enqueue(*stream_, rows.Slice(done, count * from_row), to[piece].Slice(offset, count * to_row)));
+      done += count * from_row;
+      offset += count * to_row;
       if (offset == to[piece].size) ++piece, offset = 0;
     }
   }

@@ -1,5 +1,5 @@
-// Host memory that slices pass through on their way into device memory that the host cannot write, and the copies out
-// of it.
+// Host memory that slices pass through on their way to where they stay: device memory that the host cannot write, or
+// rows that are stored quantised; and the work that brings them there.
 #pragma once
 
 #include <cstdint>
@@ -44,22 +44,32 @@ class BounceBuffer {
     std::vector<BufferRef> rows_;
   };
 
-  // `blocks` blocks of one layer each, in `device`'s host memory. `device` outlives it.
-  static absl::StatusOr<std::unique_ptr<BounceBuffer>> Create(Device& device, int64_t blocks, int64_t row_bytes);
+  // How rows get to where they stay, each of to_row_bytes there.
+  struct Move {
+    int64_t to_row_bytes = 0;
+    // Enqueues whole rows: their bytes in the buffer, and where they go.
+    std::function<absl::Status(Stream&, const ConstBufferRef& from, const BufferRef& to)> enqueue;
+  };
+  // Copies by `device`, as they are.
+  static Move CopyBy(Device& device, int64_t row_bytes);
+  // `blocks` blocks of one layer each, in `device`'s host memory. `device`, on whose streams `move` enqueues, outlives
+  // it.
+  static absl::StatusOr<std::unique_ptr<BounceBuffer>> Create(Device& device, int64_t blocks, int64_t row_bytes,
+                                                              Move move);
   // Waits for the copies under way and for what they ran.
   ~BounceBuffer();
 
   // Asks for room. The range takes no more blocks than there are.
   std::unique_ptr<Room> Request(int64_t begin, int64_t end) RUNAHEAD_EXCLUDES(mu_);
 
-  // Copies a given room's rows to `to`: device memory of as many bytes, in order, cut anywhere. Once no copy touches
+  // Moves a given room's rows to `to`: memory for as many rows, in order, cut between any two. Once no copy touches
   // either any more the room is given back, and `done` runs: with OK, or the failure of a copy. On the device's thread,
   // so it must be short; or on this one.
   void Copy(std::unique_ptr<Room> room, const std::vector<BufferRef>& to, std::function<void(const absl::Status&)> done)
       RUNAHEAD_EXCLUDES(mu_, stream_mu_);
 
  private:
-  BounceBuffer(Device& device, BlockPool pool);
+  BounceBuffer(Device& device, BlockPool pool, int64_t row_bytes, Move move);
   // Gives room as far as there is some.
   void Grant() RUNAHEAD_EXCLUDES(mu_);
   bool GrantIfItFits(Room& room) RUNAHEAD_REQUIRES(mu_);
@@ -68,6 +78,8 @@ class BounceBuffer {
       RUNAHEAD_REQUIRES(stream_mu_);
 
   Device& device_;
+  const int64_t row_bytes_;
+  const Move move_;
   Mutex stream_mu_;  // not held with mu_
   const std::unique_ptr<Stream> stream_ RUNAHEAD_PT_GUARDED_BY(stream_mu_);
 

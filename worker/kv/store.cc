@@ -11,9 +11,26 @@
 namespace runahead {
 namespace {
 
+// Values of a row of KV.
+int64_t RowValues(const KvStoreOptions& options) {
+  return options.row_bytes / static_cast<int64_t>(DTypeSize(options.quantisation->dtype));
+}
+
+BounceBuffer::Move QuantiseBy(const KvStoreOptions& options) {
+  return {options.stored_row_bytes(), [how = *options.quantisation, columns = RowValues(options),
+                                       row_bytes = static_cast<size_t>(options.row_bytes)](
+                                          Stream& stream, const ConstBufferRef& from, const BufferRef& to) {
+            const Tensor rows = MakeTensor(from, how.dtype, static_cast<int64_t>(from.size / row_bytes), columns);
+            return how.host->QuantizeKv(stream, rows, how.quant, to);
+          }};
+}
+
+// Null where slices need none.
 absl::StatusOr<std::unique_ptr<BounceBuffer>> MakeBounceBuffer(const KvStoreOptions& options, Device& device,
                                                                int64_t store_blocks) {
-  if (options.tier == MemoryKind::kHost || device.host_reads_device_memory()) return nullptr;
+  const bool quantises = options.quantisation.has_value();
+  const bool reaches = options.tier == MemoryKind::kHost || device.host_reads_device_memory();
+  if (reaches && !quantises) return nullptr;
   const int64_t block_bytes = kKvBlockTokens * options.row_bytes;
   const int64_t blocks = options.bounce_bytes == 0 ? store_blocks : options.bounce_bytes / block_bytes;
   if (blocks < store_blocks) {
@@ -22,10 +39,31 @@ absl::StatusOr<std::unique_ptr<BounceBuffer>> MakeBounceBuffer(const KvStoreOpti
         "large as a layer of the store, which has %d bytes",
         options.bounce_bytes, store_blocks * block_bytes));
   }
-  return BounceBuffer::Create(device, blocks, options.row_bytes);
+  if (quantises) {
+    return BounceBuffer::Create(*options.quantisation->host, blocks, options.row_bytes, QuantiseBy(options));
+  }
+  return BounceBuffer::Create(device, blocks, options.row_bytes, BounceBuffer::CopyBy(device, options.row_bytes));
+}
+
+absl::Status CheckQuantisation(const KvStoreOptions& options) {
+  if (!options.quantisation.has_value()) return absl::OkStatus();
+  const KvQuant& quant = options.quantisation->quant;
+  if (options.tier == MemoryKind::kHost && options.quantisation->host != nullptr &&
+      (quant.bits == 4 || quant.bits == 8) && quant.group > 0 && RowValues(options) % quant.group == 0) {
+    return absl::OkStatus();
+  }
+  return absl::InvalidArgumentError(
+      absl::StrFormat("KV of %d bytes a row cannot be kept in %d bits by groups of %d: 4 and 8 bits work, in host "
+                      "memory, where a row is whole groups",
+                      options.row_bytes, quant.bits, quant.group));
 }
 
 }  // namespace
+
+int64_t KvStoreOptions::stored_row_bytes() const {
+  if (!quantisation.has_value()) return row_bytes;
+  return static_cast<int64_t>(KvQuantRowBytes(RowValues(*this), quantisation->quant));
+}
 
 absl::StatusOr<std::unique_ptr<KvStore>> KvStore::Create(const KvStoreOptions& options, Device& device, Clock& clock) {
   const int64_t blocks = options.capacity_tokens / kKvBlockTokens;
@@ -41,9 +79,10 @@ absl::StatusOr<std::unique_ptr<KvStore>> KvStore::Create(const KvStoreOptions& o
                         "layer, one byte and %d tokens",
                         options.layers, options.row_bytes, options.capacity_tokens, kKvBlockTokens));
   }
+  RUNAHEAD_RETURN_IF_ERROR(CheckQuantisation(options));
   RUNAHEAD_ASSIGN_OR_RETURN(std::unique_ptr<BounceBuffer> bounce, MakeBounceBuffer(options, device, blocks));
   RUNAHEAD_ASSIGN_OR_RETURN(KvArena arena,
-                            KvArena::Create(device, options.tier, options.layers, blocks, options.row_bytes));
+                            KvArena::Create(device, options.tier, options.layers, blocks, options.stored_row_bytes()));
   std::optional<KvArena> x_arena;
   if (options.x_row_bytes > 0) {
     RUNAHEAD_ASSIGN_OR_RETURN(x_arena,
@@ -212,7 +251,9 @@ absl::StatusOr<KvStore::Write> KvStore::BeginWrite(const LeaseId& id, int64_t la
     write.store_ = this;
     write.lease_ = id.number;
   }
-  if (bounce_ != nullptr && !write.already_covered_) write.room_ = bounce_->Request(begin, end);
+  if (bounce_ != nullptr && !write.already_covered_ && kind == SliceKind::kKv) {
+    write.room_ = bounce_->Request(begin, end);
+  }
   return write;
 }
 

@@ -21,6 +21,14 @@
 
 namespace runahead {
 
+// How a store keeps KV shorter than it arrives: quantised once, when a slice is in. Recomputed rows and those of decode
+// pass the same quantisation before anybody attends to them.
+struct KvQuantisation {
+  KvQuant quant;
+  DType dtype = DType::kF32;  // of rows as they arrive
+  Device* host = nullptr;     // computes on host memory; outlives the store
+};
+
 struct KvStoreOptions {
   int64_t layers = 0;
   int64_t row_bytes = 0;        // K and V of one token in one layer: AttentionShape::kv_row_bytes()
@@ -28,11 +36,15 @@ struct KvStoreOptions {
   uint64_t incarnation = 0;
   absl::Duration lease_life = kLeaseLife;
   MemoryKind tier = MemoryKind::kHost;  // where the arena is
-  // Of host memory that slices pass through where the host cannot write the arena. At least a layer of the whole store,
-  // for a slice may be as large; 0: that much.
+  // Of host memory that slices pass through where the host cannot write the arena, or KV is quantised. At least a layer
+  // of the whole store, for a slice may be as large; 0: that much.
   int64_t bounce_bytes = 0;
   // X of one token in one layer; 0: the store keeps none. For stores in host memory.
   int64_t x_row_bytes = 0;
+  std::optional<KvQuantisation> quantisation = {};  // for stores in host memory, whose rows are whole groups
+
+  // K and V of one token in one layer, as the arena has them.
+  int64_t stored_row_bytes() const;
 };
 
 // The first `tokens` tokens of a living lease, whose prompt begins as the new one's does.

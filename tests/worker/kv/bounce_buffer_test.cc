@@ -30,7 +30,8 @@ class BounceBufferTest : public ::testing::Test {
   static absl::Status Await(const Event& event) { return event.Wait(absl::Seconds(60)); }
 
   testing::FailingDevice device_;
-  std::unique_ptr<BounceBuffer> bounce_ = *BounceBuffer::Create(device_, kBounceBlocks, kBounceRow);
+  std::unique_ptr<BounceBuffer> bounce_ =
+      *BounceBuffer::Create(device_, kBounceBlocks, kBounceRow, BounceBuffer::CopyBy(device_, kBounceRow));
 };
 
 TEST_F(BounceBufferTest, RoomIsForTheRowsOfTheBlocksThatARangeTouches) {

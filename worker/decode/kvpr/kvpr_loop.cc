@@ -15,7 +15,7 @@ constexpr int64_t kWantedSlots = 6, kLeastSlots = 2;
 constexpr int64_t kWantedChunkTokens = 1024;
 
 // Slots of the loop's own scratch.
-enum KeptSlot { kKeptQkv };
+enum KeptSlot { kKeptQkv, kKeptKv };
 
 std::vector<OwnRow> OwnRowsOf(absl::Span<const DecodeRow> rows) {
   std::vector<OwnRow> own;
@@ -85,6 +85,15 @@ StagingSize SizeOfStaging(int64_t row_bytes, int64_t least_tokens, const KvprOpt
   return {tokens, std::clamp(half / (tokens * row_bytes), kLeastSlots, wanted)};
 }
 
+TierBudget TiersOf(const Model& model, const KvStoreOptions& stored, int64_t bytes) {
+  const int64_t kv = model.kv_row_bytes();  // what is resident is not quantised
+  return {.bytes = bytes,
+          .layers = model.config().layers,
+          .block_tokens = kKvBlockTokens,
+          .kv_bytes = static_cast<double>(kv),
+          .x_bytes = static_cast<double>(stored.x_row_bytes > 0 ? stored.x_row_bytes : kv)};
+}
+
 }  // namespace
 
 absl::StatusOr<std::unique_ptr<KvprLoop>> KvprLoop::Create(const Model& model, Device& device, const KvStore& store,
@@ -95,10 +104,17 @@ absl::StatusOr<std::unique_ptr<KvprLoop>> KvprLoop::Create(const Model& model, D
   if (stored.tier != MemoryKind::kHost || options.max_rows < 1) {
     return absl::InvalidArgumentError("KVPR decodes steps of one sequence or more over a store in host memory");
   }
-  const int64_t row_bytes = model.kv_row_bytes() + stored.x_row_bytes;
+  StagingRing::Options ring{.chunk_pages = 1,
+                            .slots = 0,
+                            .kv_row_bytes = model.kv_row_bytes(),
+                            .stored_row_bytes = stored.stored_row_bytes(),
+                            .x_row_bytes = stored.x_row_bytes};
+  const int64_t row_bytes = StagingRing::SlotBytes(ring) / kChunkPageTokens;
   const StagingSize size = SizeOfStaging(row_bytes, PieceTokens(config.context_length), options);
-  const WriteBack::Options rows{options.max_rows, stored.row_bytes, stored.x_row_bytes};
-  const int64_t staging = size.slots * size.chunk_tokens * row_bytes + WriteBack::DeviceBytes(rows);
+  ring.chunk_pages = size.chunk_tokens / kChunkPageTokens;
+  ring.slots = size.slots;
+  const WriteBack::Options rows{options.max_rows, stored.stored_row_bytes(), stored.x_row_bytes};
+  const int64_t staging = ring.slots * StagingRing::SlotBytes(ring) + WriteBack::DeviceBytes(rows);
   if (options.device_bytes > 0 && staging > options.device_bytes) {
     return absl::ResourceExhaustedError(absl::StrFormat(
         "KV passes through the device in chunks of %d tokens, which takes %d bytes at least, and %d are allowed: allow "
@@ -110,14 +126,10 @@ absl::StatusOr<std::unique_ptr<KvprLoop>> KvprLoop::Create(const Model& model, D
                                                                           stored.x_row_bytes, resident));
   std::unique_ptr<KvprLoop> loop(
       new KvprLoop(model, device, store, stream, std::move(split), options, std::move(memory)));
-  loop->chunk_pages_ = size.chunk_tokens / kChunkPageTokens;
-  RUNAHEAD_ASSIGN_OR_RETURN(loop->ring_, StagingRing::Create(device, store,
-                                                             {.chunk_pages = loop->chunk_pages_,
-                                                              .slots = size.slots,
-                                                              .kv_row_bytes = model.kv_row_bytes(),
-                                                              .stored_row_bytes = stored.row_bytes,
-                                                              .x_row_bytes = stored.x_row_bytes}));
+  loop->chunk_pages_ = ring.chunk_pages;
+  RUNAHEAD_ASSIGN_OR_RETURN(loop->ring_, StagingRing::Create(device, store, ring));
   RUNAHEAD_ASSIGN_OR_RETURN(loop->write_back_, WriteBack::Create(device, store, rows));
+  loop->chunk_pass_.emplace(model, device, stream, loop->shared_, *loop->ring_, loop->memory_, stored);
   return loop;
 }
 
@@ -130,20 +142,13 @@ KvprLoop::KvprLoop(const Model& model, Device& device, const KvStore& store, Str
       split_(std::move(split)),
       options_(options),
       layers_(model.config().layers),
-      kv_row_bytes_(model.kv_row_bytes()),
-      x_row_bytes_(store.options().x_row_bytes),
+      quantisation_(store.options().quantisation),
       memory_(std::move(memory)),
+      residency_(memory_, TiersOf(model, store.options(), memory_.bytes())),
       own_(device),
       shared_(device),
       kept_(device),
-      written_(static_cast<size_t>(layers_)) {
-  const double x_bytes = static_cast<double>(x_row_bytes_ > 0 ? x_row_bytes_ : kv_row_bytes_);
-  residency_.emplace(memory_, TierBudget{.bytes = memory_.bytes(),
-                                         .layers = layers_,
-                                         .block_tokens = kKvBlockTokens,
-                                         .kv_bytes = static_cast<double>(kv_row_bytes_),
-                                         .x_bytes = x_bytes});
-}
+      written_(static_cast<size_t>(layers_)) {}
 
 KvprLoop::~KvprLoop() {
   device_.Record(stream_).Wait().IgnoreError();
@@ -170,28 +175,28 @@ absl::StatusOr<Tensor> KvprLoop::Step(absl::Span<const DecodeRow> rows) {
   }
   LayerPass pass(model_, device_, stream_, {own_, shared_}, std::move(batch));
   if (const absl::Status status = Run(pass, rows); !status.ok()) {
-    for (const ResidentKey& key : now_.keys) residency_->Distrust(key.sequence);
+    for (const ResidentKey& key : now_.keys) residency_.Distrust(key.sequence);
     now_ = {};
     return status;
   }
   for (size_t i = 0; i < now_.keys.size(); ++i) {
-    residency_->Commit(now_.keys[i], now_.residents[i], now_.plan.cuts[i].recomputed_end);
+    residency_.Commit(now_.keys[i], now_.residents[i], now_.plan.cuts[i].recomputed_end);
   }
   RUNAHEAD_ASSIGN_OR_RETURN(const Tensor logits, pass.Logits());
-  unreported_ = KvprStep{now_.plan, now_.times};
+  unreported_ = KvprStep{now_.plan, now_.times, memory_.used_bytes()};
   if (!PlanAhead(rows).ok()) next_.reset();  // the next step plans again, and says why
   return logits;
 }
 
-absl::StatusOr<KvprLoop::Planned> KvprLoop::Plan(absl::Span<const DecodeRow> rows) {
-  Planned planned;
+absl::StatusOr<KvprLoop::LoadedStep> KvprLoop::Plan(absl::Span<const DecodeRow> rows) {
+  LoadedStep planned;
   for (const DecodeRow& row : rows) {
     const int64_t length = row.position + 1;
     planned.keys.push_back({row.sequence, length, row.sequence->has_x() ? row.position : 0});
     planned.lengths.push_back(length);
     planned.leases.push_back(row.sequence->lease_number());
   }
-  RUNAHEAD_ASSIGN_OR_RETURN(planned.residents, residency_->Prepare(planned.keys, split_->costs()));
+  RUNAHEAD_ASSIGN_OR_RETURN(planned.residents, residency_.Prepare(planned.keys, split_->costs()));
   for (size_t i = 0; i < rows.size(); ++i) {
     const ResidentKey& key = planned.keys[i];
     const ResidentPart& part = planned.residents[i];
@@ -210,7 +215,7 @@ absl::StatusOr<KvprLoop::Planned> KvprLoop::Plan(absl::Span<const DecodeRow> row
   return planned;
 }
 
-bool KvprLoop::IsPlanOf(const Planned& planned, absl::Span<const DecodeRow> rows) const {
+bool KvprLoop::IsPlanOf(const PlannedStep& planned, absl::Span<const DecodeRow> rows) const {
   return std::equal(planned.keys.begin(), planned.keys.end(), rows.begin(), rows.end(),
                     [](const ResidentKey& key, const DecodeRow& row) {
                       return key.sequence == row.sequence && key.length == row.position + 1;
@@ -231,14 +236,13 @@ absl::Status KvprLoop::PlanAhead(absl::Span<const DecodeRow> rows) {
   return LoadUpTo(*next_, ring_->slots());
 }
 
-absl::Status KvprLoop::LoadUpTo(Planned& planned, int64_t loads) {
-  const auto chunks = static_cast<int64_t>(planned.chunks.size());
-  for (; planned.loads < std::min(loads, layers_ * chunks); ++planned.loads) {
-    const int64_t layer = planned.loads / chunks;
-    RUNAHEAD_ASSIGN_OR_RETURN(
-        const StagingRing::Loaded loaded,
-        ring_->Load(layer, planned.chunks[planned.loads % chunks], planned.stored, written_[layer], planned.times));
-    planned.under_way.push_back(loaded);
+absl::Status KvprLoop::LoadUpTo(LoadedStep& step, int64_t loads) {
+  const auto chunks = static_cast<int64_t>(step.chunks.size());
+  for (; step.loads < std::min(loads, layers_ * chunks); ++step.loads) {
+    const int64_t layer = step.loads / chunks;
+    RUNAHEAD_ASSIGN_OR_RETURN(const StagingRing::Loaded loaded, ring_->Load(layer, step.chunks[step.loads % chunks],
+                                                                            step.stored, written_[layer], step.times));
+    step.under_way.push_back(loaded);
   }
   return absl::OkStatus();
 }
@@ -246,7 +250,7 @@ absl::Status KvprLoop::LoadUpTo(Planned& planned, int64_t loads) {
 absl::Status KvprLoop::MakeTables() {
   tables_.clear();
   for (const StepChunk& chunk : now_.chunks) {
-    Tables tables;
+    ChunkTables tables;
     RUNAHEAD_ASSIGN_OR_RETURN(tables.attend, device_.MakeKvTable(stream_, ChunkLayout(chunk, now_.lengths)));
     if (chunk.x_rows > 0) {
       RUNAHEAD_ASSIGN_OR_RETURN(tables.recompute, device_.MakeKvTable(stream_, RecomputeLayout(chunk)));
@@ -284,117 +288,39 @@ absl::Status KvprLoop::Run(LayerPass& pass, absl::Span<const DecodeRow> rows) {
 
 // Q, K and V of the new rows; K, V and X to what goes back to the host.
 absl::Status KvprLoop::ProjectLayer(LayerPass& pass, int64_t layer) {
-  const ModelConfig& config = model_.config();
-  const int64_t rows = pass.rows(), q_cols = config.heads * config.head_dim;
-  RUNAHEAD_ASSIGN_OR_RETURN(qkv_, kept_.Get(kKeptQkv, DType::kF32, rows, q_cols + 2 * config.kv_dim()));
+  const AttentionShape& shape = model_.attention(layer);
+  const int64_t rows = pass.rows(), q_cols = shape.heads * shape.head_dim, kv_cols = 2 * model_.config().kv_dim();
+  RUNAHEAD_ASSIGN_OR_RETURN(qkv_, kept_.Get(kKeptQkv, DType::kF32, rows, q_cols + kv_cols));
   device_.WaitFor(stream_, write_back_->Free(layer));
   const LaneSpan span(device_, stream_, now_.times, StepLane::kProject, layer);
   Tensor x;
-  if (x_row_bytes_ > 0) x = MakeTensor(write_back_->X(layer), device_.compute_dtype(), rows, config.hidden);
+  if (store_.x_arena() != nullptr) {
+    x = MakeTensor(write_back_->X(layer), device_.compute_dtype(), rows, model_.config().hidden);
+  }
   RUNAHEAD_RETURN_IF_ERROR(pass.ProjectQkv(layer, qkv_, x));
-  return device_.StoreQkv(stream_, qkv_, model_.attention(layer), pass.q(), *fresh_, 0, write_back_->Kv(layer));
+  const BufferRef stored = write_back_->Kv(layer);
+  if (!quantisation_.has_value()) return device_.StoreQkv(stream_, qkv_, shape, pass.q(), *fresh_, 0, stored);
+  // What is attended to is what the store will give.
+  RUNAHEAD_ASSIGN_OR_RETURN(const Tensor kv, kept_.Get(kKeptKv, shape.kv_dtype, rows, kv_cols));
+  RUNAHEAD_RETURN_IF_ERROR(device_.StoreQkv(stream_, qkv_, shape, pass.q(), *fresh_, 0, kv.ref));
+  RUNAHEAD_RETURN_IF_ERROR(device_.QuantizeKv(stream_, kv, quantisation_->quant, stored));
+  return device_.DequantizeKv(stream_, stored, quantisation_->quant, qkv_.Cols(q_cols, kv_cols));
 }
 
 absl::Status KvprLoop::RunChunk(LayerPass& pass, int64_t layer, int64_t index) {
-  const StepChunk& chunk = now_.chunks[index];
-  const Tables& tables = tables_[index];
   const int64_t done = layer * static_cast<int64_t>(now_.chunks.size()) + index;
   RUNAHEAD_RETURN_IF_ERROR(LoadUpTo(now_, done + ring_->slots()));
   const StagingRing::Loaded loaded = now_.under_way.front();
   now_.under_way.pop_front();
-  const BufferRef kv = ring_->Kv(loaded), x = ring_->X(loaded);
-  if (chunk.x_rows > 0) {
-    device_.WaitFor(stream_, loaded.x_there);
-    const LaneSpan span(device_, stream_, now_.times, StepLane::kRecompute, layer);
-    RUNAHEAD_RETURN_IF_ERROR(FillX(layer, chunk, x));
-    RUNAHEAD_RETURN_IF_ERROR(Recompute(layer, chunk, tables, x, kv));
-  }
-  device_.WaitFor(stream_, loaded.kv_there);
-  {
-    const LaneSpan span(device_, stream_, now_.times, StepLane::kAttend, layer);
-    RUNAHEAD_RETURN_IF_ERROR(StoreOwnRows(layer, tables.own, *tables.attend, kv));
-    RUNAHEAD_RETURN_IF_ERROR(pass.AttendPieces(layer, *tables.attend, kv));
-    RUNAHEAD_RETURN_IF_ERROR(KeepWhatStays(layer, chunk, x, kv));
-  }
+  RUNAHEAD_RETURN_IF_ERROR(chunk_pass_->Run(pass, layer, now_, now_.chunks[index], tables_[index], loaded, qkv_));
   ring_->Release(loaded, device_.Record(stream_));
-  return absl::OkStatus();
-}
-
-// X that is on the device comes to where the chunk's other X is.
-absl::Status KvprLoop::FillX(int64_t layer, const StepChunk& chunk, const BufferRef& x) {
-  for (const ChunkPart& part : chunk.parts) {
-    const ResidentPart& resident = now_.residents[part.sequence];
-    const int64_t end = std::min(resident.x_resident, part.recompute_end);
-    for (int64_t at = part.begin; at < end;) {
-      const int64_t until = std::min(end, (at / kKvBlockTokens + 1) * kKvBlockTokens);
-      const auto bytes = static_cast<size_t>((until - at) * x_row_bytes_);
-      const BufferRef from = memory_.XRows(layer, resident.x_blocks[at / kKvBlockTokens]);
-      RUNAHEAD_RETURN_IF_ERROR(
-          device_.Copy(stream_, from.Slice(static_cast<size_t>(at % kKvBlockTokens * x_row_bytes_), bytes),
-                       x.Slice(static_cast<size_t>((part.first_x_row + at - part.begin) * x_row_bytes_), bytes)));
-      at = until;
-    }
-  }
-  return absl::OkStatus();
-}
-
-absl::Status KvprLoop::Recompute(int64_t layer, const StepChunk& chunk, const Tables& tables, const BufferRef& x,
-                                 const BufferRef& kv) {
-  const Tensor normed = MakeTensor(x, device_.compute_dtype(), chunk.x_rows, model_.config().hidden);
-  const int64_t block = device_.gemm_rows();
-  for (int64_t begin = 0; begin < chunk.x_rows; begin += block) {
-    const int64_t count = std::min(block, chunk.x_rows - begin);
-    const SectionRows rows{stream_, shared_, *tables.recompute, begin, count};
-    RUNAHEAD_RETURN_IF_ERROR(model_.Recompute(rows, layer, normed.Rows(begin, count), kv));
-  }
-  return absl::OkStatus();
-}
-
-// What passes and is to stay on the device.
-absl::Status KvprLoop::KeepWhatStays(int64_t layer, const StepChunk& chunk, const BufferRef& x, const BufferRef& kv) {
-  const auto keep = [&](const ChunkPart& part, int64_t begin, int64_t end, const BufferRef& from, int64_t first_row,
-                        int64_t row_bytes, const auto& rows_of_block) -> absl::Status {
-    for (int64_t at = std::max(begin, part.begin); at < end;) {
-      const int64_t until = std::min(end, (at / kKvBlockTokens + 1) * kKvBlockTokens);
-      const auto bytes = static_cast<size_t>((until - at) * row_bytes);
-      RUNAHEAD_RETURN_IF_ERROR(device_.Copy(
-          stream_, from.Slice(static_cast<size_t>((first_row + at - part.begin) * row_bytes), bytes),
-          rows_of_block(at / kKvBlockTokens).Slice(static_cast<size_t>(at % kKvBlockTokens * row_bytes), bytes)));
-      at = until;
-    }
-    return absl::OkStatus();
-  };
-  for (const ChunkPart& part : chunk.parts) {
-    const ResidentPart& resident = now_.residents[part.sequence];
-    const bool window = now_.plan.cuts[part.sequence].host_end < now_.lengths[part.sequence];
-    if (!resident.kv_blocks.empty()) {
-      const int64_t end = std::min(part.end, window ? resident.resident_from : now_.lengths[part.sequence]);
-      RUNAHEAD_RETURN_IF_ERROR(
-          keep(part, resident.first_kv * kKvBlockTokens, end, kv, part.first_page * kChunkPageTokens, kv_row_bytes_,
-               [&](int64_t block) { return memory_.KvRows(layer, resident.kv_blocks[block - resident.first_kv]); }));
-    }
-    const auto x_held = static_cast<int64_t>(resident.x_blocks.size()) * kKvBlockTokens;
-    RUNAHEAD_RETURN_IF_ERROR(keep(part, resident.x_resident, std::min(part.recompute_end, x_held), x, part.first_x_row,
-                                  x_row_bytes_,
-                                  [&](int64_t block) { return memory_.XRows(layer, resident.x_blocks[block]); }));
-  }
-  return absl::OkStatus();
-}
-
-absl::Status KvprLoop::StoreOwnRows(int64_t layer, const std::vector<SequenceRun>& runs, const KvTable& table,
-                                    const BufferRef& kv) {
-  const AttentionShape& shape = model_.attention(layer);
-  const Tensor k_and_v = qkv_.Cols(shape.heads * shape.head_dim, 2 * shape.kv_heads * shape.head_dim);
-  for (const SequenceRun& run : runs) {
-    RUNAHEAD_RETURN_IF_ERROR(
-        device_.StoreQkv(stream_, k_and_v.Rows(run.first, run.count), shape, {}, table, run.first, kv));
-  }
   return absl::OkStatus();
 }
 
 absl::Status KvprLoop::RunWindow(LayerPass& pass, int64_t layer) {
   if (window_ == nullptr) return absl::OkStatus();
-  RUNAHEAD_RETURN_IF_ERROR(StoreOwnRows(layer, window_own_, *window_, memory_.KvLayer(layer)));
+  RUNAHEAD_RETURN_IF_ERROR(
+      StoreOwnRows(device_, stream_, model_.attention(layer), qkv_, window_own_, *window_, memory_.KvLayer(layer)));
   return pass.AttendPieces(layer, *window_, memory_.KvLayer(layer));
 }
 
@@ -406,10 +332,11 @@ void KvprLoop::Leave(const KvStore::Sequence& sequence) {
     ring_->Settle();
   }
   write_back_->Settle();
-  residency_->Leave(&sequence);
-  if (const auto report = reports_.extract(&sequence); !report.empty() && options_.on_leave) {
-    options_.on_leave(report.mapped());
-  }
+  residency_.Leave(&sequence);
+  auto report = reports_.extract(&sequence);
+  if (report.empty() || !options_.on_leave) return;
+  report.mapped().resident_bytes = memory_.used_bytes();
+  options_.on_leave(report.mapped());
 }
 
 void KvprLoop::Report() {

@@ -12,10 +12,11 @@
 #include "absl/container/flat_hash_map.h"
 #include "absl/status/statusor.h"
 #include "absl/types/span.h"
+#include "worker/decode/kvpr/chunk_pass.h"
+#include "worker/decode/kvpr/planned_step.h"
 #include "worker/decode/kvpr/residency.h"
 #include "worker/decode/kvpr/split_source.h"
 #include "worker/decode/kvpr/staging_ring.h"
-#include "worker/decode/kvpr/step_chunks.h"
 #include "worker/decode/kvpr/step_times.h"
 #include "worker/decode/kvpr/write_back.h"
 #include "worker/decode/step_loop.h"
@@ -28,6 +29,7 @@ namespace runahead {
 struct KvprStep {
   LanePlan plan;
   std::shared_ptr<const StepTimes> times;
+  int64_t resident_bytes = 0;  // of KV and X, on the device, after it
 };
 
 // What the steps of one sequence took.
@@ -36,6 +38,7 @@ struct KvprSequenceReport {
   int64_t steps = 0;
   int64_t recomputed = 0, streamed = 0, resident = 0;  // positions, added up over the steps; the same in each layer
   double overlap = 0;                                  // OverlapRatio of the steps, added up
+  int64_t resident_bytes = 0;                          // of KV and X of all other sequences, on the device
 };
 
 struct KvprOptions {
@@ -67,43 +70,23 @@ class KvprLoop final : public StepLoop {
   const SplitSource& split() const { return *split_; }
 
  private:
-  // A step that is planned, and whose first loads may be under way.
-  struct Planned {
-    std::vector<ResidentKey> keys;
-    std::vector<ResidentPart> residents;
-    std::vector<StoredSequence> stored;
-    std::vector<LaneShape> shapes;
-    std::vector<int64_t> lengths;
-    std::vector<uint64_t> leases;
-    LanePlan plan;
-    std::vector<StepChunk> chunks;
+  // A step whose first loads may be under way.
+  struct LoadedStep : PlannedStep {
     int64_t loads = 0;  // enqueued, counted over layers and chunks
     std::deque<StagingRing::Loaded> under_way;
-    std::shared_ptr<StepTimes> times;
-  };
-  // A chunk's tables, for this step.
-  struct Tables {
-    std::shared_ptr<const KvTable> attend, recompute;
-    std::vector<SequenceRun> own;
   };
 
   KvprLoop(const Model& model, Device& device, const KvStore& store, Stream& stream, std::unique_ptr<SplitSource> split,
            const KvprOptions& options, ResidentMemory memory);
 
-  absl::StatusOr<Planned> Plan(absl::Span<const DecodeRow> rows);
-  bool IsPlanOf(const Planned& planned, absl::Span<const DecodeRow> rows) const;
+  absl::StatusOr<LoadedStep> Plan(absl::Span<const DecodeRow> rows);
+  bool IsPlanOf(const PlannedStep& planned, absl::Span<const DecodeRow> rows) const;
   absl::Status Run(LayerPass& pass, absl::Span<const DecodeRow> rows);
   absl::Status MakeTables();
   // Enqueues loads until `loads` of the step are, as far as it has so many.
-  absl::Status LoadUpTo(Planned& planned, int64_t loads);
+  absl::Status LoadUpTo(LoadedStep& step, int64_t loads);
   absl::Status ProjectLayer(LayerPass& pass, int64_t layer);
   absl::Status RunChunk(LayerPass& pass, int64_t layer, int64_t index);
-  absl::Status Recompute(int64_t layer, const StepChunk& chunk, const Tables& tables, const BufferRef& x,
-                         const BufferRef& kv);
-  absl::Status FillX(int64_t layer, const StepChunk& chunk, const BufferRef& x);
-  absl::Status KeepWhatStays(int64_t layer, const StepChunk& chunk, const BufferRef& x, const BufferRef& kv);
-  absl::Status StoreOwnRows(int64_t layer, const std::vector<SequenceRun>& runs, const KvTable& table,
-                            const BufferRef& kv);
   absl::Status RunWindow(LayerPass& pass, int64_t layer);
   absl::Status PlanAhead(absl::Span<const DecodeRow> rows);
   void Report();
@@ -114,22 +97,24 @@ class KvprLoop final : public StepLoop {
   Stream& stream_;
   const std::unique_ptr<SplitSource> split_;
   const KvprOptions options_;
-  const int64_t layers_, kv_row_bytes_, x_row_bytes_;
-  int64_t chunk_pages_ = 0;
+  const int64_t layers_;
+  const std::optional<KvQuantisation> quantisation_;
   ResidentMemory memory_;
-  std::optional<Residency> residency_;
+  Residency residency_;
   std::unique_ptr<StagingRing> ring_;
   std::unique_ptr<WriteBack> write_back_;
+  std::optional<ChunkPass> chunk_pass_;
   ForwardScratch own_, shared_, kept_;  // of passes; what the loop itself keeps over a layer
+  int64_t chunk_pages_ = 0;
 
-  Planned now_;                  // the step that is enqueued
-  std::optional<Planned> next_;  // the step after it, if the same sequences go on
-  std::vector<Event> written_;   // of each layer: what the last step wrote is in the stores
+  LoadedStep now_;                  // the step that is enqueued
+  std::optional<LoadedStep> next_;  // the step after it, if the same sequences go on
+  std::vector<Event> written_;      // of each layer: what the last step wrote is in the stores
   // Of the step that is enqueued.
-  Tensor qkv_;
-  std::vector<Tables> tables_;  // of each chunk
-  std::shared_ptr<const KvTable> window_, fresh_;
-  std::vector<SequenceRun> window_own_;
+  Tensor qkv_;                                     // of the layer
+  std::vector<ChunkTables> tables_;                // of each chunk
+  std::shared_ptr<const KvTable> window_, fresh_;  // what is resident, or null; a row for each sequence
+  std::vector<SequenceRun> window_own_;            // whose newest row is in the window
   std::optional<KvprStep> unreported_;
   absl::flat_hash_map<const void*, KvprSequenceReport> reports_;  // of the sequences that had steps
 };

@@ -1,0 +1,157 @@
+#include "worker/decode/kvpr/chunk_pass.h"
+
+#include <algorithm>
+#include <functional>
+
+#include "kernels/base/status_macros.h"
+#include "worker/kv/block_pool.h"
+
+namespace runahead {
+namespace {
+
+// Calls copy(begin, end) for positions [begin, end), cut at borders of blocks.
+absl::Status ForBlocks(int64_t begin, int64_t end, const std::function<absl::Status(int64_t, int64_t)>& copy) {
+  while (begin < end) {
+    const int64_t until = std::min(end, (begin / kKvBlockTokens + 1) * kKvBlockTokens);
+    RUNAHEAD_RETURN_IF_ERROR(copy(begin, until));
+    begin = until;
+  }
+  return absl::OkStatus();
+}
+
+BufferRef RowsOf(const BufferRef& memory, int64_t first, int64_t count, int64_t row_bytes) {
+  return memory.Slice(static_cast<size_t>(first * row_bytes), static_cast<size_t>(count * row_bytes));
+}
+
+}  // namespace
+
+ChunkPass::ChunkPass(const Model& model, Device& device, Stream& stream, ForwardScratch& scratch,
+                     const StagingRing& ring, const ResidentMemory& memory, const KvStoreOptions& stored)
+    : model_(model),
+      device_(device),
+      stream_(stream),
+      scratch_(scratch),
+      ring_(ring),
+      memory_(memory),
+      quantisation_(stored.quantisation),
+      kv_row_bytes_(stored.row_bytes),
+      stored_row_bytes_(stored.stored_row_bytes()),
+      x_row_bytes_(stored.x_row_bytes) {}
+
+absl::Status ChunkPass::Run(LayerPass& pass, int64_t layer, const PlannedStep& step, const StepChunk& chunk,
+                            const ChunkTables& tables, const StagingRing::Loaded& loaded, const Tensor& qkv) {
+  const At at{layer, step, chunk, tables, loaded};
+  if (chunk.x_rows > 0) {
+    device_.WaitFor(stream_, loaded.x_there);
+    const LaneSpan span(device_, stream_, step.times, StepLane::kRecompute, layer);
+    RUNAHEAD_RETURN_IF_ERROR(FillX(at));
+    RUNAHEAD_RETURN_IF_ERROR(Recompute(at));
+  }
+  device_.WaitFor(stream_, loaded.kv_there);
+  const LaneSpan span(device_, stream_, step.times, StepLane::kAttend, layer);
+  RUNAHEAD_RETURN_IF_ERROR(DequantiseStreamed(at));
+  RUNAHEAD_RETURN_IF_ERROR(
+      StoreOwnRows(device_, stream_, model_.attention(layer), qkv, tables.own, *tables.attend, ring_.Kv(loaded)));
+  RUNAHEAD_RETURN_IF_ERROR(pass.AttendPieces(layer, *tables.attend, ring_.Kv(loaded)));
+  return KeepWhatStays(at);
+}
+
+// X that is on the device comes to where the chunk's other X is.
+absl::Status ChunkPass::FillX(const At& at) {
+  for (const ChunkPart& part : at.chunk.parts) {
+    const ResidentPart& resident = at.step.residents[part.sequence];
+    const auto copy = [&](int64_t begin, int64_t end) {
+      const BufferRef block = memory_.XRows(at.layer, resident.x_blocks[begin / kKvBlockTokens]);
+      return device_.Copy(stream_, RowsOf(block, begin % kKvBlockTokens, end - begin, x_row_bytes_),
+                          RowsOf(ring_.X(at.loaded), part.first_x_row + begin - part.begin, end - begin, x_row_bytes_));
+    };
+    RUNAHEAD_RETURN_IF_ERROR(ForBlocks(part.begin, std::min(resident.x_resident, part.recompute_end), copy));
+  }
+  return absl::OkStatus();
+}
+
+absl::Status ChunkPass::Recompute(const At& at) {
+  const Tensor normed =
+      MakeTensor(ring_.X(at.loaded), device_.compute_dtype(), at.chunk.x_rows, model_.config().hidden);
+  const int64_t block = device_.gemm_rows();
+  for (int64_t begin = 0; begin < at.chunk.x_rows; begin += block) {
+    const int64_t count = std::min(block, at.chunk.x_rows - begin);
+    const SectionRows rows{stream_, scratch_, *at.tables.recompute, begin, count};
+    RUNAHEAD_RETURN_IF_ERROR(model_.Recompute(rows, at.layer, normed.Rows(begin, count), ring_.Kv(at.loaded)));
+  }
+  for (const ChunkPart& part : at.chunk.parts) {
+    const int64_t first = part.first_page * kChunkPageTokens, count = part.recompute_end - part.begin;
+    RUNAHEAD_RETURN_IF_ERROR(Quantise(at, first, count));
+    RUNAHEAD_RETURN_IF_ERROR(Dequantise(at, first, count));
+  }
+  return absl::OkStatus();
+}
+
+absl::Status ChunkPass::DequantiseStreamed(const At& at) {
+  for (const ChunkPart& part : at.chunk.parts) {
+    const int64_t end = std::min(part.end, at.step.stored[part.sequence].stored);
+    RUNAHEAD_RETURN_IF_ERROR(
+        Dequantise(at, part.first_page * kChunkPageTokens + part.recompute_end - part.begin, end - part.recompute_end));
+  }
+  return absl::OkStatus();
+}
+
+absl::Status ChunkPass::KeepWhatStays(const At& at) {
+  for (const ChunkPart& part : at.chunk.parts) {
+    const ResidentPart& resident = at.step.residents[part.sequence];
+    const int64_t length = at.step.lengths[part.sequence];
+    if (!resident.kv_blocks.empty()) {
+      const bool has_window = at.step.plan.cuts[part.sequence].host_end < length;
+      const auto keep = [&](int64_t begin, int64_t end) {
+        const BufferRef block =
+            memory_.KvRows(at.layer, resident.kv_blocks[begin / kKvBlockTokens - resident.first_kv]);
+        const int64_t row = part.first_page * kChunkPageTokens + begin - part.begin;
+        return device_.Copy(stream_, RowsOf(ring_.Kv(at.loaded), row, end - begin, kv_row_bytes_),
+                            RowsOf(block, begin % kKvBlockTokens, end - begin, kv_row_bytes_));
+      };
+      RUNAHEAD_RETURN_IF_ERROR(ForBlocks(std::max(part.begin, resident.first_kv * kKvBlockTokens),
+                                         std::min(part.end, has_window ? resident.resident_from : length), keep));
+    }
+    const auto keep_x = [&](int64_t begin, int64_t end) {
+      const BufferRef block = memory_.XRows(at.layer, resident.x_blocks[begin / kKvBlockTokens]);
+      return device_.Copy(stream_,
+                          RowsOf(ring_.X(at.loaded), part.first_x_row + begin - part.begin, end - begin, x_row_bytes_),
+                          RowsOf(block, begin % kKvBlockTokens, end - begin, x_row_bytes_));
+    };
+    const auto x_end = static_cast<int64_t>(resident.x_blocks.size()) * kKvBlockTokens;
+    RUNAHEAD_RETURN_IF_ERROR(
+        ForBlocks(std::max(part.begin, resident.x_resident), std::min(part.recompute_end, x_end), keep_x));
+  }
+  return absl::OkStatus();
+}
+
+absl::Status ChunkPass::Dequantise(const At& at, int64_t first, int64_t count) {
+  if (!quantisation_.has_value() || count <= 0) return absl::OkStatus();
+  return device_.DequantizeKv(stream_, StoredRows(at, first, count), quantisation_->quant, KvRows(at, first, count));
+}
+
+absl::Status ChunkPass::Quantise(const At& at, int64_t first, int64_t count) {
+  if (!quantisation_.has_value() || count <= 0) return absl::OkStatus();
+  return device_.QuantizeKv(stream_, KvRows(at, first, count), quantisation_->quant, StoredRows(at, first, count));
+}
+
+Tensor ChunkPass::KvRows(const At& at, int64_t first, int64_t count) const {
+  return MakeTensor(RowsOf(ring_.Kv(at.loaded), first, count, kv_row_bytes_), model_.kv_dtype(), count,
+                    2 * model_.config().kv_dim());
+}
+
+BufferRef ChunkPass::StoredRows(const At& at, int64_t first, int64_t count) const {
+  return RowsOf(ring_.Stored(at.loaded), first, count, stored_row_bytes_);
+}
+
+absl::Status StoreOwnRows(Device& device, Stream& stream, const AttentionShape& shape, const Tensor& qkv,
+                          const std::vector<SequenceRun>& runs, const KvTable& table, const BufferRef& kv) {
+  const Tensor k_and_v = qkv.Cols(shape.heads * shape.head_dim, 2 * shape.kv_heads * shape.head_dim);
+  for (const SequenceRun& run : runs) {
+    RUNAHEAD_RETURN_IF_ERROR(
+        device.StoreQkv(stream, k_and_v.Rows(run.first, run.count), shape, {}, table, run.first, kv));
+  }
+  return absl::OkStatus();
+}
+
+}  // namespace runahead

@@ -1,0 +1,68 @@
+// What the device does with a chunk in its slot: makes K and V from X, reads quantised rows, adds the step's own rows,
+// attends, and keeps what is to stay.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "worker/decode/kvpr/planned_step.h"
+#include "worker/decode/kvpr/staging_ring.h"
+#include "worker/kv/resident_memory.h"
+#include "worker/kv/store.h"
+#include "worker/model/layer_pass.h"
+
+namespace runahead {
+
+// A chunk's tables, for one step.
+struct ChunkTables {
+  std::shared_ptr<const KvTable> attend, recompute;  // recompute: null without X
+  std::vector<SequenceRun> own;
+};
+
+// Used by the decode loop's thread; all that is given to the constructor outlives it.
+class ChunkPass {
+ public:
+  ChunkPass(const Model& model, Device& device, Stream& stream, ForwardScratch& scratch, const StagingRing& ring,
+            const ResidentMemory& memory, const KvStoreOptions& stored);
+
+  // Enqueues it, behind the chunk's arrival. `qkv`: of the layer, as LayerPass::ProjectQkv left it.
+  absl::Status Run(LayerPass& pass, int64_t layer, const PlannedStep& step, const StepChunk& chunk,
+                   const ChunkTables& tables, const StagingRing::Loaded& loaded, const Tensor& qkv);
+
+ private:
+  // One chunk of one layer.
+  struct At {
+    int64_t layer;
+    const PlannedStep& step;
+    const StepChunk& chunk;
+    const ChunkTables& tables;
+    const StagingRing::Loaded& loaded;
+  };
+  absl::Status FillX(const At& at);
+  absl::Status Recompute(const At& at);
+  absl::Status DequantiseStreamed(const At& at);
+  absl::Status KeepWhatStays(const At& at);
+  // Rows [first, first + count) of the slot; nothing where the store does not quantise.
+  absl::Status Quantise(const At& at, int64_t first, int64_t count);
+  absl::Status Dequantise(const At& at, int64_t first, int64_t count);
+  Tensor KvRows(const At& at, int64_t first, int64_t count) const;
+  BufferRef StoredRows(const At& at, int64_t first, int64_t count) const;
+
+  const Model& model_;
+  Device& device_;
+  Stream& stream_;
+  ForwardScratch& scratch_;
+  const StagingRing& ring_;
+  const ResidentMemory& memory_;
+  const std::optional<KvQuantisation> quantisation_;
+  const int64_t kv_row_bytes_, stored_row_bytes_, x_row_bytes_;
+};
+
+// K and V of `runs`' newest rows, from qkv, to where `table` has them behind `kv`.
+absl::Status StoreOwnRows(Device& device, Stream& stream, const AttentionShape& shape, const Tensor& qkv,
+                          const std::vector<SequenceRun>& runs, const KvTable& table, const BufferRef& kv);
+
+}  // namespace runahead

@@ -1,0 +1,29 @@
+// A KVPR step that is planned: its sequences, lanes and chunks. The same in every layer.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <vector>
+
+#include "scheduler/recompute/split_solver.h"
+#include "worker/decode/kvpr/residency.h"
+#include "worker/decode/kvpr/staging_ring.h"
+#include "worker/decode/kvpr/step_chunks.h"
+#include "worker/decode/kvpr/step_times.h"
+
+namespace runahead {
+
+// One entry a sequence in all but plan, chunks and times.
+struct PlannedStep {
+  std::vector<ResidentKey> keys;
+  std::vector<uint64_t> leases;  // LeaseId::number
+  std::vector<int64_t> lengths;
+  std::vector<ResidentPart> residents;
+  std::vector<StoredSequence> stored;
+  std::vector<LaneShape> shapes;
+  LanePlan plan;
+  std::vector<StepChunk> chunks;
+  std::shared_ptr<StepTimes> times;
+};
+
+}  // namespace runahead
