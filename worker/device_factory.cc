@@ -85,4 +85,8 @@ absl::StatusOr<OpenedDevice> OpenDevice(const WorkerOptions& options) {
   return OpenCpu(options);
 }
 
+absl::StatusOr<std::shared_ptr<Device>> OpenHostDevice() {
+  return NewCpuDevice({.threads = 1});
+}
+
 }  // namespace runahead

@@ -20,4 +20,7 @@ struct OpenedDevice {
 // FAILED_PRECONDITION when there is a GPU, but not for this build.
 absl::StatusOr<OpenedDevice> OpenDevice(const WorkerOptions& options);
 
+// A CPU device of one thread for work on host memory beside the device of the options.
+absl::StatusOr<std::shared_ptr<Device>> OpenHostDevice();
+
 }  // namespace runahead

@@ -52,6 +52,25 @@ KvprObservation ObservationOf(const KvprStep& step, const LaneCosts& costs, int6
   return seen;
 }
 
+// 64 where KV of a head group is whole ones, else 32; 0: neither.
+int KvGroup(const ModelConfig& config) {
+  for (const int group : {64, 32}) {
+    if (config.kv_dim() % group == 0) return group;
+  }
+  return 0;
+}
+
+KvQuant QuantOf(const WorkerOptions& options, const ModelConfig& config) {
+  return {.bits = options.kv_bits == "4" ? 4 : 8, .group = KvGroup(config)};
+}
+
+// Of a token in one layer, as the host keeps it.
+int64_t StoredKvBytes(const WorkerOptions& options, const ModelConfig& config, DType kv_dtype) {
+  const int64_t values = 2 * config.kv_dim();
+  if (!options.quantises_kv() || KvGroup(config) == 0) return values * static_cast<int64_t>(DTypeSize(kv_dtype));
+  return static_cast<int64_t>(KvQuantRowBytes(values, QuantOf(options, config)));
+}
+
 void LogProfile(const LaneProfile& profile) {
   std::string rates;
   for (const LinkRate& rate : profile.link) {
@@ -86,19 +105,35 @@ absl::Status CheckKvprOptions(const WorkerOptions& options, const Device& device
       "with emulated_link_gbps";
   if (options.kv_device_budget > 0) return absl::InvalidArgumentError(absl::StrCat("kv_device_budget", kWhy));
   if (ChoiceOf(options).mode == Mode::kFixed) return absl::InvalidArgumentError(absl::StrCat("recompute", kWhy));
+  if (options.quantises_kv()) return absl::InvalidArgumentError(absl::StrCat("kv_bits", kWhy));
   return absl::OkStatus();
 }
 
 bool MayKeepKvOnDevice(const WorkerOptions& options) {
+  if (options.quantises_kv()) return false;
   return options.kv_device_budget == 0 || options.kv_memory <= options.kv_device_budget;
+}
+
+absl::StatusOr<std::optional<KvQuantisation>> QuantisationOf(const WorkerOptions& options, const ModelConfig& config,
+                                                             DType kv_dtype, Device* host) {
+  if (!options.quantises_kv()) return std::optional<KvQuantisation>();
+  if (KvGroup(config) == 0) {
+    return absl::InvalidArgumentError(absl::StrFormat(
+        "kv_bits: K of a token has %d values in a layer, which are not whole groups of 32: only 16 works with this "
+        "model",
+        config.kv_dim()));
+  }
+  return KvQuantisation{QuantOf(options, config), kv_dtype, host};
 }
 
 int64_t XRowBytes(const WorkerOptions& options, const ModelConfig& config, const Device& device) {
   const Mode mode = ChoiceOf(options).mode;
   if (!device.has_host_link() || mode == Mode::kOff) return 0;
-  // Where heads share KV heads X is the larger one: to copy it gains nothing.
-  if (mode == Mode::kAuto && config.hidden >= 2 * config.kv_dim()) return 0;
-  return config.hidden * static_cast<int64_t>(DTypeSize(device.compute_dtype()));
+  const DType dtype = device.compute_dtype();
+  const int64_t bytes = config.hidden * static_cast<int64_t>(DTypeSize(dtype));
+  // Where heads share KV heads, or KV is quantised, X is the larger one: to copy it gains nothing.
+  if (mode == Mode::kAuto && bytes >= StoredKvBytes(options, config, dtype)) return 0;
+  return bytes;
 }
 
 unsigned RecomputeUses(const WorkerOptions& options, const ModelConfig& config, const Device& device) {
@@ -113,7 +148,7 @@ absl::StatusOr<std::unique_ptr<StepLoop>> NewKvprLoop(const WorkerOptions& optio
   const KvStoreOptions& stored = store.options();
   RUNAHEAD_ASSIGN_OR_RETURN(const LaneProfile profile, MeasureLanes(model, device,
                                                                     {.rows = options.max_batch,
-                                                                     .stored_row_bytes = stored.row_bytes,
+                                                                     .stored_row_bytes = stored.stored_row_bytes(),
                                                                      .x_row_bytes = stored.x_row_bytes}));
   LogProfile(profile);
   metrics.SetLinkBandwidth(profile.costs.link_bytes_per_s);

@@ -54,6 +54,9 @@ void DeclareWorkerOptions(ConfigSchema& schema, WorkerOptions& options) {
       "recompute", &options.recompute, {.value_name = "auto|off|TOKENS"},
       "How much of KV in host memory decode recomputes instead of copying it: auto solves for the fastest, off "
       "copies all; a number, for experiments, is the same for all sequences");
+  schema.String("kv_bits", &options.kv_bits, {.one_of = {"4", "8", "16"}},
+                "Bits of a value of KV as decode stores it: 4 and 8 quantise it, in host memory, so that more has room "
+                "and less has to come over; 16 keeps it as it is computed");
   DeclareProcessOptions(schema, options.process);
 }
 

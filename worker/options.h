@@ -32,7 +32,9 @@ struct WorkerOptions {
   int64_t max_batch = 32;
   int64_t kv_device_budget = 0;    // bytes; 0: what the device's budget leaves
   std::string recompute = "auto";  // see RecomputeChoice
+  std::string kv_bits = "16";      // 4, 8 or 16: of a value of KV as it is stored
 
+  bool quantises_kv() const { return kv_bits != "16"; }
   bool prefill() const { return role != "decode"; }
   bool decode() const { return role != "prefill"; }
 };
