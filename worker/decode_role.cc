@@ -48,8 +48,8 @@ absl::StatusOr<std::unique_ptr<DecodeRole>> DecodeRole::Create(const WorkerOptio
   role->metrics_ = std::make_unique<DecodeMetrics>(registry);
   DecodeMetrics& metrics = *role->metrics_;
   RUNAHEAD_RETURN_IF_ERROR(CheckKvprOptions(options, device));
-  if (options.quantises_kv()) {
-    RUNAHEAD_ASSIGN_OR_RETURN(role->host_, OpenHostDevice());
+  if (device.has_host_link()) {
+    RUNAHEAD_ASSIGN_OR_RETURN(role->host_, OpenHostDevice(options, device));
   }
   RUNAHEAD_ASSIGN_OR_RETURN(const std::optional<KvQuantisation> quantisation,
                             QuantisationOf(options, model->config(), model->kv_dtype(), role->host_.get()));
@@ -81,9 +81,9 @@ absl::StatusOr<std::unique_ptr<DecodeRole>> DecodeRole::Create(const WorkerOptio
     metrics.ObserveStep(static_cast<int>(step.batch_size), step.took);
   };
   if (kvpr) {
-    steps.make_loop = [&options, &device, &metrics, steps_take, model = model.get(),
-                       store = role->store_.get()](Stream& stream) {
-      return NewKvprLoop(options, *model, device, *store, steps_take, stream, metrics);
+    steps.make_loop = [&options, &device, &metrics, steps_take, model = model.get(), store = role->store_.get(),
+                       host = role->host_.get()](Stream& stream) {
+      return NewKvprLoop(options, *model, {device, *host, stream}, *store, steps_take, metrics);
     };
   }
   RUNAHEAD_ASSIGN_OR_RETURN(role->engine_,

@@ -1,6 +1,7 @@
 #include "worker/kvpr_decode.h"
 
 #include <algorithm>
+#include <cmath>
 #include <limits>
 #include <string>
 #include <utility>
@@ -9,6 +10,7 @@
 #include "absl/strings/str_format.h"
 #include "kernels/base/status_macros.h"
 #include "server/base/logging.h"
+#include "worker/decode/kvpr/host_profile.h"
 #include "worker/decode/kvpr/kvpr_loop.h"
 #include "worker/decode/kvpr/profile.h"
 
@@ -47,7 +49,8 @@ KvprObservation ObservationOf(const KvprStep& step, const LaneCosts& costs, int6
                                                        seen.recompute_s};
   seen.lanes[static_cast<int>(KvLane::kStreamed)] = {rows.streamed, bytes(rows.streamed, costs.kv_bytes),
                                                      seen.transfer_s};
-  seen.lanes[static_cast<int>(KvLane::kHost)] = {rows.host, bytes(rows.host, costs.kv_bytes), 0};
+  seen.lanes[static_cast<int>(KvLane::kHost)] = {rows.host, bytes(rows.host, costs.kv_bytes),
+                                                 step.times->Busy(StepLane::kHost)};
   seen.lanes[static_cast<int>(KvLane::kResident)] = {rows.resident, 0, 0};
   return seen;
 }
@@ -71,6 +74,11 @@ int64_t StoredKvBytes(const WorkerOptions& options, const ModelConfig& config, D
   return static_cast<int64_t>(KvQuantRowBytes(values, QuantOf(options, config)));
 }
 
+std::string SharedText(double host_bytes_per_s) {
+  if (!std::isfinite(host_bytes_per_s)) return "; copies do not slow it down";
+  return absl::StrFormat("; copies and it share %.0f MB/s", host_bytes_per_s / 1e6);
+}
+
 void LogProfile(const LaneProfile& profile) {
   std::string rates;
   for (const LinkRate& rate : profile.link) {
@@ -82,18 +90,42 @@ void LogProfile(const LaneProfile& profile) {
                           "attention %.3f us a position, recomputation %.3f us a position",
                           rates, 1e6 * profile.copy_latency_s, 1e3 * profile.costs.project_s,
                           1e6 * profile.costs.attend_s, 1e6 * profile.costs.recompute_s));
+  if (!std::isfinite(profile.costs.host_attend_s)) return;
+  LogInfo("kvpr", absl::StrFormat("host lane: attention %.3f us a position, the way there and back %.0f us%s",
+                                  1e6 * profile.costs.host_attend_s, 1e6 * profile.costs.signal_s,
+                                  SharedText(profile.costs.host_bytes_per_s)));
+}
+
+absl::StatusOr<LaneProfile> Profile(const WorkerOptions& options, const Model& model, const KvprDevices& devices,
+                                    const KvStoreOptions& stored, bool host_lane) {
+  RUNAHEAD_ASSIGN_OR_RETURN(LaneProfile profile, MeasureLanes(model, devices.device,
+                                                              {.rows = options.max_batch,
+                                                               .stored_row_bytes = stored.stored_row_bytes(),
+                                                               .x_row_bytes = stored.x_row_bytes}));
+  if (host_lane) {
+    RUNAHEAD_RETURN_IF_ERROR(MeasureHostLane(model, devices.device, devices.host, profile.costs));
+  }
+  LogProfile(profile);
+  return profile;
+}
+
+// What KV, X and their staging may take; 0: no limit.
+int64_t DeviceBytes(const WorkerOptions& options, const Device& device, size_t spare_bytes) {
+  const size_t left = device.memory_left();
+  if (options.kv_device_budget > 0 || left == std::numeric_limits<size_t>::max()) return options.kv_device_budget;
+  return std::max<int64_t>(1, static_cast<int64_t>(left - std::min(left, spare_bytes)));  // refused with its sizes
 }
 
 void LogSequence(const KvprSequenceReport& report) {
   const auto mean = [&](int64_t positions) {
     return static_cast<double>(positions) / static_cast<double>(report.steps);
   };
-  LogInfo("kvpr",
-          absl::StrFormat("lease %016x: %d steps; of %.0f positions a step %.0f recomputed, %.0f copied, %.0f "
-                          "resident; overlap %.2f",
-                          report.lease, report.steps, mean(report.recomputed + report.streamed + report.resident),
-                          mean(report.recomputed), mean(report.streamed), mean(report.resident),
-                          report.overlap / static_cast<double>(report.steps)));
+  LogInfo("kvpr", absl::StrFormat("lease %016x: %d steps; of %.0f positions a step %.0f recomputed, %.0f copied, %.0f "
+                                  "attended on the host, %.0f resident; overlap %.2f",
+                                  report.lease, report.steps,
+                                  mean(report.recomputed + report.streamed + report.on_host + report.resident),
+                                  mean(report.recomputed), mean(report.streamed), mean(report.on_host),
+                                  mean(report.resident), report.overlap / static_cast<double>(report.steps)));
 }
 
 }  // namespace
@@ -142,24 +174,16 @@ unsigned RecomputeUses(const WorkerOptions& options, const ModelConfig& config, 
   return XRowBytes(options, config, device) > 0 ? kUseRecompute : 0;
 }
 
-absl::StatusOr<std::unique_ptr<StepLoop>> NewKvprLoop(const WorkerOptions& options, const Model& model, Device& device,
-                                                      const KvStore& store, size_t spare_bytes, Stream& stream,
-                                                      DecodeMetrics& metrics) {
-  const KvStoreOptions& stored = store.options();
-  RUNAHEAD_ASSIGN_OR_RETURN(const LaneProfile profile, MeasureLanes(model, device,
-                                                                    {.rows = options.max_batch,
-                                                                     .stored_row_bytes = stored.stored_row_bytes(),
-                                                                     .x_row_bytes = stored.x_row_bytes}));
-  LogProfile(profile);
+absl::StatusOr<std::unique_ptr<StepLoop>> NewKvprLoop(const WorkerOptions& options, const Model& model,
+                                                      const KvprDevices& devices, const KvStore& store,
+                                                      size_t spare_bytes, DecodeMetrics& metrics) {
+  Device& device = devices.device;
+  const bool host_lane = options.host_lane == "auto" && !options.quantises_kv();
+  RUNAHEAD_ASSIGN_OR_RETURN(const LaneProfile profile, Profile(options, model, devices, store.options(), host_lane));
   metrics.SetLinkBandwidth(profile.costs.link_bytes_per_s);
   RUNAHEAD_ASSIGN_OR_RETURN(std::unique_ptr<SplitSource> split, NewSplit(ChoiceOf(options), profile.costs));
-  const size_t left = device.memory_left();
-  int64_t budget = options.kv_device_budget;
-  if (budget == 0 && left != std::numeric_limits<size_t>::max()) {
-    budget = static_cast<int64_t>(left - std::min(left, spare_bytes));
-    budget = std::max<int64_t>(budget, 1);  // too little is refused with its sizes
-  }
-  KvprOptions kvpr{.max_rows = options.max_batch, .device_bytes = budget};
+  KvprOptions kvpr{.max_rows = options.max_batch, .device_bytes = DeviceBytes(options, device, spare_bytes)};
+  if (host_lane) kvpr.host = &devices.host;
   kvpr.on_leave = [&metrics](const KvprSequenceReport& report) {
     metrics.SetKvBytes(KvTier::kDevice, report.resident_bytes);
     LogSequence(report);
@@ -170,7 +194,7 @@ absl::StatusOr<std::unique_ptr<StepLoop>> NewKvprLoop(const WorkerOptions& optio
     metrics.SetKvBytes(KvTier::kDevice, step.resident_bytes);
   };
   absl::StatusOr<std::unique_ptr<KvprLoop>> loop =
-      KvprLoop::Create(model, device, store, stream, std::move(split), kvpr);
+      KvprLoop::Create(model, device, store, devices.stream, std::move(split), kvpr);
   if (!loop.ok()) {
     return absl::Status(loop.status().code(), absl::StrCat("kv_device_budget: ", loop.status().message()));
   }

@@ -35,9 +35,16 @@ int64_t XRowBytes(const WorkerOptions& options, const ModelConfig& config, const
 // kUseRecompute where decode may recompute, else 0: for LoadModel.
 unsigned RecomputeUses(const WorkerOptions& options, const ModelConfig& config, const Device& device);
 
-// The loop over `store`, which is in host memory; measures the device first. All references outlive it.
-absl::StatusOr<std::unique_ptr<StepLoop>> NewKvprLoop(const WorkerOptions& options, const Model& model, Device& device,
-                                                      const KvStore& store, size_t spare_bytes, Stream& stream,
-                                                      DecodeMetrics& metrics);
+// What computes: the device, on `stream`, and beside it a CPU device on host memory.
+struct KvprDevices {
+  Device& device;
+  Device& host;
+  Stream& stream;
+};
+
+// The loop over `store`, which is in host memory; measures the devices first. All references outlive it.
+absl::StatusOr<std::unique_ptr<StepLoop>> NewKvprLoop(const WorkerOptions& options, const Model& model,
+                                                      const KvprDevices& devices, const KvStore& store,
+                                                      size_t spare_bytes, DecodeMetrics& metrics);
 
 }  // namespace runahead

@@ -57,6 +57,12 @@ void DeclareWorkerOptions(ConfigSchema& schema, WorkerOptions& options) {
   schema.String("kv_bits", &options.kv_bits, {.one_of = {"4", "8", "16"}},
                 "Bits of a value of KV as decode stores it: 4 and 8 quantise it, in host memory, so that more has room "
                 "and less has to come over; 16 keeps it as it is computed");
+  schema.String(
+      "host_lane", &options.host_lane, {.one_of = {"auto", "off"}},
+      "Whether the host's CPU may attend over part of KV in host memory, beside the device: auto gives it what "
+      "makes steps shorter, off nothing");
+  schema.Int("host_lane_threads", &options.host_lane_threads, {.min = 0, .max = 1024},
+             "Threads of the host lane; 0 takes the cores that the device's threads leave");
   DeclareProcessOptions(schema, options.process);
 }
 

@@ -33,6 +33,8 @@ struct WorkerOptions {
   int64_t kv_device_budget = 0;    // bytes; 0: what the device's budget leaves
   std::string recompute = "auto";  // see RecomputeChoice
   std::string kv_bits = "16";      // 4, 8 or 16: of a value of KV as it is stored
+  std::string host_lane = "auto";  // auto or off
+  int64_t host_lane_threads = 0;   // 0: the cores that the device leaves
 
   bool quantises_kv() const { return kv_bits != "16"; }
   bool prefill() const { return role != "decode"; }

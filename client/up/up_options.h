@@ -29,6 +29,7 @@ struct UpOptions {
   int64_t kv_device_budget = 0;  // bytes, of each decode worker
   std::string recompute = "auto";
   std::string kv_bits = "16";
+  std::string host_lane = "auto";
   bool experiments = false;
 };
 

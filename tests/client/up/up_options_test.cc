@@ -37,6 +37,7 @@ TEST(UpOptions, NameWorkersByRoleAndNumber) {
   options.kv_device_budget = 1 << 24;
   options.recompute = "128";
   options.kv_bits = "8";
+  options.host_lane = "off";
   const auto specs = WorkerSpecs(options, "/bin", 4);
   ASSERT_EQ(specs.size(), 3u);
   EXPECT_EQ(specs[1].name, "prefill-1");
@@ -51,6 +52,7 @@ TEST(UpOptions, NameWorkersByRoleAndNumber) {
   EXPECT_THAT(specs[2].args, Contains("--kv-device-budget=16777216"));
   EXPECT_THAT(specs[2].args, Contains("--recompute=128"));
   EXPECT_THAT(specs[2].args, Contains("--kv-bits=8"));
+  EXPECT_THAT(specs[2].args, Contains("--host-lane=off"));
   EXPECT_THAT(specs[2].args, Not(Contains(HasSubstr("--chain-link-gbps"))));
   EXPECT_THAT(specs[2].args, Not(Contains(HasSubstr("--handoff"))));
 }
