@@ -8,6 +8,7 @@
 #include "absl/strings/str_cat.h"
 #include "kernels/base/status_macros.h"
 #include "kernels/cpu/cpu_device.h"
+#include "kernels/cpu/emulated_link.h"
 #include "kernels/cuda/loader.h"
 #include "server/base/logging.h"
 
@@ -29,7 +30,9 @@ absl::StatusOr<OpenedDevice> OpenCpu(const WorkerOptions& options) {
   device.threads = options.threads > 0 ? static_cast<int>(options.threads)
                                        : std::max(1, static_cast<int>(std::thread::hardware_concurrency()));
   device.compute_dtype = DTypeOf(options, FastestDType());
-  device.emulated_link_gbps = options.emulated_link_gbps;
+  if (options.emulated_link_gbps > 0) {
+    RUNAHEAD_ASSIGN_OR_RETURN(device.emulated_link, EmulatedLink::Create({.gbps = options.emulated_link_gbps}));
+  }
   device.memory_budget = static_cast<size_t>(options.device_memory_budget);
   OpenedDevice opened;
   RUNAHEAD_ASSIGN_OR_RETURN(opened.device, NewCpuDevice(device));
