@@ -16,9 +16,10 @@ constexpr size_t kPiece = 256 << 10;
 // A sleep ends so much late on an idle machine (Linux alone adds 50 us): that much of a wait is spent awake.
 constexpr absl::Duration kSleepsLate = absl::Microseconds(60);
 // On a busy machine it ends later still. A copy that follows at once was queued behind the one that returned late, and
-// a link would have begun it on time: so it counts, up to a limit. One that comes after a pause begins when it comes.
+// a link would have begun it on time: so it counts, up to what another thread's turn on the core takes. One that comes
+// after a pause begins when it comes.
 constexpr absl::Duration kAtOnce = absl::Microseconds(10);
-constexpr absl::Duration kMostLate = absl::Milliseconds(1);
+constexpr absl::Duration kMostLate = absl::Milliseconds(5);
 
 double BytesPerSecond(double gbps) {
   return gbps * 1e9 / 8;
