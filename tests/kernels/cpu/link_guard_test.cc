@@ -15,6 +15,8 @@
 #include <regex>
 #include <set>
 #include <string>
+#include <utility>
+#include <vector>
 
 #include "kernels/base/memory.h"
 #include "kernels/cpu/cpu_device.h"

@@ -1,8 +1,9 @@
 // KVPR over the CPU device's emulated link, which lets no op read host memory.
 #include <gtest/gtest.h>
 
-#include <cstring>
+#include <memory>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "kernels/cpu/cpu_device.h"
