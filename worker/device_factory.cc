@@ -8,6 +8,7 @@
 #include "absl/strings/str_cat.h"
 #include "kernels/base/status_macros.h"
 #include "kernels/cpu/cpu_device.h"
+#include "kernels/cpu/emulated_link.h"
 #include "kernels/cuda/loader.h"
 #include "server/base/logging.h"
 
@@ -36,7 +37,9 @@ absl::StatusOr<OpenedDevice> OpenCpu(const WorkerOptions& options) {
   CpuDeviceOptions device;
   device.threads = static_cast<int>(ThreadsOf(options));
   device.compute_dtype = DTypeOf(options, FastestDType());
-  device.emulated_link_gbps = options.emulated_link_gbps;
+  if (options.emulated_link_gbps > 0) {
+    RUNAHEAD_ASSIGN_OR_RETURN(device.emulated_link, EmulatedLink::Create({.gbps = options.emulated_link_gbps}));
+  }
   device.memory_budget = static_cast<size_t>(options.device_memory_budget);
   OpenedDevice opened;
   RUNAHEAD_ASSIGN_OR_RETURN(opened.device, NewCpuDevice(device));
