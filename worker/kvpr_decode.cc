@@ -103,7 +103,9 @@ absl::StatusOr<LaneProfile> Profile(const WorkerOptions& options, const Model& m
                                                                .stored_row_bytes = stored.stored_row_bytes(),
                                                                .x_row_bytes = stored.x_row_bytes}));
   if (host_lane) {
-    RUNAHEAD_RETURN_IF_ERROR(MeasureHostLane(model, devices.device, devices.host, profile.costs));
+    const std::unique_ptr<Stream> host_stream = devices.host.NewStream("profile");
+    RUNAHEAD_RETURN_IF_ERROR(MeasureHostLane(model, devices.device,
+                                             {devices.host, *host_stream, options.emulated_host_gbps}, profile.costs));
   }
   LogProfile(profile);
   return profile;
@@ -184,6 +186,7 @@ absl::StatusOr<std::unique_ptr<StepLoop>> NewKvprLoop(const WorkerOptions& optio
   RUNAHEAD_ASSIGN_OR_RETURN(std::unique_ptr<SplitSource> split, NewSplit(ChoiceOf(options), profile.costs));
   KvprOptions kvpr{.max_rows = options.max_batch, .device_bytes = DeviceBytes(options, device, spare_bytes)};
   if (host_lane) kvpr.host = &devices.host;
+  kvpr.emulated_host_gbps = options.emulated_host_gbps;
   kvpr.on_leave = [&metrics](const KvprSequenceReport& report) {
     metrics.SetKvBytes(KvTier::kDevice, report.resident_bytes);
     LogSequence(report);

@@ -42,6 +42,9 @@ void DeclareWorkerOptions(ConfigSchema& schema, WorkerOptions& options) {
   schema.Int("chain_link_noise_seed", &options.chain_link_noise_seed, {.min = 0}, "The same seed draws the same");
   schema.Double("emulated_link_gbps", &options.emulated_link_gbps, {.min = 0, .max = 1e6},
                 "Paces copies between host and device to this many gigabits per second; 0 does not");
+  schema.Double("emulated_host_gbps", &options.emulated_host_gbps, {.min = 0, .max = 1e6},
+                "Gigabits of KV per second that the host lane reads at most, where emulated_link_gbps makes the CPU "
+                "stand for a GPU; 0: as fast as it goes");
   schema.Bytes("prefill_memory", &options.prefill_memory, {.min = 0},
                "Layer buffers of prefill; 0 takes two prompts of the model's context, at most 4GiB");
   schema.Bytes("kv_memory", &options.kv_memory, {.min = 1 << 20}, "The KV store of decode");
@@ -85,6 +88,11 @@ absl::Status CheckWorkerOptions(const WorkerOptions& options) {
   if (options.device == "cuda" && options.emulated_link_gbps > 0) {
     return absl::InvalidArgumentError(
         "emulated_link_gbps: paces the copies of the CPU device only: leave it out, or give device: cpu");
+  }
+  if (options.emulated_host_gbps > 0 && options.emulated_link_gbps == 0) {
+    return absl::InvalidArgumentError(
+        "emulated_host_gbps: give emulated_link_gbps besides: without a link nothing is attended to on the host's "
+        "side");
   }
   if (options.chain_link_noise > 0 && options.chain_link_gbps == 0) {
     return absl::InvalidArgumentError(

@@ -27,6 +27,7 @@ struct WorkerOptions {
   double chain_link_noise_factor = 3;  // at most so many times
   int64_t chain_link_noise_seed = 1;
   double emulated_link_gbps = 0;
+  double emulated_host_gbps = 0;
   int64_t prefill_memory = 0;  // bytes; 0: two prompts of the model's context, at most 4 GiB
   int64_t kv_memory = int64_t{2} << 30;
   int64_t max_batch = 32;

@@ -34,13 +34,14 @@ KvLayout HostLayout(const PlannedStep& step) {
 
 }  // namespace
 
-HostLane::HostLane(const Model& model, Device& device, Device& host, const KvStore& store)
+HostLane::HostLane(const Model& model, Device& device, Device& host, const KvStore& store, double emulated_gbps)
     : model_(model),
       device_(device),
       host_(host),
       store_(store),
       link_stream_(device.NewStream("kvpr host lane")),
-      host_stream_(host.NewStream("kvpr host lane")) {}
+      host_stream_(host.NewStream("kvpr host lane")),
+      attention_{host_, *host_stream_, emulated_gbps} {}
 
 HostLane::~HostLane() {
   Settle();
@@ -96,8 +97,8 @@ absl::Status HostLane::Start(int64_t layer, const ConstTensor& q, const Event& f
   host_.WaitFor(*host_stream_, device_.Record(*link_stream_));
   {
     const LaneSpan span(host_, *host_stream_, times_, StepLane::kHost, layer);
-    RUNAHEAD_RETURN_IF_ERROR(host_.AttendPieces(*host_stream_, MakeTensor(q_there, q.dtype, q.rows, q.cols), shape,
-                                                *table_, store_.arena().Layer(layer), partials_));
+    RUNAHEAD_RETURN_IF_ERROR(attention_.Enqueue(MakeTensor(q_there, q.dtype, q.rows, q.cols), shape, *table_,
+                                                store_.arena().Layer(layer), partials_));
   }
   attended_ = host_.Record(*host_stream_);
   return absl::OkStatus();

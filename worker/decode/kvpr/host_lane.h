@@ -11,6 +11,7 @@
 #include "absl/status/statusor.h"
 #include "absl/types/span.h"
 #include "kernels/base/device.h"
+#include "worker/decode/kvpr/host_attention.h"
 #include "worker/decode/kvpr/planned_step.h"
 #include "worker/decode/kvpr/step_times.h"
 #include "worker/kv/store.h"
@@ -23,8 +24,8 @@ namespace runahead {
 class HostLane {
  public:
   // `host` computes on host memory, with threads that the device does without; `store` is in host memory and not
-  // quantised. All outlive the lane.
-  HostLane(const Model& model, Device& device, Device& host, const KvStore& store);
+  // quantised. All outlive the lane. `emulated_gbps`: HostAttention.
+  HostLane(const Model& model, Device& device, Device& host, const KvStore& store, double emulated_gbps);
   ~HostLane();
 
   // INVALID_ARGUMENT, RESOURCE_EXHAUSTED. `step` stays until the next one begins.
@@ -50,6 +51,7 @@ class HostLane {
   Device& host_;
   const KvStore& store_;
   const std::unique_ptr<Stream> link_stream_, host_stream_;
+  const HostAttention attention_;
   BufferRef q_memory_, partials_memory_;  // in host memory; they grow to the largest step
   // Of the step.
   std::shared_ptr<StepTimes> times_;

@@ -26,14 +26,13 @@ constexpr double kUndisturbed = 0.9;
 
 class HostMeter {
  public:
-  HostMeter(const Model& model, Device& device, Device& host)
+  HostMeter(const Model& model, Device& device, const HostAttention& attention)
       : shape_(model.attention(0)),
         positions_(std::clamp(kAttendedBytes / shape_.kv_row_bytes(), kSmallestPiece, model.config().context_length)),
         q_dtype_(ActivationDType(device, true)),
         device_(device),
-        host_(host),
-        device_stream_(device.NewStream("profile")),
-        host_stream_(host.NewStream("profile")) {}
+        attention_(attention),
+        device_stream_(device.NewStream("profile")) {}
 
   absl::Status Prepare() {
     const int64_t q_cols = shape_.heads * shape_.head_dim;
@@ -41,7 +40,7 @@ class HostMeter {
     RUNAHEAD_ASSIGN_OR_RETURN(const BufferRef q,
                               Memory(q_cols * static_cast<int64_t>(DTypeSize(q_dtype_)), MemoryKind::kHost));
     q_ = MakeTensor(q, q_dtype_, 1, q_cols);
-    RUNAHEAD_ASSIGN_OR_RETURN(table_, host_.MakeKvTable(*host_stream_, KvLayout::OnePage(1, positions_)));
+    RUNAHEAD_ASSIGN_OR_RETURN(table_, attention_.host.MakeKvTable(attention_.stream, KvLayout::OnePage(1, positions_)));
     const int64_t cols = shape_.heads * (shape_.head_dim + 1);
     RUNAHEAD_ASSIGN_OR_RETURN(const BufferRef made, Memory(table_->pieces() * cols * 4, MemoryKind::kHost));
     partials_ = MakeTensor(made, DType::kF32, table_->pieces(), cols);
@@ -63,8 +62,8 @@ class HostMeter {
   // Of all positions.
   absl::StatusOr<double> AttendSeconds() {
     return Median([&]() -> absl::Status {
-      RUNAHEAD_RETURN_IF_ERROR(host_.AttendPieces(*host_stream_, q_, shape_, *table_, kv_, partials_));
-      return host_.Record(*host_stream_).Wait();
+      RUNAHEAD_RETURN_IF_ERROR(attention_.Enqueue(q_, shape_, *table_, kv_, partials_));
+      return attention_.host.Record(attention_.stream).Wait();
     });
   }
 
@@ -81,8 +80,8 @@ class HostMeter {
     }
     const int64_t before = copied->load();
     const absl::Time begin = MonotonicNow();
-    RUNAHEAD_RETURN_IF_ERROR(host_.AttendPieces(*host_stream_, q_, shape_, *table_, kv_, partials_));
-    RUNAHEAD_RETURN_IF_ERROR(host_.Record(*host_stream_).Wait());
+    RUNAHEAD_RETURN_IF_ERROR(attention_.Enqueue(q_, shape_, *table_, kv_, partials_));
+    RUNAHEAD_RETURN_IF_ERROR(attention_.host.Record(attention_.stream).Wait());
     const double seconds = std::max(1e-9, absl::ToDoubleSeconds(MonotonicNow() - begin));
     const int64_t meanwhile = copied->load() - before;
     RUNAHEAD_RETURN_IF_ERROR(device_.Record(*device_stream_).Wait());
@@ -114,8 +113,9 @@ class HostMeter {
   const AttentionShape shape_;
   const int64_t positions_;
   const DType q_dtype_;
-  Device &device_, &host_;
-  const std::unique_ptr<Stream> device_stream_, host_stream_;
+  Device& device_;
+  const HostAttention attention_;
+  const std::unique_ptr<Stream> device_stream_;
   BufferRef kv_, there_;
   Tensor q_, partials_;
   std::shared_ptr<const KvTable> table_;
@@ -123,8 +123,8 @@ class HostMeter {
 
 }  // namespace
 
-absl::Status MeasureHostLane(const Model& model, Device& device, Device& host, LaneCosts& costs) {
-  HostMeter meter(model, device, host);
+absl::Status MeasureHostLane(const Model& model, Device& device, const HostAttention& attention, LaneCosts& costs) {
+  HostMeter meter(model, device, attention);
   RUNAHEAD_RETURN_IF_ERROR(meter.Prepare());
   RUNAHEAD_ASSIGN_OR_RETURN(costs.signal_s, meter.SignalSeconds());
   RUNAHEAD_ASSIGN_OR_RETURN(const double alone_s, meter.AttendSeconds());

@@ -131,7 +131,7 @@ absl::StatusOr<std::unique_ptr<KvprLoop>> KvprLoop::Create(const Model& model, D
   RUNAHEAD_ASSIGN_OR_RETURN(loop->write_back_, WriteBack::Create(device, store, rows));
   loop->chunk_pass_.emplace(model, device, stream, loop->shared_, *loop->ring_, loop->memory_, stored);
   if (options.host != nullptr && !stored.quantisation.has_value()) {
-    loop->host_lane_ = std::make_unique<HostLane>(model, device, *options.host, store);
+    loop->host_lane_ = std::make_unique<HostLane>(model, device, *options.host, store, options.emulated_host_gbps);
   }
   return loop;
 }

@@ -51,6 +51,7 @@ struct KvprOptions {
   // Computes the host lane, on host memory and with threads that the device does without; outlives the loop. Null, or
   // where the store quantises: there is none, and no plan may give it anything.
   Device* host = nullptr;
+  double emulated_host_gbps = 0;  // HostAttention::emulated_gbps
   // On the loop's thread: at the next step or Leave, and at Leave.
   std::function<void(const KvprStep&)> on_step = {};
   std::function<void(const KvprSequenceReport&)> on_leave = {};
