@@ -53,7 +53,9 @@ std::string WriteModel(bool gqa) {
 
 BenchModel Load(const std::string& path, double link_gbps) {
   BenchModel loaded;
-  loaded.device = Must(NewCpuDevice({.threads = 1, .emulated_link_gbps = link_gbps}));
+  CpuDeviceOptions options{.threads = 1};
+  if (link_gbps > 0) options.emulated_link = Must(EmulatedLink::Create({.gbps = link_gbps}));
+  loaded.device = Must(NewCpuDevice(options));
   loaded.model =
       Must(LoadModel(Must(GgufFile::Open(path)), loaded.device, kUseDecode | kUseRecompute, [](int, int) {}));
   return loaded;

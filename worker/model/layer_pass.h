@@ -49,6 +49,9 @@ class LayerPass {
   absl::Status ProjectQkv(int64_t layer, const MutTensor& qkv, const MutTensor& normed);
   // [rows, heads*head_dim]: what AttendPieces reads.
   const MutTensor& q() const { return q_; }
+  // f32 [pieces, heads*(head_dim+1)]: where AttendPieces puts what the layer's pieces give, for pieces that are made
+  // elsewhere. Between ProjectQkv and Finish.
+  absl::StatusOr<MutTensor> Partials(int64_t layer);
   // Attention over the positions that `table`, of the same sequences, has behind `kv`.
   absl::Status AttendPieces(int64_t layer, const KvTable& table, const BufferRef& kv);
   // Merges the pieces of all positions, each of which was attended once, and does the rest of the layer.
