@@ -56,6 +56,10 @@ class HandoffContract : public ::testing::TestWithParam<std::function<std::uniqu
   static absl::StatusCode Code(const Event& event) { return Await(event).code(); }
 
   LeaseId Reserve(int64_t tokens, bool with_x = false) { return *world_->store->Reserve(tokens, tokens, {}, with_x); }
+  // A store in device memory keeps no X.
+  void ExpectNoLeaseWithX() {
+    EXPECT_EQ(world_->store->Reserve(1, 1, {}, /*with_x=*/true).status().code(), absl::StatusCode::kInvalidArgument);
+  }
   // The rows [begin, end) of a prompt whose layer has Pattern(whole, layer + 1).
   static BufferRef Rows(int64_t layer, int64_t begin, int64_t end, int64_t whole) {
     const BufferRef all = Pattern(whole * kRowBytes, layer + 1);
