@@ -63,7 +63,7 @@ class PrefillStage {
   void Cancel(JobId job, const absl::Status& why, JobCause cause = JobCause::kRouter) RUNAHEAD_EXCLUDES(mu_);
   void CancelAll(const absl::Status& why, JobCause cause = JobCause::kRouter) RUNAHEAD_EXCLUDES(mu_);
 
-  // Of the longest prefix that its buffers hold; and of the longest that they hold with X of every token.
+  // Tokens of the longest prefix that its buffers hold; and of the longest that they hold with X of all of it.
   int64_t max_prefix_tokens() const;
   int64_t max_prefix_tokens_with_x() const;
   int64_t unfinished_jobs() const RUNAHEAD_EXCLUDES(mu_);
