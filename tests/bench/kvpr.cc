@@ -221,7 +221,7 @@ void Compare(const BenchModel& of, const Question& question) {
   const LaneCosts costs = Profile(of, question.batch).costs;
   const bool tiers = question.device_bytes > 0;
   LaneCosts with_host = costs, without_x = costs;
-  without_x.x_bytes = 1e9;  // so no X stays on the device
+  without_x.recompute_s = 1e6;  // so no X stays on the device
   if (tiers) {
     const auto stream = of.host->NewStream("profile");
     Must(MeasureHostLane(*of.model, *of.device, {*of.host, *stream, question.host_gbps}, with_host));
