@@ -54,6 +54,11 @@ void DeclareWorkerOptions(ConfigSchema& schema, WorkerOptions& options) {
       "recompute", &options.recompute, {.value_name = "auto|off|TOKENS"},
       "How much of KV in host memory decode recomputes instead of copying it: auto solves for the fastest, off "
       "copies all; a number, for experiments, is the same for all sequences");
+  schema.Int("static_window", &options.static_window, {.min = 0, .max = 1 << 24},
+             "Decode over static windows: each sequence's KV in a buffer for contexts of so many tokens, beside the KV "
+             "store; 0 decodes over the store");
+  schema.Int("static_window_reserve", &options.static_window_reserve, {.min = 0, .max = 1 << 25},
+             "Rows of such a buffer, from static_window up; 0 is 2 * (static_window - 1), the most");
   DeclareProcessOptions(schema, options.process);
 }
 
@@ -76,6 +81,9 @@ absl::Status CheckWorkerOptions(const WorkerOptions& options) {
   if (options.device == "cuda" && options.emulated_link_gbps > 0) {
     return absl::InvalidArgumentError(
         "emulated_link_gbps: paces the copies of the CPU device only: leave it out, or give device: cpu");
+  }
+  if (options.static_window_reserve > 0 && options.static_window == 0) {
+    return absl::InvalidArgumentError("static_window_reserve: give static_window besides: it is the reserve of that");
   }
   if (options.chain_link_noise > 0 && options.chain_link_gbps == 0) {
     return absl::InvalidArgumentError(

@@ -30,8 +30,10 @@ struct WorkerOptions {
   int64_t prefill_memory = 0;  // bytes; 0: two prompts of the model's context, at most 4 GiB
   int64_t kv_memory = int64_t{2} << 30;
   int64_t max_batch = 32;
-  int64_t kv_device_budget = 0;    // bytes; 0: what the device's budget leaves
-  std::string recompute = "auto";  // see RecomputeChoice
+  int64_t kv_device_budget = 0;       // bytes; 0: what the device's budget leaves
+  std::string recompute = "auto";     // see RecomputeChoice
+  int64_t static_window = 0;          // S of StaticWindowSize; 0: decode reads KV in the store
+  int64_t static_window_reserve = 0;  // rows; 0: the most
 
   bool prefill() const { return role != "decode"; }
   bool decode() const { return role != "prefill"; }

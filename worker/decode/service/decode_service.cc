@@ -67,6 +67,7 @@ grpc::ServerUnaryReactor* DecodeService::Reserve(grpc::CallbackServerContext* co
   if (request->total_tokens() < request->prompt_tokens()) {
     return Reply(context, InvalidField("total_tokens", "must be at least prompt_tokens"));
   }
+  if (const absl::Status fits = engine_.CheckTokens(request->total_tokens()); !fits.ok()) return Reply(context, fits);
   if (request->epoch() != store_.epoch()) {
     return Reply(context,
                  absl::UnavailableError("epoch: this worker lost its router meanwhile; ask for its capabilities"));

@@ -18,6 +18,7 @@
 #include "tests/testing/sampling_device.h"
 #include "tests/worker/decode/hash_model.h"
 #include "tests/worker/decode/hash_sequences.h"
+#include "worker/decode/static_window_loop.h"
 #include "worker/service/proto_convert.h"
 
 namespace runahead {
@@ -43,13 +44,21 @@ v1::DecodeRequest ToProto(const DecodeSequence& sequence) {
 
 class DecodeServiceTest : public ::testing::Test {
  protected:
-  DecodeServiceTest() {
+  // With `window` S of static windows, else over the store.
+  explicit DecodeServiceTest(int64_t window = 0) {
     absl::StatusOr<std::unique_ptr<KvStore>> store =
         KvStore::Create({HashModel::kLayers, 16, 16 * kKvBlockTokens, 5}, device_, clock_);
     RUNAHEAD_CHECK(store.ok());
     store_ = *std::move(store);
+    auto model = std::make_shared<HashModel>(device_);
+    DecodeEngineOptions steps;
+    if (window > 0) {
+      steps.make_loop = [this, window, &model = *model](Stream& stream) {
+        return StaticWindowLoop::Create(model, device_, *store_, stream, {*MakeStaticWindowSize(window), 4});
+      };
+    }
     absl::StatusOr<std::unique_ptr<DecodeEngine>> engine =
-        DecodeEngine::Create(device_, std::make_shared<HashModel>(device_), *store_, {}, clock_);
+        DecodeEngine::Create(device_, std::move(model), *store_, std::move(steps), clock_);
     RUNAHEAD_CHECK(engine.ok());
     engine_ = *std::move(engine);
     service_ = std::make_unique<DecodeService>(
@@ -79,7 +88,7 @@ class DecodeServiceTest : public ::testing::Test {
 // Over TCP on loopback.
 class DecodeServiceTcp : public DecodeServiceTest {
  protected:
-  DecodeServiceTcp() {
+  explicit DecodeServiceTcp(int64_t window = 0) : DecodeServiceTest(window) {
     RpcServerOptions options;
     options.listen = "127.0.0.1:0";
     options.services = {service_.get()};
@@ -128,6 +137,19 @@ class DecodeServiceTcp : public DecodeServiceTest {
   std::unique_ptr<RpcServer> server_;
   std::unique_ptr<v1::Decode::Stub> stub_;
 };
+
+class DecodeServiceOverWindows : public DecodeServiceTcp {
+ protected:
+  DecodeServiceOverWindows() : DecodeServiceTcp(64) {}
+};
+
+TEST_F(DecodeServiceOverWindows, ReservesWhatFitsAndRefusesTheRestBeforePrefill) {
+  EXPECT_TRUE(Reserve(10, 64).ok());
+  const absl::Status longer = Reserve(10, 65).status();
+  EXPECT_EQ(longer.code(), absl::StatusCode::kOutOfRange);  // which a router passes on as it is
+  EXPECT_THAT(longer.message(), HasSubstr("a static_window of at least 65"));
+  EXPECT_EQ(store_->stats().leases, 1);
+}
 
 TEST_F(DecodeServiceTcp, ReservesAndRenews) {
   const absl::StatusOr<v1::ReserveReply> reply = Reserve(10, 4096);
