@@ -7,19 +7,21 @@
 #include "server/base/logging.h"
 #include "worker/decode/static_window_loop.h"
 #include "worker/decode/step_memory.h"
+#include "worker/device_factory.h"
 #include "worker/kv/tier_choice.h"
 #include "worker/kvpr_decode.h"
 
 namespace runahead {
 namespace {
 
-KvStoreOptions StoreOptions(const WorkerOptions& options, const Model& model, uint64_t incarnation,
-                            int64_t x_row_bytes) {
+KvStoreOptions StoreOptions(const WorkerOptions& options, const Model& model, uint64_t incarnation, int64_t x_row_bytes,
+                            const std::optional<KvQuantisation>& quantisation) {
   KvStoreOptions store;
   store.layers = model.config().layers;
   store.row_bytes = model.kv_row_bytes();
   store.x_row_bytes = x_row_bytes;
-  store.capacity_tokens = options.kv_memory / (store.layers * (store.row_bytes + x_row_bytes));
+  store.quantisation = quantisation;
+  store.capacity_tokens = options.kv_memory / (store.layers * (store.stored_row_bytes() + x_row_bytes));
   store.incarnation = incarnation;
   return store;
 }
@@ -27,14 +29,15 @@ KvStoreOptions StoreOptions(const WorkerOptions& options, const Model& model, ui
 // On the device where all of kv_memory fits there beside steps, which take `spare_bytes`, else in host memory, and with
 // X where decode is to recompute from it.
 absl::StatusOr<std::unique_ptr<KvStore>> CreateStore(const WorkerOptions& options, Device& device, const Model& model,
-                                                     uint64_t incarnation, size_t spare_bytes) {
+                                                     uint64_t incarnation, size_t spare_bytes,
+                                                     const std::optional<KvQuantisation>& quantisation) {
   if (MayKeepKvOnDevice(options) && device.has_host_link()) {
     absl::StatusOr<std::unique_ptr<KvStore>> store =
-        CreateDeviceStore(StoreOptions(options, model, incarnation, 0), spare_bytes, device, RealClock());
+        CreateDeviceStore(StoreOptions(options, model, incarnation, 0, {}), spare_bytes, device, RealClock());
     if (!absl::IsResourceExhausted(store.status())) return store;
   }
   const int64_t x_row_bytes = XRowBytes(options, model.config(), device);
-  return KvStore::Create(StoreOptions(options, model, incarnation, x_row_bytes), device, RealClock());
+  return KvStore::Create(StoreOptions(options, model, incarnation, x_row_bytes, quantisation), device, RealClock());
 }
 
 // Where `static_window` is given. INVALID_ARGUMENT names the option.
@@ -70,9 +73,14 @@ absl::StatusOr<std::unique_ptr<DecodeRole>> DecodeRole::Create(const WorkerOptio
   role->metrics_ = std::make_unique<DecodeMetrics>(registry);
   DecodeMetrics& metrics = *role->metrics_;
   RUNAHEAD_RETURN_IF_ERROR(CheckKvprOptions(options, device));
-  const size_t steps_take =
-      DecodeStepBytes(model->config(), options.max_batch, StoreOptions(options, *model, 0, 0).capacity_tokens);
-  auto store = CreateStore(options, device, *model, incarnation, steps_take);
+  if (device.has_host_link()) {
+    RUNAHEAD_ASSIGN_OR_RETURN(role->host_, OpenHostDevice(options, device));
+  }
+  RUNAHEAD_ASSIGN_OR_RETURN(const std::optional<KvQuantisation> quantisation,
+                            QuantisationOf(options, model->config(), model->kv_dtype(), role->host_.get()));
+  const size_t steps_take = DecodeStepBytes(model->config(), options.max_batch,
+                                            StoreOptions(options, *model, 0, 0, quantisation).capacity_tokens);
+  auto store = CreateStore(options, device, *model, incarnation, steps_take, quantisation);
   if (!store.ok()) {
     return absl::Status(store.status().code(), absl::StrCat("kv_memory: ", store.status().message()));
   }
@@ -98,9 +106,9 @@ absl::StatusOr<std::unique_ptr<DecodeRole>> DecodeRole::Create(const WorkerOptio
     metrics.ObserveStep(static_cast<int>(step.batch_size), step.took);
   };
   if (kvpr) {
-    steps.make_loop = [&options, &device, &metrics, steps_take, model = model.get(),
-                       store = role->store_.get()](Stream& stream) {
-      return NewKvprLoop(options, *model, device, *store, steps_take, stream, metrics);
+    steps.make_loop = [&options, &device, &metrics, steps_take, model = model.get(), store = role->store_.get(),
+                       host = role->host_.get()](Stream& stream) {
+      return NewKvprLoop(options, *model, {device, *host, stream}, *store, steps_take, metrics);
     };
   }
   if (options.static_window > 0) {

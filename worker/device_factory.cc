@@ -8,6 +8,7 @@
 #include "absl/strings/str_cat.h"
 #include "kernels/base/status_macros.h"
 #include "kernels/cpu/cpu_device.h"
+#include "kernels/cpu/emulated_link.h"
 #include "kernels/cuda/loader.h"
 #include "server/base/logging.h"
 
@@ -20,16 +21,25 @@ DType DTypeOf(const WorkerOptions& options, DType fastest) {
   return options.dtype == "bf16" ? DType::kBF16 : options.dtype == "f16" ? DType::kF16 : DType::kF32;
 }
 
+int64_t Cores() {
+  return std::max<int64_t>(1, std::thread::hardware_concurrency());
+}
+
+int64_t ThreadsOf(const WorkerOptions& options) {
+  return options.threads > 0 ? options.threads : Cores();
+}
+
 absl::StatusOr<OpenedDevice> OpenCpu(const WorkerOptions& options) {
   if (options.dtype == "f16") {
     return absl::InvalidArgumentError(
         "dtype: f16 is for GPUs; the CPU computes in f32 or bf16: give one of them, or auto");
   }
   CpuDeviceOptions device;
-  device.threads = options.threads > 0 ? static_cast<int>(options.threads)
-                                       : std::max(1, static_cast<int>(std::thread::hardware_concurrency()));
+  device.threads = static_cast<int>(ThreadsOf(options));
   device.compute_dtype = DTypeOf(options, FastestDType());
-  device.emulated_link_gbps = options.emulated_link_gbps;
+  if (options.emulated_link_gbps > 0) {
+    RUNAHEAD_ASSIGN_OR_RETURN(device.emulated_link, EmulatedLink::Create({.gbps = options.emulated_link_gbps}));
+  }
   device.memory_budget = static_cast<size_t>(options.device_memory_budget);
   OpenedDevice opened;
   RUNAHEAD_ASSIGN_OR_RETURN(opened.device, NewCpuDevice(device));
@@ -83,6 +93,13 @@ absl::StatusOr<OpenedDevice> OpenDevice(const WorkerOptions& options) {
   }
   LogWarning("device", "auto takes the CPU though there is a GPU: ", std::string(opened.status().message()));
   return OpenCpu(options);
+}
+
+absl::StatusOr<std::shared_ptr<Device>> OpenHostDevice(const WorkerOptions& options, const Device& device) {
+  // One drives the device; a GPU needs no more.
+  const int64_t taken = device.host_reads_device_memory() ? ThreadsOf(options) : 1;
+  const int64_t threads = options.host_lane_threads > 0 ? options.host_lane_threads : Cores() - taken;
+  return NewCpuDevice({.threads = static_cast<int>(std::max<int64_t>(1, threads))});
 }
 
 }  // namespace runahead

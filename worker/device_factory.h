@@ -20,4 +20,8 @@ struct OpenedDevice {
 // FAILED_PRECONDITION when there is a GPU, but not for this build.
 absl::StatusOr<OpenedDevice> OpenDevice(const WorkerOptions& options);
 
+// A CPU device for work on host memory beside `device`: with the threads of host_lane_threads, or the cores that
+// `device` leaves, at least one.
+absl::StatusOr<std::shared_ptr<Device>> OpenHostDevice(const WorkerOptions& options, const Device& device);
+
 }  // namespace runahead

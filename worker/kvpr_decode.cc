@@ -1,6 +1,7 @@
 #include "worker/kvpr_decode.h"
 
 #include <algorithm>
+#include <cmath>
 #include <limits>
 #include <string>
 #include <utility>
@@ -9,6 +10,7 @@
 #include "absl/strings/str_format.h"
 #include "kernels/base/status_macros.h"
 #include "server/base/logging.h"
+#include "worker/decode/kvpr/host_profile.h"
 #include "worker/decode/kvpr/kvpr_loop.h"
 #include "worker/decode/kvpr/profile.h"
 
@@ -47,9 +49,34 @@ KvprObservation ObservationOf(const KvprStep& step, const LaneCosts& costs, int6
                                                        seen.recompute_s};
   seen.lanes[static_cast<int>(KvLane::kStreamed)] = {rows.streamed, bytes(rows.streamed, costs.kv_bytes),
                                                      seen.transfer_s};
-  seen.lanes[static_cast<int>(KvLane::kHost)] = {rows.host, bytes(rows.host, costs.kv_bytes), 0};
+  seen.lanes[static_cast<int>(KvLane::kHost)] = {rows.host, bytes(rows.host, costs.kv_bytes),
+                                                 step.times->Busy(StepLane::kHost)};
   seen.lanes[static_cast<int>(KvLane::kResident)] = {rows.resident, 0, 0};
   return seen;
+}
+
+// 64 where KV of a head group is whole ones, else 32; 0: neither.
+int KvGroup(const ModelConfig& config) {
+  for (const int group : {64, 32}) {
+    if (config.kv_dim() % group == 0) return group;
+  }
+  return 0;
+}
+
+KvQuant QuantOf(const WorkerOptions& options, const ModelConfig& config) {
+  return {.bits = options.kv_bits == "4" ? 4 : 8, .group = KvGroup(config)};
+}
+
+// Of a token in one layer, as the host keeps it.
+int64_t StoredKvBytes(const WorkerOptions& options, const ModelConfig& config, DType kv_dtype) {
+  const int64_t values = 2 * config.kv_dim();
+  if (!options.quantises_kv() || KvGroup(config) == 0) return values * static_cast<int64_t>(DTypeSize(kv_dtype));
+  return static_cast<int64_t>(KvQuantRowBytes(values, QuantOf(options, config)));
+}
+
+std::string SharedText(double host_bytes_per_s) {
+  if (!std::isfinite(host_bytes_per_s)) return "; copies do not slow it down";
+  return absl::StrFormat("; copies and it share %.0f MB/s", host_bytes_per_s / 1e6);
 }
 
 void LogProfile(const LaneProfile& profile) {
@@ -63,18 +90,44 @@ void LogProfile(const LaneProfile& profile) {
                           "attention %.3f us a position, recomputation %.3f us a position",
                           rates, 1e6 * profile.copy_latency_s, 1e3 * profile.costs.project_s,
                           1e6 * profile.costs.attend_s, 1e6 * profile.costs.recompute_s));
+  if (!std::isfinite(profile.costs.host_attend_s)) return;
+  LogInfo("kvpr", absl::StrFormat("host lane: attention %.3f us a position, the way there and back %.0f us%s",
+                                  1e6 * profile.costs.host_attend_s, 1e6 * profile.costs.signal_s,
+                                  SharedText(profile.costs.host_bytes_per_s)));
+}
+
+absl::StatusOr<LaneProfile> Profile(const WorkerOptions& options, const Model& model, const KvprDevices& devices,
+                                    const KvStoreOptions& stored, bool host_lane) {
+  RUNAHEAD_ASSIGN_OR_RETURN(LaneProfile profile, MeasureLanes(model, devices.device,
+                                                              {.rows = options.max_batch,
+                                                               .stored_row_bytes = stored.stored_row_bytes(),
+                                                               .x_row_bytes = stored.x_row_bytes}));
+  if (host_lane) {
+    const std::unique_ptr<Stream> host_stream = devices.host.NewStream("profile");
+    RUNAHEAD_RETURN_IF_ERROR(MeasureHostLane(model, devices.device,
+                                             {devices.host, *host_stream, options.emulated_host_gbps}, profile.costs));
+  }
+  LogProfile(profile);
+  return profile;
+}
+
+// What KV, X and their staging may take; 0: no limit.
+int64_t DeviceBytes(const WorkerOptions& options, const Device& device, size_t spare_bytes) {
+  const size_t left = device.memory_left();
+  if (options.kv_device_budget > 0 || left == std::numeric_limits<size_t>::max()) return options.kv_device_budget;
+  return std::max<int64_t>(1, static_cast<int64_t>(left - std::min(left, spare_bytes)));  // refused with its sizes
 }
 
 void LogSequence(const KvprSequenceReport& report) {
   const auto mean = [&](int64_t positions) {
     return static_cast<double>(positions) / static_cast<double>(report.steps);
   };
-  LogInfo("kvpr",
-          absl::StrFormat("lease %016x: %d steps; of %.0f positions a step %.0f recomputed, %.0f copied, %.0f "
-                          "resident; overlap %.2f",
-                          report.lease, report.steps, mean(report.recomputed + report.streamed + report.resident),
-                          mean(report.recomputed), mean(report.streamed), mean(report.resident),
-                          report.overlap / static_cast<double>(report.steps)));
+  LogInfo("kvpr", absl::StrFormat("lease %016x: %d steps; of %.0f positions a step %.0f recomputed, %.0f copied, %.0f "
+                                  "attended on the host, %.0f resident; overlap %.2f",
+                                  report.lease, report.steps,
+                                  mean(report.recomputed + report.streamed + report.on_host + report.resident),
+                                  mean(report.recomputed), mean(report.streamed), mean(report.on_host),
+                                  mean(report.resident), report.overlap / static_cast<double>(report.steps)));
 }
 
 }  // namespace
@@ -86,19 +139,35 @@ absl::Status CheckKvprOptions(const WorkerOptions& options, const Device& device
       "with emulated_link_gbps";
   if (options.kv_device_budget > 0) return absl::InvalidArgumentError(absl::StrCat("kv_device_budget", kWhy));
   if (ChoiceOf(options).mode == Mode::kFixed) return absl::InvalidArgumentError(absl::StrCat("recompute", kWhy));
+  if (options.quantises_kv()) return absl::InvalidArgumentError(absl::StrCat("kv_bits", kWhy));
   return absl::OkStatus();
 }
 
 bool MayKeepKvOnDevice(const WorkerOptions& options) {
+  if (options.quantises_kv()) return false;
   return options.kv_device_budget == 0 || options.kv_memory <= options.kv_device_budget;
+}
+
+absl::StatusOr<std::optional<KvQuantisation>> QuantisationOf(const WorkerOptions& options, const ModelConfig& config,
+                                                             DType kv_dtype, Device* host) {
+  if (!options.quantises_kv()) return std::optional<KvQuantisation>();
+  if (KvGroup(config) == 0) {
+    return absl::InvalidArgumentError(absl::StrFormat(
+        "kv_bits: K of a token has %d values in a layer, which are not whole groups of 32: only 16 works with this "
+        "model",
+        config.kv_dim()));
+  }
+  return KvQuantisation{QuantOf(options, config), kv_dtype, host};
 }
 
 int64_t XRowBytes(const WorkerOptions& options, const ModelConfig& config, const Device& device) {
   const Mode mode = ChoiceOf(options).mode;
   if (!device.has_host_link() || mode == Mode::kOff) return 0;
-  // Where heads share KV heads X is the larger one: to copy it gains nothing.
-  if (mode == Mode::kAuto && config.hidden >= 2 * config.kv_dim()) return 0;
-  return config.hidden * static_cast<int64_t>(DTypeSize(device.compute_dtype()));
+  const DType dtype = device.compute_dtype();
+  const int64_t bytes = config.hidden * static_cast<int64_t>(DTypeSize(dtype));
+  // Where heads share KV heads, or KV is quantised, X is the larger one: to copy it gains nothing.
+  if (mode == Mode::kAuto && bytes >= StoredKvBytes(options, config, dtype)) return 0;
+  return bytes;
 }
 
 unsigned RecomputeUses(const WorkerOptions& options, const ModelConfig& config, const Device& device) {
@@ -107,24 +176,17 @@ unsigned RecomputeUses(const WorkerOptions& options, const ModelConfig& config, 
   return XRowBytes(options, config, device) > 0 ? kUseRecompute : 0;
 }
 
-absl::StatusOr<std::unique_ptr<StepLoop>> NewKvprLoop(const WorkerOptions& options, const Model& model, Device& device,
-                                                      const KvStore& store, size_t spare_bytes, Stream& stream,
-                                                      DecodeMetrics& metrics) {
-  const KvStoreOptions& stored = store.options();
-  RUNAHEAD_ASSIGN_OR_RETURN(const LaneProfile profile, MeasureLanes(model, device,
-                                                                    {.rows = options.max_batch,
-                                                                     .stored_row_bytes = stored.row_bytes,
-                                                                     .x_row_bytes = stored.x_row_bytes}));
-  LogProfile(profile);
+absl::StatusOr<std::unique_ptr<StepLoop>> NewKvprLoop(const WorkerOptions& options, const Model& model,
+                                                      const KvprDevices& devices, const KvStore& store,
+                                                      size_t spare_bytes, DecodeMetrics& metrics) {
+  Device& device = devices.device;
+  const bool host_lane = options.host_lane == "auto" && !options.quantises_kv();
+  RUNAHEAD_ASSIGN_OR_RETURN(const LaneProfile profile, Profile(options, model, devices, store.options(), host_lane));
   metrics.SetLinkBandwidth(profile.costs.link_bytes_per_s);
   RUNAHEAD_ASSIGN_OR_RETURN(std::unique_ptr<SplitSource> split, NewSplit(ChoiceOf(options), profile.costs));
-  const size_t left = device.memory_left();
-  int64_t budget = options.kv_device_budget;
-  if (budget == 0 && left != std::numeric_limits<size_t>::max()) {
-    budget = static_cast<int64_t>(left - std::min(left, spare_bytes));
-    budget = std::max<int64_t>(budget, 1);  // too little is refused with its sizes
-  }
-  KvprOptions kvpr{.max_rows = options.max_batch, .device_bytes = budget};
+  KvprOptions kvpr{.max_rows = options.max_batch, .device_bytes = DeviceBytes(options, device, spare_bytes)};
+  if (host_lane) kvpr.host = &devices.host;
+  kvpr.emulated_host_gbps = options.emulated_host_gbps;
   kvpr.on_leave = [&metrics](const KvprSequenceReport& report) {
     metrics.SetKvBytes(KvTier::kDevice, report.resident_bytes);
     LogSequence(report);
@@ -135,7 +197,7 @@ absl::StatusOr<std::unique_ptr<StepLoop>> NewKvprLoop(const WorkerOptions& optio
     metrics.SetKvBytes(KvTier::kDevice, step.resident_bytes);
   };
   absl::StatusOr<std::unique_ptr<KvprLoop>> loop =
-      KvprLoop::Create(model, device, store, stream, std::move(split), kvpr);
+      KvprLoop::Create(model, device, store, devices.stream, std::move(split), kvpr);
   if (!loop.ok()) {
     return absl::Status(loop.status().code(), absl::StrCat("kv_device_budget: ", loop.status().message()));
   }

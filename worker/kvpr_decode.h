@@ -3,6 +3,7 @@
 
 #include <cstdint>
 #include <memory>
+#include <optional>
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
@@ -18,8 +19,14 @@ namespace runahead {
 // INVALID_ARGUMENT, naming the option, where it is for a link and `device` has none.
 absl::Status CheckKvprOptions(const WorkerOptions& options, const Device& device);
 
-// Whether all of kv_memory may be tried in device memory: there is no budget for KV, or it is large enough.
+// Whether all of kv_memory may be tried in device memory: KV is not quantised, and there is no budget for it, or a
+// large enough one.
 bool MayKeepKvOnDevice(const WorkerOptions& options);
+
+// How a store keeps KV by kv_bits: in groups of 64 or 32 values, quantised by `host`, which computes on host memory and
+// outlives the store; none at 16 bits. INVALID_ARGUMENT where the model's rows are not whole groups.
+absl::StatusOr<std::optional<KvQuantisation>> QuantisationOf(const WorkerOptions& options, const ModelConfig& config,
+                                                             DType kv_dtype, Device* host);
 
 // Bytes of X of one token in one layer that a store in host memory is to keep; 0: none, for recomputing from it would
 // gain nothing, or is not wanted.
@@ -28,9 +35,16 @@ int64_t XRowBytes(const WorkerOptions& options, const ModelConfig& config, const
 // kUseRecompute where decode may recompute, else 0: for LoadModel.
 unsigned RecomputeUses(const WorkerOptions& options, const ModelConfig& config, const Device& device);
 
-// The loop over `store`, which is in host memory; measures the device first. All references outlive it.
-absl::StatusOr<std::unique_ptr<StepLoop>> NewKvprLoop(const WorkerOptions& options, const Model& model, Device& device,
-                                                      const KvStore& store, size_t spare_bytes, Stream& stream,
-                                                      DecodeMetrics& metrics);
+// What computes: the device, on `stream`, and beside it a CPU device on host memory.
+struct KvprDevices {
+  Device& device;
+  Device& host;
+  Stream& stream;
+};
+
+// The loop over `store`, which is in host memory; measures the devices first. All references outlive it.
+absl::StatusOr<std::unique_ptr<StepLoop>> NewKvprLoop(const WorkerOptions& options, const Model& model,
+                                                      const KvprDevices& devices, const KvStore& store,
+                                                      size_t spare_bytes, DecodeMetrics& metrics);
 
 }  // namespace runahead

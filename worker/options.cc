@@ -42,6 +42,9 @@ void DeclareWorkerOptions(ConfigSchema& schema, WorkerOptions& options) {
   schema.Int("chain_link_noise_seed", &options.chain_link_noise_seed, {.min = 0}, "The same seed draws the same");
   schema.Double("emulated_link_gbps", &options.emulated_link_gbps, {.min = 0, .max = 1e6},
                 "Paces copies between host and device to this many gigabits per second; 0 does not");
+  schema.Double("emulated_host_gbps", &options.emulated_host_gbps, {.min = 0, .max = 1e6},
+                "Gigabits of KV per second that the host lane reads at most, where emulated_link_gbps makes the CPU "
+                "stand for a GPU; 0: as fast as it goes");
   schema.Bytes("prefill_memory", &options.prefill_memory, {.min = 0},
                "Layer buffers of prefill; 0 takes two prompts of the model's context, at most 4GiB");
   schema.Bytes("kv_memory", &options.kv_memory, {.min = 1 << 20}, "The KV store of decode");
@@ -54,6 +57,15 @@ void DeclareWorkerOptions(ConfigSchema& schema, WorkerOptions& options) {
       "recompute", &options.recompute, {.value_name = "auto|off|TOKENS"},
       "How much of KV in host memory decode recomputes instead of copying it: auto solves for the fastest, off "
       "copies all; a number, for experiments, is the same for all sequences");
+  schema.String("kv_bits", &options.kv_bits, {.one_of = {"4", "8", "16"}},
+                "Bits of a value of KV as decode stores it: 4 and 8 quantise it, in host memory, so that more has room "
+                "and less has to come over; 16 keeps it as it is computed");
+  schema.String(
+      "host_lane", &options.host_lane, {.one_of = {"auto", "off"}},
+      "Whether the host's CPU may attend over part of KV in host memory, beside the device: auto gives it what "
+      "makes steps shorter, off nothing");
+  schema.Int("host_lane_threads", &options.host_lane_threads, {.min = 0, .max = 1024},
+             "Threads of the host lane; 0 takes the cores that the device's threads leave");
   schema.Int("static_window", &options.static_window, {.min = 0, .max = 1 << 24},
              "Decode over static windows: each sequence's KV in a buffer for contexts of so many tokens, beside the KV "
              "store; 0 decodes over the store");
@@ -81,6 +93,11 @@ absl::Status CheckWorkerOptions(const WorkerOptions& options) {
   if (options.device == "cuda" && options.emulated_link_gbps > 0) {
     return absl::InvalidArgumentError(
         "emulated_link_gbps: paces the copies of the CPU device only: leave it out, or give device: cpu");
+  }
+  if (options.emulated_host_gbps > 0 && options.emulated_link_gbps == 0) {
+    return absl::InvalidArgumentError(
+        "emulated_host_gbps: give emulated_link_gbps besides: without a link nothing is attended to on the host's "
+        "side");
   }
   if (options.static_window_reserve > 0 && options.static_window == 0) {
     return absl::InvalidArgumentError("static_window_reserve: give static_window besides: it is the reserve of that");

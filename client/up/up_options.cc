@@ -41,6 +41,8 @@ ChildSpec WorkerSpec(const UpOptions& options, const std::string& role, int inde
       spec.args.push_back(absl::StrCat("--kv-device-budget=", options.kv_device_budget));
     }
     if (options.recompute != "auto") spec.args.push_back(absl::StrCat("--recompute=", options.recompute));
+    if (options.host_lane != "auto") spec.args.push_back(absl::StrCat("--host-lane=", options.host_lane));
+    if (options.kv_bits != "16") spec.args.push_back(absl::StrCat("--kv-bits=", options.kv_bits));
   }
   if (options.emulated_link_gbps > 0) {
     spec.args.push_back(absl::StrCat("--emulated-link-gbps=", options.emulated_link_gbps));
@@ -85,6 +87,10 @@ void DeclareUpOptions(ConfigSchema& schema, UpOptions& options) {
                "budget leaves");
   schema.String("recompute", &options.recompute, {.value_name = "auto|off|TOKENS"},
                 "How much of KV in host memory decode recomputes instead of copying it");
+  schema.String("kv_bits", &options.kv_bits, {.one_of = {"4", "8", "16"}},
+                "Bits of a value of KV as decode stores it: 4 and 8 quantise it; 16 keeps it as it is computed");
+  schema.String("host_lane", &options.host_lane, {.one_of = {"auto", "off"}},
+                "Whether the host's CPU may attend over part of KV in host memory, beside the device");
   schema.Bool("experiments", &options.experiments, "Requests may choose width, parts and schedule");
 }
 

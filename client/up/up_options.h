@@ -28,6 +28,8 @@ struct UpOptions {
   double emulated_link_gbps = 0;
   int64_t kv_device_budget = 0;  // bytes, of each decode worker
   std::string recompute = "auto";
+  std::string kv_bits = "16";
+  std::string host_lane = "auto";
   bool experiments = false;
 };
 

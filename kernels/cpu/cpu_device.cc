@@ -1,8 +1,6 @@
 #include "kernels/cpu/cpu_device.h"
 
-#include <algorithm>
 #include <cstring>
-#include <optional>
 #include <string>
 #include <utility>
 
@@ -14,10 +12,10 @@
 #include "kernels/cpu/attention.h"
 #include "kernels/cpu/cpu_kv_table.h"
 #include "kernels/cpu/cpu_stream.h"
+#include "kernels/cpu/cpu_weights.h"
 #include "kernels/cpu/gemm.h"
-#include "kernels/cpu/pacer.h"
+#include "kernels/cpu/link_guard.h"
 #include "kernels/cpu/row_ops.h"
-#include "kernels/cpu/stored_weights.h"
 
 namespace runahead {
 namespace {
@@ -25,42 +23,6 @@ namespace {
 constexpr DType kDTypes[] = {DType::kF32, DType::kBF16};
 constexpr OpLimits kLimits{.dtypes = kDTypes, .head_dim_multiple = 8, .most_head_dim = kMaxAttentionHeadDim};
 constexpr int kMostThreads = 1024;
-// Copies hold the bus for so many bytes at a time, so that streams that share a direction share its speed.
-constexpr size_t kCopyPiece = 256 << 10;
-
-struct CpuWeights : Weights {
-  CpuWeights(int64_t rows, int64_t cols) : Weights(rows, cols) {}
-  std::optional<StoredWeights> stored;         // kUseDecode
-  std::unique_ptr<const PackedMatrix> packed;  // kUsePrefill
-  // Of that, what lies between the source's cuts, in its memory where the layout has borders there; none without cuts.
-  struct Part {
-    int64_t begin, end;
-    std::unique_ptr<const PackedMatrix> packed;
-  };
-  std::vector<Part> parts;
-
-  bool IsBorder(int64_t row) const {
-    return row == 0 || row == rows() ||
-           std::any_of(parts.begin(), parts.end(), [row](const Part& part) { return part.begin == row; });
-  }
-};
-
-// Memory of the device, which remembers its kind: copies between kinds are paced.
-class KindBuffer : public Buffer {
- public:
-  KindBuffer(std::shared_ptr<Buffer> memory, MemoryKind kind)
-      : Buffer(memory->data(), memory->size()), kind(kind), memory_(std::move(memory)) {}
-  const MemoryKind kind;
-
- private:
-  const std::shared_ptr<Buffer> memory_;
-};
-
-// Memory that is not of this device (a mapped file, a test's) counts as the host's.
-MemoryKind KindOf(const BufferRef& ref) {
-  const auto* buffer = dynamic_cast<const KindBuffer*>(ref.buffer.get());
-  return buffer == nullptr ? MemoryKind::kHost : buffer->kind;
-}
 
 CpuStream& Cast(Stream& stream) {
   return static_cast<CpuStream&>(stream);
@@ -79,12 +41,12 @@ class CpuDevice : public Device {
         gemm_(std::move(gemm)),
         budget_(std::make_shared<MemoryBudget>(options.memory_budget)),
         weights_arena_(HostChunks(budget_)),
-        to_device_(options.emulated_link_gbps),
-        to_host_(options.emulated_link_gbps) {}
+        link_(options.emulated_link),
+        guard_(link_ != nullptr) {}
 
   std::string_view name() const override { return "cpu"; }
   bool host_reads_device_memory() const override { return true; }
-  bool has_host_link() const override { return !to_device_.unlimited(); }
+  bool has_host_link() const override { return link_ != nullptr; }
   DType compute_dtype() const override { return compute_dtype_; }
   DType invariant_dtype() const override { return DType::kF32; }
   // Intermediates stay in the second-level cache (512 x 2 x 1536 x 2 bytes is 3 MB on the quick-start model), and
@@ -140,11 +102,9 @@ class CpuDevice : public Device {
                       const MutTensor& counts, const MutTensor& ids, const MutTensor& values) override;
 
  private:
-  // The two forms of Linear; they block until it is done. sums: out, or f32 of its shape.
-  void InvariantLinear(const CpuWeights& w, const ConstTensor& x, const LinearOptions& options, const MutTensor& sums,
-                       const MutTensor& out) const;
-  void PackedLinear(const CpuWeights& w, const ConstTensor& x, const LinearOptions& options,
-                    const MutTensor& out) const;
+  // Linear with `batch_invariant`; blocks until it is done. sums: out, or f32 of its shape.
+  void InvariantLinear(const StoredWeights& w, const ConstTensor& x, const LinearOptions& options,
+                       const MutTensor& sums, const MutTensor& out) const;
   RowOps rows() const { return {kernels_, *pool_}; }
 
   const DType compute_dtype_;
@@ -154,41 +114,18 @@ class CpuDevice : public Device {
   const std::unique_ptr<Gemm> gemm_;
   const std::shared_ptr<MemoryBudget> budget_;
   Arena weights_arena_;
-  Pacer to_device_;
-  Pacer to_host_;
+  const std::shared_ptr<EmulatedLink> link_;  // null: none
+  const LinkGuard guard_;
 };
 
 absl::StatusOr<std::shared_ptr<Buffer>> CpuDevice::Allocate(size_t bytes, MemoryKind kind) {
   RUNAHEAD_ASSIGN_OR_RETURN(std::shared_ptr<Buffer> memory,
                             AllocateHostMemory(bytes, kind == MemoryKind::kDevice ? budget_ : nullptr));
-  return std::make_shared<KindBuffer>(std::move(memory), kind);
+  return guard_.Mark(std::move(memory), kind);
 }
 
 absl::StatusOr<std::shared_ptr<const Weights>> CpuDevice::LoadWeights(const WeightSource& source, unsigned uses) {
-  RUNAHEAD_RETURN_IF_ERROR(CheckWeightSource(source));
-  if ((uses & (kUsePrefill | kUseDecode)) == 0) return absl::InvalidArgumentError("weights that no op may use");
-  auto weights = std::make_shared<CpuWeights>(source.rows(), source.cols);
-  // The prefill form is made from the stored one, which is dropped again where decode does not want it.
-  Arena passing(HostChunks(nullptr));
-  RUNAHEAD_ASSIGN_OR_RETURN(StoredWeights stored,
-                            StoredWeights::Make(source, (uses & kUseDecode) != 0 ? weights_arena_ : passing, *pool_));
-  if ((uses & kUsePrefill) != 0) {
-    const auto read_row = [&](int64_t row, float* out) { stored.DequantizeRow(kernels_, row, out); };
-    RUNAHEAD_ASSIGN_OR_RETURN(weights->packed, gemm_->Pack(weights->rows(), weights->cols(), read_row, weights_arena_));
-    int64_t begin = 0;
-    for (size_t i = 0; i <= source.cuts.size() && !source.cuts.empty(); ++i) {
-      const int64_t end = i < source.cuts.size() ? source.cuts[i] : weights->rows();
-      CpuWeights::Part part{begin, end, gemm_->Slice(*weights->packed, begin, end)};
-      if (part.packed == nullptr) {  // small models: real ones have borders at whole slices
-        const auto read_part = [&](int64_t row, float* out) { read_row(begin + row, out); };
-        RUNAHEAD_ASSIGN_OR_RETURN(part.packed, gemm_->Pack(end - begin, weights->cols(), read_part, weights_arena_));
-      }
-      weights->parts.push_back(std::move(part));
-      begin = end;
-    }
-  }
-  if ((uses & kUseDecode) != 0) weights->stored = std::move(stored);
-  return weights;
+  return CpuWeights::Load(source, uses, {kernels_, *pool_, *gemm_, weights_arena_});
 }
 
 Event CpuDevice::Record(Stream& stream) {
@@ -206,28 +143,23 @@ void CpuDevice::WaitFor(Stream& stream, const Event& event) {
 absl::Status CpuDevice::Copy(Stream& stream, const ConstBufferRef& from, const BufferRef& to) {
   RUNAHEAD_RETURN_IF_ERROR(CheckCopy(from, to));
   if (from.size == 0) return absl::OkStatus();
-  Pacer* pacer = nullptr;
-  if (KindOf(from) != KindOf(to)) pacer = KindOf(to) == MemoryKind::kDevice ? &to_device_ : &to_host_;
-  Cast(stream).Enqueue([from, to, pacer] {
-    if (pacer == nullptr || pacer->unlimited()) {
-      std::memmove(to.data(), from.data(), from.size);
-      return;
-    }
-    for (size_t done = 0; done < from.size; done += kCopyPiece) {
-      const size_t bytes = std::min(kCopyPiece, from.size - done);
-      std::memcpy(to.data() + done, from.data() + done, bytes);
-      pacer->Carry(static_cast<int64_t>(bytes));
-    }
-  });
+  if (link_ == nullptr || guard_.KindOf(from) == guard_.KindOf(to)) {
+    Cast(stream).Enqueue([from, to] { std::memmove(to.data(), from.data(), from.size); });
+  } else if (guard_.KindOf(to) == MemoryKind::kDevice) {
+    Cast(stream).Enqueue([this, from, to] { link_->CopyToDevice(from.data(), to.data(), from.size); });
+  } else {
+    Cast(stream).Enqueue([this, from, to] { link_->CopyToHost(from.data(), to.data(), from.size); });
+  }
   return absl::OkStatus();
 }
 
 absl::Status CpuDevice::Embed(Stream& stream, const Weights& table, std::vector<int32_t> ids, bool accumulate,
                               const MutTensor& out) {
   const auto& weights = static_cast<const CpuWeights&>(table);
-  if (!weights.stored.has_value()) return absl::FailedPreconditionError("the embedding was not loaded for kUseDecode");
+  if (weights.stored() == nullptr) return absl::FailedPreconditionError("the embedding was not loaded for kUseDecode");
   RUNAHEAD_RETURN_IF_ERROR(CheckEmbed(table, ids, out));
-  Cast(stream).Enqueue([this, &stored = *weights.stored, ids = std::move(ids), accumulate, out] {
+  RUNAHEAD_RETURN_IF_ERROR(guard_.Check("Embed", {{"out", out}}));
+  Cast(stream).Enqueue([this, &stored = *weights.stored(), ids = std::move(ids), accumulate, out] {
     rows().Embed(stored, ids, accumulate, out);
   });
   return absl::OkStatus();
@@ -236,6 +168,7 @@ absl::Status CpuDevice::Embed(Stream& stream, const Weights& table, std::vector<
 absl::Status CpuDevice::RmsNorm(Stream& stream, const ConstTensor& x, const ConstTensor& weight, float eps,
                                 const MutTensor& out) {
   RUNAHEAD_RETURN_IF_ERROR(CheckRmsNorm(kLimits, x, weight, out));
+  RUNAHEAD_RETURN_IF_ERROR(guard_.Check("RmsNorm", {{"x", x}, {"weight", weight}, {"out", out}}));
   Cast(stream).Enqueue([this, x, weight, eps, out] { rows().RmsNorm(x, weight, eps, out); });
   return absl::OkStatus();
 }
@@ -243,6 +176,7 @@ absl::Status CpuDevice::RmsNorm(Stream& stream, const ConstTensor& x, const Cons
 absl::Status CpuDevice::LayerNorm(Stream& stream, const ConstTensor& x, const ConstTensor& weight,
                                   const ConstTensor& bias, float eps, const MutTensor& out) {
   RUNAHEAD_RETURN_IF_ERROR(CheckLayerNorm(x, weight, bias, out));
+  RUNAHEAD_RETURN_IF_ERROR(guard_.Check("LayerNorm", {{"x", x}, {"weight", weight}, {"bias", bias}, {"out", out}}));
   Cast(stream).Enqueue([this, x, weight, bias, eps, out] { rows().LayerNorm(x, weight, bias, eps, out); });
   return absl::OkStatus();
 }
@@ -253,18 +187,11 @@ absl::Status CpuDevice::Linear(Stream& stream, const ConstTensor& x, std::shared
   const bool invariant = options.batch_invariant;
   RUNAHEAD_RETURN_IF_ERROR(
       CheckLinear(kLimits, x, invariant ? invariant_dtype() : compute_dtype(), *weights, options, out));
-  if (invariant ? !weights->stored.has_value() : weights->packed == nullptr) {
-    return absl::FailedPreconditionError(
-        absl::StrCat("the weights were not loaded for ", invariant ? "kUseDecode" : "kUsePrefill"));
-  }
-  const int64_t end_row = options.first_row + out.cols;
-  if (!invariant && !(weights->IsBorder(options.first_row) && weights->IsBorder(end_row))) {
-    return absl::InvalidArgumentError(absl::StrCat("rows ", options.first_row, " to ", end_row, " of ", weights->rows(),
-                                                   ": the weights were not loaded with cuts there"));
-  }
+  RUNAHEAD_RETURN_IF_ERROR(weights->CheckLoadedFor(options, out.cols));
+  RUNAHEAD_RETURN_IF_ERROR(guard_.Check("Linear", {{"x", x}, {"options.bias", options.bias}, {"out", out}}));
   if (x.rows == 0) return absl::OkStatus();
   if (!invariant) {
-    Cast(stream).Enqueue([this, weights, x, options, out] { PackedLinear(*weights, x, options, out); });
+    Cast(stream).Enqueue([this, weights, x, options, out] { weights->MultiplyPacked(*gemm_, x, options, out); });
     return absl::OkStatus();
   }
   Tensor sums = out;
@@ -274,51 +201,32 @@ absl::Status CpuDevice::Linear(Stream& stream, const ConstTensor& x, std::shared
                               AllocateHostMemory(out.rows * out.cols * sizeof(float), nullptr));
     sums = MakeTensor(BufferRef::Whole(std::move(memory)), DType::kF32, out.rows, out.cols);
   }
-  Cast(stream).Enqueue([this, weights, x, options, sums, out] { InvariantLinear(*weights, x, options, sums, out); });
+  Cast(stream).Enqueue(
+      [this, weights, x, options, sums, out] { InvariantLinear(*weights->stored(), x, options, sums, out); });
   return absl::OkStatus();
 }
 
-void CpuDevice::InvariantLinear(const CpuWeights& w, const ConstTensor& x, const LinearOptions& options,
+void CpuDevice::InvariantLinear(const StoredWeights& w, const ConstTensor& x, const LinearOptions& options,
                                 const MutTensor& sums, const MutTensor& out) const {
-  w.stored->Matvec(kernels_, *pool_,
-                   {.x = x.row<float>(0),
-                    .x_stride = x.stride,
-                    .m = x.rows,
-                    .out = sums.ref.data(),
-                    .out_stride = sums.stride,
-                    .out_dtype = sums.dtype,
-                    .accumulate = options.accumulate,
-                    .begin_row = options.first_row,
-                    .end_row = options.first_row + out.cols});
+  w.Matvec(kernels_, *pool_,
+           {.x = x.row<float>(0),
+            .x_stride = x.stride,
+            .m = x.rows,
+            .out = sums.ref.data(),
+            .out_stride = sums.stride,
+            .out_dtype = sums.dtype,
+            .accumulate = options.accumulate,
+            .begin_row = options.first_row,
+            .end_row = options.first_row + out.cols});
   if (options.bias.ref.buffer != nullptr || options.activation.has_value()) {
     rows().FinishLinear(sums, options.bias, options.activation, out);
-  }
-}
-
-void CpuDevice::PackedLinear(const CpuWeights& w, const ConstTensor& x, const LinearOptions& options,
-                             const MutTensor& out) const {
-  const float* const bias = options.bias.ref.buffer == nullptr ? nullptr : options.bias.row<float>(0);
-  const auto run = [&](const PackedMatrix& packed, int64_t column) {
-    gemm_->Run(packed, {.x = x.ref.data(),
-                        .x_stride = x.stride,
-                        .m = x.rows,
-                        .out = out.ref.data() + column * DTypeSize(out.dtype),
-                        .out_dtype = out.dtype,
-                        .out_stride = out.stride,
-                        .accumulate = options.accumulate,
-                        .bias = bias == nullptr ? nullptr : bias + column,
-                        .activation = options.activation});
-  };
-  if (out.cols == w.rows()) return run(*w.packed, 0);
-  for (const CpuWeights::Part& part : w.parts) {
-    const int64_t column = part.begin - options.first_row;
-    if (column >= 0 && column < out.cols) run(*part.packed, column);
   }
 }
 
 absl::Status CpuDevice::HeadNorm(Stream& stream, const MutTensor& x, int64_t head_dim, const ConstTensor& weight,
                                  float eps) {
   RUNAHEAD_RETURN_IF_ERROR(CheckHeadNorm(x, head_dim, weight));
+  RUNAHEAD_RETURN_IF_ERROR(guard_.Check("HeadNorm", {{"x", x}, {"weight", weight}}));
   Cast(stream).Enqueue([this, x, head_dim, weight, eps] { rows().HeadNorm(x, head_dim, weight, eps); });
   return absl::OkStatus();
 }
@@ -326,6 +234,7 @@ absl::Status CpuDevice::HeadNorm(Stream& stream, const MutTensor& x, int64_t hea
 absl::Status CpuDevice::Rope(Stream& stream, const MutTensor& x, int64_t head_dim, const Rotation& rotation,
                              const KvTable& table, int64_t first_row) {
   RUNAHEAD_RETURN_IF_ERROR(CheckRope(x, head_dim, rotation, table, first_row));
+  RUNAHEAD_RETURN_IF_ERROR(guard_.Check("Rope", {{"x", x}, {"rotation.table", rotation.table}}));
   Cast(stream).Enqueue([=, this, table = Held(table)] { rows().Rope(x, head_dim, rotation, *table, first_row); });
   return absl::OkStatus();
 }
@@ -333,6 +242,7 @@ absl::Status CpuDevice::Rope(Stream& stream, const MutTensor& x, int64_t head_di
 absl::Status CpuDevice::StoreQkv(Stream& stream, const ConstTensor& qkv, const AttentionShape& shape,
                                  const MutTensor& q, const KvTable& table, int64_t first_row, const BufferRef& layer) {
   RUNAHEAD_RETURN_IF_ERROR(CheckStoreQkv(kLimits, qkv, shape, q, table, first_row, layer));
+  RUNAHEAD_RETURN_IF_ERROR(guard_.Check("StoreQkv", {{"qkv", qkv}, {"q", q}, {"layer", layer}}));
   Cast(stream).Enqueue([=, this, table = Held(table)] { rows().StoreQkv(qkv, shape, q, *table, first_row, layer); });
   return absl::OkStatus();
 }
@@ -340,6 +250,7 @@ absl::Status CpuDevice::StoreQkv(Stream& stream, const ConstTensor& qkv, const A
 absl::Status CpuDevice::Attention(Stream& stream, const ConstTensor& q, const AttentionShape& shape,
                                   const KvTable& table, const ConstBufferRef& layer, const MutTensor& out) {
   RUNAHEAD_RETURN_IF_ERROR(CheckAttention(kLimits, q, shape, table, layer, out));
+  RUNAHEAD_RETURN_IF_ERROR(guard_.Check("Attention", {{"q", q}, {"layer", layer}, {"out", out}}));
   Cast(stream).Enqueue([this, q, shape, table = Held(table), layer, out] {
     RunCpuAttention(*pool_, isa_, {.q = q, .shape = shape, .table = *table, .layer = layer, .out = out});
   });
@@ -349,6 +260,7 @@ absl::Status CpuDevice::Attention(Stream& stream, const ConstTensor& q, const At
 absl::Status CpuDevice::AttendPieces(Stream& stream, const ConstTensor& q, const AttentionShape& shape,
                                      const KvTable& table, const ConstBufferRef& layer, const MutTensor& partials) {
   RUNAHEAD_RETURN_IF_ERROR(CheckAttendPieces(kLimits, q, shape, table, layer, partials));
+  RUNAHEAD_RETURN_IF_ERROR(guard_.Check("AttendPieces", {{"q", q}, {"layer", layer}, {"partials", partials}}));
   Cast(stream).Enqueue([this, q, shape, table = Held(table), layer, partials] {
     AttendCpuPieces(*pool_, isa_, {.q = q, .shape = shape, .table = *table, .layer = layer, .out = partials});
   });
@@ -358,6 +270,7 @@ absl::Status CpuDevice::AttendPieces(Stream& stream, const ConstTensor& q, const
 absl::Status CpuDevice::MergePieces(Stream& stream, const ConstTensor& partials, const AttentionShape& shape,
                                     const KvTable& table, const MutTensor& out) {
   RUNAHEAD_RETURN_IF_ERROR(CheckMergePieces(kLimits, partials, shape, table, out));
+  RUNAHEAD_RETURN_IF_ERROR(guard_.Check("MergePieces", {{"partials", partials}, {"out", out}}));
   Cast(stream).Enqueue(
       [this, partials, shape, table = Held(table), out] { MergeCpuPieces(*pool_, partials, shape, *table, out); });
   return absl::OkStatus();
@@ -366,12 +279,14 @@ absl::Status CpuDevice::MergePieces(Stream& stream, const ConstTensor& partials,
 absl::Status CpuDevice::GatedActivate(Stream& stream, const ConstTensor& gate_up, Activation activation,
                                       const MutTensor& out) {
   RUNAHEAD_RETURN_IF_ERROR(CheckGatedActivate(kLimits, gate_up, out));
+  RUNAHEAD_RETURN_IF_ERROR(guard_.Check("GatedActivate", {{"gate_up", gate_up}, {"out", out}}));
   Cast(stream).Enqueue([this, gate_up, activation, out] { rows().GatedActivate(gate_up, activation, out); });
   return absl::OkStatus();
 }
 
 absl::Status CpuDevice::Activate(Stream& stream, const ConstTensor& x, Activation activation, const MutTensor& out) {
   RUNAHEAD_RETURN_IF_ERROR(CheckActivate(x, out));
+  RUNAHEAD_RETURN_IF_ERROR(guard_.Check("Activate", {{"x", x}, {"out", out}}));
   Cast(stream).Enqueue([this, x, activation, out] { rows().Activate(x, activation, out); });
   return absl::OkStatus();
 }
@@ -379,12 +294,14 @@ absl::Status CpuDevice::Activate(Stream& stream, const ConstTensor& x, Activatio
 absl::Status CpuDevice::GatherRows(Stream& stream, const ConstTensor& x, std::vector<int32_t> indices,
                                    const MutTensor& out) {
   RUNAHEAD_RETURN_IF_ERROR(CheckGatherRows(x, indices, out));
+  RUNAHEAD_RETURN_IF_ERROR(guard_.Check("GatherRows", {{"x", x}, {"out", out}}));
   Cast(stream).Enqueue([this, x, indices = std::move(indices), out] { rows().GatherRows(x, indices, out); });
   return absl::OkStatus();
 }
 
 absl::Status CpuDevice::QuantizeKv(Stream& stream, const ConstTensor& kv, const KvQuant& quant, const BufferRef& out) {
   RUNAHEAD_RETURN_IF_ERROR(CheckQuantizeKv(kv, quant, out));
+  RUNAHEAD_RETURN_IF_ERROR(guard_.Check("QuantizeKv", {{"rows", kv}, {"out", out}}));
   Cast(stream).Enqueue([this, kv, quant, out] { rows().QuantizeKv(kv, quant, out); });
   return absl::OkStatus();
 }
@@ -392,6 +309,7 @@ absl::Status CpuDevice::QuantizeKv(Stream& stream, const ConstTensor& kv, const 
 absl::Status CpuDevice::DequantizeKv(Stream& stream, const ConstBufferRef& from, const KvQuant& quant,
                                      const MutTensor& out) {
   RUNAHEAD_RETURN_IF_ERROR(CheckDequantizeKv(from, quant, out));
+  RUNAHEAD_RETURN_IF_ERROR(guard_.Check("DequantizeKv", {{"from", from}, {"out", out}}));
   Cast(stream).Enqueue([this, from, quant, out] { rows().DequantizeKv(from, quant, out); });
   return absl::OkStatus();
 }
@@ -399,6 +317,8 @@ absl::Status CpuDevice::DequantizeKv(Stream& stream, const ConstBufferRef& from,
 absl::Status CpuDevice::TopK(Stream& stream, const ConstTensor& logits, int64_t k, const MutTensor& ids,
                              const MutTensor& values, const MutTensor& log_sum) {
   RUNAHEAD_RETURN_IF_ERROR(CheckTopK(logits, k, ids, values, log_sum));
+  RUNAHEAD_RETURN_IF_ERROR(
+      guard_.Check("TopK", {{"logits", logits}, {"ids", ids}, {"values", values}, {"log_sum", log_sum}}));
   Cast(stream).Enqueue([this, logits, k, ids, values, log_sum] { rows().TopK(logits, k, ids, values, log_sum); });
   return absl::OkStatus();
 }
@@ -406,6 +326,8 @@ absl::Status CpuDevice::TopK(Stream& stream, const ConstTensor& logits, int64_t 
 absl::Status CpuDevice::Sample(Stream& stream, const ConstTensor& logits, std::vector<SampleParams> params,
                                const MutTensor& counts, const MutTensor& ids, const MutTensor& values) {
   RUNAHEAD_RETURN_IF_ERROR(CheckSample(kLimits, logits, params, counts, ids, values));
+  RUNAHEAD_RETURN_IF_ERROR(
+      guard_.Check("Sample", {{"logits", logits}, {"counts", counts}, {"ids", ids}, {"values", values}}));
   Cast(stream).Enqueue([this, logits, params = std::move(params), counts, ids, values] {
     rows().Sample(logits, params, counts, ids, values);
   });
@@ -417,10 +339,6 @@ absl::Status CpuDevice::Sample(Stream& stream, const ConstTensor& logits, std::v
 absl::StatusOr<std::shared_ptr<Device>> NewCpuDevice(const CpuDeviceOptions& options) {
   if (options.threads < 1 || options.threads > kMostThreads) {
     return absl::InvalidArgumentError(absl::StrCat("threads is ", options.threads, ", not 1 to ", kMostThreads));
-  }
-  if (!(options.emulated_link_gbps >= 0)) {
-    return absl::InvalidArgumentError(absl::StrCat("emulated_link_gbps is ", options.emulated_link_gbps,
-                                                   ": give gigabits per second, or 0 for no pacing"));
   }
   const CpuIsa isa = DetectCpuIsa();
   if (isa == CpuIsa::kBaseline) {

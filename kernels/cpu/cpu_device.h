@@ -1,4 +1,4 @@
-// The CPU device: streams are threads, loops run on one pool, host-device copies may be paced like over a real bus.
+// The CPU device: streams are threads, loops run on one pool, host-device copies may be paced like over a real link.
 #pragma once
 
 #include <cstddef>
@@ -8,15 +8,18 @@
 #include "kernels/base/device.h"
 #include "kernels/base/dtype.h"
 #include "kernels/cpu/cpu_isa.h"
+#include "kernels/cpu/emulated_link.h"
 
 namespace runahead {
 
 struct CpuDeviceOptions {
   int threads = 1;                    // that run an op, the stream's own among them
   DType compute_dtype = DType::kF32;  // f32, or bf16 where SupportsBf16
-  // Gigabits per second in each direction between kDevice and kHost memory; 0: as fast as memory copies go.
-  double emulated_link_gbps = 0;
-  size_t memory_budget = 0;  // bytes of kDevice memory, weights included; 0: no limit
+  size_t memory_budget = 0;           // bytes of kDevice memory, weights included; 0: no limit
+  // What copies between kDevice and kHost memory take their time on. With one, ops find kDevice memory of this device
+  // and weights only, and refuse other arguments as FAILED_PRECONDITION. Null: as fast as memory copies go, and ops
+  // take all memory.
+  std::shared_ptr<EmulatedLink> emulated_link = nullptr;
 };
 
 // INVALID_ARGUMENT for options that no machine allows; UNIMPLEMENTED, naming what is missing, for what this one cannot.

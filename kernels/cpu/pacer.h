@@ -1,7 +1,7 @@
-// An emulated bus between host and device: lets bytes through at a given rate.
+// One direction of an emulated link: copies take the time that the link would.
 #pragma once
 
-#include <cstdint>
+#include <cstddef>
 #include <functional>
 
 #include "absl/time/time.h"
@@ -9,28 +9,42 @@
 
 namespace runahead {
 
-// One direction of the bus, shared by all streams that copy over it. Thread-safe.
+// Shared by all streams that copy in its direction: it carries one piece of a copy at a time, so they share its speed.
+// A copy takes its latency and then its bytes at the rate, at least. Thread-safe.
 class Pacer {
  public:
   struct Clock {
     std::function<absl::Time()> now;
-    std::function<void(absl::Time)> sleep_until;
+    std::function<void(absl::Time)> sleep_until;  // may return late
+    std::function<void(absl::Time)> wait_until;   // returns when it is time, for the CPU's time at the end of the wait
   };
   static Clock SystemClock();
 
-  // `gbps` is in gigabits per second; 0 lets everything through at once.
-  explicit Pacer(double gbps, Clock clock = SystemClock());
+  // `gbps`: gigabits per second, above 0.
+  Pacer(double gbps, absl::Duration latency, Clock clock);
 
-  // Returns when the bus has carried `bytes` after all that was asked for before. Call it after the copy itself, in
-  // pieces, so that the time of the copy counts as time on the bus.
-  void Carry(int64_t bytes) RUNAHEAD_EXCLUDES(mu_);
-  bool unlimited() const { return bytes_per_second_ <= 0; }
+  // From the next piece of a copy on; what is on its way keeps the rate that it has.
+  void SetRate(double gbps) RUNAHEAD_EXCLUDES(mu_);
+
+  // Copies `size` bytes, and returns when the link would have carried them.
+  void Copy(const std::byte* from, std::byte* to, size_t size) RUNAHEAD_EXCLUDES(mu_);
 
  private:
-  const double bytes_per_second_;
+  // When a copy that comes now begins.
+  absl::Time Begin() RUNAHEAD_EXCLUDES(mu_);
+  // Waits for the end of a copy.
+  void End(absl::Time through) RUNAHEAD_EXCLUDES(mu_);
+  // When a piece is through that may begin at `ready`; the link is its own from when it is free until then.
+  absl::Time Occupy(absl::Time ready, absl::Duration latency, size_t bytes) RUNAHEAD_EXCLUDES(mu_);
+
+  const absl::Duration latency_;
   const Clock clock_;
   Mutex mu_;
+  double bytes_per_second_ RUNAHEAD_GUARDED_BY(mu_);
   absl::Time free_at_ RUNAHEAD_GUARDED_BY(mu_) = absl::InfinitePast();
+  // When the last copy returned, and how much later than the link had carried it.
+  absl::Time returned_at_ RUNAHEAD_GUARDED_BY(mu_) = absl::InfinitePast();
+  absl::Duration late_ RUNAHEAD_GUARDED_BY(mu_) = absl::ZeroDuration();
 };
 
 }  // namespace runahead

@@ -30,7 +30,7 @@ HostPath::HostPath(absl::Span<const LaneShape> shapes, int64_t tile, bool host_l
 void HostPath::AddRuns(absl::Span<const SplitBounds> whole, int which) {
   for (size_t i = 0; i < shapes_.size(); ++i) {
     const LaneShape& shape = shapes_[i];
-    if (shape.WindowBegin() == shape.length) continue;
+    if (!shape.may_attend_on_host || shape.WindowBegin() == shape.length) continue;
     const int64_t to = RoundUpTo(shape.piece_tokens, ClassEnd(whole[i], which));
     if (to >= ends_[i]) continue;
     runs_.push_back({i, pieces_, ends_[i], room_});

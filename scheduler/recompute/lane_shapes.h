@@ -23,6 +23,9 @@ struct LaneShape {
   // window resident_from is `length` or more.
   int64_t x_resident = 0;
   int64_t resident_from = std::numeric_limits<int64_t>::max();
+  // Whether the host lane may have some of it: not while KV from before the window is to pass through the device, for
+  // it to become resident.
+  bool may_attend_on_host = true;
 
   // Where the window begins that is attended as resident: at the first border of pieces in what is resident, or at
   // `length` where there is none before.

@@ -103,6 +103,14 @@ TEST(WorkerOptions, WithoutAKeyOnlyLoopbackIsListenedOn) {
   }
 }
 
+TEST(WorkerOptions, AnEmulatedHostNeedsAnEmulatedLink) {
+  WorkerOptions options;
+  options.emulated_host_gbps = 8;
+  EXPECT_THAT(CheckWorkerOptions(options).message(), ::testing::HasSubstr("emulated_host_gbps: give emulated_link_gbps"));
+  options.emulated_link_gbps = 2;
+  EXPECT_TRUE(CheckWorkerOptions(options).ok());
+}
+
 TEST(WorkerOptions, RecomputeIsAutoOffOrANumberOfTokens) {
   using Mode = RecomputeChoice::Mode;
   EXPECT_EQ(ParseRecompute("auto")->mode, Mode::kAuto);

@@ -103,6 +103,7 @@ absl::Status BounceBuffer::EnqueueCopies(const std::vector<BufferRef>& from, con
   for (const BufferRef& rows : from) {
     for (size_t done = 0; done < rows.size;) {
       const size_t count = std::min((rows.size - done) / from_row, (to[piece].size - offset) / to_row);
+      RUNAHEAD_CHECK(count > 0);
       RUNAHEAD_RETURN_IF_ERROR(
           move_.enqueue(*stream_, rows.Slice(done, count * from_row), to[piece].Slice(offset, count * to_row)));
       done += count * from_row;

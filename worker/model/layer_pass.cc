@@ -79,12 +79,13 @@ absl::Status LayerPass::Begin() {
 }
 
 // In chunks that are as long as Linear likes best.
-absl::Status LayerPass::Project(int64_t layer, const BufferRef& kv) {
+absl::Status LayerPass::Project(int64_t layer, const BufferRef& kv, const MutTensor& normed) {
   const int64_t chunk = device_.gemm_rows();
   for (int64_t begin = 0; begin < rows(); begin += chunk) {
     const int64_t count = std::min(chunk, rows() - begin);
-    RUNAHEAD_RETURN_IF_ERROR(
-        model_.Project(Rows(begin, count), layer, x_.Rows(begin, count), {q_.Rows(begin, count), kv}));
+    Projection to{.q = q_.Rows(begin, count), .kv = kv};
+    if (normed.ref.buffer != nullptr) to.normed = normed.Rows(begin, count);
+    RUNAHEAD_RETURN_IF_ERROR(model_.Project(Rows(begin, count), layer, x_.Rows(begin, count), to));
   }
   return absl::OkStatus();
 }
@@ -115,13 +116,18 @@ absl::Status LayerPass::ProjectQkv(int64_t layer, const MutTensor& qkv, const Mu
   return absl::OkStatus();
 }
 
-absl::Status LayerPass::AttendPieces(int64_t layer, const KvTable& table, const BufferRef& kv) {
+absl::StatusOr<MutTensor> LayerPass::Partials(int64_t layer) {
   const AttentionShape& shape = model_.attention(layer);
   if (partials_.ref.buffer == nullptr) {
     RUNAHEAD_ASSIGN_OR_RETURN(
         partials_, memory_.shared.Get(kPartials, DType::kF32, table_->pieces(), shape.heads * (shape.head_dim + 1)));
   }
-  return device_.AttendPieces(stream_, q_, shape, table, kv, partials_);
+  return partials_;
+}
+
+absl::Status LayerPass::AttendPieces(int64_t layer, const KvTable& table, const BufferRef& kv) {
+  RUNAHEAD_ASSIGN_OR_RETURN(const MutTensor partials, Partials(layer));
+  return device_.AttendPieces(stream_, q_, model_.attention(layer), table, kv, partials);
 }
 
 absl::Status LayerPass::Finish(int64_t layer) {

@@ -37,8 +37,9 @@ class LayerPass {
 
   // Checks the batch (INVALID_ARGUMENT, OUT_OF_RANGE), makes the table of its KV, and embeds its ids.
   absl::Status Begin();
-  // Q, and K and V to where the batch's layout says behind `kv`, the layer's base.
-  absl::Status Project(int64_t layer, const BufferRef& kv);
+  // Q, and K and V to where the batch's layout says behind `kv`, the layer's base; and X of all rows to `normed`
+  // [rows, hidden], where it has a buffer.
+  absl::Status Project(int64_t layer, const BufferRef& kv, const MutTensor& normed = {});
   // Attention over the KV behind `kv`, and the rest of the layer. In the last layer only of the rows whose logits are
   // wanted: the others matter for their KV alone.
   absl::Status Attend(int64_t layer, const BufferRef& kv);
@@ -48,6 +49,9 @@ class LayerPass {
   absl::Status ProjectQkv(int64_t layer, const MutTensor& qkv, const MutTensor& normed);
   // [rows, heads*head_dim]: what AttendPieces reads.
   const MutTensor& q() const { return q_; }
+  // f32 [pieces, heads*(head_dim+1)]: where AttendPieces puts what the layer's pieces give, for pieces that are made
+  // elsewhere. Between ProjectQkv and Finish.
+  absl::StatusOr<MutTensor> Partials(int64_t layer);
   // Attention over the positions that `table`, of the same sequences, has behind `kv`.
   absl::Status AttendPieces(int64_t layer, const KvTable& table, const BufferRef& kv);
   // Merges the pieces of all positions, each of which was attended once, and does the rest of the layer.

@@ -36,6 +36,8 @@ TEST(UpOptions, NameWorkersByRoleAndNumber) {
   options.emulated_link_gbps = 10;
   options.kv_device_budget = 1 << 24;
   options.recompute = "128";
+  options.kv_bits = "8";
+  options.host_lane = "off";
   const auto specs = WorkerSpecs(options, "/bin", 4);
   ASSERT_EQ(specs.size(), 3u);
   EXPECT_EQ(specs[1].name, "prefill-1");
@@ -49,6 +51,8 @@ TEST(UpOptions, NameWorkersByRoleAndNumber) {
   EXPECT_THAT(specs[2].args, Contains("--role=decode"));
   EXPECT_THAT(specs[2].args, Contains("--kv-device-budget=16777216"));
   EXPECT_THAT(specs[2].args, Contains("--recompute=128"));
+  EXPECT_THAT(specs[2].args, Contains("--kv-bits=8"));
+  EXPECT_THAT(specs[2].args, Contains("--host-lane=off"));
   EXPECT_THAT(specs[2].args, Not(Contains(HasSubstr("--chain-link-gbps"))));
   EXPECT_THAT(specs[2].args, Not(Contains(HasSubstr("--handoff"))));
 }

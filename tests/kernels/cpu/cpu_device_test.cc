@@ -41,8 +41,6 @@ std::vector<float> Floats(const Tensor& tensor) {
 
 TEST(CpuDevice, RefusesImpossibleOptions) {
   EXPECT_EQ(NewCpuDevice({.threads = 0}).status().code(), absl::StatusCode::kInvalidArgument);
-  EXPECT_EQ(NewCpuDevice({.emulated_link_gbps = -1}).status().code(), absl::StatusCode::kInvalidArgument);
-  EXPECT_EQ(NewCpuDevice({.emulated_link_gbps = std::nan("")}).status().code(), absl::StatusCode::kInvalidArgument);
   EXPECT_EQ(NewCpuDevice({.compute_dtype = DType::kF16}).status().code(), absl::StatusCode::kUnimplemented);
   EXPECT_EQ(NewCpuDevice({.compute_dtype = DType::kBF16}).ok(), SupportsBf16(DetectCpuIsa()));
 }

@@ -81,7 +81,7 @@ TEST(CpuStream, HoldsBuffersUntilTheOperationHasRun) {
 }
 
 TEST(CpuStream, PacedCopiesArriveWhole) {
-  auto device = *NewCpuDevice({.emulated_link_gbps = 100});
+  auto device = *NewCpuDevice({.emulated_link = *EmulatedLink::Create({.gbps = 100})});
   auto up = device->NewStream("up"), down = device->NewStream("down");
   const size_t bytes = (1 << 20) + 13;
   BufferRef host = Bytes(*device, bytes, MemoryKind::kHost), on_device = Bytes(*device, bytes);

@@ -56,7 +56,8 @@ TEST_F(BounceBufferTest, RowsReachDeviceMemoryThatIsCutElsewhere) {
   }
   ASSERT_EQ(written, sent.size());
   const BufferRef memory = device_.Room(2 * sent.size());
-  const std::vector<BufferRef> to = {memory.Slice(sent.size(), 1000), memory.Slice(0, 1), memory.Slice(7, 2199)};
+  const std::vector<BufferRef> to = {memory.Slice(sent.size(), 125 * kBounceRow), memory.Slice(0, kBounceRow),
+                                     memory.Slice(kBounceRow + 7, 274 * kBounceRow)};
   ASSERT_EQ(Await(Copy(std::move(room), to)), absl::OkStatus());
   std::string arrived;
   for (const BufferRef& ref : to) arrived += device_.Peek(ref);
@@ -114,9 +115,10 @@ TEST_F(BounceBufferTest, RoomOfWhichACopyWasRefusedIsHeldUntilThoseBeforeItHaveR
   device_.HoldCopies(gate.event());
   const BufferRef memory = device_.Room(4 * kKvBlockTokens * kBounceRow);
   device_.RefuseCopies(1, /*taken=*/1);
-  const Event copied = Copy(Request(4), {memory.Slice(0, 1), memory.Slice(1, memory.size - 1)});
+  const Event copied =
+      Copy(Request(4), {memory.Slice(0, kBounceRow), memory.Slice(kBounceRow, memory.size - kBounceRow)});
   const Room next = Request(1);
-  EXPECT_FALSE(next->given().fired() || copied.fired()) << "the first byte is still to be read";
+  EXPECT_FALSE(next->given().fired() || copied.fired()) << "the first row is still to be read";
   gate.Fire(absl::OkStatus());
   EXPECT_EQ(Await(copied).code(), absl::StatusCode::kInternal);
   EXPECT_TRUE(next->given().fired());

@@ -38,21 +38,22 @@ ChunkPass::ChunkPass(const Model& model, Device& device, Stream& stream, Forward
       stored_row_bytes_(stored.stored_row_bytes()),
       x_row_bytes_(stored.x_row_bytes) {}
 
-absl::Status ChunkPass::Run(LayerPass& pass, int64_t layer, const PlannedStep& step, const StepChunk& chunk,
-                            const ChunkTables& tables, const StagingRing::Loaded& loaded, const Tensor& qkv) {
-  const At at{layer, step, chunk, tables, loaded};
-  if (chunk.x_rows > 0) {
-    device_.WaitFor(stream_, loaded.x_there);
-    const LaneSpan span(device_, stream_, step.times, StepLane::kRecompute, layer);
-    RUNAHEAD_RETURN_IF_ERROR(FillX(at));
-    RUNAHEAD_RETURN_IF_ERROR(Recompute(at));
-  }
-  device_.WaitFor(stream_, loaded.kv_there);
-  const LaneSpan span(device_, stream_, step.times, StepLane::kAttend, layer);
+absl::Status ChunkPass::Recompute(const At& at) {
+  if (at.chunk.x_rows == 0) return absl::OkStatus();
+  device_.WaitFor(stream_, at.loaded.x_there);
+  const LaneSpan span(device_, stream_, at.step.times, StepLane::kRecompute, at.layer);
+  RUNAHEAD_RETURN_IF_ERROR(FillX(at));
+  return RecomputeRows(at);
+}
+
+absl::Status ChunkPass::Attend(LayerPass& pass, const At& at, const Tensor& qkv) {
+  device_.WaitFor(stream_, at.loaded.kv_there);
+  const LaneSpan span(device_, stream_, at.step.times, StepLane::kAttend, at.layer);
+  const BufferRef kv = ring_.Kv(at.loaded);
   RUNAHEAD_RETURN_IF_ERROR(DequantiseStreamed(at));
   RUNAHEAD_RETURN_IF_ERROR(
-      StoreOwnRows(device_, stream_, model_.attention(layer), qkv, tables.own, *tables.attend, ring_.Kv(loaded)));
-  RUNAHEAD_RETURN_IF_ERROR(pass.AttendPieces(layer, *tables.attend, ring_.Kv(loaded)));
+      StoreOwnRows(device_, stream_, model_.attention(at.layer), qkv, at.tables.own, *at.tables.attend, kv));
+  RUNAHEAD_RETURN_IF_ERROR(pass.AttendPieces(at.layer, *at.tables.attend, kv));
   return KeepWhatStays(at);
 }
 
@@ -70,7 +71,7 @@ absl::Status ChunkPass::FillX(const At& at) {
   return absl::OkStatus();
 }
 
-absl::Status ChunkPass::Recompute(const At& at) {
+absl::Status ChunkPass::RecomputeRows(const At& at) {
   const Tensor normed =
       MakeTensor(ring_.X(at.loaded), device_.compute_dtype(), at.chunk.x_rows, model_.config().hidden);
   const int64_t block = device_.gemm_rows();

@@ -28,12 +28,7 @@ class ChunkPass {
   ChunkPass(const Model& model, Device& device, Stream& stream, ForwardScratch& scratch, const StagingRing& ring,
             const ResidentMemory& memory, const KvStoreOptions& stored);
 
-  // Enqueues it, behind the chunk's arrival. `qkv`: of the layer, as LayerPass::ProjectQkv left it.
-  absl::Status Run(LayerPass& pass, int64_t layer, const PlannedStep& step, const StepChunk& chunk,
-                   const ChunkTables& tables, const StagingRing::Loaded& loaded, const Tensor& qkv);
-
- private:
-  // One chunk of one layer.
+  // One chunk of one layer, in its slot.
   struct At {
     int64_t layer;
     const PlannedStep& step;
@@ -41,8 +36,14 @@ class ChunkPass {
     const ChunkTables& tables;
     const StagingRing::Loaded& loaded;
   };
-  absl::Status FillX(const At& at);
+  // Enqueues K and V from X, behind X's arrival; nothing where the chunk has none. Needs nothing of the layer's step.
   absl::Status Recompute(const At& at);
+  // Enqueues the rest, behind Recompute and KV's arrival. `qkv`: of the layer, as LayerPass::ProjectQkv left it.
+  absl::Status Attend(LayerPass& pass, const At& at, const Tensor& qkv);
+
+ private:
+  absl::Status FillX(const At& at);
+  absl::Status RecomputeRows(const At& at);
   absl::Status DequantiseStreamed(const At& at);
   absl::Status KeepWhatStays(const At& at);
   // Rows [first, first + count) of the slot; nothing where the store does not quantise.

@@ -130,6 +130,9 @@ absl::StatusOr<std::unique_ptr<KvprLoop>> KvprLoop::Create(const Model& model, D
   RUNAHEAD_ASSIGN_OR_RETURN(loop->ring_, StagingRing::Create(device, store, ring));
   RUNAHEAD_ASSIGN_OR_RETURN(loop->write_back_, WriteBack::Create(device, store, rows));
   loop->chunk_pass_.emplace(model, device, stream, loop->shared_, *loop->ring_, loop->memory_, stored);
+  if (options.host != nullptr && !stored.quantisation.has_value()) {
+    loop->host_lane_ = std::make_unique<HostLane>(model, device, *options.host, store, options.emulated_host_gbps);
+  }
   return loop;
 }
 
@@ -205,11 +208,13 @@ absl::StatusOr<KvprLoop::LoadedStep> KvprLoop::Plan(absl::Span<const DecodeRow> 
                               .l_min = part.l_min,
                               .piece_tokens = PieceTokens(key.length),
                               .x_resident = part.x_resident,
-                              .resident_from = part.resident_from});
+                              .resident_from = part.resident_from,
+                              .may_attend_on_host = part.first_kv * kKvBlockTokens >= part.resident_from});
     const auto blocks = rows[i].sequence->blocks();
     planned.stored.push_back({{blocks.begin(), blocks.end()}, rows[i].position, part.x_resident});
   }
   RUNAHEAD_ASSIGN_OR_RETURN(planned.plan, split_->Plan(planned.shapes));
+  RUNAHEAD_CHECK(host_lane_ != nullptr || planned.plan.rows.host == 0);
   planned.chunks = CutIntoChunks(planned.shapes, planned.plan.cuts, chunk_pages_);
   planned.times = std::make_shared<StepTimes>();
   return planned;
@@ -272,15 +277,25 @@ absl::Status KvprLoop::Run(LayerPass& pass, absl::Span<const DecodeRow> rows) {
   RUNAHEAD_RETURN_IF_ERROR(LoadUpTo(now_, ring_->slots()));
   RUNAHEAD_RETURN_IF_ERROR(pass.Begin());
   RUNAHEAD_RETURN_IF_ERROR(MakeTables());
+  if (host_lane_ != nullptr) {
+    RUNAHEAD_RETURN_IF_ERROR(host_lane_->BeginStep(now_));
+  }
   const std::vector<OwnRow> own = OwnRowsOf(rows);
   for (int64_t layer = 0; layer < layers_; ++layer) {
     RUNAHEAD_RETURN_IF_ERROR(ProjectLayer(pass, layer));
-    RUNAHEAD_ASSIGN_OR_RETURN(written_[layer], write_back_->Send(layer, own, device_.Record(stream_), now_.times));
+    const Event projected = device_.Record(stream_);
+    RUNAHEAD_ASSIGN_OR_RETURN(written_[layer], write_back_->Send(layer, own, projected, now_.times));
+    if (HasHostLane()) {
+      RUNAHEAD_RETURN_IF_ERROR(host_lane_->Start(layer, pass.q(), projected));
+    }
     for (size_t chunk = 0; chunk < now_.chunks.size(); ++chunk) {
       RUNAHEAD_RETURN_IF_ERROR(RunChunk(pass, layer, static_cast<int64_t>(chunk)));
     }
     const LaneSpan span(device_, stream_, now_.times, StepLane::kProject, layer);
     RUNAHEAD_RETURN_IF_ERROR(RunWindow(pass, layer));
+    if (HasHostLane()) {
+      RUNAHEAD_RETURN_IF_ERROR(FinishHostLane(pass, layer));
+    }
     RUNAHEAD_RETURN_IF_ERROR(pass.Finish(layer));  // merge, output projection, MLP
   }
   return absl::OkStatus();
@@ -310,10 +325,33 @@ absl::Status KvprLoop::ProjectLayer(LayerPass& pass, int64_t layer) {
 absl::Status KvprLoop::RunChunk(LayerPass& pass, int64_t layer, int64_t index) {
   const int64_t done = layer * static_cast<int64_t>(now_.chunks.size()) + index;
   RUNAHEAD_RETURN_IF_ERROR(LoadUpTo(now_, done + ring_->slots()));
+  RUNAHEAD_RETURN_IF_ERROR(RecomputeUpTo(done + 1));
   const StagingRing::Loaded loaded = now_.under_way.front();
+  RUNAHEAD_RETURN_IF_ERROR(chunk_pass_->Attend(pass, {layer, now_, now_.chunks[index], tables_[index], loaded}, qkv_));
   now_.under_way.pop_front();
-  RUNAHEAD_RETURN_IF_ERROR(chunk_pass_->Run(pass, layer, now_, now_.chunks[index], tables_[index], loaded, qkv_));
   ring_->Release(loaded, device_.Record(stream_));
+  return absl::OkStatus();
+}
+
+absl::Status KvprLoop::RecomputeUpTo(int64_t end) {
+  const auto chunks = static_cast<int64_t>(now_.chunks.size());
+  const int64_t attended = now_.loads - static_cast<int64_t>(now_.under_way.size());
+  for (; now_.recomputed < std::min(end, now_.loads); ++now_.recomputed) {
+    const int64_t layer = now_.recomputed / chunks, index = now_.recomputed % chunks;
+    RUNAHEAD_RETURN_IF_ERROR(chunk_pass_->Recompute(
+        {layer, now_, now_.chunks[index], tables_[index], now_.under_way[now_.recomputed - attended]}));
+  }
+  return absl::OkStatus();
+}
+
+// While the host attends the device makes K and V of the next layer.
+absl::Status KvprLoop::FinishHostLane(LayerPass& pass, int64_t layer) {
+  const int64_t done = (layer + 1) * static_cast<int64_t>(now_.chunks.size());
+  RUNAHEAD_RETURN_IF_ERROR(LoadUpTo(now_, done + ring_->slots()));
+  RUNAHEAD_RETURN_IF_ERROR(RecomputeUpTo(done + static_cast<int64_t>(now_.chunks.size())));
+  RUNAHEAD_ASSIGN_OR_RETURN(const MutTensor partials, pass.Partials(layer));
+  RUNAHEAD_ASSIGN_OR_RETURN(const Event there, host_lane_->Finish(layer, partials));
+  device_.WaitFor(stream_, there);
   return absl::OkStatus();
 }
 
@@ -332,6 +370,7 @@ void KvprLoop::Leave(const KvStore::Sequence& sequence) {
     ring_->Settle();
   }
   write_back_->Settle();
+  if (host_lane_ != nullptr) host_lane_->Settle();
   residency_.Leave(&sequence);
   auto report = reports_.extract(&sequence);
   if (report.empty() || !options_.on_leave) return;
@@ -349,6 +388,7 @@ void KvprLoop::Report() {
     ++report.steps;
     report.recomputed += cut.recomputed_end;
     report.streamed += cut.streamed_end - cut.recomputed_end;
+    report.on_host += cut.host_end - cut.streamed_end;
     report.resident += now_.lengths[i] - cut.host_end;
     report.overlap += step.times->OverlapRatio();
   }
@@ -357,6 +397,8 @@ void KvprLoop::Report() {
                               .recompute_s = of_a_layer(step.times->Busy(StepLane::kRecompute)),
                               .project_s = of_a_layer(step.times->Busy(StepLane::kProject)),
                               .attend_s = of_a_layer(step.times->Busy(StepLane::kAttend)),
+                              .signal_s = of_a_layer(step.times->Busy(StepLane::kSignal)),
+                              .host_attend_s = of_a_layer(step.times->Busy(StepLane::kHost)),
                               .layer_s = of_a_layer(step.times->DeviceSeconds())});
   if (options_.on_step) options_.on_step(step);
 }

@@ -13,6 +13,7 @@
 #include "absl/status/statusor.h"
 #include "absl/types/span.h"
 #include "worker/decode/kvpr/chunk_pass.h"
+#include "worker/decode/kvpr/host_lane.h"
 #include "worker/decode/kvpr/planned_step.h"
 #include "worker/decode/kvpr/residency.h"
 #include "worker/decode/kvpr/split_source.h"
@@ -36,9 +37,10 @@ struct KvprStep {
 struct KvprSequenceReport {
   uint64_t lease = 0;  // LeaseId::number
   int64_t steps = 0;
-  int64_t recomputed = 0, streamed = 0, resident = 0;  // positions, added up over the steps; the same in each layer
-  double overlap = 0;                                  // OverlapRatio of the steps, added up
-  int64_t resident_bytes = 0;                          // of KV and X of all other sequences, on the device
+  // Positions, added up over the steps; the same in each layer.
+  int64_t recomputed = 0, streamed = 0, on_host = 0, resident = 0;
+  double overlap = 0;          // OverlapRatio of the steps, added up
+  int64_t resident_bytes = 0;  // of KV and X of all other sequences, on the device
 };
 
 struct KvprOptions {
@@ -46,6 +48,10 @@ struct KvprOptions {
   int64_t device_bytes = 0;  // for staging and what stays resident; 0: staging as it is best, and nothing resident
   int64_t chunk_tokens = 0;  // of a staging slot; 0: 1,024, or one piece of the model's longest context where larger
   int64_t slots = 0;         // of staging, at least 2; 0: as is best where device_bytes allow it
+  // Computes the host lane, on host memory and with threads that the device does without; outlives the loop. Null, or
+  // where the store quantises: there is none, and no plan may give it anything.
+  Device* host = nullptr;
+  double emulated_host_gbps = 0;  // HostAttention::emulated_gbps
   // On the loop's thread: at the next step or Leave, and at Leave.
   std::function<void(const KvprStep&)> on_step = {};
   std::function<void(const KvprSequenceReport&)> on_leave = {};
@@ -73,7 +79,8 @@ class KvprLoop final : public StepLoop {
  private:
   // A step whose first loads may be under way.
   struct LoadedStep : PlannedStep {
-    int64_t loads = 0;  // enqueued, counted over layers and chunks
+    int64_t loads = 0;       // enqueued, counted over layers and chunks
+    int64_t recomputed = 0;  // of them, those whose recomputation is enqueued
     std::deque<StagingRing::Loaded> under_way;
   };
 
@@ -88,6 +95,10 @@ class KvprLoop final : public StepLoop {
   absl::Status LoadUpTo(LoadedStep& step, int64_t loads);
   absl::Status ProjectLayer(LayerPass& pass, int64_t layer);
   absl::Status RunChunk(LayerPass& pass, int64_t layer, int64_t index);
+  // Enqueues what the loads [recomputed, end) give, as far as they are under way.
+  absl::Status RecomputeUpTo(int64_t end);
+  bool HasHostLane() const { return host_lane_ != nullptr && host_lane_->has_work(); }
+  absl::Status FinishHostLane(LayerPass& pass, int64_t layer);
   absl::Status RunWindow(LayerPass& pass, int64_t layer);
   absl::Status PlanAhead(absl::Span<const DecodeRow> rows);
   void Report();
@@ -105,7 +116,8 @@ class KvprLoop final : public StepLoop {
   std::unique_ptr<StagingRing> ring_;
   std::unique_ptr<WriteBack> write_back_;
   std::optional<ChunkPass> chunk_pass_;
-  ForwardScratch own_, shared_, kept_;  // of passes; what the loop itself keeps over a layer
+  std::unique_ptr<HostLane> host_lane_;  // null: none
+  ForwardScratch own_, shared_, kept_;   // of passes; what the loop itself keeps over a layer
   int64_t chunk_pages_ = 0;
 
   LoadedStep now_;                  // the step that is enqueued

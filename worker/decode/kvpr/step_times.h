@@ -11,8 +11,9 @@
 
 namespace runahead {
 
-enum class StepLane { kProject, kRecompute, kAttend, kLink, kStore };
-inline constexpr int kStepLanes = 5;
+// kSignal: the small copies of the host lane; kHost: its attention.
+enum class StepLane { kProject, kRecompute, kAttend, kLink, kStore, kSignal, kHost };
+inline constexpr int kStepLanes = 7;
 
 // Of one step. Thread-safe: streams add to it while it runs.
 class StepTimes {

@@ -10,63 +10,18 @@
 #include <string>
 #include <vector>
 
-#include "tests/testing/exactness.h"
-#include "tests/testing/small_model.h"
 #include "tests/testing/test_device.h"
 #include "tests/testing/wrapping_device.h"
+#include "tests/worker/decode/kvpr/kvpr_cases.h"
 #include "tests/worker/decode/kvpr/kvpr_world.h"
 
 namespace runahead {
 namespace {
 
-struct Heads {
-  const char* name;
-  SyntheticFamily family;
-  int64_t kv_heads;
-};
-constexpr Heads kMha{"Mha", SyntheticFamily::kLlama, 6}, kGqa{"Gqa", SyntheticFamily::kLlama, 2},
-    kMqa{"Mqa", SyntheticFamily::kLlama, 1}, kOpt{"Opt", SyntheticFamily::kOpt, 6};
-
-LoadedModel LoadHeads(const Heads& heads, DType dtype = DType::kF32) {
-  SyntheticModel model = SmallModel(TestDeviceIsSlow() ? 2 : 3);
-  model.kv_heads = heads.kv_heads;
-  model.family = heads.family;
-  if (heads.family == SyntheticFamily::kOpt) model.context_length = 1500;
-  return LoadForTest(WriteSynthetic(model, std::string("kvpr_") + heads.name), dtype, 2);
-}
-
-std::vector<int64_t> Prompts() {
-  if (TestDeviceIsSlow()) return {1, 255, 300};
-  return {1, 5, 255, 256, 300, 700, 1024, 64};
-}
-int64_t Steps() {
-  return TestDeviceIsSlow() ? 3 : 8;
-}
-
-void ExpectSame(const StepLogits& actual, const StepLogits& expected) {
-  ASSERT_EQ(actual.size(), expected.size());
-  for (size_t row = 0; row < actual.size(); ++row) EXPECT_EQ(actual[row], expected[row]) << "row " << row;
-}
-void ExpectClose(const StepLogits& actual, const StepLogits& expected) {
-  ASSERT_EQ(actual.size(), expected.size());
-  for (size_t row = 0; row < actual.size(); ++row) {
-    SCOPED_TRACE(row);
-    ExpectLogits(actual[row], Doubles(expected[row]));
-  }
-}
-
 class KvprTest : public ::testing::TestWithParam<Heads> {
  protected:
   void SetUp() override { RUNAHEAD_NEED_TEST_DEVICE(DType::kF32); }
 };
-
-// Device memory for staging and `blocks` blocks of KV.
-int64_t BytesWithResident(const LoadedModel& loaded, int64_t blocks) {
-  const ModelConfig& config = loaded.model->config();
-  const int64_t kv = loaded.model->kv_row_bytes(), x = 4 * config.hidden;
-  // Half of it is staging: two slots of a piece, which 2,048 tokens of both surely hold.
-  return 2 * 2048 * (kv + x) + 2 * blocks * kKvBlockTokens * kv * config.layers;
-}
 
 TEST_P(KvprTest, WhatIsStreamedOrResidentIsBitwiseWhatPlainDecodeGives) {
   const LoadedModel loaded = LoadHeads(GetParam());

@@ -4,13 +4,16 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <cstring>
 #include <functional>
 #include <memory>
+#include <optional>
 #include <random>
 #include <utility>
 #include <vector>
 
+#include "kernels/cpu/cpu_device.h"
 #include "tests/testing/device_tensor.h"
 #include "tests/testing/model_fixture.h"
 #include "worker/decode/decode_loop.h"
@@ -24,14 +27,21 @@ using StepLogits = std::vector<std::vector<float>>;
 // The split of each step from a function; the measurements it was told.
 class GivenSplit final : public SplitSource {
  public:
-  using Cut = std::function<int64_t(size_t sequence, const LaneShape& shape)>;  // l, cut to what is possible
-  explicit GivenSplit(Cut cut) : cut_(std::move(cut)) {}
+  // l, or pieces of the host lane; cut to what is possible.
+  using Cut = std::function<int64_t(size_t sequence, const LaneShape& shape)>;
+  explicit GivenSplit(
+      Cut cut, Cut host_pieces = [](size_t, const LaneShape&) { return 0; })
+      : cut_(std::move(cut)), host_pieces_(std::move(host_pieces)) {}
   absl::StatusOr<LanePlan> Plan(absl::Span<const LaneShape> shapes) override {
     LanePlan plan;
     for (size_t i = 0; i < shapes.size(); ++i) {
-      const int64_t end = shapes[i].WindowBegin();
-      const int64_t l = std::max(shapes[i].l_min, cut_(i, shapes[i]));
-      plan.cuts.push_back({std::min({l, shapes[i].x_stored, end}), end, end});
+      const LaneShape& shape = shapes[i];
+      const int64_t window = shape.WindowBegin(), piece = shape.piece_tokens;
+      const bool on_host = shape.may_attend_on_host && window < shape.length;
+      const int64_t most = on_host ? (window - RoundUpTo(piece, shape.l_min)) / piece : 0;
+      const int64_t end = window - piece * std::clamp<int64_t>(host_pieces_(i, shape), 0, std::max<int64_t>(most, 0));
+      const int64_t l = std::max(shape.l_min, cut_(i, shape));
+      plan.cuts.push_back({std::min({l, shape.x_stored, end}), end, window});
     }
     plan.rows = RowsOfCuts(shapes, plan.cuts, kSplitTile);
     return plan;
@@ -49,7 +59,7 @@ class GivenSplit final : public SplitSource {
   double x_bytes = 500;  // of the costs: whether tiers of X pay
 
  private:
-  const Cut cut_;
+  const Cut cut_, host_pieces_;
 };
 
 inline std::unique_ptr<GivenSplit> SplitAt(int64_t l) {
@@ -59,7 +69,8 @@ inline std::unique_ptr<GivenSplit> SplitAt(int64_t l) {
 // The same contents in every world of the same model and prompts.
 class KvprWorld {
  public:
-  KvprWorld(const LoadedModel& loaded, std::vector<int64_t> prompts, int64_t steps, bool with_x = true)
+  KvprWorld(const LoadedModel& loaded, std::vector<int64_t> prompts, int64_t steps, bool with_x = true,
+            std::optional<KvQuant> quant = {})
       : loaded_(loaded), device_(loaded.device), memory_(device_), prompts_(std::move(prompts)), with_x_(with_x) {
     int64_t blocks = 0;
     for (const int64_t prompt : prompts_) blocks += KvBlocksFor(prompt + steps);
@@ -67,6 +78,7 @@ class KvprWorld {
     KvStoreOptions options{
         .layers = config.layers, .row_bytes = loaded.model->kv_row_bytes(), .capacity_tokens = blocks * kKvBlockTokens};
     if (with_x) options.x_row_bytes = config.hidden * static_cast<int64_t>(DTypeSize(device_->compute_dtype()));
+    if (quant.has_value()) options.quantisation = KvQuantisation{*quant, loaded.model->kv_dtype(), host_.get()};
     store_ = *KvStore::Create(options, *device_, RealClock());
     for (size_t i = 0; i < prompts_.size(); ++i) Fill(i, steps);
   }
@@ -124,6 +136,7 @@ class KvprWorld {
   void PoisonX(size_t i, int64_t begin, int64_t end) { PoisonIn(*store_->x_arena(), i, begin, end); }
 
   Device& device() { return *device_; }
+  Device& host() { return *host_; }
   KvStore& store() { return *store_; }
   StepLoop& loop() { return *loop_; }
   int64_t position(size_t i) const { return sequences_[i]->position; }
@@ -181,6 +194,7 @@ class KvprWorld {
 
   const LoadedModel& loaded_;
   const std::shared_ptr<Device> device_;
+  const std::shared_ptr<Device> host_ = *NewCpuDevice({.threads = 1});  // quantises
   DeviceMemory memory_;
   const std::vector<int64_t> prompts_;
   const bool with_x_;

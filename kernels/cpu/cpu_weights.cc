@@ -1,0 +1,83 @@
+#include "kernels/cpu/cpu_weights.h"
+
+#include <algorithm>
+#include <cstddef>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "kernels/base/checks.h"
+#include "kernels/base/status_macros.h"
+
+namespace runahead {
+
+absl::StatusOr<std::shared_ptr<const CpuWeights>> CpuWeights::Load(const WeightSource& source, unsigned uses,
+                                                                   const Loader& loader) {
+  RUNAHEAD_RETURN_IF_ERROR(CheckWeightSource(source));
+  if ((uses & (kUsePrefill | kUseDecode)) == 0) return absl::InvalidArgumentError("weights that no op may use");
+  std::shared_ptr<CpuWeights> weights(new CpuWeights(source.rows(), source.cols));
+  // The prefill form is made from the stored one, which is dropped again where decode does not want it.
+  const bool keep = (uses & kUseDecode) != 0;
+  Arena passing(HostChunks(nullptr));
+  RUNAHEAD_ASSIGN_OR_RETURN(StoredWeights stored,
+                            StoredWeights::Make(source, keep ? loader.arena : passing, loader.pool));
+  if ((uses & kUsePrefill) != 0) RUNAHEAD_RETURN_IF_ERROR(weights->Pack(stored, source.cuts, loader));
+  if (keep) weights->stored_ = std::move(stored);
+  return weights;
+}
+
+absl::Status CpuWeights::Pack(const StoredWeights& stored, const std::vector<int64_t>& cuts, const Loader& loader) {
+  const auto read_row = [&](int64_t row, float* out) { stored.DequantizeRow(loader.kernels, row, out); };
+  RUNAHEAD_ASSIGN_OR_RETURN(packed_, loader.gemm.Pack(rows(), cols(), read_row, loader.arena));
+  int64_t begin = 0;
+  for (size_t i = 0; i <= cuts.size() && !cuts.empty(); ++i) {
+    const int64_t end = i < cuts.size() ? cuts[i] : rows();
+    Part part{begin, end, loader.gemm.Slice(*packed_, begin, end)};
+    if (part.packed == nullptr) {  // small models: real ones have borders at whole slices
+      const auto read_part = [&](int64_t row, float* out) { read_row(begin + row, out); };
+      RUNAHEAD_ASSIGN_OR_RETURN(part.packed, loader.gemm.Pack(end - begin, cols(), read_part, loader.arena));
+    }
+    parts_.push_back(std::move(part));
+    begin = end;
+  }
+  return absl::OkStatus();
+}
+
+bool CpuWeights::IsBorder(int64_t row) const {
+  return row == 0 || row == rows() ||
+         std::any_of(parts_.begin(), parts_.end(), [row](const Part& part) { return part.begin == row; });
+}
+
+absl::Status CpuWeights::CheckLoadedFor(const LinearOptions& options, int64_t cols) const {
+  const bool invariant = options.batch_invariant;
+  if (invariant ? !stored_.has_value() : packed_ == nullptr) {
+    return absl::FailedPreconditionError(
+        absl::StrCat("the weights were not loaded for ", invariant ? "kUseDecode" : "kUsePrefill"));
+  }
+  const int64_t end_row = options.first_row + cols;
+  if (invariant || (IsBorder(options.first_row) && IsBorder(end_row))) return absl::OkStatus();
+  return absl::InvalidArgumentError(absl::StrCat("rows ", options.first_row, " to ", end_row, " of ", rows(),
+                                                 ": the weights were not loaded with cuts there"));
+}
+
+void CpuWeights::MultiplyPacked(Gemm& gemm, const ConstTensor& x, const LinearOptions& options,
+                                const MutTensor& out) const {
+  const float* const bias = options.bias.ref.buffer == nullptr ? nullptr : options.bias.row<float>(0);
+  const auto run = [&](const PackedMatrix& packed, int64_t column) {
+    gemm.Run(packed, {.x = x.ref.data(),
+                      .x_stride = x.stride,
+                      .m = x.rows,
+                      .out = out.ref.data() + column * DTypeSize(out.dtype),
+                      .out_dtype = out.dtype,
+                      .out_stride = out.stride,
+                      .accumulate = options.accumulate,
+                      .bias = bias == nullptr ? nullptr : bias + column,
+                      .activation = options.activation});
+  };
+  if (out.cols == rows()) return run(*packed_, 0);
+  for (const Part& part : parts_) {
+    const int64_t column = part.begin - options.first_row;
+    if (column >= 0 && column < out.cols) run(*part.packed, column);
+  }
+}
+
+}  // namespace runahead

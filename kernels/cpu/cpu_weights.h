@@ -1,0 +1,60 @@
+// Weights of the CPU's device, in the forms that its ops were promised.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "kernels/base/device.h"
+#include "kernels/base/memory.h"
+#include "kernels/base/thread_pool.h"
+#include "kernels/base/weights.h"
+#include "kernels/cpu/gemm.h"
+#include "kernels/cpu/simd/kernels.h"
+#include "kernels/cpu/stored_weights.h"
+
+namespace runahead {
+
+// Immutable once loaded; any thread may read it.
+class CpuWeights final : public Weights {
+ public:
+  // What loading works with. All of it outlives the call, and what lies in the arena the weights.
+  struct Loader {
+    const CpuKernels& kernels;
+    ThreadPool& pool;
+    Gemm& gemm;
+    Arena& arena;
+  };
+  // `uses` are WeightUse bits. Blocks. INVALID_ARGUMENT for a source that cannot be, or no use; errors of the arena.
+  static absl::StatusOr<std::shared_ptr<const CpuWeights>> Load(const WeightSource& source, unsigned uses,
+                                                                const Loader& loader);
+
+  // For kUseDecode, else null.
+  const StoredWeights* stored() const { return stored_.has_value() ? &*stored_ : nullptr; }
+
+  // Whether Linear may multiply with rows [options.first_row, options.first_row + cols), which there are:
+  // FAILED_PRECONDITION where the form was not loaded, INVALID_ARGUMENT where the packed one is not cut there.
+  absl::Status CheckLoadedFor(const LinearOptions& options, int64_t cols) const;
+  // Linear on the packed form, as CheckLoadedFor allows it. Blocks until `out` is written.
+  void MultiplyPacked(Gemm& gemm, const ConstTensor& x, const LinearOptions& options, const MutTensor& out) const;
+
+ private:
+  // Of the packed form what lies between the source's cuts, in its memory where the layout has borders there.
+  struct Part {
+    int64_t begin, end;
+    std::unique_ptr<const PackedMatrix> packed;
+  };
+
+  CpuWeights(int64_t rows, int64_t cols) : Weights(rows, cols) {}
+  absl::Status Pack(const StoredWeights& stored, const std::vector<int64_t>& cuts, const Loader& loader);
+  bool IsBorder(int64_t row) const;
+
+  std::optional<StoredWeights> stored_;         // kUseDecode
+  std::unique_ptr<const PackedMatrix> packed_;  // kUsePrefill
+  std::vector<Part> parts_;                     // none without cuts
+};
+
+}  // namespace runahead

@@ -1,0 +1,75 @@
+// KVPR over the CPU device's emulated link, which lets no op read host memory.
+#include <gtest/gtest.h>
+
+#include <memory>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "kernels/cpu/cpu_device.h"
+#include "tests/testing/small_model.h"
+#include "tests/worker/decode/kvpr/kvpr_world.h"
+#include "worker/decode/kvpr/profile.h"
+
+namespace runahead {
+namespace {
+
+// With recomputation as decode workers have it.
+LoadedModel LoadOver(std::shared_ptr<EmulatedLink> link, SyntheticFamily family) {
+  SyntheticModel model = SmallModel(2);
+  model.kv_heads = model.heads;
+  model.family = family;
+  LoadedModel loaded;
+  loaded.file = *GgufFile::Open(WriteSynthetic(model, "kvpr_link"));
+  loaded.device = *NewCpuDevice({.threads = 2, .emulated_link = std::move(link)});
+  loaded.model = *LoadModel(loaded.file, loaded.device, kUseDecode | kUseRecompute, [](int, int) {});
+  return loaded;
+}
+
+class KvprLinkTest : public testing::TestWithParam<SyntheticFamily> {
+ protected:
+  const std::shared_ptr<EmulatedLink> link_ = *EmulatedLink::Create({.gbps = 10});
+};
+
+TEST_P(KvprLinkTest, GivesBitwiseWhatItGivesWithoutALink) {
+  const LoadedModel linked = LoadOver(link_, GetParam()), plain = LoadOver(nullptr, GetParam());
+  const std::vector<int64_t> prompts = {1, 255, 300, 700};
+  for (const int64_t l : {0, 128, 1024}) {
+    for (const int64_t device_bytes : {0, 6 << 20}) {
+      SCOPED_TRACE(std::to_string(l) + ", " + std::to_string(device_bytes));
+      KvprWorld over(linked, prompts, 4), without(plain, prompts, 4);
+      KvprOptions options;
+      options.device_bytes = device_bytes;
+      const KvprLoop& loop = over.UseKvpr(SplitAt(l), options);
+      without.UseKvpr(SplitAt(l), options);
+      for (int step = 0; step < 4; ++step) {
+        ASSERT_TRUE(link_->SetRate(step % 2 == 0 ? 100 : 2).ok());
+        EXPECT_EQ(over.Step(), without.Step()) << step;
+      }
+      EXPECT_EQ(loop.resident_bytes() > 0, device_bytes > 0);
+    }
+  }
+}
+
+// What decode workers take for the link's rate is what the link has.
+TEST_P(KvprLinkTest, TheProfileMeasuresTheLink) {
+  const LoadedModel linked = LoadOver(link_, GetParam());
+  ASSERT_TRUE(link_->SetRate(0.8).ok());
+  const ModelConfig& config = linked.model->config();
+  const auto profile =
+      MeasureLanes(*linked.model, *linked.device,
+                   {.rows = 2, .stored_row_bytes = linked.model->kv_row_bytes(), .x_row_bytes = 4 * config.hidden});
+  ASSERT_TRUE(profile.ok()) << profile.status();
+  // On a busy machine single copies take longer, and those behind them less.
+  EXPECT_GE(profile->copy_latency_s, 5e-6);
+  EXPECT_GT(profile->costs.link_bytes_per_s, 0.1e8);
+  EXPECT_LE(profile->costs.link_bytes_per_s, 1.2e8);
+}
+
+INSTANTIATE_TEST_SUITE_P(Families, KvprLinkTest, testing::Values(SyntheticFamily::kLlama, SyntheticFamily::kOpt),
+                         [](const auto& info) {
+                           return std::string(info.param == SyntheticFamily::kOpt ? "Opt" : "Llama");
+                         });
+
+}  // namespace
+}  // namespace runahead

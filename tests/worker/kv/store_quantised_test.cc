@@ -1,0 +1,109 @@
+// Stores that keep KV in 4 or 8 bits: what is in them, and what they refuse.
+#include <cstring>
+#include <random>
+#include <string>
+#include <vector>
+
+#include "gmock/gmock.h"
+#include "gtest/gtest.h"
+#include "kernels/cpu/cpu_device.h"
+#include "tests/testing/fake_clock.h"
+#include "tests/testing/reference_kv_quant.h"
+#include "tests/worker/kv/sequence_rows.h"
+#include "worker/kv/store.h"
+
+namespace runahead {
+namespace {
+
+constexpr int64_t kRowValues = 3 * 64, kTokens = 300, kStoreLayers = 2;
+
+class QuantisedStoreTest : public ::testing::Test {
+ protected:
+  KvStoreOptions Options(const KvQuant& quant, DType dtype = DType::kF32) {
+    KvStoreOptions options{.layers = kStoreLayers,
+                           .row_bytes = kRowValues * static_cast<int64_t>(DTypeSize(dtype)),
+                           .capacity_tokens = 4 * kKvBlockTokens};
+    options.quantisation = KvQuantisation{quant, dtype, host_.get()};
+    return options;
+  }
+
+  const std::shared_ptr<Device> host_ = *NewCpuDevice({.threads = 1});
+  testing::FakeClock clock_;
+};
+
+std::vector<float> MadeUp(int64_t layer) {
+  std::mt19937 random(static_cast<uint32_t>(layer));
+  std::normal_distribution<float> normal;
+  std::vector<float> values(static_cast<size_t>(kTokens * kRowValues));
+  for (float& value : values) value = normal(random);
+  return values;
+}
+
+// Of rows [begin, end).
+std::vector<std::byte> ReferenceBytes(const std::vector<float>& values, const KvQuant& quant) {
+  std::vector<std::byte> bytes;
+  for (size_t i = 0; i < values.size(); i += static_cast<size_t>(quant.group)) {
+    const ReferenceGroup group = QuantizeReference(values.data() + i, quant);
+    bytes.insert(bytes.end(), group.bytes.begin(), group.bytes.end());
+  }
+  return bytes;
+}
+
+std::vector<std::byte> StoredBytes(const KvStore& store, const KvStore::Sequence& sequence, int64_t layer) {
+  std::vector<std::byte> bytes;
+  for (const KvSpan& span : SpansOf(store, sequence, layer, 0, kTokens)) {
+    bytes.insert(bytes.end(), span.rows.data(), span.rows.data() + span.rows.size);
+  }
+  return bytes;
+}
+
+void Send(KvStore& store, const LeaseId& lease, int64_t layer, const std::vector<float>& values, int64_t begin,
+          int64_t end) {
+  auto write = store.BeginWrite(lease, layer, begin, end);
+  ASSERT_TRUE(write.ok() && write->ready().Wait(absl::Seconds(60)).ok());
+  const auto* from = reinterpret_cast<const std::byte*>(values.data() + begin * kRowValues);
+  for (const BufferRef& to : write->destination()) {
+    std::memcpy(to.data(), from, to.size);
+    from += to.size;
+  }
+  ASSERT_TRUE(write->Commit().Wait(absl::Seconds(60)).ok());
+}
+
+TEST_F(QuantisedStoreTest, KeepsTheBytesOfTheReference) {
+  for (const KvQuant quant : {KvQuant{4, 64}, KvQuant{8, 32}}) {
+    SCOPED_TRACE(quant.bits);
+    const auto store = KvStore::Create(Options(quant), *host_, clock_);
+    ASSERT_TRUE(store.ok()) << store.status();
+    EXPECT_EQ((*store)->stats().capacity_bytes,
+              kStoreLayers * 4 * kKvBlockTokens * (kRowValues / quant.group) * (4 + quant.group * quant.bits / 8));
+    const LeaseId lease = *(*store)->Reserve(kTokens, kTokens + 1);
+    for (int64_t layer = 0; layer < kStoreLayers; ++layer) {
+      // Slices end anywhere, within blocks and beyond them; the last is sent twice.
+      Send(**store, lease, layer, MadeUp(layer), 0, 1);
+      Send(**store, lease, layer, MadeUp(layer), 200, 300);
+      Send(**store, lease, layer, MadeUp(layer), 1, 200);
+      Send(**store, lease, layer, MadeUp(layer), 1, 200);
+    }
+    const auto sequence = (*store)->Open(lease);
+    ASSERT_TRUE(sequence.ok()) << sequence.status();
+    for (int64_t layer = 0; layer < kStoreLayers; ++layer) {
+      EXPECT_TRUE(StoredBytes(**store, *sequence, layer) == ReferenceBytes(MadeUp(layer), quant)) << layer;
+    }
+  }
+}
+
+TEST_F(QuantisedStoreTest, RefusesWhatCannotBeQuantised) {
+  const auto refusal = [&](const KvStoreOptions& options) {
+    const auto store = KvStore::Create(options, *host_, clock_);
+    EXPECT_EQ(store.status().code(), absl::StatusCode::kInvalidArgument);
+    return std::string(store.status().message());
+  };
+  for (const int bits : {0, 3, 5, 16}) EXPECT_THAT(refusal(Options({bits, 64})), ::testing::HasSubstr("4 and 8 bits"));
+  EXPECT_THAT(refusal(Options({4, 128})), ::testing::HasSubstr("whole groups")) << "192 values";
+  KvStoreOptions on_device = Options({4, 64});
+  on_device.tier = MemoryKind::kDevice;
+  EXPECT_THAT(refusal(on_device), ::testing::HasSubstr("host memory"));
+}
+
+}  // namespace
+}  // namespace runahead

@@ -1,0 +1,138 @@
+#include "worker/decode/kvpr/host_profile.h"
+
+#include <algorithm>
+#include <atomic>
+#include <cstring>
+#include <functional>
+#include <memory>
+#include <utility>
+#include <vector>
+
+#include "absl/time/time.h"
+#include "kernels/base/kv_table.h"
+#include "kernels/base/monotonic.h"
+#include "kernels/base/status_macros.h"
+
+namespace runahead {
+namespace {
+
+// More than caches hold.
+constexpr int64_t kAttendedBytes = 48 << 20;
+// As copies come that run beside: small enough to count how many ran meanwhile.
+constexpr int64_t kCopiedBytes = 256 << 10;
+constexpr int kRuns = 3;
+// Copies and host lane disturb each other where together they reach less than this share of what each reaches alone.
+constexpr double kUndisturbed = 0.9;
+
+class HostMeter {
+ public:
+  HostMeter(const Model& model, Device& device, const HostAttention& attention)
+      : shape_(model.attention(0)),
+        positions_(std::clamp(kAttendedBytes / shape_.kv_row_bytes(), kSmallestPiece, model.config().context_length)),
+        q_dtype_(ActivationDType(device, true)),
+        device_(device),
+        attention_(attention),
+        device_stream_(device.NewStream("profile")) {}
+
+  absl::Status Prepare() {
+    const int64_t q_cols = shape_.heads * shape_.head_dim;
+    RUNAHEAD_ASSIGN_OR_RETURN(kv_, Memory(positions_ * shape_.kv_row_bytes(), MemoryKind::kHost));
+    RUNAHEAD_ASSIGN_OR_RETURN(const BufferRef q,
+                              Memory(q_cols * static_cast<int64_t>(DTypeSize(q_dtype_)), MemoryKind::kHost));
+    q_ = MakeTensor(q, q_dtype_, 1, q_cols);
+    RUNAHEAD_ASSIGN_OR_RETURN(table_, attention_.host.MakeKvTable(attention_.stream, KvLayout::OnePage(1, positions_)));
+    const int64_t cols = shape_.heads * (shape_.head_dim + 1);
+    RUNAHEAD_ASSIGN_OR_RETURN(const BufferRef made, Memory(table_->pieces() * cols * 4, MemoryKind::kHost));
+    partials_ = MakeTensor(made, DType::kF32, table_->pieces(), cols);
+    RUNAHEAD_ASSIGN_OR_RETURN(there_, Memory(std::max<int64_t>(kCopiedBytes, cols * 4), MemoryKind::kDevice));
+    return absl::OkStatus();
+  }
+
+  // The way of one query's row there, and of one piece back.
+  absl::StatusOr<double> SignalSeconds() {
+    const ConstBufferRef back = partials_.Rows(0, 1).ref;
+    return Median([&]() -> absl::Status {
+      RUNAHEAD_RETURN_IF_ERROR(device_.Copy(*device_stream_, there_.Slice(0, q_.ref.size), q_.ref));
+      RUNAHEAD_RETURN_IF_ERROR(device_.Record(*device_stream_).Wait());
+      RUNAHEAD_RETURN_IF_ERROR(device_.Copy(*device_stream_, back, there_.Slice(0, back.size)));
+      return device_.Record(*device_stream_).Wait();
+    });
+  }
+
+  // Of all positions.
+  absl::StatusOr<double> AttendSeconds() {
+    return Median([&]() -> absl::Status {
+      RUNAHEAD_RETURN_IF_ERROR(attention_.Enqueue(q_, shape_, *table_, kv_, partials_));
+      return attention_.host.Record(attention_.stream).Wait();
+    });
+  }
+
+  // Bytes a second of both together, while copies run for as long as attention does; `alone_s` is what that takes.
+  absl::StatusOr<double> SharedBytesPerSecond(double alone_s, double link_bytes_per_s) {
+    // Three times as many copies as fit, so that they do not end before.
+    const auto count = static_cast<int64_t>(3 * alone_s * link_bytes_per_s / static_cast<double>(kCopiedBytes)) + 2;
+    const auto copied = std::make_shared<std::atomic<int64_t>>(0);
+    for (int64_t i = 0; i < count; ++i) {
+      const auto at = static_cast<size_t>(i * kCopiedBytes % (static_cast<int64_t>(kv_.size) - kCopiedBytes + 1));
+      RUNAHEAD_RETURN_IF_ERROR(
+          device_.Copy(*device_stream_, kv_.Slice(at, kCopiedBytes), there_.Slice(0, kCopiedBytes)));
+      device_.Call(*device_stream_, [copied] { copied->fetch_add(kCopiedBytes); });
+    }
+    const int64_t before = copied->load();
+    const absl::Time begin = MonotonicNow();
+    RUNAHEAD_RETURN_IF_ERROR(attention_.Enqueue(q_, shape_, *table_, kv_, partials_));
+    RUNAHEAD_RETURN_IF_ERROR(attention_.host.Record(attention_.stream).Wait());
+    const double seconds = std::max(1e-9, absl::ToDoubleSeconds(MonotonicNow() - begin));
+    const int64_t meanwhile = copied->load() - before;
+    RUNAHEAD_RETURN_IF_ERROR(device_.Record(*device_stream_).Wait());
+    return static_cast<double>(positions_ * shape_.kv_row_bytes() + meanwhile) / seconds;
+  }
+
+  int64_t positions() const { return positions_; }
+  double bytes() const { return static_cast<double>(positions_ * shape_.kv_row_bytes()); }
+
+ private:
+  // After a run that is not counted.
+  static absl::StatusOr<double> Median(const std::function<absl::Status()>& run) {
+    std::vector<double> seconds;
+    for (int i = 0; i <= kRuns; ++i) {
+      const absl::Time begin = MonotonicNow();
+      RUNAHEAD_RETURN_IF_ERROR(run());
+      if (i > 0) seconds.push_back(absl::ToDoubleSeconds(MonotonicNow() - begin));
+    }
+    std::nth_element(seconds.begin(), seconds.begin() + kRuns / 2, seconds.end());
+    return std::max(seconds[kRuns / 2], 1e-9);
+  }
+
+  absl::StatusOr<BufferRef> Memory(int64_t bytes, MemoryKind kind) {
+    RUNAHEAD_ASSIGN_OR_RETURN(std::shared_ptr<Buffer> memory, device_.Allocate(static_cast<size_t>(bytes), kind));
+    if (kind == MemoryKind::kHost) std::memset(memory->data(), 0, memory->size());
+    return BufferRef::Whole(std::move(memory));
+  }
+
+  const AttentionShape shape_;
+  const int64_t positions_;
+  const DType q_dtype_;
+  Device& device_;
+  const HostAttention attention_;
+  const std::unique_ptr<Stream> device_stream_;
+  BufferRef kv_, there_;
+  Tensor q_, partials_;
+  std::shared_ptr<const KvTable> table_;
+};
+
+}  // namespace
+
+absl::Status MeasureHostLane(const Model& model, Device& device, const HostAttention& attention, LaneCosts& costs) {
+  HostMeter meter(model, device, attention);
+  RUNAHEAD_RETURN_IF_ERROR(meter.Prepare());
+  RUNAHEAD_ASSIGN_OR_RETURN(costs.signal_s, meter.SignalSeconds());
+  RUNAHEAD_ASSIGN_OR_RETURN(const double alone_s, meter.AttendSeconds());
+  costs.host_attend_s = alone_s / static_cast<double>(meter.positions());
+  RUNAHEAD_ASSIGN_OR_RETURN(const double shared, meter.SharedBytesPerSecond(alone_s, costs.link_bytes_per_s));
+  const double apart = meter.bytes() / alone_s + costs.link_bytes_per_s;
+  if (shared < kUndisturbed * apart) costs.host_bytes_per_s = shared;
+  return absl::OkStatus();
+}
+
+}  // namespace runahead
