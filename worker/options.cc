@@ -66,6 +66,11 @@ void DeclareWorkerOptions(ConfigSchema& schema, WorkerOptions& options) {
       "makes steps shorter, off nothing");
   schema.Int("host_lane_threads", &options.host_lane_threads, {.min = 0, .max = 1024},
              "Threads of the host lane; 0 takes the cores that the device's threads leave");
+  schema.Int("static_window", &options.static_window, {.min = 0, .max = 1 << 24},
+             "Decode over static windows: each sequence's KV in a buffer for contexts of so many tokens, beside the KV "
+             "store; 0 decodes over the store");
+  schema.Int("static_window_reserve", &options.static_window_reserve, {.min = 0, .max = 1 << 25},
+             "Rows of such a buffer, from static_window up; 0 is 2 * (static_window - 1), the most");
   DeclareProcessOptions(schema, options.process);
 }
 
@@ -93,6 +98,9 @@ absl::Status CheckWorkerOptions(const WorkerOptions& options) {
     return absl::InvalidArgumentError(
         "emulated_host_gbps: give emulated_link_gbps besides: without a link nothing is attended to on the host's "
         "side");
+  }
+  if (options.static_window_reserve > 0 && options.static_window == 0) {
+    return absl::InvalidArgumentError("static_window_reserve: give static_window besides: it is the reserve of that");
   }
   if (options.chain_link_noise > 0 && options.chain_link_gbps == 0) {
     return absl::InvalidArgumentError(

@@ -75,6 +75,14 @@ TEST(ConfigurationPage, HasTheWorkersOptionsAndNoOthers) {
   ExpectSame(schema, ReadPage(), "a worker");
 }
 
+TEST(WorkerOptions, AReserveIsOfAStaticWindow) {
+  WorkerOptions options;
+  options.static_window_reserve = 100;
+  EXPECT_THAT(CheckWorkerOptions(options).message(), ::testing::HasSubstr("give static_window"));
+  options.static_window = 64;
+  EXPECT_TRUE(CheckWorkerOptions(options).ok());
+}
+
 TEST(WorkerOptions, NoiseNeedsAPacedLink) {
   WorkerOptions options;
   EXPECT_TRUE(CheckWorkerOptions(options).ok());
