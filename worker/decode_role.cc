@@ -59,8 +59,8 @@ absl::StatusOr<std::unique_ptr<StepLoop>> NewStaticWindowLoop(const StaticWindow
   if (!loop.ok()) {
     return absl::Status(loop.status().code(), absl::StrCat("static_window: ", loop.status().message()));
   }
-  LogInfo("decode", "static windows of ", options.size.past(), " tokens in ", options.size.reserve, " rows, for ",
-          options.max_rows, " sequences: ", (*loop)->bytes(), " bytes");
+  LogInfo("decode", "static windows for contexts of ", options.size.context, " tokens in ", options.size.reserve,
+          " rows, for ", options.max_rows, " sequences: ", (*loop)->bytes(), " bytes");
   return *std::move(loop);
 }
 
