@@ -5,6 +5,17 @@
 #include "kernels/base/status_macros.h"
 
 namespace runahead {
+namespace {
+
+constexpr double kNeverSeconds = 1e6;
+
+}  // namespace
+
+LaneCosts FixedSplit::costs() const {
+  LaneCosts costs = costs_;
+  costs.recompute_s = kNeverSeconds;
+  return costs;
+}
 
 int64_t FixedSplit::OnHost(const LaneShape& shape) const {
   const int64_t window = shape.WindowBegin();

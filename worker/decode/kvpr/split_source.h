@@ -18,7 +18,7 @@ class SplitSource {
   virtual absl::StatusOr<LanePlan> Plan(absl::Span<const LaneShape> shapes) = 0;
   // What the step of `plan` took.
   virtual void Observe(const LanePlan& plan, const LaneMeasurement& measured) = 0;
-  // The costs by which it splits; those of the profile where it does not measure.
+  // The costs by which it splits, and by which is decided what stays resident.
   virtual LaneCosts costs() const = 0;
 };
 
@@ -43,7 +43,8 @@ class FixedSplit final : public SplitSource {
       : recomputed_(recomputed), on_host_(on_host), costs_(costs) {}
   absl::StatusOr<LanePlan> Plan(absl::Span<const LaneShape> shapes) override;
   void Observe(const LanePlan&, const LaneMeasurement&) override {}
-  LaneCosts costs() const override { return costs_; }
+  // Those of the profile, but with recomputation so slow that no X comes to stay: l would have to be larger for it.
+  LaneCosts costs() const override;
 
  private:
   int64_t OnHost(const LaneShape& shape) const;
