@@ -75,6 +75,14 @@ TEST(ConfigurationPage, HasTheWorkersOptionsAndNoOthers) {
   ExpectSame(schema, ReadPage(), "a worker");
 }
 
+TEST(WorkerOptions, AReserveIsOfAStaticWindow) {
+  WorkerOptions options;
+  options.static_window_reserve = 100;
+  EXPECT_THAT(CheckWorkerOptions(options).message(), ::testing::HasSubstr("give static_window"));
+  options.static_window = 64;
+  EXPECT_TRUE(CheckWorkerOptions(options).ok());
+}
+
 TEST(WorkerOptions, NoiseNeedsAPacedLink) {
   WorkerOptions options;
   EXPECT_TRUE(CheckWorkerOptions(options).ok());
@@ -98,20 +106,23 @@ TEST(WorkerOptions, WithoutAKeyOnlyLoopbackIsListenedOn) {
 TEST(WorkerOptions, AnEmulatedHostNeedsAnEmulatedLink) {
   WorkerOptions options;
   options.emulated_host_gbps = 8;
-  EXPECT_THAT(CheckWorkerOptions(options).message(), ::testing::HasSubstr("emulated_host_gbps: give emulated_link_gbps"));
+  EXPECT_THAT(CheckWorkerOptions(options).message(),
+              ::testing::HasSubstr("emulated_host_gbps: give emulated_link_gbps"));
   options.emulated_link_gbps = 2;
   EXPECT_TRUE(CheckWorkerOptions(options).ok());
 }
 
-TEST(WorkerOptions, RecomputeIsAutoOffOrANumberOfTokens) {
-  using Mode = RecomputeChoice::Mode;
-  EXPECT_EQ(ParseRecompute("auto")->mode, Mode::kAuto);
-  EXPECT_EQ(ParseRecompute("off")->mode, Mode::kOff);
-  EXPECT_EQ(ParseRecompute("256")->mode, Mode::kFixed);
-  EXPECT_EQ(ParseRecompute("256")->tokens, 256);
+TEST(WorkerOptions, LanesAreAutoOffOrANumberOfTokens) {
+  using Mode = LaneChoice::Mode;
+  EXPECT_EQ(ParseLaneChoice("recompute", "auto")->mode, Mode::kAuto);
+  EXPECT_EQ(ParseLaneChoice("recompute", "off")->mode, Mode::kOff);
+  EXPECT_EQ(ParseLaneChoice("recompute", "256")->mode, Mode::kFixed);
+  EXPECT_EQ(ParseLaneChoice("recompute", "256")->tokens, 256);
   for (const char* bad : {"", "on", "-1", "1.5", "64k"}) {
-    EXPECT_EQ(ParseRecompute(bad).status().code(), absl::StatusCode::kInvalidArgument) << bad;
-    EXPECT_THAT(std::string(ParseRecompute(bad).status().message()), ::testing::StartsWith("recompute: ")) << bad;
+    WorkerOptions recompute, host_lane;
+    recompute.recompute = host_lane.host_lane = bad;
+    EXPECT_THAT(std::string(CheckWorkerOptions(recompute).message()), ::testing::StartsWith("recompute: ")) << bad;
+    EXPECT_THAT(std::string(CheckWorkerOptions(host_lane).message()), ::testing::StartsWith("host_lane: ")) << bad;
   }
 }
 

@@ -73,6 +73,7 @@ grpc::ServerUnaryReactor* DecodeService::Reserve(grpc::CallbackServerContext* co
     return Reply(context, InvalidField("total_tokens", "must be at least prompt_tokens"));
   }
   if (request->max_x_tokens() < 0) return Reply(context, InvalidField("max_x_tokens", "must not be negative"));
+  if (const absl::Status fits = engine_.CheckTokens(request->total_tokens()); !fits.ok()) return Reply(context, fits);
   if (request->epoch() != store_.epoch()) {
     return Reply(context,
                  absl::UnavailableError("epoch: this worker lost its router meanwhile; ask for its capabilities"));

@@ -19,6 +19,7 @@
 #include "tests/testing/sampling_device.h"
 #include "tests/worker/decode/hash_model.h"
 #include "tests/worker/decode/hash_sequences.h"
+#include "worker/decode/static_window_loop.h"
 #include "worker/service/proto_convert.h"
 
 namespace runahead {
@@ -42,16 +43,29 @@ v1::DecodeRequest ToProto(const DecodeSequence& sequence) {
   return request;
 }
 
+// With X of `x_row_bytes` a row in the store; decode is over static windows for contexts of `window`, or over the
+// store.
+struct DecodeServiceSetup {
+  int64_t x_row_bytes = 0, window = 0;
+};
+
 class DecodeServiceTest : public ::testing::Test {
  protected:
-  explicit DecodeServiceTest(int64_t x_row_bytes = 0) {
+  explicit DecodeServiceTest(const DecodeServiceSetup& setup = {}) {
     KvStoreOptions of_store{HashModel::kLayers, 16, 16 * kKvBlockTokens, 5};
-    of_store.x_row_bytes = x_row_bytes;
+    of_store.x_row_bytes = setup.x_row_bytes;
     absl::StatusOr<std::unique_ptr<KvStore>> store = KvStore::Create(of_store, device_, clock_);
     RUNAHEAD_CHECK(store.ok());
     store_ = *std::move(store);
+    auto model = std::make_shared<HashModel>(device_);
+    DecodeEngineOptions steps;
+    if (setup.window > 0) {
+      steps.make_loop = [this, window = setup.window, &model = *model](Stream& stream) {
+        return StaticWindowLoop::Create(model, device_, *store_, stream, {*MakeStaticWindowSize(window), 4});
+      };
+    }
     absl::StatusOr<std::unique_ptr<DecodeEngine>> engine =
-        DecodeEngine::Create(device_, std::make_shared<HashModel>(device_), *store_, {}, clock_);
+        DecodeEngine::Create(device_, std::move(model), *store_, std::move(steps), clock_);
     RUNAHEAD_CHECK(engine.ok());
     engine_ = *std::move(engine);
     service_ = std::make_unique<DecodeService>(
@@ -81,7 +95,7 @@ class DecodeServiceTest : public ::testing::Test {
 // Over TCP on loopback.
 class DecodeServiceTcp : public DecodeServiceTest {
  protected:
-  explicit DecodeServiceTcp(int64_t x_row_bytes = 0) : DecodeServiceTest(x_row_bytes) {
+  explicit DecodeServiceTcp(const DecodeServiceSetup& setup = {}) : DecodeServiceTest(setup) {
     RpcServerOptions options;
     options.listen = "127.0.0.1:0";
     options.services = {service_.get()};
@@ -132,6 +146,19 @@ class DecodeServiceTcp : public DecodeServiceTest {
   std::unique_ptr<v1::Decode::Stub> stub_;
 };
 
+class DecodeServiceOverWindows : public DecodeServiceTcp {
+ protected:
+  DecodeServiceOverWindows() : DecodeServiceTcp({.window = 64}) {}
+};
+
+TEST_F(DecodeServiceOverWindows, ReservesWhatFitsAndRefusesTheRestBeforePrefill) {
+  EXPECT_TRUE(Reserve(10, 64).ok());
+  const absl::Status longer = Reserve(10, 65).status();
+  EXPECT_EQ(longer.code(), absl::StatusCode::kOutOfRange);  // which a router passes on as it is
+  EXPECT_THAT(longer.message(), HasSubstr("a static_window of at least 65"));
+  EXPECT_EQ(store_->stats().leases, 1);
+}
+
 TEST_F(DecodeServiceTcp, ReservesAndRenews) {
   const absl::StatusOr<v1::ReserveReply> reply = Reserve(10, 4096);
   ASSERT_TRUE(reply.ok()) << reply.status();
@@ -177,7 +204,7 @@ TEST_F(DecodeServiceTcp, BadRequestsNameTheFieldAndTheNextOneWorks) {
 // Over a store that keeps X.
 class DecodeServiceX : public DecodeServiceTcp {
  protected:
-  DecodeServiceX() : DecodeServiceTcp(/*x_row_bytes=*/8) {}
+  DecodeServiceX() : DecodeServiceTcp({.x_row_bytes = 8}) {}
   void Fill(const LeaseId& lease, SliceKind kind) {
     for (int64_t layer = 0; layer < HashModel::kLayers; ++layer) {
       auto write = store_->BeginWrite(lease, layer, 0, 10, kind);
