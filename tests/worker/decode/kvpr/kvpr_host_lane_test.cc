@@ -70,9 +70,9 @@ TEST_P(KvprHostLaneTest, GivesTheSameUpToRounding) {
       {[random](size_t, const LaneShape& shape) { return (*random)() % (shape.length + 1); },
        [random](size_t, const LaneShape&) { return (*random)() % 4; }}};
   for (const auto& [l, host_pieces] : cuts) {
-    KvprWorld kvpr(loaded, prompts, Steps());
-    const auto host = std::make_shared<CountingHost>(*NewCpuDevice({.threads = 1}));
+    const auto host = std::make_shared<CountingHost>(*NewCpuDevice({.threads = 1}));  // outlives the lane
     int64_t planned = 0;
+    KvprWorld kvpr(loaded, prompts, Steps());
     KvprOptions options = Options(loaded, *host, 8);
     options.on_step = [&planned](const KvprStep& step) { planned += step.plan.rows.host; };
     kvpr.UseKvpr(Split(l, host_pieces), options);
