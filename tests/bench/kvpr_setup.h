@@ -22,6 +22,7 @@
 namespace runahead {
 
 struct BenchModel {
+  std::shared_ptr<EmulatedLink> link;  // null: none
   std::shared_ptr<Device> device;
   std::shared_ptr<const Model> model;
   std::shared_ptr<Device> host = Must(NewCpuDevice({.threads = 1}));
@@ -46,7 +47,7 @@ inline std::string WriteModel(bool gqa) {
 inline BenchModel Load(const std::string& path, double link_gbps) {
   BenchModel loaded;
   CpuDeviceOptions options{.threads = 1};
-  if (link_gbps > 0) options.emulated_link = Must(EmulatedLink::Create({.gbps = link_gbps}));
+  if (link_gbps > 0) options.emulated_link = loaded.link = Must(EmulatedLink::Create({.gbps = link_gbps}));
   loaded.device = Must(NewCpuDevice(options));
   loaded.model =
       Must(LoadModel(Must(GgufFile::Open(path)), loaded.device, kUseDecode | kUseRecompute, [](int, int) {}));
