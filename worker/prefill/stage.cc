@@ -184,10 +184,11 @@ bool PrefillStage::Admit() {
 // waits for nothing but the device.
 void PrefillStage::AdmitInterleaved() {
   if (ordered_->loop != nullptr && ordered_->loop->done()) return;
-  const auto found = std::find_if(queue_.begin(), queue_.end(), [&](const auto& running) {
-    const PrefillJob& job = running->job;
-    return job.interleave && ordered_->budget.Fits(job.tokens()) && FitsInterleaved(job);
-  });
+  auto found = queue_.begin();
+  for (; found != queue_.end(); ++found) {
+    const PrefillJob& job = (*found)->job;
+    if (job.interleave && ordered_->budget.Fits(job.tokens()) && FitsInterleaved(job)) break;
+  }
   if (found == queue_.end() || !Grant(**found, memory_.TakeInterleaved())) return;
   interleaved_ = std::move(*found);
   queue_.erase(found);

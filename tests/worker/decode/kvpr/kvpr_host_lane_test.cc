@@ -20,15 +20,8 @@ class KvprHostLaneTest : public ::testing::TestWithParam<Heads> {
  protected:
   void SetUp() override { RUNAHEAD_NEED_TEST_DEVICE(DType::kF32); }
 
-  // Windows of `blocks` blocks together, in front of which the host lane lies, beside the least staging.
   static KvprOptions Options(const LoadedModel& loaded, Device& host, int64_t blocks) {
-    const ModelConfig& config = loaded.model->config();
-    const int64_t kv = loaded.model->kv_row_bytes(), x = 4 * config.hidden;
-    KvprOptions options;
-    options.max_rows = 4;
-    options.chunk_tokens = 256;
-    options.slots = 2;
-    options.device_bytes = (2 * 256 + 4 * options.max_rows) * (kv + x) + blocks * kKvBlockTokens * kv * config.layers;
+    KvprOptions options = WindowsOf(loaded, 4, blocks);
     options.host = &host;
     return options;
   }
@@ -70,9 +63,9 @@ TEST_P(KvprHostLaneTest, GivesTheSameUpToRounding) {
       {[random](size_t, const LaneShape& shape) { return (*random)() % (shape.length + 1); },
        [random](size_t, const LaneShape&) { return (*random)() % 4; }}};
   for (const auto& [l, host_pieces] : cuts) {
-    const auto host = std::make_shared<CountingHost>(*NewCpuDevice({.threads = 1}));  // outlives the lane
-    int64_t planned = 0;
+    const auto host = std::make_shared<CountingHost>(*NewCpuDevice({.threads = 1}));
     KvprWorld kvpr(loaded, prompts, Steps());
+    int64_t planned = 0;
     KvprOptions options = Options(loaded, *host, 8);
     options.on_step = [&planned](const KvprStep& step) { planned += step.plan.rows.host; };
     kvpr.UseKvpr(Split(l, host_pieces), options);
