@@ -20,7 +20,8 @@ namespace {
 
 using testing::CollectingSink;
 
-constexpr int64_t kTokens = 40;
+// Of a sequence that is to end by itself; and of one that surely goes on while the test does something.
+constexpr int64_t kTokens = 40, kManyTokens = 1000;
 
 // Made-up KV and X, which have nothing to do with each other: where tokens are compared, nothing is recomputed.
 class KvprEngineTest : public ::testing::Test {
@@ -51,13 +52,14 @@ class KvprEngineTest : public ::testing::Test {
     engine_ = *DecodeEngine::Create(*device_, model_, *store_, std::move(steps));
   }
 
-  std::shared_ptr<CollectingSink> Add(int seed, int64_t prompt, SequenceNumber* number = nullptr) {
+  std::shared_ptr<CollectingSink> Add(int seed, int64_t prompt, int64_t tokens = kTokens,
+                                      SequenceNumber* number = nullptr) {
     DecodeSequence sequence;
     const bool with_x = store_->x_arena() != nullptr;
-    sequence.lease = *store_->Reserve(prompt, prompt + kTokens, {}, with_x);
+    sequence.lease = *store_->Reserve(prompt, prompt + tokens, {}, with_x);
     for (int64_t i = 0; i < prompt; ++i) sequence.prompt_ids.push_back(static_cast<int32_t>((seed + 7 * i) % 320));
     sequence.first_token = seed % 320;
-    sequence.max_tokens = kTokens;
+    sequence.max_tokens = tokens;
     for (int64_t layer = 0; layer < store_->options().layers; ++layer) {
       Fill(sequence.lease, layer, prompt, SliceKind::kKv, seed);
       if (with_x) Fill(sequence.lease, layer, prompt, SliceKind::kX, seed);
@@ -133,9 +135,9 @@ TEST_F(KvprEngineTest, WhatIsCancelledLeavesNothingAndChangesNobodysTokens) {
   ExpectNothingHeld();
   MakeEngine(0);
   SequenceNumber first = 0, second = 0;
-  const auto stays = Add(700, 700), goes = Add(1, 900, &first);
+  const auto stays = Add(700, 700), goes = Add(1, 900, kManyTokens, &first);
   goes->AwaitTokens(3);
-  const auto stays_too = Add(300, 300), goes_too = Add(2, 20, &second);
+  const auto stays_too = Add(300, 300), goes_too = Add(2, 20, kManyTokens, &second);
   engine_->Cancel(first);
   goes_too->AwaitTokens(5);
   engine_->Cancel(second);
@@ -151,7 +153,7 @@ TEST_F(KvprEngineTest, WhatIsCancelledLeavesNothingAndChangesNobodysTokens) {
 TEST_F(KvprEngineTest, AnEngineThatEndsInTheMiddleOfStepsGivesAllBack) {
   for (const int64_t recomputed : {0, 64, 1000}) {
     MakeEngine(recomputed);
-    const auto one = Add(1, 900), two = Add(2, 300), three = Add(3, 600);
+    const auto one = Add(1, 900, kManyTokens), two = Add(2, 300, kManyTokens), three = Add(3, 600, kManyTokens);
     one->AwaitTokens(2);
     engine_ = nullptr;
     for (const auto& sink : {one, two, three}) EXPECT_EQ(sink->AwaitEnd().code(), absl::StatusCode::kUnavailable);
@@ -166,7 +168,7 @@ TEST_F(KvprEngineTest, ManyThatComeAndGoLeaveNothing) {
   std::mt19937 random(3);
   for (int i = 0; i < 14; ++i) {
     SequenceNumber number = 0;
-    sinks.push_back(Add(i, 1 + static_cast<int64_t>(random() % 900), &number));
+    sinks.push_back(Add(i, 1 + static_cast<int64_t>(random() % 900), kTokens, &number));
     if (i % 3 == 1) {
       sinks.back()->AwaitTokens(random() % 10);
       engine_->Cancel(number);
