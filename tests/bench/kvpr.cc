@@ -149,7 +149,10 @@ void Compare(const BenchModel& of, const Question& question) {
                 costs.kv_bytes / with_host.host_attend_s / 1e6, 1e6 * with_host.signal_s);
     Print("host lane", question, with_host, hosted);
   } else {
-    const double streamed_s = costs.kv_bytes * static_cast<double>(question.batch * question.length) *
+    // The mean of what the timed steps find stored.
+    const double stored =
+        static_cast<double>(question.length + kWarmSteps) + static_cast<double>(question.steps - 1) / 2;
+    const double streamed_s = costs.kv_bytes * static_cast<double>(question.batch) * stored *
                               static_cast<double>(of.model->config().layers) / costs.link_bytes_per_s;
     std::printf("  bytes over bandwidth is %.1f%% of l = 0\n", 100 * streamed_s / cases[0].Median());
   }
