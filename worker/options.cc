@@ -66,6 +66,10 @@ void DeclareWorkerOptions(ConfigSchema& schema, WorkerOptions& options) {
       "makes steps shorter, off nothing");
   schema.Int("host_lane_threads", &options.host_lane_threads, {.min = 0, .max = 1024},
              "Threads of the host lane; 0 takes the cores that the device's threads leave");
+  schema.String(
+      "decode_schedule", &options.decode_schedule, {.one_of = {"auto", "latency", "throughput"}},
+      "Where a decode worker's weights are: latency on the device, throughput in host memory, from where every step "
+      "brings them over, layer by layer for all its sequences; auto does so where they do not fit on the device");
   DeclareProcessOptions(schema, options.process);
 }
 
@@ -93,6 +97,11 @@ absl::Status CheckWorkerOptions(const WorkerOptions& options) {
     return absl::InvalidArgumentError(
         "emulated_host_gbps: give emulated_link_gbps besides: without a link nothing is attended to on the host's "
         "side");
+  }
+  if (options.decode_schedule == "throughput" && options.prefill()) {
+    return absl::InvalidArgumentError(
+        "decode_schedule: throughput keeps weights in host memory, and prefill computes with weights on the device: "
+        "give role: decode, and let another worker do prefill");
   }
   if (options.chain_link_noise > 0 && options.chain_link_gbps == 0) {
     return absl::InvalidArgumentError(

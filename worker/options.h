@@ -31,11 +31,12 @@ struct WorkerOptions {
   int64_t prefill_memory = 0;  // bytes; 0: two prompts of the model's context, at most 4 GiB
   int64_t kv_memory = int64_t{2} << 30;
   int64_t max_batch = 32;
-  int64_t kv_device_budget = 0;    // bytes; 0: what the device's budget leaves
-  std::string recompute = "auto";  // see RecomputeChoice
-  std::string kv_bits = "16";      // 4, 8 or 16: of a value of KV as it is stored
-  std::string host_lane = "auto";  // auto or off
-  int64_t host_lane_threads = 0;   // 0: the cores that the device leaves
+  int64_t kv_device_budget = 0;          // bytes; 0: what the device's budget leaves
+  std::string recompute = "auto";        // see RecomputeChoice
+  std::string kv_bits = "16";            // 4, 8 or 16: of a value of KV as it is stored
+  std::string host_lane = "auto";        // auto or off
+  int64_t host_lane_threads = 0;         // 0: the cores that the device leaves
+  std::string decode_schedule = "auto";  // auto, latency or throughput
 
   bool quantises_kv() const { return kv_bits != "16"; }
   bool prefill() const { return role != "decode"; }

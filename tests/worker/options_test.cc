@@ -75,6 +75,23 @@ TEST(ConfigurationPage, HasTheWorkersOptionsAndNoOthers) {
   ExpectSame(schema, ReadPage(), "a worker");
 }
 
+TEST(WorkerOptions, OnlyDecodeWorkersStreamWeights) {
+  for (const char* role : {"decode", "prefill", "both"}) {
+    for (const char* schedule : {"auto", "latency", "throughput"}) {
+      WorkerOptions options;
+      options.role = role;
+      options.decode_schedule = schedule;
+      const absl::Status status = CheckWorkerOptions(options);
+      if (schedule != std::string("throughput") || role == std::string("decode")) {
+        EXPECT_TRUE(status.ok()) << role << ", " << schedule << ": " << status;
+        continue;
+      }
+      EXPECT_EQ(status.code(), absl::StatusCode::kInvalidArgument);
+      EXPECT_THAT(std::string(status.message()), ::testing::HasSubstr("role: decode"));
+    }
+  }
+}
+
 TEST(WorkerOptions, NoiseNeedsAPacedLink) {
   WorkerOptions options;
   EXPECT_TRUE(CheckWorkerOptions(options).ok());
@@ -98,7 +115,8 @@ TEST(WorkerOptions, WithoutAKeyOnlyLoopbackIsListenedOn) {
 TEST(WorkerOptions, AnEmulatedHostNeedsAnEmulatedLink) {
   WorkerOptions options;
   options.emulated_host_gbps = 8;
-  EXPECT_THAT(CheckWorkerOptions(options).message(), ::testing::HasSubstr("emulated_host_gbps: give emulated_link_gbps"));
+  EXPECT_THAT(CheckWorkerOptions(options).message(),
+              ::testing::HasSubstr("emulated_host_gbps: give emulated_link_gbps"));
   options.emulated_link_gbps = 2;
   EXPECT_TRUE(CheckWorkerOptions(options).ok());
 }
