@@ -84,6 +84,8 @@ class LaneMeter {
 
   absl::Status MeasureLink(LaneProfile& profile) {
     for (const int64_t bytes : kBlockSizes) {
+      // On a device that is nearly full the smaller blocks must do.
+      if (!profile.link.empty() && device_.memory_left() < static_cast<size_t>(bytes)) break;
       RUNAHEAD_ASSIGN_OR_RETURN(const BufferRef host, Memory(bytes, MemoryKind::kHost));
       RUNAHEAD_ASSIGN_OR_RETURN(const BufferRef there, Memory(bytes, MemoryKind::kDevice));
       if (profile.link.empty()) {
