@@ -5,6 +5,7 @@
 #include "absl/strings/str_cat.h"
 #include "kernels/base/status_macros.h"
 #include "server/base/logging.h"
+#include "worker/decode/static_window_loop.h"
 #include "worker/decode/step_memory.h"
 #include "worker/device_factory.h"
 #include "worker/kv/tier_choice.h"
@@ -37,6 +38,30 @@ absl::StatusOr<std::unique_ptr<KvStore>> CreateStore(const WorkerOptions& option
   }
   const int64_t x_row_bytes = XRowBytes(options, model.config(), device);
   return KvStore::Create(StoreOptions(options, model, incarnation, x_row_bytes, quantisation), device, RealClock());
+}
+
+// Where `static_window` is given. INVALID_ARGUMENT names the option.
+absl::StatusOr<StaticWindowSize> StaticWindowOf(const WorkerOptions& options, const Device& device) {
+  if (device.has_host_link()) {
+    return absl::InvalidArgumentError(
+        "static_window: is for devices that compute in the memory of the host, and this one has a link: leave it out");
+  }
+  auto size = MakeStaticWindowSize(options.static_window, options.static_window_reserve);
+  if (!size.ok()) {
+    return absl::Status(size.status().code(), absl::StrCat("static_window: ", size.status().message()));
+  }
+  return size;
+}
+
+absl::StatusOr<std::unique_ptr<StepLoop>> NewStaticWindowLoop(const StaticWindowOptions& options, const Model& model,
+                                                              Device& device, const KvStore& store, Stream& stream) {
+  auto loop = StaticWindowLoop::Create(model, device, store, stream, options);
+  if (!loop.ok()) {
+    return absl::Status(loop.status().code(), absl::StrCat("static_window: ", loop.status().message()));
+  }
+  LogInfo("decode", "static windows for contexts of ", options.size.context, " tokens in ", options.size.reserve,
+          " rows, for ", options.max_rows, " sequences: ", (*loop)->bytes(), " bytes");
+  return *std::move(loop);
 }
 
 }  // namespace
@@ -86,6 +111,13 @@ absl::StatusOr<std::unique_ptr<DecodeRole>> DecodeRole::Create(const WorkerOptio
     steps.make_loop = [&options, &device, &metrics, steps_take, model = model.get(), store = role->store_.get(),
                        host = role->host_.get()](Stream& stream) {
       return NewKvprLoop(options, *model, {device, *host, stream}, *store, steps_take, metrics);
+    };
+  }
+  if (options.static_window > 0) {
+    RUNAHEAD_ASSIGN_OR_RETURN(const StaticWindowSize size, StaticWindowOf(options, device));
+    steps.make_loop = [windows = StaticWindowOptions{size, options.max_batch}, &device, model = model.get(),
+                       store = role->store_.get()](Stream& stream) {
+      return NewStaticWindowLoop(windows, *model, device, *store, stream);
     };
   }
   RUNAHEAD_ASSIGN_OR_RETURN(role->engine_,

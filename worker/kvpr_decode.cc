@@ -17,16 +17,22 @@
 namespace runahead {
 namespace {
 
-using Mode = RecomputeChoice::Mode;
+using Mode = LaneChoice::Mode;
 
 // Options were checked.
-RecomputeChoice ChoiceOf(const WorkerOptions& options) {
-  return *ParseRecompute(options.recompute);
+LaneChoice RecomputeChoice(const WorkerOptions& options) {
+  return *ParseLaneChoice("recompute", options.recompute);
+}
+LaneChoice HostChoice(const WorkerOptions& options) {
+  return *ParseLaneChoice("host_lane", options.host_lane);
 }
 
-absl::StatusOr<std::unique_ptr<SplitSource>> NewSplit(const RecomputeChoice& choice, const LaneCosts& costs) {
-  if (choice.mode != Mode::kAuto) {
-    return std::make_unique<FixedSplit>(choice.mode == Mode::kOff ? 0 : choice.tokens, costs);
+// A number fixes both lanes: the other one, where it is none, gets nothing. Where recomputation is off there is no X.
+absl::StatusOr<std::unique_ptr<SplitSource>> NewSplit(const WorkerOptions& options, const LaneCosts& costs) {
+  const LaneChoice recompute = RecomputeChoice(options), host = HostChoice(options);
+  const bool fixed = recompute.mode == Mode::kFixed || host.mode == Mode::kFixed;
+  if (fixed || (recompute.mode == Mode::kOff && host.mode == Mode::kOff)) {
+    return std::make_unique<FixedSplit>(recompute.tokens, costs, host.tokens);
   }
   RUNAHEAD_ASSIGN_OR_RETURN(SplitController controller, SplitController::Create(SplitObjective::kStep, costs));
   return std::make_unique<ControlledSplit>(std::move(controller));
@@ -143,7 +149,8 @@ absl::Status CheckKvprOptions(const WorkerOptions& options, const Device& device
       ": KV is kept in the memory that this device computes in, so nothing is copied: leave it out, or emulate a link "
       "with emulated_link_gbps";
   if (options.kv_device_budget > 0) return absl::InvalidArgumentError(absl::StrCat("kv_device_budget", kWhy));
-  if (ChoiceOf(options).mode == Mode::kFixed) return absl::InvalidArgumentError(absl::StrCat("recompute", kWhy));
+  if (RecomputeChoice(options).mode == Mode::kFixed) return absl::InvalidArgumentError(absl::StrCat("recompute", kWhy));
+  if (HostChoice(options).mode == Mode::kFixed) return absl::InvalidArgumentError(absl::StrCat("host_lane", kWhy));
   if (options.quantises_kv()) return absl::InvalidArgumentError(absl::StrCat("kv_bits", kWhy));
   return absl::OkStatus();
 }
@@ -166,7 +173,7 @@ absl::StatusOr<std::optional<KvQuantisation>> QuantisationOf(const WorkerOptions
 }
 
 int64_t XRowBytes(const WorkerOptions& options, const ModelConfig& config, const Device& device) {
-  const Mode mode = ChoiceOf(options).mode;
+  const Mode mode = RecomputeChoice(options).mode;
   if (!device.has_host_link() || mode == Mode::kOff) return 0;
   const DType dtype = device.compute_dtype();
   const int64_t bytes = config.hidden * static_cast<int64_t>(DTypeSize(dtype));
@@ -190,10 +197,10 @@ absl::StatusOr<std::unique_ptr<StepLoop>> NewKvprLoop(const WorkerOptions& optio
                                                       const KvprDevices& devices, const KvStore& store,
                                                       size_t spare_bytes, DecodeMetrics& metrics) {
   Device& device = devices.device;
-  const bool host_lane = options.host_lane == "auto" && !options.quantises_kv();
+  const bool host_lane = HostChoice(options).mode != Mode::kOff && !options.quantises_kv();
   RUNAHEAD_ASSIGN_OR_RETURN(const LaneProfile profile, Profile(options, model, devices, store.options(), host_lane));
   metrics.SetLinkBandwidth(profile.costs.link_bytes_per_s);
-  RUNAHEAD_ASSIGN_OR_RETURN(std::unique_ptr<SplitSource> split, NewSplit(ChoiceOf(options), profile.costs));
+  RUNAHEAD_ASSIGN_OR_RETURN(std::unique_ptr<SplitSource> split, NewSplit(options, profile.costs));
   KvprOptions kvpr{.max_rows = options.max_batch, .device_bytes = DeviceBytes(options, device, spare_bytes)};
   if (host_lane) kvpr.host = &devices.host;
   kvpr.emulated_host_gbps = options.emulated_host_gbps;

@@ -61,32 +61,38 @@ void DeclareWorkerOptions(ConfigSchema& schema, WorkerOptions& options) {
                 "Bits of a value of KV as decode stores it: 4 and 8 quantise it, in host memory, so that more has room "
                 "and less has to come over; 16 keeps it as it is computed");
   schema.String(
-      "host_lane", &options.host_lane, {.one_of = {"auto", "off"}},
+      "host_lane", &options.host_lane, {.value_name = "auto|off|TOKENS"},
       "Whether the host's CPU may attend over part of KV in host memory, beside the device: auto gives it what "
-      "makes steps shorter, off nothing");
+      "makes steps shorter, off nothing; a number, for experiments, is the same for all sequences");
   schema.Int("host_lane_threads", &options.host_lane_threads, {.min = 0, .max = 1024},
              "Threads of the host lane; 0 takes the cores that the device's threads leave");
   schema.String(
       "decode_schedule", &options.decode_schedule, {.one_of = {"auto", "latency", "throughput"}},
       "Where a decode worker's weights are: latency on the device, throughput in host memory, from where every step "
       "brings them over, layer by layer for all its sequences; auto does so where they do not fit on the device");
+  schema.Int("static_window", &options.static_window, {.min = 0, .max = 1 << 24},
+             "Decode over static windows: each sequence's KV in a buffer for contexts of so many tokens, beside the KV "
+             "store; 0 decodes over the store");
+  schema.Int("static_window_reserve", &options.static_window_reserve, {.min = 0, .max = 1 << 25},
+             "Rows of such a buffer, from static_window up; 0 is 2 * (static_window - 1), the most");
   DeclareProcessOptions(schema, options.process);
 }
 
-absl::StatusOr<RecomputeChoice> ParseRecompute(const std::string& recompute) {
-  using Mode = RecomputeChoice::Mode;
-  if (recompute == "auto") return RecomputeChoice{Mode::kAuto};
-  if (recompute == "off") return RecomputeChoice{Mode::kOff};
-  RecomputeChoice fixed{Mode::kFixed};
-  if (!absl::SimpleAtoi(recompute, &fixed.tokens) || fixed.tokens < 0) {
+absl::StatusOr<LaneChoice> ParseLaneChoice(absl::string_view option, const std::string& text) {
+  using Mode = LaneChoice::Mode;
+  if (text == "auto") return LaneChoice{Mode::kAuto};
+  if (text == "off") return LaneChoice{Mode::kOff};
+  LaneChoice fixed{Mode::kFixed};
+  if (!absl::SimpleAtoi(text, &fixed.tokens) || fixed.tokens < 0) {
     return absl::InvalidArgumentError(
-        absl::StrCat("recompute: '", recompute, "' is neither auto, off, nor a number of tokens"));
+        absl::StrCat(option, ": '", text, "' is neither auto, off, nor a number of tokens"));
   }
   return fixed;
 }
 
 absl::Status CheckWorkerOptions(const WorkerOptions& options) {
-  RUNAHEAD_RETURN_IF_ERROR(ParseRecompute(options.recompute).status());
+  RUNAHEAD_RETURN_IF_ERROR(ParseLaneChoice("recompute", options.recompute).status());
+  RUNAHEAD_RETURN_IF_ERROR(ParseLaneChoice("host_lane", options.host_lane).status());
   RUNAHEAD_ASSIGN_OR_RETURN(const HostPort listen, ParseHostPort(options.process.listen));
   if (options.process.cluster_key.empty() && !IsLoopback(listen.host)) return NeedsKey("listen", listen.host);
   if (options.device == "cuda" && options.emulated_link_gbps > 0) {
@@ -102,6 +108,9 @@ absl::Status CheckWorkerOptions(const WorkerOptions& options) {
     return absl::InvalidArgumentError(
         "decode_schedule: throughput keeps weights in host memory, and prefill computes with weights on the device: "
         "give role: decode, and let another worker do prefill");
+  }
+  if (options.static_window_reserve > 0 && options.static_window == 0) {
+    return absl::InvalidArgumentError("static_window_reserve: give static_window besides: it is the reserve of that");
   }
   if (options.chain_link_noise > 0 && options.chain_link_gbps == 0) {
     return absl::InvalidArgumentError(

@@ -32,10 +32,12 @@ struct WorkerOptions {
   int64_t kv_memory = int64_t{2} << 30;
   int64_t max_batch = 32;
   int64_t kv_device_budget = 0;          // bytes; 0: what the device's budget leaves
-  std::string recompute = "auto";        // see RecomputeChoice
+  std::string recompute = "auto";        // see LaneChoice
   std::string kv_bits = "16";            // 4, 8 or 16: of a value of KV as it is stored
-  std::string host_lane = "auto";        // auto or off
+  std::string host_lane = "auto";        // see LaneChoice
   int64_t host_lane_threads = 0;         // 0: the cores that the device leaves
+  int64_t static_window = 0;             // S of StaticWindowSize; 0: decode reads KV in the store
+  int64_t static_window_reserve = 0;     // rows; 0: the most
   std::string decode_schedule = "auto";  // auto, latency or throughput
 
   bool quantises_kv() const { return kv_bits != "16"; }
@@ -43,13 +45,13 @@ struct WorkerOptions {
   bool decode() const { return role != "prefill"; }
 };
 
-// What `recompute` says.
-struct RecomputeChoice {
+// What `recompute` and `host_lane` say of their lanes of KVPR.
+struct LaneChoice {
   enum class Mode { kAuto, kOff, kFixed } mode = Mode::kAuto;
-  int64_t tokens = 0;  // of kFixed: l
+  int64_t tokens = 0;  // of kFixed, of each sequence
 };
-// INVALID_ARGUMENT where it is neither auto, off, nor a number of tokens.
-absl::StatusOr<RecomputeChoice> ParseRecompute(const std::string& recompute);
+// INVALID_ARGUMENT, naming `option`, where `text` is neither auto, off, nor a number of tokens.
+absl::StatusOr<LaneChoice> ParseLaneChoice(absl::string_view option, const std::string& text);
 
 void DeclareWorkerOptions(ConfigSchema& schema, WorkerOptions& options);
 

@@ -39,6 +39,7 @@ class PrefillRole {
   // Where the stage's reports go; set before the first command comes.
   void BindReports(std::function<void(v1::ControlReport)> report);
   int64_t max_prefix_tokens() const { return stage_->max_prefix_tokens(); }
+  int64_t max_prefix_tokens_with_x() const { return stage_->max_prefix_tokens_with_x(); }
 
  private:
   PrefillRole() = default;

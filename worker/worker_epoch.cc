@@ -70,7 +70,10 @@ v1::Capabilities WorkerEpoch::capabilities() const {
   capabilities.set_link_address(engine_->self().address);
   if (parts_.peer_comms != nullptr) capabilities.set_device_link(parts_.peer_comms->identity());
   if (parts_.decode != nullptr) capabilities.set_kv_capacity_tokens(parts_.decode->capacity_tokens());
-  if (prefill_ != nullptr) capabilities.set_max_prefix_tokens(prefill_->max_prefix_tokens());
+  if (prefill_ != nullptr) {
+    capabilities.set_max_prefix_tokens(prefill_->max_prefix_tokens());
+    capabilities.set_max_prefix_tokens_with_x(prefill_->max_prefix_tokens_with_x());
+  }
   return capabilities;
 }
 

@@ -92,7 +92,7 @@ void DeclareUpOptions(ConfigSchema& schema, UpOptions& options) {
                 "How much of KV in host memory decode recomputes instead of copying it");
   schema.String("kv_bits", &options.kv_bits, {.one_of = {"4", "8", "16"}},
                 "Bits of a value of KV as decode stores it: 4 and 8 quantise it; 16 keeps it as it is computed");
-  schema.String("host_lane", &options.host_lane, {.one_of = {"auto", "off"}},
+  schema.String("host_lane", &options.host_lane, {.value_name = "auto|off|TOKENS"},
                 "Whether the host's CPU may attend over part of KV in host memory, beside the device");
   schema.String("decode_schedule", &options.decode_schedule, {.one_of = {"auto", "latency", "throughput"}},
                 "Where decode workers' weights are: latency on the device, throughput in host memory, from where "

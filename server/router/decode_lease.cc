@@ -1,6 +1,8 @@
 #include "server/router/decode_lease.h"
 
+#include <numeric>
 #include <utility>
+#include <vector>
 
 #include "absl/strings/str_cat.h"
 #include "kernels/base/status_macros.h"
@@ -17,12 +19,13 @@ constexpr absl::Duration kRenewPatience = absl::Seconds(1);  // it is asked agai
 
 // Not ended by a cancel, and what it brings is kept until it is released: a lease whose answer nobody read would hold
 // its memory until it expires.
-absl::StatusOr<v1::LeaseId> Ask(const LiveWorker& worker, const DecodeLease::Need& need, Clock& clock) {
+absl::StatusOr<v1::ReserveReply> Ask(const LiveWorker& worker, const DecodeLease::Need& need, Clock& clock) {
   v1::ReserveRequest request;
   request.set_request_id(need.request_id);
   request.set_prompt_tokens(need.prompt_tokens);
   request.set_total_tokens(need.total_tokens);
   request.set_epoch(worker.capabilities.epoch());
+  request.set_max_x_tokens(need.max_x_tokens);
   v1::ReserveReply reply;
   const absl::Status status =
       CallWorker(clock, kReservePatience, {worker.lost.get()}, [&](grpc::ClientContext* context, auto done) {
@@ -30,10 +33,22 @@ absl::StatusOr<v1::LeaseId> Ask(const LiveWorker& worker, const DecodeLease::Nee
       });
   if (absl::IsDeadlineExceeded(status)) return absl::UnavailableError("no answer to Reserve");
   RUNAHEAD_RETURN_IF_ERROR(status);
-  return reply.lease();
+  return reply;
 }
 
 }  // namespace
+
+int32_t MaxXTokens(const Placement& placement) {
+  const std::vector<int64_t>& parts = placement.plan.parts;
+  const int64_t prompt = std::accumulate(parts.begin(), parts.end(), int64_t{0});
+  int64_t end = 0;
+  for (size_t i = 0; i < parts.size(); ++i) {
+    end += parts[i];
+    const int64_t held = IsTsp(placement.plan.schedule) ? prompt : end;
+    if (held > placement.chain[i]->capabilities.max_prefix_tokens_with_x()) return 0;
+  }
+  return static_cast<int32_t>(prompt);
+}
 
 absl::StatusOr<std::unique_ptr<DecodeLease>> DecodeLease::Reserve(
     const Need& need, const Fleet::Ticket& ticket, absl::Span<const std::shared_ptr<const LiveWorker>> chain,
@@ -41,7 +56,7 @@ absl::StatusOr<std::unique_ptr<DecodeLease>> DecodeLease::Reserve(
   RUNAHEAD_ASSIGN_OR_RETURN(const auto workers, fleet.RankDecode(ticket, need.total_tokens, chain));
   absl::Status refused;
   for (const std::shared_ptr<const LiveWorker>& worker : workers) {
-    const absl::StatusOr<v1::LeaseId> lease = Ask(*worker, need, clock);
+    const absl::StatusOr<v1::ReserveReply> lease = Ask(*worker, need, clock);
     if (lease.ok()) {
       std::unique_ptr<DecodeLease> held(new DecodeLease(fleet, sequencer, clock, worker, *lease, need.total_tokens));
       RUNAHEAD_RETURN_IF_ERROR(cancel.status());
@@ -60,12 +75,13 @@ absl::StatusOr<std::unique_ptr<DecodeLease>> DecodeLease::Reserve(
 }
 
 DecodeLease::DecodeLease(Fleet& fleet, Sequencer& sequencer, Clock& clock, std::shared_ptr<const LiveWorker> worker,
-                         v1::LeaseId id, int32_t tokens)
+                         const v1::ReserveReply& reply, int32_t tokens)
     : fleet_(fleet),
       sequencer_(sequencer),
       clock_(clock),
       worker_(std::move(worker)),
-      id_(std::move(id)),
+      id_(reply.lease()),
+      x_tokens_(reply.x_tokens()),
       tokens_(tokens) {
   fleet_.LeaseTaken(*worker_, tokens_);
 }

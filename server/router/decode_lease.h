@@ -16,6 +16,10 @@
 
 namespace runahead {
 
+// Of how many tokens, from the first on, the chain can hand X off beside KV: of all, or of none where some member's
+// buffers hold its prefix only without.
+int32_t MaxXTokens(const Placement& placement);
+
 // Gives the memory back when destroyed. For one thread at a time; blocks.
 class DecodeLease {
  public:
@@ -23,6 +27,7 @@ class DecodeLease {
     std::string request_id;
     int32_t prompt_tokens = 0;
     int32_t total_tokens = 0;  // prompt + max_tokens
+    int32_t max_x_tokens = 0;  // of which the chain can hand X off (MaxXTokens)
   };
 
   // Asks one decode worker after the other, the one with most free memory first. RESOURCE_EXHAUSTED when all that are
@@ -43,16 +48,19 @@ class DecodeLease {
 
   const LiveWorker& worker() const { return *worker_; }
   const v1::LeaseId& id() const { return id_; }
+  // Of tokens [0, x_tokens()) the chain is to hand X off, too.
+  int32_t x_tokens() const { return x_tokens_; }
 
  private:
   DecodeLease(Fleet& fleet, Sequencer& sequencer, Clock& clock, std::shared_ptr<const LiveWorker> worker,
-              v1::LeaseId id, int32_t tokens);
+              const v1::ReserveReply& reply, int32_t tokens);
 
   Fleet& fleet_;
   Sequencer& sequencer_;
   Clock& clock_;
   const std::shared_ptr<const LiveWorker> worker_;
   const v1::LeaseId id_;
+  const int32_t x_tokens_;
   const int32_t tokens_;
 };
 

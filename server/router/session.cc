@@ -131,7 +131,8 @@ absl::Status Session::Place(const std::function<void()>& settled) {
                                         router_.clock);
     if (max_tokens_ == 1) return absl::OkStatus();  // the tail's token is all: nothing to hand off
     const int32_t prompt_tokens = static_cast<int32_t>(prompt_.size());
-    const DecodeLease::Need need{request_.request_id(), prompt_tokens, prompt_tokens + max_tokens_};
+    const DecodeLease::Need need{request_.request_id(), prompt_tokens, prompt_tokens + max_tokens_,
+                                 MaxXTokens(run_->placement())};
     absl::StatusOr<std::unique_ptr<DecodeLease>> lease = DecodeLease::Reserve(
         need, ticket, run_->placement().chain, router_.fleet, router_.sequencer, router_.clock, cancel_);
     Lap(TtftStage::kReserve);

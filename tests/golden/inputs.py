@@ -185,6 +185,7 @@ TINY = [
     ("--type q4_1 --seed 19".split(), [17]),
     ("--type q5_0 --seed 20".split(), [17]),
     ("--type q5_1 --seed 21".split(), [17]),
+    ("--heads 4 --kv-heads 4 --layers 5 --context 2048 --seed 25".split(), [17, 1400]),  # MHA, long enough for lanes of KVPR
     ("--family opt --kv-heads 4 --seed 22".split(), [1, 5, 33, 129]),
     ("--family opt --heads 6 --kv-heads 6 --hidden 96 --ffn 384 --layers 3 --context 600 --seed 23".split(), [7, 500]),
     ("--family opt --kv-heads 4 --type q8_0 --seed 24".split(), [17]),

@@ -22,9 +22,9 @@ Event KeepingHandoff::Push(const PeerId& decode, const Slice& slice, ConstBuffer
     }
     {
       MutexLock lock(mu_);
-      slices_[{slice.lease.number, slice.layer}][slice.begin] =
+      slices_[{slice.lease.number, slice.layer, slice.kind}][slice.begin] =
           std::string(reinterpret_cast<const char*>(bytes.data()), bytes.size);
-      if (blocked_) {
+      if (blocked_.contains(slice.kind)) {
         held_.push_back({slice.lease, source});
         return;
       }
@@ -46,9 +46,9 @@ void KeepingHandoff::Cancel(const LeaseId& lease) {
   for (const Held& held : cancelled) held.source.Fire(absl::CancelledError("hand-off cancelled"));
 }
 
-void KeepingHandoff::Block() {
+void KeepingHandoff::Block(std::set<SliceKind> kinds) {
   MutexLock lock(mu_);
-  blocked_ = true;
+  blocked_ = std::move(kinds);
 }
 
 void KeepingHandoff::Unblock() {
@@ -59,17 +59,27 @@ void KeepingHandoff::Refuse(const absl::Status& status) {
   std::vector<Held> held;
   {
     MutexLock lock(mu_);
-    blocked_ = false;
+    blocked_.clear();
     held.swap(held_);
   }
   for (const Held& one : held) one.source.Fire(status);
 }
 
-std::string KeepingHandoff::Layer(const LeaseId& lease, int64_t layer, int64_t begin, int64_t end,
-                                  int64_t row_bytes) const {
+int64_t KeepingHandoff::Bytes(SliceKind kind) const {
+  MutexLock lock(mu_);
+  int64_t bytes = 0;
+  for (const auto& [key, slices] : slices_) {
+    if (std::get<SliceKind>(key) != kind) continue;
+    for (const auto& [begin, slice] : slices) bytes += static_cast<int64_t>(slice.size());
+  }
+  return bytes;
+}
+
+std::string KeepingHandoff::Layer(const LeaseId& lease, int64_t layer, int64_t begin, int64_t end, int64_t row_bytes,
+                                  SliceKind kind) const {
   MutexLock lock(mu_);
   std::string whole;
-  const auto found = slices_.find({lease.number, layer});
+  const auto found = slices_.find({lease.number, layer, kind});
   if (found == slices_.end()) {
     ADD_FAILURE() << "no slice of layer " << layer;
     return whole;

@@ -7,7 +7,9 @@
 #include <map>
 #include <memory>
 #include <optional>
+#include <set>
 #include <string>
+#include <tuple>
 #include <vector>
 
 #include "kernels/base/mutex.h"
@@ -23,13 +25,17 @@ class KeepingHandoff : public HandoffSender {
  public:
   Event Push(const PeerId& decode, const Slice& slice, ConstBufferRef bytes, const Event& after) override;
   void Cancel(const LeaseId& lease) override;
-  void Block();
+  void Block() { Block({SliceKind::kKv, SliceKind::kX}); }
+  void Block(std::set<SliceKind> kinds);
   void Unblock();
   void Refuse(const absl::Status& status);  // those that are held; all later ones are accepted
   // From now on `next`, which outlives the chain, decides about every slice; what was handed off is kept as before.
   void PassTo(HandoffSender& next) { next_ = &next; }
   // Bytes of tokens [begin, end) of a layer; fails the test where slices do not cover them exactly once.
-  std::string Layer(const LeaseId& lease, int64_t layer, int64_t begin, int64_t end, int64_t row_bytes) const;
+  std::string Layer(const LeaseId& lease, int64_t layer, int64_t begin, int64_t end, int64_t row_bytes,
+                    SliceKind kind = SliceKind::kKv) const;
+  // Of all slices of a kind.
+  int64_t Bytes(SliceKind kind) const;
 
  private:
   struct Held {
@@ -38,10 +44,10 @@ class KeepingHandoff : public HandoffSender {
   };
   HandoffSender* next_ = nullptr;
   mutable Mutex mu_;
-  bool blocked_ RUNAHEAD_GUARDED_BY(mu_) = false;
+  std::set<SliceKind> blocked_ RUNAHEAD_GUARDED_BY(mu_);
   std::vector<Held> held_ RUNAHEAD_GUARDED_BY(mu_);
-  // (lease number, layer) -> begin -> bytes
-  std::map<std::pair<uint64_t, int64_t>, std::map<int64_t, std::string>> slices_ RUNAHEAD_GUARDED_BY(mu_);
+  // (lease number, layer, kind) -> begin -> bytes
+  std::map<std::tuple<uint64_t, int64_t, SliceKind>, std::map<int64_t, std::string>> slices_ RUNAHEAD_GUARDED_BY(mu_);
 };
 
 // What a job reported.

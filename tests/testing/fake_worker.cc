@@ -76,6 +76,7 @@ v1::Capabilities FakeWorker::Able(const std::string& name, const std::vector<v1:
   able.set_device_link("device link of " + name);
   able.set_kv_capacity_tokens(context_length * 64);
   able.set_max_prefix_tokens(context_length);
+  able.set_max_prefix_tokens_with_x(context_length);
   return able;
 }
 
@@ -254,6 +255,7 @@ grpc::Status FakeWorker::TakeLease(const v1::ReserveRequest& request, v1::Reserv
   reply.mutable_lease()->set_epoch(capabilities_.epoch());
   reply.mutable_lease()->set_number(next_lease_);
   leases_[next_lease_++] = request.total_tokens();
+  if (behaviour_.takes_x) reply.set_x_tokens(request.max_x_tokens());
   return grpc::Status::OK;
 }
 

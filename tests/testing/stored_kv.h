@@ -22,21 +22,25 @@ class StoredKv {
     RUNAHEAD_CHECK(opened_.ok());
   }
 
-  // Bytes of tokens [begin, end) of a layer.
-  std::string Bytes(int64_t layer, int64_t begin, int64_t end) const {
+  bool has_x() const { return opened_->has_x(); }
+  // Bytes of tokens [begin, end) of a layer, of its KV or its X.
+  std::string Bytes(int64_t layer, int64_t begin, int64_t end, SliceKind kind = SliceKind::kKv) const {
     std::string bytes;
-    for (const BufferRef& row : Rows(layer, begin, end)) {
+    for (const BufferRef& row : Rows(layer, begin, end, kind)) {
       bytes.append(reinterpret_cast<const char*>(row.data()), row.size);
     }
     return bytes;
   }
   // Their hash, as hand-off makes it.
-  uint64_t Hash(int64_t layer, int64_t begin, int64_t end) const { return HashPieces(Rows(layer, begin, end)); }
+  uint64_t Hash(int64_t layer, int64_t begin, int64_t end) const {
+    return HashPieces(Rows(layer, begin, end, SliceKind::kKv));
+  }
 
  private:
-  std::vector<BufferRef> Rows(int64_t layer, int64_t begin, int64_t end) const {
+  std::vector<BufferRef> Rows(int64_t layer, int64_t begin, int64_t end, SliceKind kind) const {
+    const KvArena& arena = kind == SliceKind::kKv ? store_.arena() : *store_.x_arena();
     std::vector<BufferRef> rows;
-    for (const KvSpan& span : store_.arena().Spans(opened_->blocks(), layer, begin, end)) rows.push_back(span.rows);
+    for (const KvSpan& span : arena.Spans(opened_->blocks(), layer, begin, end)) rows.push_back(span.rows);
     return rows;
   }
 

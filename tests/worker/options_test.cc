@@ -92,6 +92,14 @@ TEST(WorkerOptions, OnlyDecodeWorkersStreamWeights) {
   }
 }
 
+TEST(WorkerOptions, AReserveIsOfAStaticWindow) {
+  WorkerOptions options;
+  options.static_window_reserve = 100;
+  EXPECT_THAT(CheckWorkerOptions(options).message(), ::testing::HasSubstr("give static_window"));
+  options.static_window = 64;
+  EXPECT_TRUE(CheckWorkerOptions(options).ok());
+}
+
 TEST(WorkerOptions, NoiseNeedsAPacedLink) {
   WorkerOptions options;
   EXPECT_TRUE(CheckWorkerOptions(options).ok());
@@ -121,15 +129,17 @@ TEST(WorkerOptions, AnEmulatedHostNeedsAnEmulatedLink) {
   EXPECT_TRUE(CheckWorkerOptions(options).ok());
 }
 
-TEST(WorkerOptions, RecomputeIsAutoOffOrANumberOfTokens) {
-  using Mode = RecomputeChoice::Mode;
-  EXPECT_EQ(ParseRecompute("auto")->mode, Mode::kAuto);
-  EXPECT_EQ(ParseRecompute("off")->mode, Mode::kOff);
-  EXPECT_EQ(ParseRecompute("256")->mode, Mode::kFixed);
-  EXPECT_EQ(ParseRecompute("256")->tokens, 256);
+TEST(WorkerOptions, LanesAreAutoOffOrANumberOfTokens) {
+  using Mode = LaneChoice::Mode;
+  EXPECT_EQ(ParseLaneChoice("recompute", "auto")->mode, Mode::kAuto);
+  EXPECT_EQ(ParseLaneChoice("recompute", "off")->mode, Mode::kOff);
+  EXPECT_EQ(ParseLaneChoice("recompute", "256")->mode, Mode::kFixed);
+  EXPECT_EQ(ParseLaneChoice("recompute", "256")->tokens, 256);
   for (const char* bad : {"", "on", "-1", "1.5", "64k"}) {
-    EXPECT_EQ(ParseRecompute(bad).status().code(), absl::StatusCode::kInvalidArgument) << bad;
-    EXPECT_THAT(std::string(ParseRecompute(bad).status().message()), ::testing::StartsWith("recompute: ")) << bad;
+    WorkerOptions recompute, host_lane;
+    recompute.recompute = host_lane.host_lane = bad;
+    EXPECT_THAT(std::string(CheckWorkerOptions(recompute).message()), ::testing::StartsWith("recompute: ")) << bad;
+    EXPECT_THAT(std::string(CheckWorkerOptions(host_lane).message()), ::testing::StartsWith("host_lane: ")) << bad;
   }
 }
 

@@ -147,6 +147,7 @@ absl::StatusOr<SequenceNumber> DecodeEngine::Add(DecodeSequence sequence, std::s
   const LeaseId lease = sequence.lease;
   absl::Status valid = CheckSequence(sequence, model_->config());
   if (valid.ok()) valid = CheckFits(sequence, store_);
+  if (valid.ok()) valid = CheckTokens(static_cast<int64_t>(sequence.prompt_ids.size()) + sequence.max_tokens);
   auto active = std::make_unique<Active>(std::move(sequence), std::move(sink));
   const bool finished = valid.ok() && active->Finished();
   SequenceNumber number = 0;

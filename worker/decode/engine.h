@@ -51,8 +51,11 @@ class DecodeEngine {
   // lease's KV without holding up others, then joins at a step boundary. All further outcomes go to `sink`, also from
   // before Add returns. Errors here, after which the sink is not called: FAILED_PRECONDITION when the lease is decoded
   // already (its owner keeps it); INVALID_ARGUMENT when it was reserved for another prompt length or for fewer tokens,
-  // and what CheckSequence finds (the lease is given back).
+  // and what CheckSequence and CheckTokens find (the lease is given back).
   absl::StatusOr<SequenceNumber> Add(DecodeSequence sequence, std::shared_ptr<DecodeSink> sink);
+
+  // Whether steps may take a sequence to `tokens` tokens, of prompt and output: StepLoop::CheckTokens.
+  absl::Status CheckTokens(int64_t tokens) const { return loop_->CheckTokens(tokens); }
 
   // Ends a sequence with CANCELLED at the next step boundary; nothing happens when it has ended already.
   void Cancel(SequenceNumber number);

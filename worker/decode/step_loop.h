@@ -3,6 +3,7 @@
 
 #include <cstdint>
 
+#include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "absl/types/span.h"
 #include "kernels/base/tensor.h"
@@ -25,6 +26,9 @@ class StepLoop {
   // until the next step; a row's are bitwise the same in any company, or as close as docs/kvpr.md says where KV is
   // recomputed. Errors are those of arguments and device memory.
   virtual absl::StatusOr<Tensor> Step(absl::Span<const DecodeRow> rows) = 0;
+  // OK where steps may take a sequence to `tokens` tokens, of prompt and output; the model's context is a limit
+  // besides. OUT_OF_RANGE says what would work. The same always; any thread may ask.
+  virtual absl::Status CheckTokens(int64_t tokens) const = 0;
   // The sequence takes part in no step any more. When it returns nothing reads or writes its memory.
   virtual void Leave(const KvStore::Sequence& sequence) = 0;
 };

@@ -27,10 +27,10 @@ struct SliceHeader {
   uint64_t xxh64 = 0;  // xxHash64 of the bytes, seed 0
 };
 
-// "layer 3, tokens [0, 512) of lease 00000000000000a7": how messages name a slice.
+// "layer 3, tokens [0, 512) of lease 00000000000000a7", or "X of layer 3, ...": how messages name a slice.
 inline std::string Describe(const Slice& slice) {
-  return absl::StrCat("layer ", slice.layer, ", tokens [", slice.begin, ", ", slice.end, ") of lease ",
-                      absl::Hex(slice.lease.number, absl::kZeroPad16));
+  return absl::StrCat(slice.kind == SliceKind::kX ? "X of layer " : "layer ", slice.layer, ", tokens [", slice.begin,
+                      ", ", slice.end, ") of lease ", absl::Hex(slice.lease.number, absl::kZeroPad16));
 }
 
 // xxHash64 of the pieces in order.

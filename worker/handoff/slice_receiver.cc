@@ -5,6 +5,17 @@
 namespace runahead {
 namespace {
 
+// Of one token in one layer, as they come; 0: the store takes none.
+int64_t RowBytes(const KvStoreOptions& store, SliceKind kind) {
+  switch (kind) {
+    case SliceKind::kKv:
+      return store.row_bytes;
+    case SliceKind::kX:
+      return store.x_row_bytes;
+  }
+  return 0;  // a wire may bring any number
+}
+
 SliceVerdict VerdictOn(const absl::Status& committed) {
   if (committed.ok()) return SliceVerdict::kAccepted;
   return absl::IsNotFound(committed) ? SliceVerdict::kNoLease : SliceVerdict::kCorrupt;
@@ -16,11 +27,10 @@ bool SliceReceiver::Fits(const SliceHeader& header) const {
   const Slice& slice = header.slice;
   // Rows that the range cannot have would overflow the product: no prompt is that long.
   constexpr int64_t kMostTokens = int64_t{1} << 40;
-  if (slice.kind != SliceKind::kKv || slice.dtype != options_.dtype) return false;
+  const auto row_bytes = static_cast<uint64_t>(RowBytes(store_.options(), slice.kind));
+  if (row_bytes == 0 || slice.dtype != options_.dtype) return false;
   if (slice.begin < 0 || slice.end <= slice.begin || slice.end > kMostTokens) return false;
-  return header.bytes / static_cast<uint64_t>(slice.end - slice.begin) ==
-             static_cast<uint64_t>(store_.options().row_bytes) &&
-         header.bytes % static_cast<uint64_t>(slice.end - slice.begin) == 0;
+  return header.bytes == row_bytes * static_cast<uint64_t>(slice.end - slice.begin);
 }
 
 void SliceReceiver::Begin(const SliceHeader& header, std::function<void(Outcome)> then) {
@@ -29,7 +39,8 @@ void SliceReceiver::Begin(const SliceHeader& header, std::function<void(Outcome)
   {
     MutexLock lock(mu_);  // held over BeginWrite, so that a write that ends meanwhile finds what waits for it
     const Slice& slice = header.slice;
-    absl::StatusOr<KvStore::Write> write = store_.BeginWrite(slice.lease, slice.layer, slice.begin, slice.end);
+    absl::StatusOr<KvStore::Write> write =
+        store_.BeginWrite(slice.lease, slice.layer, slice.begin, slice.end, slice.kind);
     if (write.ok() && write->already_covered()) {
       // Renews the lease, as a slice that arrives does.
       if (write->Commit().status() == absl::OkStatus()) outcome = SliceVerdict::kAccepted;

@@ -17,7 +17,7 @@
 namespace runahead {
 
 struct SliceReceiverOptions {
-  DType dtype = DType::kF32;         // of the store's rows
+  DType dtype = DType::kF32;         // of rows of KV and X as they come
   std::function<void()> on_corrupt;  // a slice arrived corrupt; any thread, may be empty
   HandoffFaults* faults = nullptr;   // tests only
 };

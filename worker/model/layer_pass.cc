@@ -79,12 +79,13 @@ absl::Status LayerPass::Begin() {
 }
 
 // In chunks that are as long as Linear likes best.
-absl::Status LayerPass::Project(int64_t layer, const BufferRef& kv) {
+absl::Status LayerPass::Project(int64_t layer, const BufferRef& kv, const MutTensor& normed) {
   const int64_t chunk = device_.gemm_rows();
   for (int64_t begin = 0; begin < rows(); begin += chunk) {
     const int64_t count = std::min(chunk, rows() - begin);
-    RUNAHEAD_RETURN_IF_ERROR(
-        model_.Project(Rows(begin, count), layer, x_.Rows(begin, count), {q_.Rows(begin, count), kv}));
+    Projection to{.q = q_.Rows(begin, count), .kv = kv};
+    if (normed.ref.buffer != nullptr) to.normed = normed.Rows(begin, count);
+    RUNAHEAD_RETURN_IF_ERROR(model_.Project(Rows(begin, count), layer, x_.Rows(begin, count), to));
   }
   return absl::OkStatus();
 }

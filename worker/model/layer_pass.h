@@ -41,8 +41,9 @@ class LayerPass {
 
   // Checks the batch (INVALID_ARGUMENT, OUT_OF_RANGE), makes the table of its KV, and embeds its ids.
   absl::Status Begin();
-  // Q, and K and V to where the batch's layout says behind `kv`, the layer's base.
-  absl::Status Project(int64_t layer, const BufferRef& kv);
+  // Q, and K and V to where the batch's layout says behind `kv`, the layer's base; and X of all rows to `normed`
+  // [rows, hidden], where it has a buffer.
+  absl::Status Project(int64_t layer, const BufferRef& kv, const MutTensor& normed = {});
   // Attention over the KV behind `kv`, and the rest of the layer. In the last layer only of the rows whose logits are
   // wanted: the others matter for their KV alone.
   absl::Status Attend(int64_t layer, const BufferRef& kv);

@@ -70,7 +70,15 @@ void Exchange::Expect(const FrameId& id, const BufferRef& into, const Reception&
 
 BufferRef Exchange::Own(int64_t layer) {
   TraceInOrder(layer, TracePoint::kQkvBegin);
-  return ring_.Slot(layer);
+  return ring_.Kv(layer);
+}
+
+// In the dtype that the part's products read, so that it is made once.
+MutTensor Exchange::OwnX(int64_t layer) const {
+  const LayerRows& rows = ring_.rows();
+  if (rows.x == 0) return {};
+  const DType dtype = device_.compute_dtype();
+  return MakeTensor(ring_.X(layer), dtype, rows.x, rows.x_row_bytes / static_cast<int64_t>(DTypeSize(dtype)));
 }
 
 Event Exchange::Send(int64_t layer) {
@@ -78,6 +86,7 @@ Event Exchange::Send(int64_t layer) {
   const Event own_ready = OwnReady();
   AfterOwn(layer, own_ready);
   if (job_.lease.has_value()) HandOff(layer, own_ready);
+  if (job_.own_x_tokens() > 0) HandOffX(layer, own_ready);
   return WhenAll(received_);
 }
 
@@ -99,7 +108,7 @@ Event Exchange::OwnReady() {
 BufferRef Exchange::View(int64_t layer) {
   for (const auto& wire : wires_) transfers_.AddFrame(*wire);
   TraceInOrder(layer, TracePoint::kAttentionBegin);
-  return ring_.Slot(layer);
+  return ring_.Kv(layer);
 }
 
 void Exchange::AddIdle(absl::Time begin, absl::Time end) {
@@ -125,6 +134,14 @@ void Exchange::HandOff(int64_t layer, const Event& own_ready) {
   uses_.push_back(Track(accepted, JobCause::kDecode, layer, TracePoint::kHandedOff));
 }
 
+void Exchange::HandOffX(int64_t layer, const Event& own_ready) {
+  const MutTensor x = OwnX(layer).Rows(0, job_.own_x_tokens());
+  const Slice slice{*job_.lease, static_cast<int32_t>(layer), job_.begin(), job_.begin() + x.rows, SliceKind::kX,
+                    x.dtype};
+  const Event accepted = handoff_.Push(job_.decode, slice, x.ref, own_ready);
+  uses_.push_back(Track(accepted, JobCause::kDecode, layer, TracePoint::kXHandedOff));
+}
+
 void Exchange::End(int64_t layer) {
   TraceInOrder(layer, TracePoint::kLayerEnd);
   layer_ends_.push_back(device_.Record(compute_));
@@ -137,7 +154,7 @@ void Exchange::End(int64_t layer) {
 
 BufferRef Exchange::Rows(int64_t layer, int64_t begin, int64_t end) const {
   const size_t row = static_cast<size_t>(shape_.kv_row_bytes());
-  return ring_.Slot(layer).Slice(begin * row, (end - begin) * row);
+  return ring_.Kv(layer).Slice(begin * row, (end - begin) * row);
 }
 
 // A call stalls a GPU's stream for a moment: none where nobody listens.

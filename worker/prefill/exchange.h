@@ -16,13 +16,15 @@
 
 namespace runahead {
 
-// One job's KV on this worker, layer by layer: what of it comes from other workers, and where the own goes. Each
-// schedule's subclass says which KV comes from whom and who gets it. A loop calls, for each layer in turn: Receive,
-// Own, Send, View, End. Nothing here waits. Used by the stage's thread.
+// One job's KV on this worker, layer by layer: what of it comes from other workers, and where the own goes, with X
+// where the decode worker takes that. Each schedule's subclass says which KV comes from whom and who gets it. A loop
+// calls, for each layer in turn: Receive, Own and OwnX, Send, View, End. Nothing here waits. Used by the stage's
+// thread.
 class Exchange {
  public:
-  // All references outlive the exchange. `ring` holds job.held_tokens() a layer. `stop` is fired by whoever ends the
-  // job early, also by the exchange when a transfer fails.
+  // All references outlive the exchange. `ring` holds KV of job.held_tokens() a layer, and X of job.tokens() where the
+  // job hands off X of some (job.own_x_tokens()). `stop` is fired by whoever ends the job early, also by the exchange
+  // when a transfer fails.
   Exchange(const PrefillJob& job, const AttentionShape& shape, LayerRing ring, Device& device, Stream& compute,
            HandoffSender& handoff, const JobStop& stop, TraceSink* trace);
   virtual ~Exchange() = default;
@@ -38,7 +40,9 @@ class Exchange {
   absl::Status Receive(int64_t layer);
   // The layer's buffer, for K and V of the own part.
   BufferRef Own(int64_t layer);
-  // The own KV is enqueued: sends it and hands it off. Fires when all KV that the part attends over is here.
+  // For X of the own part, [own tokens, hidden], as it is handed off; without a buffer where it is not.
+  MutTensor OwnX(int64_t layer) const;
+  // The own KV and X are enqueued: sends KV and hands both off. Fires when all KV that the part attends over is here.
   Event Send(int64_t layer);
   // The same buffer, with what the own part attends over: Send's event has fired with OK.
   BufferRef View(int64_t layer);
@@ -74,6 +78,7 @@ class Exchange {
  private:
   Event OwnReady();
   void HandOff(int64_t layer, const Event& own_ready);
+  void HandOffX(int64_t layer, const Event& own_ready);
   // A transfer that fails dooms the job. What is returned fires after it, when the job has been told.
   Event Track(const Event& event, JobCause source, int64_t layer, TracePoint point);
   absl::Status CheckNeighbours() const;

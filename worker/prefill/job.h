@@ -1,6 +1,7 @@
 // One worker's part of one prefill.
 #pragma once
 
+#include <algorithm>
 #include <cstdint>
 #include <memory>
 #include <optional>
@@ -41,6 +42,7 @@ struct PrefillJob {
   std::string successor_name;
   std::shared_ptr<PrefixSource> prefix;  // for part 0 where bounds[0] > 0
   std::optional<LeaseId> lease;          // absent: no hand-off
+  int64_t x_tokens = 0;                  // with lease: of tokens [0, x_tokens) X is handed off too
   PeerId decode;                         // with lease
   std::string decode_name;               // for messages
   absl::Time deadline = absl::InfiniteFuture();
@@ -51,6 +53,8 @@ struct PrefillJob {
   int64_t begin() const { return bounds[part]; }
   int64_t end() const { return bounds[part + 1]; }
   int64_t tokens() const { return end() - begin(); }
+  // Of how many of the own tokens, from begin() on, X is handed off.
+  int64_t own_x_tokens() const { return std::max<int64_t>(0, std::min(x_tokens, end()) - begin()); }
   // Tokens [0, held_tokens()) whose KV this worker has of every layer, once it attends.
   int64_t held_tokens() const { return IsTsp(schedule) ? bounds.back() : end(); }
 };
@@ -85,7 +89,7 @@ class JobStop {
   std::shared_ptr<State> state_;
 };
 
-// INVALID_ARGUMENT naming what does not fit: bounds, part, ids, neighbours.
+// INVALID_ARGUMENT naming what does not fit: bounds, part, ids, neighbours, x_tokens.
 absl::Status CheckJob(const PrefillJob& job, int64_t context_length, int64_t vocab);
 
 }  // namespace runahead

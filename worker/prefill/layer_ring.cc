@@ -6,20 +6,23 @@
 
 namespace runahead {
 
-absl::StatusOr<LayerRing> LayerRing::Create(BufferRef memory, int64_t layers, int64_t tokens, int64_t row_bytes) {
-  const size_t slot_bytes = static_cast<size_t>(tokens * row_bytes);
-  const int64_t fit = static_cast<int64_t>(memory.size / slot_bytes);
+absl::StatusOr<LayerRing> LayerRing::Create(BufferRef memory, int64_t layers, const LayerRows& rows) {
+  const int64_t fit = static_cast<int64_t>(memory.size / rows.bytes());
   const int64_t least = std::min(layers, kMinLayerSlots);
   if (fit < least) {
     return absl::ResourceExhaustedError(absl::StrCat(
-        "the KV of ", tokens, " tokens needs ", least, " layer buffers of ", slot_bytes, " bytes; this worker has ",
-        memory.size, " bytes a job: raise prefill_memory or shorten the prompt"));
+        "the KV of ", rows.kv, " tokens and X of ", rows.x, " needs ", least, " layer buffers of ", rows.bytes(),
+        " bytes; this worker has ", memory.size, " bytes a job: raise prefill_memory or shorten the prompt"));
   }
-  return LayerRing(std::move(memory), slot_bytes, std::min(fit, layers));
+  return LayerRing(std::move(memory), rows, std::min(fit, layers));
 }
 
-BufferRef LayerRing::Slot(int64_t layer) const {
-  return memory_.Slice(static_cast<size_t>(layer % slots()) * slot_bytes_, slot_bytes_);
+BufferRef LayerRing::Kv(int64_t layer) const {
+  return memory_.Slice(Begin(layer), rows_.kv_bytes());
+}
+
+BufferRef LayerRing::X(int64_t layer) const {
+  return memory_.Slice(Begin(layer) + rows_.kv_bytes(), rows_.x_bytes());
 }
 
 }  // namespace runahead

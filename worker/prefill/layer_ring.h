@@ -1,4 +1,4 @@
-// A job's layer buffers: KV [0, held tokens) of a layer, contiguous, in one of a few slots.
+// A job's layer buffers: KV [0, held tokens) of a layer, contiguous, in one of a few slots, and X beside it.
 #pragma once
 
 #include <cstdint>
@@ -13,7 +13,20 @@ namespace runahead {
 // The fewest slots a job can run with: a layer that is sent, one that is computed, one that is received.
 inline constexpr int64_t kMinLayerSlots = 3;
 
-// Longest prefix (tokens) that `memory_bytes` can hold at all.
+// What a layer's buffer holds: rows of KV of all tokens that are attended over and, where the job hands X off, of X of
+// its own part. Sizes are of one row, in bytes.
+struct LayerRows {
+  int64_t kv = 0;
+  int64_t kv_row_bytes = 0;
+  int64_t x = 0;
+  int64_t x_row_bytes = 0;
+
+  size_t kv_bytes() const { return static_cast<size_t>(kv * kv_row_bytes); }
+  size_t x_bytes() const { return static_cast<size_t>(x * x_row_bytes); }
+  size_t bytes() const { return kv_bytes() + x_bytes(); }
+};
+
+// Longest prefix (tokens) that `memory_bytes` can hold at all, of whose every token a layer takes `row_bytes`.
 constexpr int64_t MaxPrefixTokens(size_t memory_bytes, int64_t row_bytes) {
   return static_cast<int64_t>(memory_bytes) / (kMinLayerSlots * row_bytes);
 }
@@ -23,21 +36,25 @@ constexpr int64_t MaxPrefixTokens(size_t memory_bytes, int64_t row_bytes) {
 class LayerRing {
  public:
   // RESOURCE_EXHAUSTED, with both sizes, when fewer than the least slots fit.
-  static absl::StatusOr<LayerRing> Create(BufferRef memory, int64_t layers, int64_t tokens, int64_t row_bytes);
+  static absl::StatusOr<LayerRing> Create(BufferRef memory, int64_t layers, const LayerRows& rows);
 
   int64_t slots() const { return static_cast<int64_t>(free_.size()); }
-  // The buffer of `layer`, and the event after which it may be written: its last tenant is attended, forwarded and
-  // handed off.
-  BufferRef Slot(int64_t layer) const;
+  const LayerRows& rows() const { return rows_; }
+  // The buffers of `layer`, its KV and its X (which may be empty), and the event after which they may be written: their
+  // last tenant is attended, forwarded and handed off.
+  BufferRef Kv(int64_t layer) const;
+  BufferRef X(int64_t layer) const;
   const Event& Free(int64_t layer) const { return free_[layer % slots()]; }
   // `layer` has the slot until `free` fires.
   void Occupy(int64_t layer, Event free) { free_[layer % slots()] = std::move(free); }
 
  private:
-  LayerRing(BufferRef memory, size_t slot_bytes, int64_t slots)
-      : memory_(std::move(memory)), slot_bytes_(slot_bytes), free_(slots) {}
+  LayerRing(BufferRef memory, const LayerRows& rows, int64_t slots)
+      : memory_(std::move(memory)), rows_(rows), free_(slots) {}
+  size_t Begin(int64_t layer) const { return static_cast<size_t>(layer % slots()) * rows_.bytes(); }
+
   BufferRef memory_;
-  size_t slot_bytes_;
+  LayerRows rows_;
   std::vector<Event> free_;
 };
 

@@ -42,8 +42,9 @@ absl::StatusOr<PrefillWait> PrefillLoop::ReceiveAndProject() {
     if (!status.has_value()) return PrefillWait{event, what};
     RUNAHEAD_RETURN_IF_ERROR(*status);
   }
-  RUNAHEAD_RETURN_IF_ERROR(exchange_->Receive(layer_));                     // KV of others, piece by piece
-  RUNAHEAD_RETURN_IF_ERROR(pass_.Project(layer_, exchange_->Own(layer_)));  // Q, K, V of the own part
+  RUNAHEAD_RETURN_IF_ERROR(exchange_->Receive(layer_));  // KV of others, piece by piece
+  // Q, K, V of the own part, and X where it is handed off
+  RUNAHEAD_RETURN_IF_ERROR(pass_.Project(layer_, exchange_->Own(layer_), exchange_->OwnX(layer_)));
   projected_ = true;
   return PrefillWait{exchange_->Send(layer_), PrefillWait::For::kKv};  // to neighbours, and the hand-off
 }

@@ -10,6 +10,7 @@
 #include "kernels/base/monotonic.h"
 #include "kernels/base/status_macros.h"
 #include "worker/prefill/chain_exchange.h"
+#include "worker/prefill/job_memory.h"
 #include "worker/prefill/tsp_exchange.h"
 
 namespace runahead {
@@ -98,6 +99,10 @@ int64_t PrefillStage::max_prefix_tokens() const {
   return MaxPrefixTokens(options_.memory_bytes / 2, model_->kv_row_bytes());
 }
 
+int64_t PrefillStage::max_prefix_tokens_with_x() const {
+  return MaxPrefixTokens(options_.memory_bytes / 2, model_->kv_row_bytes() + XRowBytesOf(*model_, device_));
+}
+
 int64_t PrefillStage::unfinished_jobs() const {
   MutexLock lock(mu_);
   return static_cast<int64_t>(jobs_.size());
@@ -106,10 +111,8 @@ int64_t PrefillStage::unfinished_jobs() const {
 void PrefillStage::Start(PrefillJob job) {
   // A job that does not fit is the router's failure: it should not have sent it here.
   JobEnd refused{CheckJob(job, model_->config().context_length, model_->config().vocab), JobCause::kRouter};
-  if (refused.status.ok() && job.held_tokens() > max_prefix_tokens()) {
-    refused.status =
-        absl::ResourceExhaustedError(absl::StrCat("a prefix of ", job.held_tokens(), " tokens does not fit the ",
-                                                  max_prefix_tokens(), " that this worker's prefill_memory holds"));
+  if (refused.status.ok()) {
+    refused.status = CheckJobMemory(LayerRowsOf(job, *model_, device_), options_.memory_bytes / 2);
   }
   const auto running = std::make_shared<Running>(std::move(job));
   {
@@ -181,11 +184,11 @@ bool PrefillStage::Admit() {
 // waits for nothing but the device.
 void PrefillStage::AdmitInterleaved() {
   if (ordered_->loop != nullptr && ordered_->loop->done()) return;
-  const int64_t most = MostInterleavedTokens();
-  const auto found = std::find_if(queue_.begin(), queue_.end(), [&](const auto& running) {
-    const int64_t tokens = running->job.tokens();
-    return running->job.interleave && tokens <= most && ordered_->budget.Fits(tokens);
-  });
+  auto found = queue_.begin();
+  for (; found != queue_.end(); ++found) {
+    const PrefillJob& job = (*found)->job;
+    if (job.interleave && ordered_->budget.Fits(job.tokens()) && FitsInterleaved(job)) break;
+  }
   if (found == queue_.end() || !Grant(**found, memory_.TakeInterleaved())) return;
   interleaved_ = std::move(*found);
   queue_.erase(found);
@@ -197,9 +200,9 @@ void PrefillStage::AdmitInterleaved() {
 
 // With a buffer for each layer it waits for nothing but the device. One that used its buffers in turn would wait for
 // its hand-off, and the ordered one with it.
-int64_t PrefillStage::MostInterleavedTokens() const {
-  const int64_t token_bytes = model_->config().layers * model_->kv_row_bytes();
-  return static_cast<int64_t>(memory_.interleaved_bytes()) / token_bytes;
+bool PrefillStage::FitsInterleaved(const PrefillJob& job) const {
+  const size_t layer_bytes = LayerRowsOf(job, *model_, device_).bytes();
+  return static_cast<size_t>(model_->config().layers) * layer_bytes <= memory_.interleaved_bytes();
 }
 
 bool PrefillStage::Grant(Running& running, std::optional<StageMemory::Region> region) {
@@ -251,7 +254,7 @@ absl::Status PrefillStage::Begin(Running& running) {
     memory = memory_.Of(*running.region);
   }
   RUNAHEAD_ASSIGN_OR_RETURN(LayerRing ring, LayerRing::Create(std::move(memory), model_->config().layers,
-                                                              job.held_tokens(), shape.kv_row_bytes()));
+                                                              LayerRowsOf(job, *model_, device_)));
   std::unique_ptr<Exchange> exchange =
       MakeExchange(job, shape, std::move(ring), device_, *compute_, handoff_, running.stop, options_.trace);
   const PassMemory memory_of_pass{running.interleaved ? interleaved_scratch_ : ordered_scratch_, shared_scratch_};

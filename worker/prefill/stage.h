@@ -63,7 +63,9 @@ class PrefillStage {
   void Cancel(JobId job, const absl::Status& why, JobCause cause = JobCause::kRouter) RUNAHEAD_EXCLUDES(mu_);
   void CancelAll(const absl::Status& why, JobCause cause = JobCause::kRouter) RUNAHEAD_EXCLUDES(mu_);
 
+  // Tokens of the longest prefix that its buffers hold; and of the longest that they hold with X of all of it.
   int64_t max_prefix_tokens() const;
+  int64_t max_prefix_tokens_with_x() const;
   int64_t unfinished_jobs() const RUNAHEAD_EXCLUDES(mu_);
 
  private:
@@ -76,7 +78,7 @@ class PrefillStage {
   void Run();
   bool Admit() RUNAHEAD_EXCLUDES(mu_);
   void AdmitInterleaved() RUNAHEAD_REQUIRES(mu_);
-  int64_t MostInterleavedTokens() const RUNAHEAD_REQUIRES(mu_);
+  bool FitsInterleaved(const PrefillJob& job) const RUNAHEAD_REQUIRES(mu_);
   bool Grant(Running& running, std::optional<StageMemory::Region> region) RUNAHEAD_REQUIRES(mu_);
   static bool MayGoOn(const Running& running);
   void GoOn(const std::shared_ptr<Running>& running);

@@ -17,7 +17,8 @@ enum class TracePoint {
   kSent,            // the neighbour took it: its buffer may be reused
   kAttentionBegin,  // on the compute stream: all KV of the layer is there
   kLayerEnd,        // on the compute stream: attention and MLP are done
-  kHandedOff,       // the decode worker has the own slice of the layer
+  kHandedOff,       // the decode worker has the own slice of the layer's KV
+  kXHandedOff,      // and of its X, where it takes that
   kFirstToken,      // the tail has sampled
 };
 

@@ -224,7 +224,7 @@ TEST(Usage, IsExplainedOnStderrWithExitCode2) {
       {"up"},
       {"up", "--model", "/no/such/file"},
       {"up", "--model", "/dev/null", "--prefill", "0"},
-      {"up", "--model", "/dev/null", "--kv-bits", "4"}};
+      {"up", "--model", "/dev/null", "--kv-bits", "5"}};
   for (std::vector<std::string> args : wrong) {
     args.insert(args.begin(), RUNAHEAD_BINARY);
     TestProcess process(args);

@@ -1,6 +1,8 @@
 #include "server/router/agreement.h"
 
+#include "absl/strings/str_cat.h"
 #include "gtest/gtest.h"
+#include "server/rpc/transport_options.h"
 
 namespace runahead {
 namespace {
@@ -8,7 +10,7 @@ namespace {
 TEST(CheckAgreement, NamesEverythingThatDiffers) {
   const ModelInfo model{"tiny", "abc", 100, 320};
   v1::Capabilities pool;
-  pool.set_protocol_version(1);
+  pool.set_protocol_version(kProtocolVersion);
   pool.add_roles(v1::WORKER_ROLE_PREFILL);
   pool.set_name("p1");
   pool.set_model_fingerprint("abc");
@@ -26,7 +28,7 @@ TEST(CheckAgreement, NamesEverythingThatDiffers) {
   worker.set_device("cuda:0");      // no part of it
   worker.set_build("another one");  // nor this
   EXPECT_TRUE(CheckAgreement({"prefill", "a:1"}, worker, model, "auto", &terms).ok());
-  worker.set_protocol_version(2);
+  worker.set_protocol_version(kProtocolVersion + 1);
   worker.set_compute_dtype("bf16");
   worker.set_kv_row_bytes(32);
   worker.set_context_length(50);
@@ -38,10 +40,12 @@ TEST(CheckAgreement, NamesEverythingThatDiffers) {
   EXPECT_EQ(status.code(), absl::StatusCode::kFailedPrecondition);
   EXPECT_EQ(
       status.message(),
-      "worker p1 does not agree: protocol_version is 2, wanted 1; it does not have the role decode that the "
-      "worker list gives it; context_length is 50, wanted 100; compute_dtype is bf16, wanted f32; "
-      "kv_row_bytes is 32, wanted 64; kv_block_tokens is 128, wanted 256; kv_heads is 1, wanted 2; head_dim is 8, "
-      "wanted 4; kv_row_order is head-major, wanted token-major k|v");
+      absl::StrCat(
+          "worker p1 does not agree: protocol_version is ", kProtocolVersion + 1, ", wanted ", kProtocolVersion,
+          "; it does not have the role decode that the "
+          "worker list gives it; context_length is 50, wanted 100; compute_dtype is bf16, wanted f32; "
+          "kv_row_bytes is 32, wanted 64; kv_block_tokens is 128, wanted 256; kv_heads is 1, wanted 2; head_dim is 8, "
+          "wanted 4; kv_row_order is head-major, wanted token-major k|v"));
   EXPECT_TRUE(CheckAgreement({"prefill", "a:1"}, pool, model, "auto", nullptr).ok());
   EXPECT_TRUE(CheckAgreement({"prefill", "a:1"}, pool, model, "f32", nullptr).ok());
   EXPECT_EQ(CheckAgreement({"prefill", "a:1"}, pool, model, "bf16", nullptr).message(),

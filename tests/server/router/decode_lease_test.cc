@@ -153,5 +153,54 @@ TEST_F(DecodeLeaseTest, AnUnansweredRenewIsToBeAskedAgainUntilTheWorkerIsLost) {
   EXPECT_EQ(lost.get().status().code(), absl::StatusCode::kUnavailable);
 }
 
+// Whose members hold so many tokens with X.
+Placement Chain(std::vector<int64_t> parts, const std::vector<int64_t>& hold_with_x, Schedule schedule) {
+  Placement placement;
+  placement.plan.parts = std::move(parts);
+  placement.plan.schedule = schedule;
+  for (const int64_t tokens : hold_with_x) {
+    auto worker = std::make_shared<LiveWorker>();
+    worker->capabilities.set_max_prefix_tokens_with_x(tokens);
+    placement.chain.push_back(std::move(worker));
+  }
+  return placement;
+}
+
+TEST(MaxXTokensTest, IsThePromptWhereAllMembersHoldXOfTheirPrefixAndElseNothing) {
+  EXPECT_EQ(MaxXTokens(Chain({10, 20}, {10, 30}, Schedule::kKvr)), 30);
+  EXPECT_EQ(MaxXTokens(Chain({10, 20}, {9, 30}, Schedule::kKvr)), 0);
+  EXPECT_EQ(MaxXTokens(Chain({10, 20}, {10, 29}, Schedule::kKvr)), 0);
+  EXPECT_EQ(MaxXTokens(Chain({10, 20}, {10, 0}, Schedule::kKvr)), 0) << "a worker that says nothing of X";
+  EXPECT_EQ(MaxXTokens(Chain({10, 20}, {30, 30}, Schedule::kTsp)), 30);
+  EXPECT_EQ(MaxXTokens(Chain({10, 20}, {29, 30}, Schedule::kTsp)), 0) << "all hold the whole prompt";
+}
+
+TEST_F(DecodeLeaseTest, EveryMemberIsToldOfWhichTokensTheDecodeWorkerTakesX) {
+  Start({.prefill = 2, .decode = 1, .able = [](v1::Capabilities& able) { able.set_max_prefix_tokens_with_x(50); }});
+  AwaitReady(2, 1);
+  decode_[0]->Change([](FakeBehaviour& b) { b.takes_x = true; });
+  const auto run = [&](int tokens) {
+    v1::GenerateRequest request = Ids(tokens, 5);
+    request.mutable_experiment()->set_width(2);
+    const Got got = Generate(request);
+    EXPECT_TRUE(got.status.ok()) << got.status;
+  };
+  run(50);
+  run(51);  // their buffers do not hold X of so many
+  for (const auto& worker : prefill_) {
+    const std::vector<v1::StartJob> starts = worker->AwaitStarts(2);
+    EXPECT_EQ(starts[0].x_tokens(), 50);
+    EXPECT_TRUE(starts[0].has_lease());
+    EXPECT_EQ(starts[1].x_tokens(), 0);
+  }
+}
+
+TEST_F(DecodeLeaseTest, WhereNoXIsTakenNobodyIsToldOfAny) {
+  Start({.prefill = 1, .decode = 1});
+  AwaitReady(1, 1);
+  EXPECT_TRUE(Generate(Ids(50, 5)).status.ok());
+  EXPECT_EQ(prefill_[0]->AwaitStarts(1)[0].x_tokens(), 0);
+}
+
 }  // namespace
 }  // namespace runahead

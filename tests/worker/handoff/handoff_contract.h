@@ -9,9 +9,9 @@
 
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
-#include "tests/worker/kv/sequence_rows.h"
 #include "tests/testing/fake_clock.h"
 #include "tests/worker/kv/failing_device.h"
+#include "tests/worker/kv/sequence_rows.h"
 #include "tests/worker/link/host_buffer.h"
 #include "worker/handoff/faults.h"
 #include "worker/handoff/handoff.h"
@@ -22,13 +22,20 @@ namespace runahead::testing {
 
 inline constexpr int64_t kLayers = 2;
 inline constexpr int64_t kRowBytes = 64;
+inline constexpr int64_t kXRowBytes = 40;
 
-// A decode worker's store and three senders to it. The host cannot touch the device's memory: where `tier` is kDevice,
-// slices pass through a bounce buffer of one layer of the store.
+// A decode worker's store, which keeps X where it is in host memory, and three senders to it. The host cannot touch the
+// device's memory: where `tier` is kDevice, slices pass through a bounce buffer of one layer of the store.
 class HandoffWorld {
  public:
   explicit HandoffWorld(MemoryKind tier = MemoryKind::kHost)
-      : store(*KvStore::Create({kLayers, kRowBytes, 8 * kKvBlockTokens, 77, kLeaseLife, tier}, device, clock)) {}
+      : store(*KvStore::Create({.layers = kLayers,
+                                .row_bytes = kRowBytes,
+                                .capacity_tokens = 8 * kKvBlockTokens,
+                                .incarnation = 77,
+                                .tier = tier,
+                                .x_row_bytes = tier == MemoryKind::kHost ? kXRowBytes : 0},
+                               device, clock)) {}
   virtual ~HandoffWorld() = default;
   virtual HandoffSender& sender(int process) = 0;
   virtual PeerId decode() const = 0;
@@ -48,11 +55,20 @@ class HandoffContract : public ::testing::TestWithParam<std::function<std::uniqu
   static absl::Status Await(const Event& event) { return event.Wait(absl::Seconds(60)); }
   static absl::StatusCode Code(const Event& event) { return Await(event).code(); }
 
-  LeaseId Reserve(int64_t tokens) { return *world_->store->Reserve(tokens, tokens); }
+  LeaseId Reserve(int64_t tokens, bool with_x = false) { return *world_->store->Reserve(tokens, tokens, {}, with_x); }
+  // A store in device memory keeps no X.
+  void ExpectNoLeaseWithX() {
+    EXPECT_EQ(world_->store->Reserve(1, 1, {}, /*with_x=*/true).status().code(), absl::StatusCode::kInvalidArgument);
+  }
   // The rows [begin, end) of a prompt whose layer has Pattern(whole, layer + 1).
   static BufferRef Rows(int64_t layer, int64_t begin, int64_t end, int64_t whole) {
     const BufferRef all = Pattern(whole * kRowBytes, layer + 1);
     return all.Slice(begin * kRowBytes, (end - begin) * kRowBytes);
+  }
+  // X of the same.
+  static BufferRef XRows(int64_t layer, int64_t begin, int64_t end, int64_t whole) {
+    const BufferRef all = Pattern(whole * kXRowBytes, layer + 100);
+    return all.Slice(begin * kXRowBytes, (end - begin) * kXRowBytes);
   }
   Event Push(int process, const Slice& slice, BufferRef bytes, const Event& after = Event()) {
     return world_->sender(process).Push(world_->decode(), slice, std::move(bytes), after);

@@ -84,6 +84,63 @@ TEST_P(HandoffContract, WhatDoesNotFitTheLeaseIsOutOfRange) {
   EXPECT_TRUE(Await(Push(0, {lease, 0, 0, 300}, Pattern(300 * kRowBytes, 1))).ok());
 }
 
+TEST_P(HandoffContract, ALeaseThatTakesXIsCompleteWhenXIsInToo) {
+  if (world_->store->x_arena() == nullptr) return ExpectNoLeaseWithX();
+  constexpr int64_t kTokens = 300;
+  const LeaseId lease = Reserve(kTokens, /*with_x=*/true);
+  const Event complete = world_->store->Complete(lease);
+  const auto push_x = [&](int process, int32_t layer, int64_t begin, int64_t end) {
+    return Await(Push(process, {lease, layer, begin, end, SliceKind::kX}, XRows(layer, begin, end, kTokens)));
+  };
+  for (int32_t layer = 0; layer < kLayers; ++layer) {
+    EXPECT_TRUE(Await(Push(0, {lease, layer, 0, kTokens}, Rows(layer, 0, kTokens, kTokens))).ok());
+    EXPECT_FALSE(complete.fired());
+    EXPECT_TRUE(push_x(1, layer, 0, 299).ok());
+    EXPECT_FALSE(complete.fired());
+    EXPECT_TRUE(push_x(2, layer, 299, kTokens).ok());
+  }
+  EXPECT_TRUE(complete.fired());
+  const auto sequence = world_->store->Open(lease);
+  ASSERT_TRUE(sequence.ok()) << sequence.status();
+  EXPECT_TRUE(sequence->has_x());
+  for (int64_t layer = 0; layer < kLayers; ++layer) {
+    std::string x;
+    for (const KvSpan& span : world_->store->x_arena()->Spans(sequence->blocks(), layer, 0, kTokens)) {
+      x += world_->device.Peek(span.rows);
+    }
+    EXPECT_EQ(x, Bytes(XRows(layer, 0, kTokens, kTokens))) << "layer " << layer;
+  }
+}
+
+TEST_P(HandoffContract, XThatIsCorruptIsSentAgain) {
+  if (world_->store->x_arena() == nullptr) return ExpectNoLeaseWithX();
+  const LeaseId lease = Reserve(300, /*with_x=*/true);
+  world_->sending.CorruptSends(1);
+  EXPECT_TRUE(Await(Push(0, {lease, 0, 0, 300, SliceKind::kX}, XRows(0, 0, 300, 300))).ok());
+  EXPECT_EQ(world_->retries, 1);
+  EXPECT_EQ(world_->corrupt, 1);
+}
+
+TEST_P(HandoffContract, XThatTheLeaseOrTheStoreDoesNotTakeIsOutOfRange) {
+  const bool keeps_x = world_->store->x_arena() != nullptr;
+  const auto refused = [&](const Slice& slice, size_t bytes) { return Await(Push(0, slice, Pattern(bytes, 1))); };
+  const auto kOutOfRange = absl::StatusCode::kOutOfRange;
+  const LeaseId without = Reserve(300);
+  const absl::Status status = refused({without, 1, 0, 300, SliceKind::kX}, 300 * kXRowBytes);
+  EXPECT_EQ(status.code(), kOutOfRange);
+  EXPECT_THAT(std::string(status.message()), ::testing::StartsWith("X of layer 1, tokens [0, 300) of lease "));
+  EXPECT_EQ(refused({without, 1, 0, 300, SliceKind::kX}, 0).code(), kOutOfRange);
+  EXPECT_TRUE(Await(Push(0, {without, 1, 0, 300}, Rows(1, 0, 300, 300))).ok());
+  if (!keeps_x) return;
+  const LeaseId with = Reserve(300, /*with_x=*/true);
+  EXPECT_EQ(refused({with, 0, 0, 300, SliceKind::kX}, 300 * kRowBytes).code(), kOutOfRange);
+  EXPECT_EQ(refused({with, 0, 0, 300, SliceKind::kX}, 299 * kXRowBytes).code(), kOutOfRange);
+  EXPECT_EQ(refused({with, 0, 0, 300, SliceKind::kX, DType::kBF16}, 300 * kXRowBytes).code(), kOutOfRange);
+  EXPECT_EQ(refused({with, 0, 0, 301, SliceKind::kX}, 301 * kXRowBytes).code(), kOutOfRange);
+  EXPECT_EQ(refused({with, 0, 0, 300}, 300 * kXRowBytes).code(), kOutOfRange);
+  EXPECT_TRUE(refused({with, 0, 0, 300, SliceKind::kX}, 300 * kXRowBytes).ok());
+}
+
 TEST_P(HandoffContract, ASliceThatIsInAlreadyIsAcknowledgedAndNotWritten) {
   constexpr int64_t kTokens = 300;
   const LeaseId lease = Reserve(kTokens);

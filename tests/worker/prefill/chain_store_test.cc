@@ -6,14 +6,17 @@
 #include <string>
 #include <vector>
 
+#include "absl/strings/str_cat.h"
 #include "tests/testing/chain_fixture.h"
 #include "tests/testing/exactness.h"
+#include "tests/testing/metric_values.h"
 #include "tests/testing/small_model.h"
 #include "tests/testing/stored_kv.h"
 #include "tests/testing/test_device.h"
 #include "tests/worker/link/message_engines.h"
 #include "worker/handoff/in_process_handoff.h"
 #include "worker/handoff/message_handoff.h"
+#include "worker/handoff/metered_handoff.h"
 
 namespace runahead {
 namespace {
@@ -33,7 +36,8 @@ class ChainStore : public ::testing::TestWithParam<Way> {
   void SetUp() override {
     RUNAHEAD_NEED_TEST_DEVICE(GetParam().dtype);
     loaded_ = LoadForTest(WriteSynthetic(SmallModel(), "chain_store"), GetParam().dtype, 2);
-    const KvStoreOptions options{layers(), row_bytes(), 16 * kKvBlockTokens, 5};
+    KvStoreOptions options{layers(), row_bytes(), 16 * kKvBlockTokens, 5};
+    options.x_row_bytes = x_row_bytes();
     store_ = *KvStore::Create(options, *loaded_.device, RealClock());
     receiver_ = std::make_unique<SliceReceiver>(*store_, SliceReceiverOptions{GetParam().dtype, {}, nullptr});
     std::shared_ptr<SliceTransport> transport;
@@ -46,6 +50,7 @@ class ChainStore : public ::testing::TestWithParam<Way> {
       transport = MakeMessageSliceTransport(*prefill_engine_);
     }
     sender_ = std::make_unique<RetryingSender>(std::move(transport));
+    metered_ = std::make_unique<MeteredHandoff>(*sender_, metrics_);
     // Blocks that are free lie apart.
     std::vector<LeaseId> leases;
     for (int i = 0; i < 16; ++i) leases.push_back(*store_->Reserve(1, kKvBlockTokens));
@@ -54,18 +59,26 @@ class ChainStore : public ::testing::TestWithParam<Way> {
 
   int64_t layers() const { return loaded_.model->config().layers; }
   int64_t row_bytes() const { return loaded_.model->kv_row_bytes(); }
+  int64_t x_row_bytes() const {
+    return loaded_.model->config().hidden * static_cast<int64_t>(DTypeSize(GetParam().dtype));
+  }
+  double Bytes(const char* kind) {
+    return testing::Value(registry_, absl::StrCat("runahead_handoff_bytes_total{kind=\"", kind, "\"}"));
+  }
 
-  // The store's bytes after a chain, a layer each; they are what its workers handed off.
+  // The store's bytes after a chain, a layer each; they are what its workers handed off. With X the lease takes that,
+  // too.
   std::vector<std::string> Stored(const std::vector<int64_t>& bounds, const std::vector<int32_t>& ids,
-                                  Schedule schedule) {
+                                  Schedule schedule, bool with_x = false) {
     const int parts = static_cast<int>(bounds.size()) - 1;
-    TestChain chain(loaded_, parts, kTokens);
-    chain.handoff().PassTo(*sender_);
-    const LeaseId lease = *store_->Reserve(kTokens, kTokens + 40);
+    TestChain chain(loaded_, parts, 3 * kTokens);
+    chain.handoff().PassTo(*metered_);
+    const LeaseId lease = *store_->Reserve(kTokens, kTokens + 40, {}, with_x);
     for (int part = 0; part < parts; ++part) {
       PrefillJob job =
           chain.JobOf(1, 0, part, bounds, ids, EveryLogprob(loaded_), true, absl::InfiniteFuture(), schedule);
       job.lease = lease;
+      job.x_tokens = with_x ? kTokens : 0;
       if (decode_engine_ != nullptr) job.decode = decode_engine_->self();
       chain.member(part).stage->Start(std::move(job));
     }
@@ -74,10 +87,15 @@ class ChainStore : public ::testing::TestWithParam<Way> {
       EXPECT_TRUE(done.ok()) << "part " << part << ": " << done;
     }
     const StoredKv stored(*store_, lease);
+    EXPECT_EQ(stored.has_x(), with_x);
     std::vector<std::string> bytes;
     for (int64_t layer = 0; layer < layers(); ++layer) {
       bytes.push_back(stored.Bytes(layer, 0, kTokens));
       EXPECT_TRUE(bytes.back() == chain.handoff().Layer(lease, layer, 0, kTokens, row_bytes())) << "layer " << layer;
+      if (!with_x) continue;
+      EXPECT_TRUE(stored.Bytes(layer, 0, kTokens, SliceKind::kX) ==
+                  chain.handoff().Layer(lease, layer, 0, kTokens, x_row_bytes(), SliceKind::kX))
+          << "layer " << layer;
     }
     return bytes;
   }
@@ -88,6 +106,9 @@ class ChainStore : public ::testing::TestWithParam<Way> {
   std::unique_ptr<MessageEngine> decode_engine_, prefill_engine_;  // null: in one process
   std::unique_ptr<MessageHandoffReceiver> from_engine_;
   std::unique_ptr<HandoffSender> sender_;
+  MetricRegistry registry_{"none"};
+  PrefillMetrics metrics_{registry_};
+  std::unique_ptr<HandoffSender> metered_;
 };
 
 TEST_P(ChainStore, HoldsWhatTheWorkersMadeAndWhatOneWorkerLeaves) {
@@ -109,6 +130,17 @@ TEST_P(ChainStore, HoldsWhatTheWorkersMadeAndWhatOneWorkerLeaves) {
       }
     }
   }
+}
+
+TEST_P(ChainStore, HoldsXBesideKvWhereTheLeaseTakesIt) {
+  const std::vector<int32_t> ids = RandomIds(kTokens, 320, 32);
+  const std::vector<int64_t> bounds = {0, 250, 301, kTokens};
+  const std::vector<std::string> without = Stored(bounds, ids, Schedule::kKvr);
+  EXPECT_EQ(Bytes("x"), 0);
+  EXPECT_EQ(Bytes("kv"), layers() * kTokens * row_bytes());
+  EXPECT_TRUE(Stored(bounds, ids, Schedule::kKvr, /*with_x=*/true) == without) << "KV is the same";
+  EXPECT_EQ(Bytes("x"), layers() * kTokens * x_row_bytes());
+  EXPECT_EQ(Bytes("kv"), 2 * layers() * kTokens * row_bytes());
 }
 
 INSTANTIATE_TEST_SUITE_P(Ways, ChainStore,

@@ -11,6 +11,7 @@
 #include "tests/testing/device_tensor.h"
 #include "tests/worker/prefill/stage_fixture.h"
 #include "worker/prefill/chain_exchange.h"
+#include "worker/prefill/job_memory.h"
 
 namespace runahead {
 namespace {
@@ -20,9 +21,9 @@ struct SteppedLoop {
   SteppedLoop(const LoadedModel& loaded, Stream& stream, ForwardScratch& shared, HandoffSender& handoff,
               PrefillJob of_job, int64_t slots, TraceSink* trace)
       : job(std::move(of_job)), own(*loaded.device) {
-    const int64_t row_bytes = loaded.model->kv_row_bytes(), layers = loaded.model->config().layers;
-    const auto memory = loaded.device->Allocate(slots * job.held_tokens() * row_bytes, MemoryKind::kDevice);
-    auto ring = LayerRing::Create(BufferRef::Whole(*memory), layers, job.held_tokens(), row_bytes);
+    const LayerRows rows = LayerRowsOf(job, *loaded.model, *loaded.device);
+    const auto memory = loaded.device->Allocate(slots * rows.bytes(), MemoryKind::kDevice);
+    auto ring = LayerRing::Create(BufferRef::Whole(*memory), loaded.model->config().layers, rows);
     auto exchange = std::make_unique<ChainExchange>(job, loaded.model->attention(0), *std::move(ring), *loaded.device,
                                                     stream, handoff, stop, trace);
     ForwardBatch batch;
@@ -52,13 +53,13 @@ class PrefillLoopTest : public StageTest {
 
   // Of part `part` on its member of the chain; the parts of member 1 share a stream.
   std::unique_ptr<SteppedLoop> Loop(JobId job, int first, int part, const std::vector<int64_t>& bounds,
-                                    int64_t slots = 0) {
+                                    int64_t slots = 0, int64_t x_tokens = 0) {
     const bool tail_stream = first + part == 1;
-    return std::make_unique<SteppedLoop>(
-        loaded_, tail_stream ? *tail_stream_ : *head_stream_, tail_stream ? tail_shared_ : head_shared_,
-        chain_.handoff(),
-        chain_.JobOf(job, first, part, bounds, ids_, EveryLogprob(loaded_), true, absl::InfiniteFuture()),
-        slots == 0 ? layers() : slots, &trace_);
+    PrefillJob of = chain_.JobOf(job, first, part, bounds, ids_, EveryLogprob(loaded_), true, absl::InfiniteFuture());
+    of.x_tokens = x_tokens;
+    return std::make_unique<SteppedLoop>(loaded_, tail_stream ? *tail_stream_ : *head_stream_,
+                                         tail_stream ? tail_shared_ : head_shared_, chain_.handoff(), std::move(of),
+                                         slots == 0 ? layers() : slots, &trace_);
   }
   // Steps to the end; frames go as they come.
   void StepToTheEnd(SteppedLoop& loop, PrefillWait wait) {
@@ -156,6 +157,25 @@ TEST_F(PrefillLoopTest, WaitsForALayerBufferThatIsNotHandedOff) {
   EXPECT_FALSE(wait.event.fired());
   chain_.handoff().Unblock();
   StepToTheEnd(*alone, wait);
+  ExpectReference(*alone, kTokens);
+}
+
+TEST_F(PrefillLoopTest, WaitsForALayerBufferOfWhichXIsNotHandedOffThoughKvIs) {
+  chain_.handoff().Block({SliceKind::kX});
+  const auto alone = Loop(1, 1, 0, {0, kTokens}, kMinLayerSlots, kTokens);
+  PrefillWait wait = alone->Step();
+  while (wait.what != PrefillWait::For::kLayerBuffer) {
+    ASSERT_FALSE(alone->loop->done());
+    EXPECT_TRUE(wait.event.Wait().ok());
+    wait = alone->Step();
+  }
+  for (int64_t layer = 0; layer < kMinLayerSlots; ++layer) trace_.Await(1, layer, TracePoint::kHandedOff);
+  trace_.Await(1, kMinLayerSlots - 1, TracePoint::kLayerEnd);
+  EXPECT_FALSE(trace_.Has(1, 0, TracePoint::kXHandedOff));
+  EXPECT_FALSE(wait.event.fired());
+  chain_.handoff().Unblock();
+  StepToTheEnd(*alone, wait);
+  EXPECT_TRUE(trace_.Has(1, 0, TracePoint::kXHandedOff));
   ExpectReference(*alone, kTokens);
 }
 

@@ -22,10 +22,11 @@ class InterleavedTest : public StageTest {
     tail_.trace.Await(1, 0, TracePoint::kQkvEnd);
   }
   static std::vector<int32_t> Ids(JobId job, int64_t tokens) { return RandomIds(tokens, 320, static_cast<int>(job)); }
-  void StartShort(JobId job, int64_t tokens) {
+  void StartShort(JobId job, int64_t tokens, int64_t x_tokens = 0) {
     PrefillJob short_one =
         chain_.JobOf(job, 1, 0, {0, tokens}, Ids(job, tokens), EveryLogprob(loaded_), true, absl::InfiniteFuture());
     short_one.interleave = true;
+    short_one.x_tokens = x_tokens;
     tail_.stage->Start(std::move(short_one));
   }
   void Finish(const std::vector<JobId>& jobs) {
@@ -123,6 +124,17 @@ TEST_F(InterleavedTest, TheirShareOfTheLongerPromptsTokensIsBounded) {
     if (tail_.news.times(job).interleaved) interleaved.push_back(job);
   }
   EXPECT_EQ(interleaved, (std::vector<JobId>{3, 5}));
+}
+
+// 75 tokens have room for KV of all layers, 30 for X beside it.
+TEST_F(InterleavedTest, APromptThatHandsOffXNeedsRoomForItToo) {
+  StartShort(2, 31, 31);
+  StartShort(3, 30, 30);
+  Finish({1, 2, 3});
+  EXPECT_FALSE(tail_.news.times(2).interleaved);
+  EXPECT_TRUE(tail_.news.times(3).interleaved);
+  ExpectExact(2, 31);
+  ExpectExact(3, 30);
 }
 
 TEST_F(InterleavedTest, AllOthersKeepTheirOrder) {

@@ -9,8 +9,10 @@
 namespace runahead {
 namespace {
 
-// Tiers are planned for lengths that sequences reach in so many steps.
-constexpr int64_t kStepsAhead = kKvBlockTokens;
+// Residency is in blocks, so tiers are planned for the blocks that sequences have, and anew when one needs another.
+int64_t PlannedLength(int64_t length) {
+  return KvBlocksFor(length) * kKvBlockTokens;
+}
 
 }  // namespace
 
@@ -34,7 +36,7 @@ bool Residency::NeedsPlan(absl::Span<const ResidentKey> sequences) const {
 absl::Status Residency::Plan(absl::Span<const ResidentKey> sequences, const LaneCosts& costs) {
   std::vector<LaneShape> shapes;
   for (const ResidentKey& key : sequences) {
-    const int64_t length = key.length + kStepsAhead;
+    const int64_t length = PlannedLength(key.length);
     shapes.push_back({.length = length, .x_stored = key.x_stored, .piece_tokens = PieceTokens(length)});
   }
   RUNAHEAD_ASSIGN_OR_RETURN(const TierPlan plan, PlanTiers(SplitObjective::kStep, costs, budget_, shapes));

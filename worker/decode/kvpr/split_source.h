@@ -18,7 +18,7 @@ class SplitSource {
   virtual absl::StatusOr<LanePlan> Plan(absl::Span<const LaneShape> shapes) = 0;
   // What the step of `plan` took.
   virtual void Observe(const LanePlan& plan, const LaneMeasurement& measured) = 0;
-  // The costs by which it splits; those of the profile where it does not measure.
+  // The costs by which it splits, and by which is decided what stays resident.
   virtual LaneCosts costs() const = 0;
 };
 
@@ -34,16 +34,22 @@ class ControlledSplit final : public SplitSource {
   SplitController controller_;
 };
 
-// The same l in all sequences, as far as they have X: for experiments, and 0 for decode without recomputation.
+// The same in all sequences: for experiments, and 0 for decode without recomputation.
 class FixedSplit final : public SplitSource {
  public:
-  FixedSplit(int64_t recomputed, const LaneCosts& costs) : recomputed_(recomputed), costs_(costs) {}
+  // `recomputed`: l, as far as there is X. `on_host`: positions of the host lane, whole pieces in front of the window,
+  // as far as there are some.
+  FixedSplit(int64_t recomputed, const LaneCosts& costs, int64_t on_host = 0)
+      : recomputed_(recomputed), on_host_(on_host), costs_(costs) {}
   absl::StatusOr<LanePlan> Plan(absl::Span<const LaneShape> shapes) override;
   void Observe(const LanePlan&, const LaneMeasurement&) override {}
-  LaneCosts costs() const override { return costs_; }
+  // Those of the profile, but with recomputation so slow that no X comes to stay: l would have to be larger for it.
+  LaneCosts costs() const override;
 
  private:
-  const int64_t recomputed_;
+  int64_t OnHost(const LaneShape& shape) const;
+
+  const int64_t recomputed_, on_host_;
   const LaneCosts costs_;
 };
 

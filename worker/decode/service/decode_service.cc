@@ -60,6 +60,11 @@ void DecodeService::LeasesChanged() const {
   if (options_.leases_changed) options_.leases_changed();
 }
 
+int32_t DecodeService::XTokens(const v1::ReserveRequest& request) const {
+  const bool comes = !request.has_max_x_tokens() || request.max_x_tokens() >= request.prompt_tokens();
+  return store_.x_arena() != nullptr && comes ? request.prompt_tokens() : 0;
+}
+
 grpc::ServerUnaryReactor* DecodeService::Reserve(grpc::CallbackServerContext* context,
                                                  const v1::ReserveRequest* request, v1::ReserveReply* reply) {
   if (absl::StatusOr<DrainGate::Pass> pass = Enter(); !pass.ok()) return Reply(context, pass.status());
@@ -67,14 +72,19 @@ grpc::ServerUnaryReactor* DecodeService::Reserve(grpc::CallbackServerContext* co
   if (request->total_tokens() < request->prompt_tokens()) {
     return Reply(context, InvalidField("total_tokens", "must be at least prompt_tokens"));
   }
+  if (request->max_x_tokens() < 0) return Reply(context, InvalidField("max_x_tokens", "must not be negative"));
+  if (const absl::Status fits = engine_.CheckTokens(request->total_tokens()); !fits.ok()) return Reply(context, fits);
   if (request->epoch() != store_.epoch()) {
     return Reply(context,
                  absl::UnavailableError("epoch: this worker lost its router meanwhile; ask for its capabilities"));
   }
-  const absl::StatusOr<LeaseId> lease = store_.Reserve(request->prompt_tokens(), request->total_tokens());
+  const int32_t x_tokens = XTokens(*request);
+  const absl::StatusOr<LeaseId> lease =
+      store_.Reserve(request->prompt_tokens(), request->total_tokens(), /*share=*/{}, /*with_x=*/x_tokens > 0);
   if (absl::IsResourceExhausted(lease.status())) return Reply(context, WithRetryAfter(lease.status(), kRetryReserve));
   if (lease.ok()) {
     *reply->mutable_lease() = LeaseToProto(*lease);
+    reply->set_x_tokens(x_tokens);
     LogDebug("decode", "request ", Printable(request->request_id()), ": lease ",
              absl::Hex(lease->number, absl::kZeroPad16), " for ", request->total_tokens(), " tokens");
     LeasesChanged();

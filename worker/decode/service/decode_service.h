@@ -47,6 +47,8 @@ class DecodeService final : public v1::Decode::CallbackService {
 
  private:
   absl::StatusOr<DrainGate::Pass> Enter();
+  // Of how many tokens from the first on X is to arrive beside KV: all or none.
+  int32_t XTokens(const v1::ReserveRequest& request) const;
   void LeasesChanged() const;
   void WatchForStalls() RUNAHEAD_EXCLUDES(mu_);
   // Those whose calls are open; forgets the others.

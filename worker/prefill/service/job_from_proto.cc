@@ -22,6 +22,7 @@ PrefillJob JobFromProto(const v1::StartJob& start, HandoffRoute route, absl::Tim
                   decode.epoch()};
     job.decode_name = decode.name();
   }
+  job.x_tokens = start.x_tokens();
   if (start.deadline_ms() != 0) job.deadline = now + absl::Milliseconds(start.deadline_ms());
   job.sampling = SamplingFromProto(start.sampling());
   return job;

@@ -58,4 +58,17 @@ inline int64_t BytesWithResident(const LoadedModel& loaded, int64_t blocks) {
   return 2 * 2048 * (kv + x) + 2 * blocks * kKvBlockTokens * kv * config.layers;
 }
 
+// Device memory for windows of `blocks` blocks together, beside the least staging of steps of `rows` sequences.
+inline KvprOptions WindowsOf(const LoadedModel& loaded, int64_t rows, int64_t blocks) {
+  const ModelConfig& config = loaded.model->config();
+  const int64_t kv = loaded.model->kv_row_bytes();
+  const int64_t x = config.hidden * static_cast<int64_t>(DTypeSize(loaded.device->compute_dtype()));
+  KvprOptions options;
+  options.max_rows = rows;
+  options.chunk_tokens = 256;
+  options.slots = 2;
+  options.device_bytes = (2 * 256 + 4 * rows) * (kv + x) + blocks * kKvBlockTokens * kv * config.layers;
+  return options;
+}
+
 }  // namespace runahead

@@ -20,21 +20,14 @@ class KvprHostLaneTest : public ::testing::TestWithParam<Heads> {
  protected:
   void SetUp() override { RUNAHEAD_NEED_TEST_DEVICE(DType::kF32); }
 
-  // Windows of `blocks` blocks together, in front of which the host lane lies, beside the least staging.
   static KvprOptions Options(const LoadedModel& loaded, Device& host, int64_t blocks) {
-    const ModelConfig& config = loaded.model->config();
-    const int64_t kv = loaded.model->kv_row_bytes(), x = 4 * config.hidden;
-    KvprOptions options;
-    options.max_rows = 4;
-    options.chunk_tokens = 256;
-    options.slots = 2;
-    options.device_bytes = (2 * 256 + 4 * options.max_rows) * (kv + x) + blocks * kKvBlockTokens * kv * config.layers;
+    KvprOptions options = WindowsOf(loaded, 4, blocks);
     options.host = &host;
     return options;
   }
   static std::unique_ptr<GivenSplit> Split(GivenSplit::Cut l, GivenSplit::Cut host_pieces) {
     auto split = std::make_unique<GivenSplit>(std::move(l), std::move(host_pieces));
-    split->x_bytes = 1e9;  // no tier of X: all of the budget is for windows
+    split->recompute_s = 1;  // so no X stays on the device
     return split;
   }
 };
@@ -70,10 +63,10 @@ TEST_P(KvprHostLaneTest, GivesTheSameUpToRounding) {
       {[random](size_t, const LaneShape& shape) { return (*random)() % (shape.length + 1); },
        [random](size_t, const LaneShape&) { return (*random)() % 4; }}};
   for (const auto& [l, host_pieces] : cuts) {
-    KvprWorld kvpr(loaded, prompts, Steps());
     const auto host = std::make_shared<CountingHost>(*NewCpuDevice({.threads = 1}));
+    KvprWorld kvpr(loaded, prompts, Steps());
     int64_t planned = 0;
-    KvprOptions options = Options(loaded, *host, 12);
+    KvprOptions options = Options(loaded, *host, 8);
     options.on_step = [&planned](const KvprStep& step) { planned += step.plan.rows.host; };
     kvpr.UseKvpr(Split(l, host_pieces), options);
     for (int64_t step = 0; step < Steps(); ++step) {
@@ -93,7 +86,7 @@ TEST_P(KvprHostLaneTest, TheHostReadsItsPartAndNobodyElseDoes) {
   KvprWorld kvpr(loaded, prompts, 6), plain(loaded, prompts, 6);
   plain.UseDecodeLoop();
   int64_t host_end = 0;
-  KvprOptions options = Options(loaded, kvpr.host(), 5);
+  KvprOptions options = Options(loaded, kvpr.host(), 3);
   options.on_step = [&host_end](const KvprStep& step) { host_end = step.plan.cuts[0].host_end; };
   kvpr.UseKvpr(Split(Always(0), Always(100)), options);
   for (int step = 0; step < 2; ++step) ExpectClose(kvpr.Step(), plain.Step());
@@ -115,7 +108,7 @@ TEST_P(KvprHostLaneTest, SequencesComeAndGo) {
   KvprWorld plain(loaded, prompts, 20), kvpr(loaded, prompts, 20);
   plain.UseDecodeLoop();
   int64_t planned = 0;
-  KvprOptions options = Options(loaded, kvpr.host(), 8);
+  KvprOptions options = Options(loaded, kvpr.host(), 4);
   options.on_step = [&planned](const KvprStep& step) { planned += step.plan.rows.host; };
   kvpr.UseKvpr(Split(Always(0), Always(100)), options);
   const std::vector<std::vector<size_t>> steps = {{1}, {1}, {0, 1}, {0, 1, 2}, {2, 1}, {2, 1, 3}, {1, 3}, {1}, {3, 1}};

@@ -25,14 +25,14 @@ class KvprTest : public ::testing::TestWithParam<Heads> {
 
 TEST_P(KvprTest, WhatIsStreamedOrResidentIsBitwiseWhatPlainDecodeGives) {
   const LoadedModel loaded = LoadHeads(GetParam());
-  for (const int64_t resident_blocks : {0, 3, 12, 64}) {
+  for (const int64_t resident_blocks : {0, 8, 12, 64}) {
     SCOPED_TRACE(resident_blocks);
     KvprWorld plain(loaded, Prompts(), Steps()), kvpr(loaded, Prompts(), Steps());
     plain.UseDecodeLoop();
     KvprOptions options;
     if (resident_blocks > 0) options.device_bytes = BytesWithResident(loaded, resident_blocks);
     auto split = SplitAt(0);
-    split->x_bytes = 1e9;  // no tier of X
+    split->recompute_s = 1;  // so no X stays on the device
     const KvprLoop& loop = kvpr.UseKvpr(std::move(split), options);
     for (int64_t step = 0; step < Steps(); ++step) {
       SCOPED_TRACE(step);
@@ -136,12 +136,15 @@ TEST_F(KvprLoopTest, WhatIsResidentIsNotReadFromTheHostAgain) {
   plain.UseDecodeLoop();
   KvprOptions options;
   options.device_bytes = BytesWithResident(loaded, 40);
-  auto split = SplitAt(0);
-  split->x_bytes = 1e9;
-  kvpr.UseKvpr(std::move(split), options);
+  const auto split = [] {
+    auto made = SplitAt(0);
+    made->recompute_s = 1;  // so no X stays on the device
+    return made;
+  };
+  kvpr.UseKvpr(split(), options);
   ExpectSame(kvpr.Step(), plain.Step());  // all passes, and stays
   kvpr.LeaveAll();                        // what is loaded ahead is not what this is about
-  kvpr.UseKvpr(SplitAt(0), options);
+  kvpr.UseKvpr(split(), options);
   ExpectSame(kvpr.Step(), plain.Step());
   for (size_t i = 0; i < prompts.size(); ++i) kvpr.Poison(i, 0, kvpr.position(i));
   for (int step = 0; step < 3; ++step) ExpectSame(kvpr.Step(), plain.Step());

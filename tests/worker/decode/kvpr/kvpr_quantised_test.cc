@@ -29,7 +29,7 @@ class KvprQuantisedTest : public ::testing::TestWithParam<int> {
   std::vector<StepLogits> Quantised(const LoadedModel& loaded, int64_t l, int64_t resident_blocks = 0) {
     KvprWorld world(loaded, Prompts(), kSteps, /*with_x=*/true, Quant());
     auto split = SplitAt(l);
-    split->x_bytes = 1e9;  // no tier of X
+    split->recompute_s = 1;  // so no X stays on the device
     KvprOptions options;
     if (resident_blocks > 0) options.device_bytes = 2 * BytesWithResident(loaded, resident_blocks);
     const KvprLoop& loop = world.UseKvpr(std::move(split), options);

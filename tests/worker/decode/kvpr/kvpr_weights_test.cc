@@ -62,15 +62,11 @@ TEST_P(KvprWeightsTest, BesideAHostLane) {
   const auto split = [] {
     auto given = std::make_unique<GivenSplit>([](size_t, const LaneShape&) { return 64; },
                                               [](size_t, const LaneShape&) { return 1; });
-    given->x_bytes = 1e9;  // no tier of X: all of the budget is for windows
+    given->recompute_s = 1;  // so no X stays on the device
     return given;
   };
   int64_t on_host = 0;
-  KvprOptions options;
-  options.chunk_tokens = 256;
-  options.slots = 2;
-  const int64_t kv = resident.model->kv_row_bytes(), x = 4 * resident.model->config().hidden;
-  options.device_bytes = (2 * 256 + 4 * 2) * (kv + x) + 5 * kKvBlockTokens * kv * kLayers;
+  KvprOptions options = WindowsOf(resident, 2, 3);
   options.host = &plain.host();
   plain.UseKvpr(split(), options);
   options.device_bytes += WeightStream::DeviceBytes(*streamed.model);

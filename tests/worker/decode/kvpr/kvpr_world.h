@@ -51,12 +51,12 @@ class GivenSplit final : public SplitSource {
     LaneCosts costs;
     costs.link_bytes_per_s = 1e9;
     costs.kv_bytes = 1000;
-    costs.x_bytes = x_bytes;
-    costs.recompute_s = 1e-7;
+    costs.x_bytes = 500;
+    costs.recompute_s = recompute_s;
     return costs;
   }
   std::vector<LaneMeasurement> observed;
-  double x_bytes = 500;  // of the costs: whether tiers of X pay
+  double recompute_s = 1e-7;  // of the costs: whether tiers of X pay
 
  private:
   const Cut cut_, host_pieces_;

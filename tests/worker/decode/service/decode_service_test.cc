@@ -4,6 +4,7 @@
 #include <grpcpp/server_builder.h>
 
 #include <memory>
+#include <optional>
 #include <string>
 #include <thread>
 #include <utility>
@@ -18,6 +19,7 @@
 #include "tests/testing/sampling_device.h"
 #include "tests/worker/decode/hash_model.h"
 #include "tests/worker/decode/hash_sequences.h"
+#include "worker/decode/static_window_loop.h"
 #include "worker/service/proto_convert.h"
 
 namespace runahead {
@@ -26,10 +28,10 @@ namespace {
 using testing::ExpectedTokens;
 using testing::FakeClock;
 using testing::FillHashKv;
+using testing::HashDevice;
 using testing::HashModel;
 using ::testing::HasSubstr;
 using testing::MakeHashSequence;
-using testing::HashDevice;
 
 v1::DecodeRequest ToProto(const DecodeSequence& sequence) {
   v1::DecodeRequest request;
@@ -41,15 +43,29 @@ v1::DecodeRequest ToProto(const DecodeSequence& sequence) {
   return request;
 }
 
+// With X of `x_row_bytes` a row in the store; decode is over static windows for contexts of `window`, or over the
+// store.
+struct DecodeServiceSetup {
+  int64_t x_row_bytes = 0, window = 0;
+};
+
 class DecodeServiceTest : public ::testing::Test {
  protected:
-  DecodeServiceTest() {
-    absl::StatusOr<std::unique_ptr<KvStore>> store =
-        KvStore::Create({HashModel::kLayers, 16, 16 * kKvBlockTokens, 5}, device_, clock_);
+  explicit DecodeServiceTest(const DecodeServiceSetup& setup = {}) {
+    KvStoreOptions of_store{HashModel::kLayers, 16, 16 * kKvBlockTokens, 5};
+    of_store.x_row_bytes = setup.x_row_bytes;
+    absl::StatusOr<std::unique_ptr<KvStore>> store = KvStore::Create(of_store, device_, clock_);
     RUNAHEAD_CHECK(store.ok());
     store_ = *std::move(store);
+    auto model = std::make_shared<HashModel>(device_);
+    DecodeEngineOptions steps;
+    if (setup.window > 0) {
+      steps.make_loop = [this, window = setup.window, &model = *model](Stream& stream) {
+        return StaticWindowLoop::Create(model, device_, *store_, stream, {*MakeStaticWindowSize(window), 4});
+      };
+    }
     absl::StatusOr<std::unique_ptr<DecodeEngine>> engine =
-        DecodeEngine::Create(device_, std::make_shared<HashModel>(device_), *store_, {}, clock_);
+        DecodeEngine::Create(device_, std::move(model), *store_, std::move(steps), clock_);
     RUNAHEAD_CHECK(engine.ok());
     engine_ = *std::move(engine);
     service_ = std::make_unique<DecodeService>(
@@ -79,7 +95,7 @@ class DecodeServiceTest : public ::testing::Test {
 // Over TCP on loopback.
 class DecodeServiceTcp : public DecodeServiceTest {
  protected:
-  DecodeServiceTcp() {
+  explicit DecodeServiceTcp(const DecodeServiceSetup& setup = {}) : DecodeServiceTest(setup) {
     RpcServerOptions options;
     options.listen = "127.0.0.1:0";
     options.services = {service_.get()};
@@ -104,11 +120,12 @@ class DecodeServiceTcp : public DecodeServiceTest {
     RUNAHEAD_RETURN_IF_ERROR(FromGrpcStatus(reader->Finish()));
     return ids;
   }
-  absl::StatusOr<v1::ReserveReply> Reserve(int prompt, int total) {
+  absl::StatusOr<v1::ReserveReply> Reserve(int prompt, int total, std::optional<int> max_x_tokens = std::nullopt) {
     grpc::ClientContext context;
     v1::ReserveRequest request;
     request.set_prompt_tokens(prompt);
     request.set_total_tokens(total);
+    if (max_x_tokens.has_value()) request.set_max_x_tokens(*max_x_tokens);
     v1::ReserveReply reply;
     RUNAHEAD_RETURN_IF_ERROR(FromGrpcStatus(stub_->Reserve(&context, request, &reply)));
     return reply;
@@ -129,10 +146,24 @@ class DecodeServiceTcp : public DecodeServiceTest {
   std::unique_ptr<v1::Decode::Stub> stub_;
 };
 
+class DecodeServiceOverWindows : public DecodeServiceTcp {
+ protected:
+  DecodeServiceOverWindows() : DecodeServiceTcp({.window = 64}) {}
+};
+
+TEST_F(DecodeServiceOverWindows, ReservesWhatFitsAndRefusesTheRestBeforePrefill) {
+  EXPECT_TRUE(Reserve(10, 64).ok());
+  const absl::Status longer = Reserve(10, 65).status();
+  EXPECT_EQ(longer.code(), absl::StatusCode::kOutOfRange);  // which a router passes on as it is
+  EXPECT_THAT(longer.message(), HasSubstr("a static_window of at least 65"));
+  EXPECT_EQ(store_->stats().leases, 1);
+}
+
 TEST_F(DecodeServiceTcp, ReservesAndRenews) {
   const absl::StatusOr<v1::ReserveReply> reply = Reserve(10, 4096);
   ASSERT_TRUE(reply.ok()) << reply.status();
   EXPECT_EQ(reply->lease().incarnation(), 5u);
+  EXPECT_EQ(reply->x_tokens(), 0) << "this store keeps no X";
   clock_.Advance(absl::Seconds(20));
   EXPECT_TRUE(Renew(reply->lease()).ok());
   clock_.Advance(absl::Seconds(20));
@@ -147,6 +178,7 @@ TEST_F(DecodeServiceTcp, ReservesAndRenews) {
 TEST_F(DecodeServiceTcp, BadRequestsNameTheFieldAndTheNextOneWorks) {
   EXPECT_EQ(BlamedField(Reserve(0, 5).status()), "prompt_tokens");
   EXPECT_EQ(BlamedField(Reserve(6, 5).status()), "total_tokens");
+  EXPECT_EQ(BlamedField(Reserve(5, 6, -1).status()), "max_x_tokens");
   const absl::Status too_large = Reserve(1, 5000).status();
   EXPECT_EQ(too_large.code(), absl::StatusCode::kOutOfRange);
   EXPECT_THAT(too_large.ToString(), HasSubstr("4096"));
@@ -167,6 +199,44 @@ TEST_F(DecodeServiceTcp, BadRequestsNameTheFieldAndTheNextOneWorks) {
   const DecodeSequence good = MakeHashSequence(*store_, 2, 10, 5);
   FillHashKv(*store_, good);
   EXPECT_EQ(*Generate(ToProto(good)), ExpectedTokens(good));
+}
+
+// Over a store that keeps X.
+class DecodeServiceX : public DecodeServiceTcp {
+ protected:
+  DecodeServiceX() : DecodeServiceTcp({.x_row_bytes = 8}) {}
+  void Fill(const LeaseId& lease, SliceKind kind) {
+    for (int64_t layer = 0; layer < HashModel::kLayers; ++layer) {
+      auto write = store_->BeginWrite(lease, layer, 0, 10, kind);
+      ASSERT_TRUE(write.ok()) << write.status();
+      EXPECT_TRUE(write->Commit().Wait().ok());
+    }
+  }
+};
+
+TEST_F(DecodeServiceX, AsksForXOfThePromptWithoutWhichTheLeaseIsNotComplete) {
+  for (const std::optional<int> chain_has : {std::optional<int>(), std::optional<int>(10)}) {
+    const auto reply = Reserve(10, 20, chain_has);
+    ASSERT_TRUE(reply.ok()) << reply.status();
+    EXPECT_EQ(reply->x_tokens(), 10);
+    const LeaseId lease = LeaseFromProto(reply->lease());
+    const Event complete = store_->Complete(lease);
+    Fill(lease, SliceKind::kKv);
+    EXPECT_FALSE(complete.fired());
+    Fill(lease, SliceKind::kX);
+    EXPECT_TRUE(complete.fired());
+  }
+}
+
+TEST_F(DecodeServiceX, AsksForNoneWhereTheChainHasNotThatOfTheWholePrompt) {
+  for (const int chain_has : {0, 9}) {
+    const auto reply = Reserve(10, 20, chain_has);
+    ASSERT_TRUE(reply.ok()) << reply.status();
+    EXPECT_EQ(reply->x_tokens(), 0);
+    const LeaseId lease = LeaseFromProto(reply->lease());
+    Fill(lease, SliceKind::kKv);
+    EXPECT_TRUE(store_->Complete(lease).fired());
+  }
 }
 
 TEST_F(DecodeServiceTcp, StreamsTheTokensAndGivesTheLeaseBack) {

@@ -163,6 +163,31 @@ TEST(JobFromProto, TakesTheScheduleOrAChain) {
   }
 }
 
+TEST(JobFromProto, TakesXTokensOrNone) {
+  v1::StartJob start;
+  EXPECT_EQ(JobFromProto(start, HandoffRoute::kLink, absl::Now()).x_tokens, 0);
+  start.set_x_tokens(7);
+  EXPECT_EQ(JobFromProto(start, HandoffRoute::kLink, absl::Now()).x_tokens, 7);
+}
+
+TEST_F(PrefillControlTest, XTokensMustBeOfThePrompt) {
+  v1::StartJob start = Job(1);
+  start.mutable_lease()->set_number(3);
+  for (const int wrong : {-1, 11}) {
+    start.set_x_tokens(wrong);
+    control_.OnStart(start);
+    const JobEnd end = chain_.member(0).news.AwaitEnd(start.job());
+    EXPECT_EQ(end.status.code(), absl::StatusCode::kInvalidArgument);
+    EXPECT_EQ(end.cause, JobCause::kRouter);
+    EXPECT_THAT(std::string(end.status.message()), HasSubstr("x_tokens: "));
+    start.set_job(start.job() + 1);
+  }
+  start.set_x_tokens(10);
+  control_.OnStart(start);
+  EXPECT_TRUE(chain_.member(0).news.AwaitDone(start.job()).ok());
+  EXPECT_GT(chain_.handoff().Bytes(SliceKind::kX), 0);
+}
+
 TEST_F(PrefillControlTest, ADeadlineMayHavePassed) {
   v1::StartJob late = Job(1);
   for (const int64_t deadline_ms : {int64_t{-1}, std::numeric_limits<int64_t>::min()}) {

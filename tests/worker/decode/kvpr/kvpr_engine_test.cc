@@ -1,0 +1,188 @@
+// KVPR under the decode engine: sequences that end in the middle of it, in every way, leave nothing behind.
+#include <gtest/gtest.h>
+
+#include <atomic>
+#include <cstring>
+#include <memory>
+#include <random>
+#include <utility>
+#include <vector>
+
+#include "kernels/cpu/cpu_device.h"
+#include "tests/testing/model_fixture.h"
+#include "tests/testing/small_model.h"
+#include "tests/worker/decode/collecting_sink.h"
+#include "worker/decode/engine.h"
+#include "worker/decode/kvpr/kvpr_loop.h"
+
+namespace runahead {
+namespace {
+
+using testing::CollectingSink;
+
+// Of a sequence that is to end by itself; and of one that surely goes on while the test does something.
+constexpr int64_t kTokens = 40, kManyTokens = 1000;
+
+// Made-up KV and X, which have nothing to do with each other: where tokens are compared, nothing is recomputed.
+class KvprEngineTest : public ::testing::Test {
+ protected:
+  KvprEngineTest() {
+    SyntheticModel model = SmallModel(2);
+    model.kv_heads = model.heads;
+    const auto file = *GgufFile::Open(WriteSynthetic(model, "kvpr_engine"));
+    CpuDeviceOptions options{.threads = 1, .memory_budget = 64 << 20};
+    options.emulated_link = *EmulatedLink::Create({.gbps = 40});
+    device_ = *NewCpuDevice(options);
+    model_ = *LoadModel(file, device_, kUseDecode | kUseRecompute, [](int, int) {});
+    level_ = device_->memory_left();
+  }
+
+  // Windows of a few blocks.
+  void MakeEngine(int64_t recomputed, bool kvpr = true) {
+    const ModelConfig& config = model_->config();
+    KvStoreOptions options{.layers = config.layers,
+                           .row_bytes = model_->kv_row_bytes(),
+                           .capacity_tokens = 32 * kKvBlockTokens,
+                           .tier = kvpr ? MemoryKind::kHost : MemoryKind::kDevice};
+    if (kvpr) options.x_row_bytes = 4 * config.hidden;
+    store_ = *KvStore::Create(options, *device_, RealClock());
+    DecodeEngineOptions steps;
+    steps.max_batch = 4;
+    if (kvpr) steps.make_loop = [this, recomputed](Stream& stream) { return MakeLoop(recomputed, stream); };
+    engine_ = *DecodeEngine::Create(*device_, model_, *store_, std::move(steps));
+  }
+
+  std::shared_ptr<CollectingSink> Add(int seed, int64_t prompt, int64_t tokens = kTokens,
+                                      SequenceNumber* number = nullptr) {
+    DecodeSequence sequence;
+    const bool with_x = store_->x_arena() != nullptr;
+    sequence.lease = *store_->Reserve(prompt, prompt + tokens, {}, with_x);
+    for (int64_t i = 0; i < prompt; ++i) sequence.prompt_ids.push_back(static_cast<int32_t>((seed + 7 * i) % 320));
+    sequence.first_token = seed % 320;
+    sequence.max_tokens = tokens;
+    for (int64_t layer = 0; layer < store_->options().layers; ++layer) {
+      Fill(sequence.lease, layer, prompt, SliceKind::kKv, seed);
+      if (with_x) Fill(sequence.lease, layer, prompt, SliceKind::kX, seed);
+    }
+    auto sink = std::make_shared<CollectingSink>();
+    const auto added = engine_->Add(std::move(sequence), sink);
+    EXPECT_TRUE(added.ok()) << added.status();
+    if (number != nullptr) *number = *added;
+    return sink;
+  }
+
+  // While the engine is there: no lease, nothing resident. Then: the device's memory is what it was.
+  void ExpectNothingHeld() {
+    EXPECT_EQ(store_->stats().leases, 0);
+    EXPECT_EQ(store_->stats().used_bytes, 0);
+    if (engine_ != nullptr && resident_ >= 0) {
+      EXPECT_EQ(resident_, 0);
+    }
+    engine_ = nullptr;
+    store_ = nullptr;
+    EXPECT_EQ(device_->memory_left(), level_);
+  }
+
+  std::shared_ptr<Device> device_;
+  const std::shared_ptr<Device> host_ = *NewCpuDevice({.threads = 1});
+  std::shared_ptr<const Model> model_;
+  size_t level_ = 0;  // memory that the device has left with the model loaded
+  std::unique_ptr<KvStore> store_;
+  std::unique_ptr<DecodeEngine> engine_;
+
+ private:
+  absl::StatusOr<std::unique_ptr<StepLoop>> MakeLoop(int64_t recomputed, Stream& stream) {
+    const ModelConfig& config = model_->config();
+    const int64_t kv = model_->kv_row_bytes(), x = 4 * config.hidden;
+    KvprOptions options{.max_rows = 4};
+    options.chunk_tokens = 256;
+    options.slots = 2;
+    options.device_bytes = (2 * 256 + 4 * options.max_rows) * (kv + x) + 5 * kKvBlockTokens * kv * config.layers;
+    options.host = host_.get();
+    options.on_leave = [this](const KvprSequenceReport& report) { resident_ = report.resident_bytes; };
+    LaneCosts costs;
+    costs.link_bytes_per_s = 1e9;
+    costs.kv_bytes = static_cast<double>(kv);
+    costs.x_bytes = static_cast<double>(x);
+    return KvprLoop::Create(*model_, *device_, *store_, stream, std::make_unique<FixedSplit>(recomputed, costs, 256),
+                            options);
+  }
+
+  void Fill(const LeaseId& lease, int64_t layer, int64_t prompt, SliceKind kind, int seed) {
+    auto write = store_->BeginWrite(lease, layer, 0, prompt, kind);
+    RUNAHEAD_CHECK(write.ok() && write->ready().Wait().ok());
+    std::mt19937 random(static_cast<uint32_t>(100 * seed + layer));
+    std::normal_distribution<float> normal;
+    for (const BufferRef& to : write->destination()) {
+      std::vector<float> values(to.size / sizeof(float));
+      for (float& value : values) value = normal(random);
+      std::memcpy(to.data(), values.data(), to.size);
+    }
+    RUNAHEAD_CHECK(write->Commit().Wait().ok());
+  }
+
+  std::atomic<int64_t> resident_{-1};  // bytes of all other sequences, as the last one left
+};
+
+TEST_F(KvprEngineTest, WhatIsCancelledLeavesNothingAndChangesNobodysTokens) {
+  std::vector<std::vector<int32_t>> expected;
+  MakeEngine(0, /*kvpr=*/false);
+  for (const int64_t prompt : {700, 300}) {
+    const auto sink = Add(static_cast<int>(prompt), prompt);
+    EXPECT_EQ(sink->AwaitEnd(), absl::OkStatus());
+    expected.push_back(sink->ids());
+  }
+  ExpectNothingHeld();
+  MakeEngine(0);
+  SequenceNumber first = 0, second = 0;
+  const auto stays = Add(700, 700), goes = Add(1, 900, kManyTokens, &first);
+  goes->AwaitTokens(3);
+  const auto stays_too = Add(300, 300), goes_too = Add(2, 20, kManyTokens, &second);
+  engine_->Cancel(first);
+  goes_too->AwaitTokens(5);
+  engine_->Cancel(second);
+  EXPECT_EQ(goes->AwaitEnd().code(), absl::StatusCode::kCancelled);
+  EXPECT_EQ(goes_too->AwaitEnd().code(), absl::StatusCode::kCancelled);
+  EXPECT_EQ(stays->AwaitEnd(), absl::OkStatus());
+  EXPECT_EQ(stays_too->AwaitEnd(), absl::OkStatus());
+  EXPECT_EQ(stays->ids(), expected[0]);
+  EXPECT_EQ(stays_too->ids(), expected[1]);
+  ExpectNothingHeld();
+}
+
+TEST_F(KvprEngineTest, AnEngineThatEndsInTheMiddleOfStepsGivesAllBack) {
+  for (const int64_t recomputed : {0, 64, 1000}) {
+    MakeEngine(recomputed);
+    const auto one = Add(1, 900, kManyTokens), two = Add(2, 300, kManyTokens), three = Add(3, 600, kManyTokens);
+    one->AwaitTokens(2);
+    engine_ = nullptr;
+    for (const auto& sink : {one, two, three}) EXPECT_EQ(sink->AwaitEnd().code(), absl::StatusCode::kUnavailable);
+    ExpectNothingHeld();
+  }
+}
+
+// More sequences than a step has room for, of all lengths, some of which are cancelled anywhere.
+TEST_F(KvprEngineTest, ManyThatComeAndGoLeaveNothing) {
+  MakeEngine(128);
+  std::vector<std::shared_ptr<CollectingSink>> sinks;
+  std::mt19937 random(3);
+  for (int i = 0; i < 14; ++i) {
+    SequenceNumber number = 0;
+    sinks.push_back(Add(i, 1 + static_cast<int64_t>(random() % 900), kTokens, &number));
+    if (i % 3 == 1) {
+      sinks.back()->AwaitTokens(random() % 10);
+      engine_->Cancel(number);
+    }
+    if (i % 3 == 2) {
+      EXPECT_EQ(sinks[i - 2]->AwaitEnd(), absl::OkStatus());
+    }
+  }
+  for (const auto& sink : sinks) {
+    const absl::Status end = sink->AwaitEnd();
+    EXPECT_TRUE(end.ok() || absl::IsCancelled(end)) << end;
+  }
+  ExpectNothingHeld();
+}
+
+}  // namespace
+}  // namespace runahead
