@@ -26,12 +26,12 @@ KvStoreOptions StoreOptions(const WorkerOptions& options, const Model& model, ui
   return store;
 }
 
-// On the device where all of kv_memory fits there beside steps, which take `spare_bytes`, else in host memory, and with
-// X where decode is to recompute from it.
+// On the device where weights are and all of kv_memory fits there beside steps, which take `spare_bytes`, else in host
+// memory, and with X where decode is to recompute from it.
 absl::StatusOr<std::unique_ptr<KvStore>> CreateStore(const WorkerOptions& options, Device& device, const Model& model,
                                                      uint64_t incarnation, size_t spare_bytes,
                                                      const std::optional<KvQuantisation>& quantisation) {
-  if (MayKeepKvOnDevice(options) && device.has_host_link()) {
+  if (MayKeepKvOnDevice(options) && device.has_host_link() && !model.streams_weights()) {
     absl::StatusOr<std::unique_ptr<KvStore>> store =
         CreateDeviceStore(StoreOptions(options, model, incarnation, 0, {}), spare_bytes, device, RealClock());
     if (!absl::IsResourceExhausted(store.status())) return store;
@@ -72,7 +72,6 @@ absl::StatusOr<std::unique_ptr<DecodeRole>> DecodeRole::Create(const WorkerOptio
   std::unique_ptr<DecodeRole> role(new DecodeRole);
   role->metrics_ = std::make_unique<DecodeMetrics>(registry);
   DecodeMetrics& metrics = *role->metrics_;
-  RUNAHEAD_RETURN_IF_ERROR(CheckKvprOptions(options, device));
   if (device.has_host_link()) {
     RUNAHEAD_ASSIGN_OR_RETURN(role->host_, OpenHostDevice(options, device));
   }
@@ -87,7 +86,10 @@ absl::StatusOr<std::unique_ptr<DecodeRole>> DecodeRole::Create(const WorkerOptio
   role->store_ = *std::move(store);
   const bool kvpr = device.has_host_link() && role->store_->options().tier == MemoryKind::kHost;
   if (device.has_host_link()) {
-    LogInfo("decode", "KV is kept ", kvpr ? "in host memory: kv_memory does not fit on the device" : "on the device");
+    LogInfo("decode", "KV is kept ",
+            !kvpr                      ? "on the device"
+            : model->streams_weights() ? "in host memory, as the weights are"
+                                       : "in host memory: kv_memory does not fit on the device");
   }
   role->report_ = std::make_unique<StoreReport>(*role->store_, metrics);
   StoreReport& report = *role->report_;

@@ -20,7 +20,7 @@ namespace runahead {
 
 class DecodeRole {
  public:
-  // All references outlive the role. `incarnation` is the process's.
+  // All references outlive the role. `incarnation` is the process's. `options` passed CheckKvprOptions.
   static absl::StatusOr<std::unique_ptr<DecodeRole>> Create(const WorkerOptions& options, Device& device,
                                                             std::shared_ptr<const Model> model, uint64_t incarnation,
                                                             MetricRegistry& registry);

@@ -140,6 +140,11 @@ void LogSequence(const KvprSequenceReport& report) {
 
 absl::Status CheckKvprOptions(const WorkerOptions& options, const Device& device) {
   if (device.has_host_link()) return absl::OkStatus();
+  if (options.decode_schedule == "throughput") {
+    return absl::InvalidArgumentError(
+        "decode_schedule: throughput brings weights over a link, and this device computes in host memory: give "
+        "latency or auto, or emulate a link with emulated_link_gbps");
+  }
   constexpr char kWhy[] =
       ": KV is kept in the memory that this device computes in, so nothing is copied: leave it out, or emulate a link "
       "with emulated_link_gbps";
@@ -177,9 +182,14 @@ int64_t XRowBytes(const WorkerOptions& options, const ModelConfig& config, const
   return bytes;
 }
 
-unsigned RecomputeUses(const WorkerOptions& options, const ModelConfig& config, const Device& device) {
-  const bool all_fits = options.kv_device_budget == 0 && device.memory_left() == std::numeric_limits<size_t>::max();
-  if (!options.decode() || all_fits || (options.kv_device_budget > 0 && MayKeepKvOnDevice(options))) return 0;
+bool MayStreamWeights(const WorkerOptions& options, const Device& device) {
+  return options.decode_schedule != "latency" && !options.prefill() && device.has_host_link();
+}
+
+unsigned RecomputeUses(const WorkerOptions& options, const ModelConfig& config, const Device& device, bool streamed) {
+  const bool no_limit = options.kv_device_budget == 0 && device.memory_left() == std::numeric_limits<size_t>::max();
+  const bool on_device = no_limit || (options.kv_device_budget > 0 && MayKeepKvOnDevice(options));
+  if (!options.decode() || (on_device && !streamed)) return 0;
   return XRowBytes(options, config, device) > 0 ? kUseRecompute : 0;
 }
 

@@ -32,8 +32,12 @@ absl::StatusOr<std::optional<KvQuantisation>> QuantisationOf(const WorkerOptions
 // gain nothing, or is not wanted.
 int64_t XRowBytes(const WorkerOptions& options, const ModelConfig& config, const Device& device);
 
-// kUseRecompute where decode may recompute, else 0: for LoadModel.
-unsigned RecomputeUses(const WorkerOptions& options, const ModelConfig& config, const Device& device);
+// Whether decode may run with weights in host memory (kUseStreamed): by its schedule, its role and the device's link.
+bool MayStreamWeights(const WorkerOptions& options, const Device& device);
+
+// kUseRecompute where decode may recompute, else 0: for LoadModel. `streamed`: of weights that are, with which KV is in
+// host memory in any case.
+unsigned RecomputeUses(const WorkerOptions& options, const ModelConfig& config, const Device& device, bool streamed);
 
 // What computes: the device, on `stream`, and beside it a CPU device on host memory.
 struct KvprDevices {

@@ -66,6 +66,10 @@ void DeclareWorkerOptions(ConfigSchema& schema, WorkerOptions& options) {
       "makes steps shorter, off nothing; a number, for experiments, is the same for all sequences");
   schema.Int("host_lane_threads", &options.host_lane_threads, {.min = 0, .max = 1024},
              "Threads of the host lane; 0 takes the cores that the device's threads leave");
+  schema.String(
+      "decode_schedule", &options.decode_schedule, {.one_of = {"auto", "latency", "throughput"}},
+      "Where a decode worker's weights are: latency on the device, throughput in host memory, from where every step "
+      "brings them over, layer by layer for all its sequences; auto does so where they do not fit on the device");
   schema.Int("static_window", &options.static_window, {.min = 0, .max = 1 << 24},
              "Decode over static windows: each sequence's KV in a buffer for contexts of so many tokens, beside the KV "
              "store; 0 decodes over the store");
@@ -99,6 +103,11 @@ absl::Status CheckWorkerOptions(const WorkerOptions& options) {
     return absl::InvalidArgumentError(
         "emulated_host_gbps: give emulated_link_gbps besides: without a link nothing is attended to on the host's "
         "side");
+  }
+  if (options.decode_schedule == "throughput" && options.prefill()) {
+    return absl::InvalidArgumentError(
+        "decode_schedule: throughput keeps weights in host memory, and prefill computes with weights on the device: "
+        "give role: decode, and let another worker do prefill");
   }
   if (options.static_window_reserve > 0 && options.static_window == 0) {
     return absl::InvalidArgumentError("static_window_reserve: give static_window besides: it is the reserve of that");

@@ -31,13 +31,14 @@ struct WorkerOptions {
   int64_t prefill_memory = 0;  // bytes; 0: two prompts of the model's context, at most 4 GiB
   int64_t kv_memory = int64_t{2} << 30;
   int64_t max_batch = 32;
-  int64_t kv_device_budget = 0;       // bytes; 0: what the device's budget leaves
-  std::string recompute = "auto";     // see LaneChoice
-  std::string kv_bits = "16";         // 4, 8 or 16: of a value of KV as it is stored
-  std::string host_lane = "auto";     // see LaneChoice
-  int64_t host_lane_threads = 0;      // 0: the cores that the device leaves
-  int64_t static_window = 0;          // S of StaticWindowSize; 0: decode reads KV in the store
-  int64_t static_window_reserve = 0;  // rows; 0: the most
+  int64_t kv_device_budget = 0;          // bytes; 0: what the device's budget leaves
+  std::string recompute = "auto";        // see LaneChoice
+  std::string kv_bits = "16";            // 4, 8 or 16: of a value of KV as it is stored
+  std::string host_lane = "auto";        // see LaneChoice
+  int64_t host_lane_threads = 0;         // 0: the cores that the device leaves
+  int64_t static_window = 0;             // S of StaticWindowSize; 0: decode reads KV in the store
+  int64_t static_window_reserve = 0;     // rows; 0: the most
+  std::string decode_schedule = "auto";  // auto, latency or throughput
 
   bool quantises_kv() const { return kv_bits != "16"; }
   bool prefill() const { return role != "decode"; }

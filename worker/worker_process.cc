@@ -66,6 +66,10 @@ class Epochs : public ControlHandler {
   std::unique_ptr<WorkerEpoch> epoch_;  // null between two
 };
 
+unsigned UsesOf(const WorkerOptions& options) {
+  return (options.prefill() ? kUsePrefill : 0u) | (options.decode() ? kUseDecode : 0u);
+}
+
 }  // namespace
 
 // In the order of construction. ~WorkerProcess ends them in another order, and says why.
@@ -89,6 +93,9 @@ struct WorkerProcess::Parts {
   std::unique_ptr<MetricsServer> metrics_server;
 
   absl::Status LoadModelFor();
+  // On the device, or streamed from host memory, by decode_schedule.
+  absl::StatusOr<std::shared_ptr<const Model>> LoadBySchedule(const std::shared_ptr<const GgufFile>& file,
+                                                              const ModelConfig& of_file);
   absl::Status StartRoles();
   absl::Status Serve();
 };
@@ -97,22 +104,36 @@ absl::Status WorkerProcess::Parts::LoadModelFor() {
   RUNAHEAD_ASSIGN_OR_RETURN(OpenedDevice opened, OpenDevice(options));
   device = std::move(opened.device);
   peer_comms = std::move(opened.peer_comms);
+  if (options.decode()) RUNAHEAD_RETURN_IF_ERROR(CheckKvprOptions(options, *device));
   RUNAHEAD_ASSIGN_OR_RETURN(std::shared_ptr<const GgufFile> file, GgufFile::Open(options.model));
   RUNAHEAD_ASSIGN_OR_RETURN(const ModelConfig of_file, ReadModelConfig(*file));
-  const unsigned uses = (options.prefill() ? kUsePrefill : 0u) | (options.decode() ? kUseDecode : 0u) |
-                        RecomputeUses(options, of_file, *device);
-  int tenths_logged = 0;
-  const auto progress = [&](int done, int total) {
-    if (done * 10 / total == tenths_logged) return;
-    tenths_logged = done * 10 / total;
-    LogInfo("model", "loading ", options.model, ": ", 10 * tenths_logged, "%");
-  };
-  RUNAHEAD_ASSIGN_OR_RETURN(model, LoadModel(std::move(file), device, uses, progress));
-  RUNAHEAD_RETURN_IF_ERROR(WarmUp(*model, *device, uses));
+  RUNAHEAD_ASSIGN_OR_RETURN(model, LoadBySchedule(file, of_file));
+  RUNAHEAD_RETURN_IF_ERROR(WarmUp(*model, *device, UsesOf(options)));
   const ModelConfig& config = model->config();
   LogInfo("model", config.name, ": ", config.layers, " layers, ", config.hidden, " hidden, ", config.heads, "/",
           config.kv_heads, " heads, context ", config.context_length);
   return absl::OkStatus();
+}
+
+absl::StatusOr<std::shared_ptr<const Model>> WorkerProcess::Parts::LoadBySchedule(
+    const std::shared_ptr<const GgufFile>& file, const ModelConfig& of_file) {
+  const auto load = [&](bool streamed) {
+    const unsigned uses =
+        UsesOf(options) | RecomputeUses(options, of_file, *device, streamed) | (streamed ? kUseStreamed : 0u);
+    int tenths_logged = 0;
+    const auto progress = [&](int done, int total) {
+      if (done * 10 / total == tenths_logged) return;
+      tenths_logged = done * 10 / total;
+      LogInfo("model", "loading ", options.model, ": ", 10 * tenths_logged, "%");
+    };
+    return LoadModel(file, device, uses, progress);
+  };
+  if (options.decode_schedule == "throughput") return load(true);
+  absl::StatusOr<std::shared_ptr<const Model>> resident = load(false);
+  if (!absl::IsResourceExhausted(resident.status()) || !MayStreamWeights(options, *device)) return resident;
+  LogInfo("model", "the weights stay in host memory, from where every step brings them over (decode_schedule): ",
+          std::string(resident.status().message()));
+  return load(true);
 }
 
 absl::Status WorkerProcess::Parts::StartRoles() {

@@ -42,6 +42,9 @@ ChildSpec WorkerSpec(const UpOptions& options, const std::string& role, int inde
     }
     if (options.recompute != "auto") spec.args.push_back(absl::StrCat("--recompute=", options.recompute));
     if (options.host_lane != "auto") spec.args.push_back(absl::StrCat("--host-lane=", options.host_lane));
+    if (options.decode_schedule != "auto") {
+      spec.args.push_back(absl::StrCat("--decode-schedule=", options.decode_schedule));
+    }
     if (options.kv_bits != "16") spec.args.push_back(absl::StrCat("--kv-bits=", options.kv_bits));
   }
   if (options.emulated_link_gbps > 0) {
@@ -91,6 +94,9 @@ void DeclareUpOptions(ConfigSchema& schema, UpOptions& options) {
                 "Bits of a value of KV as decode stores it: 4 and 8 quantise it; 16 keeps it as it is computed");
   schema.String("host_lane", &options.host_lane, {.value_name = "auto|off|TOKENS"},
                 "Whether the host's CPU may attend over part of KV in host memory, beside the device");
+  schema.String("decode_schedule", &options.decode_schedule, {.one_of = {"auto", "latency", "throughput"}},
+                "Where decode workers' weights are: latency on the device, throughput in host memory, from where "
+                "every step brings them over; auto does so where they do not fit on the device");
   schema.Bool("experiments", &options.experiments, "Requests may choose width, parts and schedule");
 }
 

@@ -30,6 +30,7 @@ struct UpOptions {
   std::string recompute = "auto";
   std::string kv_bits = "16";
   std::string host_lane = "auto";
+  std::string decode_schedule = "auto";
   bool experiments = false;
 };
 

@@ -29,6 +29,13 @@ absl::Status CheckRowIndices(std::string_view name, const std::vector<int32_t>& 
   return absl::OkStatus();
 }
 
+// Weights that ops may take.
+absl::Status CheckOnDevice(std::string_view name, const Weights& weights) {
+  if (weights.home().buffer == nullptr) return absl::OkStatus();
+  return absl::FailedPreconditionError(absl::StrCat(
+      std::string(name), " was loaded with kUseStreamed: copy it to the device and take what WeightsAt gives"));
+}
+
 absl::Status CheckSameDtype(const Tensor& x, const Tensor& out) {
   if (x.dtype == out.dtype) return absl::OkStatus();
   return Invalid("x is ", std::string(DTypeName(x.dtype)), " and out is ", std::string(DTypeName(out.dtype)));
@@ -131,7 +138,18 @@ absl::Status CheckCopy(const ConstBufferRef& from, const BufferRef& to) {
   return absl::OkStatus();
 }
 
+absl::Status CheckWeightsAt(const Weights& streamed, const BufferRef& slot) {
+  const ConstBufferRef& home = streamed.home();
+  if (home.buffer == nullptr) return Invalid("the weights have no home: load them with kUseStreamed");
+  if (slot.buffer == nullptr || slot.size != home.size) {
+    return Invalid("slot has ", slot.buffer == nullptr ? 0 : slot.size, " bytes, the weights ", home.size);
+  }
+  if (reinterpret_cast<uintptr_t>(slot.data()) % 64 != 0) return Invalid("slot does not begin at a multiple of 64");
+  return absl::OkStatus();
+}
+
 absl::Status CheckEmbed(const Weights& table, const std::vector<int32_t>& ids, const MutTensor& out) {
+  RUNAHEAD_RETURN_IF_ERROR(CheckOnDevice("table", table));
   RUNAHEAD_RETURN_IF_ERROR(CheckTensor("out", out, {DType::kF32}, ids.size(), table.cols()));
   for (int32_t id : ids) {
     if (id < 0 || id >= table.rows()) return Invalid("token id ", id, " of a table of ", table.rows());
@@ -161,6 +179,7 @@ absl::Status CheckLayerNorm(const ConstTensor& x, const ConstTensor& weight, con
 
 absl::Status CheckLinear(const OpLimits& limits, const ConstTensor& x, DType x_dtype, const Weights& w,
                          const LinearOptions& options, const MutTensor& out) {
+  RUNAHEAD_RETURN_IF_ERROR(CheckOnDevice("w", w));
   RUNAHEAD_RETURN_IF_ERROR(CheckTensor("x", x, {x_dtype}, x.rows, w.cols()));
   RUNAHEAD_RETURN_IF_ERROR(CheckTensor("out", out, limits.dtypes, x.rows, out.cols));
   if (out.cols < 1 || options.first_row < 0 || options.first_row > w.rows() - out.cols) {

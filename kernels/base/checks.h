@@ -31,6 +31,8 @@ absl::Status CheckTensor(std::string_view name, const Tensor& tensor, absl::Span
 absl::Status CheckWeightSource(const WeightSource& source);
 
 absl::Status CheckCopy(const ConstBufferRef& from, const BufferRef& to);
+// Of Device::WeightsAt: weights with a home, and a slot of its size at a multiple of 64 bytes.
+absl::Status CheckWeightsAt(const Weights& streamed, const BufferRef& slot);
 absl::Status CheckEmbed(const Weights& table, const std::vector<int32_t>& ids, const MutTensor& out);
 absl::Status CheckRmsNorm(const OpLimits& limits, const ConstTensor& x, const ConstTensor& weight,
                           const MutTensor& out);

@@ -36,6 +36,8 @@ enum class MemoryKind { kDevice, kHost };
 enum WeightUse : unsigned {
   kUsePrefill = 1,  // Linear on many rows: packed for GEMM in the compute dtype
   kUseDecode = 2,   // batch-invariant Linear and Embed: kept as stored (quantised)
+  // Beside the others: the forms lie in one block of kHost memory, their home, and no op takes them there.
+  kUseStreamed = 4,
 };
 
 struct LinearOptions {
@@ -94,6 +96,10 @@ class Device {
 
   // Prepares a weight matrix for `uses` (WeightUse bits). Blocks; may be called from several threads at once.
   virtual absl::StatusOr<std::shared_ptr<const Weights>> LoadWeights(const WeightSource& source, unsigned uses) = 0;
+  // The matrix of `streamed`, loaded with kUseStreamed, for ops that run when the bytes of its home are in `slot`:
+  // kDevice memory of as many bytes, which the result holds. Enqueues nothing: the caller copies, and orders copies and
+  // ops by events. INVALID_ARGUMENT for a slot of another size or alignment, or weights without a home.
+  virtual absl::StatusOr<std::shared_ptr<const Weights>> WeightsAt(const Weights& streamed, const BufferRef& slot) = 0;
 
   virtual Event Record(Stream& stream) = 0;  // fires exactly once, when all before it has run
   // On the device, not on the thread; any status of the event lets the stream go on. A GPU's driver that loads a kernel

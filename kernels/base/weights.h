@@ -6,6 +6,7 @@
 #include <memory>
 #include <vector>
 
+#include "kernels/base/buffer.h"
 #include "kernels/base/weight_type.h"
 
 namespace runahead {
@@ -38,11 +39,15 @@ class Weights {
   virtual ~Weights() = default;
   int64_t rows() const { return rows_; }
   int64_t cols() const { return cols_; }
+  // Of weights that were loaded with kUseStreamed: all forms, in host memory from which they are copied to where ops
+  // take them (Device::WeightsAt). Without a buffer where they are on the device.
+  const ConstBufferRef& home() const { return home_; }
 
  protected:
   Weights(int64_t rows, int64_t cols) : rows_(rows), cols_(cols) {}
   int64_t rows_;
   int64_t cols_;
+  ConstBufferRef home_;
 };
 
 }  // namespace runahead

@@ -57,6 +57,7 @@ class CpuDevice : public Device {
   size_t memory_left() const override { return budget_->left(); }
   std::unique_ptr<Stream> NewStream(std::string_view name) override { return std::make_unique<CpuStream>(name); }
   absl::StatusOr<std::shared_ptr<const Weights>> LoadWeights(const WeightSource& source, unsigned uses) override;
+  absl::StatusOr<std::shared_ptr<const Weights>> WeightsAt(const Weights& streamed, const BufferRef& slot) override;
 
   Event Record(Stream& stream) override;
   void WaitFor(Stream& stream, const Event& event) override;
@@ -126,6 +127,12 @@ absl::StatusOr<std::shared_ptr<Buffer>> CpuDevice::Allocate(size_t bytes, Memory
 
 absl::StatusOr<std::shared_ptr<const Weights>> CpuDevice::LoadWeights(const WeightSource& source, unsigned uses) {
   return CpuWeights::Load(source, uses, {kernels_, *pool_, *gemm_, weights_arena_});
+}
+
+absl::StatusOr<std::shared_ptr<const Weights>> CpuDevice::WeightsAt(const Weights& streamed, const BufferRef& slot) {
+  RUNAHEAD_RETURN_IF_ERROR(CheckWeightsAt(streamed, slot));
+  RUNAHEAD_RETURN_IF_ERROR(guard_.Check("WeightsAt", {{"slot", slot}}));
+  return static_cast<const CpuWeights&>(streamed).At(slot);
 }
 
 Event CpuDevice::Record(Stream& stream) {

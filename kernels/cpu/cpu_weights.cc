@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cstddef>
+#include <cstring>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
@@ -9,19 +10,76 @@
 #include "kernels/base/status_macros.h"
 
 namespace runahead {
+namespace {
+
+constexpr size_t kFormAlignment = 64;  // what oneDNN and the kernels want
+
+bool IsWithin(const BufferRef& part, const BufferRef& whole) {
+  return part.data() >= whole.data() && part.data() < whole.data() + whole.size;
+}
+
+}  // namespace
 
 absl::StatusOr<std::shared_ptr<const CpuWeights>> CpuWeights::Load(const WeightSource& source, unsigned uses,
                                                                    const Loader& loader) {
   RUNAHEAD_RETURN_IF_ERROR(CheckWeightSource(source));
   if ((uses & (kUsePrefill | kUseDecode)) == 0) return absl::InvalidArgumentError("weights that no op may use");
+  Arena passing(HostChunks(nullptr));
+  if ((uses & kUseStreamed) != 0) {
+    RUNAHEAD_ASSIGN_OR_RETURN(
+        const std::shared_ptr<const CpuWeights> apart,
+        Load(source, uses & ~unsigned{kUseStreamed}, {loader.kernels, loader.pool, loader.gemm, passing}));
+    return apart->WithHome();
+  }
   std::shared_ptr<CpuWeights> weights(new CpuWeights(source.rows(), source.cols));
   // The prefill form is made from the stored one, which is dropped again where decode does not want it.
   const bool keep = (uses & kUseDecode) != 0;
-  Arena passing(HostChunks(nullptr));
   RUNAHEAD_ASSIGN_OR_RETURN(StoredWeights stored,
                             StoredWeights::Make(source, keep ? loader.arena : passing, loader.pool));
   if ((uses & kUsePrefill) != 0) RUNAHEAD_RETURN_IF_ERROR(weights->Pack(stored, source.cuts, loader));
   if (keep) weights->stored_ = std::move(stored);
+  return weights;
+}
+
+// Copies of all forms, one after the other in one block.
+absl::StatusOr<std::shared_ptr<const CpuWeights>> CpuWeights::WithHome() const {
+  struct Block {
+    BufferRef from;
+    size_t at;
+  };
+  std::vector<Block> blocks;
+  size_t bytes = 0;
+  const auto add = [&](const BufferRef& from) {
+    blocks.push_back({from, bytes});
+    bytes += (from.size + kFormAlignment - 1) / kFormAlignment * kFormAlignment;
+  };
+  if (stored_.has_value()) add(stored_->memory());
+  if (packed_ != nullptr) add(packed_->memory());
+  for (const Part& part : parts_) {
+    if (!IsWithin(part.packed->memory(), packed_->memory())) add(part.packed->memory());
+  }
+  RUNAHEAD_ASSIGN_OR_RETURN(std::shared_ptr<Buffer> memory, AllocateHostMemory(bytes, nullptr));
+  const BufferRef home = BufferRef::Whole(std::move(memory));
+  for (const Block& block : blocks) std::memcpy(home.data() + block.at, block.from.data(), block.from.size);
+  std::shared_ptr<CpuWeights> weights = Moved([&](const BufferRef& form) {
+    const auto in = std::find_if(blocks.begin(), blocks.end(), [&](const Block& b) { return IsWithin(form, b.from); });
+    return home.Slice(in->at + (form.data() - in->from.data()), form.size);
+  });
+  weights->home_ = home;
+  return weights;
+}
+
+std::shared_ptr<const CpuWeights> CpuWeights::At(const BufferRef& slot) const {
+  return Moved([&](const BufferRef& form) { return slot.Slice(form.data() - home_.data(), form.size); });
+}
+
+std::shared_ptr<CpuWeights> CpuWeights::Moved(const std::function<BufferRef(const BufferRef&)>& to) const {
+  std::shared_ptr<CpuWeights> weights(new CpuWeights(rows(), cols()));
+  if (stored_.has_value()) weights->stored_ = stored_->At(to(stored_->memory()));
+  if (packed_ != nullptr) weights->packed_ = packed_->At(to(packed_->memory()));
+  for (const Part& part : parts_) {
+    weights->parts_.push_back({part.begin, part.end, part.packed->At(to(part.packed->memory()))});
+  }
   return weights;
 }
 

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <optional>
 #include <vector>
@@ -32,6 +33,9 @@ class CpuWeights final : public Weights {
   static absl::StatusOr<std::shared_ptr<const CpuWeights>> Load(const WeightSource& source, unsigned uses,
                                                                 const Loader& loader);
 
+  // Of weights with a home, whose bytes are in `slot` when ops run. `slot` is checked.
+  std::shared_ptr<const CpuWeights> At(const BufferRef& slot) const;
+
   // For kUseDecode, else null.
   const StoredWeights* stored() const { return stored_.has_value() ? &*stored_ : nullptr; }
 
@@ -50,6 +54,9 @@ class CpuWeights final : public Weights {
 
   CpuWeights(int64_t rows, int64_t cols) : Weights(rows, cols) {}
   absl::Status Pack(const StoredWeights& stored, const std::vector<int64_t>& cuts, const Loader& loader);
+  absl::StatusOr<std::shared_ptr<const CpuWeights>> WithHome() const;
+  // The same forms, each where `to` says of its memory.
+  std::shared_ptr<CpuWeights> Moved(const std::function<BufferRef(const BufferRef&)>& to) const;
   bool IsBorder(int64_t row) const;
 
   std::optional<StoredWeights> stored_;         // kUseDecode

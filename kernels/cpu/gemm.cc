@@ -103,12 +103,18 @@ bool Sliceable(const Desc& whole, int64_t n, int64_t k, DType dtype) {
          static_cast<size_t>(a.strides[1]) * DTypeSize(dtype) == slice.get_size();
 }
 
-struct Packed : PackedMatrix {
+struct Packed final : PackedMatrix {
+  std::unique_ptr<const PackedMatrix> At(const BufferRef& memory) const override {
+    auto moved = std::make_unique<Packed>(*this);
+    moved->memory_ = memory;
+    return moved;
+  }
+  void SetMemory(BufferRef memory) { memory_ = std::move(memory); }
+
   int64_t n = 0;
   int64_t k = 0;
   Desc layout;
   size_t slice_bytes = 0;  // of kGemmSlice columns; 0: not sliceable
-  BufferRef memory;
 };
 
 struct CallKey {
@@ -178,7 +184,8 @@ absl::StatusOr<std::unique_ptr<const PackedMatrix>> OneDnnGemm::Pack(
     return absl::UnimplementedError(
         absl::StrCat("oneDNN cannot multiply with a matrix of ", n, " x ", k, " (", error.what(), ")"));
   }
-  RUNAHEAD_ASSIGN_OR_RETURN(packed->memory, arena.Allocate(packed->layout.get_size()));
+  RUNAHEAD_ASSIGN_OR_RETURN(BufferRef memory, arena.Allocate(packed->layout.get_size()));
+  packed->SetMemory(std::move(memory));
   const int64_t slices = packed->slice_bytes == 0 ? 1 : n / kGemmSlice;
   pool_.ParallelFor(slices, [&](int64_t s) {
     const int64_t end = s + 1 == slices ? n : (s + 1) * kGemmSlice;
@@ -196,7 +203,7 @@ void OneDnnGemm::PackColumns(const Packed& packed, int64_t begin, int64_t end,
   for (int64_t r = 0; r < n; ++r) read_row(begin + r, rows + r * k);
   const Desc from({k, n}, dnnl::memory::data_type::f32, {1, k});
   const Desc to = n == packed.n ? packed.layout : WeightLayout(n, k, dtype_);
-  std::byte* at = packed.memory.data() + begin / kGemmSlice * packed.slice_bytes;
+  std::byte* at = packed.memory().data() + begin / kGemmSlice * packed.slice_bytes;
   dnnl::memory source(from, CpuEngine(), rows);
   dnnl::memory target(to, CpuEngine(), at);
   dnnl::reorder(source, target).execute(thread.stream, source, target);
@@ -212,7 +219,7 @@ std::unique_ptr<const PackedMatrix> OneDnnGemm::Slice(const PackedMatrix& w, int
   MustSucceed([&] { slice->layout = WeightLayout(slice->n, slice->k, dtype_); });
   slice->slice_bytes = whole.slice_bytes;
   const size_t from = begin / kGemmSlice * whole.slice_bytes;
-  slice->memory = whole.memory.Slice(from, whole.memory.size - from);
+  slice->SetMemory(whole.memory().Slice(from, whole.memory().size - from));
   return slice;
 }
 
@@ -275,7 +282,7 @@ void OneDnnGemm::RunTask(const Packed& w, const GemmArgs& args, const GemmTask& 
   std::byte* out =
       in_place ? static_cast<std::byte*>(args.out) + (task.row * args.out_stride + task.col) * DTypeSize(args.out_dtype)
                : thread.out.Get(task.call_rows * task.cols * DTypeSize(call_dtype));
-  std::byte* weights = w.memory.data() + task.col / kGemmSlice * w.slice_bytes;
+  std::byte* weights = w.memory().data() + task.col / kGemmSlice * w.slice_bytes;
   const dnnl::engine& engine = CpuEngine();
   call->primitive.execute(
       thread.stream, {{DNNL_ARG_SRC, dnnl::memory(call->x, engine, const_cast<std::byte*>(x))},

@@ -18,6 +18,12 @@ namespace runahead {
 class PackedMatrix {
  public:
   virtual ~PackedMatrix() = default;
+  const BufferRef& memory() const { return memory_; }
+  // The same matrix whose bytes lie in `memory`, as large as its own and at a multiple of 64 bytes.
+  virtual std::unique_ptr<const PackedMatrix> At(const BufferRef& memory) const = 0;
+
+ protected:
+  BufferRef memory_;
 };
 
 // out[m, n] (+)= activation(x[m, k] * w[n, k]^T + bias[n]).

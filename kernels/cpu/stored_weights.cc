@@ -115,6 +115,13 @@ absl::StatusOr<StoredWeights> StoredWeights::Make(const WeightSource& source, Ar
   return weights;
 }
 
+StoredWeights StoredWeights::At(const BufferRef& memory) const {
+  StoredWeights moved = *this;
+  for (Segment& segment : moved.segments_) segment.view.groups = memory.data() + (segment.view.groups - memory_.data());
+  moved.memory_ = memory;
+  return moved;
+}
+
 void StoredWeights::MakeTasks() {
   for (size_t s = 0; s < segments_.size(); ++s) {
     const StoredView& view = segments_[s].view;

@@ -18,6 +18,10 @@ class StoredWeights {
   // Errors: those of CheckWeightSource (kernels/base/checks.h), and of the arena.
   static absl::StatusOr<StoredWeights> Make(const WeightSource& source, Arena& arena, ThreadPool& pool);
 
+  const BufferRef& memory() const { return memory_; }
+  // The same rows where their bytes lie in `memory`, as large as memory() and at a multiple of 64 bytes.
+  StoredWeights At(const BufferRef& memory) const;
+
   // Consecutive rows of one type, top to bottom.
   struct Segment {
     int64_t first_row = 0;

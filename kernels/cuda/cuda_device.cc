@@ -65,7 +65,12 @@ std::unique_ptr<Stream> CudaDevice::NewStream(std::string_view) {
 absl::StatusOr<std::shared_ptr<const Weights>> CudaDevice::LoadWeights(const WeightSource& source, unsigned uses) {
   RUNAHEAD_RETURN_IF_ERROR(CheckWeightSource(source));
   if ((uses & (kUsePrefill | kUseDecode)) == 0) return absl::InvalidArgumentError("weights that no op may use");
-  return uploader_.Upload(source);
+  return uploader_.Upload(source, (uses & kUseStreamed) != 0 ? MemoryKind::kHost : MemoryKind::kDevice);
+}
+
+absl::StatusOr<std::shared_ptr<const Weights>> CudaDevice::WeightsAt(const Weights& streamed, const BufferRef& slot) {
+  RUNAHEAD_RETURN_IF_ERROR(CheckWeightsAt(streamed, slot));
+  return std::make_shared<CudaWeights>(slot, MemoryKind::kDevice, dtype_, streamed.rows(), streamed.cols());
 }
 
 Event CudaDevice::Record(Stream& stream) {

@@ -32,6 +32,7 @@ class CudaDevice final : public Device {
   absl::StatusOr<std::shared_ptr<Buffer>> Allocate(size_t bytes, MemoryKind kind) override;
   std::unique_ptr<Stream> NewStream(std::string_view name) override;
   absl::StatusOr<std::shared_ptr<const Weights>> LoadWeights(const WeightSource& source, unsigned uses) override;
+  absl::StatusOr<std::shared_ptr<const Weights>> WeightsAt(const Weights& streamed, const BufferRef& slot) override;
 
   Event Record(Stream& stream) override;
   void WaitFor(Stream& stream, const Event& event) override;

@@ -49,11 +49,13 @@ void WeightUploader::Send(const Piece& piece, const CudaMatrix& out) {
   turn_ = 1 - turn_;
 }
 
-absl::StatusOr<std::shared_ptr<const Weights>> WeightUploader::Upload(const WeightSource& source) {
+absl::StatusOr<std::shared_ptr<const Weights>> WeightUploader::Upload(const WeightSource& source, MemoryKind to) {
   const int64_t rows = source.rows();
-  RUNAHEAD_ASSIGN_OR_RETURN(std::shared_ptr<Buffer> memory,
-                            context_->memory->AllocateDevice(rows * source.cols * DTypeSize(dtype_)));
-  auto weights = std::make_shared<CudaWeights>(BufferRef::Whole(std::move(memory)), dtype_, rows, source.cols);
+  const size_t bytes = rows * source.cols * DTypeSize(dtype_);
+  RUNAHEAD_ASSIGN_OR_RETURN(std::shared_ptr<Buffer> memory, to == MemoryKind::kDevice
+                                                                ? context_->memory->AllocateDevice(bytes)
+                                                                : context_->memory->AllocatePinned(bytes));
+  auto weights = std::make_shared<CudaWeights>(BufferRef::Whole(std::move(memory)), to, dtype_, rows, source.cols);
   MutexLock lock(mu_);
   RUNAHEAD_RETURN_IF_ERROR(Prepare());
   UseGpu(context_->ordinal);

@@ -4,6 +4,7 @@
 #include <memory>
 
 #include "absl/status/statusor.h"
+#include "kernels/base/device.h"
 #include "kernels/base/mutex.h"
 #include "kernels/base/weights.h"
 #include "kernels/cuda/cuda_stream.h"
@@ -12,8 +13,11 @@
 namespace runahead {
 
 struct CudaWeights final : Weights {
-  CudaWeights(BufferRef memory, DType dtype, int64_t rows, int64_t cols)
-      : Weights(rows, cols), memory(std::move(memory)), dtype(dtype) {}
+  // `kind` is that of the memory: weights in host memory are at home there.
+  CudaWeights(BufferRef of_rows, MemoryKind kind, DType dtype, int64_t rows, int64_t cols)
+      : Weights(rows, cols), memory(std::move(of_rows)), dtype(dtype) {
+    if (kind == MemoryKind::kHost) home_ = memory;
+  }
   CudaMatrix matrix() const { return {memory.data(), dtype, rows_, cols_, cols_}; }
   const BufferRef memory;  // dense
   const DType dtype;
@@ -24,8 +28,10 @@ struct CudaWeights final : Weights {
 class WeightUploader {
  public:
   WeightUploader(std::shared_ptr<const CudaContext> context, DType dtype);
-  // `source` is checked. RESOURCE_EXHAUSTED when the GPU's budget has no room for it.
-  absl::StatusOr<std::shared_ptr<const Weights>> Upload(const WeightSource& source) RUNAHEAD_EXCLUDES(mu_);
+  // To memory of the GPU or, with a home, to pinned memory, where the GPU writes it all the same. `source` is checked.
+  // RESOURCE_EXHAUSTED when the GPU's budget has no room for it.
+  absl::StatusOr<std::shared_ptr<const Weights>> Upload(const WeightSource& source, MemoryKind to)
+      RUNAHEAD_EXCLUDES(mu_);
 
  private:
   struct Piece;

@@ -128,11 +128,11 @@ absl::StatusOr<BenchModel> MakeBenchModel(const Bench& bench, const ModelConfig&
   RUNAHEAD_ASSIGN_OR_RETURN(made.weights.rotation, Upload(device, RotationTable(config), config.context_length));
   made.weights.output_norm = norm;
   for (int64_t i = 0; i < config.layers; ++i) {
-    LlamaLayer layer{.attention_norm = norm, .qkv = {}, .output = {}, .ffn_norm = norm, .gate_up = {}, .down = {}};
-    RUNAHEAD_ASSIGN_OR_RETURN(layer.qkv, matrices.Make(query_dim + 2 * config.kv_dim(), config.hidden));
-    RUNAHEAD_ASSIGN_OR_RETURN(layer.output, matrices.Make(config.hidden, query_dim));
-    RUNAHEAD_ASSIGN_OR_RETURN(layer.gate_up, matrices.Make(2 * config.ffn, config.hidden));
-    RUNAHEAD_ASSIGN_OR_RETURN(layer.down, matrices.Make(config.hidden, config.ffn));
+    LlamaLayer layer{.attention_norm = norm, .ffn_norm = norm, .matrices = {}};
+    RUNAHEAD_ASSIGN_OR_RETURN(layer.matrices[kLlamaQkv], matrices.Make(query_dim + 2 * config.kv_dim(), config.hidden));
+    RUNAHEAD_ASSIGN_OR_RETURN(layer.matrices[kLlamaOutput], matrices.Make(config.hidden, query_dim));
+    RUNAHEAD_ASSIGN_OR_RETURN(layer.matrices[kLlamaGateUp], matrices.Make(2 * config.ffn, config.hidden));
+    RUNAHEAD_ASSIGN_OR_RETURN(layer.matrices[kLlamaDown], matrices.Make(config.hidden, config.ffn));
     made.weights.layers.push_back(std::move(layer));
   }
   made.full = std::make_shared<const LlamaModel>(config, bench.device, made.weights);

@@ -21,7 +21,7 @@ absl::StatusOr<LayerProducts> LayerProducts::Make(Device& device, const BenchMod
 
 const std::shared_ptr<const Weights>& LayerProducts::weights(int product, int64_t layer) const {
   const LlamaLayer& of = model_->weights.layers[layer];
-  return product == 0 ? of.qkv : product == 1 ? of.output : product == 2 ? of.gate_up : of.down;
+  return of.matrices[product];
 }
 
 double LayerProducts::flops(int product) const {

@@ -70,10 +70,12 @@ class PrefillBench {
       for (int64_t row = 0; row < tokens; row += chunk) {
         const int64_t rows = std::min(chunk, tokens - row);
         const auto in = [&](int64_t cols) { return MakeTensor(wide.ref, act, rows, cols); };
-        Must(device_->Linear(*stream_, in(config_.hidden), layer.qkv, {}, qkv.Rows(0, rows)));
-        Must(device_->Linear(*stream_, in(query_dim), layer.output, {.accumulate = true}, x.Rows(0, rows)));
-        Must(device_->Linear(*stream_, in(config_.hidden), layer.gate_up, {}, gate_up.Rows(0, rows)));
-        Must(device_->Linear(*stream_, in(config_.ffn), layer.down, {.accumulate = true}, x.Rows(0, rows)));
+        Must(device_->Linear(*stream_, in(config_.hidden), layer.matrices[kLlamaQkv], {}, qkv.Rows(0, rows)));
+        Must(device_->Linear(*stream_, in(query_dim), layer.matrices[kLlamaOutput], {.accumulate = true},
+                             x.Rows(0, rows)));
+        Must(device_->Linear(*stream_, in(config_.hidden), layer.matrices[kLlamaGateUp], {}, gate_up.Rows(0, rows)));
+        Must(device_->Linear(*stream_, in(config_.ffn), layer.matrices[kLlamaDown], {.accumulate = true},
+                             x.Rows(0, rows)));
       }
     }
     Must(device_->Record(*stream_).Wait());

@@ -154,6 +154,42 @@ TEST_P(OpParity, LinearOfTheRowsBetweenCuts) {
   }
 }
 
+// Both forms, also between cuts: from a slot that is filled by a copy, and not from where they are at home.
+TEST_P(OpParity, LinearOfStreamedWeightsIsBitwiseThatOfResidentOnes) {
+  const CutWeights source;
+  const int64_t m = 37, k = CutWeights::kCols;
+  const std::vector<float> values = RandomFloats(m * k, 4), bias = RandomFloats(CutWeights::kRows, 3);
+  const std::pair<unsigned, bool> forms[] = {
+      {kUsePrefill, false}, {kUseDecode, true}, {kUsePrefill | kUseDecode, false}, {kUsePrefill | kUseDecode, true}};
+  for (const auto& [uses, invariant] : forms) {
+    const auto resident = *device().LoadWeights(source.Source(), uses);
+    const size_t left = device().memory_left();
+    const auto streamed = *device().LoadWeights(source.Source(), uses | kUseStreamed);
+    EXPECT_EQ(device().memory_left(), left);
+    EXPECT_EQ(resident->home().buffer, nullptr);
+    const ConstBufferRef home = streamed->home();
+    const BufferRef slot =
+        BufferRef::Whole(*device().Allocate(home.size + 256, MemoryKind::kDevice)).Slice(256, home.size);
+    const auto there = *device().WeightsAt(*streamed, slot);
+    ASSERT_TRUE(device().Copy(stream(), home, slot).ok());
+    const Tensor x = memory().NewTensor(values, m, invariant ? device().invariant_dtype() : dtype());
+    for (const auto& [begin, end] : {std::pair(0, 199), std::pair(64, 70), std::pair(70, 199), std::pair(128, 199)}) {
+      LinearOptions options{.batch_invariant = invariant, .first_row = begin};
+      options.bias = memory().NewTensor(bias, 1).Cols(begin, end - begin);
+      const Tensor wanted = memory().Empty(m, end - begin), got = memory().Empty(m, end - begin);
+      ASSERT_TRUE(device().Linear(stream(), x, resident, options, wanted).ok());
+      ASSERT_TRUE(device().Linear(stream(), x, there, options, got).ok());
+      EXPECT_EQ(memory().Read(got), memory().Read(wanted)) << invariant << ": " << begin << " to " << end;
+      EXPECT_EQ(device().Linear(stream(), x, streamed, options, got).code(), absl::StatusCode::kFailedPrecondition);
+    }
+    EXPECT_EQ(device().Embed(stream(), *streamed, {1}, false, memory().Empty(1, k)).code(),
+              absl::StatusCode::kFailedPrecondition);
+    EXPECT_EQ(device().WeightsAt(*resident, slot).status().code(), absl::StatusCode::kInvalidArgument);
+    EXPECT_EQ(device().WeightsAt(*streamed, slot.Slice(0, slot.size - 1)).status().code(),
+              absl::StatusCode::kInvalidArgument);
+  }
+}
+
 TEST_P(OpParity, Activate) {
   const int64_t rows = 3, cols = 131;
   std::vector<float> x = RandomFloats(rows * cols, 1);

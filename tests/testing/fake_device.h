@@ -42,6 +42,9 @@ class FakeDevice : public Device {
   absl::StatusOr<std::shared_ptr<const Weights>> LoadWeights(const WeightSource&, unsigned) override {
     return Missing("LoadWeights");
   }
+  absl::StatusOr<std::shared_ptr<const Weights>> WeightsAt(const Weights&, const BufferRef&) override {
+    return Missing("WeightsAt");
+  }
 
   // The next event of a stream fires with DATA_LOSS.
   void FailNextEvent() { fail_next_event_ = true; }

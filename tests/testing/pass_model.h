@@ -21,6 +21,7 @@ class PassModel : public Model {
   }
   const ModelConfig& config() const override { return config_; }
   const AttentionShape& attention(int64_t) const override { return shape_; }
+  LayerMatrices Matrices(int64_t) const override { return {}; }
   absl::Status Embed(const SectionRows&, absl::Span<const int32_t>, const MutTensor&) const override {
     return absl::OkStatus();
   }

@@ -20,6 +20,7 @@ class WindowedModel final : public Model {
   WindowedModel(std::shared_ptr<const Model> inner, int64_t window) : WindowedModel(std::move(inner), window, window) {}
 
   const ModelConfig& config() const override { return inner_->config(); }
+  LayerMatrices Matrices(int64_t layer) const override { return inner_->Matrices(layer); }
   const AttentionShape& attention(int64_t layer) const override {
     return layer + 1 == config().layers ? last_ : shape_;
   }

@@ -30,6 +30,9 @@ class WrappingDevice : public Device {
   absl::StatusOr<std::shared_ptr<const Weights>> LoadWeights(const WeightSource& source, unsigned uses) override {
     return inner_->LoadWeights(source, uses);
   }
+  absl::StatusOr<std::shared_ptr<const Weights>> WeightsAt(const Weights& streamed, const BufferRef& slot) override {
+    return inner_->WeightsAt(streamed, slot);
+  }
   Event Record(Stream& stream) override { return inner_->Record(stream); }
   void WaitFor(Stream& stream, const Event& event) override { inner_->WaitFor(stream, event); }
   void Call(Stream& stream, std::function<void()> function) override { inner_->Call(stream, std::move(function)); }

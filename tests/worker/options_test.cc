@@ -75,6 +75,23 @@ TEST(ConfigurationPage, HasTheWorkersOptionsAndNoOthers) {
   ExpectSame(schema, ReadPage(), "a worker");
 }
 
+TEST(WorkerOptions, OnlyDecodeWorkersStreamWeights) {
+  for (const char* role : {"decode", "prefill", "both"}) {
+    for (const char* schedule : {"auto", "latency", "throughput"}) {
+      WorkerOptions options;
+      options.role = role;
+      options.decode_schedule = schedule;
+      const absl::Status status = CheckWorkerOptions(options);
+      if (schedule != std::string("throughput") || role == std::string("decode")) {
+        EXPECT_TRUE(status.ok()) << role << ", " << schedule << ": " << status;
+        continue;
+      }
+      EXPECT_EQ(status.code(), absl::StatusCode::kInvalidArgument);
+      EXPECT_THAT(std::string(status.message()), ::testing::HasSubstr("role: decode"));
+    }
+  }
+}
+
 TEST(WorkerOptions, AReserveIsOfAStaticWindow) {
   WorkerOptions options;
   options.static_window_reserve = 100;

@@ -49,6 +49,39 @@ TEST(WorkerProcess, RefusesPrefillMemoryForLessThanAToken) {
   EXPECT_THAT(worker.err(), HasSubstr("prefill_memory: does not hold a single token"));
 }
 
+std::vector<std::string> DecodeWorker(const std::string& model, std::vector<std::string> more) {
+  std::vector<std::string> args = {RUNAHEAD_WORKER, "--role", "decode", "--threads", "1", "--model", model};
+  args.insert(args.end(), {"--listen", "127.0.0.1:0", "--metrics-listen", "127.0.0.1:0", "--kv-memory", "16MiB"});
+  args.insert(args.end(), more.begin(), more.end());
+  return args;
+}
+
+TEST(WorkerProcess, StreamsWeightsOverALinkOnly) {
+  TestProcess worker(DecodeWorker("/dev/null", {"--device", "cpu", "--decode-schedule", "throughput"}));
+  EXPECT_EQ(worker.Wait(), 1);
+  EXPECT_THAT(worker.err(), HasSubstr("decode_schedule: throughput brings weights over a link"));
+}
+
+TEST(WorkerProcess, StreamsWeightsThatTheDeviceHasNoRoomFor) {
+  const std::string model = WriteSynthetic(WideModel(), "worker_process_wide");
+  const std::vector<std::string> small = {"--device", "cpu", "--emulated-link-gbps", "100", "--device-memory-budget",
+                                          "32MiB"};
+  for (const char* schedule : {"auto", "throughput", "latency"}) {
+    std::vector<std::string> args = small;
+    args.insert(args.end(), {"--decode-schedule", schedule});
+    TestProcess worker(DecodeWorker(model, args));
+    if (schedule == std::string("latency")) {
+      EXPECT_EQ(worker.Wait(), 1) << worker.err();
+      EXPECT_THAT(worker.err(), HasSubstr("33554432"));
+      continue;
+    }
+    ASSERT_TRUE(worker.ReadErrUntil("serving on")) << worker.err();
+    EXPECT_THAT(worker.err(), HasSubstr("in host memory, as the weights are"));
+    worker.Signal(SIGTERM);
+    EXPECT_EQ(worker.Wait(), 0);
+  }
+}
+
 TEST(WorkerProcess, EndsWhileItLoadsWhenToldTo) {
   const char* const model = std::getenv("RUNAHEAD_TEST_MODEL");
   if (model == nullptr)

@@ -65,7 +65,7 @@ absl::Status LayerPass::Check() const {
 }
 
 SectionRows LayerPass::Rows(int64_t begin, int64_t count) const {
-  return {stream_, memory_.shared, *table_, begin, count, batch_.batch_invariant};
+  return {stream_, memory_.shared, *table_, begin, count, batch_.batch_invariant, matrices_};
 }
 
 absl::Status LayerPass::Begin() {

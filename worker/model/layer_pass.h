@@ -35,6 +35,10 @@ class LayerPass {
  public:
   LayerPass(const Model& model, Device& device, Stream& stream, PassMemory memory, ForwardBatch batch);
 
+  // From here on the layer's matrices are there: for Project, ProjectQkv and what follows them, of a model that streams
+  // its weights. `matrices` stays as it is until the next call, or the pass ends.
+  void UseMatrices(LayerMatrices matrices) { matrices_ = matrices; }
+
   // Checks the batch (INVALID_ARGUMENT, OUT_OF_RANGE), makes the table of its KV, and embeds its ids.
   absl::Status Begin();
   // Q, and K and V to where the batch's layout says behind `kv`, the layer's base; and X of all rows to `normed`
@@ -72,7 +76,8 @@ class LayerPass {
   Device& device_;
   Stream& stream_;
   const PassMemory memory_;
-  ForwardBatch batch_;  // once only the wanted rows are left: theirs
+  LayerMatrices matrices_;  // of the layer, where they were streamed
+  ForwardBatch batch_;      // once only the wanted rows are left: theirs
   std::shared_ptr<const KvTable> table_;
   Tensor x_;         // f32 [rows, hidden], the residual stream
   Tensor q_;         // [rows, heads*head_dim]

@@ -39,8 +39,8 @@ absl::Status LlamaModel::Project(const SectionRows& rows, int64_t index, const C
   };
   RUNAHEAD_RETURN_IF_ERROR(norm(scratch.normed));
   if (scratch.other_normed) RUNAHEAD_RETURN_IF_ERROR(norm(to.normed));
-  RUNAHEAD_RETURN_IF_ERROR(
-      device_->Linear(rows.stream, scratch.normed, layer.qkv, {.batch_invariant = rows.batch_invariant}, scratch.qkv));
+  RUNAHEAD_RETURN_IF_ERROR(device_->Linear(rows.stream, scratch.normed, rows.Matrix(layer.matrices, kLlamaQkv),
+                                           {.batch_invariant = rows.batch_invariant}, scratch.qkv));
   RUNAHEAD_RETURN_IF_ERROR(device_->Rope(rows.stream, scratch.qkv.Cols(0, q_cols + config_.kv_dim()), config_.head_dim,
                                          {.table = weights_.rotation}, rows.table, rows.first));
   if (to.qkv.ref.buffer != nullptr) return absl::OkStatus();
@@ -53,7 +53,8 @@ absl::Status LlamaModel::Recompute(const SectionRows& rows, int64_t index, const
   RUNAHEAD_ASSIGN_OR_RETURN(const Tensor k_and_v,
                             rows.scratch.Get(kQkv, DType::kF32, normed.rows, 2 * config_.kv_dim()));
   const LinearOptions product{.batch_invariant = rows.batch_invariant, .first_row = config_.heads * config_.head_dim};
-  RUNAHEAD_RETURN_IF_ERROR(device_->Linear(rows.stream, normed, weights_.layers[index].qkv, product, k_and_v));
+  RUNAHEAD_RETURN_IF_ERROR(
+      device_->Linear(rows.stream, normed, rows.Matrix(Matrices(index), kLlamaQkv), product, k_and_v));
   RUNAHEAD_RETURN_IF_ERROR(device_->Rope(rows.stream, k_and_v.Cols(0, config_.kv_dim()), config_.head_dim,
                                          {.table = weights_.rotation}, rows.table, rows.first));
   return device_->StoreQkv(rows.stream, k_and_v, shape_, {}, rows.table, rows.first, kv);
@@ -69,11 +70,12 @@ absl::Status LlamaModel::Finish(const SectionRows& rows, int64_t index, const Co
   RUNAHEAD_ASSIGN_OR_RETURN(const Tensor normed, rows.scratch.Get(kNormed, act, x.rows, config_.hidden));
   RUNAHEAD_ASSIGN_OR_RETURN(const Tensor gate_up, rows.scratch.Get(kGateUp, act, x.rows, 2 * config_.ffn));
   RUNAHEAD_ASSIGN_OR_RETURN(const Tensor ffn, rows.scratch.Get(kFfn, act, x.rows, config_.ffn));
-  RUNAHEAD_RETURN_IF_ERROR(device_->Linear(rows.stream, attended, layer.output, add, x));
+  RUNAHEAD_RETURN_IF_ERROR(device_->Linear(rows.stream, attended, rows.Matrix(layer.matrices, kLlamaOutput), add, x));
   RUNAHEAD_RETURN_IF_ERROR(device_->RmsNorm(rows.stream, x, layer.ffn_norm, config_.norm_eps, normed));
-  RUNAHEAD_RETURN_IF_ERROR(device_->Linear(rows.stream, normed, layer.gate_up, product, gate_up));
+  RUNAHEAD_RETURN_IF_ERROR(
+      device_->Linear(rows.stream, normed, rows.Matrix(layer.matrices, kLlamaGateUp), product, gate_up));
   RUNAHEAD_RETURN_IF_ERROR(device_->GatedActivate(rows.stream, gate_up, Activation::kSilu, ffn));
-  return device_->Linear(rows.stream, ffn, layer.down, add, x);
+  return device_->Linear(rows.stream, ffn, rows.Matrix(layer.matrices, kLlamaDown), add, x);
 }
 
 // norm(x) * Whead. The head is applied to few rows: it takes the batch-invariant form always.

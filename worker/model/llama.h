@@ -1,6 +1,7 @@
 // The Llama family: RMSNorm, rotary GQA attention, SwiGLU.
 #pragma once
 
+#include <array>
 #include <functional>
 #include <memory>
 #include <vector>
@@ -9,13 +10,18 @@
 
 namespace runahead {
 
+// A layer's matrices, in the order of Model::Matrices.
+enum LlamaMatrix {
+  kLlamaQkv,     // [(heads + 2*kv_heads)*head_dim, hidden]: Q over K over V
+  kLlamaOutput,  // [hidden, heads*head_dim]
+  kLlamaGateUp,  // [2*ffn, hidden]: gate over up
+  kLlamaDown,    // [hidden, ffn]
+};
+
 struct LlamaLayer {
-  Tensor attention_norm;                   // f32 [1, hidden]
-  std::shared_ptr<const Weights> qkv;      // [(heads + 2*kv_heads)*head_dim, hidden]: Q over K over V
-  std::shared_ptr<const Weights> output;   // [hidden, heads*head_dim]
-  Tensor ffn_norm;                         // f32 [1, hidden]
-  std::shared_ptr<const Weights> gate_up;  // [2*ffn, hidden]: gate over up
-  std::shared_ptr<const Weights> down;     // [hidden, ffn]
+  Tensor attention_norm;  // f32 [1, hidden]
+  Tensor ffn_norm;        // f32 [1, hidden]
+  std::array<std::shared_ptr<const Weights>, 4> matrices;
 };
 
 struct LlamaWeights {
@@ -37,6 +43,7 @@ class LlamaModel final : public Model {
   LlamaModel(ModelConfig config, std::shared_ptr<Device> device, LlamaWeights weights);
   const ModelConfig& config() const override { return config_; }
   const AttentionShape& attention(int64_t) const override { return shape_; }
+  LayerMatrices Matrices(int64_t layer) const override { return weights_.layers[layer].matrices; }
 
   absl::Status Embed(const SectionRows& rows, absl::Span<const int32_t> ids, const MutTensor& x) const override;
   absl::Status Project(const SectionRows& rows, int64_t layer, const ConstTensor& x,

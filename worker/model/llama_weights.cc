@@ -23,11 +23,12 @@ absl::Status LoadLayer(const TensorLoader& loader, const ModelConfig& config, in
   RUNAHEAD_RETURN_IF_ERROR(loader.Append(prefix + "ffn_up.weight", config.ffn, config.hidden, gate_up));
   RUNAHEAD_ASSIGN_OR_RETURN(layer.attention_norm, loader.Vector({{prefix + "attn_norm.weight", config.hidden}}));
   RUNAHEAD_ASSIGN_OR_RETURN(layer.ffn_norm, loader.Vector({{prefix + "ffn_norm.weight", config.hidden}}));
-  RUNAHEAD_ASSIGN_OR_RETURN(layer.qkv, loader.LoadForRecompute(qkv));
-  RUNAHEAD_ASSIGN_OR_RETURN(
-      layer.output, loader.Matrix(prefix + "attn_output.weight", config.hidden, config.heads * config.head_dim));
-  RUNAHEAD_ASSIGN_OR_RETURN(layer.gate_up, loader.Load(gate_up));
-  RUNAHEAD_ASSIGN_OR_RETURN(layer.down, loader.Matrix(prefix + "ffn_down.weight", config.hidden, config.ffn));
+  RUNAHEAD_ASSIGN_OR_RETURN(layer.matrices[kLlamaQkv], loader.LoadForRecompute(qkv));
+  RUNAHEAD_ASSIGN_OR_RETURN(layer.matrices[kLlamaOutput], loader.Matrix(prefix + "attn_output.weight", config.hidden,
+                                                                        config.heads * config.head_dim));
+  RUNAHEAD_ASSIGN_OR_RETURN(layer.matrices[kLlamaGateUp], loader.Load(gate_up));
+  RUNAHEAD_ASSIGN_OR_RETURN(layer.matrices[kLlamaDown],
+                            loader.Matrix(prefix + "ffn_down.weight", config.hidden, config.ffn));
   return absl::OkStatus();
 }
 

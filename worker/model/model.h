@@ -44,6 +44,9 @@ class ForwardScratch {
   std::vector<std::shared_ptr<Buffer>> buffers_;
 };
 
+// The matrices of a layer, in its family's order (Model::Matrices).
+using LayerMatrices = absl::Span<const std::shared_ptr<const Weights>>;
+
 // The rows that a section works on, and what it works with: a part of one prompt, or one row for each sequence of a
 // decode step.
 struct SectionRows {
@@ -55,7 +58,12 @@ struct SectionRows {
   const KvTable& table;  // of the whole step; these are its query rows [first, first + count)
   int64_t first = 0, count = 0;
   bool batch_invariant = false;  // a row's result does not depend on the rows beside it
+  LayerMatrices matrices = {};   // where the layer's are, of those that were streamed; empty: where they were loaded
 
+  // Of the layer's matrices, which were loaded as `loaded`, the one to multiply with.
+  const std::shared_ptr<const Weights>& Matrix(LayerMatrices loaded, size_t index) const {
+    return matrices.empty() ? loaded[index] : matrices[index];
+  }
   // Absolute, one a row.
   absl::Span<const int32_t> positions() const { return table.positions().subspan(first, count); }
 };
@@ -87,6 +95,9 @@ class Model {
   // What Attention does in `layer`, and what its KV rows look like: of one size in all layers, in the device's compute
   // dtype.
   virtual const AttentionShape& attention(int64_t layer) const = 0;
+  // The matrices of a layer as they were loaded, that of Q, K and V first, then as Finish needs them; as many in all
+  // layers. Loaded with kUseStreamed, they have homes, and sections are told where copies of them are.
+  virtual LayerMatrices Matrices(int64_t layer) const = 0;
 
   // x = what the family makes of tokens `ids` (one a row) at their positions.
   virtual absl::Status Embed(const SectionRows& rows, absl::Span<const int32_t> ids, const MutTensor& x) const = 0;
@@ -103,6 +114,8 @@ class Model {
   // logits f32 [rows, vocab] of x behind the last layer. A row's result never depends on the rows beside it.
   virtual absl::Status Logits(const SectionRows& rows, const ConstTensor& x, const MutTensor& logits) const = 0;
 
+  // Whether the layers' matrices have homes in host memory.
+  bool streams_weights() const { return !Matrices(0).empty() && Matrices(0)[0]->home().buffer != nullptr; }
   int64_t kv_row_bytes() const { return attention(0).kv_row_bytes(); }
   DType kv_dtype() const { return attention(0).kv_dtype; }
 };
@@ -113,8 +126,8 @@ absl::StatusOr<ModelConfig> ReadModelConfig(const GgufFile& file);
 // Beside kUseDecode: Recompute works on many rows, not batch-invariant. The weights of K and V take memory once more.
 inline constexpr unsigned kUseRecompute = 1u << 8;
 
-// Loads the weights onto `device` for `uses` (WeightUse bits, kUseRecompute); `progress(done, total)` in tensors, from
-// any thread.
+// Loads the weights onto `device` for `uses` (WeightUse bits, kUseRecompute; kUseStreamed: the matrices of layers,
+// while all else is on the device); `progress(done, total)` in tensors, from any thread.
 absl::StatusOr<std::shared_ptr<const Model>> LoadModel(std::shared_ptr<const GgufFile> file,
                                                        std::shared_ptr<Device> device, unsigned uses,
                                                        std::function<void(int, int)> progress);

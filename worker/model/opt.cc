@@ -1,5 +1,6 @@
 #include "worker/model/opt.h"
 
+#include <array>
 #include <cmath>
 #include <string>
 #include <utility>
@@ -17,17 +18,22 @@ namespace {
 // The position table's first rows stand for padding.
 constexpr int32_t kFirstPosition = 2;
 
+// A layer's matrices, in the order of Model::Matrices.
+enum OptMatrix {
+  kQkvMatrix,     // [3*hidden, hidden]: Q over K over V
+  kOutputMatrix,  // [hidden, hidden]
+  kUpMatrix,      // [ffn, hidden]
+  kDownMatrix,    // [hidden, ffn]
+};
+
 struct OptLayer {
   Tensor attention_norm, attention_norm_bias;  // f32 [1, hidden]
-  std::shared_ptr<const Weights> qkv;          // [3*hidden, hidden]: Q over K over V
   Tensor qkv_bias;                             // f32 [1, 3*hidden]
-  std::shared_ptr<const Weights> output;       // [hidden, hidden]
   Tensor output_bias;                          // f32 [1, hidden]
   Tensor ffn_norm, ffn_norm_bias;              // f32 [1, hidden]
-  std::shared_ptr<const Weights> up;           // [ffn, hidden]
   Tensor up_bias;                              // f32 [1, ffn]
-  std::shared_ptr<const Weights> down;         // [hidden, ffn]
   Tensor down_bias;                            // f32 [1, hidden]
+  std::array<std::shared_ptr<const Weights>, 4> matrices;
 };
 
 struct OptWeights {
@@ -51,6 +57,7 @@ class OptModel final : public Model {
   }
   const ModelConfig& config() const override { return config_; }
   const AttentionShape& attention(int64_t) const override { return shape_; }
+  LayerMatrices Matrices(int64_t layer) const override { return weights_.layers[layer].matrices; }
 
   // x = Wtoken[id] + Wposition[position].
   absl::Status Embed(const SectionRows& rows, absl::Span<const int32_t> ids, const MutTensor& x) const override {
@@ -72,7 +79,7 @@ class OptModel final : public Model {
     };
     RUNAHEAD_RETURN_IF_ERROR(norm(scratch.normed));
     if (scratch.other_normed) RUNAHEAD_RETURN_IF_ERROR(norm(to.normed));
-    RUNAHEAD_RETURN_IF_ERROR(device_->Linear(rows.stream, scratch.normed, layer.qkv,
+    RUNAHEAD_RETURN_IF_ERROR(device_->Linear(rows.stream, scratch.normed, rows.Matrix(layer.matrices, kQkvMatrix),
                                              {.batch_invariant = rows.batch_invariant, .bias = layer.qkv_bias},
                                              scratch.qkv));
     if (to.qkv.ref.buffer != nullptr) return absl::OkStatus();
@@ -87,7 +94,8 @@ class OptModel final : public Model {
     RUNAHEAD_ASSIGN_OR_RETURN(const Tensor k_and_v, rows.scratch.Get(kOptQkv, DType::kF32, normed.rows, 2 * hidden));
     const LinearOptions product{
         .batch_invariant = rows.batch_invariant, .first_row = hidden, .bias = layer.qkv_bias.Cols(hidden, 2 * hidden)};
-    RUNAHEAD_RETURN_IF_ERROR(device_->Linear(rows.stream, normed, layer.qkv, product, k_and_v));
+    RUNAHEAD_RETURN_IF_ERROR(
+        device_->Linear(rows.stream, normed, rows.Matrix(layer.matrices, kQkvMatrix), product, k_and_v));
     return device_->StoreQkv(rows.stream, k_and_v, shape_, {}, rows.table, rows.first, kv);
   }
 
@@ -101,13 +109,14 @@ class OptModel final : public Model {
     RUNAHEAD_ASSIGN_OR_RETURN(const Tensor normed,
                               rows.scratch.Get(kOptNormed, attended.dtype, x.rows, config_.hidden));
     RUNAHEAD_ASSIGN_OR_RETURN(const Tensor ffn, rows.scratch.Get(kOptFfn, attended.dtype, x.rows, config_.ffn));
-    RUNAHEAD_RETURN_IF_ERROR(device_->Linear(rows.stream, attended, layer.output, add(layer.output_bias), x));
+    RUNAHEAD_RETURN_IF_ERROR(
+        device_->Linear(rows.stream, attended, rows.Matrix(layer.matrices, kOutputMatrix), add(layer.output_bias), x));
     RUNAHEAD_RETURN_IF_ERROR(
         device_->LayerNorm(rows.stream, x, layer.ffn_norm, layer.ffn_norm_bias, config_.norm_eps, normed));
     RUNAHEAD_RETURN_IF_ERROR(device_->Linear(
-        rows.stream, normed, layer.up,
+        rows.stream, normed, rows.Matrix(layer.matrices, kUpMatrix),
         {.batch_invariant = rows.batch_invariant, .bias = layer.up_bias, .activation = Activation::kRelu}, ffn));
-    return device_->Linear(rows.stream, ffn, layer.down, add(layer.down_bias), x);
+    return device_->Linear(rows.stream, ffn, rows.Matrix(layer.matrices, kDownMatrix), add(layer.down_bias), x);
   }
 
   // norm(x) * Wtoken.
@@ -136,11 +145,12 @@ absl::Status LoadOptLayer(const TensorLoader& loader, const ModelConfig& config,
     qkv_bias.push_back({absl::StrCat(prefix, name, ".bias"), hidden});
   }
   qkv.cuts = {hidden};  // K and V alone
-  RUNAHEAD_ASSIGN_OR_RETURN(layer.qkv, loader.LoadForRecompute(qkv));
+  RUNAHEAD_ASSIGN_OR_RETURN(layer.matrices[kQkvMatrix], loader.LoadForRecompute(qkv));
   RUNAHEAD_ASSIGN_OR_RETURN(layer.qkv_bias, loader.Vector(qkv_bias));
-  RUNAHEAD_ASSIGN_OR_RETURN(layer.output, loader.Matrix(prefix + "attn_output.weight", hidden, hidden));
-  RUNAHEAD_ASSIGN_OR_RETURN(layer.up, loader.Matrix(prefix + "ffn_up.weight", config.ffn, hidden));
-  RUNAHEAD_ASSIGN_OR_RETURN(layer.down, loader.Matrix(prefix + "ffn_down.weight", hidden, config.ffn));
+  RUNAHEAD_ASSIGN_OR_RETURN(layer.matrices[kOutputMatrix],
+                            loader.Matrix(prefix + "attn_output.weight", hidden, hidden));
+  RUNAHEAD_ASSIGN_OR_RETURN(layer.matrices[kUpMatrix], loader.Matrix(prefix + "ffn_up.weight", config.ffn, hidden));
+  RUNAHEAD_ASSIGN_OR_RETURN(layer.matrices[kDownMatrix], loader.Matrix(prefix + "ffn_down.weight", hidden, config.ffn));
   const struct {
     const char* name;
     int64_t size;

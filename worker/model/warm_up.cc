@@ -38,7 +38,9 @@ absl::Status Warm(const Model& model, Device& device, int64_t tokens, bool batch
   const std::unique_ptr<Stream> stream = device.NewStream("warm-up");
   LayerPass pass(model, device, *stream, {own, shared}, std::move(batch));
   RUNAHEAD_RETURN_IF_ERROR(pass.Begin());
-  for (int64_t layer = 0; layer < model.config().layers; ++layer) {
+  // Where weights are streamed no layer has them now: the first steps to run, those of the profile, warm them.
+  const int64_t layers = model.streams_weights() ? 0 : model.config().layers;
+  for (int64_t layer = 0; layer < layers; ++layer) {
     RUNAHEAD_RETURN_IF_ERROR(pass.Project(layer, kv));
     RUNAHEAD_RETURN_IF_ERROR(pass.Attend(layer, kv));
   }

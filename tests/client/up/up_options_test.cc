@@ -38,6 +38,7 @@ TEST(UpOptions, NameWorkersByRoleAndNumber) {
   options.recompute = "128";
   options.kv_bits = "8";
   options.host_lane = "off";
+  options.decode_schedule = "throughput";
   const auto specs = WorkerSpecs(options, "/bin", 4);
   ASSERT_EQ(specs.size(), 3u);
   EXPECT_EQ(specs[1].name, "prefill-1");
@@ -53,6 +54,7 @@ TEST(UpOptions, NameWorkersByRoleAndNumber) {
   EXPECT_THAT(specs[2].args, Contains("--recompute=128"));
   EXPECT_THAT(specs[2].args, Contains("--kv-bits=8"));
   EXPECT_THAT(specs[2].args, Contains("--host-lane=off"));
+  EXPECT_THAT(specs[2].args, Contains("--decode-schedule=throughput"));
   EXPECT_THAT(specs[2].args, Not(Contains(HasSubstr("--chain-link-gbps"))));
   EXPECT_THAT(specs[2].args, Not(Contains(HasSubstr("--handoff"))));
 }

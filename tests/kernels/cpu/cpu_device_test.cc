@@ -55,6 +55,10 @@ TEST(CpuDevice, TheBudgetCountsDeviceMemoryAndWeightsButNotHostMemory) {
   EXPECT_EQ(device->LoadWeights(weights.Source(), kUseDecode).status().code(), absl::StatusCode::kResourceExhausted);
   half->reset();
   EXPECT_TRUE(device->LoadWeights(weights.Source(), kUseDecode).ok());
+  const size_t left = device->memory_left();
+  const RandomWeights large(WeightType::kF32, 600, 600, 1);  // more than the budget
+  EXPECT_TRUE(device->LoadWeights(large.Source(), kUsePrefill | kUseDecode | kUseStreamed).ok());
+  EXPECT_EQ(device->memory_left(), left);
 }
 
 class LinearTest : public testing::TestWithParam<int> {};  // threads

@@ -77,7 +77,7 @@ absl::Status ChunkPass::RecomputeRows(const At& at) {
   const int64_t block = device_.gemm_rows();
   for (int64_t begin = 0; begin < at.chunk.x_rows; begin += block) {
     const int64_t count = std::min(block, at.chunk.x_rows - begin);
-    const SectionRows rows{stream_, scratch_, *at.tables.recompute, begin, count};
+    const SectionRows rows{stream_, scratch_, *at.tables.recompute, begin, count, false, at.matrices};
     RUNAHEAD_RETURN_IF_ERROR(model_.Recompute(rows, at.layer, normed.Rows(begin, count), ring_.Kv(at.loaded)));
   }
   for (const ChunkPart& part : at.chunk.parts) {

@@ -35,6 +35,7 @@ class ChunkPass {
     const StepChunk& chunk;
     const ChunkTables& tables;
     const StagingRing::Loaded& loaded;
+    LayerMatrices matrices = {};  // for Recompute: SectionRows::matrices
   };
   // Enqueues K and V from X, behind X's arrival; nothing where the chunk has none. Needs nothing of the layer's step.
   absl::Status Recompute(const At& at);

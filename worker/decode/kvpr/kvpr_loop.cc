@@ -72,13 +72,13 @@ struct StagingSize {
   int64_t chunk_tokens = 0, slots = 0;
 };
 
-// Half of `bytes` at most, where that is enough for the least.
-StagingSize SizeOfStaging(int64_t row_bytes, int64_t least_tokens, const KvprOptions& options) {
+// Half of what streamed weights leave of the device's bytes at most, where that is enough for the least.
+StagingSize SizeOfStaging(int64_t row_bytes, int64_t least_tokens, int64_t weight_bytes, const KvprOptions& options) {
   int64_t tokens = std::max(options.chunk_tokens > 0 ? options.chunk_tokens : kWantedChunkTokens, least_tokens);
   tokens = (tokens + kChunkPageTokens - 1) / kChunkPageTokens * kChunkPageTokens;
   const int64_t wanted = options.slots > 0 ? std::max(options.slots, kLeastSlots) : kWantedSlots;
   if (options.device_bytes == 0) return {tokens, wanted};
-  const int64_t half = options.device_bytes / 2;
+  const int64_t half = std::max<int64_t>(0, options.device_bytes - weight_bytes) / 2;
   while (tokens > least_tokens && kLeastSlots * tokens * row_bytes > half) {
     tokens = std::max(least_tokens, tokens / 2 / kChunkPageTokens * kChunkPageTokens);
   }
@@ -110,22 +110,28 @@ absl::StatusOr<std::unique_ptr<KvprLoop>> KvprLoop::Create(const Model& model, D
                             .stored_row_bytes = stored.stored_row_bytes(),
                             .x_row_bytes = stored.x_row_bytes};
   const int64_t row_bytes = StagingRing::SlotBytes(ring) / kChunkPageTokens;
-  const StagingSize size = SizeOfStaging(row_bytes, PieceTokens(config.context_length), options);
+  const int64_t weight_bytes = WeightStream::DeviceBytes(model);
+  const StagingSize size = SizeOfStaging(row_bytes, PieceTokens(config.context_length), weight_bytes, options);
   ring.chunk_pages = size.chunk_tokens / kChunkPageTokens;
   ring.slots = size.slots;
   const WriteBack::Options rows{options.max_rows, stored.stored_row_bytes(), stored.x_row_bytes};
   const int64_t staging = ring.slots * StagingRing::SlotBytes(ring) + WriteBack::DeviceBytes(rows);
-  if (options.device_bytes > 0 && staging > options.device_bytes) {
+  if (options.device_bytes > 0 && weight_bytes + staging > options.device_bytes) {
     return absl::ResourceExhaustedError(absl::StrFormat(
-        "KV passes through the device in chunks of %d tokens, which takes %d bytes at least, and %d are allowed: allow "
-        "more, or take a model with a shorter context or smaller steps",
-        size.chunk_tokens, staging, options.device_bytes));
+        "KV passes through the device in chunks of %d tokens, which takes %d bytes at least%s, and %d are allowed: "
+        "allow more, or take a model with a shorter context or smaller steps",
+        size.chunk_tokens, staging,
+        weight_bytes == 0 ? "" : absl::StrFormat(", two layers of streamed weights %d more", weight_bytes),
+        options.device_bytes));
   }
-  const int64_t resident = std::max<int64_t>(0, options.device_bytes - staging);
+  const int64_t resident = std::max<int64_t>(0, options.device_bytes - weight_bytes - staging);
   RUNAHEAD_ASSIGN_OR_RETURN(ResidentMemory memory, ResidentMemory::Create(device, config.layers, model.kv_row_bytes(),
                                                                           stored.x_row_bytes, resident));
   std::unique_ptr<KvprLoop> loop(
       new KvprLoop(model, device, store, stream, std::move(split), options, std::move(memory)));
+  if (weight_bytes > 0) {
+    RUNAHEAD_ASSIGN_OR_RETURN(loop->weights_, WeightStream::Create(model, device));
+  }
   loop->chunk_pages_ = ring.chunk_pages;
   RUNAHEAD_ASSIGN_OR_RETURN(loop->ring_, StagingRing::Create(device, store, ring));
   RUNAHEAD_ASSIGN_OR_RETURN(loop->write_back_, WriteBack::Create(device, store, rows));
@@ -179,6 +185,7 @@ absl::StatusOr<Tensor> KvprLoop::Step(absl::Span<const DecodeRow> rows) {
   LayerPass pass(model_, device_, stream_, {own_, shared_}, std::move(batch));
   if (const absl::Status status = Run(pass, rows); !status.ok()) {
     for (const ResidentKey& key : now_.keys) residency_.Distrust(key.sequence);
+    if (weights_ != nullptr) weights_->ReleaseAll(device_.Record(stream_));
     now_ = {};
     return status;
   }
@@ -216,7 +223,7 @@ absl::StatusOr<KvprLoop::LoadedStep> KvprLoop::Plan(absl::Span<const DecodeRow> 
   RUNAHEAD_ASSIGN_OR_RETURN(planned.plan, split_->Plan(planned.shapes));
   RUNAHEAD_CHECK(host_lane_ != nullptr || planned.plan.rows.host == 0);
   planned.chunks = CutIntoChunks(planned.shapes, planned.plan.cuts, chunk_pages_);
-  planned.times = std::make_shared<StepTimes>();
+  planned.times = next_times_ != nullptr ? std::exchange(next_times_, nullptr) : std::make_shared<StepTimes>();
   return planned;
 }
 
@@ -282,6 +289,7 @@ absl::Status KvprLoop::Run(LayerPass& pass, absl::Span<const DecodeRow> rows) {
   }
   const std::vector<OwnRow> own = OwnRowsOf(rows);
   for (int64_t layer = 0; layer < layers_; ++layer) {
+    RUNAHEAD_RETURN_IF_ERROR(LoadWeights(pass, layer));
     RUNAHEAD_RETURN_IF_ERROR(ProjectLayer(pass, layer));
     const Event projected = device_.Record(stream_);
     RUNAHEAD_ASSIGN_OR_RETURN(written_[layer], write_back_->Send(layer, own, projected, now_.times));
@@ -291,13 +299,24 @@ absl::Status KvprLoop::Run(LayerPass& pass, absl::Span<const DecodeRow> rows) {
     for (size_t chunk = 0; chunk < now_.chunks.size(); ++chunk) {
       RUNAHEAD_RETURN_IF_ERROR(RunChunk(pass, layer, static_cast<int64_t>(chunk)));
     }
-    const LaneSpan span(device_, stream_, now_.times, StepLane::kProject, layer);
-    RUNAHEAD_RETURN_IF_ERROR(RunWindow(pass, layer));
-    if (HasHostLane()) {
-      RUNAHEAD_RETURN_IF_ERROR(FinishHostLane(pass, layer));
-    }
-    RUNAHEAD_RETURN_IF_ERROR(pass.Finish(layer));  // merge, output projection, MLP
+    RUNAHEAD_RETURN_IF_ERROR(FinishLayer(pass, layer));
   }
+  return absl::OkStatus();
+}
+
+// The next layer's go to the slot that the layer before this one leaves, while this one computes. Those of the next
+// step's first layer do so behind the last.
+absl::Status KvprLoop::LoadWeights(LayerPass& pass, int64_t layer) {
+  if (weights_ == nullptr) return absl::OkStatus();
+  RUNAHEAD_RETURN_IF_ERROR(weights_->Load(layer, now_.times));
+  if (layer + 1 < layers_) {
+    RUNAHEAD_RETURN_IF_ERROR(weights_->Load(layer + 1, now_.times));
+  } else {
+    next_times_ = std::make_shared<StepTimes>();
+    RUNAHEAD_RETURN_IF_ERROR(weights_->Load(0, next_times_));
+  }
+  device_.WaitFor(stream_, weights_->At(layer).first_there);
+  pass.UseMatrices(weights_->At(layer).matrices);
   return absl::OkStatus();
 }
 
@@ -338,8 +357,13 @@ absl::Status KvprLoop::RecomputeUpTo(int64_t end) {
   const int64_t attended = now_.loads - static_cast<int64_t>(now_.under_way.size());
   for (; now_.recomputed < std::min(end, now_.loads); ++now_.recomputed) {
     const int64_t layer = now_.recomputed / chunks, index = now_.recomputed % chunks;
+    LayerMatrices matrices;
+    if (weights_ != nullptr && now_.chunks[index].x_rows > 0) {
+      device_.WaitFor(stream_, weights_->At(layer).first_there);
+      matrices = weights_->At(layer).matrices;
+    }
     RUNAHEAD_RETURN_IF_ERROR(chunk_pass_->Recompute(
-        {layer, now_, now_.chunks[index], tables_[index], now_.under_way[now_.recomputed - attended]}));
+        {layer, now_, now_.chunks[index], tables_[index], now_.under_way[now_.recomputed - attended], matrices}));
   }
   return absl::OkStatus();
 }
@@ -355,8 +379,25 @@ absl::Status KvprLoop::FinishHostLane(LayerPass& pass, int64_t layer) {
   return absl::OkStatus();
 }
 
+// The rest of the layer: what is attended without chunks; merge, output projection, MLP. Waits, for the host or for
+// weights, are not the time that these take.
+absl::Status KvprLoop::FinishLayer(LayerPass& pass, int64_t layer) {
+  RUNAHEAD_RETURN_IF_ERROR(RunWindow(pass, layer));
+  if (HasHostLane()) {
+    RUNAHEAD_RETURN_IF_ERROR(FinishHostLane(pass, layer));
+  }
+  if (weights_ != nullptr) device_.WaitFor(stream_, weights_->At(layer).all_there);
+  {
+    const LaneSpan span(device_, stream_, now_.times, StepLane::kProject, layer);
+    RUNAHEAD_RETURN_IF_ERROR(pass.Finish(layer));
+  }
+  if (weights_ != nullptr) weights_->Release(layer, device_.Record(stream_));
+  return absl::OkStatus();
+}
+
 absl::Status KvprLoop::RunWindow(LayerPass& pass, int64_t layer) {
   if (window_ == nullptr) return absl::OkStatus();
+  const LaneSpan span(device_, stream_, now_.times, StepLane::kProject, layer);
   RUNAHEAD_RETURN_IF_ERROR(
       StoreOwnRows(device_, stream_, model_.attention(layer), qkv_, window_own_, *window_, memory_.KvLayer(layer)));
   return pass.AttendPieces(layer, *window_, memory_.KvLayer(layer));
@@ -393,7 +434,7 @@ void KvprLoop::Report() {
     report.overlap += step.times->OverlapRatio();
   }
   const auto of_a_layer = [&](double seconds) { return seconds / static_cast<double>(layers_); };
-  split_->Observe(step.plan, {.link_s = of_a_layer(step.times->Busy(StepLane::kLink)),
+  split_->Observe(step.plan, {.link_s = of_a_layer(step.times->LinkSeconds()),
                               .recompute_s = of_a_layer(step.times->Busy(StepLane::kRecompute)),
                               .project_s = of_a_layer(step.times->Busy(StepLane::kProject)),
                               .attend_s = of_a_layer(step.times->Busy(StepLane::kAttend)),

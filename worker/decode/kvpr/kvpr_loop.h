@@ -19,6 +19,7 @@
 #include "worker/decode/kvpr/split_source.h"
 #include "worker/decode/kvpr/staging_ring.h"
 #include "worker/decode/kvpr/step_times.h"
+#include "worker/decode/kvpr/weight_stream.h"
 #include "worker/decode/kvpr/write_back.h"
 #include "worker/decode/step_loop.h"
 #include "worker/kv/resident_memory.h"
@@ -44,8 +45,9 @@ struct KvprSequenceReport {
 };
 
 struct KvprOptions {
-  int64_t max_rows = 0;      // of a step
-  int64_t device_bytes = 0;  // for staging and what stays resident; 0: staging as it is best, and nothing resident
+  int64_t max_rows = 0;  // of a step
+  // For slots of streamed weights, staging and what stays resident; 0: staging as it is best, and nothing resident.
+  int64_t device_bytes = 0;
   int64_t chunk_tokens = 0;  // of a staging slot; 0: 1,024, or one piece of the model's longest context where larger
   int64_t slots = 0;         // of staging, at least 2; 0: as is best where device_bytes allow it
   // Computes the host lane, on host memory and with threads that the device does without; outlives the loop. Null, or
@@ -61,7 +63,8 @@ struct KvprOptions {
 // memory of the passes, which grows to the largest step.
 class KvprLoop final : public StepLoop {
  public:
-  // `store` is in host memory. RESOURCE_EXHAUSTED, with both sizes, where device_bytes do not hold the least staging.
+  // `store` is in host memory; so may be the homes of the model's weights, which are then brought over in every step.
+  // RESOURCE_EXHAUSTED, with both sizes, where device_bytes do not hold the least staging and two layers of weights.
   static absl::StatusOr<std::unique_ptr<KvprLoop>> Create(const Model& model, Device& device, const KvStore& store,
                                                           Stream& stream, std::unique_ptr<SplitSource> split,
                                                           const KvprOptions& options);
@@ -72,7 +75,7 @@ class KvprLoop final : public StepLoop {
   void Leave(const KvStore::Sequence& sequence) override;
 
   int64_t staging_bytes() const { return ring_->bytes(); }
-  int64_t device_bytes() const { return ring_->bytes() + memory_.bytes(); }
+  int64_t device_bytes() const { return ring_->bytes() + memory_.bytes() + WeightStream::DeviceBytes(model_); }
   int64_t resident_bytes() const { return memory_.used_bytes(); }
   const SplitSource& split() const { return *split_; }
 
@@ -93,12 +96,15 @@ class KvprLoop final : public StepLoop {
   absl::Status MakeTables();
   // Enqueues loads until `loads` of the step are, as far as it has so many.
   absl::Status LoadUpTo(LoadedStep& step, int64_t loads);
+  // Enqueues loads of the layer's weights, where they are streamed, and of those of the layer that comes next.
+  absl::Status LoadWeights(LayerPass& pass, int64_t layer);
   absl::Status ProjectLayer(LayerPass& pass, int64_t layer);
   absl::Status RunChunk(LayerPass& pass, int64_t layer, int64_t index);
   // Enqueues what the loads [recomputed, end) give, as far as they are under way.
   absl::Status RecomputeUpTo(int64_t end);
   bool HasHostLane() const { return host_lane_ != nullptr && host_lane_->has_work(); }
   absl::Status FinishHostLane(LayerPass& pass, int64_t layer);
+  absl::Status FinishLayer(LayerPass& pass, int64_t layer);
   absl::Status RunWindow(LayerPass& pass, int64_t layer);
   absl::Status PlanAhead(absl::Span<const DecodeRow> rows);
   void Report();
@@ -116,13 +122,15 @@ class KvprLoop final : public StepLoop {
   std::unique_ptr<StagingRing> ring_;
   std::unique_ptr<WriteBack> write_back_;
   std::optional<ChunkPass> chunk_pass_;
-  std::unique_ptr<HostLane> host_lane_;  // null: none
-  ForwardScratch own_, shared_, kept_;   // of passes; what the loop itself keeps over a layer
+  std::unique_ptr<WeightStream> weights_;  // null: the model's weights are resident
+  std::unique_ptr<HostLane> host_lane_;    // null: none
+  ForwardScratch own_, shared_, kept_;     // of passes; what the loop itself keeps over a layer
   int64_t chunk_pages_ = 0;
 
-  LoadedStep now_;                  // the step that is enqueued
-  std::optional<LoadedStep> next_;  // the step after it, if the same sequences go on
-  std::vector<Event> written_;      // of each layer: what the last step wrote is in the stores
+  LoadedStep now_;                         // the step that is enqueued
+  std::optional<LoadedStep> next_;         // the step after it, if the same sequences go on
+  std::shared_ptr<StepTimes> next_times_;  // of the step after it, once its first weights are on their way
+  std::vector<Event> written_;             // of each layer: what the last step wrote is in the stores
   // Of the step that is enqueued.
   Tensor qkv_;                                     // of the layer
   std::vector<ChunkTables> tables_;                // of each chunk

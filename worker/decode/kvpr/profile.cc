@@ -11,6 +11,7 @@
 #include "kernels/base/monotonic.h"
 #include "kernels/base/status_macros.h"
 #include "worker/decode/kvpr/step_chunks.h"
+#include "worker/decode/kvpr/weight_stream.h"
 #include "worker/model/layer_pass.h"
 
 namespace runahead {
@@ -37,9 +38,11 @@ class LaneMeter {
   absl::StatusOr<LaneProfile> Measure() {
     LaneProfile profile;
     RUNAHEAD_RETURN_IF_ERROR(MeasureLink(profile));
+    RUNAHEAD_RETURN_IF_ERROR(FetchWeights());
     LaneCosts& costs = profile.costs;
     costs.link_bytes_per_s = profile.link.back().to_device;
     costs.kv_bytes = static_cast<double>(options_.stored_row_bytes);
+    if (weights_ != nullptr) costs.other_link_bytes = StreamedLayerBytes(model_);
     costs.x_bytes = options_.x_row_bytes > 0 ? static_cast<double>(options_.x_row_bytes) : costs.kv_bytes;
     RUNAHEAD_ASSIGN_OR_RETURN(costs.project_s, ProjectSeconds());
     RUNAHEAD_ASSIGN_OR_RETURN(costs.attend_s, AttendSeconds());
@@ -82,6 +85,8 @@ class LaneMeter {
 
   absl::Status MeasureLink(LaneProfile& profile) {
     for (const int64_t bytes : kBlockSizes) {
+      // On a device that is nearly full the smaller blocks must do.
+      if (!profile.link.empty() && device_.memory_left() < static_cast<size_t>(bytes)) break;
       RUNAHEAD_ASSIGN_OR_RETURN(const BufferRef host, Memory(bytes, MemoryKind::kHost));
       RUNAHEAD_ASSIGN_OR_RETURN(const BufferRef there, Memory(bytes, MemoryKind::kDevice));
       if (profile.link.empty()) {
@@ -94,6 +99,15 @@ class LaneMeter {
       if (to > kLongCopy) break;
     }
     return absl::OkStatus();
+  }
+
+  // Those of layer 0 to the device, where they are streamed: what is measured is the time with weights there.
+  absl::Status FetchWeights() {
+    if (!model_.streams_weights()) return absl::OkStatus();
+    RUNAHEAD_ASSIGN_OR_RETURN(weights_, WeightStream::Create(model_, device_));
+    RUNAHEAD_RETURN_IF_ERROR(weights_->Load(0, nullptr));
+    matrices_ = weights_->At(0).matrices;
+    return weights_->At(0).all_there.Wait();
   }
 
   // Projections, attention over one position and the MLP, of one layer.
@@ -115,6 +129,7 @@ class LaneMeter {
     const Tensor qkv = MakeTensor(qkv_memory, DType::kF32, options_.rows, columns);
     return Time([&]() -> absl::Status {
       LayerPass pass(model_, device_, *stream_, {own_, shared_}, batch);
+      pass.UseMatrices(matrices_);
       RUNAHEAD_RETURN_IF_ERROR(pass.Begin());
       RUNAHEAD_ASSIGN_OR_RETURN(const std::shared_ptr<const KvTable> table, device_.MakeKvTable(*stream_, layout));
       RUNAHEAD_RETURN_IF_ERROR(pass.ProjectQkv(0, qkv, {}));
@@ -148,11 +163,12 @@ class LaneMeter {
     RUNAHEAD_ASSIGN_OR_RETURN(const BufferRef x, Zeros(rows * options_.x_row_bytes));
     RUNAHEAD_ASSIGN_OR_RETURN(const BufferRef kv, Zeros(rows * model_.kv_row_bytes()));
     const Tensor normed = MakeTensor(x, device_.compute_dtype(), rows, model_.config().hidden);
-    RUNAHEAD_ASSIGN_OR_RETURN(const double seconds, Time([&]() -> absl::Status {
-                                RUNAHEAD_ASSIGN_OR_RETURN(const std::shared_ptr<const KvTable> table,
-                                                          device_.MakeKvTable(*stream_, KvLayout::OnePage(rows, rows)));
-                                return model_.Recompute({*stream_, shared_, *table, 0, rows}, 0, normed, kv);
-                              }));
+    RUNAHEAD_ASSIGN_OR_RETURN(
+        const double seconds, Time([&]() -> absl::Status {
+          RUNAHEAD_ASSIGN_OR_RETURN(const std::shared_ptr<const KvTable> table,
+                                    device_.MakeKvTable(*stream_, KvLayout::OnePage(rows, rows)));
+          return model_.Recompute({*stream_, shared_, *table, 0, rows, false, matrices_}, 0, normed, kv);
+        }));
     return seconds / static_cast<double>(rows);
   }
 
@@ -161,6 +177,8 @@ class LaneMeter {
   const LaneProfileOptions options_;
   const std::unique_ptr<Stream> stream_;
   ForwardScratch own_, shared_;
+  std::unique_ptr<WeightStream> weights_;  // null: the model's weights are resident
+  LayerMatrices matrices_;                 // of layer 0, where they are streamed
 };
 
 }  // namespace

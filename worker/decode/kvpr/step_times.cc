@@ -44,15 +44,39 @@ double StepTimes::DeviceSeconds() const {
   return begin < end ? absl::ToDoubleSeconds(end - begin) : 0;
 }
 
-// Spans of one stream follow each other, so those of the device are sorted and disjoint, and so are those of the link.
+std::vector<StepTimes::Span> StepTimes::LinkSpans() const {
+  std::vector<Span> sorted, merged;
+  for (const Span& span : spans_) {
+    if (span.lane == StepLane::kLink || span.lane == StepLane::kWeights) sorted.push_back(span);
+  }
+  std::sort(sorted.begin(), sorted.end(), [](const Span& a, const Span& b) { return a.begin < b.begin; });
+  for (const Span& span : sorted) {
+    if (merged.empty() || merged.back().end < span.begin) {
+      merged.push_back(span);
+    } else {
+      merged.back().end = std::max(merged.back().end, span.end);
+    }
+  }
+  return merged;
+}
+
+double StepTimes::LinkSeconds() const {
+  MutexLock lock(mu_);
+  double seconds = 0;
+  for (const Span& span : LinkSpans()) seconds += absl::ToDoubleSeconds(span.end - span.begin);
+  return seconds;
+}
+
+// Spans of one stream follow each other, so those of the device are sorted and disjoint.
 double StepTimes::OverlapRatio() const {
   MutexLock lock(mu_);
-  std::vector<Span> device, link;
+  std::vector<Span> device;
+  const std::vector<Span> link = LinkSpans();
   absl::Duration device_busy, link_busy, both;
   for (const Span& span : spans_) {
     if (OnDevice(span.lane)) device.push_back(span), device_busy += span.end - span.begin;
-    if (span.lane == StepLane::kLink) link.push_back(span), link_busy += span.end - span.begin;
   }
+  for (const Span& span : link) link_busy += span.end - span.begin;
   for (size_t d = 0, l = 0; d < device.size() && l < link.size();) {
     const absl::Time begin = std::max(device[d].begin, link[l].begin), end = std::min(device[d].end, link[l].end);
     if (begin < end) both += end - begin;

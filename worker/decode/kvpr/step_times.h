@@ -11,9 +11,10 @@
 
 namespace runahead {
 
-// kSignal: the small copies of the host lane; kHost: its attention.
-enum class StepLane { kProject, kRecompute, kAttend, kLink, kStore, kSignal, kHost };
-inline constexpr int kStepLanes = 7;
+// kLink: copies of KV and X to the device; kSignal: the small copies of the host lane; kHost: its attention; kWeights:
+// copies of streamed weights, which share the link with kLink's.
+enum class StepLane { kProject, kRecompute, kAttend, kLink, kStore, kSignal, kHost, kWeights };
+inline constexpr int kStepLanes = 8;
 
 // Of one step. Thread-safe: streams add to it while it runs.
 class StepTimes {
@@ -28,6 +29,8 @@ class StepTimes {
   std::vector<Span> spans() const RUNAHEAD_EXCLUDES(mu_);
   // Seconds for which the lane was busy.
   double Busy(StepLane lane) const RUNAHEAD_EXCLUDES(mu_);
+  // Seconds for which anything came over the link: KV and X, weights, or both at once.
+  double LinkSeconds() const RUNAHEAD_EXCLUDES(mu_);
   // From the first beginning to the last end of what the device computed.
   double DeviceSeconds() const RUNAHEAD_EXCLUDES(mu_);
   // Seconds in which both the link and the device were busy, as a share of what the one takes that takes less: 1 where
@@ -35,6 +38,9 @@ class StepTimes {
   double OverlapRatio() const RUNAHEAD_EXCLUDES(mu_);
 
  private:
+  // When the link was busy, as sorted spans that do not touch.
+  std::vector<Span> LinkSpans() const RUNAHEAD_REQUIRES(mu_);
+
   mutable Mutex mu_;
   std::vector<Span> spans_ RUNAHEAD_GUARDED_BY(mu_);
 };

@@ -21,8 +21,9 @@ struct Heads {
 inline constexpr Heads kMha{"Mha", SyntheticFamily::kLlama, 6}, kGqa{"Gqa", SyntheticFamily::kLlama, 2},
     kMqa{"Mqa", SyntheticFamily::kLlama, 1}, kOpt{"Opt", SyntheticFamily::kOpt, 6};
 
-inline LoadedModel LoadHeads(const Heads& heads, DType dtype = DType::kF32) {
-  SyntheticModel model = SmallModel(TestDeviceIsSlow() ? 2 : 3);
+inline LoadedModel LoadHeads(const Heads& heads, DType dtype = DType::kF32,
+                             int64_t layers = TestDeviceIsSlow() ? 2 : 3) {
+  SyntheticModel model = SmallModel(layers);
   model.kv_heads = heads.kv_heads;
   model.family = heads.family;
   if (heads.family == SyntheticFamily::kOpt) model.context_length = 1500;

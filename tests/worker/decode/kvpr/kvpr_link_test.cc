@@ -10,6 +10,7 @@
 #include "tests/testing/small_model.h"
 #include "tests/worker/decode/kvpr/kvpr_world.h"
 #include "worker/decode/kvpr/profile.h"
+#include "worker/decode/kvpr/weight_stream.h"
 
 namespace runahead {
 namespace {
@@ -64,6 +65,30 @@ TEST_P(KvprLinkTest, TheProfileMeasuresTheLink) {
   EXPECT_GE(profile->copy_latency_s, 5e-6);
   EXPECT_GT(profile->costs.link_bytes_per_s, 0.1e8);
   EXPECT_LE(profile->costs.link_bytes_per_s, 1.2e8);
+}
+
+// Two layers of weights, staging and what all layers share are on the device, and no more.
+TEST(KvprBudgetTest, AModelLargerThanTheDeviceDecodesAsOneThatFits) {
+  constexpr unsigned kUses = kUseDecode | kUseRecompute;
+  LoadedModel all;
+  all.file = *GgufFile::Open(WriteSynthetic(WideModel(), "kvpr_wide"));
+  all.device = *NewCpuDevice({.threads = 2});
+  all.model = *LoadModel(all.file, all.device, kUses, [](int, int) {});
+  LoadedModel large{.file = all.file, .device = nullptr, .model = nullptr};
+  large.device =
+      *NewCpuDevice({.threads = 2, .memory_budget = 32 << 20, .emulated_link = *EmulatedLink::Create({.gbps = 100})});
+  const auto resident = LoadModel(large.file, large.device, kUses, [](int, int) {});
+  EXPECT_EQ(resident.status().code(), absl::StatusCode::kResourceExhausted) << resident.status();
+  large.model = *LoadModel(large.file, large.device, kUses | kUseStreamed, [](int, int) {});
+  const size_t left = large.device->memory_left();
+  KvprWorld plain(all, {300, 100}, 3), world(large, {300, 100}, 3, true, {}, &all);
+  KvprOptions options;
+  plain.UseKvpr(SplitAt(64), options);
+  options.device_bytes = WeightStream::DeviceBytes(*large.model) + (4 << 20);
+  const KvprLoop& loop = world.UseKvpr(SplitAt(64), options);
+  EXPECT_LE(left - large.device->memory_left(), static_cast<size_t>(options.device_bytes));
+  EXPECT_LE(loop.device_bytes(), options.device_bytes);
+  for (int step = 0; step < 3; ++step) EXPECT_EQ(world.Step(), plain.Step()) << step;
 }
 
 INSTANTIATE_TEST_SUITE_P(Families, KvprLinkTest, testing::Values(SyntheticFamily::kLlama, SyntheticFamily::kOpt),

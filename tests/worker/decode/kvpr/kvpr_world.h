@@ -69,9 +69,15 @@ inline std::unique_ptr<GivenSplit> SplitAt(int64_t l) {
 // The same contents in every world of the same model and prompts.
 class KvprWorld {
  public:
+  // `maker`: the same model with resident weights, which makes the contents; null: `loaded` itself.
   KvprWorld(const LoadedModel& loaded, std::vector<int64_t> prompts, int64_t steps, bool with_x = true,
-            std::optional<KvQuant> quant = {})
-      : loaded_(loaded), device_(loaded.device), memory_(device_), prompts_(std::move(prompts)), with_x_(with_x) {
+            std::optional<KvQuant> quant = {}, const LoadedModel* maker = nullptr)
+      : loaded_(loaded),
+        maker_(maker == nullptr ? loaded : *maker),
+        device_(loaded.device),
+        memory_(device_),
+        prompts_(std::move(prompts)),
+        with_x_(with_x) {
     int64_t blocks = 0;
     for (const int64_t prompt : prompts_) blocks += KvBlocksFor(prompt + steps);
     const ModelConfig& config = loaded.model->config();
@@ -98,19 +104,23 @@ class KvprWorld {
 
   // The next step of the sequences that `picked` names, each on a token of its own and of the step.
   StepLogits Step(const std::vector<size_t>& picked) {
-    std::vector<DecodeRow> rows;
-    for (const size_t i : picked) {
-      Sequence& sequence = *sequences_[i];
-      rows.push_back({&sequence.kv, static_cast<int32_t>((7 * i + 31 * sequence.position) % 320), sequence.position});
-      ++sequence.position;
-    }
-    const auto logits = loop_->Step(rows);
+    const auto logits = TryStep(picked);
+    for (const size_t i : picked) ++sequences_[i]->position;
     EXPECT_TRUE(logits.ok()) << logits.status();
     RUNAHEAD_CHECK(logits.ok());
     memory_.Finish();
     StepLogits values;
     for (int64_t row = 0; row < logits->rows; ++row) values.push_back(memory_.Read(logits->Rows(row, 1)));
     return values;
+  }
+  // The same, which may fail; then it is still the next step.
+  absl::StatusOr<Tensor> TryStep(const std::vector<size_t>& picked) {
+    std::vector<DecodeRow> rows;
+    for (const size_t i : picked) {
+      Sequence& sequence = *sequences_[i];
+      rows.push_back({&sequence.kv, static_cast<int32_t>((7 * i + 31 * sequence.position) % 320), sequence.position});
+    }
+    return loop_->Step(rows);
   }
   StepLogits Step() {
     std::vector<size_t> all(prompts_.size());
@@ -158,17 +168,17 @@ class KvprWorld {
   }
 
   std::pair<std::vector<std::byte>, std::vector<std::byte>> KvAndX(size_t i, int64_t layer) {
-    const Model& model = *loaded_.model;
+    const Model& model = *maker_.model;
     const int64_t rows = prompts_[i];
     std::mt19937 random(static_cast<uint32_t>(100 * i + layer));
     std::normal_distribution<float> normal;
     std::vector<float> values(static_cast<size_t>(rows * model.config().hidden));
     for (float& value : values) value = normal(random);
-    DeviceMemory memory(loaded_.device);
-    ForwardScratch scratch(*loaded_.device);
-    const Tensor x = memory.NewTensor(values, rows, loaded_.device->compute_dtype());
+    DeviceMemory memory(maker_.device);
+    ForwardScratch scratch(*maker_.device);
+    const Tensor x = memory.NewTensor(values, rows, maker_.device->compute_dtype());
     const Tensor kv = memory.Empty(rows, 2 * model.config().kv_dim(), model.kv_dtype());
-    const auto table = loaded_.device->MakeKvTable(memory.stream(), KvLayout::OnePage(rows, rows));
+    const auto table = maker_.device->MakeKvTable(memory.stream(), KvLayout::OnePage(rows, rows));
     EXPECT_TRUE(model.Recompute({memory.stream(), scratch, **table, 0, rows}, layer, x, kv.ref).ok());
     return {memory.ReadBytes(kv.ref), memory.ReadBytes(x.ref)};
   }
@@ -192,7 +202,7 @@ class KvprWorld {
     }
   }
 
-  const LoadedModel& loaded_;
+  const LoadedModel &loaded_, &maker_;
   const std::shared_ptr<Device> device_;
   const std::shared_ptr<Device> host_ = *NewCpuDevice({.threads = 1});  // quantises
   DeviceMemory memory_;

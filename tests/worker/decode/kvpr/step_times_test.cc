@@ -25,6 +25,18 @@ TEST(StepTimes, AddsUpLanesAndWhatTheDeviceHides) {
   EXPECT_NEAR(times.OverlapRatio(), (0.005 + 0.005 + 0.002 + 0.005) / 0.025, 1e-9) << "the device is busy for less";
 }
 
+TEST(StepTimes, WeightsShareTheLinkWithKv) {
+  StepTimes times;
+  times.Add({StepLane::kLink, 0, At(0), At(10)});
+  times.Add({StepLane::kLink, 1, At(12), At(14)});
+  times.Add({StepLane::kWeights, 1, At(5), At(20)});
+  times.Add({StepLane::kProject, 1, At(15), At(35)});
+  times.Add({StepLane::kWeights, 2, At(30), At(40)});
+  EXPECT_DOUBLE_EQ(times.Busy(StepLane::kLink), 0.012);
+  EXPECT_DOUBLE_EQ(times.LinkSeconds(), 0.030);
+  EXPECT_NEAR(times.OverlapRatio(), (0.005 + 0.005) / 0.020, 1e-9);
+}
+
 TEST(StepTimes, AStepWithoutDeviceWorkTakesNothing) {
   EXPECT_EQ(StepTimes().DeviceSeconds(), 0);
   EXPECT_EQ(StepTimes().OverlapRatio(), 0);
