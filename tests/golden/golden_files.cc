@@ -44,6 +44,16 @@ std::vector<GoldenCheckpoint> ReadGoldenCheckpoints() {
   return checkpoints;
 }
 
+GoldenPerplexity ReadGoldenPerplexity() {
+  const nlohmann::json file = Read("perplexity.json");
+  GoldenPerplexity golden;
+  golden.prompt = file.at("ids").at("prompt").get<std::vector<int32_t>>();
+  golden.forced = file.at("ids").at("forced").get<std::vector<int32_t>>();
+  golden.group = file.at("group").get<int>();
+  for (const auto& [bits, value] : file.at("perplexity").items()) golden.perplexity[std::stoi(bits)] = value;
+  return golden;
+}
+
 std::string QuickStartModelPath() {
   const char* path = std::getenv("RUNAHEAD_TEST_MODEL");
   return path == nullptr ? "" : path;

@@ -1,6 +1,7 @@
 // The golden files of data/, read.
 #pragma once
 
+#include <map>
 #include <string>
 #include <vector>
 
@@ -21,8 +22,17 @@ struct GoldenCheckpoint {
   std::vector<GoldenPrompt> prompts;
 };
 
+// Of a text whose KV is kept in fewer bits. The prompt is prefilled without quantisation.
+struct GoldenPerplexity {
+  std::vector<int32_t> prompt;
+  std::vector<int32_t> forced;       // after it: each is decoded, and the step gives the logits of the one behind it
+  int group = 0;                     // KvQuant::group
+  std::map<int, double> perplexity;  // of forced[1:], by the bits of KV: 4, 8, and 16 for none of it
+};
+
 std::vector<GoldenPrompt> ReadGoldenPrompts();          // data/generate.json: the quick-start model
 std::vector<GoldenCheckpoint> ReadGoldenCheckpoints();  // data/tiny.json
+GoldenPerplexity ReadGoldenPerplexity();                // data/perplexity.json: the quick-start model
 // Path of the quick-start model, "" where the tests run without it.
 std::string QuickStartModelPath();
 

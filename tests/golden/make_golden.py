@@ -10,11 +10,13 @@ import tempfile
 import torch
 from checkpoint import Checkpoint, sha256
 from inputs import CHATS, PROMPTS, SPECIAL_STRINGS, STRINGS, TINY
+from quantised_perplexity import perplexity
 
 GREEDY_TOKENS = 48
 TINY_GREEDY_TOKENS = 24
 SMALLEST_MARGIN = 0.01  # below it float32 implementations may rightly disagree about a token
 END_TOKENS = {0, 2}  # <|endoftext|>, <|im_end|>
+DATA = os.path.join(os.path.dirname(os.path.abspath(__file__)), "data")
 
 
 def write(folder, name, data):
@@ -125,9 +127,9 @@ def tiny(make_synthetic_gguf):
 
 def main():
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--model", help="the quick-start model (deploy/model prints its path): tokens.json, generate.json")
+    parser.add_argument("--model", help="the quick-start model (deploy/model prints its path): all but tiny.json")
     parser.add_argument("--make-synthetic-gguf", help="the built make_synthetic_gguf: tiny.json")
-    parser.add_argument("--out", default=os.path.join(os.path.dirname(os.path.abspath(__file__)), "data"))
+    parser.add_argument("--out", default=DATA)
     args = parser.parse_args()
     if not args.model and not args.make_synthetic_gguf:
         parser.error("give --model, --make-synthetic-gguf, or both")
@@ -135,6 +137,7 @@ def main():
         checkpoint = Checkpoint(args.model)
         write(args.out, "tokens.json", tokens(checkpoint))
         write(args.out, "generate.json", generate(checkpoint))
+        write(args.out, "perplexity.json", {"model_sha256": sha256(args.model), **perplexity(checkpoint, DATA)})
     if args.make_synthetic_gguf:
         write(args.out, "tiny.json", tiny(args.make_synthetic_gguf))
 
