@@ -3,8 +3,6 @@
 #include <algorithm>
 #include <atomic>
 #include <cstring>
-#include <functional>
-#include <limits>
 #include <memory>
 #include <utility>
 
@@ -12,6 +10,7 @@
 #include "kernels/base/kv_table.h"
 #include "kernels/base/monotonic.h"
 #include "kernels/base/status_macros.h"
+#include "worker/decode/kvpr/shortest_time.h"
 
 namespace runahead {
 namespace {
@@ -51,7 +50,7 @@ class HostMeter {
   // The way of one query's row there, and of one piece back.
   absl::StatusOr<double> SignalSeconds() {
     const ConstBufferRef back = partials_.Rows(0, 1).ref;
-    return Shortest([&]() -> absl::Status {
+    return ShortestTime(kRuns, [&]() -> absl::Status {
       RUNAHEAD_RETURN_IF_ERROR(device_.Copy(*device_stream_, there_.Slice(0, q_.ref.size), q_.ref));
       RUNAHEAD_RETURN_IF_ERROR(device_.Record(*device_stream_).Wait());
       RUNAHEAD_RETURN_IF_ERROR(device_.Copy(*device_stream_, back, there_.Slice(0, back.size)));
@@ -61,7 +60,7 @@ class HostMeter {
 
   // Of all positions.
   absl::StatusOr<double> AttendSeconds() {
-    return Shortest([&]() -> absl::Status {
+    return ShortestTime(kRuns, [&]() -> absl::Status {
       RUNAHEAD_RETURN_IF_ERROR(attention_.Enqueue(q_, shape_, *table_, kv_, partials_));
       return attention_.host.Record(attention_.stream).Wait();
     });
@@ -92,18 +91,6 @@ class HostMeter {
   double bytes() const { return static_cast<double>(positions_ * shape_.kv_row_bytes()); }
 
  private:
-  // The shortest of some runs: what else runs while a worker starts only makes them longer, and a lane that seems slow
-  // is not used, so nothing would correct it.
-  static absl::StatusOr<double> Shortest(const std::function<absl::Status()>& run) {
-    double seconds = std::numeric_limits<double>::infinity();
-    for (int i = 0; i < kRuns; ++i) {
-      const absl::Time begin = MonotonicNow();
-      RUNAHEAD_RETURN_IF_ERROR(run());
-      seconds = std::min(seconds, absl::ToDoubleSeconds(MonotonicNow() - begin));
-    }
-    return std::max(seconds, 1e-9);
-  }
-
   absl::StatusOr<BufferRef> Memory(int64_t bytes, MemoryKind kind) {
     RUNAHEAD_ASSIGN_OR_RETURN(std::shared_ptr<Buffer> memory, device_.Allocate(static_cast<size_t>(bytes), kind));
     if (kind == MemoryKind::kHost) std::memset(memory->data(), 0, memory->size());

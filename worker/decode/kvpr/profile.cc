@@ -3,13 +3,11 @@
 #include <algorithm>
 #include <cstring>
 #include <functional>
-#include <limits>
 #include <memory>
 #include <utility>
 
-#include "absl/time/time.h"
-#include "kernels/base/monotonic.h"
 #include "kernels/base/status_macros.h"
+#include "worker/decode/kvpr/shortest_time.h"
 #include "worker/decode/kvpr/step_chunks.h"
 #include "worker/decode/kvpr/weight_stream.h"
 #include "worker/model/layer_pass.h"
@@ -53,21 +51,14 @@ class LaneMeter {
   }
 
  private:
-  // The shortest of some runs: what else runs while a worker starts only makes them longer, and a lane that seems slow
-  // is not used, so nothing would correct it.
   absl::StatusOr<double> Time(const std::function<absl::Status()>& enqueue) {
-    double seconds = std::numeric_limits<double>::infinity();
-    for (int run = 0; run < kTimed; ++run) {
-      RUNAHEAD_RETURN_IF_ERROR(device_.Record(*stream_).Wait());
-      const absl::Time begin = MonotonicNow();
+    RUNAHEAD_RETURN_IF_ERROR(device_.Record(*stream_).Wait());
+    return ShortestTime(kTimed, [&] {
       device_.BeginStep(*stream_);
       const absl::Status status = enqueue();
       device_.EndStep(*stream_);
-      RUNAHEAD_RETURN_IF_ERROR(status);
-      RUNAHEAD_RETURN_IF_ERROR(device_.Record(*stream_).Wait());
-      seconds = std::min(seconds, absl::ToDoubleSeconds(MonotonicNow() - begin));
-    }
-    return std::max(seconds, 1e-9);
+      return status.ok() ? device_.Record(*stream_).Wait() : status;
+    });
   }
 
   absl::StatusOr<BufferRef> Memory(int64_t bytes, MemoryKind kind) {
