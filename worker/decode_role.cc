@@ -72,7 +72,7 @@ absl::StatusOr<std::unique_ptr<DecodeRole>> DecodeRole::Create(const WorkerOptio
   std::unique_ptr<DecodeRole> role(new DecodeRole);
   role->metrics_ = std::make_unique<DecodeMetrics>(registry);
   DecodeMetrics& metrics = *role->metrics_;
-  if (device.has_host_link()) {
+  if (device.has_host_link() || options.quantises_kv()) {
     RUNAHEAD_ASSIGN_OR_RETURN(role->host_, OpenHostDevice(options, device));
   }
   RUNAHEAD_ASSIGN_OR_RETURN(const std::optional<KvQuantisation> quantisation,
@@ -84,10 +84,12 @@ absl::StatusOr<std::unique_ptr<DecodeRole>> DecodeRole::Create(const WorkerOptio
     return absl::Status(store.status().code(), absl::StrCat("kv_memory: ", store.status().message()));
   }
   role->store_ = *std::move(store);
-  const bool kvpr = device.has_host_link() && role->store_->options().tier == MemoryKind::kHost;
-  if (device.has_host_link()) {
+  const bool on_host = role->store_->options().tier == MemoryKind::kHost;
+  const bool kvpr = quantisation.has_value() || (device.has_host_link() && on_host);
+  if (role->host_ != nullptr) {
     LogInfo("decode", "KV is kept ",
-            !kvpr                      ? "on the device"
+            quantisation.has_value()   ? absl::StrCat("in host memory, in ", options.kv_bits, " bits")
+            : !kvpr                    ? "on the device"
             : model->streams_weights() ? "in host memory, as the weights are"
                                        : "in host memory: kv_memory does not fit on the device");
   }

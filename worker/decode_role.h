@@ -42,7 +42,7 @@ class DecodeRole {
   DecodeRole() = default;
   // In the order of construction; destroyed in reverse. The link's receiver is an epoch's.
   std::unique_ptr<DecodeMetrics> metrics_;
-  std::shared_ptr<Device> host_;  // computes on host memory; null where the device does
+  std::shared_ptr<Device> host_;  // computes on host memory beside the device; null: not needed
   std::unique_ptr<KvStore> store_;
   std::unique_ptr<StoreReport> report_;
   std::unique_ptr<LeaseReaper> reaper_;

@@ -151,7 +151,6 @@ absl::Status CheckKvprOptions(const WorkerOptions& options, const Device& device
   if (options.kv_device_budget > 0) return absl::InvalidArgumentError(absl::StrCat("kv_device_budget", kWhy));
   if (RecomputeChoice(options).mode == Mode::kFixed) return absl::InvalidArgumentError(absl::StrCat("recompute", kWhy));
   if (HostChoice(options).mode == Mode::kFixed) return absl::InvalidArgumentError(absl::StrCat("host_lane", kWhy));
-  if (options.quantises_kv()) return absl::InvalidArgumentError(absl::StrCat("kv_bits", kWhy));
   return absl::OkStatus();
 }
 
@@ -187,8 +186,8 @@ bool MayStreamWeights(const WorkerOptions& options, const Device& device) {
 }
 
 unsigned RecomputeUses(const WorkerOptions& options, const ModelConfig& config, const Device& device, bool streamed) {
-  const bool no_limit = options.kv_device_budget == 0 && device.memory_left() == std::numeric_limits<size_t>::max();
-  const bool on_device = no_limit || (options.kv_device_budget > 0 && MayKeepKvOnDevice(options));
+  const bool no_limit = device.memory_left() == std::numeric_limits<size_t>::max();
+  const bool on_device = MayKeepKvOnDevice(options) && (options.kv_device_budget > 0 || no_limit);
   if (!options.decode() || (on_device && !streamed)) return 0;
   return XRowBytes(options, config, device) > 0 ? kUseRecompute : 0;
 }

@@ -109,6 +109,9 @@ absl::Status CheckWorkerOptions(const WorkerOptions& options) {
         "decode_schedule: throughput keeps weights in host memory, and prefill computes with weights on the device: "
         "give role: decode, and let another worker do prefill");
   }
+  if (options.static_window > 0 && options.quantises_kv()) {
+    return absl::InvalidArgumentError("static_window: keeps KV as it is computed: leave it out, or give kv_bits: 16");
+  }
   if (options.static_window_reserve > 0 && options.static_window == 0) {
     return absl::InvalidArgumentError("static_window_reserve: give static_window besides: it is the reserve of that");
   }

@@ -79,5 +79,15 @@ TEST_F(KvprClusterTest, KvInEightBitsTakesAThirdOfTheBytes) {
   cluster.ExpectAllFree();
 }
 
+// There is no link here, and no budget: the store alone is quantised.
+TEST_F(KvprClusterTest, KvInEightBitsNeedsNoLink) {
+  LocalCluster cluster(model_, {"--dtype", "f32", "--kv-bits", "8"});
+  const Answer answer = Ask(cluster);
+  ASSERT_TRUE(answer.status.ok()) << answer.status.error_message();
+  EXPECT_EQ(answer.ids.size(), golden_.greedy.size());
+  EXPECT_GT(InLane(cluster, "streamed"), 0);
+  cluster.ExpectAllFree();
+}
+
 }  // namespace
 }  // namespace runahead

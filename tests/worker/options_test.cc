@@ -129,6 +129,14 @@ TEST(WorkerOptions, AnEmulatedHostNeedsAnEmulatedLink) {
   EXPECT_TRUE(CheckWorkerOptions(options).ok());
 }
 
+TEST(WorkerOptions, StaticWindowsAreNotQuantised) {
+  WorkerOptions options;
+  options.static_window = 512;
+  EXPECT_TRUE(CheckWorkerOptions(options).ok());
+  options.kv_bits = "8";
+  EXPECT_THAT(CheckWorkerOptions(options).message(), ::testing::HasSubstr("static_window: "));
+}
+
 TEST(WorkerOptions, LanesAreAutoOffOrANumberOfTokens) {
   using Mode = LaneChoice::Mode;
   EXPECT_EQ(ParseLaneChoice("recompute", "auto")->mode, Mode::kAuto);
