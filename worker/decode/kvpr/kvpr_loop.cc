@@ -6,12 +6,13 @@
 #include "absl/strings/str_format.h"
 #include "kernels/base/kv_table.h"
 #include "kernels/base/status_macros.h"
+#include "worker/decode/kvpr/step_tables.h"
 
 namespace runahead {
 namespace {
 
 // Fewer make link and device wait for each other; more keep memory from what could stay resident.
-constexpr int64_t kWantedSlots = 6, kLeastSlots = 2;
+constexpr int64_t kWantedSlots = 6;
 constexpr int64_t kWantedChunkTokens = 1024;
 
 // Slots of the loop's own scratch.
@@ -23,66 +24,13 @@ std::vector<OwnRow> OwnRowsOf(absl::Span<const DecodeRow> rows) {
   return own;
 }
 
-// A row each, one after the other.
-KvLayout FreshLayout(int64_t rows) {
-  KvLayout layout{.page_tokens = 1, .pages = {}, .sequences = {}};
-  for (int64_t row = 0; row < rows; ++row) {
-    layout.pages.push_back(static_cast<int32_t>(row));
-    layout.sequences.push_back({.queries = 1, .length = 1, .first_page = row, .end = 1});
-  }
-  return layout;
-}
-
-// What of the sequences is attended where it is resident.
-KvLayout WindowLayout(const ResidentMemory& memory, absl::Span<const LaneShape> shapes, absl::Span<const LaneCuts> cuts,
-                      absl::Span<const ResidentPart> residents) {
-  KvLayout layout{.page_tokens = kKvBlockTokens, .pages = {}, .sequences = {}};
-  for (size_t i = 0; i < shapes.size(); ++i) {
-    KvSequence sequence{.queries = 1, .length = shapes[i].length};
-    if (cuts[i].host_end < shapes[i].length) {
-      sequence.first_page = static_cast<int64_t>(layout.pages.size());
-      sequence.begin = cuts[i].host_end;
-      sequence.end = shapes[i].length;
-      const std::vector<int32_t>& blocks = residents[i].kv_blocks;
-      for (int64_t block = sequence.begin / kKvBlockTokens; block * kKvBlockTokens < sequence.end; ++block) {
-        layout.pages.push_back(memory.KvPage(blocks[block - residents[i].first_kv]));
-      }
-    }
-    layout.sequences.push_back(sequence);
-  }
-  return layout;
-}
-
-// Sequences whose newest row is in their window.
-std::vector<SequenceRun> OwnRowsInWindow(const KvLayout& window) {
-  std::vector<SequenceRun> runs;
-  for (size_t i = 0; i < window.sequences.size(); ++i) {
-    if (window.sequences[i].end == 0) continue;
-    const auto at = static_cast<int64_t>(i);
-    if (!runs.empty() && runs.back().first + runs.back().count == at) {
-      ++runs.back().count;
-    } else {
-      runs.push_back({at, 1});
-    }
-  }
-  return runs;
-}
-
-struct StagingSize {
-  int64_t chunk_tokens = 0, slots = 0;
-};
-
-// Half of what streamed weights leave of the device's bytes at most, where that is enough for the least.
 StagingSize SizeOfStaging(int64_t row_bytes, int64_t least_tokens, int64_t weight_bytes, const KvprOptions& options) {
-  int64_t tokens = std::max(options.chunk_tokens > 0 ? options.chunk_tokens : kWantedChunkTokens, least_tokens);
-  tokens = (tokens + kChunkPageTokens - 1) / kChunkPageTokens * kChunkPageTokens;
-  const int64_t wanted = options.slots > 0 ? std::max(options.slots, kLeastSlots) : kWantedSlots;
-  if (options.device_bytes == 0) return {tokens, wanted};
-  const int64_t half = std::max<int64_t>(0, options.device_bytes - weight_bytes) / 2;
-  while (tokens > least_tokens && kLeastSlots * tokens * row_bytes > half) {
-    tokens = std::max(least_tokens, tokens / 2 / kChunkPageTokens * kChunkPageTokens);
-  }
-  return {tokens, std::clamp(half / (tokens * row_bytes), kLeastSlots, wanted)};
+  StagingWish wish{.row_bytes = row_bytes,
+                   .least_tokens = least_tokens,
+                   .chunk_tokens = options.chunk_tokens > 0 ? options.chunk_tokens : kWantedChunkTokens,
+                   .slots = options.slots > 0 ? options.slots : kWantedSlots};
+  if (options.device_bytes > 0) wish.device_bytes = std::max<int64_t>(0, options.device_bytes - weight_bytes);
+  return SizeOf(wish);
 }
 
 TierBudget TiersOf(const Model& model, const KvStoreOptions& stored, int64_t bytes) {
@@ -272,7 +220,7 @@ absl::Status KvprLoop::MakeTables() {
   }
   const auto rows = static_cast<int64_t>(now_.lengths.size());
   RUNAHEAD_ASSIGN_OR_RETURN(fresh_, device_.MakeKvTable(stream_, FreshLayout(rows)));
-  KvLayout window = WindowLayout(memory_, now_.shapes, now_.plan.cuts, now_.residents);
+  KvLayout window = WindowLayout(memory_, now_);
   window_own_ = OwnRowsInWindow(window);
   window_ = nullptr;
   if (window_own_.empty()) return absl::OkStatus();

@@ -6,6 +6,23 @@
 #include "kernels/base/status_macros.h"
 
 namespace runahead {
+namespace {
+
+constexpr int64_t kLeastSlots = 2;
+
+}  // namespace
+
+StagingSize SizeOf(const StagingWish& wish) {
+  int64_t tokens = std::max(wish.chunk_tokens, wish.least_tokens);
+  tokens = (tokens + kChunkPageTokens - 1) / kChunkPageTokens * kChunkPageTokens;
+  const int64_t wanted = std::max(wish.slots, kLeastSlots);
+  if (!wish.device_bytes.has_value()) return {tokens, wanted};
+  const int64_t half = *wish.device_bytes / 2;
+  while (tokens > wish.least_tokens && kLeastSlots * tokens * wish.row_bytes > half) {
+    tokens = std::max(wish.least_tokens, tokens / 2 / kChunkPageTokens * kChunkPageTokens);
+  }
+  return {tokens, std::clamp(half / (tokens * wish.row_bytes), kLeastSlots, wanted)};
+}
 
 int64_t StagingRing::SlotBytes(const Options& options) {
   const bool quantised = options.stored_row_bytes != options.kv_row_bytes;

@@ -3,6 +3,7 @@
 
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <vector>
 
 #include "absl/status/status.h"
@@ -21,6 +22,19 @@ struct StoredSequence {
   int64_t stored = 0;      // KV and X of positions [0, stored) are in the stores when a step's loads run
   int64_t x_resident = 0;  // X of [0, x_resident) does not travel: it is on the device
 };
+
+// What a ring is to be like.
+struct StagingWish {
+  int64_t row_bytes = 0;     // of a slot
+  int64_t least_tokens = 0;  // that a chunk must hold
+  int64_t chunk_tokens = 0, slots = 0;
+  std::optional<int64_t> device_bytes = {};  // of which half is for the ring, where that is enough for the least
+};
+struct StagingSize {
+  int64_t chunk_tokens = 0;  // whole pages
+  int64_t slots = 0;         // at least 2
+};
+StagingSize SizeOf(const StagingWish& wish);
 
 // The slots of the ring. A slot has room for a chunk: KV as attention reads it, [pages * kChunkPageTokens] rows; KV as
 // the store holds it, where that is quantised; and X. Loads of chunks enter the slots in turn, and each waits, on its
