@@ -12,7 +12,6 @@
 #include "server/base/logging.h"
 #include "worker/decode/kvpr/host_profile.h"
 #include "worker/decode/kvpr/kvpr_loop.h"
-#include "worker/decode/kvpr/profile.h"
 
 namespace runahead {
 namespace {
@@ -44,7 +43,6 @@ KvprObservation ObservationOf(const KvprStep& step, const LaneCosts& costs, int6
   seen.recompute_s = step.times->Busy(StepLane::kRecompute);
   seen.transfer_s = step.times->Busy(StepLane::kLink);
   seen.overlap_ratio = step.times->OverlapRatio();
-  seen.link_bytes_per_s = costs.link_bytes_per_s;
   if (!step.plan.cuts.empty()) {
     seen.split_tokens = static_cast<double>(rows.recomputed) / static_cast<double>(step.plan.cuts.size());
   }
@@ -58,6 +56,18 @@ KvprObservation ObservationOf(const KvprStep& step, const LaneCosts& costs, int6
   seen.lanes[static_cast<int>(KvLane::kHost)] = {rows.host, bytes(rows.host, costs.kv_bytes),
                                                  step.times->Busy(StepLane::kHost)};
   seen.lanes[static_cast<int>(KvLane::kResident)] = {rows.resident, 0, 0};
+  return seen;
+}
+
+LaneSpeeds LanesSeen(const LaneCosts& costs) {
+  LaneSpeeds seen{.link_bytes_per_s = costs.link_bytes_per_s,
+                  .project_s = costs.project_s,
+                  .recompute_s = costs.recompute_s,
+                  .attend_s = costs.attend_s};
+  if (!std::isfinite(costs.host_attend_s)) return seen;
+  seen.signal_s = costs.signal_s;
+  seen.host_bytes_per_s = costs.kv_bytes / costs.host_attend_s;
+  if (std::isfinite(costs.host_bytes_per_s)) seen.host_shared_bytes_per_s = costs.host_bytes_per_s;
   return seen;
 }
 
@@ -194,11 +204,15 @@ unsigned RecomputeUses(const WorkerOptions& options, const ModelConfig& config, 
 
 absl::StatusOr<std::unique_ptr<StepLoop>> NewKvprLoop(const WorkerOptions& options, const Model& model,
                                                       const KvprDevices& devices, const KvStore& store,
-                                                      size_t spare_bytes, DecodeMetrics& metrics) {
+                                                      size_t spare_bytes, const KvprReaders& readers) {
   Device& device = devices.device;
+  DecodeMetrics& metrics = readers.metrics;
   const bool host_lane = HostChoice(options).mode != Mode::kOff && !options.quantises_kv();
   RUNAHEAD_ASSIGN_OR_RETURN(const LaneProfile profile, Profile(options, model, devices, store.options(), host_lane));
-  metrics.SetLinkBandwidth(profile.costs.link_bytes_per_s);
+  readers.profile = profile;
+  for (const LinkRate& rate : profile.link) metrics.SetLinkRate(rate.block_bytes, rate.to_device, rate.to_host);
+  metrics.SetLinkLatency(profile.copy_latency_s);
+  metrics.SetLanes(LanesSeen(profile.costs));
   RUNAHEAD_ASSIGN_OR_RETURN(std::unique_ptr<SplitSource> split, NewSplit(options, profile.costs));
   KvprOptions kvpr{.max_rows = options.max_batch, .device_bytes = DeviceBytes(options, device, spare_bytes)};
   if (host_lane) kvpr.host = &devices.host;
@@ -209,7 +223,9 @@ absl::StatusOr<std::unique_ptr<StepLoop>> NewKvprLoop(const WorkerOptions& optio
   };
   const SplitSource& costs = *split;
   kvpr.on_step = [&metrics, &costs, layers = model.config().layers](const KvprStep& step) {
-    metrics.ObserveKvpr(ObservationOf(step, costs.costs(), layers));
+    const LaneCosts now = costs.costs();
+    metrics.ObserveKvpr(ObservationOf(step, now, layers));
+    metrics.SetLanes(LanesSeen(now));
     metrics.SetKvBytes(KvTier::kDevice, step.resident_bytes);
   };
   absl::StatusOr<std::unique_ptr<KvprLoop>> loop =

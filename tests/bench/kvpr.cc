@@ -46,10 +46,11 @@ struct Question {
   double host_gbps = 0;  // that the host lane reads
 };
 
-// What a loop's last step was.
+// What a loop's last step was, and the costs as its steps had measured them by then.
 struct LastStep {
   LanePlan plan;
   double overlap = 0;
+  LaneCosts costs = {};
 };
 
 std::unique_ptr<StepLoop> MakeLoop(const BenchModel& of, Batch& batch, const Question& question,
@@ -57,7 +58,9 @@ std::unique_ptr<StepLoop> MakeLoop(const BenchModel& of, Batch& batch, const Que
                                    bool host_lane = false) {
   KvprOptions options{.max_rows = question.batch, .device_bytes = question.device_bytes};
   if (last != nullptr) {
-    options.on_step = [last](const KvprStep& step) { *last = {step.plan, step.times->OverlapRatio()}; };
+    options.on_step = [last, &from = *split](const KvprStep& step) {
+      *last = {step.plan, step.times->OverlapRatio(), from.costs()};
+    };
   }
   if (host_lane) options.host = of.host.get();
   options.emulated_host_gbps = question.host_gbps;
@@ -100,14 +103,14 @@ void Print(const Question& question, const std::vector<Case>& cases) {
   }
 }
 
-void Print(const char* name, const Question& question, const LaneCosts& costs, const LastStep& last) {
+void Print(const char* name, const Question& question, const LaneCosts& profile, const LastStep& last) {
   const auto mean = [&](int64_t rows) { return static_cast<double>(rows) / static_cast<double>(question.batch); };
   const LaneRows& rows = last.plan.rows;
   std::printf(
       "  %s: of a sequence %.0f recomputed (%.0f of it from resident X), %.0f copied, %.0f on the host, %.0f resident; "
-      "predicted gain %.3f, overlap %.2f\n",
+      "predicted gain %.3f (by the profile at start %.3f), overlap %.2f\n",
       name, mean(rows.recomputed), mean(rows.recomputed - rows.x_streamed), mean(rows.streamed), mean(rows.host),
-      mean(rows.resident), PredictedGain(costs, last), last.overlap);
+      mean(rows.resident), PredictedGain(last.costs, last), PredictedGain(profile, last), last.overlap);
 }
 
 void Compare(const BenchModel& of, const Question& question) {

@@ -49,11 +49,13 @@ class HostMeter {
 
   // The way of one query's row there, and of one piece back.
   absl::StatusOr<double> SignalSeconds() {
-    const ConstBufferRef back = partials_.Rows(0, 1).ref;
+    const Tensor q_there = MakeTensor(there_.Slice(0, q_.ref.size), q_.dtype, 1, q_.cols);
+    const Tensor piece = partials_.Rows(0, 1);
+    const Tensor piece_there = MakeTensor(there_.Slice(0, piece.ref.size), piece.dtype, 1, piece.cols);
     return ShortestTime(kRuns, [&]() -> absl::Status {
-      RUNAHEAD_RETURN_IF_ERROR(device_.Copy(*device_stream_, there_.Slice(0, q_.ref.size), q_.ref));
+      RUNAHEAD_RETURN_IF_ERROR(device_.ExchangeRows(*device_stream_, q_there, {0}, q_));
       RUNAHEAD_RETURN_IF_ERROR(device_.Record(*device_stream_).Wait());
-      RUNAHEAD_RETURN_IF_ERROR(device_.Copy(*device_stream_, back, there_.Slice(0, back.size)));
+      RUNAHEAD_RETURN_IF_ERROR(device_.ExchangeRows(*device_stream_, piece, {0}, piece_there));
       return device_.Record(*device_stream_).Wait();
     });
   }

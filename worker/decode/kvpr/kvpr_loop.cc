@@ -140,7 +140,7 @@ absl::StatusOr<Tensor> KvprLoop::Step(absl::Span<const DecodeRow> rows) {
   for (size_t i = 0; i < now_.keys.size(); ++i) {
     residency_.Commit(now_.keys[i], now_.residents[i], now_.plan.cuts[i].recomputed_end);
   }
-  RUNAHEAD_ASSIGN_OR_RETURN(const Tensor logits, pass.Logits());
+  RUNAHEAD_ASSIGN_OR_RETURN(const Tensor logits, Logits(pass));
   unreported_ = KvprStep{now_.plan, now_.times, memory_.used_bytes()};
   if (!PlanAhead(rows).ok()) next_.reset();  // the next step plans again, and says why
   return logits;
@@ -207,6 +207,18 @@ absl::Status KvprLoop::LoadUpTo(LoadedStep& step, int64_t loads) {
   return absl::OkStatus();
 }
 
+// What comes once a step counts as the projections of the layer beside it.
+absl::Status KvprLoop::Begin(LayerPass& pass) {
+  const LaneSpan span(device_, stream_, now_.times, StepLane::kProject, 0);
+  RUNAHEAD_RETURN_IF_ERROR(pass.Begin());
+  return MakeTables();
+}
+
+absl::StatusOr<Tensor> KvprLoop::Logits(LayerPass& pass) {
+  const LaneSpan span(device_, stream_, now_.times, StepLane::kProject, layers_ - 1);
+  return pass.Logits();
+}
+
 absl::Status KvprLoop::MakeTables() {
   tables_.clear();
   for (const StepChunk& chunk : now_.chunks) {
@@ -230,8 +242,7 @@ absl::Status KvprLoop::MakeTables() {
 
 absl::Status KvprLoop::Run(LayerPass& pass, absl::Span<const DecodeRow> rows) {
   RUNAHEAD_RETURN_IF_ERROR(LoadUpTo(now_, ring_->slots()));
-  RUNAHEAD_RETURN_IF_ERROR(pass.Begin());
-  RUNAHEAD_RETURN_IF_ERROR(MakeTables());
+  RUNAHEAD_RETURN_IF_ERROR(Begin(pass));
   if (host_lane_ != nullptr) {
     RUNAHEAD_RETURN_IF_ERROR(host_lane_->BeginStep(now_));
   }
@@ -386,7 +397,7 @@ void KvprLoop::Report() {
                               .recompute_s = of_a_layer(step.times->Busy(StepLane::kRecompute)),
                               .project_s = of_a_layer(step.times->Busy(StepLane::kProject)),
                               .attend_s = of_a_layer(step.times->Busy(StepLane::kAttend)),
-                              .signal_s = of_a_layer(step.times->Busy(StepLane::kSignal)),
+                              .signal_s = of_a_layer(step.times->SignalSeconds()),
                               .host_attend_s = of_a_layer(step.times->Busy(StepLane::kHost)),
                               .layer_s = of_a_layer(step.times->DeviceSeconds())});
   if (options_.on_step) options_.on_step(step);

@@ -93,6 +93,8 @@ class KvprLoop final : public StepLoop {
   absl::StatusOr<LoadedStep> Plan(absl::Span<const DecodeRow> rows);
   bool IsPlanOf(const PlannedStep& planned, absl::Span<const DecodeRow> rows) const;
   absl::Status Run(LayerPass& pass, absl::Span<const DecodeRow> rows);
+  absl::Status Begin(LayerPass& pass);
+  absl::StatusOr<Tensor> Logits(LayerPass& pass);
   absl::Status MakeTables();
   // Enqueues loads until `loads` of the step are, as far as it has so many.
   absl::Status LoadUpTo(LoadedStep& step, int64_t loads);

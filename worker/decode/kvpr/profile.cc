@@ -101,15 +101,15 @@ class LaneMeter {
     return weights_->At(0).all_there.Wait();
   }
 
-  // Projections, attention over one position and the MLP, of one layer.
+  // Projections, attention over one position and the MLP of one layer, and its share of embedding and head.
   absl::StatusOr<double> ProjectSeconds() {
     const ModelConfig& config = model_.config();
     ForwardBatch batch;
     batch.batch_invariant = true;
     batch.kv.page_tokens = 1;
     batch.ids.assign(static_cast<size_t>(options_.rows), 0);
-    batch.logit_rows = {0};
     for (int64_t row = 0; row < options_.rows; ++row) {
+      batch.logit_rows.push_back(row);
       batch.kv.pages.push_back(static_cast<int32_t>(row));
       batch.kv.sequences.push_back({.queries = 1, .length = 1, .first_page = row, .end = 1});
     }
@@ -118,16 +118,22 @@ class LaneMeter {
     const int64_t columns = (config.heads + 2 * config.kv_heads) * config.head_dim;
     RUNAHEAD_ASSIGN_OR_RETURN(const BufferRef qkv_memory, Zeros(options_.rows * columns * 4));
     const Tensor qkv = MakeTensor(qkv_memory, DType::kF32, options_.rows, columns);
-    return Time([&]() -> absl::Status {
+    const auto pass_of = [&](bool with_layer) -> absl::Status {
       LayerPass pass(model_, device_, *stream_, {own_, shared_}, batch);
       pass.UseMatrices(matrices_);
       RUNAHEAD_RETURN_IF_ERROR(pass.Begin());
-      RUNAHEAD_ASSIGN_OR_RETURN(const std::shared_ptr<const KvTable> table, device_.MakeKvTable(*stream_, layout));
-      RUNAHEAD_RETURN_IF_ERROR(pass.ProjectQkv(0, qkv, {}));
-      RUNAHEAD_RETURN_IF_ERROR(device_.StoreQkv(*stream_, qkv, model_.attention(0), pass.q(), *table, 0, kv));
-      RUNAHEAD_RETURN_IF_ERROR(pass.AttendPieces(0, *table, kv));
-      return pass.Finish(0);
-    });
+      if (with_layer) {
+        RUNAHEAD_ASSIGN_OR_RETURN(const std::shared_ptr<const KvTable> table, device_.MakeKvTable(*stream_, layout));
+        RUNAHEAD_RETURN_IF_ERROR(pass.ProjectQkv(0, qkv, {}));
+        RUNAHEAD_RETURN_IF_ERROR(device_.StoreQkv(*stream_, qkv, model_.attention(0), pass.q(), *table, 0, kv));
+        RUNAHEAD_RETURN_IF_ERROR(pass.AttendPieces(0, *table, kv));
+        RUNAHEAD_RETURN_IF_ERROR(pass.Finish(0));
+      }
+      return pass.Logits().status();
+    };
+    RUNAHEAD_ASSIGN_OR_RETURN(const double with_layer, Time([&] { return pass_of(true); }));
+    RUNAHEAD_ASSIGN_OR_RETURN(const double without, Time([&] { return pass_of(false); }));
+    return std::max(0.0, with_layer - without) + without / static_cast<double>(config.layers);
   }
 
   // Of one position.

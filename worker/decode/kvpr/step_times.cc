@@ -33,6 +33,23 @@ double StepTimes::Busy(StepLane lane) const {
   return seconds;
 }
 
+double StepTimes::SignalSeconds() const {
+  MutexLock lock(mu_);
+  absl::Duration way;
+  for (const Span& host : spans_) {
+    if (host.lane != StepLane::kHost) continue;
+    absl::Time q_made = absl::InfinitePast(), partials_there = host.end;
+    for (const Span& span : spans_) {
+      if (span.layer != host.layer) continue;
+      if (span.lane == StepLane::kProject && span.end <= host.begin) q_made = std::max(q_made, span.end);
+      if (span.lane == StepLane::kSignal) partials_there = std::max(partials_there, span.end);
+    }
+    way += partials_there - host.end;
+    if (q_made != absl::InfinitePast()) way += host.begin - q_made;
+  }
+  return absl::ToDoubleSeconds(way);
+}
+
 double StepTimes::DeviceSeconds() const {
   MutexLock lock(mu_);
   absl::Time begin = absl::InfiniteFuture(), end = absl::InfinitePast();
