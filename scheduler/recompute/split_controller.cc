@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <utility>
 
 #include "kernels/base/status_macros.h"
 
@@ -34,7 +35,7 @@ void SmoothedTime::Add(double measured) {
   if (!Measured(measured)) return;
   const double now = measured_ < 2 ? measured : MedianOf(last_[0], last_[1], measured);
   last_ = {last_[1], measured};
-  const bool jump = measured_ == 2 && (now > kJump * value_ || now * kJump < value_);
+  const bool jump = measured_ == 2 && (std::exchange(guess_, false) || now > kJump * value_ || now * kJump < value_);
   value_ += (jump ? 1 : kNewest) * (now - value_);
   measured_ = std::min(measured_ + 1, 2);
 }
@@ -63,13 +64,19 @@ SplitController::SplitController(SplitObjective objective, const LaneCosts& prof
 
 LaneCosts SplitController::costs() const {
   LaneCosts costs = profile_;
-  costs.link_bytes_per_s = 1 / link_.value();
+  costs.link_bytes_per_s = 1 / (link_.value() * beside_.value());
   costs.recompute_s = recompute_.value();
   costs.project_s = project_.value();
   costs.attend_s = attend_.value();
   costs.signal_s = signal_.value();
   costs.host_attend_s = host_attend_.value();
   return costs;
+}
+
+LaneCosts SplitController::CostsOfSmallest() const {
+  LaneCosts smallest = costs();
+  smallest.link_bytes_per_s = 1 / link_.value();
+  return smallest;
 }
 
 absl::StatusOr<LanePlan> SplitController::Solved(absl::Span<const LaneShape> shapes) {
@@ -87,7 +94,7 @@ absl::StatusOr<LanePlan> SplitController::Solved(absl::Span<const LaneShape> sha
 
 absl::StatusOr<LanePlan> SplitController::Plan(absl::Span<const LaneShape> shapes) {
   RUNAHEAD_ASSIGN_OR_RETURN(solved_, Solved(shapes));
-  RUNAHEAD_ASSIGN_OR_RETURN(smallest_, SmallestSplit(objective_, costs(), shapes, tile_));
+  RUNAHEAD_ASSIGN_OR_RETURN(smallest_, SmallestSplit(objective_, CostsOfSmallest(), shapes, tile_));
   if (resting_ && Rested()) resting_ = false;
   return resting_ ? smallest_ : solved_;
 }
@@ -100,16 +107,35 @@ double SplitController::SolvedShare() const {
 bool SplitController::Rested() {
   ++rested_;
   // Everything takes longer than predicted, not the solver's split alone.
-  if (rested_ > options_.patience && SolvedShare() < 1 - options_.gain) return true;
+  if (rested_ > options_.look && SolvedShare() < 1) return true;
   if (rested_ <= rest_) return false;
   // Time has passed, so try again, without what was seen.
   rest_ = std::min(2 * rest_, options_.last_rest);
   solved_ratio_ = smallest_ratio_;
+  beside_ = SmoothedTime(1, true);
   return true;
 }
 
-LaneCosts SplitController::Take(const LaneMeasurement& measured, const LaneRows& rows) {
-  LaneCosts now = costs();
+void SplitController::Rest() {
+  resting_ = true;
+  rested_ = worse_steps_ = 0;
+}
+
+// Copies that have become faster are a faster link; slower ones may be one, too, or what runs beside them.
+void SplitController::TakeLink(double seconds_per_byte, bool smallest) {
+  if (smallest) {
+    link_.Add(seconds_per_byte);
+    return;
+  }
+  beside_.Add(seconds_per_byte / link_.value());
+  if (beside_.value() >= 1) return;
+  link_ = SmoothedTime(link_.value() * beside_.value());
+  beside_ = SmoothedTime(1);
+}
+
+LaneCosts SplitController::Take(const LaneMeasurement& measured, const LanePlan& plan) {
+  const LaneRows& rows = plan.rows;
+  LaneCosts now = plan.smallest ? CostsOfSmallest() : costs();
   // One estimate, and the same of this step alone.
   const auto take = [](SmoothedTime* estimate, double seconds, double of) {
     if (!Measured(seconds) || !(of > 0)) return estimate->value();
@@ -117,7 +143,11 @@ LaneCosts SplitController::Take(const LaneMeasurement& measured, const LaneRows&
     return seconds / of;
   };
   const auto on_device = static_cast<double>(rows.recomputed + rows.streamed + rows.resident);
-  now.link_bytes_per_s = 1 / take(&link_, measured.link_s, BytesOnLink(profile_, rows));
+  const double bytes = BytesOnLink(profile_, rows);
+  if (Measured(measured.link_s) && bytes > 0) {
+    now.link_bytes_per_s = bytes / measured.link_s;
+    TakeLink(measured.link_s / bytes, plan.smallest);
+  }
   now.recompute_s = take(&recompute_, measured.recompute_s, static_cast<double>(rows.computed));
   now.project_s = take(&project_, measured.project_s, 1);
   now.attend_s = take(&attend_, measured.attend_s, on_device);
@@ -127,16 +157,16 @@ LaneCosts SplitController::Take(const LaneMeasurement& measured, const LaneRows&
 }
 
 void SplitController::Observe(const LanePlan& plan, const LaneMeasurement& measured) {
-  const LaneCosts now = Take(measured, plan.rows);
+  const double beside_before = beside_.value();
+  const LaneCosts now = Take(measured, plan);
   SmoothedTime& ratio = plan.smallest ? smallest_ratio_ : solved_ratio_;
   ratio.Add(measured.layer_s / TimesOfLanes(objective_, now, plan.rows).layer_s);
   if (plan.smallest) return;
   worse_steps_ = SolvedShare() > 1 ? worse_steps_ + 1 : 0;
   good_steps_ = worse_steps_ == 0 ? good_steps_ + 1 : 0;
   if (good_steps_ >= kGoodSteps) rest_ = options_.first_rest;
-  if (worse_steps_ < options_.patience) return;
-  resting_ = true;
-  rested_ = worse_steps_ = 0;
+  const bool jumped = beside_.value() > kJump * beside_before;
+  if (worse_steps_ >= options_.patience || (worse_steps_ > 0 && jumped)) Rest();
 }
 
 }  // namespace runahead

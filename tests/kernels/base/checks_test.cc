@@ -19,6 +19,7 @@ using checked::Refused;
 
 struct SomeWeights : Weights {
   SomeWeights(int64_t rows, int64_t cols) : Weights(rows, cols) {}
+  ConstBufferRef HomeFrom(int64_t) const override { return {}; }
 };
 
 TEST(Checks, ATensorHasADtypeAShapeAStrideAndABuffer) {

@@ -90,6 +90,11 @@ absl::StatusOr<std::unique_ptr<KvprLoop>> KvprLoop::Create(const Model& model, D
   return loop;
 }
 
+// K and V of a block that is recomputed, and K and V of the new rows before they are quantised.
+int64_t KvprLoop::ScratchBytes(const Model& model, int64_t max_rows) {
+  return (kChunkPageTokens + max_rows) * 2 * model.config().kv_dim() * 4;
+}
+
 KvprLoop::KvprLoop(const Model& model, Device& device, const KvStore& store, Stream& stream,
                    std::unique_ptr<SplitSource> split, const KvprOptions& options, ResidentMemory memory)
     : model_(model),
@@ -154,7 +159,7 @@ absl::StatusOr<KvprLoop::LoadedStep> KvprLoop::Plan(absl::Span<const DecodeRow> 
     planned.lengths.push_back(length);
     planned.leases.push_back(row.sequence->lease_number());
   }
-  RUNAHEAD_ASSIGN_OR_RETURN(planned.residents, residency_.Prepare(planned.keys, split_->costs()));
+  RUNAHEAD_ASSIGN_OR_RETURN(planned.residents, residency_.Prepare(planned.keys, split_->tier_costs()));
   for (size_t i = 0; i < rows.size(); ++i) {
     const ResidentKey& key = planned.keys[i];
     const ResidentPart& part = planned.residents[i];
@@ -274,7 +279,7 @@ absl::Status KvprLoop::LoadWeights(LayerPass& pass, int64_t layer) {
     next_times_ = std::make_shared<StepTimes>();
     RUNAHEAD_RETURN_IF_ERROR(weights_->Load(0, next_times_));
   }
-  device_.WaitFor(stream_, weights_->At(layer).first_there);
+  device_.WaitFor(stream_, weights_->At(layer).qkv_there);
   pass.UseMatrices(weights_->At(layer).matrices);
   return absl::OkStatus();
 }
@@ -318,7 +323,7 @@ absl::Status KvprLoop::RecomputeUpTo(int64_t end) {
     const int64_t layer = now_.recomputed / chunks, index = now_.recomputed % chunks;
     LayerMatrices matrices;
     if (weights_ != nullptr && now_.chunks[index].x_rows > 0) {
-      device_.WaitFor(stream_, weights_->At(layer).first_there);
+      device_.WaitFor(stream_, weights_->At(layer).kv_there);
       matrices = weights_->At(layer).matrices;
     }
     RUNAHEAD_RETURN_IF_ERROR(chunk_pass_->Recompute(
@@ -376,6 +381,7 @@ void KvprLoop::Leave(const KvStore::Sequence& sequence) {
   if (report.empty() || !options_.on_leave) return;
   report.mapped().resident_bytes = memory_.used_bytes();
   options_.on_leave(report.mapped());
+  if (reports_.empty() && options_.on_idle) options_.on_idle(*split_);
 }
 
 void KvprLoop::Report() {

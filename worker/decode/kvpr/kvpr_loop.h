@@ -57,6 +57,8 @@ struct KvprOptions {
   // On the loop's thread: at the next step or Leave, and at Leave.
   std::function<void(const KvprStep&)> on_step = {};
   std::function<void(const KvprSequenceReport&)> on_leave = {};
+  // Behind the Leave of the last sequence: nothing runs, so that something may be measured, and the split told.
+  std::function<void(SplitSource&)> on_idle = {};
 };
 
 // All that is given to Create outlives the loop. Everything that a step takes is allocated by Create, but for scratch
@@ -71,9 +73,14 @@ class KvprLoop final : public StepLoop {
   ~KvprLoop() override;
 
   absl::StatusOr<Tensor> Step(absl::Span<const DecodeRow> rows) override;
+  // Its pieces are short, for waits and times lie between them, and their buffers change by turns.
+  bool repeats() const override { return false; }
   absl::Status CheckTokens(int64_t) const override { return absl::OkStatus(); }
   void Leave(const KvStore::Sequence& sequence) override;
 
+  // Scratch memory of a step of max_rows that is taken beside what KvprOptions::device_bytes are for, and beside that
+  // of plain decode (DecodeStepBytes).
+  static int64_t ScratchBytes(const Model& model, int64_t max_rows);
   int64_t staging_bytes() const { return ring_->bytes(); }
   int64_t device_bytes() const { return ring_->bytes() + memory_.bytes() + WeightStream::DeviceBytes(model_); }
   int64_t resident_bytes() const { return memory_.used_bytes(); }
