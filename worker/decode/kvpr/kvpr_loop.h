@@ -92,6 +92,7 @@ class KvprLoop final : public StepLoop {
     int64_t loads = 0;       // enqueued, counted over layers and chunks
     int64_t recomputed = 0;  // of them, those whose recomputation is enqueued
     std::deque<StagingRing::Loaded> under_way;
+    std::vector<ChunkTables> tables;  // of each chunk, as far as they are made
   };
 
   KvprLoop(const Model& model, Device& device, const KvStore& store, Stream& stream, std::unique_ptr<SplitSource> split,
@@ -109,13 +110,18 @@ class KvprLoop final : public StepLoop {
   absl::Status LoadWeights(LayerPass& pass, int64_t layer);
   absl::Status ProjectLayer(LayerPass& pass, int64_t layer);
   absl::Status RunChunk(LayerPass& pass, int64_t layer, int64_t index);
-  // Enqueues what the loads [recomputed, end) give, as far as they are under way.
-  absl::Status RecomputeUpTo(int64_t end);
+  // Enqueues what the loads [recomputed, end) of the step give, as far as they are under way.
+  absl::Status RecomputeUpTo(LoadedStep& step, int64_t end);
   bool HasHostLane() const { return host_lane_ != nullptr && host_lane_->has_work(); }
-  absl::Status FinishHostLane(LayerPass& pass, int64_t layer);
-  absl::Status FinishLayer(LayerPass& pass, int64_t layer);
+  absl::Status FinishHostLane(LayerPass& pass, absl::Span<const DecodeRow> rows, int64_t layer);
+  absl::Status FinishLayer(LayerPass& pass, absl::Span<const DecodeRow> rows, int64_t layer);
   absl::Status RunWindow(LayerPass& pass, int64_t layer);
+  absl::Status MakeRecomputeTables(LoadedStep& step);
+  // The step's lanes are enqueued: keeps the books, and begins with the step that follows if the same sequences go on.
+  // Nothing where that was done.
+  void BeginNext(absl::Span<const DecodeRow> rows);
   absl::Status PlanAhead(absl::Span<const DecodeRow> rows);
+  void DropNext();
   void Report();
 
   const Model& model_;
@@ -138,11 +144,11 @@ class KvprLoop final : public StepLoop {
 
   LoadedStep now_;                         // the step that is enqueued
   std::optional<LoadedStep> next_;         // the step after it, if the same sequences go on
+  bool next_begun_ = false;                // BeginNext was called for the step that is enqueued
   std::shared_ptr<StepTimes> next_times_;  // of the step after it, once its first weights are on their way
   std::vector<Event> written_;             // of each layer: what the last step wrote is in the stores
   // Of the step that is enqueued.
   Tensor qkv_;                                     // of the layer
-  std::vector<ChunkTables> tables_;                // of each chunk
   std::shared_ptr<const KvTable> window_, fresh_;  // what is resident, or null; a row for each sequence
   std::vector<SequenceRun> window_own_;            // whose newest row is in the window
   std::optional<KvprStep> unreported_;

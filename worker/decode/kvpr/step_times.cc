@@ -54,9 +54,8 @@ double StepTimes::DeviceSeconds() const {
   MutexLock lock(mu_);
   absl::Time begin = absl::InfiniteFuture(), end = absl::InfinitePast();
   for (const Span& span : spans_) {
-    if (!OnDevice(span.lane)) continue;
-    begin = std::min(begin, span.begin);
-    end = std::max(end, span.end);
+    if (span.lane == StepLane::kProject) begin = std::min(begin, span.begin);
+    if (OnDevice(span.lane)) end = std::max(end, span.end);
   }
   return begin < end ? absl::ToDoubleSeconds(end - begin) : 0;
 }
