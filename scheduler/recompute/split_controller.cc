@@ -54,7 +54,8 @@ SplitController::SplitController(SplitObjective objective, const LaneCosts& prof
       options_(options),
       profile_(profile),
       in_use_(profile),
-      link_(1 / profile.link_bytes_per_s),
+      link_(1 / profile.link_bytes_per_s, true),
+      alone_(1 / profile.link_bytes_per_s),
       recompute_(profile.recompute_s),
       project_(profile.project_s),
       attend_(profile.attend_s),
@@ -64,7 +65,7 @@ SplitController::SplitController(SplitObjective objective, const LaneCosts& prof
 
 LaneCosts SplitController::costs() const {
   LaneCosts costs = profile_;
-  costs.link_bytes_per_s = 1 / (link_.value() * beside_.value());
+  costs.link_bytes_per_s = 1 / link_.value();
   costs.recompute_s = recompute_.value();
   costs.project_s = project_.value();
   costs.attend_s = attend_.value();
@@ -75,7 +76,7 @@ LaneCosts SplitController::costs() const {
 
 LaneCosts SplitController::CostsOfSmallest() const {
   LaneCosts smallest = costs();
-  smallest.link_bytes_per_s = 1 / link_.value();
+  smallest.link_bytes_per_s = 1 / alone_.value();
   return smallest;
 }
 
@@ -112,7 +113,7 @@ bool SplitController::Rested() {
   // Time has passed, so try again, without what was seen.
   rest_ = std::min(2 * rest_, options_.last_rest);
   solved_ratio_ = smallest_ratio_;
-  beside_ = SmoothedTime(1, true);
+  link_ = SmoothedTime(alone_.value(), true);
   return true;
 }
 
@@ -121,16 +122,16 @@ void SplitController::Rest() {
   rested_ = worse_steps_ = 0;
 }
 
-// Copies that have become faster are a faster link; slower ones may be one, too, or what runs beside them.
+// A link is as fast alone as beside something: so what makes copies faster there makes them faster alone, and what
+// makes them slower alone makes them slower in both.
 void SplitController::TakeLink(double seconds_per_byte, bool smallest) {
+  (smallest ? alone_ : link_).Add(seconds_per_byte);
+  if (alone_.value() <= link_.value()) return;
   if (smallest) {
-    link_.Add(seconds_per_byte);
-    return;
+    link_ = SmoothedTime(alone_.value());
+  } else {
+    alone_ = SmoothedTime(link_.value());
   }
-  beside_.Add(seconds_per_byte / link_.value());
-  if (beside_.value() >= 1) return;
-  link_ = SmoothedTime(link_.value() * beside_.value());
-  beside_ = SmoothedTime(1);
 }
 
 LaneCosts SplitController::Take(const LaneMeasurement& measured, const LanePlan& plan) {
@@ -157,7 +158,7 @@ LaneCosts SplitController::Take(const LaneMeasurement& measured, const LanePlan&
 }
 
 void SplitController::Observe(const LanePlan& plan, const LaneMeasurement& measured) {
-  const double beside_before = beside_.value();
+  const double link_before = link_.value();
   const LaneCosts now = Take(measured, plan);
   SmoothedTime& ratio = plan.smallest ? smallest_ratio_ : solved_ratio_;
   ratio.Add(measured.layer_s / TimesOfLanes(objective_, now, plan.rows).layer_s);
@@ -165,7 +166,7 @@ void SplitController::Observe(const LanePlan& plan, const LaneMeasurement& measu
   worse_steps_ = SolvedShare() > 1 ? worse_steps_ + 1 : 0;
   good_steps_ = worse_steps_ == 0 ? good_steps_ + 1 : 0;
   if (good_steps_ >= kGoodSteps) rest_ = options_.first_rest;
-  const bool jumped = beside_.value() > kJump * beside_before;
+  const bool jumped = link_.value() > kJump * link_before;
   if (worse_steps_ >= options_.patience || (worse_steps_ > 0 && jumped)) Rest();
 }
 

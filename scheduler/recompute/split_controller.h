@@ -96,9 +96,9 @@ class SplitController {
   const ControllerOptions options_;
   const LaneCosts profile_;
   LaneCosts in_use_;
-  // Of LaneCosts, by the same names; link: seconds a byte in steps of the smallest split. beside: how many times as
-  // long a byte takes in the others, at least 1.
-  SmoothedTime link_, beside_{1, true}, recompute_, project_, attend_, signal_, host_attend_;
+  // Of LaneCosts, by the same names; link: seconds a byte, in steps of the solver's split, and alone in those of the
+  // smallest: never more than link.
+  SmoothedTime link_, alone_, recompute_, project_, attend_, signal_, host_attend_;
   SmoothedTime solved_ratio_{1}, smallest_ratio_{1};  // a layer's time, measured by predicted
 
   // Of the last plan; both are the same where the solver found nothing better than the smallest.

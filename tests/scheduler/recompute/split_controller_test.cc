@@ -151,6 +151,24 @@ TEST(SplitController, SettlesWhereTheNextStepIsPlannedBeforeThisOneIsObserved) {
   }
 }
 
+// Without a host lane the smallest split must be looked at, to tell a slower link from copies that are disturbed.
+TEST(SplitController, ASlowerLinkIsNoReasonToRest) {
+  for (const double recompute_s : {0.3e-6, 0.6e-6, 1.2e-6}) {
+    World world;
+    world.costs.host_attend_s = INFINITY;
+    world.costs.recompute_s = recompute_s;
+    SplitController controller = ControllerOf(world.costs);
+    for (int i = 0; i < 100; ++i) {
+      if (i == 40) world.costs.link_bytes_per_s /= 2;
+      const LanePlan plan = *controller.Plan(Batch(4000));
+      if (i >= 40 + 10) {
+        EXPECT_LE(LayerOf(world.costs, plan.rows), 1.1 * BestLayer(world.costs, Batch(4000))) << i;
+      }
+      controller.Observe(plan, world.Run(plan.rows));
+    }
+  }
+}
+
 TEST(SplitController, HalvedBandwidthMovesTheSplit) {
   World world;
   SplitController controller = ControllerOf(world.costs);
