@@ -30,10 +30,9 @@ TEST(HostAttentionTest, ReadsNoFasterThanItsRateAndGivesTheSame) {
   const auto table = *host->MakeKvTable(memory.stream(), PartsOfTwo());
   const auto attend = [&](double gbps, int times) {
     const Tensor partials = memory.Empty(table->pieces(), 2 * 17);
+    const HostAttention attention{*host, memory.stream(), gbps};
     const absl::Time begin = MonotonicNow();
-    for (int i = 0; i < times; ++i) {
-      EXPECT_TRUE(HostAttention(*host, memory.stream(), gbps).Enqueue(q, shape, *table, kv.ref, partials).ok());
-    }
+    for (int i = 0; i < times; ++i) EXPECT_TRUE(attention.Enqueue(q, shape, *table, kv.ref, partials).ok());
     memory.Finish();
     const absl::Duration took = MonotonicNow() - begin;
     return std::make_pair(memory.Read(partials), took);

@@ -27,7 +27,7 @@ struct ManySteps {
 std::vector<int64_t> RaggedPrompts(int64_t sequences) {
   if (sequences == 1) return {900};
   std::vector<int64_t> prompts;
-  for (int64_t i = 0; i < sequences; ++i) prompts.push_back(1 + i * i % 700);
+  for (int64_t i = 0; i < sequences; ++i) prompts.push_back(1 + 37 * i * i % 700);
   return prompts;
 }
 
