@@ -102,7 +102,7 @@ TEST(WorkerProcess, RefusesOptionsOfKvprThatModelOrDeviceCannotHave) {
         "allow more"}},
       {odd, {link, "--kv-bits", "8"}, {"kv_bits: K of a token has 16 values", "groups of 32", "only 16 works"}},
       {model, {link, "--static-window", "64"}, {"static_window: is for devices", "has a link", "leave it out"}},
-      {model, {"--emulated-link-gbps=-1"}, {"emulated_link_gbps", "-1"}},
+      {model, {"--emulated-link-gbps=-1"}, {"emulated-link-gbps: -1 is out of range", "a number from 0"}},
       {model, {"--kv-device-budget", "64MiB"}, {"kv_device_budget: ", "emulate a link with emulated_link_gbps"}},
       {model, {"--recompute", "64"}, {"recompute: ", "emulate a link with emulated_link_gbps"}},
       {model, {"--emulated-host-gbps", "2"}, {"emulated_host_gbps: give emulated_link_gbps"}},
