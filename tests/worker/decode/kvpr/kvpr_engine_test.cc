@@ -194,6 +194,7 @@ class KvprEngineFormsTest : public KvprEngineTest {
     three->AwaitTokens(so_far + 2);
     engine_ = nullptr;
     EXPECT_EQ(three->AwaitEnd().code(), absl::StatusCode::kUnavailable);
+    EXPECT_EQ(resident_, 0);
     ExpectNothingHeld();
   }
 };
