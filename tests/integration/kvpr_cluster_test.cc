@@ -90,7 +90,7 @@ TEST_F(KvprClusterTest, ChosenByItselfBothLanesHaveTheirPartAndTheTokensAreGolde
 
 // Windows are resident, the rest is copied in every step: bitwise what a device gives that has no link.
 TEST_F(KvprClusterTest, WithBothLanesOffLogprobsAreThoseOfAClusterWithoutALink) {
-  v1::GenerateRequest request = RequestOf(golden_.ids, 12);
+  v1::GenerateRequest request = RequestOf(golden_.ids, 8);
   request.mutable_sampling()->set_logprobs(20);
   const auto logprobs_of = [&](const std::vector<std::string>& arguments, bool streams) {
     LocalCluster cluster(model_, arguments);
@@ -106,7 +106,7 @@ TEST_F(KvprClusterTest, WithBothLanesOffLogprobsAreThoseOfAClusterWithoutALink) 
     return logprobs;
   };
   const auto expected = logprobs_of({"--prefill", "2", "--dtype", "f32"}, false);
-  EXPECT_EQ(expected.size(), 12u);
+  EXPECT_EQ(expected.size(), 8u);
   EXPECT_EQ(logprobs_of(OverALink("0.4", {"--recompute", "off", "--host-lane", "off"}), true), expected);
 }
 

@@ -91,6 +91,7 @@ class KvprEngineTest : public ::testing::Test {
   // Of the engines that are made next.
   int kv_bits_ = 16;
   bool x_may_stay_ = false;
+  std::atomic<int64_t> resident_{-1};  // bytes of all other sequences, as the last one left
   std::atomic<int64_t> x_resident_{0};  // rows of X that steps found on the device
 
   size_t level_ = 0;  // memory that the device has left with the model loaded
@@ -136,8 +137,6 @@ class KvprEngineTest : public ::testing::Test {
     }
     RUNAHEAD_CHECK(write->Commit().Wait().ok());
   }
-
-  std::atomic<int64_t> resident_{-1};  // bytes of all other sequences, as the last one left
 };
 
 TEST_F(KvprEngineTest, WhatIsCancelledLeavesNothingAndChangesNobodysTokens) {
