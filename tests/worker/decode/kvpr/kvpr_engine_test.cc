@@ -12,6 +12,7 @@
 #include "tests/testing/model_fixture.h"
 #include "tests/testing/small_model.h"
 #include "tests/worker/decode/collecting_sink.h"
+#include "tests/worker/decode/kvpr/kvpr_world.h"
 #include "worker/decode/engine.h"
 #include "worker/decode/kvpr/kvpr_loop.h"
 #include "worker/decode/kvpr/weight_stream.h"
@@ -91,7 +92,7 @@ class KvprEngineTest : public ::testing::Test {
   // Of the engines that are made next.
   int kv_bits_ = 16;
   bool x_may_stay_ = false;
-  std::atomic<int64_t> resident_{-1};  // bytes of all other sequences, as the last one left
+  std::atomic<int64_t> resident_{-1};   // bytes of all other sequences, as the last one left
   std::atomic<int64_t> x_resident_{0};  // rows of X that steps found on the device
 
   size_t level_ = 0;  // memory that the device has left with the model loaded
@@ -118,10 +119,7 @@ class KvprEngineTest : public ::testing::Test {
     costs.kv_bytes = static_cast<double>(kv);
     costs.x_bytes = static_cast<double>(x);
     std::unique_ptr<SplitSource> split = std::make_unique<FixedSplit>(recomputed, costs, 256);
-    if (x_may_stay_) {
-      costs.recompute_s = 1e-9;
-      split = std::make_unique<ControlledSplit>(*SplitController::Create(SplitObjective::kStep, costs));
-    }
+    if (x_may_stay_) split = SplitAt(512);
     return KvprLoop::Create(*model_, *device_, *store_, stream, std::move(split), options);
   }
 
@@ -184,8 +182,8 @@ class KvprEngineFormsTest : public KvprEngineTest {
   void CancelOneAndEndTheEngine(int64_t recomputed) {
     MakeEngine(recomputed);
     SequenceNumber cancelled = 0;
-    const auto one = Add(1, 700, kManyTokens, &cancelled), two = Add(2, 300, 4), three = Add(3, 500, kManyTokens);
-    one->AwaitTokens(2);
+    const auto one = Add(1, 900, kManyTokens, &cancelled), two = Add(2, 300, 4), three = Add(3, 900, kManyTokens);
+    three->AwaitTokens(3);
     engine_->Cancel(cancelled);
     EXPECT_EQ(one->AwaitEnd().code(), absl::StatusCode::kCancelled);
     EXPECT_EQ(two->AwaitEnd(), absl::OkStatus());
