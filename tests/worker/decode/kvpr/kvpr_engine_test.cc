@@ -118,7 +118,7 @@ class KvprEngineTest : public ::testing::Test {
     costs.link_bytes_per_s = 1e9;
     costs.kv_bytes = static_cast<double>(kv);
     costs.x_bytes = static_cast<double>(x);
-    std::unique_ptr<SplitSource> split = std::make_unique<FixedSplit>(recomputed, costs, 256);
+    std::unique_ptr<SplitSource> split = std::make_unique<FixedSplit>(recomputed, costs, kv_bits_ == 16 ? 256 : 0);
     if (x_may_stay_) split = SplitAt(512);
     return KvprLoop::Create(*model_, *device_, *store_, stream, std::move(split), options);
   }
