@@ -150,7 +150,7 @@ absl::StatusOr<KvprLoop::LoadedStep> KvprLoop::Plan(absl::Span<const DecodeRow> 
   LoadedStep planned;
   for (const DecodeRow& row : rows) {
     const int64_t length = row.position + 1;
-    planned.keys.push_back({row.sequence, length, row.sequence->has_x() ? row.position : 0});
+    planned.keys.push_back({row.sequence, length, row.sequence->has_x() ? row.position : 0, row.sequence->kv_from()});
     planned.lengths.push_back(length);
     planned.leases.push_back(row.sequence->lease_number());
   }
