@@ -46,7 +46,10 @@ class GivenSplit final : public SplitSource {
     plan.rows = RowsOfCuts(shapes, plan.cuts, kSplitTile);
     return plan;
   }
-  void Observe(const LanePlan&, const LaneMeasurement& measured) override { observed.push_back(measured); }
+  void Observe(const LanePlan& plan, const LaneMeasurement& measured) override {
+    observed_rows.push_back(plan.rows);
+    observed.push_back(measured);
+  }
   void Restart(const LaneCosts&) override {}
   LaneCosts costs() const override {
     LaneCosts costs;
@@ -56,6 +59,7 @@ class GivenSplit final : public SplitSource {
     costs.recompute_s = recompute_s;
     return costs;
   }
+  std::vector<LaneRows> observed_rows;  // of each step that it was told of
   std::vector<LaneMeasurement> observed;
   double recompute_s = 1e-7;  // of the costs: whether tiers of X pay
 
