@@ -1,0 +1,25 @@
+"""What tests read of deploy/grafana: its dashboards, their panels and queries."""
+
+import json
+import pathlib
+
+ROOT = pathlib.Path(__file__).resolve().parents[2]
+FOLDER = ROOT / "deploy/grafana"
+FILES = sorted((FOLDER / "dashboards").glob("*.json"))
+
+
+def load(path):
+    return json.loads(path.read_text())
+
+
+def panels(dashboard):
+    """Those that show something."""
+    return [panel for panel in dashboard["panels"] if panel["type"] != "row"]
+
+
+def queries():
+    """(where, query) of all panels of all dashboards."""
+    for path in FILES:
+        for panel in panels(load(path)):
+            for target in panel["targets"]:
+                yield f"{path.stem}: {panel['title']} {target['refId']}", target
