@@ -2,6 +2,7 @@
 
 import json
 import pathlib
+import re
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 FOLDER = ROOT / "deploy/grafana"
@@ -15,6 +16,11 @@ def load(path):
 def panels(dashboard):
     """Those that show something."""
     return [panel for panel in dashboard["panels"] if panel["type"] != "row"]
+
+
+def legend(target, labels):
+    """What Grafana calls the line of a series; raises where it has no such label."""
+    return re.sub(r"\{\{(\w+)\}\}", lambda found: labels[found[1]], target["legendFormat"])
 
 
 def queries():

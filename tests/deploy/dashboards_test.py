@@ -24,7 +24,8 @@ RULES = dashboards.ROOT / "deploy/prometheus/rules"
 # its part (docs/kvpr.md); edges slow enough that there is a prefill to cancel.
 MODEL = ["--heads", 4, "--kv-heads", 4, "--layers", 5, "--context", 2048, "--seed", 25]
 CLUSTER = ["--prefill", 2, "--decode", 1, "--dtype", "f32", "--device", "cpu", "--emulated-link-gbps", 20,
-           "--kv-device-budget", "3MiB", "--recompute", 256, "--host-lane", 256, "--chain-link-gbps", 0.2, "--experiments"]
+           "--kv-device-budget", "3MiB", "--recompute", 256, "--host-lane", 256, "--chain-link-gbps", 0.2,
+           "--experiments"]
 LONG = 1400
 # What Grafana fills in.
 FILLED = {"$__rate_interval": "1m", "$job": "runahead", "$model": ".+"}
@@ -76,7 +77,9 @@ class LiveTest(unittest.TestCase):
 
         def none_left():
             faults.clear()
-            faults.update({where: fault for where, query in expressions.items() if (fault := self.prometheus.fault(query))})
+            for where, expression in expressions.items():
+                if fault := self.prometheus.fault(expression):
+                    faults[where] = fault
             return not faults
         try:
             live.until(none_left, "data", patience=20)
@@ -104,27 +107,29 @@ class LiveTest(unittest.TestCase):
         for path in dashboards.FILES:
             for panel in dashboards.panels(dashboards.load(path)):
                 with self.subTest(f"{path.stem}: {panel['title']}"):
-                    names = [re.sub(r"\{\{(\w+)\}\}", lambda found: labels[found[1]], target["legendFormat"])
-                             for target in panel["targets"] for labels, _ in self.prometheus.query(filled(target["expr"]))]
+                    names = [dashboards.legend(target, labels) for target in panel["targets"]
+                             for labels, _ in self.prometheus.query(filled(target["expr"]))]
                     self.assertEqual(len(names), len(set(names)), names)
 
     def test_every_variable_has_values(self):
         for path in dashboards.FILES:
             for variable in dashboards.load(path)["templating"]["list"]:
                 if variable["type"] == "query":
-                    metric, label = re.fullmatch(r"label_values\((\w+), (\w+)\)", variable["definition"]).groups()
-                    self.assertTrue(self.prometheus.ask(f"label/{label}/values", **{"match[]": metric}), variable["name"])
+                    asked = re.fullmatch(r"label_values\((\w+), (\w+)\)", variable["query"]["query"])
+                    values = self.prometheus.ask(f"label/{asked[2]}/values", **{"match[]": asked[1]})
+                    self.assertTrue(values, variable["name"])
 
     def test_stages_add_up_to_ttft(self):
         def sum_of(name):
             return count_of(self.cluster.page("router"), f"{name}_sum")
-        self.assertAlmostEqual(sum_of("runahead_ttft_stage_seconds"), sum_of("runahead_time_to_first_token_seconds"), places=6)
+        ttft = sum_of("runahead_time_to_first_token_seconds")
+        self.assertAlmostEqual(sum_of("runahead_ttft_stage_seconds"), ttft, places=6)
 
     def test_promtool_finds_no_fault_with_what_processes_expose(self):
         for name in self.cluster.metrics:
             with self.subTest(name):
-                done = subprocess.run(["promtool", "check", "metrics"], input=self.cluster.page(name), text=True,
-                                      stdout=subprocess.PIPE, stderr=subprocess.STDOUT, timeout=live.PATIENCE, check=False)
+                done = subprocess.run(["promtool", "check", "metrics"], input=self.cluster.page(name), text=True, check=False,
+                                      stdout=subprocess.PIPE, stderr=subprocess.STDOUT, timeout=live.PATIENCE)
                 self.assertEqual((done.returncode, done.stdout), (0, ""))
 
 

@@ -1,4 +1,4 @@
-"""deploy/grafana: the dashboards are what their sources make, whole, laid out without overlaps, and name real metrics."""
+"""deploy/grafana: the dashboards are what their sources make, whole, without overlaps, and name real metrics."""
 
 import pathlib
 import re

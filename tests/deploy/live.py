@@ -40,7 +40,7 @@ class Process:
     def __init__(self, folder, name, command, **more):
         self.log = pathlib.Path(folder, f"{name}.log")
         with self.log.open("w") as log:
-            self.process = subprocess.Popen([str(part) for part in command], stderr=log, stdin=subprocess.DEVNULL, **more)
+            self.process = subprocess.Popen(list(map(str, command)), stderr=log, stdin=subprocess.DEVNULL, **more)
 
     def __enter__(self):
         return self
@@ -56,7 +56,8 @@ class Process:
 
     def check(self):
         if self.process.poll() is not None:
-            raise AssertionError(f"{self.process.args} ended with {self.process.returncode}:\n{self.log.read_text()[-3000:]}")
+            said = self.log.read_text()[-3000:]
+            raise AssertionError(f"{self.process.args} ended with {self.process.returncode}:\n{said}")
 
 
 class Cluster(Process):
@@ -109,8 +110,8 @@ class Prometheus(Process):
         }
         path = pathlib.Path(folder, "prometheus.yaml")
         path.write_text(json.dumps(config))  # YAML, too
-        super().__init__(folder, "prometheus", ["prometheus", f"--config.file={path}", f"--storage.tsdb.path={folder}/data",
-                                                "--web.listen-address=127.0.0.1:0"])
+        super().__init__(folder, "prometheus", ["prometheus", f"--config.file={path}", "--web.listen-address=127.0.0.1:0",
+                                                f"--storage.tsdb.path={folder}/data"])
         self.port = until(self.port_now, "Prometheus listens")
         until(lambda: "is Ready" in fetch(f"http://127.0.0.1:{self.port}/-/ready"), "Prometheus is ready")
 

@@ -26,13 +26,13 @@ def all_rules():
 
 
 def promtool(*arguments):
-    done = subprocess.run(["promtool", *map(str, arguments)], stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True,
-                          timeout=60, check=False)
+    done = subprocess.run(["promtool", *map(str, arguments)], stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
+                          text=True, timeout=60, check=False)
     return done.returncode, done.stdout
 
 
 def discovered(config):
-    """The labels that targets of `config`'s only job have after relabelling, of those that it does not drop, by instance."""
+    """The labels after relabelling of those targets of `config`'s only job that it keeps, by instance."""
     with tempfile.NamedTemporaryFile("w", suffix=".yaml") as file:
         yaml.safe_dump({**config, "rule_files": []}, file)
         file.flush()
@@ -132,8 +132,9 @@ class UnknownTest(unittest.TestCase):
     KNOWN = {"a_total": {"code": {"OK", "NOT"}}, "b": {}}
 
     def test_what_is_documented_is_known(self):
-        for expression in ('sum by (code) (rate(a_total{code=~"OK|NOT",job="x"}[5m])) / on (job) group_left (code) (b > 0)',
-                           "clamp_min(b offset 5m, 1e3) and up", 'label_replace(b, "z", "$1", "q", "(.*)")', "l:b:p50 or b"):
+        for expression in (
+                'sum by (code) (rate(a_total{code=~"OK|NOT",job="x"}[5m])) / on (job) group_left (code) (b > 0)',
+                "clamp_min(b offset 5m, 1e3) and up", 'label_replace(b, "z", "$1", "q", "(.*)")', "l:b:p50 or b"):
             self.assertEqual(metric_page.unknown(expression, self.KNOWN, {"l:b:p50"}), [], expression)
 
     def test_each_kind_of_mistake_is_found(self):

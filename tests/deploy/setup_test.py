@@ -26,7 +26,8 @@ class SetupTest(unittest.TestCase):
             calls = pathlib.Path(folder, "calls")
             calls.touch()
             environment = {**os.environ, "PATH": f"{folder}:{os.environ['PATH']}", "CALLS": str(calls)}
-            subprocess.run([ROOT / "deploy/setup", "tests"], env=environment, stderr=subprocess.DEVNULL, check=True, timeout=60)
+            subprocess.run([ROOT / "deploy/setup", "tests"], env=environment, stderr=subprocess.DEVNULL, check=True,
+                           timeout=60)
             return calls.read_text().splitlines()
 
     def test_prometheus_is_disabled_after_it_was_installed(self):

@@ -60,10 +60,9 @@ def _panel(panel, number_of_it, place):
 
 
 def _variable(name, label, metric):
-    query = f"label_values({metric}, {name})"
     return {"name": name, "label": label, "type": "query", "datasource": SOURCE,
-            "query": {"query": query, "refId": name}, "definition": query, "refresh": 2, "sort": 1, "multi": True,
-            "includeAll": True, "current": {"text": "All", "value": "$__all"}}
+            "query": {"query": f"label_values({metric}, {name})", "refId": name}, "refresh": 2, "sort": 1,
+            "multi": True, "includeAll": True, "current": {"text": "All", "value": "$__all"}}
 
 
 def dashboard(uid, title, description, rows):
