@@ -128,8 +128,9 @@ class LiveTest(unittest.TestCase):
     def test_promtool_finds_no_fault_with_what_processes_expose(self):
         for name in self.cluster.metrics:
             with self.subTest(name):
-                done = subprocess.run(["promtool", "check", "metrics"], input=self.cluster.page(name), text=True, check=False,
-                                      stdout=subprocess.PIPE, stderr=subprocess.STDOUT, timeout=live.PATIENCE)
+                done = subprocess.run(["promtool", "check", "metrics"], input=self.cluster.page(name),
+                                      text=True, check=False, stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
+                                      timeout=live.PATIENCE)
                 self.assertEqual((done.returncode, done.stdout), (0, ""))
 
 

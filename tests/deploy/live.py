@@ -110,8 +110,9 @@ class Prometheus(Process):
         }
         path = pathlib.Path(folder, "prometheus.yaml")
         path.write_text(json.dumps(config))  # YAML, too
-        super().__init__(folder, "prometheus", ["prometheus", f"--config.file={path}", "--web.listen-address=127.0.0.1:0",
-                                                f"--storage.tsdb.path={folder}/data"])
+        super().__init__(folder, "prometheus", [
+            "prometheus", f"--config.file={path}", f"--storage.tsdb.path={folder}/data",
+            "--web.listen-address=127.0.0.1:0"])
         self.port = until(self.port_now, "Prometheus listens")
         until(lambda: "is Ready" in fetch(f"http://127.0.0.1:{self.port}/-/ready"), "Prometheus is ready")
 
