@@ -22,7 +22,8 @@ void DeclareWorkerOptions(ConfigSchema& schema, WorkerOptions& options) {
       "has free");
   schema.String("dtype", &options.dtype, {.one_of = {"auto", "f32", "bf16", "f16"}},
                 "Compute and KV dtype; auto takes what is fastest on this device; f16 is for GPUs");
-  schema.Int("threads", &options.threads, {.min = 0, .max = 1024}, "Compute threads; 0 takes one a core");
+  schema.Int("threads", &options.threads, {.min = 0, .max = 1024},
+             "Compute threads; 0 takes one for each core that affinity mask and cgroup allow");
   schema.String("link_host", &options.link_host, {},
                 "Address of this host at which other workers reach it for KV; that of listen, or the first network's, "
                 "where empty");
