@@ -1,6 +1,6 @@
 # Source me: podman and buildah with all that they keep under $CONTAINERS, in place of a Docker engine.
-#   in_namespace [--no-network] COMMAND...   runs it in a mount namespace in which crun works on hosts that mix cgroup v1
-#                                            and v2; with --no-network in a network namespace of its own, too
+#   in_namespace COMMAND...   runs it in a mount namespace in which crun works on hosts that mix cgroup v1 and v2
+#   in_sandbox COMMAND...     and without a network but its own; what is left of it ends with it
 
 CONTAINERS=${RUNAHEAD_CONTAINERS:-${XDG_CACHE_HOME:-$HOME/.cache}/runahead/containers}
 mkdir -p "$CONTAINERS"/{run,store,tmp}
@@ -32,13 +32,18 @@ export CONTAINERS_STORAGE_CONF=$CONTAINERS/storage.conf CONTAINERS_REGISTRIES_CO
 export CONTAINERS_CONF=$CONTAINERS/containers.conf TMPDIR=$CONTAINERS/tmp
 
 in_namespace() {
-  local network=()
-  if [[ $1 == --no-network ]]; then
-    network=(--net)
-    shift
-  fi
-  unshare "${network[@]}" --mount --propagation private bash -c \
-    'ip link set lo up; mount -t cgroup2 cgroup2 /sys/fs/cgroup; exec "$@"' namespace "$@"
+  unshare --mount --propagation private bash -c 'mount -t cgroup2 cgroup2 /sys/fs/cgroup; exec "$@"' namespace "$@"
+}
+
+in_sandbox() {
+  unshare --mount --propagation private --net --pid --fork --kill-child --mount-proc bash -c '
+    ip link set lo up
+    mount -t cgroup2 cgroup2 /sys/fs/cgroup
+    # Where netavark and its name server say what runs: not for who runs them outside.
+    mkdir -p /run/containers /run/netns
+    mount -t tmpfs tmpfs /run/containers
+    mount -t tmpfs tmpfs /run/netns
+    exec "$@"' sandbox "$@"
 }
 
 # The base image: from a registry, or made of Debian's own packages where none is reached.
