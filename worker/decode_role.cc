@@ -111,8 +111,8 @@ absl::StatusOr<std::unique_ptr<DecodeRole>> DecodeRole::Create(const WorkerOptio
   };
   if (kvpr) {
     steps.make_loop = [&options, &device, &metrics, steps_take, model = model.get(), store = role->store_.get(),
-                       host = role->host_.get()](Stream& stream) {
-      return NewKvprLoop(options, *model, {device, *host, stream}, *store, steps_take, metrics);
+                       host = role->host_.get(), &profile = role->lane_profile_](Stream& stream) {
+      return NewKvprLoop(options, *model, {device, *host, stream}, *store, steps_take, {metrics, profile});
     };
   }
   if (options.static_window > 0) {

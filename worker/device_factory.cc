@@ -1,11 +1,13 @@
 #include "worker/device_factory.h"
 
 #include <algorithm>
+#include <optional>
 #include <string>
 #include <thread>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "kernels/base/numa.h"
 #include "kernels/base/status_macros.h"
 #include "kernels/cpu/cpu_device.h"
 #include "kernels/cpu/emulated_link.h"
@@ -49,6 +51,18 @@ absl::StatusOr<OpenedDevice> OpenCpu(const WorkerOptions& options) {
   return opened;
 }
 
+// Host memory that copies read, and the threads beside, belong near the GPU: all that this process has from here on.
+void StayNear(const CudaDeviceInfo& gpu) {
+  const std::optional<NumaNode> node = NumaNodeOfPciDevice(gpu.pci_address);
+  if (!node.has_value()) return;
+  if (const absl::Status status = StayOnNumaNode(*node); !status.ok()) {
+    LogWarning("device", "memory and threads may be far from the GPU, on NUMA node ", node->number, ": ",
+               std::string(status.message()));
+    return;
+  }
+  LogInfo("device", "memory and threads stay on NUMA node ", node->number, ", the GPU's");
+}
+
 absl::StatusOr<OpenedDevice> OpenCuda(const WorkerOptions& options, const CudaPlugin& plugin) {
   RUNAHEAD_ASSIGN_OR_RETURN(const int count, plugin.count());
   CudaDeviceOptions device;
@@ -56,6 +70,7 @@ absl::StatusOr<OpenedDevice> OpenCuda(const WorkerOptions& options, const CudaPl
   device.compute_dtype = DTypeOf(options, DType::kBF16);
   device.memory_budget = static_cast<size_t>(options.device_memory_budget);
   RUNAHEAD_ASSIGN_OR_RETURN(const CudaDeviceInfo info, plugin.info(device.ordinal));
+  StayNear(info);
   OpenedDevice opened;
   RUNAHEAD_ASSIGN_OR_RETURN(opened.device, plugin.open(device));
   RUNAHEAD_ASSIGN_OR_RETURN(opened.peer_comms, plugin.open_peer_comms(*opened.device));

@@ -8,6 +8,7 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "kernels/base/device.h"
+#include "worker/decode/kvpr/profile.h"
 #include "worker/decode/step_loop.h"
 #include "worker/kv/store.h"
 #include "worker/metrics/decode_metrics.h"
@@ -46,9 +47,15 @@ struct KvprDevices {
   Stream& stream;
 };
 
+// Who is told what the loop finds.
+struct KvprReaders {
+  DecodeMetrics& metrics;
+  std::optional<LaneProfile>& profile;  // set by NewKvprLoop
+};
+
 // The loop over `store`, which is in host memory; measures the devices first. All references outlive it.
 absl::StatusOr<std::unique_ptr<StepLoop>> NewKvprLoop(const WorkerOptions& options, const Model& model,
                                                       const KvprDevices& devices, const KvStore& store,
-                                                      size_t spare_bytes, DecodeMetrics& metrics);
+                                                      size_t spare_bytes, const KvprReaders& readers);
 
 }  // namespace runahead

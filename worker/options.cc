@@ -109,6 +109,11 @@ absl::Status CheckWorkerOptions(const WorkerOptions& options) {
         "decode_schedule: throughput keeps weights in host memory, and prefill computes with weights on the device: "
         "give role: decode, and let another worker do prefill");
   }
+  if (options.quantises_kv() && ParseLaneChoice("host_lane", options.host_lane)->tokens > 0) {
+    return absl::InvalidArgumentError(
+        "host_lane: the host attends over KV as it is computed, and kv_bits quantises it: leave host_lane out, or give "
+        "kv_bits: 16");
+  }
   if (options.static_window > 0 && options.quantises_kv()) {
     return absl::InvalidArgumentError("static_window: keeps KV as it is computed: leave it out, or give kv_bits: 16");
   }

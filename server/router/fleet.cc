@@ -131,6 +131,17 @@ std::set<std::string> Fleet::builds() const {
   return builds;
 }
 
+std::vector<v1::LaneProfile> Fleet::lane_profiles() const {
+  MutexLock lock(mu_);
+  std::vector<v1::LaneProfile> profiles;
+  for (const State& state : states_) {
+    if (state.live == nullptr || !state.live->capabilities.has_lane_profile()) continue;
+    profiles.push_back(state.live->capabilities.lane_profile());
+    profiles.back().set_worker(state.live->capabilities.name());
+  }
+  return profiles;
+}
+
 // Whether the prefill worker can hand off to at least one of so many ready decode workers; true where none is ready.
 bool Fleet::ReachesDecode(int prefill, int ready_decoders) const {
   if (broken_.handoffs.empty()) return true;

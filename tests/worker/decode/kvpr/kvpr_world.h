@@ -47,6 +47,7 @@ class GivenSplit final : public SplitSource {
     return plan;
   }
   void Observe(const LanePlan&, const LaneMeasurement& measured) override { observed.push_back(measured); }
+  void Restart(const LaneCosts&) override {}
   LaneCosts costs() const override {
     LaneCosts costs;
     costs.link_bytes_per_s = 1e9;
