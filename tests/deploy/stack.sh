@@ -68,6 +68,7 @@ if [[ -n $prebuilt ]]; then
   stage=$(mktemp -d "$CONTAINERS/stage.XXXXXX")
   trap 'rm -rf "$stage"' EXIT
   cmake --install "$prebuilt" --prefix "$stage/install" --strip >/dev/null
+  rm -rf "$stage/install/lib/librunahead_cuda.so"  # it is not for this image
   compile+=(--build-context build="$stage")
 else
   # The compiler's cache of this machine.

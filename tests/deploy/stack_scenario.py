@@ -17,6 +17,7 @@ from stack_load import Load
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 PROCESSES = ("prefill-0", "prefill-1", "prefill-2", "decode-0", "router")
+PATIENCE = 180  # seconds, on a machine that does other things
 LONG_PROMPT = "The chain hands keys and values on, layer by layer. " * 12
 
 
@@ -75,7 +76,7 @@ class Stack:
 
     def wait_for_chain(self, *workers):
         """Until a long prompt takes all of `workers`. Who is told to ask again does so."""
-        deadline = time.monotonic() + 60
+        deadline = time.monotonic() + PATIENCE
         chain = None
         while chain != list(workers):
             assert time.monotonic() < deadline, f"the chain is {chain}, not {workers}"
@@ -88,7 +89,7 @@ class Stack:
 
     def wait_for_workers(self, prefill, decode):
         """Until the router has so many. Under load a prompt may get fewer than there are."""
-        deadline = time.monotonic() + 60
+        deadline = time.monotonic() + PATIENCE
         while True:
             text = podman("exec", "client", "runahead", "models", "--router", "router:7000", "--json", check=False)
             models = json.loads(text)["models"] if text else []
@@ -100,7 +101,7 @@ class Stack:
     def wait_for_scrape(self, *names):
         """Until Prometheus reads metrics of just these processes."""
         query = "http://127.0.0.1:9090/api/v1/query?query=" + urllib.parse.quote('up{job="runahead"} == 1')
-        deadline = time.monotonic() + 60
+        deadline = time.monotonic() + PATIENCE
         found = None
         while found != sorted(names):
             assert time.monotonic() < deadline, f"Prometheus reads {found}, not {names}"
