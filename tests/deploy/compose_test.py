@@ -3,6 +3,7 @@
 usage: compose_test.py BIN_FOLDER
 """
 
+import os
 import pathlib
 import re
 import shutil
@@ -161,6 +162,51 @@ class ComposeTest(unittest.TestCase):
                     with self.subTest(command[0]):
                         run = subprocess.run(command, cwd=folder, capture_output=True, text=True, check=False)
                         self.assertEqual(run.returncode, 0, run.stdout + run.stderr)
+
+
+class UpTest(unittest.TestCase):
+    """deploy/compose/up beside a docker-compose that only notes how it was called."""
+
+    def setUp(self):
+        self.folder = pathlib.Path(self.enterContext(tempfile.TemporaryDirectory()))
+        shutil.copy(FOLDER / "up", self.folder)
+        for name, body in (("docker", "exit 1"), ("docker-compose", 'echo "$@" >called')):
+            (self.folder / name).write_text(f"#!/bin/bash\n{body}\n")
+            (self.folder / name).chmod(0o755)
+
+    def up(self, *arguments):
+        environment = {**os.environ, "PATH": f"{self.folder}:{os.environ['PATH']}"}
+        subprocess.run([self.folder / "up", *arguments], env=environment, check=True)
+        settings = dict(line.split("=", 1) for line in (self.folder / ".env").read_text().splitlines())
+        return (self.folder / "called").read_text().split(), settings
+
+    def test_makes_a_key_that_the_containers_user_alone_may_read(self):
+        called, settings = self.up("--no-build", "router")
+        self.assertEqual(called, ["up", "-d", "--no-build", "router"])
+        key = (self.folder / "cluster.key").stat()
+        self.assertEqual(key.st_mode & 0o777, 0o600)
+        self.assertEqual(key.st_size, 64)
+        self.assertEqual(settings["RUNAHEAD_USER"], f"{key.st_uid}:{key.st_gid}")
+        self.assertNotEqual(key.st_uid, 0)
+        self.assertGreaterEqual(int(settings["RUNAHEAD_THREADS"]), 1)
+        self.assertEqual(settings["COMPOSE_FILE"], "compose.yaml")
+
+    def test_keeps_what_is_there_but_for_the_files(self):
+        self.up()
+        key = (self.folder / "cluster.key").read_text()
+        with open(self.folder / ".env", "a") as file:
+            file.write("RUNAHEAD_PUBLISH=0.0.0.0:7000\n")
+        called, settings = self.up("--gpu")
+        self.assertEqual(called, ["up", "-d"])
+        self.assertEqual((self.folder / "cluster.key").read_text(), key)
+        self.assertEqual(settings["RUNAHEAD_PUBLISH"], "0.0.0.0:7000")
+        self.assertEqual(settings["COMPOSE_FILE"], "compose.yaml:compose.gpu.yaml")
+
+    def test_every_variable_of_the_files_has_a_default_or_is_written(self):
+        _, settings = self.up()
+        for file in ("compose.yaml", "compose.gpu.yaml"):
+            for variable in re.findall(r"\$\{(\w+)\}", (FOLDER / file).read_text()):
+                self.assertIn(variable, settings)
 
 
 if __name__ == "__main__":
