@@ -8,7 +8,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "absl/strings/str_join.h"
-#include "client/up/health.h"
+#include "client/base/health.h"
 #include "client/up/key_file.h"
 #include "kernels/base/status_macros.h"
 #include "server/base/clock.h"
