@@ -113,15 +113,18 @@ class Manifests:
                 yield f"{name}: its service is none, or not headless"
 
     def membership(self):
-        """The names that the router looks up are those of services and of their ports."""
-        config = self.config("router")
-        for role in ("prefill", "decode"):
-            name = config[f"{role}_dns"]
-            port, service, namespace = re.fullmatch(r"_(\w+)\._tcp\.(\w+)\.(\w+)\.svc\.cluster\.local", name).groups()
+        """The router's workers are pods of the StatefulSets, by the names of headless services: all that there are."""
+        named = [(worker["role"], worker["address"]) for worker in self.config("router")["workers"]]
+        for role, address in named:
+            pod, service, port = re.fullmatch(r"(\w+-\d+)\.(\w+):(\d+)", address).groups()
             found = self.of("Service").get(service)
-            if (not found or service != role or found["metadata"]["namespace"] != namespace or
-                    port not in [p["name"] for p in found["spec"]["ports"]]):
-                yield f"{role}_dns: no port of a service is called {name}"
+            if (not found or service != role or not pod.startswith(f"{role}-") or
+                    int(port) not in [p["port"] for p in found["spec"]["ports"]]):
+                yield f"router: {address} is no {role} worker's"
+        for role in ("prefill", "decode"):
+            for number in range(self.of("StatefulSet")[role]["spec"]["replicas"]):
+                if not any(address.startswith(f"{role}-{number}.") for _, address in named):
+                    yield f"router: does not know {role}-{number}"
 
     def probes(self):
         for name in self.pods:
