@@ -21,7 +21,8 @@ std::vector<int> LineOf(const std::vector<WorkerSpec>& workers) {
   for (size_t i = 0; i < workers.size(); ++i) {
     if (workers[i].prefills()) line.push_back(static_cast<int>(i));
   }
-  std::stable_sort(line.begin(), line.end(), [&](int a, int b) { return NaturalLess(HostOf(workers[a]), HostOf(workers[b])); });
+  std::stable_sort(line.begin(), line.end(),
+                   [&](int a, int b) { return NaturalLess(HostOf(workers[a]), HostOf(workers[b])); });
   return line;
 }
 
