@@ -126,6 +126,7 @@ absl::StatusOr<std::unique_ptr<DecodeRole>> DecodeRole::Create(const WorkerOptio
                             DecodeEngine::Create(device, std::move(model), *role->store_, std::move(steps)));
   DecodeServiceOptions service;
   service.leases_changed = [&report] { report.Update(); };
+  if (role->lane_profile_.has_value()) service.kv_from = KvFromOf(options, role->lane_profile_->costs);
   role->service_ = std::make_unique<DecodeService>(*role->engine_, *role->store_, std::move(service));
   return role;
 }

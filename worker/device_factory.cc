@@ -3,7 +3,6 @@
 #include <algorithm>
 #include <optional>
 #include <string>
-#include <thread>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
@@ -12,6 +11,7 @@
 #include "kernels/cpu/cpu_device.h"
 #include "kernels/cpu/emulated_link.h"
 #include "kernels/cuda/loader.h"
+#include "server/base/cpu_limit.h"
 #include "server/base/logging.h"
 
 namespace runahead {
@@ -23,12 +23,8 @@ DType DTypeOf(const WorkerOptions& options, DType fastest) {
   return options.dtype == "bf16" ? DType::kBF16 : options.dtype == "f16" ? DType::kF16 : DType::kF32;
 }
 
-int64_t Cores() {
-  return std::max<int64_t>(1, std::thread::hardware_concurrency());
-}
-
 int64_t ThreadsOf(const WorkerOptions& options) {
-  return options.threads > 0 ? options.threads : Cores();
+  return options.threads > 0 ? options.threads : UsableCores();
 }
 
 absl::StatusOr<OpenedDevice> OpenCpu(const WorkerOptions& options) {
@@ -113,7 +109,7 @@ absl::StatusOr<OpenedDevice> OpenDevice(const WorkerOptions& options) {
 absl::StatusOr<std::shared_ptr<Device>> OpenHostDevice(const WorkerOptions& options, const Device& device) {
   // One drives the device; a GPU needs no more.
   const int64_t taken = device.host_reads_device_memory() ? ThreadsOf(options) : 1;
-  const int64_t threads = options.host_lane_threads > 0 ? options.host_lane_threads : Cores() - taken;
+  const int64_t threads = options.host_lane_threads > 0 ? options.host_lane_threads : UsableCores() - taken;
   return NewCpuDevice({.threads = static_cast<int>(std::max<int64_t>(1, threads))});
 }
 

@@ -9,6 +9,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "kernels/base/status_macros.h"
+#include "scheduler/recompute/kv_from.h"
 #include "server/base/logging.h"
 #include "worker/decode/kvpr/kvpr_loop.h"
 #include "worker/lane_profiler.h"
@@ -26,12 +27,18 @@ LaneChoice HostChoice(const WorkerOptions& options) {
   return *ParseLaneChoice("host_lane", options.host_lane);
 }
 
-// A number fixes both lanes: the other one, where it is none, gets nothing. Where recomputation is off there is no X.
-absl::StatusOr<std::unique_ptr<SplitSource>> NewSplit(const WorkerOptions& options, const LaneCosts& costs) {
+// What every step recomputes; absent: the solver says. A number fixes both lanes: the other one, where it is none, gets
+// nothing. Where recomputation is off there is no X.
+std::optional<int64_t> FixedRecompute(const WorkerOptions& options) {
   const LaneChoice recompute = RecomputeChoice(options), host = HostChoice(options);
   const bool fixed = recompute.mode == Mode::kFixed || host.mode == Mode::kFixed;
-  if (fixed || (recompute.mode == Mode::kOff && host.mode == Mode::kOff)) {
-    return std::make_unique<FixedSplit>(recompute.tokens, costs, host.tokens);
+  if (fixed || (recompute.mode == Mode::kOff && host.mode == Mode::kOff)) return recompute.tokens;
+  return std::nullopt;
+}
+
+absl::StatusOr<std::unique_ptr<SplitSource>> NewSplit(const WorkerOptions& options, const LaneCosts& costs) {
+  if (const std::optional<int64_t> fixed = FixedRecompute(options)) {
+    return std::make_unique<FixedSplit>(*fixed, costs, HostChoice(options).tokens);
   }
   RUNAHEAD_ASSIGN_OR_RETURN(SplitController controller, SplitController::Create(SplitObjective::kStep, costs));
   return std::make_unique<ControlledSplit>(std::move(controller));
@@ -140,6 +147,12 @@ int64_t XRowBytes(const WorkerOptions& options, const ModelConfig& config, const
   // Where heads share KV heads, or KV is quantised, X is the larger one: to copy it gains nothing.
   if (mode == Mode::kAuto && bytes >= StoredKvBytes(options, config, dtype)) return 0;
   return bytes;
+}
+
+std::function<int64_t(int64_t)> KvFromOf(const WorkerOptions& options, const LaneCosts& profile) {
+  return [profile, fixed = FixedRecompute(options)](int64_t prompt_tokens) {
+    return KvFrom(profile, fixed, prompt_tokens);
+  };
 }
 
 bool MayStreamWeights(const WorkerOptions& options, const Device& device) {

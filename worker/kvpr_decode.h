@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <optional>
 
@@ -52,6 +53,10 @@ struct KvprReaders {
   DecodeMetrics& metrics;
   std::optional<LaneProfile>& profile;  // set by NewKvprLoop
 };
+
+// From where on KV of a prompt is needed whose X comes (KvFrom): by `recompute`, and by what the lanes cost in the
+// profile, for those who hand off know nothing of what they cost later. Where there is X: not with `recompute: off`.
+std::function<int64_t(int64_t prompt_tokens)> KvFromOf(const WorkerOptions& options, const LaneCosts& profile);
 
 // The loop over `store`, which is in host memory; measures the devices first. All references outlive it.
 absl::StatusOr<std::unique_ptr<StepLoop>> NewKvprLoop(const WorkerOptions& options, const Model& model,

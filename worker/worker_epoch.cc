@@ -46,6 +46,7 @@ absl::StatusOr<std::unique_ptr<WorkerEpoch>> WorkerEpoch::Begin(const EpochParts
   engine.epoch = epoch;
   engine.transport = options.link_transport;
   engine.host = parts.link_host;
+  engine.port = static_cast<int>(options.link_port);
   engine.key = parts.key;
   RUNAHEAD_ASSIGN_OR_RETURN(begun->engine_, MakeMessageEngine(engine));
   if (parts.decode != nullptr) parts.decode->BeginEpoch(*begun->engine_);

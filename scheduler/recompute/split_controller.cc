@@ -158,7 +158,6 @@ LaneCosts SplitController::Take(const LaneMeasurement& measured, const LanePlan&
 }
 
 void SplitController::Observe(const LanePlan& plan, const LaneMeasurement& measured) {
-  const double link_before = link_.value();
   const LaneCosts now = Take(measured, plan);
   SmoothedTime& ratio = plan.smallest ? smallest_ratio_ : solved_ratio_;
   ratio.Add(measured.layer_s / TimesOfLanes(objective_, now, plan.rows).layer_s);
@@ -166,8 +165,8 @@ void SplitController::Observe(const LanePlan& plan, const LaneMeasurement& measu
   worse_steps_ = SolvedShare() > 1 ? worse_steps_ + 1 : 0;
   good_steps_ = worse_steps_ == 0 ? good_steps_ + 1 : 0;
   if (good_steps_ >= kGoodSteps) rest_ = options_.first_rest;
-  const bool jumped = link_.value() > kJump * link_before;
-  if (worse_steps_ >= options_.patience || (worse_steps_ > 0 && jumped)) Rest();
+  const bool much_slower = link_.value() > kJump * alone_.value();
+  if (worse_steps_ >= options_.patience || (worse_steps_ > 0 && much_slower)) Rest();
 }
 
 }  // namespace runahead

@@ -6,6 +6,7 @@
 #include "absl/strings/str_cat.h"
 #include "kernels/base/status_macros.h"
 #include "server/base/address.h"
+#include "server/base/natural_order.h"
 
 namespace runahead {
 namespace {
@@ -20,7 +21,8 @@ std::vector<int> LineOf(const std::vector<WorkerSpec>& workers) {
   for (size_t i = 0; i < workers.size(); ++i) {
     if (workers[i].prefills()) line.push_back(static_cast<int>(i));
   }
-  std::stable_sort(line.begin(), line.end(), [&](int a, int b) { return HostOf(workers[a]) < HostOf(workers[b]); });
+  std::stable_sort(line.begin(), line.end(),
+                   [&](int a, int b) { return NaturalLess(HostOf(workers[a]), HostOf(workers[b])); });
   return line;
 }
 

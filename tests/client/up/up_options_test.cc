@@ -89,7 +89,8 @@ TEST(UpOptions, PaceCopiesOfTheCpuDeviceOnly) {
 TEST(UpOptions, AnEmulatedHostNeedsAnEmulatedLink) {
   UpOptions options;
   options.emulated_host_gbps = 40;
-  EXPECT_THAT(CheckUpOptions(options).message(), StartsWith("--emulated-host-gbps: give --emulated-link-gbps"));
+  EXPECT_THAT(std::string(CheckUpOptions(options).message()),
+              StartsWith("--emulated-host-gbps: give --emulated-link-gbps"));
   options.emulated_link_gbps = 10;
   EXPECT_TRUE(CheckUpOptions(options).ok());
 }

@@ -78,7 +78,7 @@ absl::StatusOr<BufferRef> HostLane::Room(BufferRef& kept, int64_t bytes) {
   return kept.Slice(0, static_cast<size_t>(bytes));
 }
 
-absl::Status HostLane::Start(int64_t layer, const ConstTensor& q, const Event& filled) {
+absl::Status HostLane::Start(int64_t layer, const ConstTensor& q, const Event& filled, const Event& written) {
   attended_.Wait().IgnoreError();  // a step that failed may have left it
   const AttentionShape& shape = model_.attention(layer);
   const auto row_bytes = q.cols * static_cast<int64_t>(DTypeSize(q.dtype));
@@ -94,6 +94,7 @@ absl::Status HostLane::Start(int64_t layer, const ConstTensor& q, const Event& f
     RUNAHEAD_RETURN_IF_ERROR(device_.ExchangeRows(*link_stream_, q, queries_, q_on_host));
   }
   host_.WaitFor(*host_stream_, device_.Record(*link_stream_));
+  host_.WaitFor(*host_stream_, written);
   {
     const LaneSpan span(host_, *host_stream_, times_, StepLane::kHost, layer);
     RUNAHEAD_RETURN_IF_ERROR(attention_.Enqueue(q_on_host, shape, *table_, store_.arena().Layer(layer), partials_));

@@ -32,8 +32,9 @@ class HostLane {
   absl::Status BeginStep(const PlannedStep& step);
   // Whether any sequence of the step has positions here.
   bool has_work() const { return !queries_.empty(); }
-  // Enqueues the layer's attention: of `q`, [rows, heads*head_dim] on the device, once `filled` has fired.
-  absl::Status Start(int64_t layer, const ConstTensor& q, const Event& filled);
+  // Enqueues the layer's attention: of `q`, [rows, heads*head_dim] on the device, once `filled` has fired, and
+  // `written`: what steps before have made of the layer is in the store.
+  absl::Status Start(int64_t layer, const ConstTensor& q, const Event& filled, const Event& written);
   // Waits for the host, and enqueues the way of what it made to `partials` (Device::AttendPieces), on the device; the
   // event fires when it is there.
   absl::StatusOr<Event> Finish(int64_t layer, const MutTensor& partials);

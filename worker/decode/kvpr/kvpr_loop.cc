@@ -183,10 +183,10 @@ absl::Status KvprLoop::Run(LayerPass& pass, absl::Span<const DecodeRow> rows) {
   for (int64_t layer = 0; layer < layers_; ++layer) {
     RUNAHEAD_RETURN_IF_ERROR(LoadWeights(pass, layer));
     RUNAHEAD_RETURN_IF_ERROR(ProjectLayer(pass, layer));
-    const Event projected = device_.Record(stream_);
+    const Event projected = device_.Record(stream_), written_before = written_[layer];
     RUNAHEAD_ASSIGN_OR_RETURN(written_[layer], write_back_->Send(layer, own, projected, now_.times));
     if (HasHostLane()) {
-      RUNAHEAD_RETURN_IF_ERROR(host_lane_->Start(layer, pass.q(), projected));
+      RUNAHEAD_RETURN_IF_ERROR(host_lane_->Start(layer, pass.q(), projected, written_before));
     }
     for (size_t chunk = 0; chunk < now_.chunks.size(); ++chunk) {
       RUNAHEAD_RETURN_IF_ERROR(RunChunk(pass, layer, static_cast<int64_t>(chunk)));
@@ -241,8 +241,26 @@ absl::Status KvprLoop::RunChunk(LayerPass& pass, int64_t layer, int64_t index) {
   RUNAHEAD_RETURN_IF_ERROR(
       chunk_pass_->Attend(pass, {layer, now_, now_.chunks[index], now_.tables[index], loaded}, qkv_));
   now_.under_way.pop_front();
-  ring_->Release(loaded, device_.Record(stream_));
+  RUNAHEAD_ASSIGN_OR_RETURN(const Event free, SaveRecomputed(layer, now_.chunks[index], loaded));
+  ring_->Release(loaded, free);
   return absl::OkStatus();
+}
+
+absl::StatusOr<Event> KvprLoop::SaveRecomputed(int64_t layer, const StepChunk& chunk,
+                                               const StagingRing::Loaded& loaded) {
+  Event free = device_.Record(stream_);
+  for (const ChunkPart& part : chunk.parts) {
+    const int64_t end = std::min(part.recompute_end, now_.keys[part.sequence].kv_from);
+    if (part.begin >= end) continue;
+    const auto row_bytes = store_.options().stored_row_bytes();
+    const BufferRef rows =
+        ring_->Stored(loaded).Slice(static_cast<size_t>(part.first_page * kChunkPageTokens * row_bytes),
+                                    static_cast<size_t>((end - part.begin) * row_bytes));
+    RUNAHEAD_ASSIGN_OR_RETURN(
+        free, write_back_->Save(layer, now_.stored[part.sequence].blocks, part.begin, rows, free, now_.times));
+    written_[layer] = free;
+  }
+  return free;
 }
 
 absl::Status KvprLoop::RecomputeUpTo(LoadedStep& step, int64_t end) {

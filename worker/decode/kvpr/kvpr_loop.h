@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "absl/container/flat_hash_map.h"
+#include "absl/container/flat_hash_set.h"
 #include "absl/status/statusor.h"
 #include "absl/types/span.h"
 #include "worker/decode/kvpr/chunk_pass.h"
@@ -99,6 +100,8 @@ class KvprLoop final : public StepLoop {
            const KvprOptions& options, ResidentMemory memory);
 
   absl::StatusOr<LoadedStep> Plan(absl::Span<const DecodeRow> rows);
+  // From where on KV of the row's sequence is in the store.
+  int64_t KvFrom(const DecodeRow& row) const;
   bool IsPlanOf(const PlannedStep& planned, absl::Span<const DecodeRow> rows) const;
   absl::Status Run(LayerPass& pass, absl::Span<const DecodeRow> rows);
   absl::Status Begin(LayerPass& pass);
@@ -110,6 +113,8 @@ class KvprLoop final : public StepLoop {
   absl::Status LoadWeights(LayerPass& pass, int64_t layer);
   absl::Status ProjectLayer(LayerPass& pass, int64_t layer);
   absl::Status RunChunk(LayerPass& pass, int64_t layer, int64_t index);
+  // KV of the chunk that is in no store yet, as it was recomputed, goes there; the slot is free behind that.
+  absl::StatusOr<Event> SaveRecomputed(int64_t layer, const StepChunk& chunk, const StagingRing::Loaded& loaded);
   // Enqueues what the loads [recomputed, end) of the step give, as far as they are under way.
   absl::Status RecomputeUpTo(LoadedStep& step, int64_t end);
   bool HasHostLane() const { return host_lane_ != nullptr && host_lane_->has_work(); }
@@ -142,11 +147,12 @@ class KvprLoop final : public StepLoop {
   ForwardScratch own_, shared_, kept_;     // of passes; what the loop itself keeps over a layer
   int64_t chunk_pages_ = 0;
 
-  LoadedStep now_;                         // the step that is enqueued
-  std::optional<LoadedStep> next_;         // the step after it, if the same sequences go on
-  bool next_begun_ = false;                // BeginNext was called for the step that is enqueued
-  std::shared_ptr<StepTimes> next_times_;  // of the step after it, once its first weights are on their way
-  std::vector<Event> written_;             // of each layer: what the last step wrote is in the stores
+  LoadedStep now_;                          // the step that is enqueued
+  std::optional<LoadedStep> next_;          // the step after it, if the same sequences go on
+  bool next_begun_ = false;                 // BeginNext was called for the step that is enqueued
+  std::shared_ptr<StepTimes> next_times_;   // of the step after it, once its first weights are on their way
+  std::vector<Event> written_;              // of each layer: what the last step wrote is in the stores
+  absl::flat_hash_set<const void*> whole_;  // sequences whose KV came as X in part, and is in the store by now
   // Of the step that is enqueued.
   Tensor qkv_;                                     // of the layer
   std::shared_ptr<const KvTable> window_, fresh_;  // what is resident, or null; a row for each sequence

@@ -14,7 +14,7 @@ absl::StatusOr<KvprLoop::LoadedStep> KvprLoop::Plan(absl::Span<const DecodeRow> 
   LoadedStep planned;
   for (const DecodeRow& row : rows) {
     const int64_t length = row.position + 1;
-    planned.keys.push_back({row.sequence, length, row.sequence->has_x() ? row.position : 0});
+    planned.keys.push_back({row.sequence, length, row.sequence->has_x() ? row.position : 0, KvFrom(row)});
     planned.lengths.push_back(length);
     planned.leases.push_back(row.sequence->lease_number());
   }
@@ -37,6 +37,10 @@ absl::StatusOr<KvprLoop::LoadedStep> KvprLoop::Plan(absl::Span<const DecodeRow> 
   planned.chunks = CutIntoChunks(planned.shapes, planned.plan.cuts, chunk_pages_);
   planned.times = next_times_ != nullptr ? std::exchange(next_times_, nullptr) : std::make_shared<StepTimes>();
   return planned;
+}
+
+int64_t KvprLoop::KvFrom(const DecodeRow& row) const {
+  return whole_.contains(row.sequence) ? 0 : row.sequence->kv_from();
 }
 
 bool KvprLoop::IsPlanOf(const PlannedStep& planned, absl::Span<const DecodeRow> rows) const {
@@ -64,6 +68,7 @@ void KvprLoop::BeginNext(absl::Span<const DecodeRow> rows) {
   if (std::exchange(next_begun_, true)) return;
   for (size_t i = 0; i < now_.keys.size(); ++i) {
     residency_.Commit(now_.keys[i], now_.residents[i], now_.plan.cuts[i].recomputed_end);
+    if (now_.keys[i].kv_from > 0) whole_.insert(now_.keys[i].sequence);
   }
   if (!PlanAhead(rows).ok()) DropNext();  // the next step plans again, and says why
 }
@@ -115,6 +120,7 @@ void KvprLoop::Leave(const KvStore::Sequence& sequence) {
   write_back_->Settle();
   if (host_lane_ != nullptr) host_lane_->Settle();
   residency_.Leave(&sequence);
+  whole_.erase(&sequence);
   auto report = reports_.extract(&sequence);
   if (report.empty() || !options_.on_leave) return;
   report.mapped().resident_bytes = memory_.used_bytes();

@@ -1,0 +1,74 @@
+"""Decode and KVPR: steps, how KV in host memory is split between recomputation, link and host, and the cache."""
+
+from grafana import Query, dashboard, lines
+from promql import MODEL, mean, of, quantile, rate
+
+STEP = "runahead_decode_step_seconds"
+TPOT = "runahead_time_per_output_token_seconds"
+
+ABOUT = "Decode: steps, recomputation and transfer, KV memory"
+
+DASHBOARD = dashboard("runahead-decode", "Runahead: Decode and KVPR", ABOUT, {
+    "Tokens": [
+        lines("Time per output token", "s",
+              "A request's mean time per token after the first.",
+              Query(quantile(0.5, TPOT, MODEL, by="model"), "{{model}} p50"),
+              Query(quantile(0.9, TPOT, MODEL, by="model"), "{{model}} p90"),
+              Query(quantile(0.99, TPOT, MODEL, by="model"), "{{model}} p99")),
+        lines("Time between two tokens", "s",
+              "What a reader sees: a p99 far above p50 are pauses within an answer.",
+              Query(quantile(0.5, "runahead_inter_token_latency_seconds", MODEL, by="model"), "{{model}} p50"),
+              Query(quantile(0.99, "runahead_inter_token_latency_seconds", MODEL, by="model"), "{{model}} p99")),
+        lines("Step of the whole batch", "s",
+              "One step gives each sequence of the batch a token.",
+              Query(quantile(0.5, STEP, by="instance"), "{{instance}} p50"),
+              Query(quantile(0.99, STEP, by="instance"), "{{instance}} p99")),
+        lines("Sequences in a step", "none",
+              "The mean batch. At max_batch other sequences wait.",
+              Query(mean("runahead_decode_batch_size", by="instance"), "{{instance}}")),
+    ],
+    "KVPR: KV over the link": [
+        lines("Positions recomputed", "none",
+              "Of a sequence in a step, in the mean: the l of the split. No line where KV is not brought over a link.",
+              Query(mean("runahead_kvpr_split_tokens", by="instance"), "{{instance}}")),
+        lines("Recomputation and transfer", "s",
+              "Busy time of a step in the mean. Where the split fits, both take about as long.",
+              Query(mean("runahead_kvpr_recompute_seconds", by="instance"), "{{instance}}: recompute"),
+              Query(mean("runahead_kvpr_transfer_seconds", by="instance"), "{{instance}}: transfer")),
+        lines("Overlap", "percentunit",
+              "1: of recomputation and transfer the shorter one is hidden behind the other. 0: they took turns, or "
+              "one had nothing to do.",
+              Query(of("instance:runahead_kvpr_overlap_ratio:mean_rate5m"), "{{instance}}"), maximum=1),
+        lines("Positions by lane", "short",
+              "Positions a second that steps attended over: recomputed on the device, streamed to it, attended by "
+              "the host, or resident on the device.",
+              Query(rate("runahead_kvpr_lane_tokens_total", by="lane"), "{{lane}}"), stacked=True),
+        lines("Lanes at work", "percentunit",
+              "Share of the time in which a lane was busy. The fullest one is what steps wait for.",
+              Query(rate("runahead_kvpr_lane_seconds_total", by="instance, lane"), "{{instance}}: {{lane}}")),
+        lines("Bytes from host memory", "Bps",
+              "What each lane reads there, with the bandwidth of copies to the device as measured beside it.",
+              Query(rate("runahead_kvpr_lane_bytes_total", by="lane"), "{{lane}}"),
+              Query(of("runahead_link_bandwidth_bytes_per_second"), "{{instance}}: bandwidth of the link")),
+    ],
+    "KV memory": [
+        lines("In use by tier", "bytes",
+              "KV cache memory in use, on the device and in host memory.",
+              Query(of("runahead_kv_bytes"), "{{instance}}: {{tier}}")),
+        lines("Share in use", "percentunit",
+              "Of the KV cache memory of a tier. At 1 new requests wait in the router's queue.",
+              Query(of("instance_tier:runahead_kv_bytes:share"), "{{instance}}: {{tier}}"), maximum=1),
+        lines("Leases", "none",
+              "Requests that hold KV memory: reserved before prefill begins, given back at the end.",
+              Query(of("runahead_kv_leases"), "{{instance}}")),
+        lines("Leases that ran out", "none",
+              "In an hour. Each one is KV memory that nobody gave back in time.",
+              Query(f"increase({of('runahead_kv_leases_expired_total')}[1h])", "{{instance}}")),
+        lines("Slices that arrived corrupt", "none",
+              "In an hour. They are sent again; anything but 0 is a fault of network or memory.",
+              Query(f"increase({of('runahead_handoff_checksum_failures_total')}[1h])", "{{instance}}")),
+        lines("Capacity", "bytes",
+              "KV cache memory in all.",
+              Query(of("runahead_kv_capacity_bytes"), "{{instance}}: {{tier}}")),
+    ],
+})
