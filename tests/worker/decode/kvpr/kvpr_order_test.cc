@@ -3,8 +3,11 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <chrono>
+#include <future>
 #include <memory>
 #include <optional>
+#include <string>
 #include <vector>
 
 #include "absl/container/flat_hash_set.h"
@@ -109,6 +112,72 @@ TEST(KvprOrderTest, TheNextLayerIsRecomputedWhileTheHostAttends) {
     EXPECT_GE(device->recomputed_before_partials[i], 64 * (kOrderedLayers + i + 2)) << i;
   }
 }
+
+// Holds up either the loads behind the first one, or all attention; what was enqueued before runs.
+class HeldStepDevice final : public WrappingDevice {
+ public:
+  enum class Hold { kNothing, kLoads, kAttention };
+  using WrappingDevice::WrappingDevice;
+  absl::Status Copy(Stream& stream, const ConstBufferRef& from, const BufferRef& to) override {
+    if (from.buffer != kv_) return inner_->Copy(stream, from, to);
+    if (++loads_ > 1 && hold_ == Hold::kLoads) inner_->WaitFor(stream, gate.event());
+    const absl::Status status = inner_->Copy(stream, from, to);
+    if (loads_ == kHeldSlots) last_loaded = inner_->Record(stream);
+    return status;
+  }
+  absl::Status AttendPieces(Stream& stream, const ConstTensor& q, const AttentionShape& shape, const KvTable& table,
+                            const ConstBufferRef& layer, const MutTensor& partials) override {
+    if (hold_ == Hold::kAttention) inner_->WaitFor(stream, gate.event());
+    const absl::Status status = inner_->AttendPieces(stream, q, shape, table, layer, partials);
+    if (!first_attended.has_value()) first_attended = inner_->Record(stream);
+    return status;
+  }
+  void Begin(Hold hold, const KvStore& store) {
+    hold_ = hold;
+    kv_ = store.arena().Layer(0).buffer;
+  }
+
+  static constexpr int kHeldSlots = 3;
+  const EventSource gate;
+  std::optional<Event> first_attended, last_loaded;  // the last one for which there is a slot
+
+ private:
+  Hold hold_ = Hold::kNothing;
+  std::shared_ptr<Buffer> kv_;  // the store's
+  int loads_ = 0;
+};
+
+class KvprHeldStepTest : public ::testing::TestWithParam<HeldStepDevice::Hold> {};
+
+// Whichever of the two is held up, the other one goes on, and the thread that enqueues waits for neither.
+TEST_P(KvprHeldStepTest, LinkAndDeviceWorkAtTheSameTime) {
+  const LoadedModel loaded = LoadHeads(kMha, DType::kF32, kOrderedLayers);
+  const auto device = std::make_shared<HeldStepDevice>(loaded.device);
+  const LoadedModel watched = LoadAgainOn(loaded, device);
+  KvprWorld world(watched, {900}, 3);
+  KvprOptions options;
+  options.chunk_tokens = 256;
+  options.slots = HeldStepDevice::kHeldSlots;
+  world.UseKvpr(SplitAt(0), options);
+  device->Begin(GetParam(), world.store());
+  std::future<absl::Status> step = std::async(std::launch::async, [&] { return world.TryStep({0}).status(); });
+  const bool enqueued = step.wait_for(std::chrono::seconds(20)) == std::future_status::ready;
+  EXPECT_TRUE(enqueued);
+  if (enqueued) {
+    const bool loads = GetParam() == HeldStepDevice::Hold::kLoads;
+    const std::optional<Event>& goes_on = loads ? device->first_attended : device->last_loaded;
+    EXPECT_TRUE(goes_on.has_value() && goes_on->Wait(absl::Seconds(20)).ok());
+    EXPECT_FALSE((loads ? device->last_loaded : device->first_attended)->fired());
+  }
+  device->gate.Fire(absl::OkStatus());
+  EXPECT_EQ(step.get(), absl::OkStatus());
+}
+
+INSTANTIATE_TEST_SUITE_P(Holds, KvprHeldStepTest,
+                         ::testing::Values(HeldStepDevice::Hold::kLoads, HeldStepDevice::Hold::kAttention),
+                         [](const auto& info) {
+                           return std::string(info.param == HeldStepDevice::Hold::kLoads ? "Loads" : "Attention");
+                         });
 
 // Lets nothing of a layer's weights come but its first matrix, and says when the first recomputation has run.
 class HeldWeightsDevice final : public WrappingDevice {
