@@ -23,7 +23,7 @@ namespace {
 using testing::CollectingSink;
 
 // Of a sequence that is to end by itself; and of one that surely goes on while the test does something.
-constexpr int64_t kTokens = 40, kManyTokens = 1000;
+constexpr int64_t kTokens = 40, kManyTokens = 3000;
 
 // Made-up KV and X, which have nothing to do with each other: where tokens are compared, nothing is recomputed.
 class KvprEngineTest : public ::testing::Test {
@@ -33,7 +33,7 @@ class KvprEngineTest : public ::testing::Test {
     model.kv_heads = model.heads;
     const auto file = *GgufFile::Open(WriteSynthetic(model, "kvpr_engine"));
     CpuDeviceOptions options{.threads = 1, .memory_budget = 64 << 20};
-    options.emulated_link = *EmulatedLink::Create({.gbps = 40});
+    options.emulated_link = *EmulatedLink::Create({.gbps = 10});
     device_ = *NewCpuDevice(options);
     model_ = *LoadModel(file, device_, kUseDecode | kUseRecompute | more_uses, [](int, int) {});
     level_ = device_->memory_left();
@@ -44,7 +44,7 @@ class KvprEngineTest : public ::testing::Test {
     const ModelConfig& config = model_->config();
     KvStoreOptions options{.layers = config.layers,
                            .row_bytes = model_->kv_row_bytes(),
-                           .capacity_tokens = 32 * kKvBlockTokens,
+                           .capacity_tokens = 64 * kKvBlockTokens,
                            .tier = kvpr ? MemoryKind::kHost : MemoryKind::kDevice};
     if (kvpr) options.x_row_bytes = 4 * config.hidden;
     if (kv_bits_ < 16) options.quantisation = KvQuantisation{{kv_bits_, 32}, DType::kF32, host_.get()};
