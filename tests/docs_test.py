@@ -30,7 +30,7 @@ METRIC = re.compile(r"\brunahead_[a-z0-9_]+")
 METRIC_IN_CODE = re.compile(r'"(runahead_[a-z0-9_]+)"')
 METRICS_PAGE = "docs/metrics.md"
 # Programs of others, whose flags are theirs.
-FOREIGN = re.compile(r"\b(?:ctest|cmake|openssl|pip|Ofast)\b")
+FOREIGN = re.compile(r"\b(?:ctest|cmake|docker|kubectl|openssl|pip|systemctl|Ofast)\b")
 
 
 def slug(heading):

@@ -111,8 +111,8 @@ absl::StatusOr<std::unique_ptr<DecodeRole>> DecodeRole::Create(const WorkerOptio
   };
   if (kvpr) {
     steps.make_loop = [&options, &device, &metrics, steps_take, model = model.get(), store = role->store_.get(),
-                       host = role->host_.get()](Stream& stream) {
-      return NewKvprLoop(options, *model, {device, *host, stream}, *store, steps_take, metrics);
+                       host = role->host_.get(), &profile = role->lane_profile_](Stream& stream) {
+      return NewKvprLoop(options, *model, {device, *host, stream}, *store, steps_take, {metrics, profile});
     };
   }
   if (options.static_window > 0) {
@@ -126,6 +126,7 @@ absl::StatusOr<std::unique_ptr<DecodeRole>> DecodeRole::Create(const WorkerOptio
                             DecodeEngine::Create(device, std::move(model), *role->store_, std::move(steps)));
   DecodeServiceOptions service;
   service.leases_changed = [&report] { report.Update(); };
+  if (role->lane_profile_.has_value()) service.kv_from = KvFromOf(options, role->lane_profile_->costs);
   role->service_ = std::make_unique<DecodeService>(*role->engine_, *role->store_, std::move(service));
   return role;
 }

@@ -2,9 +2,11 @@
 #pragma once
 
 #include <memory>
+#include <optional>
 
 #include "absl/status/statusor.h"
 #include "worker/decode/engine.h"
+#include "worker/decode/kvpr/profile.h"
 #include "worker/decode/service/decode_service.h"
 #include "worker/decode/store_report.h"
 #include "worker/handoff/grpc_handoff.h"
@@ -36,12 +38,15 @@ class DecodeRole {
   GrpcHandoffService& handoff_service() { return *handoff_service_; }
   // Where slices of this very process go.
   SliceReceiver& receiver() { return *receiver_; }
+  // What was measured of the device's link; none where KV does not come over one.
+  const std::optional<LaneProfile>& lane_profile() const { return lane_profile_; }
   int64_t capacity_tokens() const { return store_->options().capacity_tokens; }
 
  private:
   DecodeRole() = default;
   // In the order of construction; destroyed in reverse. The link's receiver is an epoch's.
   std::unique_ptr<DecodeMetrics> metrics_;
+  std::optional<LaneProfile> lane_profile_;
   std::shared_ptr<Device> host_;  // computes on host memory beside the device; null: not needed
   std::unique_ptr<KvStore> store_;
   std::unique_ptr<StoreReport> report_;

@@ -1,15 +1,17 @@
 #include "worker/device_factory.h"
 
 #include <algorithm>
+#include <optional>
 #include <string>
-#include <thread>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "kernels/base/numa.h"
 #include "kernels/base/status_macros.h"
 #include "kernels/cpu/cpu_device.h"
 #include "kernels/cpu/emulated_link.h"
 #include "kernels/cuda/loader.h"
+#include "server/base/cpu_limit.h"
 #include "server/base/logging.h"
 
 namespace runahead {
@@ -21,12 +23,8 @@ DType DTypeOf(const WorkerOptions& options, DType fastest) {
   return options.dtype == "bf16" ? DType::kBF16 : options.dtype == "f16" ? DType::kF16 : DType::kF32;
 }
 
-int64_t Cores() {
-  return std::max<int64_t>(1, std::thread::hardware_concurrency());
-}
-
 int64_t ThreadsOf(const WorkerOptions& options) {
-  return options.threads > 0 ? options.threads : Cores();
+  return options.threads > 0 ? options.threads : UsableCores();
 }
 
 absl::StatusOr<OpenedDevice> OpenCpu(const WorkerOptions& options) {
@@ -49,6 +47,18 @@ absl::StatusOr<OpenedDevice> OpenCpu(const WorkerOptions& options) {
   return opened;
 }
 
+// Host memory that copies read, and the threads beside, belong near the GPU: all that this process has from here on.
+void StayNear(const CudaDeviceInfo& gpu) {
+  const std::optional<NumaNode> node = NumaNodeOfPciDevice(gpu.pci_address);
+  if (!node.has_value()) return;
+  if (const absl::Status status = StayOnNumaNode(*node); !status.ok()) {
+    LogWarning("device", "memory and threads may be far from the GPU, on NUMA node ", node->number, ": ",
+               std::string(status.message()));
+    return;
+  }
+  LogInfo("device", "memory and threads stay on NUMA node ", node->number, ", the GPU's");
+}
+
 absl::StatusOr<OpenedDevice> OpenCuda(const WorkerOptions& options, const CudaPlugin& plugin) {
   RUNAHEAD_ASSIGN_OR_RETURN(const int count, plugin.count());
   CudaDeviceOptions device;
@@ -56,6 +66,7 @@ absl::StatusOr<OpenedDevice> OpenCuda(const WorkerOptions& options, const CudaPl
   device.compute_dtype = DTypeOf(options, DType::kBF16);
   device.memory_budget = static_cast<size_t>(options.device_memory_budget);
   RUNAHEAD_ASSIGN_OR_RETURN(const CudaDeviceInfo info, plugin.info(device.ordinal));
+  StayNear(info);
   OpenedDevice opened;
   RUNAHEAD_ASSIGN_OR_RETURN(opened.device, plugin.open(device));
   RUNAHEAD_ASSIGN_OR_RETURN(opened.peer_comms, plugin.open_peer_comms(*opened.device));
@@ -98,7 +109,7 @@ absl::StatusOr<OpenedDevice> OpenDevice(const WorkerOptions& options) {
 absl::StatusOr<std::shared_ptr<Device>> OpenHostDevice(const WorkerOptions& options, const Device& device) {
   // One drives the device; a GPU needs no more.
   const int64_t taken = device.host_reads_device_memory() ? ThreadsOf(options) : 1;
-  const int64_t threads = options.host_lane_threads > 0 ? options.host_lane_threads : Cores() - taken;
+  const int64_t threads = options.host_lane_threads > 0 ? options.host_lane_threads : UsableCores() - taken;
   return NewCpuDevice({.threads = static_cast<int>(std::max<int64_t>(1, threads))});
 }
 

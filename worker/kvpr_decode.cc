@@ -9,10 +9,10 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "kernels/base/status_macros.h"
+#include "scheduler/recompute/kv_from.h"
 #include "server/base/logging.h"
-#include "worker/decode/kvpr/host_profile.h"
 #include "worker/decode/kvpr/kvpr_loop.h"
-#include "worker/decode/kvpr/profile.h"
+#include "worker/lane_profiler.h"
 
 namespace runahead {
 namespace {
@@ -27,12 +27,18 @@ LaneChoice HostChoice(const WorkerOptions& options) {
   return *ParseLaneChoice("host_lane", options.host_lane);
 }
 
-// A number fixes both lanes: the other one, where it is none, gets nothing. Where recomputation is off there is no X.
-absl::StatusOr<std::unique_ptr<SplitSource>> NewSplit(const WorkerOptions& options, const LaneCosts& costs) {
+// What every step recomputes; absent: the solver says. A number fixes both lanes: the other one, where it is none, gets
+// nothing. Where recomputation is off there is no X.
+std::optional<int64_t> FixedRecompute(const WorkerOptions& options) {
   const LaneChoice recompute = RecomputeChoice(options), host = HostChoice(options);
   const bool fixed = recompute.mode == Mode::kFixed || host.mode == Mode::kFixed;
-  if (fixed || (recompute.mode == Mode::kOff && host.mode == Mode::kOff)) {
-    return std::make_unique<FixedSplit>(recompute.tokens, costs, host.tokens);
+  if (fixed || (recompute.mode == Mode::kOff && host.mode == Mode::kOff)) return recompute.tokens;
+  return std::nullopt;
+}
+
+absl::StatusOr<std::unique_ptr<SplitSource>> NewSplit(const WorkerOptions& options, const LaneCosts& costs) {
+  if (const std::optional<int64_t> fixed = FixedRecompute(options)) {
+    return std::make_unique<FixedSplit>(*fixed, costs, HostChoice(options).tokens);
   }
   RUNAHEAD_ASSIGN_OR_RETURN(SplitController controller, SplitController::Create(SplitObjective::kStep, costs));
   return std::make_unique<ControlledSplit>(std::move(controller));
@@ -44,7 +50,6 @@ KvprObservation ObservationOf(const KvprStep& step, const LaneCosts& costs, int6
   seen.recompute_s = step.times->Busy(StepLane::kRecompute);
   seen.transfer_s = step.times->Busy(StepLane::kLink);
   seen.overlap_ratio = step.times->OverlapRatio();
-  seen.link_bytes_per_s = costs.link_bytes_per_s;
   if (!step.plan.cuts.empty()) {
     seen.split_tokens = static_cast<double>(rows.recomputed) / static_cast<double>(step.plan.cuts.size());
   }
@@ -78,43 +83,6 @@ int64_t StoredKvBytes(const WorkerOptions& options, const ModelConfig& config, D
   const int64_t values = 2 * config.kv_dim();
   if (!options.quantises_kv() || KvGroup(config) == 0) return values * static_cast<int64_t>(DTypeSize(kv_dtype));
   return static_cast<int64_t>(KvQuantRowBytes(values, QuantOf(options, config)));
-}
-
-std::string SharedText(double host_bytes_per_s) {
-  if (!std::isfinite(host_bytes_per_s)) return "; copies do not slow it down";
-  return absl::StrFormat("; copies and it share %.0f MB/s", host_bytes_per_s / 1e6);
-}
-
-void LogProfile(const LaneProfile& profile) {
-  std::string rates;
-  for (const LinkRate& rate : profile.link) {
-    absl::StrAppendFormat(&rates, "%s%d KiB %.0f there, %.0f back", rates.empty() ? "" : "; ", rate.block_bytes >> 10,
-                          rate.to_device / 1e6, rate.to_host / 1e6);
-  }
-  LogInfo("kvpr",
-          absl::StrFormat("link, MB/s by block: %s; a small copy takes %.0f us. A layer: projections and MLP %.2f ms, "
-                          "attention %.3f us a position, recomputation %.3f us a position",
-                          rates, 1e6 * profile.copy_latency_s, 1e3 * profile.costs.project_s,
-                          1e6 * profile.costs.attend_s, 1e6 * profile.costs.recompute_s));
-  if (!std::isfinite(profile.costs.host_attend_s)) return;
-  LogInfo("kvpr", absl::StrFormat("host lane: attention %.3f us a position, the way there and back %.0f us%s",
-                                  1e6 * profile.costs.host_attend_s, 1e6 * profile.costs.signal_s,
-                                  SharedText(profile.costs.host_bytes_per_s)));
-}
-
-absl::StatusOr<LaneProfile> Profile(const WorkerOptions& options, const Model& model, const KvprDevices& devices,
-                                    const KvStoreOptions& stored, bool host_lane) {
-  RUNAHEAD_ASSIGN_OR_RETURN(LaneProfile profile, MeasureLanes(model, devices.device,
-                                                              {.rows = options.max_batch,
-                                                               .stored_row_bytes = stored.stored_row_bytes(),
-                                                               .x_row_bytes = stored.x_row_bytes}));
-  if (host_lane) {
-    const std::unique_ptr<Stream> host_stream = devices.host.NewStream("profile");
-    RUNAHEAD_RETURN_IF_ERROR(MeasureHostLane(model, devices.device,
-                                             {devices.host, *host_stream, options.emulated_host_gbps}, profile.costs));
-  }
-  LogProfile(profile);
-  return profile;
 }
 
 // What KV, X and their staging may take; 0: no limit.
@@ -181,6 +149,12 @@ int64_t XRowBytes(const WorkerOptions& options, const ModelConfig& config, const
   return bytes;
 }
 
+std::function<int64_t(int64_t)> KvFromOf(const WorkerOptions& options, const LaneCosts& profile) {
+  return [profile, fixed = FixedRecompute(options)](int64_t prompt_tokens) {
+    return KvFrom(profile, fixed, prompt_tokens);
+  };
+}
+
 bool MayStreamWeights(const WorkerOptions& options, const Device& device) {
   return options.decode_schedule != "latency" && !options.prefill() && device.has_host_link();
 }
@@ -194,22 +168,32 @@ unsigned RecomputeUses(const WorkerOptions& options, const ModelConfig& config, 
 
 absl::StatusOr<std::unique_ptr<StepLoop>> NewKvprLoop(const WorkerOptions& options, const Model& model,
                                                       const KvprDevices& devices, const KvStore& store,
-                                                      size_t spare_bytes, DecodeMetrics& metrics) {
+                                                      size_t spare_bytes, const KvprReaders& readers) {
   Device& device = devices.device;
+  DecodeMetrics& metrics = readers.metrics;
   const bool host_lane = HostChoice(options).mode != Mode::kOff && !options.quantises_kv();
-  RUNAHEAD_ASSIGN_OR_RETURN(const LaneProfile profile, Profile(options, model, devices, store.options(), host_lane));
-  metrics.SetLinkBandwidth(profile.costs.link_bytes_per_s);
+  LaneProfiler::Host host{host_lane ? &devices.host : nullptr, options.emulated_host_gbps};
+  const auto profiler = std::make_shared<LaneProfiler>(model, device, host, metrics);
+  RUNAHEAD_ASSIGN_OR_RETURN(const LaneProfile profile,
+                            profiler->Measure({.rows = options.max_batch,
+                                               .stored_row_bytes = store.options().stored_row_bytes(),
+                                               .x_row_bytes = store.options().x_row_bytes}));
+  readers.profile = profile;
   RUNAHEAD_ASSIGN_OR_RETURN(std::unique_ptr<SplitSource> split, NewSplit(options, profile.costs));
-  KvprOptions kvpr{.max_rows = options.max_batch, .device_bytes = DeviceBytes(options, device, spare_bytes)};
+  const auto scratch = static_cast<size_t>(KvprLoop::ScratchBytes(model, options.max_batch));
+  KvprOptions kvpr{.max_rows = options.max_batch, .device_bytes = DeviceBytes(options, device, spare_bytes + scratch)};
   if (host_lane) kvpr.host = &devices.host;
   kvpr.emulated_host_gbps = options.emulated_host_gbps;
   kvpr.on_leave = [&metrics](const KvprSequenceReport& report) {
     metrics.SetKvBytes(KvTier::kDevice, report.resident_bytes);
     LogSequence(report);
   };
+  kvpr.on_idle = [profiler](SplitSource& split) { profiler->MeasureAgain(split); };
   const SplitSource& costs = *split;
   kvpr.on_step = [&metrics, &costs, layers = model.config().layers](const KvprStep& step) {
-    metrics.ObserveKvpr(ObservationOf(step, costs.costs(), layers));
+    const LaneCosts now = costs.costs();
+    metrics.ObserveKvpr(ObservationOf(step, now, layers));
+    metrics.SetLanes(SpeedsOf(now));
     metrics.SetKvBytes(KvTier::kDevice, step.resident_bytes);
   };
   absl::StatusOr<std::unique_ptr<KvprLoop>> loop =

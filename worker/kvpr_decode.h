@@ -2,12 +2,14 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <optional>
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "kernels/base/device.h"
+#include "worker/decode/kvpr/profile.h"
 #include "worker/decode/step_loop.h"
 #include "worker/kv/store.h"
 #include "worker/metrics/decode_metrics.h"
@@ -46,9 +48,19 @@ struct KvprDevices {
   Stream& stream;
 };
 
+// Who is told what the loop finds.
+struct KvprReaders {
+  DecodeMetrics& metrics;
+  std::optional<LaneProfile>& profile;  // set by NewKvprLoop
+};
+
+// From where on KV of a prompt is needed whose X comes (KvFrom): by `recompute`, and by what the lanes cost in the
+// profile, for those who hand off know nothing of what they cost later. Where there is X: not with `recompute: off`.
+std::function<int64_t(int64_t prompt_tokens)> KvFromOf(const WorkerOptions& options, const LaneCosts& profile);
+
 // The loop over `store`, which is in host memory; measures the devices first. All references outlive it.
 absl::StatusOr<std::unique_ptr<StepLoop>> NewKvprLoop(const WorkerOptions& options, const Model& model,
                                                       const KvprDevices& devices, const KvStore& store,
-                                                      size_t spare_bytes, DecodeMetrics& metrics);
+                                                      size_t spare_bytes, const KvprReaders& readers);
 
 }  // namespace runahead

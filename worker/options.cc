@@ -22,10 +22,13 @@ void DeclareWorkerOptions(ConfigSchema& schema, WorkerOptions& options) {
       "has free");
   schema.String("dtype", &options.dtype, {.one_of = {"auto", "f32", "bf16", "f16"}},
                 "Compute and KV dtype; auto takes what is fastest on this device; f16 is for GPUs");
-  schema.Int("threads", &options.threads, {.min = 0, .max = 1024}, "Compute threads; 0 takes one a core");
+  schema.Int("threads", &options.threads, {.min = 0, .max = 1024},
+             "Compute threads; 0 takes one for each core that affinity mask and cgroup allow");
   schema.String("link_host", &options.link_host, {},
                 "Address of this host at which other workers reach it for KV; that of listen, or the first network's, "
                 "where empty");
+  schema.Int("link_port", &options.link_port, {.min = 0, .max = 65535},
+             "Port at which other workers reach it for KV, the same for as long as it runs; 0 takes any free one");
   schema.String("link_transport", &options.link_transport, {.one_of = {"tcp", "ucx"}},
                 "What KV travels over between workers, the same in all of them; ucx is for RDMA networks that only "
                 "trusted hosts reach");
@@ -108,6 +111,11 @@ absl::Status CheckWorkerOptions(const WorkerOptions& options) {
     return absl::InvalidArgumentError(
         "decode_schedule: throughput keeps weights in host memory, and prefill computes with weights on the device: "
         "give role: decode, and let another worker do prefill");
+  }
+  if (options.quantises_kv() && ParseLaneChoice("host_lane", options.host_lane)->tokens > 0) {
+    return absl::InvalidArgumentError(
+        "host_lane: the host attends over KV as it is computed, and kv_bits quantises it: leave host_lane out, or give "
+        "kv_bits: 16");
   }
   if (options.static_window > 0 && options.quantises_kv()) {
     return absl::InvalidArgumentError("static_window: keeps KV as it is computed: leave it out, or give kv_bits: 16");

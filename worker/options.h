@@ -20,6 +20,7 @@ struct WorkerOptions {
   std::string dtype = "auto";
   int64_t threads = 0;    // 0: all cores
   std::string link_host;  // empty: that of process.listen
+  int64_t link_port = 0;  // 0: any that is free
   std::string link_transport = "tcp";
   std::string handoff = "link";
   double chain_link_gbps = 0;

@@ -1,5 +1,6 @@
 #include "worker/worker_epoch.h"
 
+#include <cmath>
 #include <utility>
 
 #include "kernels/base/status_macros.h"
@@ -15,6 +16,26 @@ namespace {
 // How K and V of a token lie in a row (KvSpan); workers that read each other's rows must say the same.
 constexpr char kKvRowOrder[] = "token-major k|v";
 
+v1::LaneProfile ToProto(const LaneProfile& profile) {
+  v1::LaneProfile proto;
+  for (const LinkRate& rate : profile.link) {
+    v1::LaneProfile::LinkRate& link = *proto.add_link();
+    link.set_block_bytes(rate.block_bytes);
+    link.set_to_device_bytes_per_s(rate.to_device);
+    link.set_to_host_bytes_per_s(rate.to_host);
+  }
+  const LaneCosts& costs = profile.costs;
+  proto.set_copy_latency_s(profile.copy_latency_s);
+  proto.set_project_s(costs.project_s);
+  proto.set_attend_s(costs.attend_s);
+  proto.set_recompute_s(costs.recompute_s);
+  if (!std::isfinite(costs.host_attend_s)) return proto;
+  proto.set_signal_s(costs.signal_s);
+  proto.set_host_bytes_per_s(costs.kv_bytes / costs.host_attend_s);
+  if (std::isfinite(costs.host_bytes_per_s)) proto.set_host_shared_bytes_per_s(costs.host_bytes_per_s);
+  return proto;
+}
+
 }  // namespace
 
 absl::StatusOr<std::unique_ptr<WorkerEpoch>> WorkerEpoch::Begin(const EpochParts& parts, uint32_t epoch) {
@@ -25,6 +46,7 @@ absl::StatusOr<std::unique_ptr<WorkerEpoch>> WorkerEpoch::Begin(const EpochParts
   engine.epoch = epoch;
   engine.transport = options.link_transport;
   engine.host = parts.link_host;
+  engine.port = static_cast<int>(options.link_port);
   engine.key = parts.key;
   RUNAHEAD_ASSIGN_OR_RETURN(begun->engine_, MakeMessageEngine(engine));
   if (parts.decode != nullptr) parts.decode->BeginEpoch(*begun->engine_);
@@ -70,6 +92,9 @@ v1::Capabilities WorkerEpoch::capabilities() const {
   capabilities.set_link_address(engine_->self().address);
   if (parts_.peer_comms != nullptr) capabilities.set_device_link(parts_.peer_comms->identity());
   if (parts_.decode != nullptr) capabilities.set_kv_capacity_tokens(parts_.decode->capacity_tokens());
+  if (parts_.decode != nullptr && parts_.decode->lane_profile().has_value()) {
+    *capabilities.mutable_lane_profile() = ToProto(*parts_.decode->lane_profile());
+  }
   if (prefill_ != nullptr) {
     capabilities.set_max_prefix_tokens(prefill_->max_prefix_tokens());
     capabilities.set_max_prefix_tokens_with_x(prefill_->max_prefix_tokens_with_x());

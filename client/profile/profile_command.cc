@@ -135,8 +135,11 @@ int Profile(const ProfileFlags& flags, LineTimingOptions options, v1::Inference:
   start.kv_bytes_per_token = static_cast<double>(served->kv_bytes_per_token());
   const auto profile = ProfileLine(start, times->probes, options.workers);
   if (!profile.ok()) return Refused(kProfile, profile.status());
-  const ProfiledLine line{served->name(), served->dtype(), timer.workers(),
-                          absl::FormatTime("%Y-%m-%d", RealClock().Now(), absl::UTCTimeZone())};
+  const ProfiledLine line{served->name(),
+                          served->dtype(),
+                          timer.workers(),
+                          absl::FormatTime("%Y-%m-%d", RealClock().Now(), absl::UTCTimeZone()),
+                          {served->lane_profiles().begin(), served->lane_profiles().end()}};
   const auto text = PrintCostFile(profile->fit.model, ProfileComments(line, *times, *profile));
   if (!text.ok()) return Refused(kProfile, text.status());
   if (!flags.file.empty()) {

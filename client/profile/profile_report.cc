@@ -67,10 +67,53 @@ std::string RunsText(const LineTimes& times) {
   return text;
 }
 
+double Micro(double seconds) {
+  return 1e6 * seconds;
+}
+
+std::string LanesText(const v1::LaneProfile& lanes) {
+  std::string text = absl::StrCat("decode worker ", lanes.worker(), ": its link");
+  for (const v1::LaneProfile::LinkRate& rate : lanes.link()) {
+    absl::StrAppendFormat(&text, ", %d KiB at a time %.4g MB/s there and %.4g back", rate.block_bytes() >> 10,
+                          rate.to_device_bytes_per_s() / 1e6, rate.to_host_bytes_per_s() / 1e6);
+  }
+  absl::StrAppendFormat(&text,
+                        "; a small copy %.3g us. A layer: projections and MLP %.4g us, a position's attention "
+                        "%.3g us",
+                        Micro(lanes.copy_latency_s()), Micro(lanes.project_s()), Micro(lanes.attend_s()));
+  if (lanes.recompute_s() > 0) absl::StrAppendFormat(&text, ", its recomputation %.3g us", Micro(lanes.recompute_s()));
+  if (lanes.host_bytes_per_s() == 0) return absl::StrCat(text, "\n");
+  absl::StrAppendFormat(&text, ". Host lane: %.4g MB/s, the way there and back %.3g us", lanes.host_bytes_per_s() / 1e6,
+                        Micro(lanes.signal_s()));
+  if (lanes.host_shared_bytes_per_s() > 0) {
+    absl::StrAppendFormat(&text, ", with copies beside it %.4g MB/s together", lanes.host_shared_bytes_per_s() / 1e6);
+  }
+  return absl::StrCat(text, "\n");
+}
+
+Json LanesJson(const v1::LaneProfile& lanes) {
+  Json link = Json::array();
+  for (const v1::LaneProfile::LinkRate& rate : lanes.link()) {
+    link.push_back({{"block_bytes", rate.block_bytes()},
+                    {"to_device_bytes_per_s", rate.to_device_bytes_per_s()},
+                    {"to_host_bytes_per_s", rate.to_host_bytes_per_s()}});
+  }
+  return {{"name", lanes.worker()},
+          {"link", std::move(link)},
+          {"copy_latency_s", lanes.copy_latency_s()},
+          {"project_s", lanes.project_s()},
+          {"attend_s", lanes.attend_s()},
+          {"recompute_s", lanes.recompute_s()},
+          {"signal_s", lanes.signal_s()},
+          {"host_bytes_per_s", lanes.host_bytes_per_s()},
+          {"host_shared_bytes_per_s", lanes.host_shared_bytes_per_s()}};
+}
+
 }  // namespace
 
 std::string ProfileText(const ProfiledLine& line, const LineTimes& times, const LineProfile& profile) {
   std::string text = absl::StrCat(RunsText(times), "; ", FitText(profile.fit, profile.runs));
+  for (const v1::LaneProfile& lanes : line.decode) absl::StrAppend(&text, LanesText(lanes));
   if (line.workers.size() == 1) {
     return absl::StrCat(text, "one worker: nothing is known of links, or of chains\n");
   }
@@ -98,7 +141,8 @@ std::vector<std::string> ProfileComments(const ProfiledLine& line, const LineTim
 std::string ProfileJson(const std::string& file, const ProfiledLine& line, const LineTimes& times,
                         const LineProfile& profile) {
   const CostModel& model = profile.fit.model;
-  Json workers = Json::array(), links = Json::array(), runs = Json::array();
+  Json workers = Json::array(), links = Json::array(), runs = Json::array(), decode = Json::array();
+  for (const v1::LaneProfile& lanes : line.decode) decode.push_back(LanesJson(lanes));
   for (size_t i = 0; i < line.workers.size(); ++i) {
     workers.push_back({{"name", line.workers[i]}, {"factor", FactorOf(profile, i)}});
   }
@@ -135,6 +179,7 @@ std::string ProfileJson(const std::string& file, const ProfiledLine& line, const
               {"together_factor", model.together_factor},
               {"workers", std::move(workers)},
               {"links", std::move(links)},
+              {"decode", std::move(decode)},
               {"rms_error", profile.fit.rms_error},
               {"worst_error", profile.fit.worst_error},
               {"chain_error", profile.chain_error},

@@ -6,6 +6,7 @@
 
 #include "client/profile/line_profile.h"
 #include "client/profile/line_timing.h"
+#include "runahead/v1/inference.pb.h"
 
 namespace runahead {
 
@@ -15,6 +16,7 @@ struct ProfiledLine {
   std::string dtype;
   std::vector<std::string> workers;  // head first
   std::string date;
+  std::vector<v1::LaneProfile> decode = {};  // of decode workers whose KV comes over a link
 };
 
 // Constants, predictions beside what was measured, workers and links; and what is to be doubted.

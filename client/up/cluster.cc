@@ -2,18 +2,17 @@
 
 #include <unistd.h>
 
-#include <algorithm>
 #include <memory>
 #include <nlohmann/json.hpp>
-#include <thread>
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "absl/strings/str_join.h"
-#include "client/up/health.h"
+#include "client/base/health.h"
 #include "client/up/key_file.h"
 #include "kernels/base/status_macros.h"
 #include "server/base/clock.h"
+#include "server/base/cpu_limit.h"
 #include "server/base/logging.h"
 #include "server/rpc/channel.h"
 
@@ -73,8 +72,7 @@ std::vector<ChildSpec> WithKey(std::vector<ChildSpec> specs, const KeyFile& key)
 }
 
 absl::Status StartAll(const UpOptions& options, const std::string& folder, const KeyFile& key, Supervisor& supervisor) {
-  const int cores = std::max(1, static_cast<int>(std::thread::hardware_concurrency()));
-  RUNAHEAD_RETURN_IF_ERROR(supervisor.Start(WithKey(WorkerSpecs(options, folder, cores), key)));
+  RUNAHEAD_RETURN_IF_ERROR(supervisor.Start(WithKey(WorkerSpecs(options, folder, UsableCores()), key)));
   RUNAHEAD_RETURN_IF_ERROR(AwaitServing(supervisor));
   std::vector<std::string> workers;
   for (const Supervisor::View& worker : supervisor.children()) workers.push_back(worker.address.address);

@@ -42,6 +42,12 @@ ChildSpec WorkerSpec(const UpOptions& options, const std::string& role, int inde
     }
     if (options.recompute != "auto") spec.args.push_back(absl::StrCat("--recompute=", options.recompute));
     if (options.host_lane != "auto") spec.args.push_back(absl::StrCat("--host-lane=", options.host_lane));
+    if (options.host_lane_threads > 0) {
+      spec.args.push_back(absl::StrCat("--host-lane-threads=", options.host_lane_threads));
+    }
+    if (options.emulated_host_gbps > 0) {
+      spec.args.push_back(absl::StrCat("--emulated-host-gbps=", options.emulated_host_gbps));
+    }
     if (options.decode_schedule != "auto") {
       spec.args.push_back(absl::StrCat("--decode-schedule=", options.decode_schedule));
     }
@@ -94,6 +100,10 @@ void DeclareUpOptions(ConfigSchema& schema, UpOptions& options) {
                 "Bits of a value of KV as decode stores it: 4 and 8 quantise it; 16 keeps it as it is computed");
   schema.String("host_lane", &options.host_lane, {.value_name = "auto|off|TOKENS"},
                 "Whether the host's CPU may attend over part of KV in host memory, beside the device");
+  schema.Int("host_lane_threads", &options.host_lane_threads, {.min = 0, .max = 1024},
+             "Its threads in each decode worker; 0 is the cores that the device's threads leave, at least 1");
+  schema.Double("emulated_host_gbps", &options.emulated_host_gbps, {.min = 0, .max = 1e6},
+                "Gigabits of KV per second that it reads at most, beside emulated_link_gbps; 0 is as fast as it goes");
   schema.String("decode_schedule", &options.decode_schedule, {.one_of = {"auto", "latency", "throughput"}},
                 "Where decode workers' weights are: latency on the device, throughput in host memory, from where "
                 "every step brings them over; auto does so where they do not fit on the device");
@@ -108,6 +118,11 @@ absl::Status CheckUpOptions(const UpOptions& options) {
   if (options.chain_link_noise > 0 && options.chain_link_gbps == 0) {
     return absl::InvalidArgumentError(
         "--chain-link-noise: give --chain-link-gbps besides: what is slowed down is the time that this gives a frame");
+  }
+  if (options.emulated_host_gbps > 0 && options.emulated_link_gbps == 0) {
+    return absl::InvalidArgumentError(
+        "--emulated-host-gbps: give --emulated-link-gbps besides: without a link nothing is attended to on the host's "
+        "side");
   }
   return absl::OkStatus();
 }

@@ -30,6 +30,8 @@ struct UpOptions {
   std::string recompute = "auto";
   std::string kv_bits = "16";
   std::string host_lane = "auto";
+  int host_lane_threads = 0;
+  double emulated_host_gbps = 0;
   std::string decode_schedule = "auto";
   bool experiments = false;
 };

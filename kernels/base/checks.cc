@@ -211,6 +211,13 @@ absl::Status CheckGatherRows(const ConstTensor& x, const std::vector<int32_t>& r
   return CheckRowIndices("x", rows, x.rows);
 }
 
+absl::Status CheckExchangeRows(const ConstTensor& x, const std::vector<int32_t>& rows, const MutTensor& out) {
+  RUNAHEAD_RETURN_IF_ERROR(CheckAnyShape("x", x, kAnyDType));
+  RUNAHEAD_RETURN_IF_ERROR(CheckTensor("out", out, kAnyDType, x.rows, x.cols));
+  RUNAHEAD_RETURN_IF_ERROR(CheckSameDtype(x, out));
+  return CheckRowIndices("x", rows, x.rows);
+}
+
 absl::Status CheckQuantizeKv(const ConstTensor& rows, const KvQuant& quant, const BufferRef& out) {
   RUNAHEAD_RETURN_IF_ERROR(CheckAnyShape("rows", rows, kAnyDType));
   return CheckQuantized("out", out, quant, rows.rows, rows.cols);

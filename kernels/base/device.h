@@ -178,6 +178,11 @@ class Device {
   // out[i] = x[rows[i]].  x and out: of one dtype and as many columns, in memory apart.
   virtual absl::Status GatherRows(Stream& stream, const ConstTensor& x, std::vector<int32_t> rows,
                                   const MutTensor& out) = 0;
+  // out[rows[i]] = x[rows[i]], across the link and without waiting for copies that are on their way: the device loads
+  // and stores host memory of its own itself (CUDA: mapped memory). For some KB that others wait for; copies of much
+  // are faster with Copy. x and out: of one dtype and as many columns, in memory apart; rows: each once.
+  virtual absl::Status ExchangeRows(Stream& stream, const ConstTensor& x, std::vector<int32_t> rows,
+                                    const MutTensor& out) = 0;
   // For host stores that hold quantised KV.
   // Rows [t, n] in any dtype to and from their quantised form (op_params.h), t * KvQuantRowBytes(n, quant) bytes or
   // more from an offset that is a multiple of 4; n is a multiple of the group.

@@ -42,6 +42,9 @@ class Weights {
   // Of weights that were loaded with kUseStreamed: all forms, in host memory from which they are copied to where ops
   // take them (Device::WeightsAt). Without a buffer where they are on the device.
   const ConstBufferRef& home() const { return home_; }
+  // What of home() a Linear reads that begins at `first_row` and ends with the last row, not under batch_invariant: so
+  // that it may be brought first.
+  virtual ConstBufferRef HomeFrom(int64_t first_row) const = 0;
 
  protected:
   Weights(int64_t rows, int64_t cols) : rows_(rows), cols_(cols) {}

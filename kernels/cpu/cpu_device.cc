@@ -94,6 +94,8 @@ class CpuDevice : public Device {
   absl::Status Activate(Stream& stream, const ConstTensor& x, Activation activation, const MutTensor& out) override;
   absl::Status GatherRows(Stream& stream, const ConstTensor& x, std::vector<int32_t> rows,
                           const MutTensor& out) override;
+  absl::Status ExchangeRows(Stream& stream, const ConstTensor& x, std::vector<int32_t> rows,
+                            const MutTensor& out) override;
   absl::Status QuantizeKv(Stream& stream, const ConstTensor& rows, const KvQuant& quant, const BufferRef& out) override;
   absl::Status DequantizeKv(Stream& stream, const ConstBufferRef& from, const KvQuant& quant,
                             const MutTensor& out) override;
@@ -303,6 +305,19 @@ absl::Status CpuDevice::GatherRows(Stream& stream, const ConstTensor& x, std::ve
   RUNAHEAD_RETURN_IF_ERROR(CheckGatherRows(x, indices, out));
   RUNAHEAD_RETURN_IF_ERROR(guard_.Check("GatherRows", {{"x", x}, {"out", out}}));
   Cast(stream).Enqueue([this, x, indices = std::move(indices), out] { rows().GatherRows(x, indices, out); });
+  return absl::OkStatus();
+}
+
+absl::Status CpuDevice::ExchangeRows(Stream& stream, const ConstTensor& x, std::vector<int32_t> indices,
+                                     const MutTensor& out) {
+  RUNAHEAD_RETURN_IF_ERROR(CheckExchangeRows(x, indices, out));
+  if (indices.empty()) return absl::OkStatus();
+  const MemoryKind to = guard_.KindOf(out.ref);
+  const bool crosses = link_ != nullptr && guard_.KindOf(x.ref) != to;
+  Cast(stream).Enqueue([this, x, indices = std::move(indices), out, to, crosses] {
+    rows().ExchangeRows(x, indices, out);
+    if (crosses) link_->Interleave(to == MemoryKind::kDevice, indices.size() * x.cols * DTypeSize(x.dtype));
+  });
   return absl::OkStatus();
 }
 

@@ -100,6 +100,13 @@ absl::Status CpuWeights::Pack(const StoredWeights& stored, const std::vector<int
   return absl::OkStatus();
 }
 
+ConstBufferRef CpuWeights::HomeFrom(int64_t first_row) const {
+  for (const Part& part : parts_) {
+    if (part.begin == first_row && part.end == rows()) return part.packed->memory();
+  }
+  return packed_ != nullptr ? packed_->memory() : home_;
+}
+
 bool CpuWeights::IsBorder(int64_t row) const {
   return row == 0 || row == rows() ||
          std::any_of(parts_.begin(), parts_.end(), [row](const Part& part) { return part.begin == row; });

@@ -36,6 +36,8 @@ class CpuWeights final : public Weights {
   // Of weights with a home, whose bytes are in `slot` when ops run. `slot` is checked.
   std::shared_ptr<const CpuWeights> At(const BufferRef& slot) const;
 
+  ConstBufferRef HomeFrom(int64_t first_row) const override;
+
   // For kUseDecode, else null.
   const StoredWeights* stored() const { return stored_.has_value() ? &*stored_ : nullptr; }
 

@@ -29,6 +29,8 @@ class EmulatedLink {
   // Copy `size` bytes and return when the link would have carried them, behind others of the same direction.
   void CopyToDevice(const std::byte* from, std::byte* to, size_t size) { to_device_.Copy(from, to, size); }
   void CopyToHost(const std::byte* from, std::byte* to, size_t size) { to_host_.Copy(from, to, size); }
+  // Returns when `size` bytes would be over, moved in between the pieces of the copies that are under way.
+  void Interleave(bool to_device, size_t size) { (to_device ? to_device_ : to_host_).Interleave(size); }
 
  private:
   explicit EmulatedLink(const Options& options);

@@ -56,6 +56,17 @@ void Pacer::Copy(const std::byte* from, std::byte* to, size_t size) {
   End(through);
 }
 
+void Pacer::Interleave(size_t size) {
+  absl::Time through = clock_.now() + latency_;
+  {
+    MutexLock lock(mu_);
+    const absl::Duration takes = absl::Seconds(static_cast<double>(size) / bytes_per_second_);
+    through += takes;
+    free_at_ += takes;
+  }
+  if (clock_.now() < through) clock_.wait_until(through);
+}
+
 absl::Time Pacer::Begin() {
   MutexLock lock(mu_);
   const absl::Time now = clock_.now();

@@ -29,6 +29,10 @@ class Pacer {
   // Copies `size` bytes, and returns when the link would have carried them.
   void Copy(const std::byte* from, std::byte* to, size_t size) RUNAHEAD_EXCLUDES(mu_);
 
+  // Returns when the link would have carried `size` bytes of single loads and stores, which go between the pieces of
+  // copies: after latency and bytes, and all copies that are not through yet are by so many bytes later.
+  void Interleave(size_t size) RUNAHEAD_EXCLUDES(mu_);
+
  private:
   // When a copy that comes now begins.
   absl::Time Begin() RUNAHEAD_EXCLUDES(mu_);

@@ -67,6 +67,8 @@ class CudaDevice final : public Device {
   absl::Status Activate(Stream& stream, const ConstTensor& x, Activation activation, const MutTensor& out) override;
   absl::Status GatherRows(Stream& stream, const ConstTensor& x, std::vector<int32_t> rows,
                           const MutTensor& out) override;
+  absl::Status ExchangeRows(Stream& stream, const ConstTensor& x, std::vector<int32_t> rows,
+                            const MutTensor& out) override;
   absl::Status QuantizeKv(Stream& stream, const ConstTensor& rows, const KvQuant& quant, const BufferRef& out) override;
   absl::Status DequantizeKv(Stream& stream, const ConstBufferRef& from, const KvQuant& quant,
                             const MutTensor& out) override;

@@ -1,6 +1,7 @@
 // The ops but attention: checked, then a launch with all that it touches held until it has run.
 #include <algorithm>
 #include <cstdint>
+#include <cstring>
 #include <utility>
 
 #include "kernels/base/status_macros.h"
@@ -182,6 +183,22 @@ absl::Status CudaDevice::GatherRows(Stream& stream, const ConstTensor& x, std::v
   RUNAHEAD_ASSIGN_OR_RETURN(const int32_t* const at, UploadArray(cuda, rows));
   Hold(cuda, {&x, &out});
   cuda.Enqueue("GatherRows", &LaunchGatherRows, MatrixOf(x), at, MatrixOf(out));
+  return absl::OkStatus();
+}
+
+// The numbers of the rows are read where the host wrote them: an upload would wait for copies, too.
+absl::Status CudaDevice::ExchangeRows(Stream& stream, const ConstTensor& x, std::vector<int32_t> rows,
+                                      const MutTensor& out) {
+  RUNAHEAD_RETURN_IF_ERROR(CheckExchangeRows(x, rows, out));
+  if (rows.empty()) return absl::OkStatus();
+  RUNAHEAD_ASSIGN_OR_RETURN(std::shared_ptr<Buffer> numbers,
+                            context_->memory->AllocatePinned(rows.size() * sizeof(int32_t)));
+  std::memcpy(numbers->data(), rows.data(), rows.size() * sizeof(int32_t));
+  CudaStream& cuda = CudaStreamOf(stream);
+  Hold(cuda, {&x, &out});
+  cuda.Enqueue("ExchangeRows", &LaunchExchangeRows, MatrixOf(x), reinterpret_cast<const int32_t*>(numbers->data()),
+               static_cast<int64_t>(rows.size()), MatrixOf(out));
+  cuda.Hold(std::move(numbers));
   return absl::OkStatus();
 }
 

@@ -18,6 +18,10 @@ struct CudaWeights final : Weights {
       : Weights(rows, cols), memory(std::move(of_rows)), dtype(dtype) {
     if (kind == MemoryKind::kHost) home_ = memory;
   }
+  ConstBufferRef HomeFrom(int64_t first_row) const override {
+    return memory.Slice(static_cast<size_t>(first_row * cols_) * DTypeSize(dtype),
+                        static_cast<size_t>((rows_ - first_row) * cols_) * DTypeSize(dtype));
+  }
   CudaMatrix matrix() const { return {memory.data(), dtype, rows_, cols_, cols_}; }
   const BufferRef memory;  // dense
   const DType dtype;

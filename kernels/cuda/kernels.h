@@ -104,6 +104,10 @@ cudaError_t LaunchBias(const CudaMatrix& x, const float* bias, std::optional<Act
 // memory apart.
 cudaError_t LaunchGatherRows(const CudaMatrix& x, const int32_t* rows, const CudaMatrix& out, cudaStream_t stream);
 
+// out[rows[i]] = x[rows[i]] for i in [0, count). rows, x and out: in device memory, or in pinned memory of the host.
+cudaError_t LaunchExchangeRows(const CudaMatrix& x, const int32_t* rows, int64_t count, const CudaMatrix& out,
+                               cudaStream_t stream);
+
 // To and from the form of op_params.h, [rows] of KvQuantRowBytes(cols, quant) bytes at a multiple of 4. cols is a
 // multiple of quant.group.
 cudaError_t LaunchQuantizeKv(const CudaMatrix& rows, const KvQuant& quant, std::byte* out, cudaStream_t stream);

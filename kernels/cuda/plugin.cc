@@ -3,6 +3,7 @@
 #include <cuda_runtime_api.h>
 
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_format.h"
 #include "kernels/base/status_macros.h"
 #include "kernels/cuda/cuda_device.h"
 #include "kernels/cuda/cuda_status.h"
@@ -34,6 +35,8 @@ absl::StatusOr<CudaDeviceInfo> Info(int ordinal) {
   RUNAHEAD_RETURN_IF_ERROR(CudaStatus(cudaMemGetInfo(&free, &total), "asking for free GPU memory"));
   RUNAHEAD_RETURN_IF_ERROR(CudaStatus(cudaDriverGetVersion(&info.driver_version), "asking for the driver's version"));
   info.name = properties.name;
+  info.pci_address =
+      absl::StrFormat("%04x:%02x:%02x.0", properties.pciDomainID, properties.pciBusID, properties.pciDeviceID);
   info.compute_major = properties.major;
   info.compute_minor = properties.minor;
   info.total_bytes = static_cast<int64_t>(total);

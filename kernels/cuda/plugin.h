@@ -27,7 +27,8 @@ struct CudaDeviceOptions {
 
 // What a GPU is, for logs and for the choice of a device.
 struct CudaDeviceInfo {
-  std::string name;  // as the driver calls it
+  std::string name;         // as the driver calls it
+  std::string pci_address;  // "0000:3b:00.0"
   int compute_major = 0;
   int compute_minor = 0;
   int64_t total_bytes = 0;

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <utility>
 
 #include "kernels/base/status_macros.h"
 
@@ -34,7 +35,7 @@ void SmoothedTime::Add(double measured) {
   if (!Measured(measured)) return;
   const double now = measured_ < 2 ? measured : MedianOf(last_[0], last_[1], measured);
   last_ = {last_[1], measured};
-  const bool jump = measured_ == 2 && (now > kJump * value_ || now * kJump < value_);
+  const bool jump = measured_ == 2 && (std::exchange(guess_, false) || now > kJump * value_ || now * kJump < value_);
   value_ += (jump ? 1 : kNewest) * (now - value_);
   measured_ = std::min(measured_ + 1, 2);
 }
@@ -53,7 +54,8 @@ SplitController::SplitController(SplitObjective objective, const LaneCosts& prof
       options_(options),
       profile_(profile),
       in_use_(profile),
-      link_(1 / profile.link_bytes_per_s),
+      link_(1 / profile.link_bytes_per_s, true),
+      alone_(1 / profile.link_bytes_per_s),
       recompute_(profile.recompute_s),
       project_(profile.project_s),
       attend_(profile.attend_s),
@@ -72,6 +74,12 @@ LaneCosts SplitController::costs() const {
   return costs;
 }
 
+LaneCosts SplitController::CostsOfSmallest() const {
+  LaneCosts smallest = costs();
+  smallest.link_bytes_per_s = 1 / alone_.value();
+  return smallest;
+}
+
 absl::StatusOr<LanePlan> SplitController::Solved(absl::Span<const LaneShape> shapes) {
   const LaneCosts measured = costs();
   RUNAHEAD_ASSIGN_OR_RETURN(LanePlan kept, SolveLanes(objective_, in_use_, shapes, tile_));
@@ -87,7 +95,7 @@ absl::StatusOr<LanePlan> SplitController::Solved(absl::Span<const LaneShape> sha
 
 absl::StatusOr<LanePlan> SplitController::Plan(absl::Span<const LaneShape> shapes) {
   RUNAHEAD_ASSIGN_OR_RETURN(solved_, Solved(shapes));
-  RUNAHEAD_ASSIGN_OR_RETURN(smallest_, SmallestSplit(objective_, costs(), shapes, tile_));
+  RUNAHEAD_ASSIGN_OR_RETURN(smallest_, SmallestSplit(objective_, CostsOfSmallest(), shapes, tile_));
   if (resting_ && Rested()) resting_ = false;
   return resting_ ? smallest_ : solved_;
 }
@@ -100,16 +108,35 @@ double SplitController::SolvedShare() const {
 bool SplitController::Rested() {
   ++rested_;
   // Everything takes longer than predicted, not the solver's split alone.
-  if (rested_ > options_.patience && SolvedShare() < 1 - options_.gain) return true;
+  if (rested_ > options_.look && SolvedShare() < 1) return true;
   if (rested_ <= rest_) return false;
   // Time has passed, so try again, without what was seen.
   rest_ = std::min(2 * rest_, options_.last_rest);
   solved_ratio_ = smallest_ratio_;
+  link_ = SmoothedTime(alone_.value(), true);
   return true;
 }
 
-LaneCosts SplitController::Take(const LaneMeasurement& measured, const LaneRows& rows) {
-  LaneCosts now = costs();
+void SplitController::Rest() {
+  resting_ = true;
+  rested_ = worse_steps_ = 0;
+}
+
+// A link is as fast alone as beside something: so what makes copies faster there makes them faster alone, and what
+// makes them slower alone makes them slower in both.
+void SplitController::TakeLink(double seconds_per_byte, bool smallest) {
+  (smallest ? alone_ : link_).Add(seconds_per_byte);
+  if (alone_.value() <= link_.value()) return;
+  if (smallest) {
+    link_ = SmoothedTime(alone_.value());
+  } else {
+    alone_ = SmoothedTime(link_.value());
+  }
+}
+
+LaneCosts SplitController::Take(const LaneMeasurement& measured, const LanePlan& plan) {
+  const LaneRows& rows = plan.rows;
+  LaneCosts now = plan.smallest ? CostsOfSmallest() : costs();
   // One estimate, and the same of this step alone.
   const auto take = [](SmoothedTime* estimate, double seconds, double of) {
     if (!Measured(seconds) || !(of > 0)) return estimate->value();
@@ -117,7 +144,11 @@ LaneCosts SplitController::Take(const LaneMeasurement& measured, const LaneRows&
     return seconds / of;
   };
   const auto on_device = static_cast<double>(rows.recomputed + rows.streamed + rows.resident);
-  now.link_bytes_per_s = 1 / take(&link_, measured.link_s, BytesOnLink(profile_, rows));
+  const double bytes = BytesOnLink(profile_, rows);
+  if (Measured(measured.link_s) && bytes > 0) {
+    now.link_bytes_per_s = bytes / measured.link_s;
+    TakeLink(measured.link_s / bytes, plan.smallest);
+  }
   now.recompute_s = take(&recompute_, measured.recompute_s, static_cast<double>(rows.computed));
   now.project_s = take(&project_, measured.project_s, 1);
   now.attend_s = take(&attend_, measured.attend_s, on_device);
@@ -127,16 +158,16 @@ LaneCosts SplitController::Take(const LaneMeasurement& measured, const LaneRows&
 }
 
 void SplitController::Observe(const LanePlan& plan, const LaneMeasurement& measured) {
-  const LaneCosts now = Take(measured, plan.rows);
+  const double link_before = link_.value();
+  const LaneCosts now = Take(measured, plan);
   SmoothedTime& ratio = plan.smallest ? smallest_ratio_ : solved_ratio_;
   ratio.Add(measured.layer_s / TimesOfLanes(objective_, now, plan.rows).layer_s);
   if (plan.smallest) return;
   worse_steps_ = SolvedShare() > 1 ? worse_steps_ + 1 : 0;
   good_steps_ = worse_steps_ == 0 ? good_steps_ + 1 : 0;
   if (good_steps_ >= kGoodSteps) rest_ = options_.first_rest;
-  if (worse_steps_ < options_.patience) return;
-  resting_ = true;
-  rested_ = worse_steps_ = 0;
+  const bool jumped = link_.value() > kJump * link_before;
+  if (worse_steps_ >= options_.patience || (worse_steps_ > 0 && jumped)) Rest();
 }
 
 }  // namespace runahead

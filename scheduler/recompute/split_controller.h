@@ -25,16 +25,17 @@ struct LaneMeasurement {
 };
 
 // An estimate by the last measurements: an EWMA of the medians of three, so that one outlier changes nothing, and a
-// jump to the median itself once that is off by a third.
+// jump to the median itself once that is off by a third, or where the first value was a mere guess.
 class SmoothedTime {
  public:
-  explicit SmoothedTime(double value) : value_(value) {}
+  explicit SmoothedTime(double value, bool guess = false) : value_(value), guess_(guess) {}
   // Ignores what is not a finite number above 0.
   void Add(double measured);
   double value() const { return value_; }
 
  private:
   double value_;
+  bool guess_;
   std::array<double, 2> last_ = {};
   int measured_ = 0;
 };
@@ -42,16 +43,20 @@ class SmoothedTime {
 struct ControllerOptions {
   double gain = 0.05;        // another split must shorten the layer by this share ..
   int64_t patience = 5;      // .. in so many steps one after the other
+  int64_t look = 3;          // steps with the smallest split tell how it does
   int64_t first_rest = 16;   // steps with the smallest split after the solver's was worse for `patience` steps;
   int64_t last_rest = 1024;  // twice as many each time, up to this
 };
 
-// Plan, run the step, Observe; and again. The next step may be planned before the one that runs is observed. Not thread-safe: it belongs to the decode loop's thread.
+// Plan, run the step, Observe; and again. The next step may be planned before the one that runs is observed. Not
+// thread-safe: it belongs to the decode loop's thread.
 //
 // In place of cuts it holds on to costs: those by which the last accepted split was solved stay in use until the
 // measured ones would give a layer that is `gain` shorter. So cuts move with growing, joining and leaving sequences and
 // not with noise. What the model cannot say (lanes that do not overlap) it sees in the layer's time, measured by
-// predicted, which it follows apart for the solver's split and for the smallest one.
+// predicted, which it follows apart for the solver's split and for the smallest one. So it does with the link, which
+// recomputation and host lane may slow down: the smallest split is judged by the rate that the link has without them,
+// and looked at anew where copies have become slower and nothing tells why.
 class SplitController {
  public:
   // `profile`: the costs measured at start. INVALID_ARGUMENT: CheckLaneCosts, a tile below 1.
@@ -63,7 +68,7 @@ class SplitController {
   // What the step of `plan`, one of the last plans, took.
   void Observe(const LanePlan& plan, const LaneMeasurement& measured);
 
-  // The costs as measured by now.
+  // The costs as measured by now, in steps of the solver's split.
   LaneCosts costs() const;
   // Whether the last plan was the smallest split because the solver's was worse.
   bool resting() const { return resting_; }
@@ -73,10 +78,16 @@ class SplitController {
 
   // The split by the costs in use, which become the measured ones where that is worth it.
   absl::StatusOr<LanePlan> Solved(absl::Span<const LaneShape> shapes);
+  // The costs as they are without recomputation and host lane.
+  LaneCosts CostsOfSmallest() const;
   // Adds to the estimates. The costs of that step alone; those that were not measured as they are estimated.
-  LaneCosts Take(const LaneMeasurement& measured, const LaneRows& rows);
+  LaneCosts Take(const LaneMeasurement& measured, const LanePlan& plan);
+  // Adds to the estimates of the link.
+  void TakeLink(double seconds_per_byte, bool smallest);
   // How long the solver's split takes by what was seen of it, as a share of what the smallest one takes.
   double SolvedShare() const;
+  // The next steps take the smallest split.
+  void Rest();
   // Whether a rest is over.
   bool Rested();
 
@@ -85,8 +96,9 @@ class SplitController {
   const ControllerOptions options_;
   const LaneCosts profile_;
   LaneCosts in_use_;
-  // Of LaneCosts, by the same names; link: seconds a byte.
-  SmoothedTime link_, recompute_, project_, attend_, signal_, host_attend_;
+  // Of LaneCosts, by the same names; link: seconds a byte, in steps of the solver's split, and alone in those of the
+  // smallest: never more than link.
+  SmoothedTime link_, alone_, recompute_, project_, attend_, signal_, host_attend_;
   SmoothedTime solved_ratio_{1}, smallest_ratio_{1};  // a layer's time, measured by predicted
 
   // Of the last plan; both are the same where the solver found nothing better than the smallest.

@@ -82,6 +82,7 @@ DecodeLease::DecodeLease(Fleet& fleet, Sequencer& sequencer, Clock& clock, std::
       worker_(std::move(worker)),
       id_(reply.lease()),
       x_tokens_(reply.x_tokens()),
+      kv_from_(reply.kv_from()),
       tokens_(tokens) {
   fleet_.LeaseTaken(*worker_, tokens_);
 }

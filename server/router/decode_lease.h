@@ -16,7 +16,7 @@
 
 namespace runahead {
 
-// Of how many tokens, from the first on, the chain can hand X off beside KV: of all, or of none where some member's
+// Of how many tokens, from the first on, the chain can hand X off: of all, or of none where some member's
 // buffers hold its prefix only without.
 int32_t MaxXTokens(const Placement& placement);
 
@@ -48,8 +48,9 @@ class DecodeLease {
 
   const LiveWorker& worker() const { return *worker_; }
   const v1::LeaseId& id() const { return id_; }
-  // Of tokens [0, x_tokens()) the chain is to hand X off, too.
+  // Of tokens [0, x_tokens()) the chain is to hand X off, of those from kv_from() on KV.
   int32_t x_tokens() const { return x_tokens_; }
+  int32_t kv_from() const { return kv_from_; }
 
  private:
   DecodeLease(Fleet& fleet, Sequencer& sequencer, Clock& clock, std::shared_ptr<const LiveWorker> worker,
@@ -60,7 +61,7 @@ class DecodeLease {
   Clock& clock_;
   const std::shared_ptr<const LiveWorker> worker_;
   const v1::LeaseId id_;
-  const int32_t x_tokens_;
+  const int32_t x_tokens_, kv_from_;
   const int32_t tokens_;
 };
 

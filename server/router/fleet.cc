@@ -6,6 +6,7 @@
 #include "absl/strings/str_cat.h"
 #include "kernels/base/status_macros.h"
 #include "server/base/address.h"
+#include "server/base/natural_order.h"
 
 namespace runahead {
 namespace {
@@ -20,7 +21,7 @@ std::vector<int> LineOf(const std::vector<WorkerSpec>& workers) {
   for (size_t i = 0; i < workers.size(); ++i) {
     if (workers[i].prefills()) line.push_back(static_cast<int>(i));
   }
-  std::stable_sort(line.begin(), line.end(), [&](int a, int b) { return HostOf(workers[a]) < HostOf(workers[b]); });
+  std::stable_sort(line.begin(), line.end(), [&](int a, int b) { return NaturalLess(HostOf(workers[a]), HostOf(workers[b])); });
   return line;
 }
 
@@ -129,6 +130,17 @@ std::set<std::string> Fleet::builds() const {
     if (state.live != nullptr) builds.insert(state.live->capabilities.build());
   }
   return builds;
+}
+
+std::vector<v1::LaneProfile> Fleet::lane_profiles() const {
+  MutexLock lock(mu_);
+  std::vector<v1::LaneProfile> profiles;
+  for (const State& state : states_) {
+    if (state.live == nullptr || !state.live->capabilities.has_lane_profile()) continue;
+    profiles.push_back(state.live->capabilities.lane_profile());
+    profiles.back().set_worker(state.live->capabilities.name());
+  }
+  return profiles;
 }
 
 // Whether the prefill worker can hand off to at least one of so many ready decode workers; true where none is ready.

@@ -115,6 +115,9 @@ class Fleet {
   // Of all workers that are ready, each build once.
   std::set<std::string> builds() const RUNAHEAD_EXCLUDES(mu_);
 
+  // Of the decode workers that are ready and have one.
+  std::vector<v1::LaneProfile> lane_profiles() const RUNAHEAD_EXCLUDES(mu_);
+
   // Blocks until the ticket is the oldest that waits for a place and PlanChain finds one, then takes it; every member
   // must be told of by FinishJob or WithdrawJob. The oldest makes all others wait, but for those that PlanInterleaved
   // finds a place for; of these too the oldest comes first. `after_full`, where given, says that the ticket's lease was

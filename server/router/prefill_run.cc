@@ -22,6 +22,7 @@ std::vector<v1::StartJob> StartJobs(const PrefillOrder& order, const ChainPlan& 
     const v1::Capabilities& decode = order.lease->worker().capabilities;
     *common.mutable_lease() = order.lease->id();
     common.set_x_tokens(order.lease->x_tokens());
+    common.set_kv_from(order.lease->kv_from());
     common.mutable_decode()->set_name(decode.name());
     common.mutable_decode()->set_link_address(decode.link_address());
     common.mutable_decode()->set_incarnation(decode.incarnation());

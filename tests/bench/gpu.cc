@@ -22,7 +22,8 @@ struct NamedSuite {
 };
 
 constexpr NamedSuite kSuites[] = {{"gemm", BenchGemm},     {"attention", BenchAttention}, {"prefill", BenchPrefill},
-                                  {"decode", BenchDecode}, {"parts", BenchParts},         {"handoff", BenchHandoff}};
+                                  {"decode", BenchDecode}, {"parts", BenchParts},         {"handoff", BenchHandoff},
+                                  {"kvpr", BenchKvpr}};
 
 struct Flags {
   std::string dtype = "bf16";

@@ -3,10 +3,10 @@
 #include <cmath>
 #include <cstring>
 #include <map>
-#include <random>
 #include <utility>
 
 #include "kernels/base/status_macros.h"
+#include "tests/bench/random_values.h"
 
 namespace runahead {
 namespace {
@@ -14,23 +14,6 @@ namespace {
 // Of one column count: enough that no cache line of a matrix is like its neighbours'.
 constexpr int64_t kRandomRows = 512;
 constexpr size_t kRandomBytes = 4 << 20;
-
-WeightType TypeOf(DType dtype) {
-  return dtype == DType::kF32 ? WeightType::kF32 : dtype == DType::kBF16 ? WeightType::kBF16 : WeightType::kF16;
-}
-
-std::vector<std::byte> RandomValues(DType dtype, int64_t count, float deviation, uint32_t seed) {
-  std::mt19937 generator(seed);
-  std::normal_distribution<float> normal(0, deviation);
-  const size_t size = DTypeSize(dtype);
-  std::vector<std::byte> bytes(count * size);
-  for (int64_t i = 0; i < count; ++i) {
-    const float value = normal(generator);
-    const uint16_t bits = dtype == DType::kBF16 ? ToBFloat16(value).bits : ToFloat16(value).bits;
-    std::memcpy(&bytes[i * size], dtype == DType::kF32 ? static_cast<const void*>(&value) : &bits, size);
-  }
-  return bytes;
-}
 
 // Makes matrices of a block of random rows for each column count, each beginning elsewhere in its block.
 class RandomMatrices {
@@ -47,7 +30,7 @@ class RandomMatrices {
     int64_t at = made_++ * 37 % kRandomRows;
     for (int64_t done = 0; done < rows;) {
       const int64_t take = std::min(rows - done, kRandomRows - at);
-      source.runs.push_back({TypeOf(dtype), block.data() + at * cols * DTypeSize(dtype), take});
+      source.runs.push_back({WeightTypeOf(dtype), block.data() + at * cols * DTypeSize(dtype), take});
       done += take;
       at = 0;
     }
@@ -84,6 +67,10 @@ std::vector<float> RotationTable(const ModelConfig& config) {
 }
 
 }  // namespace
+
+WeightType WeightTypeOf(DType dtype) {
+  return dtype == DType::kF32 ? WeightType::kF32 : dtype == DType::kBF16 ? WeightType::kBF16 : WeightType::kF16;
+}
 
 std::vector<ModelConfig> BenchModels(const Bench& bench) {
   ModelConfig config{.name = "llama-7b",

@@ -17,6 +17,9 @@ namespace runahead {
 // Of the models below as they are published.
 inline constexpr int64_t kWholeLayers = 32;
 
+// Weights that are stored in what is computed in.
+WeightType WeightTypeOf(DType dtype);
+
 // Llama-7B and Llama-3-8B with `bench.layers` layers; or a tiny one.
 std::vector<ModelConfig> BenchModels(const Bench& bench);
 

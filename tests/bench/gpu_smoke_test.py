@@ -4,7 +4,7 @@ import json
 import subprocess
 import sys
 
-SUITES = {"gemm", "attention", "prefill", "decode", "parts", "handoff"}
+SUITES = {"gemm", "attention", "prefill", "decode", "parts", "handoff", "kvpr"}
 KEYS = {"suite", "model", "shape", "what", "value", "unit", "dtype"}
 
 

@@ -28,5 +28,6 @@ absl::Status BenchPrefill(const Bench& bench);    // tokens/s, and the share of 
 absl::Status BenchDecode(const Bench& bench);     // a step: ms, and the share of the memory's bandwidth
 absl::Status BenchParts(const Bench& bench);      // each rank's part of a chain in turn, and what chains would take
 absl::Status BenchHandoff(const Bench& bench);    // device to host: GB/s, alone and beside prefill
+absl::Status BenchKvpr(const Bench& bench);       // decode from host memory: ms a step, gains predicted and measured
 
 }  // namespace runahead

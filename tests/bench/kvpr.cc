@@ -46,10 +46,11 @@ struct Question {
   double host_gbps = 0;  // that the host lane reads
 };
 
-// What a loop's last step was.
+// What a loop's last step was, and the costs as its steps had measured them by then.
 struct LastStep {
   LanePlan plan;
   double overlap = 0;
+  LaneCosts costs = {};
 };
 
 std::unique_ptr<StepLoop> MakeLoop(const BenchModel& of, Batch& batch, const Question& question,
@@ -57,7 +58,9 @@ std::unique_ptr<StepLoop> MakeLoop(const BenchModel& of, Batch& batch, const Que
                                    bool host_lane = false) {
   KvprOptions options{.max_rows = question.batch, .device_bytes = question.device_bytes};
   if (last != nullptr) {
-    options.on_step = [last](const KvprStep& step) { *last = {step.plan, step.times->OverlapRatio()}; };
+    options.on_step = [last, &from = *split](const KvprStep& step) {
+      *last = {step.plan, step.times->OverlapRatio(), from.costs()};
+    };
   }
   if (host_lane) options.host = of.host.get();
   options.emulated_host_gbps = question.host_gbps;
@@ -81,12 +84,9 @@ int64_t BestOfSweep(const BenchModel& of, Batch& batch, const Question& question
   return best_l;
 }
 
-// How many times as fast as without recomputation and host lane the model says that the last step is.
-double PredictedGain(const LaneCosts& costs, const LastStep& last) {
-  LaneRows smallest = last.plan.rows;
-  smallest.streamed += smallest.recomputed + smallest.host;
-  smallest.recomputed = smallest.computed = smallest.x_streamed = smallest.host = 0;
-  return TimesOfLanes(SplitObjective::kStep, costs, smallest).layer_s /
+// How many times as fast as a step of `plain` the model says that the last step is.
+double PredictedGain(const LaneCosts& costs, const LastStep& plain, const LastStep& last) {
+  return TimesOfLanes(SplitObjective::kStep, costs, plain.plan.rows).layer_s /
          TimesOfLanes(SplitObjective::kStep, costs, last.plan.rows).layer_s;
 }
 
@@ -100,14 +100,15 @@ void Print(const Question& question, const std::vector<Case>& cases) {
   }
 }
 
-void Print(const char* name, const Question& question, const LaneCosts& costs, const LastStep& last) {
+void Print(const char* name, const Question& question, const LaneCosts& profile, const LastStep& plain,
+           const LastStep& last) {
   const auto mean = [&](int64_t rows) { return static_cast<double>(rows) / static_cast<double>(question.batch); };
   const LaneRows& rows = last.plan.rows;
   std::printf(
       "  %s: of a sequence %.0f recomputed (%.0f of it from resident X), %.0f copied, %.0f on the host, %.0f resident; "
-      "predicted gain %.3f, overlap %.2f\n",
+      "predicted gain %.3f (by the profile at start %.3f), overlap %.2f\n",
       name, mean(rows.recomputed), mean(rows.recomputed - rows.x_streamed), mean(rows.streamed), mean(rows.host),
-      mean(rows.resident), PredictedGain(costs, last), last.overlap);
+      mean(rows.resident), PredictedGain(last.costs, plain, last), PredictedGain(profile, plain, last), last.overlap);
 }
 
 void Compare(const BenchModel& of, const Question& question) {
@@ -121,10 +122,10 @@ void Compare(const BenchModel& of, const Question& question) {
   const int64_t room = kAdaptSteps + question.steps + 2;
   Batch host(of, MemoryKind::kHost, question.batch, question.length, room);
   Batch resident(of, MemoryKind::kDevice, question.batch, question.length, room);
-  LastStep solved, hosted;
+  LastStep plain, solved, hosted;
   std::vector<Case> cases;
-  cases.push_back(
-      {tiers ? "window alone" : "l = 0", &host, MakeLoop(of, host, question, std::make_unique<FixedSplit>(0, costs))});
+  cases.push_back({tiers ? "window alone" : "l = 0", &host,
+                   MakeLoop(of, host, question, std::make_unique<FixedSplit>(0, costs), &plain)});
   cases.push_back({"solver", &host, MakeLoop(of, host, question, Solver(costs), &solved), kAdaptSteps});
   if (tiers) {
     cases.push_back(
@@ -143,11 +144,11 @@ void Compare(const BenchModel& of, const Question& question) {
               static_cast<long>(question.length), costs.link_bytes_per_s / 1e6,
               costs.recompute_s * costs.link_bytes_per_s / costs.kv_bytes, 1e3 * costs.project_s);
   Print(question, cases);
-  Print("solver", question, costs, solved);
+  Print("solver", question, costs, plain, solved);
   if (tiers) {
     std::printf("  the host attends over %.0f MB/s, small copies take %.0f us\n",
                 costs.kv_bytes / with_host.host_attend_s / 1e6, 1e6 * with_host.signal_s);
-    Print("host lane", question, with_host, hosted);
+    Print("host lane", question, with_host, plain, hosted);
   } else {
     // The mean of what the timed steps find stored.
     const double stored =

@@ -12,8 +12,8 @@ Exit codes (figures do not count in any):
   3   what was run passed, and something was not run, which is listed: for want of the model, of compute-sanitizer, of
       time
   77  there is no GPU
---dry-run: 0 where every binary starts and has the tests that are named here, whether or not it could run them; 1 where
-one does not; 2 as above.
+--dry-run: 0 where every binary starts and has the tests and suites that are named here, whether or not it could run
+them; 1 where one does not; 2 as above.
 
 environment: RUNAHEAD_GPU_BUDGET_S (540): seconds in all. RUNAHEAD_TEST_MODEL: the quick-start model's file; without it
   parts that came here before (tests/gpu/bundle.sh --model-part) are joined, or the golden tests do not run.
@@ -30,7 +30,7 @@ import time
 
 import bundle
 import machine
-from steps import PHASES, bench_steps, run_step, sanitizer_steps, test_steps, tests_of
+from steps import PHASES, bench_steps, run_step, sanitizer_steps, test_steps, tests_of, why_no_suite
 
 ROOT = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
 LEAST_S = 3      # a step is not begun with less
@@ -40,7 +40,7 @@ STATE = "clocks.sm,clocks.mem,temperature.gpu,power.draw,compute_mode"
 # Figures that the table shows; all are in the results.
 HEADLINES = re.compile(r"\w+: (all four|causal|dense rectangle|share of [\w ,]+|step, \d+ layers|gain of graphs"
                        r"|TTFT, prediction, 300.*|cost model.*|device to host.*|copy .*|prefill beside copies)"
-                       r"|prefill: \d+ layers, .*")
+                       r"|prefill: \d+ layers, .*|kvpr: .*")
 
 
 def parse_args(argv):
@@ -173,12 +173,17 @@ def dry_run(args, steps, environment, budget_s):
             about = f"{count} tests  "
             if why:
                 broken.append(f"{step.full_name}: {why}")
+        elif step.phase == "bench" and not step.missing:
+            why = why_no_suite(step, ROOT, environment)
+            if why:
+                broken.append(f"{step.full_name}: {why}")
         not_run = f"({step.missing})  " if step.missing else ""
         print(f"{step.full_name:<54} {min(step.timeout_s, ends[step.phase]):4.0f} s  {about}{not_run}"
               f"{shlex.join(step.full_command)}")
     print(f"{len(steps)} steps; the phases end after " +
           ", ".join(f"{phase} {ends[phase]:.0f} s" for phase in PHASES) + f" of {budget_s:.0f} s at the latest")
-    print("\n".join(f"DOES NOT START {line}" for line in broken) or "all binaries start and have the tests named here")
+    print("\n".join(f"DOES NOT START {line}" for line in broken)
+          or "all binaries start and have the tests and suites named here")
     return 1 if broken else 0
 
 

@@ -36,7 +36,8 @@ BINARIES = {
     "tests/hangs": "sleep 1000 & echo $! >$0.child; wait",
     "tests/leaves": "echo begun; setsid sleep 1000 & echo $! >$0.child; wait",
     "tests/golden": f'[[ $RUNAHEAD_TEST_MODEL == /model && $MORE == 1 ]] && {RAN}',
-    "bench/gpu": 'echo noise; echo "noise too" >&2; for suite; do :; done\n'
+    "bench/gpu": '[[ $* != --help ]] || { echo prefill attention decode gemm parts kvpr; exit 0; }\n'
+                 'echo noise; echo "noise too" >&2; for suite; do :; done\n'
                  'echo \'{"side":"runahead","suite":"device","device":"a card"}\'\n'
                  'echo "{\\"side\\":\\"runahead\\",\\"suite\\":\\"$suite\\",\\"model\\":\\"m\\",\\"shape\\":\\"s\\",'
                  '\\"what\\":\\"w\\",\\"value\\":2.5,\\"unit\\":\\"TFLOP/s\\"}"; echo \'{"side":"run\'',
@@ -294,6 +295,13 @@ class RunBundleTest(unittest.TestCase):
         self.assertEqual(code, 1)
         self.assertRegex(said, r"DOES NOT START parity/kernels/fails@gpu: .*No such file")
         self.assertIn("memcheck/kernels/passes@gpu: --gtest_filter=-*.Gone leaves nothing out", said)
+
+    def test_a_dry_run_finds_a_benchmark_without_a_suite(self):
+        code, said, _ = self.run_it("--dry-run", "--only", "^bench/(kvpr|handoff)")
+        self.assertEqual(code, 1)
+        self.assertRegex(said, r"bench/kvpr +\d+ s  ")
+        self.assertIn("DOES NOT START bench/handoff: it has no suite handoff\n", said)
+        self.assertNotIn("DOES NOT START bench/kvpr", said)
 
     def test_parts_of_the_model_are_kept_and_joined(self):
         self.write("model.part1of2", "the ")

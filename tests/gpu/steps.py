@@ -10,7 +10,9 @@ import sys
 import time
 
 SUITES_OF_BOTH = ("prefill", "attention", "decode", "gemm")  # measured in PyTorch, too
-SUITES = SUITES_OF_BOTH + ("parts", "handoff")
+SUITES = SUITES_OF_BOTH + ("parts", "handoff", "kvpr")
+# Seconds that a suite may take. KVPR's fills some GiB of host memory for each model.
+SUITE_S, LONG_SUITES = 60, {"kvpr": 240}
 # What is left out under the sanitizer, which slows kernels down many times and puts streams that wait in each other's
 # way; by a gtest filter.
 NOT_UNDER_SANITIZER = {"kernels/cuda/flash_decode_test@gpu": "*.ALongSequence",
@@ -121,8 +123,8 @@ def bench_steps(bundle, manifest, root, seconds):
     steps = []
     for again in ("", " again"):
         for suite in SUITES_OF_BOTH if again else SUITES:
-            steps.append(Step("bench", suite + again, [binary, "--json", "--seconds", str(seconds), suite], 60,
-                              missing=no_binary))
+            steps.append(Step("bench", suite + again, [binary, "--json", "--seconds", str(seconds), suite],
+                              LONG_SUITES.get(suite, SUITE_S), missing=no_binary))
             if suite in SUITES_OF_BOTH and not again:
                 steps.append(Step("pytorch", suite, [sys.executable, torch_side, "--seconds", str(seconds), suite], 75,
                                   missing=no_torch))
@@ -221,6 +223,20 @@ def judge_failure(step, code, out, within):
         step.note = f"killed by signal {-code}" + within
     else:
         step.note = some(failures) or f"exit code {code}" + within
+
+
+def why_no_suite(step, root, environment):
+    """Why the benchmark of a step would not run what the step asks of it; "" where it would. Needs no GPU."""
+    binary, suite = step.command[0], step.command[-1]
+    try:
+        ran = subprocess.run([binary, "--help"], cwd=root, env={**environment, **step.environment},
+                             stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True,
+                             timeout=START_S, check=False)
+    except (OSError, subprocess.TimeoutExpired) as error:
+        return str(error)
+    if ran.returncode != 0:
+        return f"exit code {ran.returncode}: {ran.stdout.strip()}"
+    return "" if re.search(rf"\b{suite}\b", ran.stdout) else f"it has no suite {suite}"
 
 
 def tests_of(step, root, environment):

@@ -1,5 +1,10 @@
-// Decode that recomputes KV from X: prefill workers make X and hand it off, and the tokens stay what they are.
+// Decode that recomputes KV from X: prefill workers make X and hand it off, in place of KV that decode never reads, and
+// the tokens stay what they are.
 #include <gtest/gtest.h>
+
+#include <algorithm>
+#include <string>
+#include <vector>
 
 #include "absl/strings/str_cat.h"
 #include "tests/integration/local_cluster.h"
@@ -10,8 +15,8 @@ namespace {
 
 class HandedXClusterTest : public ::testing::Test {
  protected:
-  static constexpr int kPrompt = 700, kTokens = 20;
-  static constexpr int64_t kRecomputed = 128;  // of the sequence, in each step
+  static constexpr int kTokens = 20;
+  static constexpr int64_t kTile = 64;
 
   // Every head has K and V of its own, so that X is half as large.
   static SyntheticModel Mha() {
@@ -19,42 +24,71 @@ class HandedXClusterTest : public ::testing::Test {
     model.kv_heads = model.heads;
     return model;
   }
-  static std::vector<std::string> Arguments(const std::string& recompute) {
-    return {"--prefill",          "2",    "--dtype",     "f32",    "--emulated-link-gbps", "50",
-            "--kv-device-budget", "1MiB", "--recompute", recompute};
+  static std::vector<std::string> Arguments(const std::string& recompute, const std::string& link_gbps) {
+    return {"--prefill",          "2",    "--dtype",     "f32",     "--emulated-link-gbps", link_gbps,
+            "--kv-device-budget", "1MiB", "--recompute", recompute, "--host-lane",          "off"};
   }
-  static double HandedOff(LocalCluster& cluster, const std::string& kind) {
+  // Of so many tokens, in all layers.
+  static int64_t XBytes(int64_t tokens) { return Mha().layers * tokens * Mha().hidden * 4; }
+  static int64_t KvBytes(int64_t tokens) { return 2 * XBytes(tokens); }
+  static int64_t HandedOff(LocalCluster& cluster, const std::string& kind) {
     const std::string line = absl::StrCat("runahead_handoff_bytes_total{kind=\"", kind, "\"}");
-    return cluster.Metric("prefill-0", line) + cluster.Metric("prefill-1", line);
+    return static_cast<int64_t>(cluster.Metric("prefill-0", line) + cluster.Metric("prefill-1", line));
   }
   static double InLane(LocalCluster& cluster, const std::string& lane) {
     return cluster.Metric("decode-0", absl::StrCat("runahead_kvpr_lane_tokens_total{lane=\"", lane, "\"}"));
+  }
+  // The tokens of a prompt, which two workers prefilled.
+  static std::vector<int32_t> Ask(LocalCluster& cluster, int prompt) {
+    EXPECT_TRUE(Eventually(
+        [&] { return cluster.Metric("router", "runahead_workers{role=\"prefill\",state=\"ready\"}") == 2; }));
+    const Answer answer = cluster.Generate(RequestOf(SyntheticIds(prompt, 3), kTokens));
+    EXPECT_TRUE(answer.status.ok()) << answer.status.error_message();
+    EXPECT_EQ(answer.started.plan().workers_size(), 2);
+    EXPECT_EQ(answer.ids.size(), static_cast<size_t>(kTokens));
+    cluster.ExpectAllFree();
+    return answer.ids;
   }
 
   const std::string model_ = WriteSynthetic(Mha(), "handed_x_cluster");
 };
 
-TEST_F(HandedXClusterTest, DecodeRecomputesFromWhatPrefillHandedOffAndGivesTheSameTokens) {
-  LocalCluster copies(model_, Arguments("off"));
-  LocalCluster recomputes(model_, Arguments(absl::StrCat(kRecomputed)));
-  const v1::GenerateRequest request = RequestOf(SyntheticIds(kPrompt, 3), kTokens);
-  const Answer copied = copies.Generate(request), recomputed = recomputes.Generate(request);
-  ASSERT_TRUE(copied.status.ok()) << copied.status.error_message();
-  ASSERT_TRUE(recomputed.status.ok()) << recomputed.status.error_message();
-  EXPECT_EQ(recomputed.started.plan().workers_size(), 2);
-  EXPECT_EQ(recomputed.ids.size(), static_cast<size_t>(kTokens));
-  EXPECT_EQ(recomputed.ids, copied.ids);
-
-  copies.ExpectAllFree();
-  recomputes.ExpectAllFree();
-  const SyntheticModel model = Mha();
-  const double x_bytes = static_cast<double>(model.layers * kPrompt * model.hidden * 4);
-  EXPECT_EQ(HandedOff(recomputes, "x"), x_bytes);
-  EXPECT_EQ(HandedOff(recomputes, "kv"), 2 * x_bytes);
+TEST_F(HandedXClusterTest, XTravelsInsteadOfTheKvThatDecodeRecomputesAndTheTokensAreTheSame) {
+  constexpr int kPrompt = 700;
+  LocalCluster copies(model_, Arguments("off", "50"));
+  const std::vector<int32_t> copied = Ask(copies, kPrompt);
   EXPECT_EQ(HandedOff(copies, "x"), 0);
-  EXPECT_EQ(HandedOff(copies, "kv"), 2 * x_bytes);
-  EXPECT_EQ(InLane(recomputes, "recomputed"), (kTokens - 1) * kRecomputed);
+  EXPECT_EQ(HandedOff(copies, "kv"), KvBytes(kPrompt));
   EXPECT_EQ(InLane(copies, "recomputed"), 0);
+  // The second is more than there is: whole tiles of the prompt are without KV.
+  for (const int64_t fixed : {128, 5000}) {
+    SCOPED_TRACE(fixed);
+    LocalCluster recomputes(model_, Arguments(absl::StrCat(fixed), "50"));
+    EXPECT_EQ(Ask(recomputes, kPrompt), copied);
+    const int64_t kv_from = std::min<int64_t>(fixed, kPrompt) / kTile * kTile;
+    EXPECT_EQ(HandedOff(recomputes, "x"), XBytes(kPrompt));
+    EXPECT_EQ(HandedOff(recomputes, "kv"), KvBytes(kPrompt - kv_from));
+    EXPECT_GE(InLane(recomputes, "recomputed"), (kTokens - 1) * 128);
+  }
+}
+
+// Over so slow a link nearly all is recomputed.
+TEST_F(HandedXClusterTest, HowMuchTheDecodeWorkerChoosesByItself) {
+  constexpr int kPrompt = 1300, kShort = 900;
+  LocalCluster copies(model_, Arguments("off", "0.5")), chooses(model_, Arguments("auto", "0.5"));
+  EXPECT_EQ(Ask(chooses, kShort), Ask(copies, kShort));
+  EXPECT_EQ(HandedOff(chooses, "x"), XBytes(kShort));
+  EXPECT_EQ(HandedOff(chooses, "kv"), KvBytes(kShort)) << "a short prompt's KV travels";
+  const double before = InLane(chooses, "recomputed");
+  EXPECT_EQ(Ask(chooses, kPrompt), Ask(copies, kPrompt));
+  EXPECT_EQ(HandedOff(chooses, "x"), XBytes(kShort + kPrompt));
+  const int64_t kv_bytes = HandedOff(chooses, "kv") - KvBytes(kShort);
+  const int64_t kv_from = kPrompt - kv_bytes / KvBytes(1);
+  EXPECT_EQ(kv_bytes % KvBytes(1), 0);
+  EXPECT_GT(kv_from, 0);
+  EXPECT_EQ(kv_from % kTile, 0);
+  EXPECT_LE(kv_from, kPrompt * 3 / 4);
+  EXPECT_GE(InLane(chooses, "recomputed") - before, kv_from) << "later a window may have some of it";
 }
 
 }  // namespace

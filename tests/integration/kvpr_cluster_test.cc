@@ -8,6 +8,8 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
+#include "absl/time/clock.h"
+#include "absl/time/time.h"
 #include "tests/golden/golden_files.h"
 #include "tests/integration/local_cluster.h"
 
@@ -27,12 +29,13 @@ class KvprClusterTest : public ::testing::Test {
     ASSERT_FALSE(golden_.ids.empty());
   }
   // Two blocks of a window fit.
-  static std::vector<std::string> Arguments(const std::vector<std::string>& more) {
-    std::vector<std::string> all = {"--prefill",          "2",   "--dtype", "f32", "--emulated-link-gbps", "20",
+  static std::vector<std::string> OverALink(const std::string& gbps, const std::vector<std::string>& more) {
+    std::vector<std::string> all = {"--prefill",          "2",   "--dtype", "f32", "--emulated-link-gbps", gbps,
                                     "--kv-device-budget", "3MiB"};
     all.insert(all.end(), more.begin(), more.end());
     return all;
   }
+  static std::vector<std::string> Arguments(const std::vector<std::string>& more) { return OverALink("20", more); }
   static double InLane(LocalCluster& cluster, const std::string& lane) {
     return cluster.Metric("decode-0", absl::StrCat("runahead_kvpr_lane_tokens_total{lane=\"", lane, "\"}"));
   }
@@ -58,11 +61,69 @@ TEST_F(KvprClusterTest, EveryLaneHasItsPartAndTheTokensAreGolden) {
   cluster.ExpectAllFree();
 }
 
-TEST_F(KvprClusterTest, ChosenByItselfTheTokensAreGoldenToo) {
-  LocalCluster cluster(model_, Arguments({}));
+// The link is so slow that whatever keeps KV from it is faster: recomputation in the first step, in which nothing is
+// resident, and from then on the host lane.
+TEST_F(KvprClusterTest, ChosenByItselfBothLanesHaveTheirPartAndTheTokensAreGoldenToo) {
+  LocalCluster cluster(model_, OverALink("0.4", {}));
   const Answer answer = Ask(cluster);
   ASSERT_TRUE(answer.status.ok()) << answer.status.error_message();
   EXPECT_EQ(answer.ids, golden_.greedy);
+  EXPECT_GT(InLane(cluster, "recomputed"), 0);
+  EXPECT_GT(InLane(cluster, "host"), 0);
+  // All but the last step have been reported at the latest when the sequence has left.
+  cluster.ExpectAllFree();
+  const auto steps = static_cast<double>(golden_.greedy.size() - 1);
+  for (const char* series :
+       {"kvpr_split_tokens", "kvpr_recompute_seconds", "kvpr_transfer_seconds", "kvpr_overlap_ratio"}) {
+    const std::string name = absl::StrCat("runahead_", series);
+    EXPECT_EQ(cluster.Metric("decode-0", name + "_count"), steps) << series;
+    EXPECT_GT(cluster.Metric("decode-0", name + "_sum"), 0) << series;
+  }
+  const double bandwidth = cluster.Metric("decode-0", "runahead_link_bandwidth_bytes_per_second");
+  EXPECT_GT(bandwidth, 0.05e8);
+  EXPECT_LT(bandwidth, 1e8) << "twice what the link has";
+  EXPECT_GT(cluster.Metric("decode-0", "runahead_kvpr_host_bytes_per_second{beside=\"nothing\"}"), 0);
+  for (const char* work : {"project", "signal"}) {
+    EXPECT_GT(cluster.Metric("decode-0", absl::StrCat("runahead_kvpr_layer_seconds{work=\"", work, "\"}")), 0) << work;
+  }
+}
+
+// Windows are resident, the rest is copied in every step: bitwise what a device gives that has no link.
+TEST_F(KvprClusterTest, WithBothLanesOffLogprobsAreThoseOfAClusterWithoutALink) {
+  v1::GenerateRequest request = RequestOf(golden_.ids, 8);
+  request.mutable_sampling()->set_logprobs(20);
+  const auto logprobs_of = [&](const std::vector<std::string>& arguments, bool streams) {
+    LocalCluster cluster(model_, arguments);
+    const Answer answer = cluster.Generate(request);
+    EXPECT_TRUE(answer.status.ok()) << answer.status.error_message();
+    std::vector<std::string> logprobs;
+    for (const v1::TokenLogprobs& token : answer.logprobs) logprobs.push_back(token.ShortDebugString());
+    if (streams) {
+      EXPECT_GT(InLane(cluster, "streamed"), 0);
+      EXPECT_GT(InLane(cluster, "resident"), 0);
+      EXPECT_EQ(InLane(cluster, "recomputed") + InLane(cluster, "host"), 0);
+    }
+    return logprobs;
+  };
+  const auto expected = logprobs_of({"--prefill", "2", "--dtype", "f32"}, false);
+  EXPECT_EQ(expected.size(), 8u);
+  EXPECT_EQ(logprobs_of(OverALink("0.4", {"--recompute", "off", "--host-lane", "off"}), true), expected);
+}
+
+TEST_F(KvprClusterTest, WithStreamedWeightsTheTokensAreGoldenAndADeadlineFreesAll) {
+  LocalCluster cluster(model_, Arguments({"--decode-schedule", "throughput"}));
+  const Answer answer = Ask(cluster);
+  ASSERT_TRUE(answer.status.ok()) << answer.status.error_message();
+  EXPECT_EQ(answer.ids, golden_.greedy);
+  // Long enough for a token, and not for all of them.
+  for (absl::Duration patience = absl::Milliseconds(300);; patience *= 2) {
+    grpc::ClientContext context;
+    context.set_deadline(absl::ToChronoTime(absl::Now() + patience));
+    const Answer late = cluster.Generate(RequestOf(golden_.ids, 640), &context);
+    if (late.ids.empty() && patience < LocalCluster::kPatience) continue;
+    EXPECT_EQ(late.status.error_code(), grpc::StatusCode::DEADLINE_EXCEEDED) << late.ids.size() << " tokens";
+    break;
+  }
   cluster.ExpectAllFree();
 }
 

@@ -123,7 +123,42 @@ TEST_F(ProfileTest, OneWorkerHasNoLinks) {
   ASSERT_EQ(code_, 0) << err_;
   EXPECT_THAT(out_, HasSubstr("# one worker: nothing is known of links, or of chains\n"));
   EXPECT_THAT(out_, Not(HasSubstr("link_gbps")));
+  EXPECT_THAT(err_, Not(HasSubstr("decode worker"))) << "KV comes over no link";
   EXPECT_GT(Simulate("1")["ttft_s"], 0);
+}
+
+TEST_F(ProfileTest, WhatDecodeWorkersMeasuredOfTheirLinksIsSaid) {
+  LocalCluster cluster(*model_path_, {"--prefill", "1", "--dtype", "f32", "--experiments", "--emulated-link-gbps", "8",
+                                      "--kv-device-budget", "4MiB"});
+  Profile(cluster.router(), {"--tokens", "64,128,256,512,1024", "--repeats", "1", "--json"});
+  ASSERT_EQ(code_, 0) << err_;
+  EXPECT_THAT(err_, HasSubstr("decode worker decode-0: its link, 64 KiB at a time "));
+  EXPECT_THAT(err_, HasSubstr("Host lane: "));
+  const nlohmann::json decode = nlohmann::json::parse(out_)["decode"];
+  ASSERT_EQ(decode.size(), 1u);
+  EXPECT_EQ(decode[0]["name"], "decode-0");
+  ASSERT_GE(decode[0]["link"].size(), 2u);
+  EXPECT_EQ(decode[0]["link"][1]["block_bytes"], 1 << 20);
+  const double to_device = decode[0]["link"][1]["to_device_bytes_per_s"];
+  EXPECT_GT(to_device, 1e6);
+  EXPECT_LT(to_device, 1.01e9) << "no copy is faster than the link";
+  for (const char* const seconds : {"copy_latency_s", "project_s", "attend_s", "signal_s"}) {
+    EXPECT_GT(decode[0][seconds], 0) << seconds;
+  }
+  EXPECT_EQ(decode[0]["recompute_s"], 0) << "X is no smaller than KV";
+  EXPECT_GT(decode[0]["host_bytes_per_s"], 0);
+  // The same is on its page.
+  const auto metric = [&](const std::string& line) { return cluster.Metric("decode-0", line); };
+  EXPECT_NEAR(metric("runahead_link_copy_bytes_per_second{block_bytes=\"1048576\",direction=\"to_device\"}"), to_device,
+              1e-3 * to_device);
+  EXPECT_GT(metric("runahead_link_copy_latency_seconds"), 0);
+  EXPECT_GT(metric("runahead_kvpr_layer_seconds{work=\"signal\"}"), 0);
+  const std::string project = "runahead_kvpr_layer_seconds{work=\"project\"}";
+  const double at_start = metric(project);
+  EXPECT_GT(at_start, 0);
+  ASSERT_TRUE(cluster.Generate(RequestOf(SyntheticIds(200, 1), 8)).status.ok());
+  EXPECT_NE(metric(project), at_start) << "steps correct it";
+  cluster.ExpectAllFree();
 }
 
 TEST_F(ProfileTest, WhatCannotBeMeasuredIsRefusedAndNothingIsWritten) {

@@ -186,6 +186,8 @@ TEST_F(DeviceStreamTest, OpsHoldWhatTheyTouchUntilTheyHaveRun) {
       {"Activate",
        [&] { return device_->Activate(*stream_, tensor(kRows, kCols), Activation::kRelu, tensor(kRows, kCols)); }},
       {"GatherRows", [&] { return device_->GatherRows(*stream_, tensor(kRows, kCols), {1}, tensor(1, kCols)); }},
+      {"ExchangeRows",
+       [&] { return device_->ExchangeRows(*stream_, tensor(kRows, kCols), {1}, tensor(kRows, kCols)); }},
   };
   for (const auto& [name, enqueue] : ops) {
     SCOPED_TRACE(name);

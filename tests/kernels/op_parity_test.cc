@@ -354,6 +354,34 @@ TEST_P(OpParity, GatherMovesRowsAsTheyAre) {
   EXPECT_EQ(device().GatherRows(stream(), x, {0, 2}, x).code(), absl::StatusCode::kInvalidArgument);
 }
 
+TEST_P(OpParity, ExchangedRowsKeepTheirNumbersOnBothSidesOfTheLink) {
+  for (const DType dtype : kAllDTypes) {
+    for (const int64_t cols : {1, 8, 129}) {
+      const int64_t rows = 9;
+      std::vector<float> values = RandomFloats(rows * cols, 1);
+      for (float& value : values) value = RoundTo(dtype, value);
+      const Tensor there = memory().NewTensor(values, rows, dtype, 3);
+      const BufferRef host_memory =
+          BufferRef::Whole(*device().Allocate(rows * cols * DTypeSize(dtype), MemoryKind::kHost));
+      std::memset(host_memory.data(), 0, host_memory.size);
+      const Tensor host = MakeTensor(host_memory, dtype, rows, cols), back = memory().Empty(rows, cols, dtype, 5);
+      ASSERT_TRUE(device().ExchangeRows(stream(), there, {8, 0, 3}, host).ok());
+      ASSERT_TRUE(device().ExchangeRows(stream(), host, {0, 1, 8}, back).ok());
+      const std::vector<float> got = memory().Read(back);
+      for (int64_t row = 0; row < rows; ++row) {
+        const bool both = row == 0 || row == 8;
+        for (int64_t c = 0; c < cols; ++c) {
+          ASSERT_EQ(got[row * cols + c], both ? values[row * cols + c] : row == 1 ? 0.0f : 55.0f) << row << " " << c;
+        }
+      }
+    }
+  }
+  const Tensor x = memory().Empty(2, 3);
+  EXPECT_TRUE(device().ExchangeRows(stream(), x, {}, memory().Empty(2, 3)).ok());
+  EXPECT_EQ(device().ExchangeRows(stream(), x, {2}, memory().Empty(2, 3)).code(), absl::StatusCode::kInvalidArgument);
+  EXPECT_EQ(device().ExchangeRows(stream(), x, {1}, memory().Empty(1, 3)).code(), absl::StatusCode::kInvalidArgument);
+}
+
 TEST_P(OpParity, KvQuantisationIsBitwiseTheReferences) {
   for (const int bits : {4, 8}) {
     for (const int group : {32, 64, 128}) {

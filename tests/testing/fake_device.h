@@ -124,6 +124,9 @@ class FakeDevice : public Device {
   absl::Status GatherRows(Stream&, const ConstTensor&, std::vector<int32_t>, const MutTensor&) override {
     return Missing("GatherRows");
   }
+  absl::Status ExchangeRows(Stream&, const ConstTensor&, std::vector<int32_t>, const MutTensor&) override {
+    return Missing("ExchangeRows");
+  }
   absl::Status QuantizeKv(Stream&, const ConstTensor&, const KvQuant&, const BufferRef&) override {
     return Missing("QuantizeKv");
   }

@@ -255,7 +255,10 @@ grpc::Status FakeWorker::TakeLease(const v1::ReserveRequest& request, v1::Reserv
   reply.mutable_lease()->set_epoch(capabilities_.epoch());
   reply.mutable_lease()->set_number(next_lease_);
   leases_[next_lease_++] = request.total_tokens();
-  if (behaviour_.takes_x) reply.set_x_tokens(request.max_x_tokens());
+  if (behaviour_.takes_x) {
+    reply.set_x_tokens(request.max_x_tokens());
+    reply.set_kv_from(std::min(behaviour_.kv_from, request.max_x_tokens()));
+  }
   return grpc::Status::OK;
 }
 

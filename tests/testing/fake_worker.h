@@ -28,7 +28,8 @@ struct FakeBehaviour {
   bool pong = true;
   bool answers_leases = true;      // false: Reserve and Renew hang until it is true, or the call is cancelled
   bool reserve = true;             // false: full (RESOURCE_EXHAUSTED), however much it holds
-  bool takes_x = false;            // Reserve asks for X of as many tokens as the chain can hand off
+  bool takes_x = false;            // Reserve asks for X of as many tokens as the chain can hand off ..
+  int32_t kv_from = 0;             // .. and for KV from here on
   int64_t decode_until = 1 << 30;  // tokens a Generate streams before it waits to be released or cancelled
   int tokens_per_reply = 1;
   std::function<int32_t(int64_t index)>

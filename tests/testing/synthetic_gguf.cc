@@ -85,37 +85,37 @@ void AddVocabulary(const SyntheticModel& m, GgufBuilder& file) {
   file.AddString("tokenizer.chat_template", SyntheticChatTemplate());
 }
 
-void AddLlamaTensors(const SyntheticModel& m, WeightWriter& weights) {
+void AddLlamaTensors(const SyntheticModel& m, TensorSink& tensors) {
   const int64_t q_dim = m.heads * HeadDim(m), kv_dim = m.kv_heads * HeadDim(m);
-  weights.Matrix("token_embd.weight", m.embedding_type, m.hidden, m.vocab);
+  tensors.Matrix("token_embd.weight", m.embedding_type, m.hidden, m.vocab);
   for (int64_t layer = 0; layer < m.layers; ++layer) {
     const std::string prefix = absl::StrCat("blk.", layer, ".");
-    weights.Norm(prefix + "attn_norm.weight", m.hidden);
-    weights.Matrix(prefix + "attn_q.weight", m.attention_type, m.hidden, q_dim);
-    weights.Matrix(prefix + "attn_k.weight", m.attention_type, m.hidden, kv_dim);
-    weights.Matrix(prefix + "attn_v.weight", m.attention_type, m.hidden, kv_dim);
-    weights.Matrix(prefix + "attn_output.weight", m.attention_type, q_dim, m.hidden);
-    weights.Norm(prefix + "ffn_norm.weight", m.hidden);
-    weights.Matrix(prefix + "ffn_gate.weight", m.ffn_type, m.hidden, m.ffn);
-    weights.Matrix(prefix + "ffn_up.weight", m.ffn_type, m.hidden, m.ffn);
-    weights.Matrix(prefix + "ffn_down.weight", m.ffn_type, m.ffn, m.hidden);
+    tensors.Norm(prefix + "attn_norm.weight", m.hidden);
+    tensors.Matrix(prefix + "attn_q.weight", m.attention_type, m.hidden, q_dim);
+    tensors.Matrix(prefix + "attn_k.weight", m.attention_type, m.hidden, kv_dim);
+    tensors.Matrix(prefix + "attn_v.weight", m.attention_type, m.hidden, kv_dim);
+    tensors.Matrix(prefix + "attn_output.weight", m.attention_type, q_dim, m.hidden);
+    tensors.Norm(prefix + "ffn_norm.weight", m.hidden);
+    tensors.Matrix(prefix + "ffn_gate.weight", m.ffn_type, m.hidden, m.ffn);
+    tensors.Matrix(prefix + "ffn_up.weight", m.ffn_type, m.hidden, m.ffn);
+    tensors.Matrix(prefix + "ffn_down.weight", m.ffn_type, m.ffn, m.hidden);
   }
-  weights.Norm("output_norm.weight", m.hidden);
-  if (!m.tied) weights.Matrix("output.weight", m.output_type, m.hidden, m.vocab);
+  tensors.Norm("output_norm.weight", m.hidden);
+  if (!m.tied) tensors.Matrix("output.weight", m.output_type, m.hidden, m.vocab);
 }
 
-void AddOptTensors(const SyntheticModel& m, WeightWriter& weights) {
+void AddOptTensors(const SyntheticModel& m, TensorSink& tensors) {
   const auto biased = [&](const std::string& name, WeightType type, int64_t columns, int64_t rows) {
-    weights.Matrix(name + ".weight", type, columns, rows);
-    weights.Bias(name + ".bias", rows);
+    tensors.Matrix(name + ".weight", type, columns, rows);
+    tensors.Bias(name + ".bias", rows);
   };
   const auto norm = [&](const std::string& name) {
-    weights.Norm(name + ".weight", m.hidden);
-    weights.Bias(name + ".bias", m.hidden);
+    tensors.Norm(name + ".weight", m.hidden);
+    tensors.Bias(name + ".bias", m.hidden);
   };
   // Positions outweigh what ReLU leaves the same for all tokens.
-  weights.Matrix("token_embd.weight", m.embedding_type, m.hidden, m.vocab);
-  weights.Matrix("position_embd.weight", m.embedding_type, m.hidden, m.context_length + 2, 6);
+  tensors.Matrix("token_embd.weight", m.embedding_type, m.hidden, m.vocab);
+  tensors.Matrix("position_embd.weight", m.embedding_type, m.hidden, m.context_length + 2, 6);
   for (int64_t layer = 0; layer < m.layers; ++layer) {
     const std::string prefix = absl::StrCat("blk.", layer, ".");
     norm(prefix + "attn_norm");
@@ -131,20 +131,25 @@ void AddOptTensors(const SyntheticModel& m, WeightWriter& weights) {
 
 }  // namespace
 
-absl::Status WriteSyntheticGguf(const SyntheticModel& m, const std::string& path) {
+absl::Status AddSyntheticModel(const SyntheticModel& m, GgufBuilder& file, TensorSink& tensors) {
   if (absl::Status status = Validate(m); !status.ok()) return status;
-  GgufBuilder file;
-  WeightWriter weights(file, m.seed);
   switch (m.family) {
     case SyntheticFamily::kLlama:
       AddLlamaKeys(m, file);
-      AddLlamaTensors(m, weights);
+      AddLlamaTensors(m, tensors);
       break;
     case SyntheticFamily::kOpt:
       AddOptKeys(m, file);
-      AddOptTensors(m, weights);
+      AddOptTensors(m, tensors);
       break;
   }
+  return absl::OkStatus();
+}
+
+absl::Status WriteSyntheticGguf(const SyntheticModel& m, const std::string& path) {
+  GgufBuilder file;
+  WeightWriter weights(file, m.seed);
+  if (absl::Status status = AddSyntheticModel(m, file, weights); !status.ok()) return status;
   AddVocabulary(m, file);
   return file.Write(path);
 }

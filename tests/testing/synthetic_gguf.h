@@ -11,6 +11,8 @@
 
 namespace runahead {
 
+class GgufBuilder;
+
 enum class SyntheticFamily { kLlama, kOpt };
 
 // What to write. heads == kv_heads is MHA, 1 < kv_heads < heads is GQA, kv_heads == 1 is MQA.
@@ -47,6 +49,20 @@ constexpr int32_t kSyntheticImEnd = 2;
 // activations stay of order one; norm weights are near 1 and always F32. INVALID_ARGUMENT names an option that cannot
 // be (rows that do not divide into blocks, heads no multiple of kv_heads, ...).
 absl::Status WriteSyntheticGguf(const SyntheticModel& model, const std::string& path);
+
+// What the tensors of a checkpoint are made by.
+class TensorSink {
+ public:
+  virtual ~TensorSink() = default;
+  // [rows, columns] of about N(0, gain^2/columns).
+  virtual void Matrix(const std::string& name, WeightType type, int64_t columns, int64_t rows, float gain = 1) = 0;
+  // [size] in f32: near 1, and near 0.
+  virtual void Norm(const std::string& name, int64_t size) = 0;
+  virtual void Bias(const std::string& name, int64_t size) = 0;
+};
+// The checkpoint without its vocabulary: keys into `file`, and all tensors in the file's order to `tensors`. Errors as
+// WriteSyntheticGguf.
+absl::Status AddSyntheticModel(const SyntheticModel& model, GgufBuilder& file, TensorSink& tensors);
 
 // The vocabulary alone: tokens in the byte-level alphabet and the merges that build them, in order of rank.
 struct SyntheticVocabulary {

@@ -9,6 +9,7 @@
 
 #include "tests/testing/gguf_builder.h"
 #include "tests/testing/quantize.h"
+#include "tests/testing/synthetic_gguf.h"
 
 namespace runahead {
 
@@ -37,12 +38,11 @@ class Random {
 };
 
 // Adds tensors with weights drawn in the order of the calls.
-class WeightWriter {
+class WeightWriter final : public TensorSink {
  public:
   WeightWriter(GgufBuilder& file, uint64_t seed) : file_(file), random_(seed) {}
 
-  // [rows, columns] of about N(0, gain^2/columns).
-  void Matrix(const std::string& name, WeightType type, int64_t columns, int64_t rows, float gain = 1) {
+  void Matrix(const std::string& name, WeightType type, int64_t columns, int64_t rows, float gain) override {
     const float deviation = gain / std::sqrt(static_cast<float>(columns));
     std::vector<float> row(static_cast<size_t>(columns));
     std::string data;
@@ -55,9 +55,9 @@ class WeightWriter {
   }
 
   // Norm weights, near but not at 1, so that forgetting one is seen.
-  void Norm(const std::string& name, int64_t size) { Vector(name, size, 1, 0.1f); }
+  void Norm(const std::string& name, int64_t size) override { Vector(name, size, 1, 0.1f); }
   // Biases, near but not at 0; so small that what a model says still depends on its input.
-  void Bias(const std::string& name, int64_t size) { Vector(name, size, 0, 0.02f); }
+  void Bias(const std::string& name, int64_t size) override { Vector(name, size, 0, 0.02f); }
 
  private:
   void Vector(const std::string& name, int64_t size, float mean, float deviation) {

@@ -95,6 +95,10 @@ class WrappingDevice : public Device {
                           const MutTensor& out) override {
     return inner_->GatherRows(stream, x, std::move(rows), out);
   }
+  absl::Status ExchangeRows(Stream& stream, const ConstTensor& x, std::vector<int32_t> rows,
+                            const MutTensor& out) override {
+    return inner_->ExchangeRows(stream, x, std::move(rows), out);
+  }
   absl::Status QuantizeKv(Stream& stream, const ConstTensor& rows, const KvQuant& quant,
                           const BufferRef& out) override {
     return inner_->QuantizeKv(stream, rows, quant, out);

@@ -129,6 +129,18 @@ TEST(WorkerOptions, AnEmulatedHostNeedsAnEmulatedLink) {
   EXPECT_TRUE(CheckWorkerOptions(options).ok());
 }
 
+TEST(WorkerOptions, TheHostDoesNotAttendOverQuantisedKv) {
+  WorkerOptions options;
+  options.host_lane = "256";
+  EXPECT_TRUE(CheckWorkerOptions(options).ok());
+  options.kv_bits = "8";
+  EXPECT_THAT(CheckWorkerOptions(options).message(), ::testing::HasSubstr("host_lane: "));
+  for (const char* const lane : {"auto", "off", "0"}) {
+    options.host_lane = lane;
+    EXPECT_TRUE(CheckWorkerOptions(options).ok()) << lane;
+  }
+}
+
 TEST(WorkerOptions, StaticWindowsAreNotQuantised) {
   WorkerOptions options;
   options.static_window = 512;

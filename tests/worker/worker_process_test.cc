@@ -82,6 +82,40 @@ TEST(WorkerProcess, StreamsWeightsThatTheDeviceHasNoRoomFor) {
   }
 }
 
+// What the options alone cannot show: they do not go with this model or this device. Each answer names the option and
+// what would work.
+TEST(WorkerProcess, RefusesOptionsOfKvprThatModelOrDeviceCannotHave) {
+  const std::string model = WriteSynthetic(SmallModel(), "worker_process_kvpr");
+  SyntheticModel odd_model = SmallModel();
+  odd_model.kv_heads = 1;
+  const std::string odd = WriteSynthetic(odd_model, "worker_process_odd");
+  const std::string link = "--emulated-link-gbps=100";
+  struct Bad {
+    std::string model;
+    std::vector<std::string> options;
+    std::vector<std::string> said;
+  };
+  const Bad bad[] = {
+      {model,
+       {link, "--kv-device-budget", "64KiB"},
+       {"kv_device_budget: KV passes through the device in chunks of 256 tokens", "bytes at least", "65536 are allowed",
+        "allow more"}},
+      {odd, {link, "--kv-bits", "8"}, {"kv_bits: K of a token has 16 values", "groups of 32", "only 16 works"}},
+      {model, {link, "--static-window", "64"}, {"static_window: is for devices", "has a link", "leave it out"}},
+      {model, {"--emulated-link-gbps=-1"}, {"emulated-link-gbps: -1 is out of range", "a number from 0"}},
+      {model, {"--kv-device-budget", "64MiB"}, {"kv_device_budget: ", "emulate a link with emulated_link_gbps"}},
+      {model, {"--recompute", "64"}, {"recompute: ", "emulate a link with emulated_link_gbps"}},
+      {model, {"--emulated-host-gbps", "2"}, {"emulated_host_gbps: give emulated_link_gbps"}},
+  };
+  for (const Bad& each : bad) {
+    std::vector<std::string> options = {"--device", "cpu"};
+    options.insert(options.end(), each.options.begin(), each.options.end());
+    TestProcess worker(DecodeWorker(each.model, options));
+    EXPECT_NE(worker.Wait(), 0) << each.said[0];
+    for (const std::string& words : each.said) EXPECT_THAT(worker.err(), HasSubstr(words));
+  }
+}
+
 TEST(WorkerProcess, EndsWhileItLoadsWhenToldTo) {
   const char* const model = std::getenv("RUNAHEAD_TEST_MODEL");
   if (model == nullptr)

@@ -261,11 +261,12 @@ absl::Status DecodeEngine::Forward(absl::Span<const SequenceNumber> numbers) {
     rows.push_back({&*active.kv, active.last, active.length - 1});
     draws.push_back({active.request.sampling, active.length, active.counts, active.counts_row});
   }
-  device_.BeginStep(*stream_);
+  const bool repeats = loop_->repeats();
+  if (repeats) device_.BeginStep(*stream_);
   const absl::StatusOr<Tensor> logits = loop_->Step(rows);
   absl::Status status = logits.status();
   if (status.ok()) status = sampler_->Enqueue(*stream_, *logits, draws);
-  device_.EndStep(*stream_);
+  if (repeats) device_.EndStep(*stream_);
   const absl::Status done = device_.Record(*stream_).Wait();
   if (status.ok()) status = done;
   if (status.ok()) return status;

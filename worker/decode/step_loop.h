@@ -26,6 +26,9 @@ class StepLoop {
   // until the next step; a row's are bitwise the same in any company, or as close as docs/kvpr.md says where KV is
   // recomputed. Errors are those of arguments and device memory.
   virtual absl::StatusOr<Tensor> Step(absl::Span<const DecodeRow> rows) = 0;
+  // Whether steps enqueue the same ops on the same buffers again and again, so that a device may keep them as a piece
+  // (Device::BeginStep).
+  virtual bool repeats() const { return true; }
   // OK where steps may take a sequence to `tokens` tokens, of prompt and output; the model's context is a limit
   // besides. OUT_OF_RANGE says what would work. The same always; any thread may ask.
   virtual absl::Status CheckTokens(int64_t tokens) const = 0;

@@ -7,8 +7,11 @@
 
 namespace runahead {
 
-Arrival::Arrival(int64_t layers, int64_t tokens, std::vector<SliceKind> kinds)
-    : layers_(layers), tokens_(tokens), kinds_(std::move(kinds)), covered_(kinds_.size() * layers) {}
+Arrival::Arrival(int64_t layers, int64_t tokens, std::vector<SliceKind> kinds, int64_t kv_from)
+    : layers_(layers), tokens_(tokens), kv_from_(kv_from), kinds_(std::move(kinds)), covered_(kinds_.size() * layers) {
+  RUNAHEAD_CHECK(kv_from >= 0 && kv_from <= tokens);
+  for (int64_t layer = 0; kv_from > 0 && layer < layers; ++layer) Add(SetOf(SliceKind::kKv, layer), 0, kv_from);
+}
 
 bool Arrival::Has(SliceKind kind) const {
   return std::find(kinds_.begin(), kinds_.end(), kind) != kinds_.end();

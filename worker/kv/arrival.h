@@ -17,11 +17,12 @@ enum class SliceKind { kKv, kX };
 class Arrival {
  public:
   // Of a prompt of `tokens` tokens: complete when each of `kinds` has come for all of it in every layer. Other kinds
-  // are not to be asked for.
-  Arrival(int64_t layers, int64_t tokens, std::vector<SliceKind> kinds = {SliceKind::kKv});
+  // are not to be asked for. KV before `kv_from` is not waited for: it counts as come from the beginning.
+  Arrival(int64_t layers, int64_t tokens, std::vector<SliceKind> kinds = {SliceKind::kKv}, int64_t kv_from = 0);
 
   const std::vector<SliceKind>& kinds() const { return kinds_; }
   bool Has(SliceKind kind) const;  // is among kinds()
+  int64_t kv_from() const { return kv_from_; }
   bool Covers(SliceKind kind, int64_t layer, int64_t begin, int64_t end) const;
   // From now on bytes for the range are under way. The write, for End; nothing where a range that overlaps is under way
   // already.
@@ -50,7 +51,7 @@ class Arrival {
   size_t SetOf(SliceKind kind, int64_t layer) const;
   void Add(size_t set, int64_t begin, int64_t end);
 
-  int64_t layers_, tokens_;
+  int64_t layers_, tokens_, kv_from_;
   std::vector<SliceKind> kinds_;
   std::vector<IntervalSet> covered_;  // [kinds][layers]
   std::vector<UnderWay> under_way_;

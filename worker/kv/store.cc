@@ -113,7 +113,7 @@ KvStore::~KvStore() {
 }
 
 absl::StatusOr<LeaseId> KvStore::Reserve(int64_t prompt_tokens, int64_t total_tokens, const SharedPrefix& share,
-                                         bool with_x) {
+                                         bool with_x, int64_t kv_from) {
   if (with_x && !x_arena_.has_value()) {
     return absl::InvalidArgumentError("X is to arrive, and this store keeps none: reserve without it");
   }
@@ -122,6 +122,10 @@ absl::StatusOr<LeaseId> KvStore::Reserve(int64_t prompt_tokens, int64_t total_to
         absl::StrFormat("prompt_tokens is %d, total_tokens %d and those to share are %d: a lease takes at least one "
                         "prompt token, and no fewer tokens in total than in the prompt",
                         prompt_tokens, total_tokens, share.tokens));
+  }
+  if (const int64_t last = with_x ? prompt_tokens : 0; kv_from < 0 || kv_from > last) {
+    return absl::InvalidArgumentError(
+        absl::StrFormat("kv_from: %d is not in [0, %d], the tokens of which X is to arrive", kv_from, last));
   }
   if (total_tokens > arena_.blocks() * kKvBlockTokens) {
     return absl::OutOfRangeError(
@@ -138,13 +142,14 @@ absl::StatusOr<LeaseId> KvStore::Reserve(int64_t prompt_tokens, int64_t total_to
     // Decode appends behind the prompt, so whole blocks of both prompts are appended to by nobody.
     int64_t tokens = std::min({share.tokens, prompt_tokens, from->arrival.Settled()});
     if (with_x && !from->arrival.Has(SliceKind::kX)) tokens = 0;
+    if (kv_from < from->arrival.kv_from()) tokens = 0;
     blocks.assign(from->blocks.begin(), from->blocks.begin() + tokens / kKvBlockTokens);
   }
   const int64_t shared = static_cast<int64_t>(blocks.size());
   RUNAHEAD_ASSIGN_OR_RETURN(const std::vector<int32_t> fresh, pool_.Take(KvBlocksFor(total_tokens) - shared));
   std::vector<SliceKind> kinds = {SliceKind::kKv};
   if (with_x) kinds.push_back(SliceKind::kX);
-  Arrival arrival(options_.layers, prompt_tokens, std::move(kinds));
+  Arrival arrival(options_.layers, prompt_tokens, std::move(kinds), kv_from);
   if (from != nullptr) {
     pool_.Share(blocks);
     from->arrival.Fix(shared * kKvBlockTokens);
@@ -307,6 +312,7 @@ absl::StatusOr<KvStore::Sequence> KvStore::Open(const LeaseId& id) {
   sequence.lease_ = id.number;
   sequence.blocks_ = lease->blocks;
   sequence.has_x_ = lease->arrival.Has(SliceKind::kX);
+  sequence.kv_from_ = lease->arrival.kv_from();
   return sequence;
 }
 

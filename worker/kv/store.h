@@ -75,7 +75,7 @@ class KvStore {
     // Where the slice's bytes go, in order, cut where blocks do not follow each other in memory: memory that the host
     // writes. Empty when already_covered(), because a decode may be reading those rows.
     const std::vector<BufferRef>& destination() const;
-    // Everything was covered before: the bytes need not be written (or sent) again.
+    // Everything was covered before, or is KV that nobody waits for: the bytes need not be written (or sent) again.
     bool already_covered() const { return already_covered_; }
     // The bytes are in, and ready() has fired. Fires OK once the rows hold them: [begin, end) of the layer is covered,
     // the lease renewed, and the pin has ended. This is so when it returns, unless they pass through the bounce buffer:
@@ -108,6 +108,8 @@ class KvStore {
     uint64_t lease_number() const { return lease_; }
     // Whether X of the prompt lies in the same blocks of x_arena().
     bool has_x() const { return has_x_; }
+    // Rows of KV before this token mean nothing, for ever: of these there is X alone.
+    int64_t kv_from() const { return kv_from_; }
 
    private:
     friend class KvStore;
@@ -116,6 +118,7 @@ class KvStore {
     uint64_t lease_ = 0;
     std::vector<int32_t> blocks_;
     bool has_x_ = false;
+    int64_t kv_from_ = 0;
   };
 
   // Allocates arena and bounce buffer from `device`, which outlives the store, as `clock` does. INVALID_ARGUMENT when
@@ -130,9 +133,11 @@ class KvStore {
   // are that lease's own: as many tokens as SizeOf says then. They have arrived for the new lease too, nobody writes
   // them again through either lease, and they take no memory more. Either lease may end first. NOT_FOUND: no such
   // lease. With `with_x` X of the prompt is to arrive, too, and the sequence has room for that of its output; what it
-  // shares has X then. INVALID_ARGUMENT where the store keeps none.
+  // shares has X then. INVALID_ARGUMENT where the store keeps none. Of tokens [0, kv_from) X is to arrive instead of
+  // KV: INVALID_ARGUMENT without X, or beyond the prompt. Their KV may come all the same, from a worker that knows
+  // nothing of it: it is taken, and nobody reads it. Nothing is shared with a lease that has KV from later on only.
   absl::StatusOr<LeaseId> Reserve(int64_t prompt_tokens, int64_t total_tokens, const SharedPrefix& share = {},
-                                  bool with_x = false) RUNAHEAD_EXCLUDES(mu_);
+                                  bool with_x = false, int64_t kv_from = 0) RUNAHEAD_EXCLUDES(mu_);
   // NOT_FOUND when the lease is unknown, released or expired.
   absl::Status Renew(const LeaseId& lease) RUNAHEAD_EXCLUDES(mu_);
   // For how many tokens of prompt, and of prompt and output, it was reserved, and how many of the first ones it shares

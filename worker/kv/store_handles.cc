@@ -66,6 +66,7 @@ KvStore::Sequence& KvStore::Sequence::operator=(Sequence&& other) noexcept {
   lease_ = other.lease_;
   blocks_ = std::move(other.blocks_);
   has_x_ = other.has_x_;
+  kv_from_ = other.kv_from_;
   return *this;
 }
 

@@ -13,11 +13,12 @@ absl::StatusOr<std::unique_ptr<MessageEngine>> MakeMessageEngine(const MessageEn
     tcp.incarnation = options.incarnation;
     tcp.epoch = options.epoch;
     tcp.host = options.host;
+    tcp.port = options.port;
     tcp.key = options.key;
     return TcpEngine::Start(tcp);
   }
   if (options.transport == "ucx") {
-    return UcxEngine::Start({options.incarnation, options.epoch, "", options.host, options.key});
+    return UcxEngine::Start({options.incarnation, options.epoch, "", options.host, options.port, options.key});
   }
   return absl::InvalidArgumentError(
       absl::StrCat("\"", absl::CHexEscape(options.transport), "\" is no link transport: take tcp or ucx"));

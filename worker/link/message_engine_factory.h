@@ -16,10 +16,12 @@ struct MessageEngineOptions {
   uint32_t epoch = 0;
   std::string transport = "tcp";   // or "ucx"
   std::string host = "127.0.0.1";  // numeric address of this host at which peers reach it
+  int port = 0;                    // at which it listens; 0: any that is free
   ClusterKey key = {};             // the same in all peers
 };
 
-// INVALID_ARGUMENT for a transport or host that is none.
+// INVALID_ARGUMENT for a transport or host that is none. A port that is taken is UNAVAILABLE, with the name of the
+// worker's option.
 absl::StatusOr<std::unique_ptr<MessageEngine>> MakeMessageEngine(const MessageEngineOptions& options);
 
 }  // namespace runahead

@@ -1,11 +1,34 @@
 #include "worker/metrics/decode_metrics.h"
 
+#include <algorithm>
+#include <iterator>
+
+#include "absl/strings/str_cat.h"
+#include "kernels/base/status_macros.h"
+
 namespace runahead {
 namespace {
 
 constexpr const char* kTierNames[kKvTiers] = {"device", "host"};
 constexpr const char* kLaneNames[kKvLanes] = {"recomputed", "streamed", "host", "resident"};
 constexpr int kLongestContext = 1 << 17;
+
+Gauge& LayerGauge(MetricRegistry& registry, const char* work) {
+  return registry.AddGauge("runahead_kvpr_layer_seconds", "What a layer of a step takes, by the steps so far",
+                           {{"work", work}});
+}
+Gauge& PositionGauge(MetricRegistry& registry, const char* work) {
+  return registry.AddGauge("runahead_kvpr_position_seconds", "What a position takes in a layer, by the steps so far",
+                           {{"work", work}});
+}
+Gauge& HostGauge(MetricRegistry& registry, const char* beside) {
+  return registry.AddGauge("runahead_kvpr_host_bytes_per_second",
+                           "Host memory read by the host lane, and copies beside", {{"beside", beside}});
+}
+Gauge& LinkGauge(MetricRegistry& registry, const char* direction, int64_t block_bytes) {
+  return registry.AddGauge("runahead_link_copy_bytes_per_second", "Copies of one size, one at a time, at start",
+                           {{"direction", direction}, {"block_bytes", absl::StrCat(block_bytes)}});
+}
 
 // 0.1, 0.2, .. 1.
 std::vector<double> TenthBuckets() {
@@ -32,6 +55,10 @@ DecodeMetrics::DecodeMetrics(MetricRegistry& registry)
                                           TenthBuckets())),
       link_bandwidth_(registry.AddGauge("runahead_link_bandwidth_bytes_per_second",
                                         "Copies from host memory to the device, as measured; 0 without a link")),
+      link_latency_(registry.AddGauge("runahead_link_copy_latency_seconds",
+                                      "A copy of a few bytes to the device, as measured at start")),
+      speeds_{LayerGauge(registry, "project"), PositionGauge(registry, "recompute"), PositionGauge(registry, "attend"),
+              LayerGauge(registry, "signal"),  HostGauge(registry, "nothing"),       HostGauge(registry, "copies")},
       leases_(registry.AddGauge("runahead_kv_leases", "Leases alive")),
       leases_expired_(registry.AddCounter("runahead_kv_leases_expired_total", "Leases that ran out unreleased")),
       checksum_failures_(
@@ -40,6 +67,10 @@ DecodeMetrics::DecodeMetrics(MetricRegistry& registry)
     const MetricLabels labels = {{"tier", kTierNames[i]}};
     kv_bytes_[i] = &registry.AddGauge("runahead_kv_bytes", "KV cache memory in use", labels);
     kv_capacity_bytes_[i] = &registry.AddGauge("runahead_kv_capacity_bytes", "KV cache memory in all", labels);
+  }
+  for (int i = 0; i < kLinkBlocks; ++i) {
+    to_device_[i] = &LinkGauge(registry, "to_device", kLinkBlockBytes[i]);
+    to_host_[i] = &LinkGauge(registry, "to_host", kLinkBlockBytes[i]);
   }
   for (int i = 0; i < kKvLanes; ++i) {
     const MetricLabels labels = {{"lane", kLaneNames[i]}};
@@ -61,7 +92,6 @@ void DecodeMetrics::ObserveKvpr(const KvprObservation& step) {
   kvpr_recompute_.Observe(step.recompute_s);
   kvpr_transfer_.Observe(step.transfer_s);
   kvpr_overlap_.Observe(step.overlap_ratio);
-  link_bandwidth_.Set(step.link_bytes_per_s);
   for (int i = 0; i < kKvLanes; ++i) {
     lanes_[i].tokens->Increment(static_cast<double>(step.lanes[i].tokens));
     lanes_[i].bytes->Increment(static_cast<double>(step.lanes[i].bytes));
@@ -69,8 +99,25 @@ void DecodeMetrics::ObserveKvpr(const KvprObservation& step) {
   }
 }
 
-void DecodeMetrics::SetLinkBandwidth(double bytes_per_second) {
-  link_bandwidth_.Set(bytes_per_second);
+void DecodeMetrics::SetLanes(const LaneSpeeds& lanes) {
+  link_bandwidth_.Set(lanes.link_bytes_per_s);
+  speeds_.project.Set(lanes.project_s);
+  speeds_.recompute.Set(lanes.recompute_s);
+  speeds_.attend.Set(lanes.attend_s);
+  speeds_.signal.Set(lanes.signal_s);
+  speeds_.host.Set(lanes.host_bytes_per_s);
+  speeds_.host_shared.Set(lanes.host_shared_bytes_per_s);
+}
+
+void DecodeMetrics::SetLinkRate(int64_t block_bytes, double to_device, double to_host) {
+  const auto* const block = std::find(std::begin(kLinkBlockBytes), std::end(kLinkBlockBytes), block_bytes);
+  RUNAHEAD_CHECK(block != std::end(kLinkBlockBytes));
+  to_device_[block - kLinkBlockBytes]->Set(to_device);
+  to_host_[block - kLinkBlockBytes]->Set(to_host);
+}
+
+void DecodeMetrics::SetLinkLatency(double seconds) {
+  link_latency_.Set(seconds);
 }
 
 void DecodeMetrics::SetKvBytes(KvTier tier, int64_t bytes) {

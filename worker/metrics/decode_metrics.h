@@ -25,8 +25,22 @@ struct KvprObservation {
   double split_tokens = 0;  // l, the mean over the sequences
   double recompute_s = 0, transfer_s = 0;
   double overlap_ratio = 0;  // docs/metrics.md
-  double link_bytes_per_s = 0;
 };
+
+// How fast the lanes of a KVPR step are, as measured at start and estimated by each step since. 0: not there.
+struct LaneSpeeds {
+  double link_bytes_per_s = 0;         // host memory to the device
+  double project_s = 0;                // a layer's
+  double recompute_s = 0;              // of a position in a layer
+  double attend_s = 0;                 // of a position in a layer, on the device
+  double signal_s = 0;                 // a layer's
+  double host_bytes_per_s = 0;         // KV that the host lane attends over, alone
+  double host_shared_bytes_per_s = 0;  // of the host lane and copies together
+};
+
+// Sizes of the copies of which a link's rate is measured.
+inline constexpr int64_t kLinkBlockBytes[] = {64 << 10, 1 << 20, 16 << 20};
+inline constexpr int kLinkBlocks = 3;
 
 // Thread-safe; lives no longer than the registry.
 class DecodeMetrics {
@@ -36,8 +50,10 @@ class DecodeMetrics {
   void ObserveStep(int batch_size, absl::Duration took);
 
   void ObserveKvpr(const KvprObservation& step);
-  // As measured at start and while it runs.
-  void SetLinkBandwidth(double bytes_per_second);
+  void SetLanes(const LaneSpeeds& lanes);
+  // Of copies of one of kLinkBlockBytes, one at a time, in bytes a second.
+  void SetLinkRate(int64_t block_bytes, double to_device, double to_host);
+  void SetLinkLatency(double seconds);  // of a copy of a few bytes
 
   void SetKvBytes(KvTier tier, int64_t bytes);          // in use
   void SetKvCapacityBytes(KvTier tier, int64_t bytes);  // in all
@@ -56,6 +72,12 @@ class DecodeMetrics {
   Histogram& kvpr_transfer_;
   Histogram& kvpr_overlap_;
   Gauge& link_bandwidth_;
+  std::array<Gauge*, kLinkBlocks> to_device_, to_host_;
+  Gauge& link_latency_;
+  struct LaneGauges {
+    Gauge &project, &recompute, &attend, &signal, &host, &host_shared;
+  };
+  const LaneGauges speeds_;
   struct LaneCounters {
     Counter* tokens;
     Counter* bytes;

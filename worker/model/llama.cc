@@ -50,11 +50,12 @@ absl::Status LlamaModel::Project(const SectionRows& rows, int64_t index, const C
 // K, V = X * Wkv; K rotated.
 absl::Status LlamaModel::Recompute(const SectionRows& rows, int64_t index, const ConstTensor& normed,
                                    const BufferRef& kv) const {
-  RUNAHEAD_ASSIGN_OR_RETURN(const Tensor k_and_v,
+  RUNAHEAD_ASSIGN_OR_RETURN(const Tensor products,
                             rows.scratch.Get(kQkv, DType::kF32, normed.rows, 2 * config_.kv_dim()));
+  const Tensor k_and_v = products.Rows(0, rows.count);
   const LinearOptions product{.batch_invariant = rows.batch_invariant, .first_row = config_.heads * config_.head_dim};
   RUNAHEAD_RETURN_IF_ERROR(
-      device_->Linear(rows.stream, normed, rows.Matrix(Matrices(index), kLlamaQkv), product, k_and_v));
+      device_->Linear(rows.stream, normed, rows.Matrix(Matrices(index), kLlamaQkv), product, products));
   RUNAHEAD_RETURN_IF_ERROR(device_->Rope(rows.stream, k_and_v.Cols(0, config_.kv_dim()), config_.head_dim,
                                          {.table = weights_.rotation}, rows.table, rows.first));
   return device_->StoreQkv(rows.stream, k_and_v, shape_, {}, rows.table, rows.first, kv);

@@ -105,7 +105,8 @@ class Model {
   virtual absl::Status Project(const SectionRows& rows, int64_t layer, const ConstTensor& x,
                                const Projection& to) const = 0;
   // K and V of the layer from `normed`, which Project left, to where the table says behind `kv`, a layer's base: the
-  // same as Project's up to rounding, and bitwise so where both are batch-invariant.
+  // same as Project's up to rounding, and bitwise so where both are batch-invariant. `normed` may have more rows: they
+  // take part in the product only.
   virtual absl::Status Recompute(const SectionRows& rows, int64_t layer, const ConstTensor& normed,
                                  const BufferRef& kv) const = 0;
   // What follows attention: x += the output projection of `attended` [rows, heads*head_dim]; x += the MLP of x.

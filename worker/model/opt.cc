@@ -91,11 +91,12 @@ class OptModel final : public Model {
                          const BufferRef& kv) const override {
     const OptLayer& layer = weights_.layers[index];
     const int64_t hidden = config_.hidden;
-    RUNAHEAD_ASSIGN_OR_RETURN(const Tensor k_and_v, rows.scratch.Get(kOptQkv, DType::kF32, normed.rows, 2 * hidden));
+    RUNAHEAD_ASSIGN_OR_RETURN(const Tensor products, rows.scratch.Get(kOptQkv, DType::kF32, normed.rows, 2 * hidden));
+    const Tensor k_and_v = products.Rows(0, rows.count);
     const LinearOptions product{
         .batch_invariant = rows.batch_invariant, .first_row = hidden, .bias = layer.qkv_bias.Cols(hidden, 2 * hidden)};
     RUNAHEAD_RETURN_IF_ERROR(
-        device_->Linear(rows.stream, normed, rows.Matrix(layer.matrices, kQkvMatrix), product, k_and_v));
+        device_->Linear(rows.stream, normed, rows.Matrix(layer.matrices, kQkvMatrix), product, products));
     return device_->StoreQkv(rows.stream, k_and_v, shape_, {}, rows.table, rows.first, kv);
   }
 

@@ -1,6 +1,5 @@
 #include "worker/model/tensor_loader.h"
 
-#include <algorithm>
 #include <atomic>
 #include <cstring>
 #include <thread>
@@ -8,6 +7,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "kernels/base/status_macros.h"
+#include "server/base/cpu_limit.h"
 #include "worker/model/model.h"
 
 namespace runahead {
@@ -99,7 +99,7 @@ absl::Status TensorLoader::CopyNow(const BufferRef& from, const BufferRef& to) c
 
 absl::Status LoadLayers(int64_t layers, const std::function<absl::Status(int64_t)>& load,
                         const std::function<void(int, int)>& progress) {
-  const int threads = std::max(1, static_cast<int>(std::thread::hardware_concurrency()));
+  const int threads = UsableCores();
   std::atomic<int64_t> next{0};
   std::atomic<int> done{0};
   Mutex mu;

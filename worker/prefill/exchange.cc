@@ -85,7 +85,7 @@ Event Exchange::Send(int64_t layer) {
   TraceInOrder(layer, TracePoint::kQkvEnd);
   const Event own_ready = OwnReady();
   AfterOwn(layer, own_ready);
-  if (job_.lease.has_value()) HandOff(layer, own_ready);
+  if (job_.lease.has_value() && job_.own_kv_from() < job_.end()) HandOff(layer, own_ready);
   if (job_.own_x_tokens() > 0) HandOffX(layer, own_ready);
   return WhenAll(received_);
 }
@@ -128,9 +128,9 @@ void Exchange::SendOwn(Edge& to, int64_t layer, const Event& own_ready) {
 }
 
 void Exchange::HandOff(int64_t layer, const Event& own_ready) {
-  const Slice slice{*job_.lease,    static_cast<int32_t>(layer), job_.begin(), job_.end(), SliceKind::kKv,
-                    shape_.kv_dtype};
-  const Event accepted = handoff_.Push(job_.decode, slice, PartRows(layer, job_.part), own_ready);
+  const int64_t from = job_.own_kv_from();
+  const Slice slice{*job_.lease, static_cast<int32_t>(layer), from, job_.end(), SliceKind::kKv, shape_.kv_dtype};
+  const Event accepted = handoff_.Push(job_.decode, slice, Rows(layer, from, job_.end()), own_ready);
   uses_.push_back(Track(accepted, JobCause::kDecode, layer, TracePoint::kHandedOff));
 }
 

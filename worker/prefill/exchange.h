@@ -16,10 +16,10 @@
 
 namespace runahead {
 
-// One job's KV on this worker, layer by layer: what of it comes from other workers, and where the own goes, with X
-// where the decode worker takes that. Each schedule's subclass says which KV comes from whom and who gets it. A loop
-// calls, for each layer in turn: Receive, Own and OwnX, Send, View, End. Nothing here waits. Used by the stage's
-// thread.
+// One job's KV on this worker, layer by layer: what of it comes from other workers, and where the own goes, with X, or
+// X in its place, where the decode worker takes that. Each schedule's subclass says which KV comes from whom and who
+// gets it. A loop calls, for each layer in turn: Receive, Own and OwnX, Send, View, End. Nothing here waits. Used by
+// the stage's thread.
 class Exchange {
  public:
   // All references outlive the exchange. `ring` holds KV of job.held_tokens() a layer, and X of job.tokens() where the

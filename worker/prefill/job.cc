@@ -58,6 +58,9 @@ absl::Status CheckJob(const PrefillJob& job, int64_t context_length, int64_t voc
     return refuse("x_tokens: ", job.x_tokens, " is not in [0, ", job.bounds.back(), "], the prompt's tokens");
   }
   if (job.x_tokens > 0 && !job.lease.has_value()) return refuse("x_tokens: X goes nowhere without a lease");
+  if (job.kv_from < 0 || job.kv_from > job.x_tokens) {
+    return refuse("kv_from: ", job.kv_from, " is not in [0, ", job.x_tokens, "], the tokens of which X is handed off");
+  }
   return absl::OkStatus();
 }
 

@@ -42,7 +42,8 @@ struct PrefillJob {
   std::string successor_name;
   std::shared_ptr<PrefixSource> prefix;  // for part 0 where bounds[0] > 0
   std::optional<LeaseId> lease;          // absent: no hand-off
-  int64_t x_tokens = 0;                  // with lease: of tokens [0, x_tokens) X is handed off too
+  int64_t x_tokens = 0;                  // with lease: of tokens [0, x_tokens) X is handed off
+  int64_t kv_from = 0;                   // with lease: KV is handed off from here on; at most x_tokens
   PeerId decode;                         // with lease
   std::string decode_name;               // for messages
   absl::Time deadline = absl::InfiniteFuture();
@@ -55,6 +56,8 @@ struct PrefillJob {
   int64_t tokens() const { return end() - begin(); }
   // Of how many of the own tokens, from begin() on, X is handed off.
   int64_t own_x_tokens() const { return std::max<int64_t>(0, std::min(x_tokens, end()) - begin()); }
+  // From where on KV of the own tokens is handed off; end(): of none.
+  int64_t own_kv_from() const { return std::clamp(kv_from, begin(), end()); }
   // Tokens [0, held_tokens()) whose KV this worker has of every layer, once it attends.
   int64_t held_tokens() const { return IsTsp(schedule) ? bounds.back() : end(); }
 };
@@ -89,7 +92,7 @@ class JobStop {
   std::shared_ptr<State> state_;
 };
 
-// INVALID_ARGUMENT naming what does not fit: bounds, part, ids, neighbours, x_tokens.
+// INVALID_ARGUMENT naming what does not fit: bounds, part, ids, neighbours, x_tokens, kv_from.
 absl::Status CheckJob(const PrefillJob& job, int64_t context_length, int64_t vocab);
 
 }  // namespace runahead

@@ -5,7 +5,7 @@
 
 #include "absl/status/status.h"
 #include "absl/time/time.h"
-#include "client/up/health.h"
+#include "client/base/health.h"
 #include "server/rpc/channel.h"
 
 namespace runahead::testing {

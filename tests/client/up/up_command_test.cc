@@ -6,7 +6,7 @@
 #include <nlohmann/json.hpp>
 
 #include "absl/strings/str_cat.h"
-#include "client/up/health.h"
+#include "client/base/health.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "tests/client/up/healthy.h"

@@ -38,6 +38,8 @@ TEST(UpOptions, NameWorkersByRoleAndNumber) {
   options.recompute = "128";
   options.kv_bits = "8";
   options.host_lane = "off";
+  options.host_lane_threads = 3;
+  options.emulated_host_gbps = 40;
   options.decode_schedule = "throughput";
   const auto specs = WorkerSpecs(options, "/bin", 4);
   ASSERT_EQ(specs.size(), 3u);
@@ -54,6 +56,8 @@ TEST(UpOptions, NameWorkersByRoleAndNumber) {
   EXPECT_THAT(specs[2].args, Contains("--recompute=128"));
   EXPECT_THAT(specs[2].args, Contains("--kv-bits=8"));
   EXPECT_THAT(specs[2].args, Contains("--host-lane=off"));
+  EXPECT_THAT(specs[2].args, Contains("--host-lane-threads=3"));
+  EXPECT_THAT(specs[2].args, Contains("--emulated-host-gbps=40"));
   EXPECT_THAT(specs[2].args, Contains("--decode-schedule=throughput"));
   EXPECT_THAT(specs[2].args, Not(Contains(HasSubstr("--chain-link-gbps"))));
   EXPECT_THAT(specs[2].args, Not(Contains(HasSubstr("--handoff"))));
@@ -80,6 +84,15 @@ TEST(UpOptions, PaceCopiesOfTheCpuDeviceOnly) {
   const absl::Status status = CheckUpOptions(options);
   EXPECT_EQ(status.code(), absl::StatusCode::kInvalidArgument);
   EXPECT_THAT(std::string(status.message()), StartsWith("--emulated-link-gbps:"));
+}
+
+TEST(UpOptions, AnEmulatedHostNeedsAnEmulatedLink) {
+  UpOptions options;
+  options.emulated_host_gbps = 40;
+  EXPECT_THAT(std::string(CheckUpOptions(options).message()),
+              StartsWith("--emulated-host-gbps: give --emulated-link-gbps"));
+  options.emulated_link_gbps = 10;
+  EXPECT_TRUE(CheckUpOptions(options).ok());
 }
 
 TEST(UpOptions, TellTheRouterItsWorkersInOrder) {

@@ -19,6 +19,7 @@ using checked::Refused;
 
 struct SomeWeights : Weights {
   SomeWeights(int64_t rows, int64_t cols) : Weights(rows, cols) {}
+  ConstBufferRef HomeFrom(int64_t) const override { return {}; }
 };
 
 TEST(Checks, ATensorHasADtypeAShapeAStrideAndABuffer) {
@@ -115,6 +116,9 @@ TEST(Checks, RowIndicesAreNamed) {
   EXPECT_THAT(CheckGatherRows(x, {-1, 0}, out), Refused({"index 0", "row -1"}));
   EXPECT_THAT(CheckGatherRows(x, {0}, out), Refused({"out", "[1, 3]"}));
   EXPECT_THAT(CheckGatherRows(x, {0, 1}, Make(2, 3, DType::kF16)), Refused({"x is f32", "out is f16"}));
+  EXPECT_TRUE(CheckExchangeRows(x, {4, 0}, Make(5, 3)).ok());
+  EXPECT_THAT(CheckExchangeRows(x, {5}, Make(5, 3)), Refused({"index 0", "row 5", "x"}));
+  EXPECT_THAT(CheckExchangeRows(x, {0}, out), Refused({"out", "[5, 3]"}));
 }
 
 TEST(Checks, QuantisedRowsAreWholeGroupsInEnoughBytes) {

@@ -33,6 +33,21 @@ TEST(Pacer, ACopyTakesItsLatencyAndItsBytesAtTheRate) {
             100 * (kLatency + absl::Nanoseconds(64)));
 }
 
+TEST(Pacer, SingleStoresGoBetweenThePiecesOfCopies) {
+  ManualClock manual;
+  Pacer pacer(kGigabyte, kLatency, manual.clock());
+  PacedBytes large(1'000'000);
+  EXPECT_EQ(manual.Time([&] { pacer.Interleave(1000); }), kLatency + absl::Microseconds(1))
+      << "nothing else is on its way";
+  const absl::Time before = manual.now;
+  large.Over(pacer);
+  manual.now = before + kLatency;  // the link is taken for another millisecond
+  EXPECT_EQ(manual.Time([&] { pacer.Interleave(1000); }), kLatency + absl::Microseconds(1));
+  manual.now = before + kLatency;
+  EXPECT_EQ(manual.Time([&] { large.Over(pacer); }), kLatency + absl::Milliseconds(2) + absl::Microseconds(1))
+      << "what was moved between is moved";
+}
+
 TEST(Pacer, IdleTimeIsNotSavedUp) {
   ManualClock manual;
   Pacer pacer(kGigabyte, kLatency, manual.clock());

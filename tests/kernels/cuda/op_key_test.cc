@@ -76,6 +76,7 @@ TEST(OpKey, EveryArgumentOfEveryLaunchCounts) {
   ExpectEveryArgumentCounts(&LaunchGatedActivate);
   ExpectEveryArgumentCounts(&LaunchActivate);
   ExpectEveryArgumentCounts(&LaunchGatherRows);
+  ExpectEveryArgumentCounts(&LaunchExchangeRows);
   ExpectEveryArgumentCounts(&LaunchQuantizeKv);
   ExpectEveryArgumentCounts(&LaunchDequantizeKv);
   ExpectEveryArgumentCounts(&LaunchTopK);

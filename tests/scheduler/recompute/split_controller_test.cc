@@ -151,6 +151,24 @@ TEST(SplitController, SettlesWhereTheNextStepIsPlannedBeforeThisOneIsObserved) {
   }
 }
 
+// Without a host lane the smallest split must be looked at, to tell a slower link from copies that are disturbed.
+TEST(SplitController, ASlowerLinkIsNoReasonToRest) {
+  for (const double recompute_s : {0.3e-6, 0.6e-6, 1.2e-6}) {
+    World world;
+    world.costs.host_attend_s = INFINITY;
+    world.costs.recompute_s = recompute_s;
+    SplitController controller = ControllerOf(world.costs);
+    for (int i = 0; i < 100; ++i) {
+      if (i == 40) world.costs.link_bytes_per_s /= 2;
+      const LanePlan plan = *controller.Plan(Batch(4000));
+      if (i >= 40 + 10) {
+        EXPECT_LE(LayerOf(world.costs, plan.rows), 1.1 * BestLayer(world.costs, Batch(4000))) << i;
+      }
+      controller.Observe(plan, world.Run(plan.rows));
+    }
+  }
+}
+
 TEST(SplitController, HalvedBandwidthMovesTheSplit) {
   World world;
   SplitController controller = ControllerOf(world.costs);
@@ -242,6 +260,33 @@ TEST(SplitController, GoesBackToTheSmallestSplitWhereTheModelIsWrong) {
     return times.layer_s * (rows.recomputed + rows.host > 0 ? 3 : 1);
   };
   EXPECT_LE(StepsWorse(&contended, 1000), 50);
+}
+
+// What recomputation, or the host lane, does to the link is seen in the copies' own times, too.
+TEST(SplitController, GoesBackToTheSmallestSplitWhereRecomputationSlowsTheLink) {
+  for (const double recompute_s : {0.6e-6, 1.2e-6, 2.4e-6}) {
+    for (const double slower : {1.2, 1.5, 2.0, 3.0}) {
+      SCOPED_TRACE(testing::Message() << recompute_s << ", " << slower);
+      LaneCosts costs = TrueCosts();
+      costs.recompute_s = recompute_s;
+      costs.host_attend_s = INFINITY;
+      World world{.costs = costs};
+      SplitController controller = ControllerOf(costs);
+      int worse = 0, running = 0, longest = 0;
+      const double smallest = SmallestSplit(SplitObjective::kStep, costs, Batch(4000))->times.layer_s;
+      for (int i = 0; i < 1000; ++i) {
+        const LanePlan plan = *controller.Plan(Batch(4000));
+        world.costs.link_bytes_per_s = costs.link_bytes_per_s / (plan.rows.recomputed > 0 ? slower : 1);
+        const bool is_worse = LayerOf(world.costs, plan.rows) > 1.001 * smallest;
+        running = is_worse ? running + 1 : 0;
+        longest = std::max(longest, running);
+        worse += is_worse;
+        controller.Observe(plan, world.Run(plan.rows));
+      }
+      EXPECT_LE(longest, 10);
+      EXPECT_LE(worse, 100);
+    }
+  }
 }
 
 TEST(SplitController, HardlyRestsWhereEverythingTakesLongerThanPredicted) {

@@ -175,10 +175,13 @@ TEST(MaxXTokensTest, IsThePromptWhereAllMembersHoldXOfTheirPrefixAndElseNothing)
   EXPECT_EQ(MaxXTokens(Chain({10, 20}, {29, 30}, Schedule::kTsp)), 0) << "all hold the whole prompt";
 }
 
-TEST_F(DecodeLeaseTest, EveryMemberIsToldOfWhichTokensTheDecodeWorkerTakesX) {
+TEST_F(DecodeLeaseTest, EveryMemberIsToldOfWhichTokensTheDecodeWorkerTakesXAndKv) {
   Start({.prefill = 2, .decode = 1, .able = [](v1::Capabilities& able) { able.set_max_prefix_tokens_with_x(50); }});
   AwaitReady(2, 1);
-  decode_[0]->Change([](FakeBehaviour& b) { b.takes_x = true; });
+  decode_[0]->Change([](FakeBehaviour& b) {
+    b.takes_x = true;
+    b.kv_from = 16;
+  });
   const auto run = [&](int tokens) {
     v1::GenerateRequest request = Ids(tokens, 5);
     request.mutable_experiment()->set_width(2);
@@ -190,8 +193,10 @@ TEST_F(DecodeLeaseTest, EveryMemberIsToldOfWhichTokensTheDecodeWorkerTakesX) {
   for (const auto& worker : prefill_) {
     const std::vector<v1::StartJob> starts = worker->AwaitStarts(2);
     EXPECT_EQ(starts[0].x_tokens(), 50);
+    EXPECT_EQ(starts[0].kv_from(), 16);
     EXPECT_TRUE(starts[0].has_lease());
     EXPECT_EQ(starts[1].x_tokens(), 0);
+    EXPECT_EQ(starts[1].kv_from(), 0);
   }
 }
 

@@ -20,6 +20,12 @@ TEST_F(FleetTest, TheLineIsByHostThenInTheListsOrder) {
   EXPECT_THAT(fleet_->line(), ElementsAre(1, 0, 3));
 }
 
+TEST_F(FleetTest, HostsStandInTheOrderOfTheirNumbers) {
+  const Fleet fleet({{"prefill", "prefill-10.x:1"}, {"prefill", "prefill-2.x:1"}, {"decode", "prefill-1.x:1"}}, 1,
+                    metrics_, clock_);
+  EXPECT_THAT(fleet.line(), ElementsAre(1, 0));
+}
+
 TEST_F(FleetTest, TwoJobsAWorkerThenTheOldestWaitsFirst) {
   Make(10);
   const auto worker = Worker(0);

@@ -55,7 +55,9 @@ class HandoffContract : public ::testing::TestWithParam<std::function<std::uniqu
   static absl::Status Await(const Event& event) { return event.Wait(absl::Seconds(60)); }
   static absl::StatusCode Code(const Event& event) { return Await(event).code(); }
 
-  LeaseId Reserve(int64_t tokens, bool with_x = false) { return *world_->store->Reserve(tokens, tokens, {}, with_x); }
+  LeaseId Reserve(int64_t tokens, bool with_x = false, int64_t kv_from = 0) {
+    return *world_->store->Reserve(tokens, tokens, {}, with_x, kv_from);
+  }
   // A store in device memory keeps no X.
   void ExpectNoLeaseWithX() {
     EXPECT_EQ(world_->store->Reserve(1, 1, {}, /*with_x=*/true).status().code(), absl::StatusCode::kInvalidArgument);

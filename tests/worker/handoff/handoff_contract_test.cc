@@ -112,6 +112,33 @@ TEST_P(HandoffContract, ALeaseThatTakesXIsCompleteWhenXIsInToo) {
   }
 }
 
+TEST_P(HandoffContract, XInsteadOfKvCompletesALeaseAndKvThatComesAllTheSameIsTaken) {
+  if (world_->store->x_arena() == nullptr) return ExpectNoLeaseWithX();
+  constexpr int64_t kTokens = 300, kKvFrom = 128;
+  for (const int64_t from : {kKvFrom, int64_t{0}, int64_t{100}}) {  // the others as from workers of another build
+    SCOPED_TRACE(from);
+    const LeaseId lease = Reserve(kTokens, /*with_x=*/true, kKvFrom);
+    const Event complete = world_->store->Complete(lease);
+    for (int32_t layer = 0; layer < kLayers; ++layer) {
+      EXPECT_TRUE(Await(Push(1, {lease, layer, 0, kTokens, SliceKind::kX}, XRows(layer, 0, kTokens, kTokens))).ok());
+      EXPECT_TRUE(Await(Push(0, {lease, layer, 0, 64}, Rows(layer, 0, 64, kTokens))).ok()) << "nobody needs it";
+      EXPECT_FALSE(complete.fired());
+      EXPECT_TRUE(Await(Push(2, {lease, layer, from, kTokens}, Rows(layer, from, kTokens, kTokens))).ok());
+    }
+    EXPECT_TRUE(complete.fired());
+    const auto sequence = world_->store->Open(lease);
+    ASSERT_TRUE(sequence.ok()) << sequence.status();
+    EXPECT_EQ(sequence->kv_from(), kKvFrom);
+    for (int64_t layer = 0; layer < kLayers; ++layer) {
+      std::string rows;
+      for (const KvSpan& span : world_->store->arena().Spans(sequence->blocks(), layer, kKvFrom, kTokens)) {
+        rows += world_->device.Peek(span.rows);
+      }
+      EXPECT_EQ(rows, Bytes(Rows(layer, kKvFrom, kTokens, kTokens))) << "layer " << layer;
+    }
+  }
+}
+
 TEST_P(HandoffContract, XThatIsCorruptIsSentAgain) {
   if (world_->store->x_arena() == nullptr) return ExpectNoLeaseWithX();
   const LeaseId lease = Reserve(300, /*with_x=*/true);

@@ -63,6 +63,30 @@ TEST(Arrival, EveryAgreedKindHasToCome) {
   EXPECT_TRUE(arrival.complete());
 }
 
+TEST(Arrival, KvBeforeWhereItIsNeededIsNotWaitedFor) {
+  Arrival arrival(2, 300, {SliceKind::kKv, SliceKind::kX}, /*kv_from=*/128);
+  EXPECT_EQ(arrival.kv_from(), 128);
+  EXPECT_TRUE(arrival.Covers(SliceKind::kKv, 1, 0, 128));
+  EXPECT_FALSE(arrival.Covers(SliceKind::kKv, 1, 0, 129));
+  EXPECT_FALSE(arrival.Covers(SliceKind::kX, 1, 0, 1)) << "X is, from the first token on";
+  Come(arrival, 0, 0, 300, SliceKind::kX);
+  Come(arrival, 1, 0, 300, SliceKind::kX);
+  EXPECT_EQ(arrival.Settled(), 128);
+  EXPECT_EQ(arrival.layers_complete(), 0);
+  Come(arrival, 0, 128, 300);
+  EXPECT_FALSE(arrival.complete());
+  Come(arrival, 1, 0, 300);  // from a worker that hands all of it off
+  EXPECT_TRUE(arrival.complete());
+  EXPECT_EQ(arrival.layers_complete(), 2);
+}
+
+TEST(Arrival, WhereNoKvIsNeededXIsAll) {
+  Arrival arrival(1, 10, {SliceKind::kKv, SliceKind::kX}, /*kv_from=*/10);
+  EXPECT_FALSE(arrival.complete());
+  Come(arrival, 0, 0, 10, SliceKind::kX);
+  EXPECT_TRUE(arrival.complete());
+}
+
 TEST(Arrival, SettledIsWhatAllLayersHaveAndNoWriteTouches) {
   Arrival arrival(2, 300);
   EXPECT_EQ(arrival.Settled(), 0);

@@ -74,6 +74,29 @@ TEST_F(KvStoreShareTest, WhatIsSharedHasArrivedAndIsTheSameMemory) {
   EXPECT_EQ(one->blocks().subspan(0, 2), two->blocks().subspan(0, 2));
 }
 
+// Whose KV has yet to be made from X cannot be read by a sequence that wants it.
+TEST_F(KvStoreShareTest, OfALeaseWithXInsteadOfKvOnlyOneThatNeedsNoMoreKvTakesAShare) {
+  KvStoreOptions options = store_->options();
+  options.x_row_bytes = 8;
+  store_ = *KvStore::Create(options, device_, clock_);
+  const LeaseId first = *store_->Reserve(600, 600, {}, /*with_x=*/true, /*kv_from=*/128);
+  for (int64_t layer = 0; layer < kLayers; ++layer) {
+    ASSERT_TRUE(Fill(first, layer, 128, 600).ok());
+    auto x = store_->BeginWrite(first, layer, 0, 600, SliceKind::kX);
+    ASSERT_TRUE(x.ok() && x->Commit().Wait().ok());
+  }
+  const auto shared = [&](bool with_x, int64_t kv_from) {
+    const LeaseId lease = *store_->Reserve(600, 600, {first, 600}, with_x, kv_from);
+    const int64_t tokens = Shared(lease);
+    store_->Release(lease);
+    return tokens;
+  };
+  EXPECT_EQ(shared(true, 128), 512);
+  EXPECT_EQ(shared(true, 192), 512);
+  EXPECT_EQ(shared(true, 64), 0);
+  EXPECT_EQ(shared(false, 0), 0);
+}
+
 TEST_F(KvStoreShareTest, APromptThatIsSharedAsAWholeIsComplete) {
   const LeaseId second = Share(512, 600, Filled(), 512);
   EXPECT_EQ(store_->Complete(second).status(), absl::OkStatus());

@@ -42,6 +42,19 @@ TEST_F(KvStoreTest, ReserveTellsFullFromImpossible) {
   Reserve(1, 8 * kKvBlockTokens);
 }
 
+TEST_F(KvStoreTest, KvIsLeftOutOnlyOfThePromptAndWhereXComes) {
+  EXPECT_THAT(store_->Reserve(10, 20, {}, /*with_x=*/false, /*kv_from=*/1).status().ToString(),
+              AllOf(HasSubstr("INVALID_ARGUMENT"), HasSubstr("kv_from: 1 is not in [0, 0]")));
+  KvStoreOptions options = store_->options();
+  options.x_row_bytes = 8;
+  store_ = *KvStore::Create(options, device_, clock_);
+  for (const int64_t wrong : {-1, 11}) {
+    EXPECT_THAT(store_->Reserve(10, 20, {}, /*with_x=*/true, wrong).status().ToString(),
+                AllOf(HasSubstr("INVALID_ARGUMENT"), HasSubstr("is not in [0, 10]")));
+  }
+  EXPECT_TRUE(store_->Reserve(10, 20, {}, /*with_x=*/true, 10).ok());
+}
+
 TEST_F(KvStoreTest, CompleteFiresWhenEveryLayerCoversThePrompt) {
   const LeaseId lease = Reserve(300, 400);
   const Event complete = store_->Complete(lease);

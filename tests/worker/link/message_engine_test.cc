@@ -5,8 +5,10 @@
 #include <string>
 #include <utility>
 
+#include "absl/strings/str_cat.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
+#include "server/base/address.h"
 #include "tests/worker/link/host_buffer.h"
 #include "tests/worker/link/message_engines.h"
 
@@ -73,6 +75,38 @@ TEST_P(MessageEngineTest, MayEndWhileOthersConnect) {
       EXPECT_EQ(each.event().Wait(absl::Seconds(60)).code(), absl::StatusCode::kUnavailable);
     }
   }
+}
+
+// Each life of it had a connection that it ended itself, which the system keeps for a minute.
+TEST_P(MessageEngineTest, AGivenPortIsHadAgainAtOnceByTheNextEpoch) {
+  MessageEngineOptions options;
+  options.transport = GetParam();
+  options.incarnation = RandomBits64();
+  options.port = ParseHostPort(NewEngine(GetParam())->self().address)->port;
+  const auto peer = NewEngine(GetParam());
+  for (; options.epoch < 4; ++options.epoch) {
+    const auto here = MakeMessageEngine(options);
+    ASSERT_TRUE(here.ok()) << "epoch " << options.epoch << ": " << here.status();
+    EXPECT_EQ((*here)->self().address, absl::StrCat("127.0.0.1:", options.port));
+    EventSource heard;
+    (*here)->SetHandler(MessageKind::kVerdict, [&](const Message&) { heard.Fire(absl::OkStatus()); });
+    peer->Send((*here)->self(), MessageKind::kVerdict, "", ConstBufferRef(), [](const absl::Status&) {});
+    EXPECT_TRUE(heard.event().Wait(absl::Seconds(60)).ok());
+    (*here)->SetHandler(MessageKind::kVerdict, nullptr);
+  }
+}
+
+TEST_P(MessageEngineTest, APortThatIsTakenIsRefusedByTheNameOfTheOption) {
+  const auto first = NewEngine(GetParam());
+  MessageEngineOptions options;
+  options.transport = GetParam();
+  options.incarnation = RandomBits64();
+  options.port = ParseHostPort(first->self().address)->port;
+  const absl::Status refused = MakeMessageEngine(options).status();
+  EXPECT_EQ(refused.code(), absl::StatusCode::kUnavailable);
+  EXPECT_THAT(
+      std::string(refused.message()),
+      HasSubstr(absl::StrCat("link_port: cannot listen on ", first->self().address, ": Address already in use")));
 }
 
 // Also while the connection is made, and by both sides at once. Over UCX of itself one in thirty came late.

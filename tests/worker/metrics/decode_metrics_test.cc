@@ -19,14 +19,14 @@ TEST(DecodeMetrics, EveryMethodMovesItsSeries) {
   metrics.SetLeases(3);
   metrics.CountLeasesExpired(4);
   metrics.CountChecksumFailure();
-  metrics.SetLinkBandwidth(5);
-  EXPECT_EQ(Value(registry, "runahead_link_bandwidth_bytes_per_second"), 5);
+  metrics.SetLanes({6, 7, 8, 9, 10, 11, 12});
+  metrics.SetLinkRate(1 << 20, 13, 14);
+  metrics.SetLinkLatency(15);
   KvprObservation step;
   step.split_tokens = 128;
   step.recompute_s = .25;
   step.transfer_s = .75;
   step.overlap_ratio = .95;
-  step.link_bytes_per_s = 6;
   for (int lane = 0; lane < kKvLanes; ++lane) step.lanes[lane] = {10 + lane, 20 + lane, 30.0 + lane};
   metrics.ObserveKvpr(step);
 
@@ -40,6 +40,16 @@ TEST(DecodeMetrics, EveryMethodMovesItsSeries) {
   EXPECT_EQ(Value(registry, "runahead_kv_leases_expired_total"), 4);
   EXPECT_EQ(Value(registry, "runahead_handoff_checksum_failures_total"), 1);
   EXPECT_EQ(Value(registry, "runahead_link_bandwidth_bytes_per_second"), 6);
+  EXPECT_EQ(Value(registry, "runahead_kvpr_layer_seconds{work=\"project\"}"), 7);
+  EXPECT_EQ(Value(registry, "runahead_kvpr_position_seconds{work=\"recompute\"}"), 8);
+  EXPECT_EQ(Value(registry, "runahead_kvpr_position_seconds{work=\"attend\"}"), 9);
+  EXPECT_EQ(Value(registry, "runahead_kvpr_layer_seconds{work=\"signal\"}"), 10);
+  EXPECT_EQ(Value(registry, "runahead_kvpr_host_bytes_per_second{beside=\"nothing\"}"), 11);
+  EXPECT_EQ(Value(registry, "runahead_kvpr_host_bytes_per_second{beside=\"copies\"}"), 12);
+  const std::string block = "runahead_link_copy_bytes_per_second{block_bytes=\"1048576\",direction=";
+  EXPECT_EQ(Value(registry, block + "\"to_device\"}"), 13);
+  EXPECT_EQ(Value(registry, block + "\"to_host\"}"), 14);
+  EXPECT_EQ(Value(registry, "runahead_link_copy_latency_seconds"), 15);
   EXPECT_EQ(Value(registry, "runahead_kvpr_split_tokens_sum"), 128);
   EXPECT_EQ(Value(registry, "runahead_kvpr_recompute_seconds_sum"), .25);
   EXPECT_EQ(Value(registry, "runahead_kvpr_transfer_seconds_sum"), .75);

@@ -98,11 +98,12 @@ class HandedXTest : public ::testing::TestWithParam<HowRun> {
   int64_t x_row_bytes() const {
     return model_->config().hidden * static_cast<int64_t>(DTypeSize(loaded_.device->compute_dtype()));
   }
-  void Start(TestChain& chain, JobId id, const std::vector<int64_t>& bounds, int64_t x_tokens) {
+  void Start(TestChain& chain, JobId id, const std::vector<int64_t>& bounds, int64_t x_tokens, int64_t kv_from = 0) {
     for (int part = 0; part + 1 < static_cast<int>(bounds.size()); ++part) {
       PrefillJob job = chain.JobOf(id, 0, part, bounds, ids_, EveryLogprob(loaded_), true, absl::InfiniteFuture(),
                                    GetParam().schedule);
       job.x_tokens = x_tokens;
+      job.kv_from = kv_from;
       chain.member(part).stage->Start(std::move(job));
     }
   }
@@ -176,6 +177,35 @@ TEST_P(HandedXTest, OfAPrefixEachMemberHandsOffItsOwnRowsAndTheOneBehindItNone) 
   EXPECT_FALSE(chain.member(2).trace.Has(1, 0, TracePoint::kXHandedOff));
 }
 
+// In the middle of a part, at a border, over whole parts, and of the whole prompt.
+TEST_P(HandedXTest, InsteadOfKvOfAPrefixAndKvOfTheRestIsToTheBitWhatItWas) {
+  const std::vector<int64_t> bounds = {0, 200, 450, kTokens};
+  TestChain all(keeping_, 3, 3 * kTokens);
+  Start(all, 1, bounds, kTokens);
+  for (int member = 0; member < 3; ++member) ASSERT_TRUE(all.member(member).news.AwaitDone(1).ok());
+  const auto layer_of = [&](TestChain& chain, int64_t layer, int64_t from, SliceKind kind) {
+    const int64_t row = kind == SliceKind::kX ? x_row_bytes() : model_->kv_row_bytes();
+    return chain.handoff().Layer(TestChain::Lease(1), layer, from, kTokens, row, kind);
+  };
+  for (const int64_t from : {int64_t{64}, int64_t{200}, int64_t{500}, kTokens}) {
+    SCOPED_TRACE(from);
+    TestChain chain(keeping_, 3, 3 * kTokens);
+    Start(chain, 1, bounds, kTokens, from);
+    for (int member = 0; member < 3; ++member) ASSERT_TRUE(chain.member(member).news.AwaitDone(1).ok());
+    EXPECT_EQ(chain.handoff().Bytes(SliceKind::kX), layers() * kTokens * x_row_bytes());
+    EXPECT_EQ(chain.handoff().Bytes(SliceKind::kKv), layers() * (kTokens - from) * model_->kv_row_bytes());
+    for (int64_t layer = 0; layer < layers(); ++layer) {
+      EXPECT_TRUE(layer_of(chain, layer, 0, SliceKind::kX) == layer_of(all, layer, 0, SliceKind::kX)) << layer;
+      if (from == kTokens) continue;
+      const size_t cut = static_cast<size_t>(from * model_->kv_row_bytes());
+      EXPECT_TRUE(layer_of(chain, layer, from, SliceKind::kKv) == layer_of(all, layer, 0, SliceKind::kKv).substr(cut));
+    }
+    for (int member = 0; member < 3; ++member) {
+      EXPECT_EQ(chain.member(member).trace.Has(1, 0, TracePoint::kHandedOff), bounds[member + 1] > from) << member;
+    }
+  }
+}
+
 TEST_P(HandedXTest, ThereIsNoneWhereTheDecodeWorkerTakesNone) {
   TestChain chain(keeping_, 2, kTokens);
   Start(chain, 1, {0, 300, kTokens}, 0);
@@ -233,7 +263,14 @@ TEST_P(HandedXTest, OfMoreThanThePromptOrWithoutALeaseMakesNoSense) {
     EXPECT_EQ(CheckJob(job, 100, 320), absl::InvalidArgumentError(absl::StrCat(
                                            "job 1: x_tokens: ", wrong, " is not in [0, 10], the prompt's tokens")));
   }
-  job.x_tokens = 10;
+  job.x_tokens = 9;
+  for (const int64_t wrong : {-1, 10}) {
+    job.kv_from = wrong;
+    EXPECT_EQ(CheckJob(job, 100, 320),
+              absl::InvalidArgumentError(
+                  absl::StrCat("job 1: kv_from: ", wrong, " is not in [0, 9], the tokens of which X is handed off")));
+  }
+  job.x_tokens = job.kv_from = 10;
   EXPECT_TRUE(CheckJob(job, 100, 320).ok());
   job.lease.reset();
   EXPECT_EQ(CheckJob(job, 100, 320), absl::InvalidArgumentError("job 1: x_tokens: X goes nowhere without a lease"));

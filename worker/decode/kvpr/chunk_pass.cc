@@ -64,21 +64,29 @@ absl::Status ChunkPass::FillX(const At& at) {
     const auto copy = [&](int64_t begin, int64_t end) {
       const BufferRef block = memory_.XRows(at.layer, resident.x_blocks[begin / kKvBlockTokens]);
       return device_.Copy(stream_, RowsOf(block, begin % kKvBlockTokens, end - begin, x_row_bytes_),
-                          RowsOf(ring_.X(at.loaded), part.first_x_row + begin - part.begin, end - begin, x_row_bytes_));
+                          RowsOf(ring_.X(at.loaded), part.first_page * kChunkPageTokens + begin - part.begin,
+                                 end - begin, x_row_bytes_));
     };
     RUNAHEAD_RETURN_IF_ERROR(ForBlocks(part.begin, std::min(resident.x_resident, part.recompute_end), copy));
   }
   return absl::OkStatus();
 }
 
+// In blocks that begin at the same positions of a sequence and are as long whatever is beside it, and wherever chunks
+// are cut: so a row is bitwise the same wherever its sequence has the same l. A last block is padded to whole tiles;
+// what is made of the padding goes nowhere.
 absl::Status ChunkPass::RecomputeRows(const At& at) {
-  const Tensor normed =
-      MakeTensor(ring_.X(at.loaded), device_.compute_dtype(), at.chunk.x_rows, model_.config().hidden);
-  const int64_t block = device_.gemm_rows();
-  for (int64_t begin = 0; begin < at.chunk.x_rows; begin += block) {
-    const int64_t count = std::min(block, at.chunk.x_rows - begin);
-    const SectionRows rows{stream_, scratch_, *at.tables.recompute, begin, count, false, at.matrices};
-    RUNAHEAD_RETURN_IF_ERROR(model_.Recompute(rows, at.layer, normed.Rows(begin, count), ring_.Kv(at.loaded)));
+  int64_t query = 0;
+  for (const ChunkPart& part : at.chunk.parts) {
+    for (int64_t begin = part.begin; begin < part.recompute_end; begin += kChunkPageTokens) {
+      const int64_t count = std::min(kChunkPageTokens, part.recompute_end - begin);
+      const int64_t row = part.first_page * kChunkPageTokens + begin - part.begin;
+      const Tensor normed = MakeTensor(RowsOf(ring_.X(at.loaded), row, RoundUpTo(kSplitTile, count), x_row_bytes_),
+                                       device_.compute_dtype(), RoundUpTo(kSplitTile, count), model_.config().hidden);
+      const SectionRows rows{stream_, scratch_, *at.tables.recompute, query, count, false, at.matrices};
+      RUNAHEAD_RETURN_IF_ERROR(model_.Recompute(rows, at.layer, normed, ring_.Kv(at.loaded)));
+      query += count;
+    }
   }
   for (const ChunkPart& part : at.chunk.parts) {
     const int64_t first = part.first_page * kChunkPageTokens, count = part.recompute_end - part.begin;
@@ -116,7 +124,8 @@ absl::Status ChunkPass::KeepWhatStays(const At& at) {
     const auto keep_x = [&](int64_t begin, int64_t end) {
       const BufferRef block = memory_.XRows(at.layer, resident.x_blocks[begin / kKvBlockTokens]);
       return device_.Copy(stream_,
-                          RowsOf(ring_.X(at.loaded), part.first_x_row + begin - part.begin, end - begin, x_row_bytes_),
+                          RowsOf(ring_.X(at.loaded), part.first_page * kChunkPageTokens + begin - part.begin,
+                                 end - begin, x_row_bytes_),
                           RowsOf(block, begin % kKvBlockTokens, end - begin, x_row_bytes_));
     };
     const auto x_end = static_cast<int64_t>(resident.x_blocks.size()) * kKvBlockTokens;

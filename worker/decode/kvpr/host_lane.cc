@@ -49,21 +49,21 @@ HostLane::~HostLane() {
 
 absl::Status HostLane::BeginStep(const PlannedStep& step) {
   times_ = step.times;
-  runs_.clear();
-  queries_ = {};
+  queries_.clear();
+  pieces_.clear();
   int64_t first_piece = 0;
   for (size_t i = 0; i < step.lengths.size(); ++i) {
     const LaneCuts& cuts = step.plan.cuts[i];
     const int64_t piece = PieceTokens(step.lengths[i]);
     if (HasHostPart(cuts)) {
-      runs_.push_back({first_piece + cuts.streamed_end / piece, (cuts.host_end - cuts.streamed_end) / piece});
-      if (queries_.count == 0) queries_.first = static_cast<int64_t>(i);
-      queries_.count = static_cast<int64_t>(i) + 1 - queries_.first;
+      queries_.push_back(static_cast<int32_t>(i));
+      for (int64_t at = cuts.streamed_end; at < cuts.host_end; at += piece) {
+        pieces_.push_back(static_cast<int32_t>(first_piece + at / piece));
+      }
     }
     first_piece += (step.lengths[i] + piece - 1) / piece;
   }
-  has_work_ = !runs_.empty();
-  if (!has_work_) return absl::OkStatus();
+  if (!has_work()) return absl::OkStatus();
   RUNAHEAD_ASSIGN_OR_RETURN(table_, host_.MakeKvTable(*host_stream_, HostLayout(step)));
   return absl::OkStatus();
 }
@@ -78,11 +78,12 @@ absl::StatusOr<BufferRef> HostLane::Room(BufferRef& kept, int64_t bytes) {
   return kept.Slice(0, static_cast<size_t>(bytes));
 }
 
-absl::Status HostLane::Start(int64_t layer, const ConstTensor& q, const Event& filled) {
+absl::Status HostLane::Start(int64_t layer, const ConstTensor& q, const Event& filled, const Event& written) {
   attended_.Wait().IgnoreError();  // a step that failed may have left it
   const AttentionShape& shape = model_.attention(layer);
   const auto row_bytes = q.cols * static_cast<int64_t>(DTypeSize(q.dtype));
   RUNAHEAD_ASSIGN_OR_RETURN(const BufferRef q_there, Room(q_memory_, q.rows * row_bytes));
+  const Tensor q_on_host = MakeTensor(q_there, q.dtype, q.rows, q.cols);
   const int64_t cols = shape.heads * (shape.head_dim + 1);
   RUNAHEAD_ASSIGN_OR_RETURN(const BufferRef made, Room(partials_memory_, table_->pieces() * cols * 4));
   partials_ = MakeTensor(made, DType::kF32, table_->pieces(), cols);
@@ -90,15 +91,13 @@ absl::Status HostLane::Start(int64_t layer, const ConstTensor& q, const Event& f
   device_.WaitFor(*link_stream_, filled);
   {
     const LaneSpan span(device_, *link_stream_, times_, StepLane::kSignal, layer);
-    const ConstTensor rows = q.Rows(queries_.first, queries_.count);
-    const auto offset = static_cast<size_t>(queries_.first * row_bytes), bytes = rows.ref.size;
-    RUNAHEAD_RETURN_IF_ERROR(device_.Copy(*link_stream_, rows.ref, q_there.Slice(offset, bytes)));
+    RUNAHEAD_RETURN_IF_ERROR(device_.ExchangeRows(*link_stream_, q, queries_, q_on_host));
   }
   host_.WaitFor(*host_stream_, device_.Record(*link_stream_));
+  host_.WaitFor(*host_stream_, written);
   {
     const LaneSpan span(host_, *host_stream_, times_, StepLane::kHost, layer);
-    RUNAHEAD_RETURN_IF_ERROR(attention_.Enqueue(MakeTensor(q_there, q.dtype, q.rows, q.cols), shape, *table_,
-                                                store_.arena().Layer(layer), partials_));
+    RUNAHEAD_RETURN_IF_ERROR(attention_.Enqueue(q_on_host, shape, *table_, store_.arena().Layer(layer), partials_));
   }
   attended_ = host_.Record(*host_stream_);
   return absl::OkStatus();
@@ -110,10 +109,7 @@ absl::StatusOr<Event> HostLane::Finish(int64_t layer, const MutTensor& partials)
   RUNAHEAD_RETURN_IF_ERROR(attended_.Wait());
   {
     const LaneSpan span(device_, *link_stream_, times_, StepLane::kSignal, layer);
-    for (const Run& run : runs_) {
-      RUNAHEAD_RETURN_IF_ERROR(device_.Copy(*link_stream_, partials_.Rows(run.first, run.count).ref,
-                                            partials.Rows(run.first, run.count).ref));
-    }
+    RUNAHEAD_RETURN_IF_ERROR(device_.ExchangeRows(*link_stream_, partials_, pieces_, partials));
   }
   return device_.Record(*link_stream_);
 }

@@ -1,5 +1,5 @@
 // The host lane: the host's CPU attends over KV that stays in host memory. q of a few sequences goes there, and what
-// their pieces give comes back: two small copies a layer in place of the KV itself.
+// their pieces give comes back: a few rows each way a layer, between the copies, in place of the KV itself.
 #pragma once
 
 #include <cstdint>
@@ -31,9 +31,10 @@ class HostLane {
   // INVALID_ARGUMENT, RESOURCE_EXHAUSTED. `step` stays until the next one begins.
   absl::Status BeginStep(const PlannedStep& step);
   // Whether any sequence of the step has positions here.
-  bool has_work() const { return has_work_; }
-  // Enqueues the layer's attention: of `q`, [rows, heads*head_dim] on the device, once `filled` has fired.
-  absl::Status Start(int64_t layer, const ConstTensor& q, const Event& filled);
+  bool has_work() const { return !queries_.empty(); }
+  // Enqueues the layer's attention: of `q`, [rows, heads*head_dim] on the device, once `filled` has fired, and
+  // `written`: what steps before have made of the layer is in the store.
+  absl::Status Start(int64_t layer, const ConstTensor& q, const Event& filled, const Event& written);
   // Waits for the host, and enqueues the way of what it made to `partials` (Device::AttendPieces), on the device; the
   // event fires when it is there.
   absl::StatusOr<Event> Finish(int64_t layer, const MutTensor& partials);
@@ -41,9 +42,6 @@ class HostLane {
   void Settle();
 
  private:
-  struct Run {
-    int64_t first = 0, count = 0;  // rows of the partials
-  };
   absl::StatusOr<BufferRef> Room(BufferRef& kept, int64_t bytes);
 
   const Model& model_;
@@ -56,9 +54,7 @@ class HostLane {
   // Of the step.
   std::shared_ptr<StepTimes> times_;
   std::shared_ptr<const KvTable> table_;
-  Run queries_;            // the rows of q that go over: from the first to the last sequence with work
-  std::vector<Run> runs_;  // of partials
-  bool has_work_ = false;
+  std::vector<int32_t> queries_, pieces_;  // rows of q that go there, rows of partials that come back
   // Of the layer.
   Tensor partials_;
   Event attended_;

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <atomic>
 #include <cstring>
+#include <limits>
 #include <memory>
 #include <utility>
 
@@ -19,16 +20,16 @@ namespace {
 constexpr int64_t kAttendedBytes = 48 << 20;
 // As copies come that run beside: small enough to count how many ran meanwhile.
 constexpr int64_t kCopiedBytes = 256 << 10;
-constexpr int kRuns = 8;
 // Copies and host lane disturb each other where together they reach less than this share of what each reaches alone.
 constexpr double kUndisturbed = 0.9;
 
 class HostMeter {
  public:
-  HostMeter(const Model& model, Device& device, const HostAttention& attention)
+  HostMeter(const Model& model, Device& device, const HostAttention& attention, int runs)
       : shape_(model.attention(0)),
         positions_(std::clamp(kAttendedBytes / shape_.kv_row_bytes(), kSmallestPiece, model.config().context_length)),
         q_dtype_(ActivationDType(device, true)),
+        runs_(runs),
         device_(device),
         attention_(attention),
         device_stream_(device.NewStream("profile")) {}
@@ -49,18 +50,20 @@ class HostMeter {
 
   // The way of one query's row there, and of one piece back.
   absl::StatusOr<double> SignalSeconds() {
-    const ConstBufferRef back = partials_.Rows(0, 1).ref;
-    return ShortestTime(kRuns, [&]() -> absl::Status {
-      RUNAHEAD_RETURN_IF_ERROR(device_.Copy(*device_stream_, there_.Slice(0, q_.ref.size), q_.ref));
+    const Tensor q_there = MakeTensor(there_.Slice(0, q_.ref.size), q_.dtype, 1, q_.cols);
+    const Tensor piece = partials_.Rows(0, 1);
+    const Tensor piece_there = MakeTensor(there_.Slice(0, piece.ref.size), piece.dtype, 1, piece.cols);
+    return ShortestTime(runs_, [&]() -> absl::Status {
+      RUNAHEAD_RETURN_IF_ERROR(device_.ExchangeRows(*device_stream_, q_there, {0}, q_));
       RUNAHEAD_RETURN_IF_ERROR(device_.Record(*device_stream_).Wait());
-      RUNAHEAD_RETURN_IF_ERROR(device_.Copy(*device_stream_, back, there_.Slice(0, back.size)));
+      RUNAHEAD_RETURN_IF_ERROR(device_.ExchangeRows(*device_stream_, piece, {0}, piece_there));
       return device_.Record(*device_stream_).Wait();
     });
   }
 
   // Of all positions.
   absl::StatusOr<double> AttendSeconds() {
-    return ShortestTime(kRuns, [&]() -> absl::Status {
+    return ShortestTime(runs_, [&]() -> absl::Status {
       RUNAHEAD_RETURN_IF_ERROR(attention_.Enqueue(q_, shape_, *table_, kv_, partials_));
       return attention_.host.Record(attention_.stream).Wait();
     });
@@ -100,6 +103,7 @@ class HostMeter {
   const AttentionShape shape_;
   const int64_t positions_;
   const DType q_dtype_;
+  const int runs_;
   Device& device_;
   const HostAttention attention_;
   const std::unique_ptr<Stream> device_stream_;
@@ -110,15 +114,18 @@ class HostMeter {
 
 }  // namespace
 
-absl::Status MeasureHostLane(const Model& model, Device& device, const HostAttention& attention, LaneCosts& costs) {
-  HostMeter meter(model, device, attention);
+absl::Status MeasureHostLane(const Model& model, Device& device, const HostAttention& attention, LaneCosts& costs,
+                             int runs) {
+  HostMeter meter(model, device, attention, runs);
+  LaneCosts now = costs;
   RUNAHEAD_RETURN_IF_ERROR(meter.Prepare());
-  RUNAHEAD_ASSIGN_OR_RETURN(costs.signal_s, meter.SignalSeconds());
+  RUNAHEAD_ASSIGN_OR_RETURN(now.signal_s, meter.SignalSeconds());
   RUNAHEAD_ASSIGN_OR_RETURN(const double alone_s, meter.AttendSeconds());
-  costs.host_attend_s = alone_s / static_cast<double>(meter.positions());
+  now.host_attend_s = alone_s / static_cast<double>(meter.positions());
   RUNAHEAD_ASSIGN_OR_RETURN(const double shared, meter.SharedBytesPerSecond(alone_s, costs.link_bytes_per_s));
   const double apart = meter.bytes() / alone_s + costs.link_bytes_per_s;
-  if (shared < kUndisturbed * apart) costs.host_bytes_per_s = shared;
+  now.host_bytes_per_s = shared < kUndisturbed * apart ? shared : std::numeric_limits<double>::infinity();
+  costs = now;
   return absl::OkStatus();
 }
 

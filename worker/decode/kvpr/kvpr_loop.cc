@@ -90,6 +90,11 @@ absl::StatusOr<std::unique_ptr<KvprLoop>> KvprLoop::Create(const Model& model, D
   return loop;
 }
 
+// K and V of a block that is recomputed, and K and V of the new rows before they are quantised.
+int64_t KvprLoop::ScratchBytes(const Model& model, int64_t max_rows) {
+  return (kChunkPageTokens + max_rows) * 2 * model.config().kv_dim() * 4;
+}
+
 KvprLoop::KvprLoop(const Model& model, Device& device, const KvStore& store, Stream& stream,
                    std::unique_ptr<SplitSource> split, const KvprOptions& options, ResidentMemory memory)
     : model_(model),
@@ -118,10 +123,11 @@ absl::StatusOr<Tensor> KvprLoop::Step(absl::Span<const DecodeRow> rows) {
         absl::StrFormat("a step of %d sequences, and the loop was made for %d", rows.size(), options_.max_rows));
   }
   if (!next_.has_value() || !IsPlanOf(*next_, rows)) {
-    next_.reset();
+    DropNext();
     RUNAHEAD_ASSIGN_OR_RETURN(next_, Plan(rows));
   }
   now_ = *std::exchange(next_, std::nullopt);
+  next_begun_ = false;
   ForwardBatch batch;
   batch.batch_invariant = true;
   batch.kv.page_tokens = kKvBlockTokens;
@@ -134,66 +140,14 @@ absl::StatusOr<Tensor> KvprLoop::Step(absl::Span<const DecodeRow> rows) {
   if (const absl::Status status = Run(pass, rows); !status.ok()) {
     for (const ResidentKey& key : now_.keys) residency_.Distrust(key.sequence);
     if (weights_ != nullptr) weights_->ReleaseAll(device_.Record(stream_));
+    DropNext();
     now_ = {};
     return status;
   }
-  for (size_t i = 0; i < now_.keys.size(); ++i) {
-    residency_.Commit(now_.keys[i], now_.residents[i], now_.plan.cuts[i].recomputed_end);
-  }
-  RUNAHEAD_ASSIGN_OR_RETURN(const Tensor logits, pass.Logits());
+  RUNAHEAD_ASSIGN_OR_RETURN(const Tensor logits, Logits(pass));
   unreported_ = KvprStep{now_.plan, now_.times, memory_.used_bytes()};
-  if (!PlanAhead(rows).ok()) next_.reset();  // the next step plans again, and says why
+  BeginNext(rows);
   return logits;
-}
-
-absl::StatusOr<KvprLoop::LoadedStep> KvprLoop::Plan(absl::Span<const DecodeRow> rows) {
-  LoadedStep planned;
-  for (const DecodeRow& row : rows) {
-    const int64_t length = row.position + 1;
-    planned.keys.push_back({row.sequence, length, row.sequence->has_x() ? row.position : 0});
-    planned.lengths.push_back(length);
-    planned.leases.push_back(row.sequence->lease_number());
-  }
-  RUNAHEAD_ASSIGN_OR_RETURN(planned.residents, residency_.Prepare(planned.keys, split_->costs()));
-  for (size_t i = 0; i < rows.size(); ++i) {
-    const ResidentKey& key = planned.keys[i];
-    const ResidentPart& part = planned.residents[i];
-    planned.shapes.push_back({.length = key.length,
-                              .x_stored = key.x_stored,
-                              .l_min = part.l_min,
-                              .piece_tokens = PieceTokens(key.length),
-                              .x_resident = part.x_resident,
-                              .resident_from = part.resident_from,
-                              .may_attend_on_host = part.first_kv * kKvBlockTokens >= part.resident_from});
-    const auto blocks = rows[i].sequence->blocks();
-    planned.stored.push_back({{blocks.begin(), blocks.end()}, rows[i].position, part.x_resident});
-  }
-  RUNAHEAD_ASSIGN_OR_RETURN(planned.plan, split_->Plan(planned.shapes));
-  RUNAHEAD_CHECK(host_lane_ != nullptr || planned.plan.rows.host == 0);
-  planned.chunks = CutIntoChunks(planned.shapes, planned.plan.cuts, chunk_pages_);
-  planned.times = next_times_ != nullptr ? std::exchange(next_times_, nullptr) : std::make_shared<StepTimes>();
-  return planned;
-}
-
-bool KvprLoop::IsPlanOf(const PlannedStep& planned, absl::Span<const DecodeRow> rows) const {
-  return std::equal(planned.keys.begin(), planned.keys.end(), rows.begin(), rows.end(),
-                    [](const ResidentKey& key, const DecodeRow& row) {
-                      return key.sequence == row.sequence && key.length == row.position + 1;
-                    });
-}
-
-// The same sequences, a position further: what the step has of tokens does not matter to its loads.
-absl::Status KvprLoop::PlanAhead(absl::Span<const DecodeRow> rows) {
-  std::vector<DecodeRow> ahead(rows.begin(), rows.end());
-  for (DecodeRow& row : ahead) {
-    ++row.position;
-    if (row.position >= static_cast<int64_t>(row.sequence->blocks().size()) * kKvBlockTokens ||
-        row.position >= model_.config().context_length) {
-      return absl::OkStatus();  // it ends here, so the next step is another one
-    }
-  }
-  RUNAHEAD_ASSIGN_OR_RETURN(next_, Plan(ahead));
-  return LoadUpTo(*next_, ring_->slots());
 }
 
 absl::Status KvprLoop::LoadUpTo(LoadedStep& step, int64_t loads) {
@@ -207,31 +161,21 @@ absl::Status KvprLoop::LoadUpTo(LoadedStep& step, int64_t loads) {
   return absl::OkStatus();
 }
 
-absl::Status KvprLoop::MakeTables() {
-  tables_.clear();
-  for (const StepChunk& chunk : now_.chunks) {
-    ChunkTables tables;
-    RUNAHEAD_ASSIGN_OR_RETURN(tables.attend, device_.MakeKvTable(stream_, ChunkLayout(chunk, now_.lengths)));
-    if (chunk.x_rows > 0) {
-      RUNAHEAD_ASSIGN_OR_RETURN(tables.recompute, device_.MakeKvTable(stream_, RecomputeLayout(chunk)));
-    }
-    tables.own = OwnRowsIn(chunk, now_.lengths);
-    tables_.push_back(std::move(tables));
-  }
-  const auto rows = static_cast<int64_t>(now_.lengths.size());
-  RUNAHEAD_ASSIGN_OR_RETURN(fresh_, device_.MakeKvTable(stream_, FreshLayout(rows)));
-  KvLayout window = WindowLayout(memory_, now_);
-  window_own_ = OwnRowsInWindow(window);
-  window_ = nullptr;
-  if (window_own_.empty()) return absl::OkStatus();
-  RUNAHEAD_ASSIGN_OR_RETURN(window_, device_.MakeKvTable(stream_, std::move(window)));
-  return absl::OkStatus();
+// What comes once a step counts as the projections of the layer beside it.
+absl::Status KvprLoop::Begin(LayerPass& pass) {
+  const LaneSpan span(device_, stream_, now_.times, StepLane::kProject, 0);
+  RUNAHEAD_RETURN_IF_ERROR(pass.Begin());
+  return MakeTables();
+}
+
+absl::StatusOr<Tensor> KvprLoop::Logits(LayerPass& pass) {
+  const LaneSpan span(device_, stream_, now_.times, StepLane::kProject, layers_ - 1);
+  return pass.Logits();
 }
 
 absl::Status KvprLoop::Run(LayerPass& pass, absl::Span<const DecodeRow> rows) {
   RUNAHEAD_RETURN_IF_ERROR(LoadUpTo(now_, ring_->slots()));
-  RUNAHEAD_RETURN_IF_ERROR(pass.Begin());
-  RUNAHEAD_RETURN_IF_ERROR(MakeTables());
+  RUNAHEAD_RETURN_IF_ERROR(Begin(pass));
   if (host_lane_ != nullptr) {
     RUNAHEAD_RETURN_IF_ERROR(host_lane_->BeginStep(now_));
   }
@@ -239,15 +183,15 @@ absl::Status KvprLoop::Run(LayerPass& pass, absl::Span<const DecodeRow> rows) {
   for (int64_t layer = 0; layer < layers_; ++layer) {
     RUNAHEAD_RETURN_IF_ERROR(LoadWeights(pass, layer));
     RUNAHEAD_RETURN_IF_ERROR(ProjectLayer(pass, layer));
-    const Event projected = device_.Record(stream_);
+    const Event projected = device_.Record(stream_), written_before = written_[layer];
     RUNAHEAD_ASSIGN_OR_RETURN(written_[layer], write_back_->Send(layer, own, projected, now_.times));
     if (HasHostLane()) {
-      RUNAHEAD_RETURN_IF_ERROR(host_lane_->Start(layer, pass.q(), projected));
+      RUNAHEAD_RETURN_IF_ERROR(host_lane_->Start(layer, pass.q(), projected, written_before));
     }
     for (size_t chunk = 0; chunk < now_.chunks.size(); ++chunk) {
       RUNAHEAD_RETURN_IF_ERROR(RunChunk(pass, layer, static_cast<int64_t>(chunk)));
     }
-    RUNAHEAD_RETURN_IF_ERROR(FinishLayer(pass, layer));
+    RUNAHEAD_RETURN_IF_ERROR(FinishLayer(pass, rows, layer));
   }
   return absl::OkStatus();
 }
@@ -263,7 +207,7 @@ absl::Status KvprLoop::LoadWeights(LayerPass& pass, int64_t layer) {
     next_times_ = std::make_shared<StepTimes>();
     RUNAHEAD_RETURN_IF_ERROR(weights_->Load(0, next_times_));
   }
-  device_.WaitFor(stream_, weights_->At(layer).first_there);
+  device_.WaitFor(stream_, weights_->At(layer).qkv_there);
   pass.UseMatrices(weights_->At(layer).matrices);
   return absl::OkStatus();
 }
@@ -292,35 +236,63 @@ absl::Status KvprLoop::ProjectLayer(LayerPass& pass, int64_t layer) {
 absl::Status KvprLoop::RunChunk(LayerPass& pass, int64_t layer, int64_t index) {
   const int64_t done = layer * static_cast<int64_t>(now_.chunks.size()) + index;
   RUNAHEAD_RETURN_IF_ERROR(LoadUpTo(now_, done + ring_->slots()));
-  RUNAHEAD_RETURN_IF_ERROR(RecomputeUpTo(done + 1));
+  RUNAHEAD_RETURN_IF_ERROR(RecomputeUpTo(now_, done + 1));
   const StagingRing::Loaded loaded = now_.under_way.front();
-  RUNAHEAD_RETURN_IF_ERROR(chunk_pass_->Attend(pass, {layer, now_, now_.chunks[index], tables_[index], loaded}, qkv_));
+  RUNAHEAD_RETURN_IF_ERROR(
+      chunk_pass_->Attend(pass, {layer, now_, now_.chunks[index], now_.tables[index], loaded}, qkv_));
   now_.under_way.pop_front();
-  ring_->Release(loaded, device_.Record(stream_));
+  RUNAHEAD_ASSIGN_OR_RETURN(const Event free, SaveRecomputed(layer, now_.chunks[index], loaded));
+  ring_->Release(loaded, free);
   return absl::OkStatus();
 }
 
-absl::Status KvprLoop::RecomputeUpTo(int64_t end) {
-  const auto chunks = static_cast<int64_t>(now_.chunks.size());
-  const int64_t attended = now_.loads - static_cast<int64_t>(now_.under_way.size());
-  for (; now_.recomputed < std::min(end, now_.loads); ++now_.recomputed) {
-    const int64_t layer = now_.recomputed / chunks, index = now_.recomputed % chunks;
+absl::StatusOr<Event> KvprLoop::SaveRecomputed(int64_t layer, const StepChunk& chunk,
+                                               const StagingRing::Loaded& loaded) {
+  Event free = device_.Record(stream_);
+  for (const ChunkPart& part : chunk.parts) {
+    const int64_t end = std::min(part.recompute_end, now_.keys[part.sequence].kv_from);
+    if (part.begin >= end) continue;
+    const auto row_bytes = store_.options().stored_row_bytes();
+    const BufferRef rows =
+        ring_->Stored(loaded).Slice(static_cast<size_t>(part.first_page * kChunkPageTokens * row_bytes),
+                                    static_cast<size_t>((end - part.begin) * row_bytes));
+    RUNAHEAD_ASSIGN_OR_RETURN(
+        free, write_back_->Save(layer, now_.stored[part.sequence].blocks, part.begin, rows, free, now_.times));
+    written_[layer] = free;
+  }
+  return free;
+}
+
+absl::Status KvprLoop::RecomputeUpTo(LoadedStep& step, int64_t end) {
+  const auto chunks = static_cast<int64_t>(step.chunks.size());
+  const int64_t attended = step.loads - static_cast<int64_t>(step.under_way.size());
+  for (; step.recomputed < std::min(end, step.loads); ++step.recomputed) {
+    const int64_t layer = step.recomputed / chunks, index = step.recomputed % chunks;
     LayerMatrices matrices;
-    if (weights_ != nullptr && now_.chunks[index].x_rows > 0) {
-      device_.WaitFor(stream_, weights_->At(layer).first_there);
+    if (weights_ != nullptr && step.chunks[index].x_rows > 0) {
+      device_.WaitFor(stream_, weights_->At(layer).kv_there);
       matrices = weights_->At(layer).matrices;
     }
-    RUNAHEAD_RETURN_IF_ERROR(chunk_pass_->Recompute(
-        {layer, now_, now_.chunks[index], tables_[index], now_.under_way[now_.recomputed - attended], matrices}));
+    RUNAHEAD_RETURN_IF_ERROR(
+        chunk_pass_->Recompute({layer, step, step.chunks[index], step.tables[index],
+                                step.under_way[static_cast<size_t>(step.recomputed - attended)], matrices}));
   }
   return absl::OkStatus();
 }
 
-// While the host attends the device makes K and V of the next layer.
-absl::Status KvprLoop::FinishHostLane(LayerPass& pass, int64_t layer) {
-  const int64_t done = (layer + 1) * static_cast<int64_t>(now_.chunks.size());
-  RUNAHEAD_RETURN_IF_ERROR(LoadUpTo(now_, done + ring_->slots()));
-  RUNAHEAD_RETURN_IF_ERROR(RecomputeUpTo(done + static_cast<int64_t>(now_.chunks.size())));
+// While the host attends the device makes K and V of the next layer, be it of the next step.
+absl::Status KvprLoop::FinishHostLane(LayerPass& pass, absl::Span<const DecodeRow> rows, int64_t layer) {
+  const auto chunks = static_cast<int64_t>(now_.chunks.size());
+  if (layer + 1 < layers_) {
+    RUNAHEAD_RETURN_IF_ERROR(LoadUpTo(now_, (layer + 1) * chunks + ring_->slots()));
+    RUNAHEAD_RETURN_IF_ERROR(RecomputeUpTo(now_, (layer + 2) * chunks));
+  } else {
+    BeginNext(rows);
+    if (next_.has_value()) {
+      RUNAHEAD_RETURN_IF_ERROR(MakeRecomputeTables(*next_));
+      RUNAHEAD_RETURN_IF_ERROR(RecomputeUpTo(*next_, static_cast<int64_t>(next_->chunks.size())));
+    }
+  }
   RUNAHEAD_ASSIGN_OR_RETURN(const MutTensor partials, pass.Partials(layer));
   RUNAHEAD_ASSIGN_OR_RETURN(const Event there, host_lane_->Finish(layer, partials));
   device_.WaitFor(stream_, there);
@@ -329,10 +301,10 @@ absl::Status KvprLoop::FinishHostLane(LayerPass& pass, int64_t layer) {
 
 // The rest of the layer: what is attended without chunks; merge, output projection, MLP. Waits, for the host or for
 // weights, are not the time that these take.
-absl::Status KvprLoop::FinishLayer(LayerPass& pass, int64_t layer) {
+absl::Status KvprLoop::FinishLayer(LayerPass& pass, absl::Span<const DecodeRow> rows, int64_t layer) {
   RUNAHEAD_RETURN_IF_ERROR(RunWindow(pass, layer));
   if (HasHostLane()) {
-    RUNAHEAD_RETURN_IF_ERROR(FinishHostLane(pass, layer));
+    RUNAHEAD_RETURN_IF_ERROR(FinishHostLane(pass, rows, layer));
   }
   if (weights_ != nullptr) device_.WaitFor(stream_, weights_->At(layer).all_there);
   {
@@ -349,47 +321,6 @@ absl::Status KvprLoop::RunWindow(LayerPass& pass, int64_t layer) {
   RUNAHEAD_RETURN_IF_ERROR(
       StoreOwnRows(device_, stream_, model_.attention(layer), qkv_, window_own_, *window_, memory_.KvLayer(layer)));
   return pass.AttendPieces(layer, *window_, memory_.KvLayer(layer));
-}
-
-void KvprLoop::Leave(const KvStore::Sequence& sequence) {
-  Report();
-  if (next_.has_value() && std::any_of(next_->keys.begin(), next_->keys.end(),
-                                       [&](const ResidentKey& key) { return key.sequence == &sequence; })) {
-    next_.reset();
-    ring_->Settle();
-  }
-  write_back_->Settle();
-  if (host_lane_ != nullptr) host_lane_->Settle();
-  residency_.Leave(&sequence);
-  auto report = reports_.extract(&sequence);
-  if (report.empty() || !options_.on_leave) return;
-  report.mapped().resident_bytes = memory_.used_bytes();
-  options_.on_leave(report.mapped());
-}
-
-void KvprLoop::Report() {
-  if (!unreported_.has_value()) return;
-  const KvprStep step = *std::exchange(unreported_, std::nullopt);
-  for (size_t i = 0; i < now_.keys.size(); ++i) {
-    const LaneCuts& cut = step.plan.cuts[i];
-    KvprSequenceReport& report = reports_[now_.keys[i].sequence];
-    report.lease = now_.leases[i];
-    ++report.steps;
-    report.recomputed += cut.recomputed_end;
-    report.streamed += cut.streamed_end - cut.recomputed_end;
-    report.on_host += cut.host_end - cut.streamed_end;
-    report.resident += now_.lengths[i] - cut.host_end;
-    report.overlap += step.times->OverlapRatio();
-  }
-  const auto of_a_layer = [&](double seconds) { return seconds / static_cast<double>(layers_); };
-  split_->Observe(step.plan, {.link_s = of_a_layer(step.times->LinkSeconds()),
-                              .recompute_s = of_a_layer(step.times->Busy(StepLane::kRecompute)),
-                              .project_s = of_a_layer(step.times->Busy(StepLane::kProject)),
-                              .attend_s = of_a_layer(step.times->Busy(StepLane::kAttend)),
-                              .signal_s = of_a_layer(step.times->Busy(StepLane::kSignal)),
-                              .host_attend_s = of_a_layer(step.times->Busy(StepLane::kHost)),
-                              .layer_s = of_a_layer(step.times->DeviceSeconds())});
-  if (options_.on_step) options_.on_step(step);
 }
 
 }  // namespace runahead

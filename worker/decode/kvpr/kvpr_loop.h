@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "absl/container/flat_hash_map.h"
+#include "absl/container/flat_hash_set.h"
 #include "absl/status/statusor.h"
 #include "absl/types/span.h"
 #include "worker/decode/kvpr/chunk_pass.h"
@@ -57,6 +58,8 @@ struct KvprOptions {
   // On the loop's thread: at the next step or Leave, and at Leave.
   std::function<void(const KvprStep&)> on_step = {};
   std::function<void(const KvprSequenceReport&)> on_leave = {};
+  // Behind the Leave of the last sequence: nothing runs, so that something may be measured, and the split told.
+  std::function<void(SplitSource&)> on_idle = {};
 };
 
 // All that is given to Create outlives the loop. Everything that a step takes is allocated by Create, but for scratch
@@ -71,9 +74,14 @@ class KvprLoop final : public StepLoop {
   ~KvprLoop() override;
 
   absl::StatusOr<Tensor> Step(absl::Span<const DecodeRow> rows) override;
+  // Its pieces are short, for waits and times lie between them, and their buffers change by turns.
+  bool repeats() const override { return false; }
   absl::Status CheckTokens(int64_t) const override { return absl::OkStatus(); }
   void Leave(const KvStore::Sequence& sequence) override;
 
+  // Scratch memory of a step of max_rows that is taken beside what KvprOptions::device_bytes are for, and beside that
+  // of plain decode (DecodeStepBytes).
+  static int64_t ScratchBytes(const Model& model, int64_t max_rows);
   int64_t staging_bytes() const { return ring_->bytes(); }
   int64_t device_bytes() const { return ring_->bytes() + memory_.bytes() + WeightStream::DeviceBytes(model_); }
   int64_t resident_bytes() const { return memory_.used_bytes(); }
@@ -85,14 +93,19 @@ class KvprLoop final : public StepLoop {
     int64_t loads = 0;       // enqueued, counted over layers and chunks
     int64_t recomputed = 0;  // of them, those whose recomputation is enqueued
     std::deque<StagingRing::Loaded> under_way;
+    std::vector<ChunkTables> tables;  // of each chunk, as far as they are made
   };
 
   KvprLoop(const Model& model, Device& device, const KvStore& store, Stream& stream, std::unique_ptr<SplitSource> split,
            const KvprOptions& options, ResidentMemory memory);
 
   absl::StatusOr<LoadedStep> Plan(absl::Span<const DecodeRow> rows);
+  // From where on KV of the row's sequence is in the store.
+  int64_t KvFrom(const DecodeRow& row) const;
   bool IsPlanOf(const PlannedStep& planned, absl::Span<const DecodeRow> rows) const;
   absl::Status Run(LayerPass& pass, absl::Span<const DecodeRow> rows);
+  absl::Status Begin(LayerPass& pass);
+  absl::StatusOr<Tensor> Logits(LayerPass& pass);
   absl::Status MakeTables();
   // Enqueues loads until `loads` of the step are, as far as it has so many.
   absl::Status LoadUpTo(LoadedStep& step, int64_t loads);
@@ -100,13 +113,20 @@ class KvprLoop final : public StepLoop {
   absl::Status LoadWeights(LayerPass& pass, int64_t layer);
   absl::Status ProjectLayer(LayerPass& pass, int64_t layer);
   absl::Status RunChunk(LayerPass& pass, int64_t layer, int64_t index);
-  // Enqueues what the loads [recomputed, end) give, as far as they are under way.
-  absl::Status RecomputeUpTo(int64_t end);
+  // KV of the chunk that is in no store yet, as it was recomputed, goes there; the slot is free behind that.
+  absl::StatusOr<Event> SaveRecomputed(int64_t layer, const StepChunk& chunk, const StagingRing::Loaded& loaded);
+  // Enqueues what the loads [recomputed, end) of the step give, as far as they are under way.
+  absl::Status RecomputeUpTo(LoadedStep& step, int64_t end);
   bool HasHostLane() const { return host_lane_ != nullptr && host_lane_->has_work(); }
-  absl::Status FinishHostLane(LayerPass& pass, int64_t layer);
-  absl::Status FinishLayer(LayerPass& pass, int64_t layer);
+  absl::Status FinishHostLane(LayerPass& pass, absl::Span<const DecodeRow> rows, int64_t layer);
+  absl::Status FinishLayer(LayerPass& pass, absl::Span<const DecodeRow> rows, int64_t layer);
   absl::Status RunWindow(LayerPass& pass, int64_t layer);
+  absl::Status MakeRecomputeTables(LoadedStep& step);
+  // The step's lanes are enqueued: keeps the books, and begins with the step that follows if the same sequences go on.
+  // Nothing where that was done.
+  void BeginNext(absl::Span<const DecodeRow> rows);
   absl::Status PlanAhead(absl::Span<const DecodeRow> rows);
+  void DropNext();
   void Report();
 
   const Model& model_;
@@ -127,13 +147,14 @@ class KvprLoop final : public StepLoop {
   ForwardScratch own_, shared_, kept_;     // of passes; what the loop itself keeps over a layer
   int64_t chunk_pages_ = 0;
 
-  LoadedStep now_;                         // the step that is enqueued
-  std::optional<LoadedStep> next_;         // the step after it, if the same sequences go on
-  std::shared_ptr<StepTimes> next_times_;  // of the step after it, once its first weights are on their way
-  std::vector<Event> written_;             // of each layer: what the last step wrote is in the stores
+  LoadedStep now_;                          // the step that is enqueued
+  std::optional<LoadedStep> next_;          // the step after it, if the same sequences go on
+  bool next_begun_ = false;                 // BeginNext was called for the step that is enqueued
+  std::shared_ptr<StepTimes> next_times_;   // of the step after it, once its first weights are on their way
+  std::vector<Event> written_;              // of each layer: what the last step wrote is in the stores
+  absl::flat_hash_set<const void*> whole_;  // sequences whose KV came as X in part, and is in the store by now
   // Of the step that is enqueued.
   Tensor qkv_;                                     // of the layer
-  std::vector<ChunkTables> tables_;                // of each chunk
   std::shared_ptr<const KvTable> window_, fresh_;  // what is resident, or null; a row for each sequence
   std::vector<SequenceRun> window_own_;            // whose newest row is in the window
   std::optional<KvprStep> unreported_;

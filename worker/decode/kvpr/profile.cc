@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cstring>
 #include <functional>
+#include <limits>
 #include <memory>
 #include <utility>
 
@@ -22,6 +23,10 @@ constexpr double kLongCopy = 0.02;
 constexpr int kTimed = 4;
 constexpr int64_t kAttended = 4 * kChunkPageTokens;
 
+// A link is measured again with blocks up to this size, so many times.
+constexpr int64_t kLookBytes = 1 << 20;
+constexpr int kLooks = 2;
+
 // Measures on one stream.
 class LaneMeter {
  public:
@@ -35,7 +40,7 @@ class LaneMeter {
 
   absl::StatusOr<LaneProfile> Measure() {
     LaneProfile profile;
-    RUNAHEAD_RETURN_IF_ERROR(MeasureLink(profile));
+    RUNAHEAD_RETURN_IF_ERROR(MeasureLink(std::numeric_limits<int64_t>::max(), kTimed, profile));
     RUNAHEAD_RETURN_IF_ERROR(FetchWeights());
     LaneCosts& costs = profile.costs;
     costs.link_bytes_per_s = profile.link.back().to_device;
@@ -50,14 +55,34 @@ class LaneMeter {
     return profile;
   }
 
+  // Of blocks of at most so many bytes.
+  absl::Status MeasureLink(int64_t most_bytes, int runs, LaneProfile& profile) {
+    for (const int64_t bytes : kBlockSizes) {
+      // On a device that is nearly full the smaller blocks must do.
+      const bool small = !profile.link.empty() && device_.memory_left() < static_cast<size_t>(bytes);
+      if (small || bytes > most_bytes) break;
+      RUNAHEAD_ASSIGN_OR_RETURN(const BufferRef host, Memory(bytes, MemoryKind::kHost));
+      RUNAHEAD_ASSIGN_OR_RETURN(const BufferRef there, Memory(bytes, MemoryKind::kDevice));
+      const auto time = [&](const BufferRef& from, const BufferRef& to) {
+        return Time([&] { return device_.Copy(*stream_, from, to); }, runs);
+      };
+      if (profile.link.empty()) {
+        RUNAHEAD_ASSIGN_OR_RETURN(profile.copy_latency_s, time(host.Slice(0, 64), there.Slice(0, 64)));
+      }
+      RUNAHEAD_ASSIGN_OR_RETURN(const double to, time(host, there));
+      RUNAHEAD_ASSIGN_OR_RETURN(const double back, time(there, host));
+      profile.link.push_back({bytes, static_cast<double>(bytes) / to, static_cast<double>(bytes) / back});
+      if (to > kLongCopy) break;
+    }
+    return absl::OkStatus();
+  }
+
  private:
-  absl::StatusOr<double> Time(const std::function<absl::Status()>& enqueue) {
+  absl::StatusOr<double> Time(const std::function<absl::Status()>& enqueue, int runs = kTimed) {
     RUNAHEAD_RETURN_IF_ERROR(device_.Record(*stream_).Wait());
-    return ShortestTime(kTimed, [&] {
-      device_.BeginStep(*stream_);
-      const absl::Status status = enqueue();
-      device_.EndStep(*stream_);
-      return status.ok() ? device_.Record(*stream_).Wait() : status;
+    return ShortestTime(runs, [&]() -> absl::Status {
+      RUNAHEAD_RETURN_IF_ERROR(enqueue());
+      return device_.Record(*stream_).Wait();
     });
   }
 
@@ -74,24 +99,6 @@ class LaneMeter {
     return zeros;
   }
 
-  absl::Status MeasureLink(LaneProfile& profile) {
-    for (const int64_t bytes : kBlockSizes) {
-      // On a device that is nearly full the smaller blocks must do.
-      if (!profile.link.empty() && device_.memory_left() < static_cast<size_t>(bytes)) break;
-      RUNAHEAD_ASSIGN_OR_RETURN(const BufferRef host, Memory(bytes, MemoryKind::kHost));
-      RUNAHEAD_ASSIGN_OR_RETURN(const BufferRef there, Memory(bytes, MemoryKind::kDevice));
-      if (profile.link.empty()) {
-        RUNAHEAD_ASSIGN_OR_RETURN(profile.copy_latency_s,
-                                  Time([&] { return device_.Copy(*stream_, host.Slice(0, 64), there.Slice(0, 64)); }));
-      }
-      RUNAHEAD_ASSIGN_OR_RETURN(const double to, Time([&] { return device_.Copy(*stream_, host, there); }));
-      RUNAHEAD_ASSIGN_OR_RETURN(const double back, Time([&] { return device_.Copy(*stream_, there, host); }));
-      profile.link.push_back({bytes, static_cast<double>(bytes) / to, static_cast<double>(bytes) / back});
-      if (to > kLongCopy) break;
-    }
-    return absl::OkStatus();
-  }
-
   // Those of layer 0 to the device, where they are streamed: what is measured is the time with weights there.
   absl::Status FetchWeights() {
     if (!model_.streams_weights()) return absl::OkStatus();
@@ -101,15 +108,15 @@ class LaneMeter {
     return weights_->At(0).all_there.Wait();
   }
 
-  // Projections, attention over one position and the MLP, of one layer.
+  // Projections, attention over one position and the MLP of one layer, and its share of embedding and head.
   absl::StatusOr<double> ProjectSeconds() {
     const ModelConfig& config = model_.config();
     ForwardBatch batch;
     batch.batch_invariant = true;
     batch.kv.page_tokens = 1;
     batch.ids.assign(static_cast<size_t>(options_.rows), 0);
-    batch.logit_rows = {0};
     for (int64_t row = 0; row < options_.rows; ++row) {
+      batch.logit_rows.push_back(row);
       batch.kv.pages.push_back(static_cast<int32_t>(row));
       batch.kv.sequences.push_back({.queries = 1, .length = 1, .first_page = row, .end = 1});
     }
@@ -118,16 +125,22 @@ class LaneMeter {
     const int64_t columns = (config.heads + 2 * config.kv_heads) * config.head_dim;
     RUNAHEAD_ASSIGN_OR_RETURN(const BufferRef qkv_memory, Zeros(options_.rows * columns * 4));
     const Tensor qkv = MakeTensor(qkv_memory, DType::kF32, options_.rows, columns);
-    return Time([&]() -> absl::Status {
+    const auto pass_of = [&](bool with_layer) -> absl::Status {
       LayerPass pass(model_, device_, *stream_, {own_, shared_}, batch);
       pass.UseMatrices(matrices_);
       RUNAHEAD_RETURN_IF_ERROR(pass.Begin());
-      RUNAHEAD_ASSIGN_OR_RETURN(const std::shared_ptr<const KvTable> table, device_.MakeKvTable(*stream_, layout));
-      RUNAHEAD_RETURN_IF_ERROR(pass.ProjectQkv(0, qkv, {}));
-      RUNAHEAD_RETURN_IF_ERROR(device_.StoreQkv(*stream_, qkv, model_.attention(0), pass.q(), *table, 0, kv));
-      RUNAHEAD_RETURN_IF_ERROR(pass.AttendPieces(0, *table, kv));
-      return pass.Finish(0);
-    });
+      if (with_layer) {
+        RUNAHEAD_ASSIGN_OR_RETURN(const std::shared_ptr<const KvTable> table, device_.MakeKvTable(*stream_, layout));
+        RUNAHEAD_RETURN_IF_ERROR(pass.ProjectQkv(0, qkv, {}));
+        RUNAHEAD_RETURN_IF_ERROR(device_.StoreQkv(*stream_, qkv, model_.attention(0), pass.q(), *table, 0, kv));
+        RUNAHEAD_RETURN_IF_ERROR(pass.AttendPieces(0, *table, kv));
+        RUNAHEAD_RETURN_IF_ERROR(pass.Finish(0));
+      }
+      return pass.Logits().status();
+    };
+    RUNAHEAD_ASSIGN_OR_RETURN(const double with_layer, Time([&] { return pass_of(true); }));
+    RUNAHEAD_ASSIGN_OR_RETURN(const double without, Time([&] { return pass_of(false); }));
+    return std::max(0.0, with_layer - without) + without / static_cast<double>(config.layers);
   }
 
   // Of one position.
@@ -150,14 +163,14 @@ class LaneMeter {
 
   // Of one position.
   absl::StatusOr<double> RecomputeSeconds() {
-    const int64_t rows = std::min(device_.gemm_rows(), model_.config().context_length);
+    const int64_t rows = std::min(kChunkPageTokens, model_.config().context_length);  // a block of ChunkPass
     RUNAHEAD_ASSIGN_OR_RETURN(const BufferRef x, Zeros(rows * options_.x_row_bytes));
     RUNAHEAD_ASSIGN_OR_RETURN(const BufferRef kv, Zeros(rows * model_.kv_row_bytes()));
     const Tensor normed = MakeTensor(x, device_.compute_dtype(), rows, model_.config().hidden);
+    RUNAHEAD_ASSIGN_OR_RETURN(const std::shared_ptr<const KvTable> table,
+                              device_.MakeKvTable(*stream_, KvLayout::OnePage(rows, rows)));
     RUNAHEAD_ASSIGN_OR_RETURN(
         const double seconds, Time([&]() -> absl::Status {
-          RUNAHEAD_ASSIGN_OR_RETURN(const std::shared_ptr<const KvTable> table,
-                                    device_.MakeKvTable(*stream_, KvLayout::OnePage(rows, rows)));
           return model_.Recompute({*stream_, shared_, *table, 0, rows, false, matrices_}, 0, normed, kv);
         }));
     return seconds / static_cast<double>(rows);
@@ -176,6 +189,20 @@ class LaneMeter {
 
 absl::StatusOr<LaneProfile> MeasureLanes(const Model& model, Device& device, const LaneProfileOptions& options) {
   return LaneMeter(model, device, options).Measure();
+}
+
+absl::Status MeasureLinkAgain(const Model& model, Device& device, LaneProfile& profile) {
+  LaneProfile now;
+  RUNAHEAD_RETURN_IF_ERROR(LaneMeter(model, device, {}).MeasureLink(kLookBytes, kLooks, now));
+  const LinkRate& before = profile.link[now.link.size() - 1];  // the sizes are the same, the smallest first
+  const double to = now.link.back().to_device / before.to_device, back = now.link.back().to_host / before.to_host;
+  for (size_t i = 0; i < profile.link.size(); ++i) {
+    LinkRate& rate = profile.link[i];
+    rate = i < now.link.size() ? now.link[i] : LinkRate{rate.block_bytes, to * rate.to_device, back * rate.to_host};
+  }
+  profile.copy_latency_s = now.copy_latency_s;
+  profile.costs.link_bytes_per_s *= to;
+  return absl::OkStatus();
 }
 
 }  // namespace runahead

@@ -33,4 +33,9 @@ struct LaneProfileOptions {
 // RESOURCE_EXHAUSTED where the device has no memory for it.
 absl::StatusOr<LaneProfile> MeasureLanes(const Model& model, Device& device, const LaneProfileOptions& options);
 
+// The same of the link alone, with small blocks and fewer runs: some milliseconds, and a megabyte of device memory.
+// profile.link has what was measured now, the other rates change as it did, and with them costs.link_bytes_per_s.
+// Nothing changes on errors.
+absl::Status MeasureLinkAgain(const Model& model, Device& device, LaneProfile& profile);
+
 }  // namespace runahead

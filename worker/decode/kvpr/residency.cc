@@ -37,7 +37,8 @@ absl::Status Residency::Plan(absl::Span<const ResidentKey> sequences, const Lane
   std::vector<LaneShape> shapes;
   for (const ResidentKey& key : sequences) {
     const int64_t length = PlannedLength(key.length);
-    shapes.push_back({.length = length, .x_stored = key.x_stored, .piece_tokens = PieceTokens(length)});
+    shapes.push_back(
+        {.length = length, .x_stored = key.x_stored, .l_min = key.kv_from, .piece_tokens = PieceTokens(length)});
   }
   RUNAHEAD_ASSIGN_OR_RETURN(const TierPlan plan, PlanTiers(SplitObjective::kStep, costs, budget_, shapes));
   const std::vector<LaneShape> tiered = WithTiers(shapes, plan.window_tokens, plan.x_tokens);
@@ -56,7 +57,10 @@ absl::StatusOr<std::vector<ResidentPart>> Residency::Prepare(absl::Span<const Re
                                                              const LaneCosts& costs) {
   std::vector<ResidentPart> parts(sequences.size());
   if (memory_.bytes() == 0) {
-    for (size_t i = 0; i < sequences.size(); ++i) parts[i].resident_from = sequences[i].length;
+    for (size_t i = 0; i < sequences.size(); ++i) {
+      parts[i].resident_from = sequences[i].length;
+      parts[i].l_min = sequences[i].kv_from;
+    }
     return parts;
   }
   if (NeedsPlan(sequences)) RUNAHEAD_RETURN_IF_ERROR(Plan(sequences, costs));
@@ -73,11 +77,12 @@ absl::StatusOr<std::vector<ResidentPart>> Residency::Prepare(absl::Span<const Re
     FitX(key, held);
     parts[i] = {.resident_from = held.valid_to >= key.length - 1 ? held.valid_from : key.length,
                 .x_resident = std::min(held.x_valid, key.x_stored),
+                .l_min = key.kv_from,
                 .first_kv = held.first_kv,
                 .kv_blocks = held.kv_blocks,
                 .x_blocks = held.x_blocks};
     const auto x_held = static_cast<int64_t>(held.x_blocks.size()) * kKvBlockTokens;
-    if (held.x_valid < x_held) parts[i].l_min = std::min(x_held, key.x_stored);
+    if (held.x_valid < x_held) parts[i].l_min = std::max(key.kv_from, std::min(x_held, key.x_stored));
     if (held.kv_blocks.empty()) parts[i].resident_from = key.length;
   }
   return parts;

@@ -11,7 +11,13 @@ constexpr double kNeverSeconds = 1e6;
 
 }  // namespace
 
-LaneCosts FixedSplit::costs() const {
+void ControlledSplit::Restart(const LaneCosts& profile) {
+  absl::StatusOr<SplitController> anew = SplitController::Create(SplitObjective::kStep, profile);
+  if (anew.ok())
+    controller_.emplace(*std::move(anew));  // else what was measured is impossible, and the old costs are better
+}
+
+LaneCosts FixedSplit::tier_costs() const {
   LaneCosts costs = costs_;
   costs.recompute_s = kNeverSeconds;
   return costs;

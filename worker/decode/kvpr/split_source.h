@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <utility>
 
 #include "absl/status/statusor.h"
@@ -18,20 +19,25 @@ class SplitSource {
   virtual absl::StatusOr<LanePlan> Plan(absl::Span<const LaneShape> shapes) = 0;
   // What the step of `plan` took.
   virtual void Observe(const LanePlan& plan, const LaneMeasurement& measured) = 0;
-  // The costs by which it splits, and by which is decided what stays resident.
+  // No step is under way, and the costs were measured anew.
+  virtual void Restart(const LaneCosts& profile) = 0;
+  // The costs as it knows them.
   virtual LaneCosts costs() const = 0;
+  // Those by which is decided what stays resident.
+  virtual LaneCosts tier_costs() const { return costs(); }
 };
 
 // The solver's split, corrected by what steps take.
 class ControlledSplit final : public SplitSource {
  public:
   explicit ControlledSplit(SplitController controller) : controller_(std::move(controller)) {}
-  absl::StatusOr<LanePlan> Plan(absl::Span<const LaneShape> shapes) override { return controller_.Plan(shapes); }
-  void Observe(const LanePlan& plan, const LaneMeasurement& measured) override { controller_.Observe(plan, measured); }
-  LaneCosts costs() const override { return controller_.costs(); }
+  absl::StatusOr<LanePlan> Plan(absl::Span<const LaneShape> shapes) override { return controller_->Plan(shapes); }
+  void Observe(const LanePlan& plan, const LaneMeasurement& measured) override { controller_->Observe(plan, measured); }
+  void Restart(const LaneCosts& profile) override;
+  LaneCosts costs() const override { return controller_->costs(); }
 
  private:
-  SplitController controller_;
+  std::optional<SplitController> controller_;  // never none
 };
 
 // The same in all sequences: for experiments, and 0 for decode without recomputation.
@@ -43,14 +49,16 @@ class FixedSplit final : public SplitSource {
       : recomputed_(recomputed), on_host_(on_host), costs_(costs) {}
   absl::StatusOr<LanePlan> Plan(absl::Span<const LaneShape> shapes) override;
   void Observe(const LanePlan&, const LaneMeasurement&) override {}
-  // Those of the profile, but with recomputation so slow that no X comes to stay: l would have to be larger for it.
-  LaneCosts costs() const override;
+  void Restart(const LaneCosts& profile) override { costs_ = profile; }
+  LaneCosts costs() const override { return costs_; }
+  // With recomputation so slow that no X comes to stay: l would have to be larger for it.
+  LaneCosts tier_costs() const override;
 
  private:
   int64_t OnHost(const LaneShape& shape) const;
 
   const int64_t recomputed_, on_host_;
-  const LaneCosts costs_;
+  LaneCosts costs_;
 };
 
 }  // namespace runahead

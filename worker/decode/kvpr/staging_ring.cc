@@ -9,6 +9,8 @@ namespace runahead {
 namespace {
 
 constexpr int64_t kLeastSlots = 2;
+// Of one copy: what else is to cross the link, weights, say, waits for no more. A link is at its full rate with it.
+constexpr size_t kMostCopied = 2 << 20;
 
 }  // namespace
 
@@ -71,7 +73,7 @@ absl::StatusOr<StagingRing::Loaded> StagingRing::Load(int64_t layer, const StepC
     const int64_t from = std::max(part.begin, std::min(sequence.x_resident, part.recompute_end));
     if (from == part.recompute_end) continue;
     RUNAHEAD_RETURN_IF_ERROR(CopyRows(*store_.x_arena(), sequence, layer, from, part.recompute_end, slot.x,
-                                      part.first_x_row + from - part.begin, options_.x_row_bytes));
+                                      part.first_page * kChunkPageTokens + from - part.begin, options_.x_row_bytes));
   }
   loaded.x_there = device_.Record(*stream_);
   for (const ChunkPart& part : chunk.parts) {
@@ -91,7 +93,10 @@ absl::Status StagingRing::CopyRows(const KvArena& arena, const StoredSequence& s
                                    int64_t end, const BufferRef& to, int64_t first_row, int64_t row_bytes) {
   auto at = static_cast<size_t>(first_row * row_bytes);
   for (const KvSpan& span : arena.Spans(sequence.blocks, layer, begin, end)) {
-    RUNAHEAD_RETURN_IF_ERROR(device_.Copy(*stream_, span.rows, to.Slice(at, span.rows.size)));
+    for (size_t done = 0; done < span.rows.size; done += kMostCopied) {
+      const size_t bytes = std::min(kMostCopied, span.rows.size - done);
+      RUNAHEAD_RETURN_IF_ERROR(device_.Copy(*stream_, span.rows.Slice(done, bytes), to.Slice(at + done, bytes)));
+    }
     at += span.rows.size;
   }
   return absl::OkStatus();

@@ -30,7 +30,7 @@ class ChunkFiller {
       }
       StepChunk& chunk = chunks_.back();
       const int64_t recomputed = std::clamp(recompute_end, begin, until);
-      chunk.parts.push_back({sequence, begin, recomputed, until, chunk.pages, chunk.x_rows});
+      chunk.parts.push_back({sequence, begin, recomputed, until, chunk.pages});
       chunk.pages += PagesFor(until - begin);
       chunk.x_rows += recomputed - begin;
       begin = until;

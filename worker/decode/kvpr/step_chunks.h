@@ -11,7 +11,7 @@
 
 namespace runahead {
 
-// Pages of a chunk: as many rows as a block of the stores.
+// Pages of a chunk: as many rows as a block of the stores, and as a block of recomputation.
 inline constexpr int64_t kChunkPageTokens = kSmallestPiece;
 
 // Positions [begin, end) of one sequence in a chunk: [begin, recompute_end) from X, the others KV. Whole pieces; `end`
@@ -19,8 +19,7 @@ inline constexpr int64_t kChunkPageTokens = kSmallestPiece;
 struct ChunkPart {
   int64_t sequence = 0;  // of the step
   int64_t begin = 0, recompute_end = 0, end = 0;
-  int64_t first_page = 0;   // of the chunk
-  int64_t first_x_row = 0;  // of the chunk's X rows, which follow each other
+  int64_t first_page = 0;  // of the chunk, for X as for KV
 };
 
 struct StepChunk {
@@ -37,7 +36,7 @@ std::vector<StepChunk> CutIntoChunks(absl::Span<const LaneShape> shapes, absl::S
 
 // Where a chunk's rows lie behind its base, for attention of the step's sequences, of `lengths` positions each.
 KvLayout ChunkLayout(const StepChunk& chunk, absl::Span<const int64_t> lengths);
-// Where rows go that are made from X: a query row for each X row, in their order.
+// Where rows go that are made from X: a query row for each, in the order of the parts.
 KvLayout RecomputeLayout(const StepChunk& chunk);
 
 // Sequences [first, first + count) of a step, which follow each other.

@@ -33,13 +33,29 @@ double StepTimes::Busy(StepLane lane) const {
   return seconds;
 }
 
+double StepTimes::SignalSeconds() const {
+  MutexLock lock(mu_);
+  absl::Duration way;
+  for (const Span& host : spans_) {
+    if (host.lane != StepLane::kHost) continue;
+    absl::Time q_made = absl::InfinitePast(), partials_there = host.end;
+    for (const Span& span : spans_) {
+      if (span.layer != host.layer) continue;
+      if (span.lane == StepLane::kProject && span.end <= host.begin) q_made = std::max(q_made, span.end);
+      if (span.lane == StepLane::kSignal) partials_there = std::max(partials_there, span.end);
+    }
+    way += partials_there - host.end;
+    if (q_made != absl::InfinitePast()) way += host.begin - q_made;
+  }
+  return absl::ToDoubleSeconds(way);
+}
+
 double StepTimes::DeviceSeconds() const {
   MutexLock lock(mu_);
   absl::Time begin = absl::InfiniteFuture(), end = absl::InfinitePast();
   for (const Span& span : spans_) {
-    if (!OnDevice(span.lane)) continue;
-    begin = std::min(begin, span.begin);
-    end = std::max(end, span.end);
+    if (span.lane == StepLane::kProject) begin = std::min(begin, span.begin);
+    if (OnDevice(span.lane)) end = std::max(end, span.end);
   }
   return begin < end ? absl::ToDoubleSeconds(end - begin) : 0;
 }

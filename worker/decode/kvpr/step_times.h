@@ -31,7 +31,11 @@ class StepTimes {
   double Busy(StepLane lane) const RUNAHEAD_EXCLUDES(mu_);
   // Seconds for which anything came over the link: KV and X, weights, or both at once.
   double LinkSeconds() const RUNAHEAD_EXCLUDES(mu_);
-  // From the first beginning to the last end of what the device computed.
+  // Seconds that the host lane's q and partials were on their way, waits for copies and threads included: from the end
+  // of the projections that make q until the host attends, and from there until the partials are on the device.
+  double SignalSeconds() const RUNAHEAD_EXCLUDES(mu_);
+  // From the first beginning of a projection to the last end of what the device computed: what it has recomputed
+  // before, while the step before ran, was that one's time.
   double DeviceSeconds() const RUNAHEAD_EXCLUDES(mu_);
   // Seconds in which both the link and the device were busy, as a share of what the one takes that takes less: 1 where
   // it is hidden behind the other; 0 where either did nothing.

@@ -64,21 +64,37 @@ absl::Status WeightStream::Load(int64_t layer, const std::shared_ptr<StepTimes>&
   return absl::OkStatus();
 }
 
+// Recomputation is what can begin first, even before the layer: so K's and V's rows of the first matrix come first.
 absl::Status WeightStream::Fill(Slot& slot, LayerMatrices matrices) {
+  const ModelConfig& config = model_.config();
   slot.layer.matrices.clear();
   size_t at = 0;
   for (const auto& matrix : matrices) {
     const ConstBufferRef& home = matrix->home();
     const BufferRef there = slot.memory.Slice(at, home.size);
     RUNAHEAD_ASSIGN_OR_RETURN(slot.layer.matrices.emplace_back(), device_.WeightsAt(*matrix, there));
-    for (size_t done = 0; done < home.size; done += kPieceBytes) {
-      const size_t bytes = std::min(kPieceBytes, home.size - done);
-      RUNAHEAD_RETURN_IF_ERROR(device_.Copy(*stream_, home.Slice(done, bytes), there.Slice(done, bytes)));
+    if (at == 0) {
+      const ConstBufferRef kv = matrix->HomeFrom(config.heads * config.head_dim);
+      const auto begin = static_cast<size_t>(kv.data() - home.data());
+      RUNAHEAD_RETURN_IF_ERROR(Bring(home, begin, begin + kv.size, there));
+      slot.layer.kv_there = device_.Record(*stream_);
+      RUNAHEAD_RETURN_IF_ERROR(Bring(home, 0, begin, there));
+      RUNAHEAD_RETURN_IF_ERROR(Bring(home, begin + kv.size, home.size, there));
+      slot.layer.qkv_there = device_.Record(*stream_);
+    } else {
+      RUNAHEAD_RETURN_IF_ERROR(Bring(home, 0, home.size, there));
     }
-    if (at == 0) slot.layer.first_there = device_.Record(*stream_);
     at += (home.size + kAlignment - 1) / kAlignment * kAlignment;
   }
   slot.layer.all_there = device_.Record(*stream_);
+  return absl::OkStatus();
+}
+
+absl::Status WeightStream::Bring(const ConstBufferRef& home, size_t begin, size_t end, const BufferRef& there) {
+  for (; begin < end; begin += kPieceBytes) {
+    const size_t bytes = std::min(kPieceBytes, end - begin);
+    RUNAHEAD_RETURN_IF_ERROR(device_.Copy(*stream_, home.Slice(begin, bytes), there.Slice(begin, bytes)));
+  }
   return absl::OkStatus();
 }
 

@@ -30,7 +30,8 @@ class WeightStream {
   // A layer on its way, or there: its matrices, in the order of Model::Matrices, where they lie in the slot.
   struct Layer {
     std::vector<std::shared_ptr<const Weights>> matrices;
-    Event first_there;  // the first matrix, from which Q, K and V are made, and recomputed
+    Event kv_there;   // what recomputation reads of the first matrix: K's and V's rows
+    Event qkv_there;  // the first matrix
     Event all_there;
   };
   // Enqueues the copies of `layer`, unless a slot has it: into the slot whose layer was loaded longer ago, once that is
@@ -54,6 +55,8 @@ class WeightStream {
   WeightStream(const Model& model, Device& device);
   Slot* Find(int64_t layer);
   absl::Status Fill(Slot& slot, LayerMatrices matrices);
+  // Enqueues the copies of `home`'s bytes [begin, end) to the same place in `there`.
+  absl::Status Bring(const ConstBufferRef& home, size_t begin, size_t end, const BufferRef& there);
 
   const Model& model_;
   Device& device_;

@@ -78,6 +78,20 @@ absl::StatusOr<Event> WriteBack::Send(int64_t layer, const std::vector<OwnRow>& 
   return lane.free;
 }
 
+absl::StatusOr<Event> WriteBack::Save(int64_t layer, absl::Span<const int32_t> blocks, int64_t first,
+                                      const BufferRef& rows, const Event& filled,
+                                      const std::shared_ptr<StepTimes>& times) {
+  const int64_t count = static_cast<int64_t>(rows.size) / options_.stored_row_bytes;
+  device_.WaitFor(*stream_, filled);
+  const LaneSpan span(device_, *stream_, times, StepLane::kStore, layer);
+  size_t at = 0;
+  for (const KvSpan& to : store_.arena().Spans(blocks, layer, first, first + count)) {
+    RUNAHEAD_RETURN_IF_ERROR(device_.Copy(*stream_, rows.Slice(at, to.rows.size), to.rows));
+    at += to.rows.size;
+  }
+  return device_.Record(*stream_);
+}
+
 void WriteBack::Settle() {
   device_.Record(*stream_).Wait().IgnoreError();
 }

@@ -43,6 +43,9 @@ class WriteBack {
   // there: until then the stores' memory must stay.
   absl::StatusOr<Event> Send(int64_t layer, const std::vector<OwnRow>& rows, const Event& filled,
                              const std::shared_ptr<StepTimes>& times);
+  // The same of a sequence's KV from position `first` on, in `blocks`: the stored rows of `rows`, on the device.
+  absl::StatusOr<Event> Save(int64_t layer, absl::Span<const int32_t> blocks, int64_t first, const BufferRef& rows,
+                             const Event& filled, const std::shared_ptr<StepTimes>& times);
   // Waits for all that was sent.
   void Settle();
 

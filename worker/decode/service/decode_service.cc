@@ -79,12 +79,14 @@ grpc::ServerUnaryReactor* DecodeService::Reserve(grpc::CallbackServerContext* co
                  absl::UnavailableError("epoch: this worker lost its router meanwhile; ask for its capabilities"));
   }
   const int32_t x_tokens = XTokens(*request);
+  const int64_t kv_from = x_tokens > 0 && options_.kv_from ? options_.kv_from(x_tokens) : 0;
   const absl::StatusOr<LeaseId> lease =
-      store_.Reserve(request->prompt_tokens(), request->total_tokens(), /*share=*/{}, /*with_x=*/x_tokens > 0);
+      store_.Reserve(request->prompt_tokens(), request->total_tokens(), /*share=*/{}, /*with_x=*/x_tokens > 0, kv_from);
   if (absl::IsResourceExhausted(lease.status())) return Reply(context, WithRetryAfter(lease.status(), kRetryReserve));
   if (lease.ok()) {
     *reply->mutable_lease() = LeaseToProto(*lease);
     reply->set_x_tokens(x_tokens);
+    reply->set_kv_from(static_cast<int32_t>(kv_from));
     LogDebug("decode", "request ", Printable(request->request_id()), ": lease ",
              absl::Hex(lease->number, absl::kZeroPad16), " for ", request->total_tokens(), " tokens");
     LeasesChanged();

@@ -23,6 +23,9 @@ struct DecodeServiceOptions {
   absl::Duration stall_timeout = absl::Seconds(60);
   // Called whenever a lease came or went, on any thread; must not block. For gauges.
   std::function<void()> leases_changed = {};
+  // From where on KV of a prompt of so many tokens is needed where X of all of it comes, at most the prompt: steps will
+  // recompute what lies before. On any thread; absent: from 0 on.
+  std::function<int64_t(int64_t prompt_tokens)> kv_from = {};
 };
 
 // Thread-safe; no call blocks. Engine, store and clock outlive the service, and the service outlives the server, which
@@ -47,7 +50,7 @@ class DecodeService final : public v1::Decode::CallbackService {
 
  private:
   absl::StatusOr<DrainGate::Pass> Enter();
-  // Of how many tokens from the first on X is to arrive beside KV: all or none.
+  // Of how many tokens from the first on X is to arrive: all or none.
   int32_t XTokens(const v1::ReserveRequest& request) const;
   void LeasesChanged() const;
   void WatchForStalls() RUNAHEAD_EXCLUDES(mu_);

@@ -194,7 +194,7 @@ TcpEngine::TcpEngine(std::unique_ptr<Impl> impl) : impl_(std::move(impl)) {}
 TcpEngine::~TcpEngine() = default;
 
 absl::StatusOr<std::unique_ptr<TcpEngine>> TcpEngine::Start(const TcpOptions& options) {
-  RUNAHEAD_ASSIGN_OR_RETURN(TcpListener listener, ListenTcp(options.host));
+  RUNAHEAD_ASSIGN_OR_RETURN(TcpListener listener, ListenTcp({options.host, options.port}));
   Descriptor epoll(epoll_create1(EPOLL_CLOEXEC));
   if (!epoll.valid()) return ErrnoStatus(errno, "starting the engine");
   return std::unique_ptr<TcpEngine>(

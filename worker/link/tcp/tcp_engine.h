@@ -20,6 +20,7 @@ struct TcpOptions {
   uint64_t incarnation = 0;
   uint32_t epoch = 0;
   std::string host = "127.0.0.1";  // numeric address of this host at which peers reach it
+  int port = 0;                    // at which it listens; 0: any that is free
   // A living peer's thread answers in milliseconds. Who has not said and proved its hello by then is closed.
   absl::Duration hello_timeout = absl::Seconds(2);
   // Connections that have not proved who they are, at the most; others wait until one has, or its time is over. More

@@ -10,7 +10,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "kernels/base/status_macros.h"
-#include "server/base/address.h"
+#include "server/base/listen_error.h"
 #include "worker/link/socket_address.h"
 
 namespace runahead {
@@ -48,15 +48,18 @@ absl::Status ErrnoStatus(int error, const std::string& what) {
   return absl::UnavailableError(absl::StrCat(what, ": ", std::strerror(error)));
 }
 
-absl::StatusOr<TcpListener> ListenTcp(const std::string& host) {
-  RUNAHEAD_ASSIGN_OR_RETURN(SocketAddress socket, NumericSocketAddress({host, 0}));
+absl::StatusOr<TcpListener> ListenTcp(const HostPort& at) {
+  RUNAHEAD_ASSIGN_OR_RETURN(SocketAddress socket, NumericSocketAddress(at));
   RUNAHEAD_ASSIGN_OR_RETURN(Descriptor descriptor, NewSocket(socket.storage.ss_family));
+  const int on = 1;
+  if (at.port > 0) setsockopt(descriptor.get(), SOL_SOCKET, SO_REUSEADDR, &on, sizeof(on));
   socklen_t length = socket.length;
   if (bind(descriptor.get(), socket.get(), socket.length) != 0 || listen(descriptor.get(), kBacklog) != 0 ||
       getsockname(descriptor.get(), reinterpret_cast<sockaddr*>(&socket.storage), &length) != 0) {
-    return ErrnoStatus(errno, absl::StrCat("listening for links at ", host, " (see link_host)"));
+    if (at.port > 0) return ListenError("link_port", at);
+    return ErrnoStatus(errno, absl::StrCat("listening for links at ", at.host, " (see link_host)"));
   }
-  return TcpListener{std::move(descriptor), FormatHostPort({host, PortOf(socket.storage)})};
+  return TcpListener{std::move(descriptor), FormatHostPort({at.host, PortOf(socket.storage)})};
 }
 
 absl::StatusOr<Descriptor> ConnectTcp(const std::string& address) {

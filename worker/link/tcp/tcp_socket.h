@@ -5,6 +5,7 @@
 #include <utility>
 
 #include "absl/status/statusor.h"
+#include "server/base/address.h"
 
 namespace runahead {
 
@@ -31,8 +32,9 @@ struct TcpListener {
   std::string address;  // what others connect to: "10.0.0.1:4711", "[::1]:4711"
 };
 
-// On a free port of `host`, a numeric address.
-absl::StatusOr<TcpListener> ListenTcp(const std::string& host);
+// At a numeric address; port 0 takes a free one. Another can also be had again at once, while the system still keeps
+// connections of who listened there before. Errors name the worker's option.
+absl::StatusOr<TcpListener> ListenTcp(const HostPort& at);
 
 // A connection being made to what a TcpListener's address says. Refusals show when it is used.
 absl::StatusOr<Descriptor> ConnectTcp(const std::string& address);

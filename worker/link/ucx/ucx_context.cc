@@ -4,7 +4,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "kernels/base/status_macros.h"
-#include "server/base/address.h"
+#include "server/base/listen_error.h"
 #include "worker/link/socket_address.h"
 #include "worker/link/ucx/ucx_door.h"
 
@@ -41,10 +41,10 @@ absl::Status UcxStatus(ucs_status_t status, std::string_view what) {
   return absl::UnavailableError(absl::StrCat(std::string(what), ": ", ucs_status_string(status)));
 }
 
-absl::StatusOr<std::unique_ptr<UcxContext>> UcxContext::Create(const std::string& transports, const std::string& host) {
+absl::StatusOr<std::unique_ptr<UcxContext>> UcxContext::Create(const std::string& transports, const HostPort& at) {
   std::unique_ptr<UcxContext> context(new UcxContext);
   RUNAHEAD_RETURN_IF_ERROR(context->Init(transports));
-  RUNAHEAD_RETURN_IF_ERROR(context->Listen(host));
+  RUNAHEAD_RETURN_IF_ERROR(context->Listen(at));
   return context;
 }
 
@@ -68,21 +68,22 @@ absl::Status UcxContext::Init(const std::string& transports) {
   return UcxStatus(ucp_worker_get_efd(worker_, &event_fd_), "asking UCX for its event descriptor");
 }
 
-absl::Status UcxContext::Listen(const std::string& host) {
-  RUNAHEAD_ASSIGN_OR_RETURN(const SocketAddress any_port, NumericSocketAddress({host, 0}));
+absl::Status UcxContext::Listen(const HostPort& at) {
+  RUNAHEAD_ASSIGN_OR_RETURN(const SocketAddress socket, NumericSocketAddress(at));
   ucp_listener_params_t params{};
   params.field_mask = UCP_LISTENER_PARAM_FIELD_SOCK_ADDR | UCP_LISTENER_PARAM_FIELD_CONN_HANDLER;
-  params.sockaddr = ForUcx(any_port);
+  params.sockaddr = ForUcx(socket);
   params.conn_handler.arg = this;
   params.conn_handler.cb = [](ucp_conn_request_h request, void* context) {
     static_cast<UcxContext*>(context)->on_connection_(request);
   };
-  RUNAHEAD_RETURN_IF_ERROR(
-      UcxStatus(ucp_listener_create(worker_, &params, &listener_), absl::StrCat("listening for links at ", host)));
+  const ucs_status_t created = ucp_listener_create(worker_, &params, &listener_);
+  if (created != UCS_OK && at.port > 0) return ListenError("link_port", at);
+  RUNAHEAD_RETURN_IF_ERROR(UcxStatus(created, absl::StrCat("listening for links at ", at.host)));
   ucp_listener_attr_t attributes{};
   attributes.field_mask = UCP_LISTENER_ATTR_FIELD_SOCKADDR;
   RUNAHEAD_RETURN_IF_ERROR(UcxStatus(ucp_listener_query(listener_, &attributes), "asking UCX for its listener's port"));
-  address_ = FormatHostPort({host, PortOf(attributes.sockaddr)});
+  address_ = FormatHostPort({at.host, PortOf(attributes.sockaddr)});
   return absl::OkStatus();
 }
 

@@ -12,6 +12,7 @@
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
+#include "server/base/address.h"
 
 namespace runahead {
 
@@ -19,8 +20,8 @@ namespace runahead {
 class UcxContext {
  public:
   // `transports` as UCX_TLS takes them; empty: all but shared memory. What the user set in the environment is kept.
-  // Listens on a port of its own at `host`, a numeric address.
-  static absl::StatusOr<std::unique_ptr<UcxContext>> Create(const std::string& transports, const std::string& host);
+  // Listens at `at`, a numeric address; port 0 takes a free one.
+  static absl::StatusOr<std::unique_ptr<UcxContext>> Create(const std::string& transports, const HostPort& at);
   ~UcxContext();
   UcxContext(const UcxContext&) = delete;
   UcxContext& operator=(const UcxContext&) = delete;
@@ -46,7 +47,7 @@ class UcxContext {
  private:
   UcxContext() = default;
   absl::Status Init(const std::string& transports);
-  absl::Status Listen(const std::string& host);
+  absl::Status Listen(const HostPort& at);
   absl::StatusOr<ucp_ep_h> MakeEndpoint(ucp_ep_params_t params, ucp_err_handler_cb_t on_error, void* arg,
                                         std::string_view what);
 

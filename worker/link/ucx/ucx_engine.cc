@@ -306,7 +306,7 @@ UcxEngine::UcxEngine(std::unique_ptr<Impl> impl) : impl_(std::move(impl)) {}
 UcxEngine::~UcxEngine() = default;
 
 absl::StatusOr<std::unique_ptr<UcxEngine>> UcxEngine::Start(const UcxOptions& options) {
-  RUNAHEAD_ASSIGN_OR_RETURN(std::unique_ptr<UcxContext> context, UcxContext::Create(options.transports, options.host));
+  RUNAHEAD_ASSIGN_OR_RETURN(std::unique_ptr<UcxContext> context, UcxContext::Create(options.transports, {options.host, options.port}));
   return std::unique_ptr<UcxEngine>(new UcxEngine(std::make_unique<Impl>(std::move(context), options)));
 }
 

@@ -19,6 +19,7 @@ struct UcxOptions {
   uint32_t epoch = 0;
   std::string transports;          // as UCX_TLS takes them; empty: RDMA where it is, else TCP
   std::string host = "127.0.0.1";  // numeric address of this host at which peers reach it
+  int port = 0;                    // at which it listens; 0: any that is free
   ClusterKey key = {};             // the same in all peers
 };
 

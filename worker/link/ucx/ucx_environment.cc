@@ -27,6 +27,9 @@ constexpr Setting kSettings[] = {
     {"UCX_ERROR_SIGNALS", ""},
     {"UCX_LOG_FILE", "stderr"},
     {"UCX_WARN_UNUSED_ENV_VARS", "n"},
+    // A given port can be had again at once, while the system still keeps connections of the listener before. 1.13
+    // reads this here only.
+    {"UCX_TCP_CM_REUSEADDR", "y"},
     {"OMP_WAIT_POLICY", "passive"},
     // A GPU's streams that wait for the host must not share a hardware queue with those that bring what it waits for:
     // as many queues as there can be.

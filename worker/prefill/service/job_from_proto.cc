@@ -23,6 +23,7 @@ PrefillJob JobFromProto(const v1::StartJob& start, HandoffRoute route, absl::Tim
     job.decode_name = decode.name();
   }
   job.x_tokens = start.x_tokens();
+  job.kv_from = start.kv_from();
   if (start.deadline_ms() != 0) job.deadline = now + absl::Milliseconds(start.deadline_ms());
   job.sampling = SamplingFromProto(start.sampling());
   return job;

@@ -14,6 +14,7 @@
 #include "tests/worker/decode/collecting_sink.h"
 #include "worker/decode/engine.h"
 #include "worker/decode/kvpr/kvpr_loop.h"
+#include "worker/decode/kvpr/weight_stream.h"
 
 namespace runahead {
 namespace {
@@ -26,14 +27,14 @@ constexpr int64_t kTokens = 40, kManyTokens = 1000;
 // Made-up KV and X, which have nothing to do with each other: where tokens are compared, nothing is recomputed.
 class KvprEngineTest : public ::testing::Test {
  protected:
-  KvprEngineTest() {
+  explicit KvprEngineTest(unsigned more_uses = 0) {
     SyntheticModel model = SmallModel(2);
     model.kv_heads = model.heads;
     const auto file = *GgufFile::Open(WriteSynthetic(model, "kvpr_engine"));
     CpuDeviceOptions options{.threads = 1, .memory_budget = 64 << 20};
     options.emulated_link = *EmulatedLink::Create({.gbps = 40});
     device_ = *NewCpuDevice(options);
-    model_ = *LoadModel(file, device_, kUseDecode | kUseRecompute, [](int, int) {});
+    model_ = *LoadModel(file, device_, kUseDecode | kUseRecompute | more_uses, [](int, int) {});
     level_ = device_->memory_left();
   }
 
@@ -45,6 +46,7 @@ class KvprEngineTest : public ::testing::Test {
                            .capacity_tokens = 32 * kKvBlockTokens,
                            .tier = kvpr ? MemoryKind::kHost : MemoryKind::kDevice};
     if (kvpr) options.x_row_bytes = 4 * config.hidden;
+    if (kv_bits_ < 16) options.quantisation = KvQuantisation{{kv_bits_, 32}, DType::kF32, host_.get()};
     store_ = *KvStore::Create(options, *device_, RealClock());
     DecodeEngineOptions steps;
     steps.max_batch = 4;
@@ -86,6 +88,12 @@ class KvprEngineTest : public ::testing::Test {
   std::shared_ptr<Device> device_;
   const std::shared_ptr<Device> host_ = *NewCpuDevice({.threads = 1});
   std::shared_ptr<const Model> model_;
+  // Of the engines that are made next.
+  int kv_bits_ = 16;
+  bool x_may_stay_ = false;
+  std::atomic<int64_t> resident_{-1};  // bytes of all other sequences, as the last one left
+  std::atomic<int64_t> x_resident_{0};  // rows of X that steps found on the device
+
   size_t level_ = 0;  // memory that the device has left with the model loaded
   std::unique_ptr<KvStore> store_;
   std::unique_ptr<DecodeEngine> engine_;
@@ -94,18 +102,27 @@ class KvprEngineTest : public ::testing::Test {
   absl::StatusOr<std::unique_ptr<StepLoop>> MakeLoop(int64_t recomputed, Stream& stream) {
     const ModelConfig& config = model_->config();
     const int64_t kv = model_->kv_row_bytes(), x = 4 * config.hidden;
+    const int64_t stored = kv_bits_ < 16 ? store_->options().stored_row_bytes() : 0;
     KvprOptions options{.max_rows = 4};
     options.chunk_tokens = 256;
     options.slots = 2;
-    options.device_bytes = (2 * 256 + 4 * options.max_rows) * (kv + x) + 5 * kKvBlockTokens * kv * config.layers;
-    options.host = host_.get();
+    options.device_bytes = (2 * 256 + 4 * options.max_rows) * (kv + stored + x) +
+                           5 * kKvBlockTokens * kv * config.layers + WeightStream::DeviceBytes(*model_);
+    if (kv_bits_ == 16) options.host = host_.get();
+    options.on_step = [this](const KvprStep& step) {
+      x_resident_ += step.plan.rows.recomputed - step.plan.rows.x_streamed;
+    };
     options.on_leave = [this](const KvprSequenceReport& report) { resident_ = report.resident_bytes; };
     LaneCosts costs;
     costs.link_bytes_per_s = 1e9;
     costs.kv_bytes = static_cast<double>(kv);
     costs.x_bytes = static_cast<double>(x);
-    return KvprLoop::Create(*model_, *device_, *store_, stream, std::make_unique<FixedSplit>(recomputed, costs, 256),
-                            options);
+    std::unique_ptr<SplitSource> split = std::make_unique<FixedSplit>(recomputed, costs, 256);
+    if (x_may_stay_) {
+      costs.recompute_s = 1e-9;
+      split = std::make_unique<ControlledSplit>(*SplitController::Create(SplitObjective::kStep, costs));
+    }
+    return KvprLoop::Create(*model_, *device_, *store_, stream, std::move(split), options);
   }
 
   void Fill(const LeaseId& lease, int64_t layer, int64_t prompt, SliceKind kind, int seed) {
@@ -120,8 +137,6 @@ class KvprEngineTest : public ::testing::Test {
     }
     RUNAHEAD_CHECK(write->Commit().Wait().ok());
   }
-
-  std::atomic<int64_t> resident_{-1};  // bytes of all other sequences, as the last one left
 };
 
 TEST_F(KvprEngineTest, WhatIsCancelledLeavesNothingAndChangesNobodysTokens) {
@@ -159,6 +174,49 @@ TEST_F(KvprEngineTest, AnEngineThatEndsInTheMiddleOfStepsGivesAllBack) {
     for (const auto& sink : {one, two, three}) EXPECT_EQ(sink->AwaitEnd().code(), absl::StatusCode::kUnavailable);
     ExpectNothingHeld();
   }
+}
+
+// One is cancelled in the middle of steps, one ends by itself, and the others end with the engine.
+class KvprEngineFormsTest : public KvprEngineTest {
+ protected:
+  explicit KvprEngineFormsTest(unsigned more_uses = 0) : KvprEngineTest(more_uses) {}
+
+  void CancelOneAndEndTheEngine(int64_t recomputed) {
+    MakeEngine(recomputed);
+    SequenceNumber cancelled = 0;
+    const auto one = Add(1, 700, kManyTokens, &cancelled), two = Add(2, 300, 4), three = Add(3, 500, kManyTokens);
+    one->AwaitTokens(2);
+    engine_->Cancel(cancelled);
+    EXPECT_EQ(one->AwaitEnd().code(), absl::StatusCode::kCancelled);
+    EXPECT_EQ(two->AwaitEnd(), absl::OkStatus());
+    const size_t so_far = three->ids().size();
+    three->AwaitTokens(so_far + 2);
+    engine_ = nullptr;
+    EXPECT_EQ(three->AwaitEnd().code(), absl::StatusCode::kUnavailable);
+    EXPECT_EQ(resident_, 0);
+    ExpectNothingHeld();
+  }
+};
+
+TEST_F(KvprEngineFormsTest, QuantisedKvLeavesNothingBehind) {
+  kv_bits_ = 8;
+  CancelOneAndEndTheEngine(128);
+}
+
+TEST_F(KvprEngineFormsTest, XThatStaysOnTheDeviceLeavesNothingBehind) {
+  x_may_stay_ = true;
+  CancelOneAndEndTheEngine(0);
+  EXPECT_GT(x_resident_, 0);
+}
+
+class KvprEngineWeightsTest : public KvprEngineFormsTest {
+ protected:
+  KvprEngineWeightsTest() : KvprEngineFormsTest(kUseStreamed) {}
+};
+
+TEST_F(KvprEngineWeightsTest, StreamedWeightsLeaveNothingBehind) {
+  ASSERT_GT(WeightStream::DeviceBytes(*model_), 0);
+  CancelOneAndEndTheEngine(64);
 }
 
 // More sequences than a step has room for, of all lengths, some of which are cancelled anywhere.

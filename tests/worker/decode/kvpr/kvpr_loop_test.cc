@@ -5,13 +5,12 @@
 #include <gtest/gtest.h>
 
 #include <cmath>
-#include <map>
 #include <random>
 #include <string>
 #include <vector>
 
 #include "tests/testing/test_device.h"
-#include "tests/testing/wrapping_device.h"
+#include "tests/worker/decode/kvpr/counting_device.h"
 #include "tests/worker/decode/kvpr/kvpr_cases.h"
 #include "tests/worker/decode/kvpr/kvpr_world.h"
 
@@ -23,9 +22,8 @@ class KvprTest : public ::testing::TestWithParam<Heads> {
   void SetUp() override { RUNAHEAD_NEED_TEST_DEVICE(DType::kF32); }
 };
 
-TEST_P(KvprTest, WhatIsStreamedOrResidentIsBitwiseWhatPlainDecodeGives) {
-  const LoadedModel loaded = LoadHeads(GetParam());
-  for (const int64_t resident_blocks : {0, 8, 12, 64}) {
+void ExpectBitwisePlainDecode(const LoadedModel& loaded, const std::vector<int64_t>& budgets) {
+  for (const int64_t resident_blocks : budgets) {
     SCOPED_TRACE(resident_blocks);
     KvprWorld plain(loaded, Prompts(), Steps()), kvpr(loaded, Prompts(), Steps());
     plain.UseDecodeLoop();
@@ -40,6 +38,10 @@ TEST_P(KvprTest, WhatIsStreamedOrResidentIsBitwiseWhatPlainDecodeGives) {
     }
     EXPECT_EQ(loop.resident_bytes() > 0, resident_blocks > 0);
   }
+}
+
+TEST_P(KvprTest, WhatIsStreamedOrResidentIsBitwiseWhatPlainDecodeGives) {
+  ExpectBitwisePlainDecode(LoadHeads(GetParam()), {0, 8, 12, 64});
 }
 
 TEST_P(KvprTest, RecomputationGivesTheSameUpToRounding) {
@@ -71,6 +73,18 @@ TEST_P(KvprTest, RecomputationGivesTheSameUpToRounding) {
 }
 
 INSTANTIATE_TEST_SUITE_P(Heads, KvprTest, ::testing::Values(kMha, kGqa, kMqa, kOpt),
+                         [](const auto& info) { return std::string(info.param.name); });
+
+class KvprIn16BitsTest : public ::testing::TestWithParam<Heads> {
+ protected:
+  void SetUp() override { RUNAHEAD_NEED_TEST_DEVICE(DType::kBF16); }
+};
+
+TEST_P(KvprIn16BitsTest, WhatIsStreamedOrResidentIsBitwiseWhatPlainDecodeGives) {
+  ExpectBitwisePlainDecode(LoadHeads(GetParam(), DType::kBF16), {0, 8});
+}
+
+INSTANTIATE_TEST_SUITE_P(Heads, KvprIn16BitsTest, ::testing::Values(kMha, kGqa),
                          [](const auto& info) { return std::string(info.param.name); });
 
 class KvprLoopTest : public ::testing::Test {
@@ -166,33 +180,6 @@ TEST_F(KvprLoopTest, SequencesComeAndGo) {
   }
 }
 
-// What moves and what is multiplied, seen from outside.
-class CountingDevice final : public WrappingDevice {
- public:
-  using WrappingDevice::WrappingDevice;
-  absl::Status Copy(Stream& stream, const ConstBufferRef& from, const BufferRef& to) override {
-    if (from.buffer == kv) kv_bytes[from.offset / kv_layer] += from.size;
-    if (from.buffer == x) x_bytes[from.offset / x_layer] += from.size;
-    if (to.buffer == kv || to.buffer == x) ADD_FAILURE() << "what the device made comes through memory of its own";
-    return inner_->Copy(stream, from, to);
-  }
-  absl::Status Linear(Stream& stream, const ConstTensor& tensor, std::shared_ptr<const Weights> w,
-                      const LinearOptions& options, const MutTensor& out) override {
-    if (options.first_row > 0) recomputed += tensor.rows;
-    return inner_->Linear(stream, tensor, std::move(w), options, out);
-  }
-  void Watch(const KvStore& store) {
-    kv = store.arena().Layer(0).buffer;
-    x = store.x_arena()->Layer(0).buffer;
-    kv_layer = store.arena().Layer(0).size;
-    x_layer = store.x_arena()->Layer(0).size;
-  }
-  std::shared_ptr<Buffer> kv, x;  // the stores'
-  size_t kv_layer = 0, x_layer = 0;
-  std::map<size_t, size_t> kv_bytes, x_bytes;  // from the stores, by layer
-  int64_t recomputed = 0;                      // rows
-};
-
 // The ring holds two chunks, and a layer has more: so only copies of layer 0 run ahead of their step.
 TEST_F(KvprLoopTest, MovesWhatThePlanSaysAndNothingElse) {
   const LoadedModel loaded = LoadHeads(kMha);
@@ -210,13 +197,13 @@ TEST_F(KvprLoopTest, MovesWhatThePlanSaysAndNothingElse) {
     options.slots = 2;
     kvpr.UseKvpr(SplitAt(l), options);
     counting->Watch(kvpr.store());
-    counting->recomputed = 0;
-    int64_t streamed = 0, recomputed = 0;
+    int64_t streamed = 0, recomputed = 0, computed = 0;
     for (int64_t step = 0; step < 3; ++step) {
       kvpr.Step();
       for (const int64_t prompt : prompts) {
         const int64_t of_x = std::min(l, prompt + step);
         recomputed += of_x;
+        computed += RoundUpTo(kSplitTile, of_x);
         streamed += prompt + step - of_x;
       }
     }
@@ -224,7 +211,8 @@ TEST_F(KvprLoopTest, MovesWhatThePlanSaysAndNothingElse) {
       EXPECT_EQ(counting->kv_bytes[layer], static_cast<size_t>(streamed) * row);
       EXPECT_EQ(counting->x_bytes[layer], static_cast<size_t>(recomputed) * x_row);
     }
-    EXPECT_EQ(counting->recomputed, recomputed * loaded.model->config().layers);
+    EXPECT_EQ(counting->recomputed, computed * loaded.model->config().layers);
+    EXPECT_EQ(counting->written_back, 3 * prompts.size() * loaded.model->config().layers * (row + x_row));
   }
 }
 

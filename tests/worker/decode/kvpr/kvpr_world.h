@@ -46,7 +46,11 @@ class GivenSplit final : public SplitSource {
     plan.rows = RowsOfCuts(shapes, plan.cuts, kSplitTile);
     return plan;
   }
-  void Observe(const LanePlan&, const LaneMeasurement& measured) override { observed.push_back(measured); }
+  void Observe(const LanePlan& plan, const LaneMeasurement& measured) override {
+    observed_rows.push_back(plan.rows);
+    observed.push_back(measured);
+  }
+  void Restart(const LaneCosts&) override {}
   LaneCosts costs() const override {
     LaneCosts costs;
     costs.link_bytes_per_s = 1e9;
@@ -55,6 +59,7 @@ class GivenSplit final : public SplitSource {
     costs.recompute_s = recompute_s;
     return costs;
   }
+  std::vector<LaneRows> observed_rows;  // of each step that it was told of
   std::vector<LaneMeasurement> observed;
   double recompute_s = 1e-7;  // of the costs: whether tiers of X pay
 
@@ -69,15 +74,17 @@ inline std::unique_ptr<GivenSplit> SplitAt(int64_t l) {
 // The same contents in every world of the same model and prompts.
 class KvprWorld {
  public:
-  // `maker`: the same model with resident weights, which makes the contents; null: `loaded` itself.
+  // `maker`: the same model with resident weights, which makes the contents; null: `loaded` itself. KV of tokens before
+  // `kv_from` has not been handed off: these rows are NaN.
   KvprWorld(const LoadedModel& loaded, std::vector<int64_t> prompts, int64_t steps, bool with_x = true,
-            std::optional<KvQuant> quant = {}, const LoadedModel* maker = nullptr)
+            std::optional<KvQuant> quant = {}, const LoadedModel* maker = nullptr, int64_t kv_from = 0)
       : loaded_(loaded),
         maker_(maker == nullptr ? loaded : *maker),
         device_(loaded.device),
         memory_(device_),
         prompts_(std::move(prompts)),
-        with_x_(with_x) {
+        with_x_(with_x),
+        kv_from_(kv_from) {
     int64_t blocks = 0;
     for (const int64_t prompt : prompts_) blocks += KvBlocksFor(prompt + steps);
     const ModelConfig& config = loaded.model->config();
@@ -158,13 +165,15 @@ class KvprWorld {
   };
 
   void Fill(size_t i, int64_t steps) {
-    const LeaseId lease = *store_->Reserve(prompts_[i], prompts_[i] + steps, {}, with_x_);
+    const int64_t kv_from = std::min(kv_from_, prompts_[i]);
+    const LeaseId lease = *store_->Reserve(prompts_[i], prompts_[i] + steps, {}, with_x_, kv_from);
     for (int64_t layer = 0; layer < store_->options().layers; ++layer) {
       const auto [kv, x] = KvAndX(i, layer);
-      Write(lease, layer, kv, SliceKind::kKv, i);
+      if (kv_from < prompts_[i]) Write(lease, layer, kv, SliceKind::kKv, i, kv_from);
       if (with_x_) Write(lease, layer, x, SliceKind::kX, i);
     }
     sequences_.push_back(std::make_unique<Sequence>(Sequence{*store_->Open(lease), prompts_[i]}));
+    Poison(i, 0, kv_from);
   }
 
   std::pair<std::vector<std::byte>, std::vector<std::byte>> KvAndX(size_t i, int64_t layer) {
@@ -183,10 +192,12 @@ class KvprWorld {
     return {memory.ReadBytes(kv.ref), memory.ReadBytes(x.ref)};
   }
 
-  void Write(const LeaseId& lease, int64_t layer, const std::vector<std::byte>& bytes, SliceKind kind, size_t i) {
-    auto write = store_->BeginWrite(lease, layer, 0, prompts_[i], kind);
+  // Rows from `first` on; `bytes` has all of the prompt.
+  void Write(const LeaseId& lease, int64_t layer, const std::vector<std::byte>& bytes, SliceKind kind, size_t i,
+             int64_t first = 0) {
+    auto write = store_->BeginWrite(lease, layer, first, prompts_[i], kind);
     RUNAHEAD_CHECK(write.ok() && write->ready().Wait().ok());
-    const std::byte* from = bytes.data();
+    const std::byte* from = bytes.data() + bytes.size() / static_cast<size_t>(prompts_[i]) * static_cast<size_t>(first);
     for (const BufferRef& to : write->destination()) {
       std::memcpy(to.data(), from, to.size);
       from += to.size;
@@ -208,6 +219,7 @@ class KvprWorld {
   DeviceMemory memory_;
   const std::vector<int64_t> prompts_;
   const bool with_x_;
+  const int64_t kv_from_;
   std::unique_ptr<KvStore> store_;
   std::vector<std::unique_ptr<Sequence>> sequences_;  // end before the store does
   std::unique_ptr<StepLoop> loop_;

@@ -45,6 +45,7 @@ class SimulatedMemory {
 struct Running {
   int64_t length = 0;
   bool with_x = false;
+  int64_t kv_from = 0;
 };
 
 class ResidencyTest : public ::testing::Test {
@@ -61,7 +62,7 @@ class ResidencyTest : public ::testing::Test {
   // A step as the loop runs it: reads what is resident, writes what is to stay.
   void Step(const std::vector<Running*>& running) {
     std::vector<ResidentKey> keys;
-    for (const Running* of : running) keys.push_back({of, of->length, of->with_x ? of->length - 1 : 0});
+    for (const Running* of : running) keys.push_back({of, of->length, of->with_x ? of->length - 1 : 0, of->kv_from});
     const auto parts = residency_->Prepare(keys, CostsWhereXPays());
     ASSERT_TRUE(parts.ok()) << parts.status();
     std::set<int32_t> kv, x;
@@ -93,6 +94,7 @@ class ResidencyTest : public ::testing::Test {
       kv_.Write(kv_block(key.length - 1), key.length - 1, key.sequence);
       resident_ += key.length - shape.WindowBegin();
     }
+    ASSERT_GE(part.l_min, key.kv_from);
     // Some l at least l_min.
     const int64_t l = std::max(part.l_min, static_cast<int64_t>(random_() % (key.x_stored + 1)));
     const auto x_held = static_cast<int64_t>(part.x_blocks.size()) * kKvBlockTokens;
@@ -130,6 +132,15 @@ TEST_F(ResidencyTest, NothingStaysWithoutMemory) {
   EXPECT_EQ(resident_, 0);
 }
 
+TEST_F(ResidencyTest, WhatHasNoKvIsRecomputedHoweverMuchStays) {
+  for (const int64_t blocks : {0, 1, 6, 100}) {
+    Make(blocks * kHeldKvBlock);
+    Running one{2000, true, 640};
+    for (int i = 0; i < 5; ++i, ++one.length) Step({&one});  // looks at l_min
+    residency_.reset();
+  }
+}
+
 TEST_F(ResidencyTest, XOfTheBeginningStaysWhereThatGainsMore) {
   Make(6 * kHeldKvBlock);
   Running one{2000, true};
@@ -146,6 +157,7 @@ TEST_F(ResidencyTest, WhatIsSaidToBeResidentAlwaysIs) {
       if (random_() % 40 == 0 && all.size() < 6) {
         const int64_t length = 1 + static_cast<int64_t>(random_() % (random_() % 10 == 0 ? 17'000 : 1500));
         all.push_back(std::make_unique<Running>(Running{length, random_() % 2 == 0}));
+        if (all.back()->with_x) all.back()->kv_from = static_cast<int64_t>(random_() % length);
       }
       if (random_() % 60 == 0 && !all.empty()) {
         residency_->Leave(all.back().get());

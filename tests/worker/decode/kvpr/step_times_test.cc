@@ -37,6 +37,20 @@ TEST(StepTimes, WeightsShareTheLinkWithKv) {
   EXPECT_NEAR(times.OverlapRatio(), (0.005 + 0.005) / 0.020, 1e-9);
 }
 
+TEST(StepTimes, TheWayOfQAndPartialsHasItsWaits) {
+  StepTimes times;
+  times.Add({StepLane::kProject, 0, At(0), At(2)});    // the embedding
+  times.Add({StepLane::kProject, 0, At(2), At(10)});   // q is made
+  times.Add({StepLane::kSignal, 0, At(12), At(13)});   // behind another copy
+  times.Add({StepLane::kHost, 0, At(14), At(30)});     // the host's thread had to wake up
+  times.Add({StepLane::kProject, 0, At(15), At(20)});  // the window
+  times.Add({StepLane::kSignal, 0, At(33), At(35)});
+  times.Add({StepLane::kProject, 0, At(36), At(40)});
+  times.Add({StepLane::kProject, 1, At(40), At(50)});  // a layer without a host lane
+  EXPECT_DOUBLE_EQ(times.Busy(StepLane::kSignal), 0.003);
+  EXPECT_DOUBLE_EQ(times.SignalSeconds(), 0.004 + 0.005);
+}
+
 TEST(StepTimes, AStepWithoutDeviceWorkTakesNothing) {
   EXPECT_EQ(StepTimes().DeviceSeconds(), 0);
   EXPECT_EQ(StepTimes().OverlapRatio(), 0);

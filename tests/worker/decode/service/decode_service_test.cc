@@ -3,6 +3,7 @@
 #include <grpcpp/create_channel.h>
 #include <grpcpp/server_builder.h>
 
+#include <functional>
 #include <memory>
 #include <optional>
 #include <string>
@@ -44,9 +45,10 @@ v1::DecodeRequest ToProto(const DecodeSequence& sequence) {
 }
 
 // With X of `x_row_bytes` a row in the store; decode is over static windows for contexts of `window`, or over the
-// store.
+// store. kv_from: DecodeServiceOptions.
 struct DecodeServiceSetup {
   int64_t x_row_bytes = 0, window = 0;
+  std::function<int64_t(int64_t)> kv_from = {};
 };
 
 class DecodeServiceTest : public ::testing::Test {
@@ -69,7 +71,7 @@ class DecodeServiceTest : public ::testing::Test {
     RUNAHEAD_CHECK(engine.ok());
     engine_ = *std::move(engine);
     service_ = std::make_unique<DecodeService>(
-        *engine_, *store_, DecodeServiceOptions{absl::Seconds(60), [this] { LeasesChanged(); }}, clock_);
+        *engine_, *store_, DecodeServiceOptions{absl::Seconds(60), [this] { LeasesChanged(); }, setup.kv_from}, clock_);
   }
   ~DecodeServiceTest() override { service_ = nullptr; }
 
@@ -204,10 +206,11 @@ TEST_F(DecodeServiceTcp, BadRequestsNameTheFieldAndTheNextOneWorks) {
 // Over a store that keeps X.
 class DecodeServiceX : public DecodeServiceTcp {
  protected:
-  DecodeServiceX() : DecodeServiceTcp({.x_row_bytes = 8}) {}
-  void Fill(const LeaseId& lease, SliceKind kind) {
+  explicit DecodeServiceX(std::function<int64_t(int64_t)> kv_from = {})
+      : DecodeServiceTcp({.x_row_bytes = 8, .kv_from = std::move(kv_from)}) {}
+  void Fill(const LeaseId& lease, SliceKind kind, int64_t from = 0) {
     for (int64_t layer = 0; layer < HashModel::kLayers; ++layer) {
-      auto write = store_->BeginWrite(lease, layer, 0, 10, kind);
+      auto write = store_->BeginWrite(lease, layer, from, 10, kind);
       ASSERT_TRUE(write.ok()) << write.status();
       EXPECT_TRUE(write->Commit().Wait().ok());
     }
@@ -219,6 +222,7 @@ TEST_F(DecodeServiceX, AsksForXOfThePromptWithoutWhichTheLeaseIsNotComplete) {
     const auto reply = Reserve(10, 20, chain_has);
     ASSERT_TRUE(reply.ok()) << reply.status();
     EXPECT_EQ(reply->x_tokens(), 10);
+    EXPECT_EQ(reply->kv_from(), 0);
     const LeaseId lease = LeaseFromProto(reply->lease());
     const Event complete = store_->Complete(lease);
     Fill(lease, SliceKind::kKv);
@@ -237,6 +241,35 @@ TEST_F(DecodeServiceX, AsksForNoneWhereTheChainHasNotThatOfTheWholePrompt) {
     Fill(lease, SliceKind::kKv);
     EXPECT_TRUE(store_->Complete(lease).fired());
   }
+}
+
+// Which would recompute the first 6 tokens of any prompt of 10.
+class DecodeServiceXInsteadOfKv : public DecodeServiceX {
+ protected:
+  DecodeServiceXInsteadOfKv() : DecodeServiceX([](int64_t prompt) { return prompt - 4; }) {}
+};
+
+TEST_F(DecodeServiceXInsteadOfKv, SaysFromWhereOnKvIsNeededAndWaitsForNoOther) {
+  const auto reply = Reserve(10, 20);
+  ASSERT_TRUE(reply.ok()) << reply.status();
+  EXPECT_EQ(reply->x_tokens(), 10);
+  EXPECT_EQ(reply->kv_from(), 6);
+  const LeaseId lease = LeaseFromProto(reply->lease());
+  const Event complete = store_->Complete(lease);
+  Fill(lease, SliceKind::kX);
+  EXPECT_FALSE(complete.fired());
+  Fill(lease, SliceKind::kKv, 6);
+  EXPECT_TRUE(complete.fired());
+}
+
+TEST_F(DecodeServiceXInsteadOfKv, NeedsAllOfItWhereXDoesNotCome) {
+  const auto reply = Reserve(10, 20, 9);
+  ASSERT_TRUE(reply.ok()) << reply.status();
+  EXPECT_EQ(reply->x_tokens(), 0);
+  EXPECT_EQ(reply->kv_from(), 0);
+  const LeaseId lease = LeaseFromProto(reply->lease());
+  Fill(lease, SliceKind::kKv);
+  EXPECT_TRUE(store_->Complete(lease).fired());
 }
 
 TEST_F(DecodeServiceTcp, StreamsTheTokensAndGivesTheLeaseBack) {

@@ -129,7 +129,7 @@ TEST(TcpEngine, WhoSaysNoWholeHelloIsClosed) {
   EXPECT_TRUE(mute.Closed());
   EXPECT_TRUE(slow.Closed());
   // Who answers a connection made from here has the same time.
-  const auto backlog = ListenTcp("127.0.0.1");
+  const auto backlog = ListenTcp({"127.0.0.1", 0});
   Outcome dead;
   engine->Connect({backlog->address, 5}, [&](const absl::Status& why) { dead.Set(why); });
   EXPECT_EQ(dead.Await(), absl::StatusCode::kUnavailable);

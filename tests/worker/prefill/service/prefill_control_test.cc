@@ -166,8 +166,30 @@ TEST(JobFromProto, TakesTheScheduleOrAChain) {
 TEST(JobFromProto, TakesXTokensOrNone) {
   v1::StartJob start;
   EXPECT_EQ(JobFromProto(start, HandoffRoute::kLink, absl::Now()).x_tokens, 0);
+  EXPECT_EQ(JobFromProto(start, HandoffRoute::kLink, absl::Now()).kv_from, 0);
   start.set_x_tokens(7);
+  start.set_kv_from(4);
   EXPECT_EQ(JobFromProto(start, HandoffRoute::kLink, absl::Now()).x_tokens, 7);
+  EXPECT_EQ(JobFromProto(start, HandoffRoute::kLink, absl::Now()).kv_from, 4);
+}
+
+TEST_F(PrefillControlTest, KvMayBeLeftOutOnlyWhereXIsHandedOff) {
+  v1::StartJob start = Job(1);
+  start.mutable_lease()->set_number(3);
+  start.set_x_tokens(6);
+  for (const int wrong : {-1, 7}) {
+    start.set_kv_from(wrong);
+    control_.OnStart(start);
+    const JobEnd end = chain_.member(0).news.AwaitEnd(start.job());
+    EXPECT_EQ(end.status.code(), absl::StatusCode::kInvalidArgument);
+    EXPECT_EQ(end.cause, JobCause::kRouter);
+    EXPECT_THAT(std::string(end.status.message()), HasSubstr("kv_from: "));
+    start.set_job(start.job() + 1);
+  }
+  start.set_kv_from(6);
+  control_.OnStart(start);
+  EXPECT_TRUE(chain_.member(0).news.AwaitDone(start.job()).ok());
+  EXPECT_GT(chain_.handoff().Bytes(SliceKind::kKv), 0);
 }
 
 TEST_F(PrefillControlTest, XTokensMustBeOfThePrompt) {

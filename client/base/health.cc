@@ -1,5 +1,6 @@
-#include "client/up/health.h"
+#include "client/base/health.h"
 
+#include <google/protobuf/wrappers.pb.h>
 #include <grpcpp/generic/generic_stub.h>
 
 #include <optional>
@@ -13,18 +14,23 @@
 namespace runahead {
 namespace {
 
-// Debian's gRPC has the health service but not its stubs. On the wire the request for the whole server is empty, and
-// the response is field 1, a varint, where 1 means SERVING.
+// Debian's gRPC has the health service but not its stubs. On the wire the request is field 1, a string, and the
+// response field 1, a number: as in these messages of protobuf's own.
 constexpr char kMethod[] = "/grpc.health.v1.Health/Check";
-constexpr absl::string_view kServing("\x08\x01", 2);
+using Request = google::protobuf::StringValue;
+using Response = google::protobuf::Int32Value;
+constexpr int kServing = 1;
 
 }  // namespace
 
-absl::Status CheckHealth(const std::shared_ptr<grpc::Channel>& channel, absl::Duration timeout) {
+absl::Status CheckHealth(const std::shared_ptr<grpc::Channel>& channel, absl::Duration timeout,
+                         const std::string& service) {
   grpc::ClientContext context;
   SetTimeout(context, timeout);
-  const grpc::Slice empty;
-  const grpc::ByteBuffer request(&empty, 1);
+  Request asked;
+  asked.set_value(service);
+  const grpc::Slice request_bytes(asked.SerializeAsString());
+  const grpc::ByteBuffer request(&request_bytes, 1);
   grpc::ByteBuffer response;
   Mutex mu;
   CondVar changed;
@@ -39,7 +45,9 @@ absl::Status CheckHealth(const std::shared_ptr<grpc::Channel>& channel, absl::Du
   while (!result.has_value()) changed.Wait(mu);
   if (!result->ok()) return FromGrpcStatus(*result);
   grpc::Slice bytes;
-  if (response.DumpToSingleSlice(&bytes).ok() && std::string(bytes.begin(), bytes.end()) == kServing) {
+  Response answer;
+  if (response.DumpToSingleSlice(&bytes).ok() && answer.ParseFromArray(bytes.begin(), static_cast<int>(bytes.size())) &&
+      answer.value() == kServing) {
     return absl::OkStatus();
   }
   return absl::UnavailableError("it does not serve yet");

@@ -1,0 +1,217 @@
+"""The compose files against themselves, the Dockerfile, the pages and our programs.
+
+usage: compose_test.py BIN_FOLDER
+"""
+
+import os
+import pathlib
+import re
+import shutil
+import subprocess
+import sys
+import tempfile
+import unittest
+
+try:
+    import yaml
+except ImportError:
+    print("did not run here: the compose files: Python's yaml is missing")
+    sys.exit(77)
+
+import config_check
+
+ROOT = pathlib.Path(__file__).resolve().parents[2]
+FOLDER = ROOT / "deploy/compose"
+BIN = pathlib.Path(sys.argv.pop())
+OURS = ("router", "prefill-0", "prefill-1", "prefill-2", "decode-0")
+PORTS = {"listen": 7000, "metrics_listen": 7001}
+
+
+def load(name):
+    return yaml.safe_load((FOLDER / name).read_text())
+
+
+def with_defaults(text):
+    """${NAME:-default} as it is without .env."""
+    return re.sub(r"\$\{\w+:-([^}]*)\}", r"\1", text)
+
+
+def seconds(text):
+    return int(re.fullmatch(r"(\d+)s", text).group(1))
+
+
+class ComposeTest(unittest.TestCase):
+    def setUp(self):
+        self.stack = load("compose.yaml")
+        self.services = self.stack["services"]
+
+    def config_file(self, name):
+        """The file in the source tree that `name`'s --config is mounted from."""
+        (path,) = [a.partition("=")[2] for a in self.services[name]["command"] if a.startswith("--config=")]
+        (source,) = [v.split(":")[0] for v in self.services[name]["volumes"] if v.split(":")[1] == path]
+        return FOLDER / source
+
+    def test_the_programs_accept_their_command_lines(self):
+        for name in OURS:
+            with self.subTest(name):
+                program, *flags = map(with_defaults, self.services[name]["command"])
+                flags = [f"--config={self.config_file(name)}" if f.startswith("--config=") else f for f in flags]
+                self.assertIsNone(config_check.complaint(BIN / program, flags))
+
+    def test_every_process_listens_where_others_look_for_it(self):
+        for name in OURS:
+            config = yaml.safe_load(self.config_file(name).read_text())
+            for key, port in PORTS.items():
+                self.assertEqual(config[key], f"0.0.0.0:{port}", name)
+            self.assertEqual(self.services[name]["healthcheck"]["test"],
+                             ["CMD", "runahead", "health", "--address", f"127.0.0.1:{PORTS['listen']}"])
+        (scrape,) = load("prometheus.yaml")["scrape_configs"]
+        (names,) = scrape["dns_sd_configs"]
+        self.assertEqual(sorted(names["names"]), sorted(OURS))
+        self.assertEqual(names["port"], PORTS["metrics_listen"])
+        self.assertTrue(with_defaults(self.services["router"]["ports"][0]).endswith(f":{PORTS['listen']}"))
+
+    def test_the_router_knows_every_worker_by_its_role(self):
+        workers = yaml.safe_load((FOLDER / "router.yaml").read_text())["workers"]
+        self.assertEqual({w["address"]: w["role"] for w in workers},
+                         {f"{name}:{PORTS['listen']}": name.partition("-")[0] for name in OURS if name != "router"})
+        for worker in workers:
+            name = worker["address"].partition(":")[0]
+            self.assertEqual(yaml.safe_load(self.config_file(name).read_text())["role"], worker["role"])
+            self.assertIn(f"--name={name}", self.services[name]["command"])
+
+    def test_a_third_prefill_worker_waits_to_be_asked_for(self):
+        self.assertEqual([name for name in self.services if "profiles" in self.services[name]], ["prefill-2"])
+
+    def test_the_key_is_a_secret_that_all_read(self):
+        self.assertEqual(self.stack["secrets"], {"cluster_key": {"file": "./cluster.key"}})
+        for name in OURS:
+            self.assertEqual(self.services[name]["secrets"], ["cluster_key"])
+            self.assertEqual(yaml.safe_load(self.config_file(name).read_text())["cluster_key"], "/run/secrets/cluster_key")
+        self.assertNotIn("secrets", self.services["model"])
+
+    def test_the_model_is_where_the_processes_read_it(self):
+        _, _, member, _ = [line for line in (ROOT / "deploy/models").read_text().splitlines()
+                           if line.startswith(self.services["model"]["command"][-1])][0].split()
+        # `runahead pull` adds its own folder to XDG_CACHE_HOME.
+        self.assertRegex((ROOT / "Dockerfile").read_text(), r"(?m)^ENV XDG_CACHE_HOME=/models$")
+        self.assertEqual(self.services["model"]["volumes"], ["models:/models"])
+        for name in OURS:
+            self.assertIn("models:/models:ro", self.services[name]["volumes"])
+            (model,) = [a.partition("=")[2] for a in self.services[name]["command"] if a.startswith("--model=")]
+            self.assertEqual(with_defaults(model), f"/models/runahead/{pathlib.Path(member).name}")
+
+    def test_they_start_in_order_and_when_the_others_are_healthy(self):
+        self.assertEqual(self.services["router"]["depends_on"],
+                         {name: {"condition": "service_healthy"} for name in OURS[1:] if name != "prefill-2"})
+        self.assertEqual(self.services["prometheus"]["depends_on"], {"router": {"condition": "service_healthy"}})
+        for name in OURS[1:]:
+            self.assertEqual(self.services[name]["depends_on"], {"model": {"condition": "service_completed_successfully"}})
+
+    def test_who_is_stopped_has_time_to_drain(self):
+        for name in OURS:
+            drain = yaml.safe_load(self.config_file(name).read_text())["drain_timeout"]
+            self.assertGreater(seconds(self.services[name]["stop_grace_period"]), seconds(drain))
+            self.assertEqual(self.services[name]["stop_signal"], "SIGTERM")
+
+    def test_they_run_without_root_and_write_nowhere(self):
+        for name in (*OURS, "model"):
+            self.assertEqual(with_defaults(self.services[name]["user"]), "10001:10001")
+            self.assertTrue(self.services[name]["read_only"])
+            self.assertEqual(self.services[name]["cap_drop"], ["ALL"])
+
+    def test_what_is_mounted_and_built_is_there(self):
+        targets = re.findall(r"(?m)^FROM \S+ AS (\S+)$", (ROOT / "Dockerfile").read_text())
+        for name, service in self.services.items():
+            for volume in service.get("volumes", []):
+                source = volume.split(":")[0]
+                if source.startswith("../") and not (FOLDER / source).parent.exists():
+                    continue  # rules and dashboards come with folders of their own
+                if source.startswith("."):
+                    self.assertTrue((FOLDER / source).exists(), f"{name}: {source}")
+                else:
+                    self.assertIn(source, self.stack["volumes"])
+            if "build" in service:
+                self.assertEqual(service["build"]["context"], "../..")
+                self.assertIn(service["build"]["target"], targets)
+                self.assertEqual(service["image"], f"runahead:{service['build']['target']}")
+
+    def test_with_gpus_each_worker_has_its_own(self):
+        gpu = load("compose.gpu.yaml")["services"]
+        self.assertEqual(sorted(gpu), sorted(OURS[1:]))
+        devices = [with_defaults(device) for service in gpu.values()
+                   for request in service["deploy"]["resources"]["reservations"]["devices"] for device in request["device_ids"]]
+        self.assertEqual(sorted(devices), ["0", "1", "2", "3"])
+        for name, service in gpu.items():
+            self.assertEqual(service["image"], "runahead:cuda")
+            self.assertEqual(service["ulimits"], {"memlock": {"soft": -1, "hard": -1}})
+            # Never both: /dev/shm of the host has the host's size.
+            self.assertNotEqual("shm_size" in service, service.get("ipc") == "host", name)
+
+    def test_tools_take_the_files(self):
+        """docker-compose 1.29, and the schema of the Compose Specification, by which newer ones read."""
+        with tempfile.TemporaryDirectory() as folder:
+            for file in FOLDER.iterdir():
+                if file.suffix == ".yaml":
+                    shutil.copy(file, folder)
+            pathlib.Path(folder, "cluster.key").touch()
+            for command in (["docker-compose", "-f", "compose.yaml", "config", "--quiet"],
+                            ["docker-compose", "-f", "compose.yaml", "-f", "compose.gpu.yaml", "config", "--quiet"],
+                            ["check-jsonschema", "--builtin-schema", "vendor.compose-spec", "compose.yaml", "compose.gpu.yaml"]):
+                if shutil.which(command[0]):
+                    with self.subTest(command[0]):
+                        run = subprocess.run(command, cwd=folder, capture_output=True, text=True, check=False)
+                        self.assertEqual(run.returncode, 0, run.stdout + run.stderr)
+
+
+class UpTest(unittest.TestCase):
+    """deploy/compose/up beside a docker-compose that only notes how it was called."""
+
+    def setUp(self):
+        self.folder = pathlib.Path(self.enterContext(tempfile.TemporaryDirectory()))
+        shutil.copy(FOLDER / "up", self.folder)
+        for name, body in (("docker", "exit 1"), ("docker-compose", 'echo "$@" >called')):
+            (self.folder / name).write_text(f"#!/bin/bash\n{body}\n")
+            (self.folder / name).chmod(0o755)
+
+    def up(self, *arguments):
+        environment = {**os.environ, "PATH": f"{self.folder}:{os.environ['PATH']}"}
+        subprocess.run([self.folder / "up", *arguments], env=environment, check=True)
+        settings = dict(line.split("=", 1) for line in (self.folder / ".env").read_text().splitlines())
+        return (self.folder / "called").read_text().split(), settings
+
+    def test_makes_a_key_that_the_containers_user_alone_may_read(self):
+        called, settings = self.up("--no-build", "router")
+        self.assertEqual(called, ["up", "-d", "--no-build", "router"])
+        key = (self.folder / "cluster.key").stat()
+        self.assertEqual(key.st_mode & 0o777, 0o600)
+        self.assertEqual(key.st_size, 64)
+        self.assertEqual(settings["RUNAHEAD_USER"], f"{key.st_uid}:{key.st_gid}")
+        self.assertNotEqual(key.st_uid, 0)
+        self.assertGreaterEqual(int(settings["RUNAHEAD_THREADS"]), 1)
+        self.assertEqual(settings["COMPOSE_FILE"], "compose.yaml")
+
+    def test_keeps_what_is_there_but_for_the_files(self):
+        self.up()
+        key = (self.folder / "cluster.key").read_text()
+        with open(self.folder / ".env", "a") as file:
+            file.write("RUNAHEAD_PUBLISH=0.0.0.0:7000\n")
+        called, settings = self.up("--gpu")
+        self.assertEqual(called, ["up", "-d"])
+        self.assertEqual((self.folder / "cluster.key").read_text(), key)
+        self.assertEqual(settings["RUNAHEAD_PUBLISH"], "0.0.0.0:7000")
+        self.assertEqual(settings["COMPOSE_FILE"], "compose.yaml:compose.gpu.yaml")
+
+    def test_every_variable_of_the_files_has_a_default_or_is_written(self):
+        _, settings = self.up()
+        for file in ("compose.yaml", "compose.gpu.yaml"):
+            for variable in re.findall(r"\$\{(\w+)\}", (FOLDER / file).read_text()):
+                self.assertIn(variable, settings)
+
+
+if __name__ == "__main__":
+    for program, what in (("docker-compose", "docker-compose's own check"),
+                          ("check-jsonschema", "the Compose Specification's schema (Python package check-jsonschema)")):
+        if not shutil.which(program):
+            print(f"did not run here: the compose files against {what}")
+    sys.exit(unittest.main(verbosity=2))

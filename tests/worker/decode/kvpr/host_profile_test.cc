@@ -1,0 +1,39 @@
+#include "worker/decode/kvpr/host_profile.h"
+
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <memory>
+
+#include "kernels/cpu/cpu_device.h"
+#include "tests/testing/model_fixture.h"
+#include "tests/testing/small_model.h"
+
+namespace runahead {
+namespace {
+
+// On a busy machine a run takes longer than the rate says, never less; the shortest of them counts.
+TEST(HostProfileTest, FindsTheRateOfTheHostAndTheLatencyOfTheLink) {
+  SyntheticModel small = SmallModel(1);
+  small.kv_heads = small.heads;
+  const auto file = *GgufFile::Open(WriteSynthetic(small, "host_profile"));
+  const auto link = *EmulatedLink::Create({.gbps = 8, .latency = absl::Microseconds(100)});
+  const std::shared_ptr<Device> device = *NewCpuDevice({.threads = 1, .emulated_link = link});
+  const std::shared_ptr<Device> host = *NewCpuDevice({.threads = 1});
+  const auto model = *LoadModel(file, device, kUseDecode, [](int, int) {});
+  const std::unique_ptr<Stream> stream = host->NewStream("test");
+  LaneCosts costs;
+  costs.link_bytes_per_s = 1e9;
+  costs.kv_bytes = static_cast<double>(model->kv_row_bytes());
+  const absl::Status measured = MeasureHostLane(*model, *device, {*host, *stream, 1.6}, costs);
+  ASSERT_TRUE(measured.ok()) << measured;
+  const double position_s = costs.kv_bytes * 8 / 1.6e9;
+  EXPECT_GE(costs.host_attend_s, position_s);
+  EXPECT_LT(costs.host_attend_s, 4 * position_s);
+  EXPECT_GE(costs.signal_s, 200e-6) << "one way there and one back";
+  EXPECT_LT(costs.signal_s, 20e-3);
+  EXPECT_GT(costs.host_bytes_per_s, 0);
+}
+
+}  // namespace
+}  // namespace runahead

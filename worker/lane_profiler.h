@@ -1,0 +1,48 @@
+// What a decode worker measures of its lanes (docs/kvpr.md), and who is told: at start, and again while it has nothing
+// to do.
+#pragma once
+
+#include <memory>
+
+#include "absl/status/statusor.h"
+#include "absl/time/time.h"
+#include "kernels/base/device.h"
+#include "worker/decode/kvpr/profile.h"
+#include "worker/decode/kvpr/split_source.h"
+#include "worker/metrics/decode_metrics.h"
+#include "worker/model/model.h"
+
+namespace runahead {
+
+LaneSpeeds SpeedsOf(const LaneCosts& costs);
+
+// Used by one thread. All references outlive it.
+class LaneProfiler {
+ public:
+  // What the host lane computes on; null: there is none.
+  struct Host {
+    Device* device = nullptr;
+    double emulated_gbps = 0;  // HostAttention
+  };
+  LaneProfiler(const Model& model, Device& device, const Host& host, DecodeMetrics& metrics)
+      : model_(model), device_(device), host_(host), metrics_(metrics) {}
+
+  // Logs what it finds.
+  absl::StatusOr<LaneProfile> Measure(const LaneProfileOptions& options);
+  // Once a minute at most: what steps do not measure where they do not use it, the link by blocks and the host lane. A
+  // device without memory for it leaves things as they are.
+  void MeasureAgain(SplitSource& split);
+
+ private:
+  absl::Status MeasureHost(int runs);
+  void Show();
+
+  const Model& model_;
+  Device& device_;
+  const Host host_;
+  DecodeMetrics& metrics_;
+  LaneProfile profile_;
+  absl::Time measured_at_;
+};
+
+}  // namespace runahead
