@@ -33,11 +33,14 @@ double BytesOnLink(const LaneCosts& costs, const LaneRows& rows) {
 
 void SmoothedTime::Add(double measured) {
   if (!Measured(measured)) return;
-  const double now = measured_ < 2 ? measured : MedianOf(last_[0], last_[1], measured);
-  last_ = {last_[1], measured};
-  const bool jump = measured_ == 2 && (std::exchange(guess_, false) || now > kJump * value_ || now * kJump < value_);
+  const std::array<double, 2> before = std::exchange(last_, {last_[1], measured});
+  if (measured_ < 2) {
+    ++measured_;
+    return;
+  }
+  const double now = MedianOf(before[0], before[1], measured);
+  const bool jump = std::exchange(guess_, false) || now > kJump * value_ || now * kJump < value_;
   value_ += (jump ? 1 : kNewest) * (now - value_);
-  measured_ = std::min(measured_ + 1, 2);
 }
 
 absl::StatusOr<SplitController> SplitController::Create(SplitObjective objective, const LaneCosts& profile,

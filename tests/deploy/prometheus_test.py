@@ -18,6 +18,7 @@ ROOT = metric_page.ROOT
 FOLDER = ROOT / "deploy/prometheus"
 RULES = sorted((FOLDER / "rules").glob("*.yaml"))
 RULE_TESTS = sorted((ROOT / "tests/deploy/rules").glob("*_test.yaml"))
+PATIENCE = 240  # seconds that a call of promtool may take on a busy machine
 RUNBOOKS = ROOT / "docs/operations.md"
 
 
@@ -27,7 +28,7 @@ def all_rules():
 
 def promtool(*arguments):
     done = subprocess.run(["promtool", *map(str, arguments)], stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
-                          text=True, timeout=60, check=False)
+                          text=True, timeout=PATIENCE, check=False)
     return done.returncode, done.stdout
 
 
@@ -37,7 +38,7 @@ def discovered(config):
         yaml.safe_dump({**config, "rule_files": []}, file)
         file.flush()
         done = subprocess.run(["promtool", "check", "service-discovery", "--timeout=1s", file.name, "runahead"],
-                              stdout=subprocess.PIPE, text=True, timeout=60, check=True)
+                              stdout=subprocess.PIPE, text=True, timeout=PATIENCE, check=True)
     kept = [target["labels"] for target in json.loads(done.stdout) if target.get("labels")]
     return sorted(kept, key=lambda labels: labels["instance"])
 
