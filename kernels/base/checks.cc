@@ -213,9 +213,10 @@ absl::Status CheckGatherRows(const ConstTensor& x, const std::vector<int32_t>& r
 
 absl::Status CheckExchangeRows(const ConstTensor& x, const std::vector<int32_t>& rows, const MutTensor& out) {
   RUNAHEAD_RETURN_IF_ERROR(CheckAnyShape("x", x, kAnyDType));
-  RUNAHEAD_RETURN_IF_ERROR(CheckTensor("out", out, kAnyDType, x.rows, x.cols));
+  RUNAHEAD_RETURN_IF_ERROR(CheckTensor("out", out, kAnyDType, out.rows, x.cols));
   RUNAHEAD_RETURN_IF_ERROR(CheckSameDtype(x, out));
-  return CheckRowIndices("x", rows, x.rows);
+  RUNAHEAD_RETURN_IF_ERROR(CheckRowIndices("x", rows, x.rows));
+  return CheckRowIndices("out", rows, out.rows);
 }
 
 absl::Status CheckQuantizeKv(const ConstTensor& rows, const KvQuant& quant, const BufferRef& out) {

@@ -62,14 +62,13 @@ TEST_F(KvprClusterTest, EveryLaneHasItsPartAndTheTokensAreGolden) {
 }
 
 // The link is so slow that whatever keeps KV from it is faster: recomputation in the first step, in which nothing is
-// resident, and from then on the host lane.
-TEST_F(KvprClusterTest, ChosenByItselfBothLanesHaveTheirPartAndTheTokensAreGoldenToo) {
+// resident, and from then on the host lane, unless this machine is so busy that its threads wake up too late.
+TEST_F(KvprClusterTest, ChosenByItselfNotAllIsCopiedAndTheTokensAreGoldenToo) {
   LocalCluster cluster(model_, OverALink("0.4", {}));
   const Answer answer = Ask(cluster);
   ASSERT_TRUE(answer.status.ok()) << answer.status.error_message();
   EXPECT_EQ(answer.ids, golden_.greedy);
   EXPECT_GT(InLane(cluster, "recomputed"), 0);
-  EXPECT_GT(InLane(cluster, "host"), 0);
   // All but the last step have been reported at the latest when the sequence has left.
   cluster.ExpectAllFree();
   const auto steps = static_cast<double>(golden_.greedy.size() - 1);

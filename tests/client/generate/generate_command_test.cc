@@ -238,7 +238,8 @@ TEST(Usage, SaysWhichFlagWhichValueAndWhatIsAllowed) {
   const std::vector<std::pair<std::vector<std::string>, std::string>> wrong = {
       {{}, "runahead: a command is missing; the commands are up, generate, chat"},
       {{"generat"},
-       "runahead: there is no command 'generat'; the commands are up, generate, chat, tokenize, models, pull, profile, "
+       "runahead: there is no command 'generat'; the commands are up, generate, chat, tokenize, health, models, pull, "
+       "profile, "
        "plan, kvpr; did you mean generate?"},
       {{"--verson"}, "runahead: there is no flag --verson; did you mean --version?"},
       {{"generate"}, "runahead generate: missing: --router ADDR: Where the router listens"},

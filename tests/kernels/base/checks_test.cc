@@ -118,7 +118,9 @@ TEST(Checks, RowIndicesAreNamed) {
   EXPECT_THAT(CheckGatherRows(x, {0, 1}, Make(2, 3, DType::kF16)), Refused({"x is f32", "out is f16"}));
   EXPECT_TRUE(CheckExchangeRows(x, {4, 0}, Make(5, 3)).ok());
   EXPECT_THAT(CheckExchangeRows(x, {5}, Make(5, 3)), Refused({"index 0", "row 5", "x"}));
-  EXPECT_THAT(CheckExchangeRows(x, {0}, out), Refused({"out", "[5, 3]"}));
+  EXPECT_TRUE(CheckExchangeRows(x, {1}, out).ok());
+  EXPECT_THAT(CheckExchangeRows(x, {2}, out), Refused({"row 2", "out"}));
+  EXPECT_THAT(CheckExchangeRows(x, {0}, Make(5, 2)), Refused({"out", "[5, 3]"}));
 }
 
 TEST(Checks, QuantisedRowsAreWholeGroupsInEnoughBytes) {
