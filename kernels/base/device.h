@@ -180,7 +180,7 @@ class Device {
                                   const MutTensor& out) = 0;
   // out[rows[i]] = x[rows[i]], across the link and without waiting for copies that are on their way: the device loads
   // and stores host memory of its own itself (CUDA: mapped memory). For some KB that others wait for; copies of much
-  // are faster with Copy. x and out: of one dtype and as many columns, in memory apart; both have the rows, each once.
+  // are faster with Copy. x and out: of one dtype and as many columns, in memory apart; rows: each once.
   virtual absl::Status ExchangeRows(Stream& stream, const ConstTensor& x, std::vector<int32_t> rows,
                                     const MutTensor& out) = 0;
   // For host stores that hold quantised KV.
