@@ -34,10 +34,11 @@ double SecondsOf(const StepTimes& times, StepLane lane) {
   return seconds;
 }
 
-// A lane takes at least what the emulated link and host memory give it; else each number is that of its own spans.
+// Each number is that of its own spans; and the host's is no less than its rate allows. (Copies may be, in a step: the
+// link makes up for copies that returned late.)
 TEST(KvprMeasuredTest, TheSplitIsToldWhatALayerTookLaneByLane) {
-  constexpr double kLinkGbps = 4, kHostGbps = 2;
-  const LoadedModel loaded = LoadBehind(*EmulatedLink::Create({.gbps = kLinkGbps}));
+  constexpr double kHostGbps = 2;
+  const LoadedModel loaded = LoadBehind(*EmulatedLink::Create({.gbps = 4}));
   KvprWorld world(loaded, {1000, 300}, 6);
   auto split = std::make_unique<GivenSplit>([](size_t, const LaneShape&) { return 128; },
                                             [](size_t, const LaneShape&) { return 1; });
@@ -73,9 +74,6 @@ TEST(KvprMeasuredTest, TheSplitIsToldWhatALayerTookLaneByLane) {
     EXPECT_DOUBLE_EQ(seen.signal_s * kMeasuredLayers, times.SignalSeconds());
     EXPECT_DOUBLE_EQ(seen.layer_s * kMeasuredLayers, times.DeviceSeconds());
     EXPECT_GE(seen.layer_s, 0.999 * (seen.project_s + seen.attend_s));
-    // All but the rows that the step makes itself.
-    const auto copied = static_cast<double>(rows.x_streamed * x_row + (rows.streamed - 2) * row);
-    EXPECT_GE(seen.link_s, 0.9 * copied * 8 / kLinkGbps / 1e9);
     EXPECT_GE(seen.host_attend_s, 0.9 * static_cast<double>(rows.host * row) * 8 / kHostGbps / 1e9);
     for (const double seconds : {seen.link_s, seen.recompute_s, seen.project_s, seen.attend_s}) EXPECT_GT(seconds, 0);
   }
