@@ -15,7 +15,7 @@
 namespace runahead {
 namespace {
 
-constexpr int64_t kMostBytes = 1 << 16;  // of a file here; the kernel's are far shorter
+constexpr int64_t kMostFileBytes = 1 << 16;  // of a file here; the kernel's are far shorter
 
 using Limit = std::optional<double>;
 
@@ -32,7 +32,7 @@ Limit Share(absl::string_view quota, absl::string_view period) {
 }
 
 std::vector<std::string> WordsOf(const std::string& path) {
-  const absl::StatusOr<std::string> text = ReadTextFile(path, kMostBytes);
+  const absl::StatusOr<std::string> text = ReadTextFile(path, kMostFileBytes);
   if (!text.ok()) return {};
   return absl::StrSplit(*text, absl::ByAnyChar(" \n"), absl::SkipEmpty());
 }
@@ -74,7 +74,7 @@ int AllowedCores() {
 }  // namespace
 
 std::optional<double> CgroupCpuLimit(const std::string& root) {
-  const absl::StatusOr<std::string> groups = ReadTextFile(root + "/proc/self/cgroup", kMostBytes);
+  const absl::StatusOr<std::string> groups = ReadTextFile(root + "/proc/self/cgroup", kMostFileBytes);
   if (!groups.ok()) return std::nullopt;
   const std::string mounted = root + "/sys/fs/cgroup";
   Limit least;
