@@ -12,7 +12,7 @@ namespace runahead {
 namespace {
 
 // Of one column count: enough that no cache line of a matrix is like its neighbours'.
-constexpr int64_t kRandomRows = 512;
+constexpr int64_t kRandomGpuRows = 512;
 constexpr size_t kRandomBytes = 4 << 20;
 
 // Makes matrices of a block of random rows for each column count, each beginning elsewhere in its block.
@@ -24,12 +24,12 @@ class RandomMatrices {
     const DType dtype = device_.compute_dtype();
     std::vector<std::byte>& block = blocks_[cols];
     if (block.empty()) {
-      block = RandomValues(dtype, kRandomRows * cols, 1 / std::sqrt(static_cast<float>(cols)), 1);
+      block = RandomValues(dtype, kRandomGpuRows * cols, 1 / std::sqrt(static_cast<float>(cols)), 1);
     }
     WeightSource source{nullptr, cols, {}};
-    int64_t at = made_++ * 37 % kRandomRows;
+    int64_t at = made_++ * 37 % kRandomGpuRows;
     for (int64_t done = 0; done < rows;) {
-      const int64_t take = std::min(rows - done, kRandomRows - at);
+      const int64_t take = std::min(rows - done, kRandomGpuRows - at);
       source.runs.push_back({WeightTypeOf(dtype), block.data() + at * cols * DTypeSize(dtype), take});
       done += take;
       at = 0;
