@@ -74,13 +74,14 @@ absl::StatusOr<LaneProfile> LaneProfiler::Measure(const LaneProfileOptions& opti
 
 void LaneProfiler::MeasureAgain(SplitSource& split) {
   if (MonotonicNow() - measured_at_ < kAgain) return;
+  const LaneProfile before = profile_;
+  const LaneCosts seen = split.costs();
   // What steps have measured of the other lanes stays.
-  const LaneCosts link = profile_.costs, seen = split.costs();
   profile_.costs.project_s = seen.project_s;
   profile_.costs.attend_s = seen.attend_s;
   profile_.costs.recompute_s = seen.recompute_s;
   if (!MeasureLinkAgain(model_, device_, profile_).ok() || !MeasureHost(kRunsAgain).ok()) {
-    profile_.costs = link;
+    profile_ = before;
     return;
   }
   split.Restart(profile_.costs);

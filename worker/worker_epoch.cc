@@ -1,12 +1,12 @@
 #include "worker/worker_epoch.h"
 
-#include <cmath>
 #include <utility>
 
 #include "kernels/base/status_macros.h"
 #include "server/base/version.h"
 #include "server/rpc/transport_options.h"
 #include "worker/kv/store.h"
+#include "worker/lane_profiler.h"
 #include "worker/link/message_engine_factory.h"
 #include "worker/service/proto_convert.h"
 
@@ -24,15 +24,14 @@ v1::LaneProfile ToProto(const LaneProfile& profile) {
     link.set_to_device_bytes_per_s(rate.to_device);
     link.set_to_host_bytes_per_s(rate.to_host);
   }
-  const LaneCosts& costs = profile.costs;
+  const LaneSpeeds speeds = SpeedsOf(profile.costs);
   proto.set_copy_latency_s(profile.copy_latency_s);
-  proto.set_project_s(costs.project_s);
-  proto.set_attend_s(costs.attend_s);
-  proto.set_recompute_s(costs.recompute_s);
-  if (!std::isfinite(costs.host_attend_s)) return proto;
-  proto.set_signal_s(costs.signal_s);
-  proto.set_host_bytes_per_s(costs.kv_bytes / costs.host_attend_s);
-  if (std::isfinite(costs.host_bytes_per_s)) proto.set_host_shared_bytes_per_s(costs.host_bytes_per_s);
+  proto.set_project_s(speeds.project_s);
+  proto.set_attend_s(speeds.attend_s);
+  proto.set_recompute_s(speeds.recompute_s);
+  proto.set_signal_s(speeds.signal_s);
+  proto.set_host_bytes_per_s(speeds.host_bytes_per_s);
+  proto.set_host_shared_bytes_per_s(speeds.host_shared_bytes_per_s);
   return proto;
 }
 

@@ -31,8 +31,8 @@ struct RowOps {
   void GatedActivate(const ConstTensor& gate_up, Activation activation, const MutTensor& out) const;
   void Activate(const ConstTensor& x, Activation activation, const MutTensor& out) const;
   void GatherRows(const ConstTensor& x, const std::vector<int32_t>& rows, const MutTensor& out) const;
-  void QuantizeKv(const ConstTensor& rows, const KvQuant& quant, const BufferRef& out) const;
   void ExchangeRows(const ConstTensor& x, const std::vector<int32_t>& rows, const MutTensor& out) const;
+  void QuantizeKv(const ConstTensor& rows, const KvQuant& quant, const BufferRef& out) const;
   void DequantizeKv(const ConstBufferRef& from, const KvQuant& quant, const MutTensor& out) const;
   void TopK(const ConstTensor& logits, int64_t k, const MutTensor& ids, const MutTensor& values,
             const MutTensor& log_sum) const;

@@ -1,7 +1,6 @@
 // The ops but attention: checked, then a launch with all that it touches held until it has run.
 #include <algorithm>
 #include <cstdint>
-#include <cstring>
 #include <utility>
 
 #include "kernels/base/status_macros.h"
@@ -191,14 +190,13 @@ absl::Status CudaDevice::ExchangeRows(Stream& stream, const ConstTensor& x, std:
                                       const MutTensor& out) {
   RUNAHEAD_RETURN_IF_ERROR(CheckExchangeRows(x, rows, out));
   if (rows.empty()) return absl::OkStatus();
-  RUNAHEAD_ASSIGN_OR_RETURN(std::shared_ptr<Buffer> numbers,
-                            context_->memory->AllocatePinned(rows.size() * sizeof(int32_t)));
-  std::memcpy(numbers->data(), rows.data(), rows.size() * sizeof(int32_t));
   CudaStream& cuda = CudaStreamOf(stream);
+  CudaParams params;
+  const size_t at = params.Add(rows);
+  RUNAHEAD_ASSIGN_OR_RETURN(const std::byte* const numbers, cuda.Share(params));
   Hold(cuda, {&x, &out});
-  cuda.Enqueue("ExchangeRows", &LaunchExchangeRows, MatrixOf(x), reinterpret_cast<const int32_t*>(numbers->data()),
+  cuda.Enqueue("ExchangeRows", &LaunchExchangeRows, MatrixOf(x), ArrayAt<int32_t>(numbers, at),
                static_cast<int64_t>(rows.size()), MatrixOf(out));
-  cuda.Hold(std::move(numbers));
   return absl::OkStatus();
 }
 

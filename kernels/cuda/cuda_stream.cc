@@ -171,6 +171,13 @@ absl::StatusOr<CudaStream::Uploaded> CudaStream::Upload(const CudaParams& params
   return Uploaded{step_params_.data() + offset, step_params_.buffer};
 }
 
+absl::StatusOr<const std::byte*> CudaStream::Share(const CudaParams& params) {
+  RUNAHEAD_ASSIGN_OR_RETURN(CudaParamRing::Piece piece, step_ring_.Take(params.bytes().size()));
+  std::memcpy(piece.host, params.bytes().data(), params.bytes().size());
+  Hold(std::move(piece.owner));
+  return piece.host;
+}
+
 absl::StatusOr<void*> CudaStream::Workspace(size_t bytes) {
   if (workspace_.size < bytes) {
     RUNAHEAD_ASSIGN_OR_RETURN(std::shared_ptr<Buffer> larger, context_->memory->AllocateDevice(bytes));

@@ -53,6 +53,8 @@ class CudaStream final : public Stream {
   // Copies the arrays to the GPU, in stream order. What is enqueued in this step, or where there is none any time
   // later, finds them there.
   absl::StatusOr<Uploaded> Upload(const CudaParams& params);
+  // Where a copy of the arrays lies in pinned memory of the host, for kernels enqueued right behind that read it there.
+  absl::StatusOr<const std::byte*> Share(const CudaParams& params);
   // Runs launch(args..., stream) now, or with the others of the step; `name` is that of the op. Of two launches with
   // the same arguments a step that comes again takes one for the other, whatever the memory that they point to holds.
   template <typename... Params, typename... Args>
@@ -81,7 +83,7 @@ class CudaStream final : public Stream {
   const std::shared_ptr<const CudaContext> context_;
   cudaStream_t stream_ = nullptr;
   CudaParamRing ring_;                             // arrays of launches
-  CudaParamRing step_ring_;                        // what passes to step_params_
+  CudaParamRing step_ring_;                        // what passes to step_params_, or stays in host memory
   std::vector<std::shared_ptr<const void>> held_;  // since the last mark
   BufferRef workspace_;
 

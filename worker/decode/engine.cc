@@ -181,7 +181,9 @@ void DecodeEngine::Cancel(SequenceNumber number) {
 
 void DecodeEngine::Run() {
   while (true) {
-    Inbox::Letters letters = inbox_->Take(/*wait=*/running_.empty() && waiting_.empty());
+    const bool idle = running_.empty() && waiting_.empty();
+    if (idle) loop_->OnIdle();
+    Inbox::Letters letters = inbox_->Take(/*wait=*/idle);
     for (auto& [number, active] : letters.added) sequences_.emplace(number, std::move(active));
     for (const auto& [number, status] : letters.completed) Admit(number, status);
     for (const SequenceNumber number : letters.cancelled) End(number, absl::CancelledError("decode was cancelled"));

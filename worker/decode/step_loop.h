@@ -34,6 +34,8 @@ class StepLoop {
   virtual absl::Status CheckTokens(int64_t tokens) const = 0;
   // The sequence takes part in no step any more. When it returns nothing reads or writes its memory.
   virtual void Leave(const KvStore::Sequence& sequence) = 0;
+  // No sequence is to be decoded for the moment: what the loop does for itself now may take some ten milliseconds.
+  virtual void OnIdle() {}
 };
 
 }  // namespace runahead

@@ -108,7 +108,8 @@ class KvStore {
     uint64_t lease_number() const { return lease_; }
     // Whether X of the prompt lies in the same blocks of x_arena().
     bool has_x() const { return has_x_; }
-    // Rows of KV before this token mean nothing, for ever: of these there is X alone.
+    // Of tokens before this one X has come instead of KV: their rows of KV mean nothing until who decodes has made
+    // them.
     int64_t kv_from() const { return kv_from_; }
 
    private:

@@ -35,7 +35,6 @@ ChunkPass::ChunkPass(const Model& model, Device& device, Stream& stream, Forward
       memory_(memory),
       quantisation_(stored.quantisation),
       kv_row_bytes_(stored.row_bytes),
-      stored_row_bytes_(stored.stored_row_bytes()),
       x_row_bytes_(stored.x_row_bytes) {}
 
 absl::Status ChunkPass::Recompute(const At& at) {
@@ -64,8 +63,7 @@ absl::Status ChunkPass::FillX(const At& at) {
     const auto copy = [&](int64_t begin, int64_t end) {
       const BufferRef block = memory_.XRows(at.layer, resident.x_blocks[begin / kKvBlockTokens]);
       return device_.Copy(stream_, RowsOf(block, begin % kKvBlockTokens, end - begin, x_row_bytes_),
-                          RowsOf(ring_.X(at.loaded), part.first_page * kChunkPageTokens + begin - part.begin,
-                                 end - begin, x_row_bytes_));
+                          RowsOf(ring_.X(at.loaded), part.Row(begin), end - begin, x_row_bytes_));
     };
     RUNAHEAD_RETURN_IF_ERROR(ForBlocks(part.begin, std::min(resident.x_resident, part.recompute_end), copy));
   }
@@ -80,7 +78,7 @@ absl::Status ChunkPass::RecomputeRows(const At& at) {
   for (const ChunkPart& part : at.chunk.parts) {
     for (int64_t begin = part.begin; begin < part.recompute_end; begin += kChunkPageTokens) {
       const int64_t count = std::min(kChunkPageTokens, part.recompute_end - begin);
-      const int64_t row = part.first_page * kChunkPageTokens + begin - part.begin;
+      const int64_t row = part.Row(begin);
       const Tensor normed = MakeTensor(RowsOf(ring_.X(at.loaded), row, RoundUpTo(kSplitTile, count), x_row_bytes_),
                                        device_.compute_dtype(), RoundUpTo(kSplitTile, count), model_.config().hidden);
       const SectionRows rows{stream_, scratch_, *at.tables.recompute, query, count, false, at.matrices};
@@ -89,7 +87,7 @@ absl::Status ChunkPass::RecomputeRows(const At& at) {
     }
   }
   for (const ChunkPart& part : at.chunk.parts) {
-    const int64_t first = part.first_page * kChunkPageTokens, count = part.recompute_end - part.begin;
+    const int64_t first = part.Row(part.begin), count = part.recompute_end - part.begin;
     RUNAHEAD_RETURN_IF_ERROR(Quantise(at, first, count));
     RUNAHEAD_RETURN_IF_ERROR(Dequantise(at, first, count));
   }
@@ -99,8 +97,7 @@ absl::Status ChunkPass::RecomputeRows(const At& at) {
 absl::Status ChunkPass::DequantiseStreamed(const At& at) {
   for (const ChunkPart& part : at.chunk.parts) {
     const int64_t end = std::min(part.end, at.step.stored[part.sequence].stored);
-    RUNAHEAD_RETURN_IF_ERROR(
-        Dequantise(at, part.first_page * kChunkPageTokens + part.recompute_end - part.begin, end - part.recompute_end));
+    RUNAHEAD_RETURN_IF_ERROR(Dequantise(at, part.Row(part.recompute_end), end - part.recompute_end));
   }
   return absl::OkStatus();
 }
@@ -114,7 +111,7 @@ absl::Status ChunkPass::KeepWhatStays(const At& at) {
       const auto keep = [&](int64_t begin, int64_t end) {
         const BufferRef block =
             memory_.KvRows(at.layer, resident.kv_blocks[begin / kKvBlockTokens - resident.first_kv]);
-        const int64_t row = part.first_page * kChunkPageTokens + begin - part.begin;
+        const int64_t row = part.Row(begin);
         return device_.Copy(stream_, RowsOf(ring_.Kv(at.loaded), row, end - begin, kv_row_bytes_),
                             RowsOf(block, begin % kKvBlockTokens, end - begin, kv_row_bytes_));
       };
@@ -123,9 +120,7 @@ absl::Status ChunkPass::KeepWhatStays(const At& at) {
     }
     const auto keep_x = [&](int64_t begin, int64_t end) {
       const BufferRef block = memory_.XRows(at.layer, resident.x_blocks[begin / kKvBlockTokens]);
-      return device_.Copy(stream_,
-                          RowsOf(ring_.X(at.loaded), part.first_page * kChunkPageTokens + begin - part.begin,
-                                 end - begin, x_row_bytes_),
+      return device_.Copy(stream_, RowsOf(ring_.X(at.loaded), part.Row(begin), end - begin, x_row_bytes_),
                           RowsOf(block, begin % kKvBlockTokens, end - begin, x_row_bytes_));
     };
     const auto x_end = static_cast<int64_t>(resident.x_blocks.size()) * kKvBlockTokens;
@@ -137,21 +132,19 @@ absl::Status ChunkPass::KeepWhatStays(const At& at) {
 
 absl::Status ChunkPass::Dequantise(const At& at, int64_t first, int64_t count) {
   if (!quantisation_.has_value() || count <= 0) return absl::OkStatus();
-  return device_.DequantizeKv(stream_, StoredRows(at, first, count), quantisation_->quant, KvRows(at, first, count));
+  return device_.DequantizeKv(stream_, ring_.StoredRows(at.loaded, first, count), quantisation_->quant,
+                              KvRows(at, first, count));
 }
 
 absl::Status ChunkPass::Quantise(const At& at, int64_t first, int64_t count) {
   if (!quantisation_.has_value() || count <= 0) return absl::OkStatus();
-  return device_.QuantizeKv(stream_, KvRows(at, first, count), quantisation_->quant, StoredRows(at, first, count));
+  return device_.QuantizeKv(stream_, KvRows(at, first, count), quantisation_->quant,
+                            ring_.StoredRows(at.loaded, first, count));
 }
 
 Tensor ChunkPass::KvRows(const At& at, int64_t first, int64_t count) const {
   return MakeTensor(RowsOf(ring_.Kv(at.loaded), first, count, kv_row_bytes_), model_.kv_dtype(), count,
                     2 * model_.config().kv_dim());
-}
-
-BufferRef ChunkPass::StoredRows(const At& at, int64_t first, int64_t count) const {
-  return RowsOf(ring_.Stored(at.loaded), first, count, stored_row_bytes_);
 }
 
 absl::Status StoreOwnRows(Device& device, Stream& stream, const AttentionShape& shape, const Tensor& qkv,

@@ -51,7 +51,6 @@ class ChunkPass {
   absl::Status Quantise(const At& at, int64_t first, int64_t count);
   absl::Status Dequantise(const At& at, int64_t first, int64_t count);
   Tensor KvRows(const At& at, int64_t first, int64_t count) const;
-  BufferRef StoredRows(const At& at, int64_t first, int64_t count) const;
 
   const Model& model_;
   Device& device_;
@@ -60,7 +59,7 @@ class ChunkPass {
   const StagingRing& ring_;
   const ResidentMemory& memory_;
   const std::optional<KvQuantisation> quantisation_;
-  const int64_t kv_row_bytes_, stored_row_bytes_, x_row_bytes_;
+  const int64_t kv_row_bytes_, x_row_bytes_;
 };
 
 // K and V of `runs`' newest rows, from qkv, to where `table` has them behind `kv`.

@@ -252,10 +252,7 @@ absl::StatusOr<Event> KvprLoop::SaveRecomputed(int64_t layer, const StepChunk& c
   for (const ChunkPart& part : chunk.parts) {
     const int64_t end = std::min(part.recompute_end, now_.keys[part.sequence].kv_from);
     if (part.begin >= end) continue;
-    const auto row_bytes = store_.options().stored_row_bytes();
-    const BufferRef rows =
-        ring_->Stored(loaded).Slice(static_cast<size_t>(part.first_page * kChunkPageTokens * row_bytes),
-                                    static_cast<size_t>((end - part.begin) * row_bytes));
+    const BufferRef rows = ring_->StoredRows(loaded, part.Row(part.begin), end - part.begin);
     RUNAHEAD_ASSIGN_OR_RETURN(
         free, write_back_->Save(layer, now_.stored[part.sequence].blocks, part.begin, rows, free, now_.times));
     written_[layer] = free;

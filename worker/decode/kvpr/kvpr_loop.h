@@ -58,7 +58,7 @@ struct KvprOptions {
   // On the loop's thread: at the next step or Leave, and at Leave.
   std::function<void(const KvprStep&)> on_step = {};
   std::function<void(const KvprSequenceReport&)> on_leave = {};
-  // Behind the Leave of the last sequence: nothing runs, so that something may be measured, and the split told.
+  // In OnIdle: something may be measured, and the split told.
   std::function<void(SplitSource&)> on_idle = {};
 };
 
@@ -78,6 +78,7 @@ class KvprLoop final : public StepLoop {
   bool repeats() const override { return false; }
   absl::Status CheckTokens(int64_t) const override { return absl::OkStatus(); }
   void Leave(const KvStore::Sequence& sequence) override;
+  void OnIdle() override;
 
   // Scratch memory of a step of max_rows that is taken beside what KvprOptions::device_bytes are for, and beside that
   // of plain decode (DecodeStepBytes).

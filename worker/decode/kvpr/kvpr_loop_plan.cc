@@ -125,7 +125,10 @@ void KvprLoop::Leave(const KvStore::Sequence& sequence) {
   if (report.empty() || !options_.on_leave) return;
   report.mapped().resident_bytes = memory_.used_bytes();
   options_.on_leave(report.mapped());
-  if (reports_.empty() && options_.on_idle) options_.on_idle(*split_);
+}
+
+void KvprLoop::OnIdle() {
+  if (options_.on_idle) options_.on_idle(*split_);
 }
 
 void KvprLoop::Report() {

@@ -194,8 +194,10 @@ absl::StatusOr<LaneProfile> MeasureLanes(const Model& model, Device& device, con
 absl::Status MeasureLinkAgain(const Model& model, Device& device, LaneProfile& profile) {
   LaneProfile now;
   RUNAHEAD_RETURN_IF_ERROR(LaneMeter(model, device, {}).MeasureLink(kLookBytes, kLooks, now));
-  const LinkRate& before = profile.link[now.link.size() - 1];  // the sizes are the same, the smallest first
-  const double to = now.link.back().to_device / before.to_device, back = now.link.back().to_host / before.to_host;
+  // The sizes are the same, the smallest first; how many of them a link is measured with depends on its rate.
+  now.link.resize(std::min(now.link.size(), profile.link.size()));
+  const LinkRate &before = profile.link[now.link.size() - 1], &after = now.link.back();
+  const double to = after.to_device / before.to_device, back = after.to_host / before.to_host;
   for (size_t i = 0; i < profile.link.size(); ++i) {
     LinkRate& rate = profile.link[i];
     rate = i < now.link.size() ? now.link[i] : LinkRate{rate.block_bytes, to * rate.to_device, back * rate.to_host};

@@ -34,8 +34,8 @@ struct LaneProfileOptions {
 absl::StatusOr<LaneProfile> MeasureLanes(const Model& model, Device& device, const LaneProfileOptions& options);
 
 // The same of the link alone, with small blocks and fewer runs: some milliseconds, and a megabyte of device memory.
-// profile.link has what was measured now, the other rates change as it did, and with them costs.link_bytes_per_s.
-// Nothing changes on errors.
+// profile.link, which stays as long, has what was measured now, the other rates change as it did, and with them
+// costs.link_bytes_per_s. Nothing changes on errors.
 absl::Status MeasureLinkAgain(const Model& model, Device& device, LaneProfile& profile);
 
 }  // namespace runahead

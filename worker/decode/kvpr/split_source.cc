@@ -13,8 +13,8 @@ constexpr double kNeverSeconds = 1e6;
 
 void ControlledSplit::Restart(const LaneCosts& profile) {
   absl::StatusOr<SplitController> anew = SplitController::Create(SplitObjective::kStep, profile);
-  if (anew.ok())
-    controller_.emplace(*std::move(anew));  // else what was measured is impossible, and the old costs are better
+  if (!anew.ok()) return;  // what was measured is impossible: the old costs are better
+  controller_.emplace(*std::move(anew));
 }
 
 LaneCosts FixedSplit::tier_costs() const {

@@ -73,7 +73,7 @@ absl::StatusOr<StagingRing::Loaded> StagingRing::Load(int64_t layer, const StepC
     const int64_t from = std::max(part.begin, std::min(sequence.x_resident, part.recompute_end));
     if (from == part.recompute_end) continue;
     RUNAHEAD_RETURN_IF_ERROR(CopyRows(*store_.x_arena(), sequence, layer, from, part.recompute_end, slot.x,
-                                      part.first_page * kChunkPageTokens + from - part.begin, options_.x_row_bytes));
+                                      part.Row(from), options_.x_row_bytes));
   }
   loaded.x_there = device_.Record(*stream_);
   for (const ChunkPart& part : chunk.parts) {
@@ -81,8 +81,7 @@ absl::StatusOr<StagingRing::Loaded> StagingRing::Load(int64_t layer, const StepC
     const int64_t end = std::min(part.end, sequence.stored);
     if (part.recompute_end >= end) continue;
     RUNAHEAD_RETURN_IF_ERROR(CopyRows(store_.arena(), sequence, layer, part.recompute_end, end, slot.stored,
-                                      part.first_page * kChunkPageTokens + part.recompute_end - part.begin,
-                                      options_.stored_row_bytes));
+                                      part.Row(part.recompute_end), options_.stored_row_bytes));
   }
   loaded.kv_there = device_.Record(*stream_);
   return loaded;

@@ -67,8 +67,11 @@ class StagingRing {
 
   BufferRef Kv(const Loaded& loaded) const { return slots_[loaded.slot].kv; }
   BufferRef X(const Loaded& loaded) const { return slots_[loaded.slot].x; }
-  // KV as the store holds it; rows lie where they lie in Kv.
-  BufferRef Stored(const Loaded& loaded) const { return slots_[loaded.slot].stored; }
+  // Rows [first, first + count) of KV as the store holds it; they lie where they lie in Kv.
+  BufferRef StoredRows(const Loaded& loaded, int64_t first, int64_t count) const {
+    const int64_t row = options_.stored_row_bytes;
+    return slots_[loaded.slot].stored.Slice(static_cast<size_t>(first * row), static_cast<size_t>(count * row));
+  }
   int64_t slots() const { return options_.slots; }
   int64_t bytes() const { return options_.slots * SlotBytes(options_); }
 

@@ -20,6 +20,8 @@ struct ChunkPart {
   int64_t sequence = 0;  // of the step
   int64_t begin = 0, recompute_end = 0, end = 0;
   int64_t first_page = 0;  // of the chunk, for X as for KV
+  // The row of the slot in which the position's X or KV lies.
+  int64_t Row(int64_t position) const { return first_page * kChunkPageTokens + position - begin; }
 };
 
 struct StepChunk {

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <utility>
 
+#include "absl/container/flat_hash_map.h"
 #include "kernels/base/monotonic.h"
 
 namespace runahead {
@@ -34,20 +35,27 @@ double StepTimes::Busy(StepLane lane) const {
 }
 
 double StepTimes::SignalSeconds() const {
+  struct Way {
+    absl::Time q_made, host_begins, host_ends, partials_there;
+  };
   MutexLock lock(mu_);
-  absl::Duration way;
-  for (const Span& host : spans_) {
-    if (host.lane != StepLane::kHost) continue;
-    absl::Time q_made = absl::InfinitePast(), partials_there = host.end;
-    for (const Span& span : spans_) {
-      if (span.layer != host.layer) continue;
-      if (span.lane == StepLane::kProject && span.end <= host.begin) q_made = std::max(q_made, span.end);
-      if (span.lane == StepLane::kSignal) partials_there = std::max(partials_there, span.end);
-    }
-    way += partials_there - host.end;
-    if (q_made != absl::InfinitePast()) way += host.begin - q_made;
+  absl::flat_hash_map<int64_t, Way> ways;  // by layer
+  for (const Span& span : spans_) {
+    if (span.lane == StepLane::kHost) ways[span.layer] = {absl::InfinitePast(), span.begin, span.end, span.end};
   }
-  return absl::ToDoubleSeconds(way);
+  for (const Span& span : spans_) {
+    const auto found = ways.find(span.layer);
+    if (found == ways.end()) continue;
+    Way& way = found->second;
+    if (span.lane == StepLane::kProject && span.end <= way.host_begins) way.q_made = std::max(way.q_made, span.end);
+    if (span.lane == StepLane::kSignal) way.partials_there = std::max(way.partials_there, span.end);
+  }
+  absl::Duration all;
+  for (const auto& [layer, way] : ways) {
+    all += way.partials_there - way.host_ends;
+    if (way.q_made != absl::InfinitePast()) all += way.host_begins - way.q_made;
+  }
+  return absl::ToDoubleSeconds(all);
 }
 
 double StepTimes::DeviceSeconds() const {

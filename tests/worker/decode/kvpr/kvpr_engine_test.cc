@@ -92,7 +92,8 @@ class KvprEngineTest : public ::testing::Test {
   // Of the engines that are made next.
   int kv_bits_ = 16;
   bool x_may_stay_ = false;
-  std::atomic<int64_t> resident_{-1};   // bytes of all other sequences, as the last one left
+  std::atomic<int64_t> resident_{-1};  // bytes of all other sequences, as the last one left
+  std::atomic<int> idles_{0};
   std::atomic<int64_t> x_resident_{0};  // rows of X that steps found on the device
 
   size_t level_ = 0;  // memory that the device has left with the model loaded
@@ -114,6 +115,7 @@ class KvprEngineTest : public ::testing::Test {
       x_resident_ += step.plan.rows.recomputed - step.plan.rows.x_streamed;
     };
     options.on_leave = [this](const KvprSequenceReport& report) { resident_ = report.resident_bytes; };
+    options.on_idle = [this](SplitSource&) { ++idles_; };
     LaneCosts costs;
     costs.link_bytes_per_s = 1e9;
     costs.kv_bytes = static_cast<double>(kv);
@@ -161,6 +163,13 @@ TEST_F(KvprEngineTest, WhatIsCancelledLeavesNothingAndChangesNobodysTokens) {
   EXPECT_EQ(stays->ids(), expected[0]);
   EXPECT_EQ(stays_too->ids(), expected[1]);
   ExpectNothingHeld();
+}
+
+TEST_F(KvprEngineTest, TheLoopIsToldThatNothingIsToDo) {
+  MakeEngine(0);
+  EXPECT_EQ(Add(1, 20, 4)->AwaitEnd(), absl::OkStatus());
+  engine_ = nullptr;
+  EXPECT_GT(idles_, 0);
 }
 
 TEST_F(KvprEngineTest, AnEngineThatEndsInTheMiddleOfStepsGivesAllBack) {

@@ -67,6 +67,23 @@ TEST_P(KvprLinkTest, TheProfileMeasuresTheLink) {
   EXPECT_LE(profile->costs.link_bytes_per_s, 1.2e8);
 }
 
+// As the rate is, more sizes are measured, or fewer.
+TEST_P(KvprLinkTest, ALinkIsMeasuredAgainBySizesItWasMeasuredWith) {
+  const LoadedModel linked = LoadOver(link_, GetParam());
+  LaneProfile profile;
+  profile.link = {{64 << 10, 1e6, 2e6}};
+  profile.costs.link_bytes_per_s = 1e6;
+  ASSERT_EQ(MeasureLinkAgain(*linked.model, *linked.device, profile), absl::OkStatus());
+  ASSERT_EQ(profile.link.size(), 1u);
+  const double now = profile.link[0].to_device;
+  EXPECT_GT(now, 0);
+  EXPECT_DOUBLE_EQ(profile.costs.link_bytes_per_s, now);
+  profile.link = {{64 << 10, now, now}, {1 << 20, now, now}, {16 << 20, 8 * now, 8 * now}};
+  ASSERT_EQ(MeasureLinkAgain(*linked.model, *linked.device, profile), absl::OkStatus());
+  ASSERT_EQ(profile.link.size(), 3u);
+  EXPECT_NEAR(profile.link[2].to_device, 8 * profile.link[1].to_device, 1e-6 * profile.link[2].to_device);
+}
+
 // Two layers of weights, staging and what all layers share are on the device, and no more.
 TEST(KvprBudgetTest, AModelLargerThanTheDeviceDecodesAsOneThatFits) {
   constexpr unsigned kUses = kUseDecode | kUseRecompute;
