@@ -5,6 +5,7 @@
 #include "absl/strings/str_cat.h"
 #include "kernels/base/status_macros.h"
 #include "server/base/address.h"
+#include "server/base/clock.h"
 #include "server/base/cluster_key.h"
 #include "server/base/logging.h"
 #include "server/base/metrics_server.h"
@@ -206,7 +207,14 @@ const std::string& WorkerProcess::metrics_address() const {
 }
 
 void WorkerProcess::Drain(absl::Duration timeout) {
-  parts_->server->Drain(timeout);
+  const absl::Time until = RealClock().Now() + timeout;
+  parts_->server->SetServing(false);
+  if (parts_->decode != nullptr) parts_->decode->service().StopReserving();
+  LogInfo("main", "drains: nothing new is planned here, what runs may take ", absl::FormatDuration(timeout));
+  if (!parts_->control->Drain(timeout)) {
+    LogWarning("main", "requests are cut off after ", absl::FormatDuration(timeout));
+  }
+  parts_->server->Drain(until - RealClock().Now());
 }
 
 }  // namespace runahead

@@ -21,7 +21,8 @@ class WorkerProcess {
   const std::string& address() const;
   const std::string& metrics_address() const;
 
-  // Stops taking work and waits for running decodes, at most `timeout`.
+  // Has the router plan nothing new here, waits for what it has planned, prefills and decodes, at most `timeout`, and
+  // closes the port.
   void Drain(absl::Duration timeout);
 
  private:

@@ -54,16 +54,16 @@ absl::StatusOr<std::unique_ptr<DecodeLease>> DecodeLease::Reserve(
     const Need& need, const Fleet::Ticket& ticket, absl::Span<const std::shared_ptr<const LiveWorker>> chain,
     Fleet& fleet, Sequencer& sequencer, Clock& clock, CancelToken& cancel) {
   RUNAHEAD_ASSIGN_OR_RETURN(const auto workers, fleet.RankDecode(ticket, need.total_tokens, chain));
-  absl::Status refused;
+  absl::Status refused = absl::UnavailableError("the decode workers were lost, or began to drain, just now");
   for (const std::shared_ptr<const LiveWorker>& worker : workers) {
+    if (!fleet.LeaseAsked(*worker)) continue;
     const absl::StatusOr<v1::ReserveReply> lease = Ask(*worker, need, clock);
-    if (lease.ok()) {
-      std::unique_ptr<DecodeLease> held(new DecodeLease(fleet, sequencer, clock, worker, *lease, need.total_tokens));
-      RUNAHEAD_RETURN_IF_ERROR(cancel.status());
-      return held;
-    }
+    std::unique_ptr<DecodeLease> held;
+    if (lease.ok()) held.reset(new DecodeLease(fleet, sequencer, clock, worker, *lease, need.total_tokens));
+    fleet.LeaseAnswered(*worker);
     if (absl::IsResourceExhausted(lease.status())) fleet.LeaseRefused(*worker, need.total_tokens);
     RUNAHEAD_RETURN_IF_ERROR(cancel.status());
+    if (held != nullptr) return held;
     if (IsToBlame(lease.status())) fleet.ejections().Judge(WorkerRole::kDecode, worker->index, lease.status());
     // One that is full now is worth waiting for, whatever the others say.
     if (absl::IsResourceExhausted(refused)) continue;

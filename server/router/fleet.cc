@@ -11,26 +11,15 @@
 namespace runahead {
 namespace {
 
-std::string HostOf(const WorkerSpec& worker) {
-  const absl::StatusOr<HostPort> address = ParseHostPort(worker.address);
-  return address.ok() ? address->host : worker.address;
-}
-
-std::vector<int> LineOf(const std::vector<WorkerSpec>& workers) {
-  std::vector<int> line;
-  for (size_t i = 0; i < workers.size(); ++i) {
-    if (workers[i].prefills()) line.push_back(static_cast<int>(i));
-  }
-  std::stable_sort(line.begin(), line.end(),
-                   [&](int a, int b) { return NaturalLess(HostOf(workers[a]), HostOf(workers[b])); });
-  return line;
+std::string HostOf(const std::string& address) {
+  const absl::StatusOr<HostPort> parsed = ParseHostPort(address);
+  return parsed.ok() ? parsed->host : address;
 }
 
 }  // namespace
 
 Fleet::Fleet(std::vector<WorkerSpec> workers, int queue_size, RouterMetrics& metrics, Clock& clock, Planner planner)
     : workers_(std::move(workers)),
-      line_(LineOf(workers_)),
       queue_size_(queue_size),
       metrics_(metrics),
       clock_(clock),
@@ -38,13 +27,49 @@ Fleet::Fleet(std::vector<WorkerSpec> workers, int queue_size, RouterMetrics& met
       ejections_(workers_.size(), metrics, clock),
       states_(workers_.size()) {
   MutexLock lock(mu_);
+  for (size_t i = 0; i < workers_.size(); ++i) states_[i].address = workers_[i].address;
+  FormLine();
   CountWorkers();
   QueueChanged();
+}
+
+void Fleet::FormLine() {
+  line_.clear();
+  ++line_changes_;
+  for (size_t i = 0; i < workers_.size(); ++i) {
+    if (workers_[i].prefills() && !states_[i].address.empty()) line_.push_back(static_cast<int>(i));
+  }
+  std::map<int, std::string> hosts;
+  for (int index : line_) hosts[index] = HostOf(states_[index].address);
+  std::stable_sort(line_.begin(), line_.end(), [&](int a, int b) { return NaturalLess(hosts[a], hosts[b]); });
+}
+
+std::vector<int> Fleet::line() const {
+  MutexLock lock(mu_);
+  return line_;
+}
+
+size_t Fleet::line_length() const {
+  MutexLock lock(mu_);
+  return line_.size();
+}
+
+void Fleet::SetAddress(int index, std::string address) {
+  MutexLock lock(mu_);
+  State vacant;
+  vacant.address = std::move(address);
+  vacant.changes = states_[index].changes + 1;
+  states_[index] = std::move(vacant);
+  memory_.Lost(index);
+  FormLine();
+  CountWorkers();
+  PlacesChanged();
 }
 
 // Forgets the worker's jobs and leases, but not how much it could hold.
 void Fleet::Reset(State& state, WorkerState to, std::string note) {
   State fresh;
+  fresh.address = state.address;
   fresh.state = to;
   fresh.note = std::move(note);
   fresh.changes = state.changes + 1;
@@ -62,8 +87,32 @@ void Fleet::SetReady(std::shared_ptr<const LiveWorker> worker) {
   state.live = std::move(worker);
   CountWorkers();
   PlacesChanged();
+  MemoryChanged();
+}
+
+void Fleet::MemoryChanged() {
   ++memory_changes_;
   WakeForMemory();
+}
+
+void Fleet::SetDraining(int index, bool draining, std::string note) {
+  MutexLock lock(mu_);
+  State& state = states_[index];
+  const WorkerState to = draining ? WorkerState::kDraining : WorkerState::kReady;
+  if (state.live == nullptr || state.state == to) return;
+  state.state = to;
+  state.note = std::move(note);
+  ++state.changes;
+  if (draining) memory_.Lost(index);
+  CountWorkers();
+  PlacesChanged();
+  MemoryChanged();
+}
+
+bool Fleet::Idle(int index) const {
+  MutexLock lock(mu_);
+  const State& state = states_[index];
+  return state.jobs.empty() && state.leases == 0 && state.lease_calls == 0;
 }
 
 void Fleet::SetNotReady(int index, WorkerState state, std::string note) {
@@ -80,13 +129,13 @@ void Fleet::SetBroken(BrokenPaths broken) {
   broken_ = std::move(broken);
   metrics_.SetBrokenPaths(static_cast<int64_t>(broken_.edges.size()), static_cast<int64_t>(broken_.handoffs.size()));
   PlacesChanged();
-  ++memory_changes_;
-  WakeForMemory();
+  MemoryChanged();
 }
 
 void Fleet::CountWorkers() {
   int counts[kWorkerRoles][kWorkerStates] = {};
   for (size_t i = 0; i < states_.size(); ++i) {
+    if (states_[i].address.empty()) continue;
     const int state = static_cast<int>(states_[i].state);
     if (workers_[i].prefills()) ++counts[static_cast<int>(WorkerRole::kPrefill)][state];
     if (workers_[i].decodes()) ++counts[static_cast<int>(WorkerRole::kDecode)][state];
@@ -183,14 +232,15 @@ std::string Fleet::Notes(bool prefill) const {
   const std::vector<bool> ejected = ejections_.Ejected(prefill ? WorkerRole::kPrefill : WorkerRole::kDecode);
   for (size_t i = 0; i < workers_.size(); ++i) {
     if (prefill ? !workers_[i].prefills() : !workers_[i].decodes()) continue;
-    absl::StrAppend(&notes, notes.empty() ? "" : "; ", workers_[i].address, ": ",
+    if (states_[i].address.empty()) continue;
+    absl::StrAppend(&notes, notes.empty() ? "" : "; ", states_[i].address, ": ",
                     ejected[i] ? "left out for a time, for it fails again and again" : states_[i].note);
     if (!prefill) continue;
     const int index = static_cast<int>(i);
     if (broken_.edges.contains(index)) absl::StrAppend(&notes, ", but its edge to the next is broken");
     if (!ReachesDecode(index, ready_decoders)) absl::StrAppend(&notes, ", but it reaches no decode worker");
   }
-  return notes.empty() ? "the worker list has none" : notes;
+  return notes.empty() ? "the worker list has none, or no name of one was found" : notes;
 }
 
 // Null when that incarnation is gone: what it held went with it.
@@ -221,7 +271,7 @@ std::vector<DecodeView> Fleet::DecodeViews(absl::Span<const std::shared_ptr<cons
     for (const auto& member : chain) {
       views[i].ready &= !broken_.handoffs.contains({member->index, static_cast<int>(i)});
     }
-    views[i].capacity_tokens = decodes ? state.kv_capacity_tokens : 0;
+    views[i].capacity_tokens = decodes && !state.address.empty() ? state.kv_capacity_tokens : 0;
     views[i].reserved_tokens = state.reserved_tokens + state.unseen_tokens;
     views[i].leases = state.leases;
   }
@@ -241,6 +291,19 @@ absl::StatusOr<std::vector<std::shared_ptr<const LiveWorker>>> Fleet::RankDecode
   std::vector<std::shared_ptr<const LiveWorker>> workers;
   for (size_t i : *ranked) workers.push_back(states_[i].live);
   return workers;
+}
+
+bool Fleet::LeaseAsked(const LiveWorker& worker) {
+  MutexLock lock(mu_);
+  State* const state = Find(worker);
+  if (state == nullptr || !Ready(*state)) return false;
+  ++state->lease_calls;
+  return true;
+}
+
+void Fleet::LeaseAnswered(const LiveWorker& worker) {
+  MutexLock lock(mu_);
+  if (State* const state = Find(worker)) --state->lease_calls;
 }
 
 void Fleet::LeaseTaken(const LiveWorker& worker, int64_t tokens) {

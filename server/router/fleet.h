@@ -30,10 +30,12 @@
 
 namespace runahead {
 
-// One entry of the worker list.
+// One entry of the worker list: a worker, or all that a name service knows of a role. Once the list is spread over
+// places (PlacesFor), a place: its address comes and goes with the names where it has a service.
 struct WorkerSpec {
-  std::string role;     // prefill, decode or both
-  std::string address;  // host:port
+  std::string role;          // prefill, decode or both
+  std::string address;       // host:port; empty where it has a service, and while a place is vacant
+  std::string service = {};  // name of SRV records; empty where it has an address
 
   bool prefills() const { return role != "decode"; }
   bool decodes() const { return role != "prefill"; }
@@ -41,7 +43,7 @@ struct WorkerSpec {
 
 // A worker of one incarnation, from when it joins until it is lost.
 struct LiveWorker {
-  int index = 0;        // in the worker list
+  int index = 0;        // its place in the worker list
   std::string address;  // host:port, as listed
   v1::Capabilities capabilities;
   std::shared_ptr<v1::Decode::StubInterface> decode;                    // null unless it decodes
@@ -88,18 +90,27 @@ class Fleet {
     mutable CondVar changed_;  // of this one alone: a change wakes those whose turn it may be
   };
 
-  // The line is the prefill workers of `workers`, by host, then in the list's order. `queue_size` requests may wait.
-  // `metrics` and `clock` must outlive the fleet. `planner` is called by those that wait, one at a time.
+  // The line is the prefill workers of `workers`, by host, then in the list's order; vacant places are not in it.
+  // `queue_size` requests may wait. `metrics` and `clock` must outlive the fleet. `planner` is called by those that
+  // wait, one at a time.
   Fleet(std::vector<WorkerSpec> workers, int queue_size, RouterMetrics& metrics, Clock& clock,
         Planner planner = PlanChain);
 
+  // The places; their addresses are those of the beginning.
   const std::vector<WorkerSpec>& workers() const { return workers_; }
-  const std::vector<int>& line() const { return line_; }  // worker indices, head first
+  std::vector<int> line() const RUNAHEAD_EXCLUDES(mu_);  // worker indices, head first
+  size_t line_length() const RUNAHEAD_EXCLUDES(mu_);
+  // Who is in the place from now on, not reached yet; empty: nobody. Who was there before is forgotten: it is not ready.
+  void SetAddress(int index, std::string address) RUNAHEAD_EXCLUDES(mu_);
 
   // `worker` may be planned with from now on, or not any more. `note` says for people what is the matter. While a
   // worker is away, what it could hold is remembered: no request is refused for good that this worker could take.
   void SetReady(std::shared_ptr<const LiveWorker> worker) RUNAHEAD_EXCLUDES(mu_);
   void SetNotReady(int index, WorkerState state, std::string note) RUNAHEAD_EXCLUDES(mu_);
+  // Nothing new is planned on a worker that drains; what it has goes on. Nothing happens where it is not there.
+  void SetDraining(int index, bool draining, std::string note) RUNAHEAD_EXCLUDES(mu_);
+  // No request has a place or a lease on it, nor asks for one.
+  bool Idle(int index) const RUNAHEAD_EXCLUDES(mu_);
 
   // No chain is planned across a broken edge, and no decode worker for a chain of which a member cannot hand off to it.
   void SetBroken(BrokenPaths broken) RUNAHEAD_EXCLUDES(mu_);
@@ -147,6 +158,9 @@ class Fleet {
   absl::StatusOr<std::vector<std::shared_ptr<const LiveWorker>>> RankDecode(
       const Ticket& ticket, int64_t tokens, absl::Span<const std::shared_ptr<const LiveWorker>> chain = {}) const
       RUNAHEAD_EXCLUDES(mu_);
+  // While a lease is asked for, the worker is not idle. False where it is lost or drains: it is not to be asked.
+  bool LeaseAsked(const LiveWorker& worker) RUNAHEAD_EXCLUDES(mu_);
+  void LeaseAnswered(const LiveWorker& worker) RUNAHEAD_EXCLUDES(mu_);
   // These three keep the figures of memory that RankDecode reads. A lease counts from LeaseTaken to LeaseReturned;
   // LeaseRefused says that a worker had no room for so many.
   void LeaseTaken(const LiveWorker& worker, int64_t tokens) RUNAHEAD_EXCLUDES(mu_);
@@ -156,7 +170,8 @@ class Fleet {
 
  private:
   struct State {
-    std::shared_ptr<const LiveWorker> live;  // null unless ready
+    std::string address;                     // empty: the place is vacant
+    std::shared_ptr<const LiveWorker> live;  // null unless ready or draining
     WorkerState state = WorkerState::kConnecting;
     std::string note = "not reached yet";
     uint64_t changes = 0;  // of `live`
@@ -167,6 +182,7 @@ class Fleet {
     int64_t reserved_tokens = 0;
     int64_t unseen_tokens = 0;  // taken too, as refusals tell: rounded up, or not by leases of this router
     int leases = 0;
+    int lease_calls = 0;  // that ask for one
   };
   struct Waiter {
     const Ticket* ticket;
@@ -188,6 +204,7 @@ class Fleet {
     uint64_t changes = 0;
     absl::Time now;
     QueueLoad queue;
+    uint64_t line_changes = 0;
     std::vector<Seen> line;  // none unless one of the two holds
   };
 
@@ -219,7 +236,9 @@ class Fleet {
 
   // fleet.cc: the workers' side.
   void Reset(State& state, WorkerState to, std::string note) RUNAHEAD_REQUIRES(mu_);
-  static bool Ready(const State& state) { return state.live != nullptr; }
+  static bool Ready(const State& state) { return state.live != nullptr && state.state == WorkerState::kReady; }
+  void FormLine() RUNAHEAD_REQUIRES(mu_);
+  void MemoryChanged() RUNAHEAD_REQUIRES(mu_);
   std::vector<bool> MayPrefill() const RUNAHEAD_REQUIRES(mu_);
   int ReadyDecoders() const RUNAHEAD_REQUIRES(mu_);
   bool ReachesDecode(int prefill, int ready_decoders) const RUNAHEAD_REQUIRES(mu_);
@@ -231,7 +250,6 @@ class Fleet {
   void CountWorkers() RUNAHEAD_REQUIRES(mu_);
 
   const std::vector<WorkerSpec> workers_;
-  const std::vector<int> line_;
   const int queue_size_;
   RouterMetrics& metrics_;
   Clock& clock_;
@@ -240,6 +258,8 @@ class Fleet {
   Mutex planning_;               // held by the one that plans; never wanted by who holds mu_
   mutable Mutex mu_;
   std::vector<State> states_ RUNAHEAD_GUARDED_BY(mu_);  // by worker index
+  std::vector<int> line_ RUNAHEAD_GUARDED_BY(mu_);
+  uint64_t line_changes_ RUNAHEAD_GUARDED_BY(mu_) = 0;
   BrokenPaths broken_ RUNAHEAD_GUARDED_BY(mu_);
   ArrivalRate arrivals_ RUNAHEAD_GUARDED_BY(mu_);
   // By ticket: those that wait for a place, and those that wait for memory first.

@@ -247,6 +247,7 @@ Fleet::Picture Fleet::TakePicture(const Ticket& ticket, const ChainRequest& requ
   }
   if (!picture.oldest && !picture.may_overtake) return picture;
   const std::vector<bool> may = MayPrefill();
+  picture.line_changes = line_changes_;
   picture.line.reserve(line_.size());
   for (int index : line_) {
     picture.line.push_back(See(index));
@@ -255,8 +256,10 @@ Fleet::Picture Fleet::TakePicture(const Ticket& ticket, const ChainRequest& requ
   return picture;
 }
 
-// Others place nothing meanwhile, for they would plan; but workers come and go, and end what they compute.
+// Others place nothing meanwhile, for they would plan; but workers come and go, also on the line, and end what
+// they compute.
 bool Fleet::StillAsSeen(const ChainPlan& plan, const ChainRequest& request, const Picture& picture) const {
+  if (line_changes_ != picture.line_changes) return false;
   for (size_t i = 0; i < plan.parts.size(); ++i) {
     const bool tail = i + 1 == plan.parts.size();
     const Seen now = See(line_[plan.first + i]);

@@ -46,6 +46,7 @@ class PlacedJobs {
   void Withdraw(uint64_t placement);
 
   const Outlook& outlook() const { return outlook_; }
+  bool empty() const { return jobs_.empty(); }
 
  private:
   struct Given : PlacedJob {

@@ -37,7 +37,8 @@ struct PoolTerms {
 class PoolChoice {
  public:
   // `listed`: how many workers the list has. They are known by their index in it.
-  explicit PoolChoice(int listed) : listed_(listed) {}
+  explicit PoolChoice(int listed = 0) : listed_(listed) {}
+  void SetListed(int listed) { listed_ = listed; }
 
   // The worker may join, but for its terms. What it said before is forgotten.
   void Answered(int worker, PoolTerms terms, absl::Time now);
@@ -52,7 +53,7 @@ class PoolChoice {
   absl::Time choice_due() const { return first_answer_ + kChoiceTimeout; }
 
  private:
-  const int listed_;
+  int listed_;
   std::map<int, PoolTerms> answers_;
   std::set<int> refused_;                             // until they answer again, started otherwise
   absl::Time first_answer_ = absl::InfiniteFuture();  // since the choice is open

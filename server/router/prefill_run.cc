@@ -9,7 +9,17 @@
 
 namespace runahead {
 
-std::vector<v1::StartJob> StartJobs(const PrefillOrder& order, const ChainPlan& plan) {
+namespace {
+
+void SetLife(const LiveWorker& worker, v1::WorkerLife& to) {
+  to.set_incarnation(worker.capabilities.incarnation());
+  to.set_epoch(worker.capabilities.epoch());
+}
+
+}  // namespace
+
+std::vector<v1::StartJob> StartJobs(const PrefillOrder& order, const Placement& placement) {
+  const ChainPlan& plan = placement.plan;
   const std::vector<int64_t>& parts = plan.parts;
   v1::StartJob common;
   common.set_request_id(order.request_id);
@@ -41,6 +51,8 @@ std::vector<v1::StartJob> StartJobs(const PrefillOrder& order, const ChainPlan& 
     jobs[i].set_part(static_cast<int32_t>(i));
     jobs[i].mutable_ids()->Add(ids.begin(), ids.end());
     if (tail) *jobs[i].mutable_sampling() = order.sampling;
+    if (i > 0) SetLife(*placement.chain[i - 1], *jobs[i].mutable_predecessor());
+    if (!tail) SetLife(*placement.chain[i + 1], *jobs[i].mutable_successor());
   }
   return jobs;
 }
@@ -60,7 +72,7 @@ PrefillRun::~PrefillRun() {
 }
 
 absl::Status PrefillRun::Start(const PrefillOrder& order) {
-  std::vector<v1::StartJob> jobs = StartJobs(order, placement_.plan);
+  std::vector<v1::StartJob> jobs = StartJobs(order, placement_);
   std::vector<std::pair<int, v1::StartJob>> parts;
   for (size_t i = 0; i < jobs.size(); ++i) parts.emplace_back(placement_.chain[i]->index, std::move(jobs[i]));
   JobEvents events;

@@ -31,7 +31,7 @@ struct PrefillOrder {
 };
 
 // The StartJob of every member, head first.
-std::vector<v1::StartJob> StartJobs(const PrefillOrder& order, const ChainPlan& plan);
+std::vector<v1::StartJob> StartJobs(const PrefillOrder& order, const Placement& placement);
 
 // Thread-safe. Held by its session and, once started, by the sequencer until every member is done.
 class PrefillRun : public std::enable_shared_from_this<PrefillRun> {

@@ -21,7 +21,7 @@ constexpr const char* kLookupNames[kPartitionLookups] = {"searched", "interpolat
 constexpr const char* kReloadNames[kTableReloads] = {"ok", "error"};
 constexpr const char* kRejectionNames[kAdmissionRejections] = {"queue_full", "never_fits", "no_workers", "draining"};
 constexpr const char* kRoleNames[kWorkerRoles] = {"prefill", "decode"};
-constexpr const char* kStateNames[kWorkerStates] = {"connecting", "ready", "refused", "lost"};
+constexpr const char* kStateNames[kWorkerStates] = {"connecting", "ready", "refused", "lost", "draining"};
 constexpr const char* kOutcomeNames[] = {"ok", "cancelled", "deadline", "refused", "failed"};
 
 // What the request's end means to the one who sent it.

@@ -41,8 +41,8 @@ enum class WorkerRole { kPrefill, kDecode };
 inline constexpr int kWorkerRoles = 2;
 
 // kRefused: reachable, but does not agree with the pool (model, dtype, layout of KV, version).
-enum class WorkerState { kConnecting, kReady, kRefused, kLost };
-inline constexpr int kWorkerStates = 4;
+enum class WorkerState { kConnecting, kReady, kRefused, kLost, kDraining };
+inline constexpr int kWorkerStates = 5;
 
 // Thread-safe; lives no longer than the registry.
 class RouterMetrics {

@@ -1,12 +1,18 @@
 #include "server/router/router_options.h"
 
+#include <set>
+
+#include "absl/strings/str_cat.h"
+
 namespace runahead {
 namespace {
 
 void DeclareWorker(ConfigSchema& schema, WorkerSpec& worker) {
   schema.String("role", &worker.role, {.one_of = {"prefill", "decode", "both"}, .required = true},
                 "What the worker is used for");
-  schema.Address("address", &worker.address, {.required = true}, "Where it listens");
+  schema.Address("address", &worker.address, {}, "Where it listens");
+  schema.String("service", &worker.service, {.value_name = "NAME"},
+                "Instead of an address: the SRV records that name all workers of the role");
 }
 
 }  // namespace
@@ -18,6 +24,10 @@ void DeclareRouterOptions(ConfigSchema& schema, RouterOptions& options) {
   schema.Maps<WorkerSpec>("workers", &options.workers, DeclareWorker,
                           {.min_items = 1, .max_items = 1024, .required = true},
                           "The workers; the prefill workers of one host form the line in this order");
+  schema.Address("dns_server", &options.dns_server, {},
+                 "Name server that is asked for services; absent: the system's");
+  schema.Duration("dns_period", &options.dns_period, {.min = absl::Milliseconds(100), .max = absl::Minutes(10)},
+                  "How often services are looked up");
   schema.String("table", &options.table, {.value_name = "FILE"},
                 "Partition table (YAML); without one, prompts are split evenly");
   schema.String("schedule", &options.schedule, {.one_of = {"kvr", "kvr-even", "single"}},
@@ -33,6 +43,29 @@ void DeclareRouterOptions(ConfigSchema& schema, RouterOptions& options) {
   schema.Duration("stall_timeout", &options.stall_timeout, {.min = absl::Milliseconds(100)},
                   "How long a client may take nothing of its answer before it is cancelled");
   schema.Bool("experiments", &options.experiments, "Requests may choose width, parts and schedule");
+}
+
+absl::Status CheckWorkers(absl::Span<const WorkerSpec> workers) {
+  std::set<std::string> seen;
+  for (size_t i = 0; i < workers.size(); ++i) {
+    const WorkerSpec& worker = workers[i];
+    const std::string entry = absl::StrCat("workers[", i, "]");
+    if (worker.address.empty() == worker.service.empty()) {
+      return absl::InvalidArgumentError(absl::StrCat(
+          entry, ": has ", worker.address.empty() ? "neither" : "both", " address and service; give one of them"));
+    }
+    const bool fresh = seen.insert(worker.address.empty() ? absl::StrCat(worker.role, " ", worker.service)
+                                                          : worker.address).second;
+    if (!fresh && worker.service.empty()) {
+      return absl::InvalidArgumentError(absl::StrCat(entry, ".address: ", worker.address,
+                                                     " is listed twice; one that does both has role both"));
+    }
+    if (!fresh) {
+      return absl::InvalidArgumentError(
+          absl::StrCat(entry, ".service: ", worker.service, " is listed twice for role ", worker.role));
+    }
+  }
+  return absl::OkStatus();
 }
 
 }  // namespace runahead

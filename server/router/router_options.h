@@ -4,7 +4,9 @@
 #include <string>
 #include <vector>
 
+#include "absl/status/status.h"
 #include "absl/time/time.h"
+#include "absl/types/span.h"
 #include "server/base/config.h"
 #include "server/base/process.h"
 #include "server/router/fleet.h"
@@ -15,6 +17,8 @@ struct RouterOptions {
   ProcessOptions process;
   std::string model;
   std::vector<WorkerSpec> workers;
+  std::string dns_server;  // empty: the system's
+  absl::Duration dns_period = absl::Seconds(5);
   std::string table;
   std::string schedule = "kvr";
   std::string dtype = "auto";
@@ -27,5 +31,9 @@ struct RouterOptions {
 
 // Declares all keys; `options` holds the defaults.
 void DeclareRouterOptions(ConfigSchema& schema, RouterOptions& options);
+
+// What the schema cannot say of the worker list: each entry has an address or a service, each of them stands there once
+// (a service once a role), and all have places. INVALID_ARGUMENT names the entry.
+absl::Status CheckWorkers(absl::Span<const WorkerSpec> workers);
 
 }  // namespace runahead

@@ -2,7 +2,6 @@
 
 #include <limits>
 #include <optional>
-#include <set>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
@@ -13,8 +12,10 @@
 #include "server/base/cluster_key.h"
 #include "server/base/logging.h"
 #include "server/base/metrics_server.h"
+#include "server/base/srv_lookup.h"
 #include "server/router/inference_service.h"
 #include "server/router/live_table.h"
+#include "server/router/service_watch.h"
 #include "server/router/worker_registry.h"
 #include "server/rpc/server.h"
 #include "worker/format/gguf.h"
@@ -48,16 +49,6 @@ absl::StatusOr<ModelInfo> ReadModelInfo(const GgufFile& file, const Tokenizer& t
   return model;
 }
 
-absl::Status CheckWorkers(const std::vector<WorkerSpec>& workers) {
-  std::set<std::string> addresses;
-  for (size_t i = 0; i < workers.size(); ++i) {
-    if (addresses.insert(workers[i].address).second) continue;
-    return absl::InvalidArgumentError(absl::StrCat("workers[", i, "].address: ", workers[i].address,
-                                                   " is listed twice; one that does both has role both"));
-  }
-  return absl::OkStatus();
-}
-
 }  // namespace
 
 // In the order of construction; destroyed in reverse: calls end before what they use.
@@ -68,7 +59,7 @@ struct RouterProcess::Parts {
       : registry("none"),
         metrics(registry, model.name),
         table(std::move(opened)),
-        fleet(options.workers, options.queue_size, metrics, RealClock()),
+        fleet(PlacesFor(options.workers), options.queue_size, metrics, RealClock()),
         router{fleet,
                sequencer,
                metrics,
@@ -80,6 +71,10 @@ struct RouterProcess::Parts {
                *ParseSchedule(options.schedule),
                options.experiments},
         workers(fleet, sequencer, router.model, options.dtype, RealClock(), key),
+        membership(
+            fleet.workers(),
+            [server = options.dns_server](const std::string& service) { return LookUpSrv(service, server); }, workers,
+            options.dns_period, RealClock()),
         service(router, {options.max_sessions, options.stall_timeout, options.max_streams}) {}
 
   MetricRegistry registry;
@@ -89,6 +84,7 @@ struct RouterProcess::Parts {
   Sequencer sequencer;
   RouterParts router;
   WorkerRegistry workers;
+  ServiceWatch membership;
   InferenceService service;
   std::unique_ptr<RpcServer> server;
   std::unique_ptr<MetricsServer> metrics_server;

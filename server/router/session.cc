@@ -22,6 +22,9 @@ constexpr absl::Duration kRenewPeriod = absl::Seconds(10);
 // Leases also end without the router's doing (they expire): look again after so long.
 constexpr absl::Duration kRetryWhenFull = absl::Milliseconds(250);
 
+// How often a request is placed anew because the decode workers were lost, or began to drain, while they were asked.
+constexpr int kReplacements = 3;
+
 PartitionLookup LookupOf(PartitionSource source) {
   switch (source) {
     case PartitionSource::kSearched:
@@ -82,7 +85,7 @@ absl::Status Session::Prepare() {
   const int64_t tokens = static_cast<int64_t>(prompt_.size());
   RUNAHEAD_ASSIGN_OR_RETURN(max_tokens_, ResolveMaxTokens(request_, tokens, router_.model));
   chain_ = ResolveChain(request_, tokens, router_.schedule);
-  RUNAHEAD_RETURN_IF_ERROR(CheckChain(chain_, router_.fleet.line().size()));
+  RUNAHEAD_RETURN_IF_ERROR(CheckChain(chain_, router_.fleet.line_length()));
   stop_ids_.assign(request_.stop().stop_ids().begin(), request_.stop().stop_ids().end());
   if (!request_.stop().ignore_eos()) {
     const absl::Span<const int32_t> ends = router_.tokenizer->end_ids();
@@ -121,6 +124,7 @@ absl::StatusOr<std::vector<int32_t>> Session::Tokenize() const {
 absl::Status Session::Place(const std::function<void()>& settled) {
   const Fleet::Ticket ticket(router_.fleet);
   std::optional<Fleet::AfterFull> after_full;
+  int replacements = 0;
   while (true) {
     const uint64_t memory_changes = router_.fleet.memory_changes();
     absl::StatusOr<Placement> placement =
@@ -141,6 +145,11 @@ absl::Status Session::Place(const std::function<void()>& settled) {
       return absl::OkStatus();
     }
     run_.reset();  // others may use the chain while this one waits for memory
+    const bool others = router_.fleet.ready_decode() > 0;
+    if (absl::IsUnavailable(lease.status()) && others && replacements++ < kReplacements) {
+      after_full.reset();
+      continue;
+    }
     if (!absl::IsResourceExhausted(lease.status())) return lease.status();
     settled();
     after_full = Fleet::AfterFull{memory_changes, kRetryWhenFull, need.total_tokens};

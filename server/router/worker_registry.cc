@@ -22,16 +22,75 @@ WorkerRegistry::WorkerRegistry(Fleet& fleet, Sequencer& sequencer, const ModelIn
       sequencer_(sequencer),
       model_(model),
       dtype_(std::move(dtype)),
+      incarnation_(RandomBits64()),
+      key_(key),
       clock_(clock),
-      pool_(static_cast<int>(fleet.workers().size())),
-      last_logged_(fleet.workers().size()) {
-  const uint64_t incarnation = RandomBits64();
-  WorkerConnection::Owner& owner = *this;
-  for (size_t i = 0; i < fleet.workers().size(); ++i) {
-    const int index = static_cast<int>(i);
-    connections_.push_back(
-        std::make_unique<WorkerConnection>(index, fleet.workers()[i], incarnation, owner, clock, key));
+      addresses_(fleet.workers().size()),
+      last_logged_(fleet.workers().size()),
+      connections_(fleet.workers().size()) {
+  std::vector<int> listed;
+  {
+    MutexLock lock(mu_);
+    for (size_t i = 0; i < addresses_.size(); ++i) {
+      addresses_[i] = fleet.workers()[i].address;
+      if (!addresses_[i].empty()) listed.push_back(static_cast<int>(i));
+    }
+    pool_.SetListed(static_cast<int>(listed.size()));
   }
+  for (int index : listed) Connect(index, fleet.workers()[index].address);
+}
+
+void WorkerRegistry::Connect(int index, const std::string& address) {
+  WorkerConnection::Owner& owner = *this;
+  WorkerSpec spec = fleet_.workers()[index];
+  spec.address = address;
+  connections_[index] = std::make_unique<WorkerConnection>(index, std::move(spec), incarnation_, owner, clock_, key_);
+}
+
+void WorkerRegistry::Occupy(int index, const std::string& address) {
+  {
+    MutexLock lock(mu_);
+    SetAddress(index, address);
+  }
+  LogInfo("registry", "found ", address, " (", fleet_.workers()[index].role, ")");
+  Connect(index, address);
+}
+
+void WorkerRegistry::SetAddress(int index, const std::string& address) {
+  addresses_[index] = address;
+  last_logged_[index].clear();
+  const auto occupied = [](const std::string& listed) { return !listed.empty(); };
+  pool_.SetListed(static_cast<int>(std::count_if(addresses_.begin(), addresses_.end(), occupied)));
+  pool_changed_.NotifyAll();
+  fleet_.SetAddress(index, address);
+  FormLine(std::nullopt);
+}
+
+void WorkerRegistry::Keep(int index) {
+  MutexLock lock(mu_);
+  const auto member = members_.find(index);
+  if (member == members_.end() || member->second.draining) return;
+  LogInfo("registry", addresses_[index], " is named again: it stays");
+  Welcome(index);
+  fleet_.SetDraining(index, false, "ready");
+}
+
+bool WorkerRegistry::Retire(int index) {
+  MutexLock lock(mu_);
+  const auto member = members_.find(index);
+  if (member == members_.end() || member->second.live == nullptr) return true;
+  const std::string note = "drains: the name service has its name no more";
+  LogOnce(index, false, absl::StrCat(addresses_[index], " ", note));
+  fleet_.ejections().NotReady(index);
+  fleet_.SetDraining(index, true, note);
+  return fleet_.Idle(index);
+}
+
+void WorkerRegistry::Vacate(int index) {
+  connections_[index].reset();  // it tells Left
+  MutexLock lock(mu_);
+  LogInfo("registry", addresses_[index], " is gone from the list");
+  SetAddress(index, "");
 }
 
 // FormLine tells nobody that these workers were lost: they stay as they are for the next router.
@@ -46,7 +105,8 @@ WorkerRegistry::~WorkerRegistry() {
 
 absl::Status WorkerRegistry::Admit(int index, const v1::Capabilities& capabilities) {
   MutexLock lock(mu_);
-  const WorkerSpec& spec = fleet_.workers()[index];
+  WorkerSpec spec = fleet_.workers()[index];
+  spec.address = addresses_[index];
   if (absl::Status refused = CheckAgreement(spec, capabilities, model_, dtype_, nullptr); !refused.ok()) {
     pool_.Refused(index);
     pool_changed_.NotifyAll();
@@ -65,7 +125,7 @@ absl::StatusOr<PoolTerms> WorkerRegistry::AwaitChoice(int index, const v1::Capab
     const std::string waits = absl::StrCat("computes in ", capabilities.compute_dtype(),
                                            " and waits until most workers of the list have answered");
     fleet_.SetNotReady(index, WorkerState::kConnecting, waits);
-    LogOnce(index, false, absl::StrCat(capabilities.name(), " at ", fleet_.workers()[index].address, " ", waits));
+    LogOnce(index, false, absl::StrCat(capabilities.name(), " at ", addresses_[index], " ", waits));
   }
   while (pool == nullptr && !stopping_) {
     clock_.WaitUntil(mu_, pool_changed_, pool_.choice_due());
@@ -83,13 +143,18 @@ void WorkerRegistry::Joined(std::shared_ptr<const LiveWorker> worker, std::share
   members_[index].live = worker;
   sequencer_.Attach(index, capabilities.name(), std::move(stream));
   FormLine(index);  // before anybody can be planned on: each stream has its neighbours ahead of the first Start
-  const WorkerSpec& spec = fleet_.workers()[index];
-  fleet_.ejections().Ready(index, capabilities.name(), capabilities.incarnation(), spec.prefills(), spec.decodes());
-  fleet_.SetReady(std::move(worker));
+  Welcome(index);
+  fleet_.SetReady(worker);
+  if (members_[index].draining) TakeDraining(index);
   LogOnce(index, false,
-          absl::StrCat(capabilities.name(), " at ", fleet_.workers()[index].address, " joined: ",
-                       fleet_.workers()[index].role, ", ", capabilities.compute_dtype(), ", ", capabilities.device()));
+          absl::StrCat(capabilities.name(), " at ", addresses_[index], " joined: ", fleet_.workers()[index].role, ", ", capabilities.compute_dtype(), ", ", capabilities.device()));
   LogBuild(index);
+}
+
+void WorkerRegistry::Welcome(int index) {
+  const WorkerSpec& spec = fleet_.workers()[index];
+  const v1::Capabilities& worker = members_[index].capabilities;
+  fleet_.ejections().Ready(index, worker.name(), worker.incarnation(), spec.prefills(), spec.decodes());
 }
 
 void WorkerRegistry::LogBuild(int index) {
@@ -120,7 +185,7 @@ void WorkerRegistry::Left(int index, WorkerState state, const absl::Status& why)
     fleet_.SetNotReady(index, state, std::string(why.message()));
     fleet_.ejections().NotReady(index);
     if (!absl::IsCancelled(why)) {
-      LogOnce(index, true, absl::StrCat("worker at ", fleet_.workers()[index].address, ": ", why.message()));
+      LogOnce(index, true, absl::StrCat("worker at ", addresses_[index], ": ", why.message()));
     }
   }
   if (live == nullptr) return;
@@ -152,8 +217,9 @@ void WorkerRegistry::FormLine(std::optional<int> newcomer) {
     to.set_epoch(peer.epoch());
     to.set_generation(generation);
   };
-  for (size_t i = 1; i < fleet_.line().size(); ++i) {
-    const int before = fleet_.line()[i - 1], after = fleet_.line()[i];
+  const std::vector<int> line_of_fleet = fleet_.line();
+  for (size_t i = 1; i < line_of_fleet.size(); ++i) {
+    const int before = line_of_fleet[i - 1], after = line_of_fleet[i];
     if (!lines.contains(before) || !lines.contains(after)) continue;
     const uint32_t generation =
         edges_.Generation(LifeOf(members_[before].capabilities), LifeOf(members_[after].capabilities));
@@ -174,12 +240,37 @@ void WorkerRegistry::FormLine(std::optional<int> newcomer) {
 
 void WorkerRegistry::Report(int index, const v1::ControlReport& report) {
   sequencer_.OnReport(index, report);
-  if (!report.has_pong() && !report.has_paths()) return;
+  if (!report.has_pong() && !report.has_paths() && !report.has_draining()) return;
   sequencer_.EndOverdue(clock_.Now());
   MutexLock lock(mu_);
   if (report.has_paths()) TakePaths(index, report.paths());
+  if (report.has_draining()) TakeDraining(index);
+  TellDrained(index);
   // Pongs come twice a second from each worker: often enough for edges that are to be made anew, and for overdue jobs.
   if (edges_.Renew(clock_.Now())) FormLine(std::nullopt);
+}
+
+// The report may come before the worker has joined here.
+void WorkerRegistry::TakeDraining(int index) {
+  const auto member = members_.find(index);
+  if (member == members_.end()) return;
+  member->second.draining = true;
+  if (member->second.live == nullptr) return;
+  const std::string& name = member->second.capabilities.name();
+  LogInfo("registry", name, " at ", addresses_[index], " drains: nothing new is planned on it");
+  fleet_.ejections().NotReady(index);
+  fleet_.SetDraining(index, true, absl::StrCat(name, " drains before it stops"));
+}
+
+void WorkerRegistry::TellDrained(int index) {
+  const auto found = members_.find(index);
+  if (found == members_.end()) return;
+  Member& member = found->second;
+  if (!member.draining || member.live == nullptr || member.told_drained || !fleet_.Idle(index)) return;
+  member.told_drained = true;
+  v1::ControlCommand command;
+  command.mutable_drained();
+  sequencer_.Send({{index, std::move(command)}});
 }
 
 void WorkerRegistry::TakePaths(int index, const v1::PathStates& paths) {
@@ -211,7 +302,7 @@ void WorkerRegistry::TellPaths() {
     return LifeOf(member->second.capabilities);
   };
   BrokenPaths broken;
-  const std::vector<int>& line = fleet_.line();
+  const std::vector<int> line = fleet_.line();
   for (size_t i = 0; i < line.size(); ++i) {
     const std::optional<WorkerLife> life = life_of(line[i]);
     if (!life) continue;

@@ -13,25 +13,33 @@
 #include "server/router/agreement.h"
 #include "server/router/edge_states.h"
 #include "server/router/fleet.h"
+#include "server/router/places.h"
 #include "server/router/sequencer.h"
 #include "server/router/worker_connection.h"
 
 namespace runahead {
 
-// Thread-safe. Works until destroyed.
-class WorkerRegistry final : private WorkerConnection::Owner {
+// Thread-safe, but for Occupy and Vacate, which one thread calls. Works until destroyed.
+class WorkerRegistry final : private WorkerConnection::Owner, public Places {
  public:
-  // Connects to all workers of `fleet`'s list, at once and in the background. `dtype` is what they are to compute in,
-  // or "auto": then most of them say (PoolChoice). Everything given must outlive the registry.
+  // Connects to all workers of `fleet`'s list that have an address, at once and in the background. `dtype` is what they
+  // are to compute in, or "auto": then most of them say (PoolChoice). Everything given must outlive the registry.
   WorkerRegistry(Fleet& fleet, Sequencer& sequencer, const ModelInfo& model, std::string dtype, Clock& clock,
                  const ClusterKey& key = {});
   ~WorkerRegistry() override;
+
+  void Occupy(int index, const std::string& address) override RUNAHEAD_EXCLUDES(mu_);
+  void Keep(int index) override RUNAHEAD_EXCLUDES(mu_);
+  bool Retire(int index) override RUNAHEAD_EXCLUDES(mu_);
+  void Vacate(int index) override RUNAHEAD_EXCLUDES(mu_);
 
  private:
   struct Member {
     v1::Capabilities capabilities;
     std::shared_ptr<const LiveWorker> live;  // null until it has joined
     v1::FormLine told;                       // last
+    bool draining = false;                   // as it says itself
+    bool told_drained = false;
   };
 
   // Waits until the pool is chosen, kChoiceTimeout at most.
@@ -41,9 +49,17 @@ class WorkerRegistry final : private WorkerConnection::Owner {
       RUNAHEAD_EXCLUDES(mu_);
   void Report(int index, const v1::ControlReport& report) override RUNAHEAD_EXCLUDES(mu_);
   void Left(int index, WorkerState state, const absl::Status& why) override RUNAHEAD_EXCLUDES(mu_);
+  void Connect(int index, const std::string& address);
+  void SetAddress(int index, const std::string& address) RUNAHEAD_REQUIRES(mu_);
   // Tells every member what has changed for it: its neighbours on the line, whom to close links to.
   void FormLine(std::optional<int> newcomer) RUNAHEAD_REQUIRES(mu_);
   void TakePaths(int index, const v1::PathStates& paths) RUNAHEAD_REQUIRES(mu_);
+  // It may be judged: Ejections knows it.
+  void Welcome(int index) RUNAHEAD_REQUIRES(mu_);
+  // Nothing new is planned on a member that says that it is to end.
+  void TakeDraining(int index) RUNAHEAD_REQUIRES(mu_);
+  // Tells a member that drains when nothing is left on it.
+  void TellDrained(int index) RUNAHEAD_REQUIRES(mu_);
   // What the planner may not use, for the fleet.
   void TellPaths() RUNAHEAD_REQUIRES(mu_);
   // Workers of different builds may work together. Logs that builds differ, for those who look for a fault.
@@ -54,6 +70,8 @@ class WorkerRegistry final : private WorkerConnection::Owner {
   Sequencer& sequencer_;
   const ModelInfo model_;
   const std::string dtype_;
+  const uint64_t incarnation_;
+  const ClusterKey key_;
   Clock& clock_;
   Mutex mu_;
   CondVar pool_changed_;
@@ -62,7 +80,9 @@ class WorkerRegistry final : private WorkerConnection::Owner {
   std::map<int, Member> members_ RUNAHEAD_GUARDED_BY(mu_);  // by worker index
   std::deque<WorkerLife> lost_ RUNAHEAD_GUARDED_BY(mu_);    // the latest last
   EdgeStates edges_ RUNAHEAD_GUARDED_BY(mu_);
+  std::vector<std::string> addresses_ RUNAHEAD_GUARDED_BY(mu_);  // by worker index; empty: the place is vacant
   std::vector<std::string> last_logged_ RUNAHEAD_GUARDED_BY(mu_);
+  // By worker index; null: the place is vacant. Of the thread that occupies and vacates.
   std::vector<std::unique_ptr<WorkerConnection>> connections_;
 };
 

@@ -30,8 +30,9 @@ OVERLAYS = ("cpu", "gpu")
 KUBERNETES = "1.31"
 # (what is replaced in the rendered text, by what, what must be complained about)
 BROKEN = [
-    ("prefill-1.prefill:7000", "prefill-1.decode:7000", "prefill-1.decode:7000 is no prefill worker's"),
-    ("prefill-1.prefill:7000", "prefill-9.prefill:7000", "does not know prefill-1"),
+    ("_worker._tcp.prefill", "_worker._tcp.decode", "does not know where prefill workers are"),
+    ("_worker._tcp.decode", "_link._tcp.decode", "is not the port of decode workers"),
+    ("publishNotReadyAddresses: true", "publishNotReadyAddresses: false", "takes a worker off the line"),
     ("type: Recreate", "type: RollingUpdate", "router: a worker refuses a second one"),
     ("link_port: 7002", "link_port: 7003", "prefill: link_port 7003"),
     ("listen: 0.0.0.0:7000", "listen: 0.0.0.0:7005", "listen 0.0.0.0:7005"),

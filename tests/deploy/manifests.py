@@ -113,18 +113,19 @@ class Manifests:
                 yield f"{name}: its service is none, or not headless"
 
     def membership(self):
-        """The router's workers are pods of the StatefulSets, by the names of headless services: all that there are."""
-        named = [(worker["role"], worker["address"]) for worker in self.config("router")["workers"]]
-        for role, address in named:
-            pod, service, port = re.fullmatch(r"(\w+-\d+)\.(\w+):(\d+)", address).groups()
-            found = self.of("Service").get(service)
-            if (not found or service != role or not pod.startswith(f"{role}-") or
-                    int(port) not in [p["port"] for p in found["spec"]["ports"]]):
-                yield f"router: {address} is no {role} worker's"
+        """The router finds each role by the SRV records that its headless service has for a port of gRPC."""
+        named = {worker["role"]: worker["service"] for worker in self.config("router")["workers"]}
         for role in ("prefill", "decode"):
-            for number in range(self.of("StatefulSet")[role]["spec"]["replicas"]):
-                if not any(address.startswith(f"{role}-{number}.") for _, address in named):
-                    yield f"router: does not know {role}-{number}"
+            record = re.fullmatch(r"_(\w+)\._tcp\.(\w+)", named.get(role, ""))
+            service = self.of("Service").get(record[2]) if record else None
+            if not service or record[2] != role:
+                yield f"router: does not know where {role} workers are: {named.get(role)}"
+                continue
+            ports = {port["name"]: port for port in service["spec"]["ports"]}
+            if record[1] not in ports or not self.config(role)["listen"].endswith(f":{ports[record[1]]['port']}"):
+                yield f"router: {named[role]} is not the port of {role} workers"
+            if not service["spec"].get("publishNotReadyAddresses"):
+                yield f"service {role}: a slow probe takes a worker off the line"
 
     def probes(self):
         for name in self.pods:

@@ -155,6 +155,8 @@ grpc::Status FakeWorker::Handle(const v1::ControlCommand& command) {
     }
   } else if (command.has_release()) {
     leases_.erase(command.release().lease().number());
+  } else if (command.has_drained()) {
+    drained_ = true;
   } else if (command.has_ping()) {
     v1::ControlReport report;
     report.mutable_pong()->set_number(command.ping().number());
@@ -330,6 +332,13 @@ void FakeWorker::SendPath(const v1::PathState& state) {
   Write(report);
 }
 
+void FakeWorker::SendDraining() {
+  v1::ControlReport report;
+  report.mutable_draining();
+  MutexLock lock(mu_);
+  Write(report);
+}
+
 void FakeWorker::SendDone(uint64_t job, const absl::Status& status, v1::JobCause cause) {
   MutexLock lock(mu_);
   WriteDone(job, status, cause);
@@ -355,6 +364,15 @@ std::vector<v1::StartJob> FakeWorker::AwaitStarts(size_t count) {
     return starts_.size() >= count;
   });
   return starts;
+}
+
+void FakeWorker::AwaitDrained() {
+  Await([&]() RUNAHEAD_REQUIRES(mu_) { return drained_; });
+}
+
+bool FakeWorker::drained() const {
+  MutexLock lock(mu_);
+  return drained_;
 }
 
 void FakeWorker::AwaitRouter() {

@@ -61,6 +61,7 @@ class FakeWorker final {
   void DropStream() RUNAHEAD_EXCLUDES(mu_);
   void SendFirstToken(uint64_t job, int32_t id) RUNAHEAD_EXCLUDES(mu_);
   void SendPath(const v1::PathState& state) RUNAHEAD_EXCLUDES(mu_);
+  void SendDraining() RUNAHEAD_EXCLUDES(mu_);
   void SendDone(uint64_t job, const absl::Status& status = absl::OkStatus(), v1::JobCause cause = v1::JOB_CAUSE_OWN)
       RUNAHEAD_EXCLUDES(mu_);
 
@@ -69,11 +70,13 @@ class FakeWorker final {
   void AwaitRouter() RUNAHEAD_EXCLUDES(mu_);  // until a router's stream is open
   v1::FormLine AwaitLine(const std::function<bool(const v1::FormLine&)>& matches) RUNAHEAD_EXCLUDES(mu_);
   void AwaitCancel(uint64_t job) RUNAHEAD_EXCLUDES(mu_);
+  void AwaitDrained() RUNAHEAD_EXCLUDES(mu_);  // until a router has said so
   void AwaitReservations(int count) RUNAHEAD_EXCLUDES(mu_);  // asked for, granted or not
   void AwaitUnanswered(int count) RUNAHEAD_EXCLUDES(mu_);    // Reserve and Renew calls that hung, or do
   void AwaitLeases(size_t held) RUNAHEAD_EXCLUDES(mu_);      // until exactly so many are held
   void AwaitDecodes(int count) RUNAHEAD_EXCLUDES(mu_);       // Generate calls that have streamed their decode_until
   size_t leases() const RUNAHEAD_EXCLUDES(mu_);
+  bool drained() const RUNAHEAD_EXCLUDES(mu_);
   size_t cancels() const RUNAHEAD_EXCLUDES(mu_);
   std::vector<v1::DecodeRequest> decode_requests() const RUNAHEAD_EXCLUDES(mu_);
   uint64_t incarnation() const RUNAHEAD_EXCLUDES(mu_);
@@ -117,6 +120,7 @@ class FakeWorker final {
   std::set<uint64_t> cancels_ RUNAHEAD_GUARDED_BY(mu_);
   std::map<uint64_t, int64_t> leases_ RUNAHEAD_GUARDED_BY(mu_);  // number -> tokens
   uint64_t next_lease_ RUNAHEAD_GUARDED_BY(mu_) = 1;
+  bool drained_ RUNAHEAD_GUARDED_BY(mu_) = false;
   int reservations_ RUNAHEAD_GUARDED_BY(mu_) = 0;
   int unanswered_ RUNAHEAD_GUARDED_BY(mu_) = 0;
   int decodes_ RUNAHEAD_GUARDED_BY(mu_) = 0;

@@ -83,6 +83,7 @@ void RouterFixture::Start(const RouterSetup& setup) {
   };
   start(setup.prefill, "prefill", v1::WORKER_ROLE_PREFILL, prefill_);
   start(setup.decode, "decode", v1::WORKER_ROLE_DECODE, decode_);
+  specs.insert(specs.end(), setup.vacant, {"prefill", "", "_worker._tcp.prefill"});
   metrics_ = std::make_unique<RouterMetrics>(metric_registry_, model_.name);
   fleet_ = std::make_unique<Fleet>(specs, setup.queue_size, *metrics_, RealClock());
   sequencer_ = std::make_unique<Sequencer>();

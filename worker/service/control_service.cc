@@ -11,6 +11,12 @@ namespace {
 
 constexpr absl::Duration kBeginAgain = absl::Seconds(1);
 
+v1::ControlReport DrainingReport() {
+  v1::ControlReport report;
+  report.mutable_draining();
+  return report;
+}
+
 }  // namespace
 
 // One control stream. Reads one command after the other; one write is in flight, the rest is queued.
@@ -116,6 +122,15 @@ void ControlService::Report(v1::ControlReport report) {
   if (stream_ != nullptr) stream_->Write(std::move(report));
 }
 
+bool ControlService::Drain(absl::Duration timeout) {
+  const absl::Time until = clock_.Now() + timeout;
+  MutexLock lock(mu_);
+  draining_ = true;
+  if (stream_ != nullptr) stream_->Write(DrainingReport());
+  while (stream_ != nullptr && !drained_ && clock_.Now() < until) clock_.WaitUntil(mu_, drain_changed_, until);
+  return stream_ == nullptr || drained_;
+}
+
 grpc::ServerUnaryReactor* ControlService::GetCapabilities(grpc::CallbackServerContext* context,
                                                           const v1::GetCapabilitiesRequest*, v1::Capabilities* reply) {
   grpc::ServerUnaryReactor* reactor = context->DefaultReactor();
@@ -150,6 +165,7 @@ grpc::Status ControlService::Admit(RouterStream* stream, const v1::ControlComman
   }
   stream_ = stream;
   router_ = hello.router_incarnation();
+  if (draining_) stream_->Write(DrainingReport());
   return grpc::Status::OK;
 }
 
@@ -160,6 +176,7 @@ void ControlService::Leave(RouterStream* stream) {
   capabilities_.reset();
   commands_.push_back([this] { EndEpoch(); });
   changed_.NotifyAll();
+  drain_changed_.NotifyAll();
 }
 
 void ControlService::EndEpoch() {
@@ -222,6 +239,12 @@ void ControlService::Dispatch(const v1::ControlCommand& command) {
       return handler_.OnRelease(command.release().lease());
     case v1::ControlCommand::kPing:
       return handler_.OnPing();
+    case v1::ControlCommand::kDrained: {
+      MutexLock lock(mu_);
+      drained_ = true;
+      drain_changed_.NotifyAll();
+      return;
+    }
     case v1::ControlCommand::kHello:
     case v1::ControlCommand::COMMAND_NOT_SET:
       return;

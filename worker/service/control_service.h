@@ -48,6 +48,10 @@ class ControlService final : public v1::Worker::CallbackService {
   // Queues a report for the router; lost when none is connected, for then its jobs are ended anyway.
   void Report(v1::ControlReport report) RUNAHEAD_EXCLUDES(mu_);
 
+  // Tells the router, and each that comes later, that this worker is to end. Blocks until it answers that nothing of its
+  // is left here, or has gone; false when `timeout` ran out before.
+  bool Drain(absl::Duration timeout) RUNAHEAD_EXCLUDES(mu_);
+
   // UNAVAILABLE while an epoch ends.
   grpc::ServerUnaryReactor* GetCapabilities(grpc::CallbackServerContext* context,
                                             const v1::GetCapabilitiesRequest* request, v1::Capabilities* reply) override
@@ -76,6 +80,9 @@ class ControlService final : public v1::Worker::CallbackService {
   RouterStream* stream_ RUNAHEAD_GUARDED_BY(mu_) = nullptr;                // the router's; owned by gRPC
   uint64_t router_ RUNAHEAD_GUARDED_BY(mu_) = 0;                           // its incarnation
   std::deque<std::function<void()>> commands_ RUNAHEAD_GUARDED_BY(mu_);
+  bool draining_ RUNAHEAD_GUARDED_BY(mu_) = false;
+  bool drained_ RUNAHEAD_GUARDED_BY(mu_) = false;  // as the router says
+  CondVar drain_changed_;
   bool stopping_ RUNAHEAD_GUARDED_BY(mu_) = false;
   CondVar stop_changed_;
   std::thread thread_;

@@ -42,7 +42,7 @@ TEST(RouterMetrics, DeclaresTheContractBeforeAnythingHappens) {
   EXPECT_EQ(CountSeries(registry, "runahead_request_duration_seconds_count"), 5);
   EXPECT_EQ(CountSeries(registry, "runahead_partition_lookups_total"), 6);
   EXPECT_EQ(CountSeries(registry, "runahead_table_reloads_total"), 2);
-  EXPECT_EQ(CountSeries(registry, "runahead_workers"), 8);
+  EXPECT_EQ(CountSeries(registry, "runahead_workers"), 10);
   EXPECT_EQ(Value(registry, "runahead_requests_total{code=\"RESOURCE_EXHAUSTED\",model=\"SmolLM2\"}"), 0);
   EXPECT_EQ(Value(registry, "runahead_queue_depth{priority=\"normal\"}"), 0);
 }

@@ -121,14 +121,38 @@ TEST_F(SessionTest, ARenewalThatIsNotAnsweredIsAskedAgainAndEndsNothing) {
 
 TEST(StartJobsTest, NoWorkersDeadlineIsBeforeTheRouters) {
   const std::vector<int32_t> ids = {1, 2, 3};
-  ChainPlan plan;
-  plan.parts = {2, 1};
+  Placement placement;
+  placement.plan.parts = {2, 1};
+  placement.chain = {std::make_shared<LiveWorker>(), std::make_shared<LiveWorker>()};
   PrefillOrder order;
   order.ids = ids;
   order.time_left = absl::Microseconds(2001);
-  for (const v1::StartJob& job : StartJobs(order, plan)) EXPECT_EQ(job.deadline_ms(), 3);
+  for (const v1::StartJob& job : StartJobs(order, placement)) EXPECT_EQ(job.deadline_ms(), 3);
   order.time_left = absl::Seconds(-1);
-  for (const v1::StartJob& job : StartJobs(order, plan)) EXPECT_EQ(job.deadline_ms(), 1);
+  for (const v1::StartJob& job : StartJobs(order, placement)) EXPECT_EQ(job.deadline_ms(), 1);
+}
+
+TEST(StartJobsTest, EachMemberIsToldWhoIsBeforeAndAfterIt) {
+  const std::vector<int32_t> ids = {1, 2, 3};
+  Placement placement;
+  placement.plan.parts = {1, 1, 1};
+  for (uint64_t i = 0; i < 3; ++i) {
+    auto worker = std::make_shared<LiveWorker>();
+    worker->capabilities.set_incarnation(70 + i);
+    worker->capabilities.set_epoch(static_cast<uint32_t>(i));
+    placement.chain.push_back(worker);
+  }
+  PrefillOrder order;
+  order.ids = ids;
+  const std::vector<v1::StartJob> jobs = StartJobs(order, placement);
+  EXPECT_FALSE(jobs[0].has_predecessor());
+  EXPECT_EQ(jobs[0].successor().incarnation(), 71u);
+  EXPECT_EQ(jobs[0].successor().epoch(), 1u);
+  EXPECT_EQ(jobs[1].predecessor().incarnation(), 70u);
+  EXPECT_EQ(jobs[1].successor().incarnation(), 72u);
+  EXPECT_EQ(jobs[1].successor().epoch(), 2u);
+  EXPECT_EQ(jobs[2].predecessor().epoch(), 1u);
+  EXPECT_FALSE(jobs[2].has_successor());
 }
 
 }  // namespace

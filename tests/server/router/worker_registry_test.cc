@@ -1,14 +1,20 @@
 // What an operator is told of the workers that join.
 #include "server/router/worker_registry.h"
 
+#include <thread>
+
+#include "absl/strings/str_cat.h"
 #include "gmock/gmock.h"
 #include "tests/testing/router_fixture.h"
 
 namespace runahead {
 namespace {
 
+using testing::Call;
 using ::testing::ContainsRegex;
 using ::testing::ElementsAre;
+using testing::FakeBehaviour;
+using testing::FakeWorker;
 using ::testing::HasSubstr;
 using ::testing::Not;
 
@@ -42,6 +48,98 @@ TEST_F(WorkerRegistryTest, SaysNothingOfBuildsThatAreTheSame) {
   EXPECT_THAT(log, HasSubstr("prefill-1 at "));
   EXPECT_THAT(log, Not(HasSubstr("is of build")));
   EXPECT_THAT(models_.models(0).builds(), ElementsAre("1.0"));
+}
+
+std::string Draining(const char* role) {
+  return absl::StrCat("runahead_workers{role=\"", role, "\",state=\"draining\"}");
+}
+
+TEST_F(WorkerRegistryTest, NothingNewIsPlannedOnAPrefillWorkerThatDrainsAndWhatItHasGoesOn) {
+  Start();
+  for (auto& worker : prefill_) worker->Change([](FakeBehaviour& b) { b.first_token = b.done = false; });
+  Call running(*stub_, Ids(600, 1));
+  const uint64_t job = prefill_[0]->AwaitStarts(1)[0].job();
+  ASSERT_EQ(prefill_[1]->AwaitStarts(1)[0].job(), job) << "both are in the chain";
+  prefill_[0]->SendDraining();
+  ASSERT_TRUE(MetricBecomes(Draining("prefill"), 1));
+
+  Call next(*stub_, Ids(600, 1));
+  const v1::StartJob alone = prefill_[1]->AwaitStarts(2)[1];
+  EXPECT_EQ(alone.bounds_size(), 2);
+  EXPECT_FALSE(prefill_[0]->drained());
+  prefill_[1]->SendFirstToken(job, 100);
+  prefill_[1]->SendDone(job);
+  prefill_[0]->SendDone(job);
+  EXPECT_EQ(running.Finish().status, absl::OkStatus());
+  prefill_[0]->AwaitDrained();
+  EXPECT_EQ(prefill_[0]->AwaitStarts(1).size(), 1u);
+  prefill_[1]->SendFirstToken(alone.job(), 100);
+  prefill_[1]->SendDone(alone.job());
+  EXPECT_EQ(next.Finish().status, absl::OkStatus());
+}
+
+TEST_F(WorkerRegistryTest, ADecodeWorkerDrainsUntilItsLeasesHaveEnded) {
+  Start();
+  decode_[0]->Change([](FakeBehaviour& b) { b.decode_until = 1; });
+  Call running(*stub_, Ids(4, 8));
+  decode_[0]->AwaitDecodes(1);
+  decode_[0]->SendDraining();
+  ASSERT_TRUE(MetricBecomes(Draining("decode"), 1));
+  const absl::Status refused = Generate(Ids(4, 8)).status;
+  EXPECT_TRUE(absl::IsUnavailable(refused));
+  EXPECT_THAT(std::string(refused.message()), HasSubstr("decode-0 drains before it stops"));
+  EXPECT_FALSE(decode_[0]->drained());
+  decode_[0]->Change([](FakeBehaviour& b) { b.decode_until = 1 << 30; });
+  EXPECT_EQ(running.Finish().ids().size(), 8u);
+  decode_[0]->AwaitDrained();
+}
+
+TEST_F(WorkerRegistryTest, AWorkerThatHasNothingHasDrainedAtOnce) {
+  Start();
+  prefill_[1]->SendDraining();
+  prefill_[1]->AwaitDrained();
+  EXPECT_EQ(fleet_->ready_prefill(), 1);
+  EXPECT_EQ(Metric(Draining("prefill")), 1);
+}
+
+TEST_F(WorkerRegistryTest, AWorkerThatComesIntoAVacantPlaceJoinsTheLine) {
+  Start({.vacant = 2});
+  EXPECT_EQ(fleet_->line_length(), 2u);
+  FakeWorker third(Able("prefill-2", v1::WORKER_ROLE_PREFILL));
+  registry_->Occupy(3, third.address());
+  AwaitReady(3, 1);
+  EXPECT_EQ(third.AwaitLine([](const v1::FormLine& l) { return l.has_predecessor(); }).predecessor().name(),
+            "prefill-1");
+  EXPECT_THAT(Generate(Ids(600, 4)).started().plan().workers(), ElementsAre("prefill-0", "prefill-1", "prefill-2"));
+
+  EXPECT_TRUE(registry_->Retire(3)) << "it has nothing";
+  AwaitReady(2, 1);
+  registry_->Keep(3);
+  AwaitReady(3, 1);
+  while (!registry_->Retire(3)) std::this_thread::yield();
+  registry_->Vacate(3);
+  EXPECT_EQ(fleet_->line_length(), 2u);
+  EXPECT_EQ(Metric("runahead_workers{role=\"prefill\",state=\"lost\"}"), 0) << "a place that is vacant is not counted";
+  EXPECT_THAT(Generate(Ids(600, 4)).started().plan().workers(), ElementsAre("prefill-0", "prefill-1"));
+}
+
+TEST_F(WorkerRegistryTest, AWorkerWhoseNameIsGoneKeepsWhatItHas) {
+  Start({.vacant = 1});
+  FakeWorker third(Able("prefill-2", v1::WORKER_ROLE_PREFILL));
+  registry_->Occupy(3, third.address());
+  AwaitReady(3, 1);
+  for (FakeWorker* worker : {prefill_[0].get(), prefill_[1].get(), &third}) {
+    worker->Change([](FakeBehaviour& b) { b.first_token = b.done = false; });
+  }
+  Call running(*stub_, Ids(600, 1));
+  const uint64_t job = third.AwaitStarts(1)[0].job();
+  EXPECT_FALSE(registry_->Retire(3));
+  EXPECT_EQ(fleet_->ready_prefill(), 2);
+  third.SendFirstToken(job, 100);
+  for (FakeWorker* worker : {prefill_[0].get(), prefill_[1].get(), &third}) worker->SendDone(job);
+  EXPECT_EQ(running.Finish().status, absl::OkStatus());
+  while (!registry_->Retire(3)) std::this_thread::yield();
+  EXPECT_EQ(third.cancels(), 0u);
 }
 
 }  // namespace

@@ -4,6 +4,9 @@
 #include <grpcpp/create_channel.h>
 #include <gtest/gtest.h>
 
+#include <chrono>
+#include <future>
+
 #include "server/rpc/server.h"
 #include "tests/testing/fake_clock.h"
 
@@ -255,6 +258,58 @@ TEST_F(ControlServiceTest, RefusesAStaleIncarnationAndAStreamWithoutHello) {
   good.Hello(kIncarnation);
   EXPECT_EQ(good.Ping(3), 3u);
   EXPECT_TRUE(handler_.Await(0).empty());
+}
+
+// What the router is told next, pongs left out.
+v1::ControlReport Next(Stream& stream) {
+  v1::ControlReport report;
+  while (stream.calls->Read(&report) && report.has_pong()) {
+  }
+  return report;
+}
+
+TEST_F(ControlServiceTest, DrainingIsToldAndAwaitsTheRoutersWord) {
+  Stream stream(*stub_);
+  stream.Hello(kIncarnation);
+  ASSERT_EQ(stream.Ping(1), 1u);
+  auto drained = std::async(std::launch::async, [this] { return service_->Drain(absl::Hours(1)); });
+  EXPECT_TRUE(Next(stream).has_draining());
+  EXPECT_EQ(stream.Ping(2), 2u);
+  EXPECT_EQ(drained.wait_for(std::chrono::seconds(0)), std::future_status::timeout);
+  v1::ControlCommand command;
+  command.mutable_drained();
+  stream.calls->Write(command);
+  EXPECT_TRUE(drained.get());
+  stream.End();
+}
+
+TEST_F(ControlServiceTest, DrainingEndsWithTheTimeForIt) {
+  Stream stream(*stub_);
+  stream.Hello(kIncarnation);
+  ASSERT_EQ(stream.Ping(1), 1u);
+  auto drained = std::async(std::launch::async, [this] { return service_->Drain(absl::Milliseconds(50)); });
+  EXPECT_TRUE(Next(stream).has_draining());
+  while (drained.wait_for(std::chrono::milliseconds(1)) != std::future_status::ready) Step();
+  EXPECT_FALSE(drained.get());
+  stream.End();
+}
+
+TEST_F(ControlServiceTest, WithoutARouterThereIsNothingToDrainAndALaterOneIsTold) {
+  EXPECT_TRUE(service_->Drain(absl::Hours(1)));
+  Stream stream(*stub_);
+  stream.Hello(kIncarnation);
+  EXPECT_TRUE(Next(stream).has_draining());
+  stream.End();
+}
+
+TEST_F(ControlServiceTest, DrainingEndsWithTheRouter) {
+  Stream stream(*stub_);
+  stream.Hello(kIncarnation);
+  ASSERT_EQ(stream.Ping(1), 1u);
+  auto drained = std::async(std::launch::async, [this] { return service_->Drain(absl::Hours(1)); });
+  EXPECT_TRUE(Next(stream).has_draining());
+  stream.End();
+  EXPECT_TRUE(drained.get());
 }
 
 }  // namespace

@@ -68,6 +68,7 @@ int32_t DecodeService::XTokens(const v1::ReserveRequest& request) const {
 grpc::ServerUnaryReactor* DecodeService::Reserve(grpc::CallbackServerContext* context,
                                                  const v1::ReserveRequest* request, v1::ReserveReply* reply) {
   if (absl::StatusOr<DrainGate::Pass> pass = Enter(); !pass.ok()) return Reply(context, pass.status());
+  if (!reserving_) return Reply(context, absl::UnavailableError("this worker drains before it stops"));
   if (request->prompt_tokens() < 1) return Reply(context, InvalidField("prompt_tokens", "must be at least 1"));
   if (request->total_tokens() < request->prompt_tokens()) {
     return Reply(context, InvalidField("total_tokens", "must be at least prompt_tokens"));

@@ -38,6 +38,9 @@ class DecodeService final : public v1::Decode::CallbackService {
   // The server's gate, once the server is there: from then on Reserve and Generate pass through it.
   void SetGate(DrainGate& gate) { gate_ = &gate; }
 
+  // Refuses Reserve from now on, with UNAVAILABLE; who has a lease may use it.
+  void StopReserving() { reserving_ = false; }
+
   // Ends all Generate calls that are open now. Their sequences end at the next step.
   void CancelAll() RUNAHEAD_EXCLUDES(mu_);
 
@@ -62,6 +65,7 @@ class DecodeService final : public v1::Decode::CallbackService {
   const DecodeServiceOptions options_;
   Clock& clock_;
   std::atomic<DrainGate*> gate_{nullptr};
+  std::atomic<bool> reserving_{true};
 
   Mutex mu_;
   CondVar stop_changed_;

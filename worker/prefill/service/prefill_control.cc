@@ -71,16 +71,14 @@ void PrefillControl::OnFormLine(const v1::FormLine& line) {
         [&lost](const PeerId& peer) { return peer.incarnation == lost.incarnation() && peer.epoch == lost.epoch(); });
     paths_.Forget(lost.incarnation(), lost.epoch());
   }
-  predecessor_ = line.has_predecessor() ? EdgeTo(line.predecessor(), "predecessor") : nullptr;
-  successor_ = line.has_successor() ? EdgeTo(line.successor(), "successor") : nullptr;
-  predecessor_name_ = line.predecessor().name();
-  successor_name_ = line.successor().name();
+  if (line.has_predecessor()) OpenEdge(line.predecessor(), "predecessor");
+  if (line.has_successor()) OpenEdge(line.successor(), "successor");
 }
 
-std::shared_ptr<Edge> PrefillControl::EdgeTo(const v1::PeerAddress& address, const char* what) {
+void PrefillControl::OpenEdge(const v1::PeerAddress& address, const char* what) {
   const PeerId peer{address.link_address(), address.incarnation(), address.device_link(), address.epoch(),
                     address.generation()};
-  if (const auto found = known_.find(peer.key()); found != known_.end()) return found->second.edge;
+  if (known_.contains(peer.key())) return;
   LogInfo("line", what, " is ", address.name(), ", ", Describe(peer.key()));
   // The old making of the edge ends here as it does at the other end: what was started before this line belongs to it.
   CloseEdges([&peer](const PeerId& other) {
@@ -88,6 +86,7 @@ std::shared_ptr<Edge> PrefillControl::EdgeTo(const v1::PeerAddress& address, con
   });
   Known& known = known_[peer.key()];
   known.peer = peer;
+  known.name = address.name();
   auto edge = edges_.Open(peer);
   if (edge.ok()) {
     known.edge = MeterEdge(*edge, std::make_shared<LinkMetrics>(registry_, address.name()));
@@ -95,7 +94,14 @@ std::shared_ptr<Edge> PrefillControl::EdgeTo(const v1::PeerAddress& address, con
     LogWarning("line", "no edge to ", what, " ", address.name(), ": ", edge.status().ToString());
     known.failure = edge.status();
   }
-  return known.edge;
+}
+
+const PrefillControl::Known* PrefillControl::Find(const v1::WorkerLife& worker) const {
+  for (const auto& [key, known] : known_) {
+    const bool same = key.incarnation == worker.incarnation() && key.epoch == worker.epoch();
+    if (same && known.edge != nullptr) return &known;
+  }
+  return nullptr;
 }
 
 void PrefillControl::CloseEdges(const std::function<bool(const PeerId&)>& meant) {
@@ -139,13 +145,13 @@ void PrefillControl::AddState(v1::PathStates& states, const PeerId& peer, v1::Pa
 
 void PrefillControl::OnStart(const v1::StartJob& start) {
   PrefillJob job = JobFromProto(start, route_, MonotonicNow());
-  if (job.part > 0) {
-    job.predecessor = predecessor_;
-    job.predecessor_name = predecessor_name_;
+  if (const Known* known = Find(start.predecessor()); job.part > 0 && known != nullptr) {
+    job.predecessor = known->edge;
+    job.predecessor_name = known->name;
   }
-  if (!job.tail()) {
-    job.successor = successor_;
-    job.successor_name = successor_name_;
+  if (const Known* known = Find(start.successor()); !job.tail() && known != nullptr) {
+    job.successor = known->edge;
+    job.successor_name = known->name;
   }
   const JobEnd refused = CheckStart(job);
   if (!refused.status.ok()) {

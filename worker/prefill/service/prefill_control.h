@@ -37,11 +37,15 @@ class PrefillControl : public PrefillObserver {
  private:
   struct Known {
     PeerId peer;
+    std::string name;
     std::shared_ptr<Edge> edge;  // null: it could not be opened
     absl::Status failure;        // why
     v1::PathCondition told = v1::PATH_CONDITION_OPENING;
   };
-  std::shared_ptr<Edge> EdgeTo(const v1::PeerAddress& address, const char* what);
+  void OpenEdge(const v1::PeerAddress& address, const char* what);
+  // The edge to that worker, in its last generation; null where it never was a neighbour, is gone, or could not be
+  // reached.
+  const Known* Find(const v1::WorkerLife& worker) const;
   // Those for which `meant` is true end; what waits for them fails.
   void CloseEdges(const std::function<bool(const PeerId&)>& meant);
   static void AddState(v1::PathStates& states, const PeerId& peer, v1::PathCondition condition,
@@ -56,10 +60,8 @@ class PrefillControl : public PrefillObserver {
   PrefillStage* stage_ = nullptr;
   std::function<void(v1::ControlReport)> report_;
   // Of the control thread. Edges to all who were neighbours and live, in their last generation: the line may put others
-  // between.
+  // between, also between the plan of a job and its Start, which names whom it means.
   absl::flat_hash_map<PeerKey, Known> known_;
-  std::shared_ptr<Edge> predecessor_, successor_;
-  std::string predecessor_name_, successor_name_;
 };
 
 }  // namespace runahead

@@ -3,6 +3,7 @@
 #include <cmath>
 #include <functional>
 #include <limits>
+#include <map>
 
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
@@ -127,6 +128,64 @@ TEST_F(PrefillControlTest, AnEdgeIsOpenedToAllThatTheLineSaysOfThePeer) {
   EXPECT_EQ(state.peer().epoch(), 3u);
   EXPECT_EQ(state.generation(), 2u);
   EXPECT_EQ(state.message(), "there are no edges here");
+}
+
+// Moves nothing, and knows which jobs were dropped.
+class IdleEdge final : public Edge {
+ public:
+  Event Send(FrameId, ConstBufferRef, const Event& after) override { return after; }
+  Reception Recv(FrameId, BufferRef) override { return {Event(), nullptr}; }
+  Event Finish(JobId) override { return {}; }
+  void Drop(JobId job) override { dropped.push_back(job); }
+  absl::Status Health() const override { return absl::OkStatus(); }
+  bool Opened() const override { return true; }
+  std::vector<JobId> dropped;
+};
+
+class IdleEdges final : public EdgeFactory {
+ public:
+  PeerId self() const override { return {"here", 1}; }
+  absl::StatusOr<std::shared_ptr<Edge>> Open(const PeerId& peer) override { return to[peer.incarnation] = std::make_shared<IdleEdge>(); }
+  void Close(const PeerId&) override {}
+  std::map<uint64_t, std::shared_ptr<IdleEdge>> to;
+};
+
+v1::FormLine LineAfter(uint64_t predecessor) {
+  v1::FormLine line;
+  line.mutable_predecessor()->set_incarnation(predecessor);
+  line.mutable_predecessor()->set_generation(1);
+  return line;
+}
+
+// A worker may have joined the line between the two since the plan was made.
+TEST_F(PrefillControlTest, AStartMeansTheNeighboursThatItNames) {
+  IdleEdges edges;
+  PrefillControl control(edges, paths_, HandoffRoute::kLink, metrics_, registry_);
+  std::vector<v1::JobDone> ends;
+  control.Bind(chain_.member(0).stage.get(), [&](v1::ControlReport report) { ends.push_back(report.done()); });
+  control.OnFormLine(LineAfter(7));
+  control.OnFormLine(LineAfter(8));
+  v1::StartJob start = Job(1);
+  start.add_bounds(12);
+  start.set_part(1);  // the tail: refused for its sampling, which its predecessor is told
+  start.mutable_sampling()->set_top_k(-1);
+  start.mutable_predecessor()->set_incarnation(7);
+  control.OnStart(start);
+  EXPECT_EQ(edges.to.at(7)->dropped, std::vector<JobId>{1});
+  EXPECT_TRUE(edges.to.at(8)->dropped.empty());
+
+  // A neighbour of another epoch, or none that ever was one.
+  for (const auto& [incarnation, epoch] : {std::pair<uint64_t, uint32_t>{7, 1}, {9, 0}}) {
+    start.set_job(start.job() + 1);
+    start.mutable_predecessor()->set_incarnation(incarnation);
+    start.mutable_predecessor()->set_epoch(epoch);
+    control.OnStart(start);
+    EXPECT_EQ(ends.back().job(), start.job());
+    EXPECT_EQ(ends.back().code(), static_cast<int>(absl::StatusCode::kUnavailable));
+    EXPECT_EQ(ends.back().cause(), v1::JOB_CAUSE_PEER);
+    EXPECT_THAT(ends.back().message(), HasSubstr("no edge to its predecessor"));
+  }
+  EXPECT_EQ(edges.to.at(7)->dropped.size(), 1u);
 }
 
 TEST_F(PrefillControlTest, TellsOnceThatADecodeWorkerIsOutOfReachAndThatItAnswersAgain) {

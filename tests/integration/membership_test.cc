@@ -1,0 +1,152 @@
+// Workers that come and go by the names of a service, and workers that drain: with real processes.
+#include <gmock/gmock.h>
+#include <grpcpp/grpcpp.h>
+#include <gtest/gtest.h>
+#include <signal.h>
+
+#include <memory>
+#include <set>
+#include <string>
+#include <vector>
+
+#include "absl/strings/str_cat.h"
+#include "tests/integration/local_cluster.h"
+#include "tests/integration/serving_process.h"
+#include "tests/testing/model_fixture.h"
+#include "tests/testing/name_server.h"
+
+namespace runahead {
+namespace {
+
+using ::testing::SizeIs;
+using testing::ServingProcess;
+
+constexpr char kPrefill[] = "_worker._tcp.prefill.example.test";
+constexpr char kDecode[] = "_worker._tcp.decode.example.test";
+constexpr int kPrompt = 2000;
+
+class MembershipTest : public ::testing::Test {
+ protected:
+  // The chain's links are slow: a long prompt takes some seconds on more than one worker.
+  std::unique_ptr<ServingProcess> Worker(const std::string& role, const std::string& name) {
+    auto worker = std::make_unique<ServingProcess>(std::vector<std::string>{
+        RUNAHEAD_WORKER, "--role", role, "--name", name, "--dtype", "f32", "--threads", "1", "--model", model_,
+        "--kv-memory", "64MiB", "--chain-link-gbps", "0.003"});
+    EXPECT_FALSE(worker->address.empty()) << worker->process.err();
+    return worker;
+  }
+  void StartRouter() {
+    router_ = std::make_unique<ServingProcess>(std::vector<std::string>{
+        RUNAHEAD_ROUTER, "--model", model_, "--schedule", "kvr-even", "--experiments", absl::StrCat("--workers=role=prefill,service=", kPrefill),
+        absl::StrCat("--workers=role=decode,service=", kDecode), "--dns-server", names_.address(), "--dns-period",
+        "100ms"});
+    ASSERT_FALSE(router_->address.empty()) << router_->process.err();
+    stub_ = v1::Inference::NewStub(grpc::CreateChannel(router_->address, grpc::InsecureChannelCredentials()));
+  }
+  bool PoolBecomes(int prefill, int decode) {
+    return Eventually([&] {
+      grpc::ClientContext context;
+      v1::ListModelsResponse models;
+      return stub_->ListModels(&context, {}, &models).ok() && models.models(0).prefill_workers() == prefill &&
+             models.models(0).decode_workers() == decode;
+    });
+  }
+  Answer Ask(int max_tokens, const std::function<void(size_t)>& on_token = nullptr) {
+    return GenerateOver(*stub_, RequestOf(SyntheticIds(kPrompt, 1), max_tokens), nullptr, on_token);
+  }
+  // Reads until the chain has been told to start.
+  void Begin(int max_tokens) {
+    context_ = std::make_unique<grpc::ClientContext>();
+    reader_ = stub_->Generate(context_.get(), RequestOf(SyntheticIds(kPrompt, 1), max_tokens));
+    v1::GenerateResponse response;
+    ASSERT_TRUE(reader_->Read(&response) && response.has_started());
+    started_ = response.started();
+  }
+  // Of what Begin began: all tokens.
+  std::vector<int32_t> Rest() {
+    std::vector<int32_t> ids;
+    v1::GenerateResponse response;
+    while (reader_->Read(&response)) {
+      ids.insert(ids.end(), response.tokens().ids().begin(), response.tokens().ids().end());
+    }
+    const grpc::Status status = reader_->Finish();
+    EXPECT_TRUE(status.ok()) << status.error_message();
+    return ids;
+  }
+
+  const std::string model_ = WriteSynthetic(SyntheticModel(), "membership");
+  testing::NameServer names_;
+  std::unique_ptr<ServingProcess> router_;
+  std::unique_ptr<v1::Inference::Stub> stub_;
+  std::unique_ptr<grpc::ClientContext> context_;
+  std::unique_ptr<grpc::ClientReader<v1::GenerateResponse>> reader_;
+  v1::Started started_;
+};
+
+TEST_F(MembershipTest, WorkersJoinAndLeaveTheLineByTheirNames) {
+  const auto first = Worker("prefill", "prefill-0"), second = Worker("prefill", "prefill-1");
+  const auto decode = Worker("decode", "decode-0");
+  names_.Set(kPrefill, {first->address});
+  names_.Set(kDecode, {decode->address});
+  StartRouter();
+  ASSERT_TRUE(PoolBecomes(1, 1));
+  const Answer alone = Ask(6);
+  EXPECT_THAT(alone.started.plan().workers(), SizeIs(1));
+  EXPECT_THAT(alone.ids, SizeIs(6));
+
+  names_.Set(kPrefill, {first->address, second->address});
+  ASSERT_TRUE(PoolBecomes(2, 1));
+  ASSERT_NO_FATAL_FAILURE(Begin(6));
+  EXPECT_THAT(started_.plan().workers(), SizeIs(2));
+
+  // A name that is gone, while its worker computes: the prompt goes on, the next is planned without it.
+  names_.Set(kPrefill, {first->address});
+  ASSERT_TRUE(PoolBecomes(1, 1));
+  EXPECT_THAT(Ask(6).started.plan().workers(), SizeIs(1));
+  EXPECT_EQ(Rest(), alone.ids);
+
+  // Look-ups that fail, or are empty, change nothing.
+  names_.Fail(true);
+  int asked = names_.asked(kPrefill);
+  EXPECT_TRUE(Eventually([&] { return names_.asked(kPrefill) > asked + 2; }));
+  EXPECT_TRUE(PoolBecomes(1, 1));
+  names_.Fail(false);
+  names_.Set(kDecode, {});
+  asked = names_.asked(kDecode);
+  EXPECT_TRUE(Eventually([&] { return names_.asked(kDecode) > asked + 2; }));
+  EXPECT_TRUE(PoolBecomes(1, 1));
+
+  names_.Set(kPrefill, {first->address, second->address});
+  ASSERT_TRUE(PoolBecomes(2, 1));
+  const Answer both = Ask(6);
+  EXPECT_THAT(both.started.plan().workers(), SizeIs(2));
+  EXPECT_EQ(both.ids, alone.ids);
+}
+
+TEST_F(MembershipTest, AWorkerThatIsToEndFinishesWhatItHas) {
+  auto first = Worker("prefill", "prefill-0"), second = Worker("prefill", "prefill-1");
+  auto decode = Worker("decode", "decode-0");
+  names_.Set(kPrefill, {first->address, second->address});
+  names_.Set(kDecode, {decode->address});
+  StartRouter();
+  ASSERT_TRUE(PoolBecomes(2, 1));
+  const std::vector<int32_t> undisturbed = Ask(40).ids;
+  EXPECT_THAT(undisturbed, SizeIs(40));
+
+  // In the middle of the prompt: the head of the chain.
+  ASSERT_NO_FATAL_FAILURE(Begin(40));
+  first->process.Signal(SIGTERM);
+  ASSERT_TRUE(PoolBecomes(1, 1));
+  EXPECT_EQ(Rest(), undisturbed);
+  EXPECT_EQ(first->process.Wait(), 0);
+
+  // And the decode worker, while it waits for the KV of its lease.
+  ASSERT_NO_FATAL_FAILURE(Begin(40));
+  decode->process.Signal(SIGTERM);
+  ASSERT_TRUE(PoolBecomes(1, 0));
+  EXPECT_EQ(Rest(), undisturbed);
+  EXPECT_EQ(decode->process.Wait(), 0);
+}
+
+}  // namespace
+}  // namespace runahead
