@@ -6,6 +6,12 @@
 #include "server/base/address.h"
 
 namespace runahead {
+namespace {
+
+constexpr int64_t kLeastKvMemory = 1 << 20;
+
+}  // namespace
+
 void DeclareWorkerOptions(ConfigSchema& schema, WorkerOptions& options) {
   schema.String("role", &options.role, {.one_of = {"prefill", "decode", "both"}, .required = true},
                 "What this worker does");
@@ -48,9 +54,12 @@ void DeclareWorkerOptions(ConfigSchema& schema, WorkerOptions& options) {
   schema.Double("emulated_host_gbps", &options.emulated_host_gbps, {.min = 0, .max = 1e6},
                 "Gigabits of KV per second that the host lane reads at most, where emulated_link_gbps makes the CPU "
                 "stand for a GPU; 0: as fast as it goes");
-  schema.Bytes("prefill_memory", &options.prefill_memory, {.min = 0},
-               "Layer buffers of prefill; 0 takes two prompts of the model's context, at most 4GiB");
-  schema.Bytes("kv_memory", &options.kv_memory, {.min = 1 << 20}, "The KV store of decode");
+  schema.Bytes(
+      "prefill_memory", &options.prefill_memory, {.min = 0},
+      "Layer buffers of prefill; 0 takes two prompts of the model's context, at most 4GiB, and on CPUs at most "
+      "a quarter of the memory that machine and cgroup allow");
+  schema.Bytes("kv_memory", &options.kv_memory, {.min = 0},
+               "The KV store of decode; 0 takes 2GiB, at most a quarter of the memory that machine and cgroup allow");
   schema.Int("max_batch", &options.max_batch, {.min = 1, .max = 4096}, "Sequences in one decode step");
   schema.Bytes(
       "kv_device_budget", &options.kv_device_budget, {.min = 0},
@@ -98,6 +107,9 @@ absl::Status CheckWorkerOptions(const WorkerOptions& options) {
   RUNAHEAD_RETURN_IF_ERROR(ParseLaneChoice("host_lane", options.host_lane).status());
   RUNAHEAD_ASSIGN_OR_RETURN(const HostPort listen, ParseHostPort(options.process.listen));
   if (options.process.cluster_key.empty() && !IsLoopback(listen.host)) return NeedsKey("listen", listen.host);
+  if (options.kv_memory > 0 && options.kv_memory < kLeastKvMemory) {
+    return absl::InvalidArgumentError("kv_memory: holds next to nothing: give at least 1MiB, or 0 for the default");
+  }
   if (options.device == "cuda" && options.emulated_link_gbps > 0) {
     return absl::InvalidArgumentError(
         "emulated_link_gbps: paces the copies of the CPU device only: leave it out, or give device: cpu");

@@ -29,8 +29,8 @@ struct WorkerOptions {
   int64_t chain_link_noise_seed = 1;
   double emulated_link_gbps = 0;
   double emulated_host_gbps = 0;
-  int64_t prefill_memory = 0;  // bytes; 0: two prompts of the model's context, at most 4 GiB
-  int64_t kv_memory = int64_t{2} << 30;
+  int64_t prefill_memory = 0;  // bytes; 0: PrefillRole::DefaultMemory
+  int64_t kv_memory = 0;       // bytes; 0: 2 GiB, at most a quarter of the host's memory
   int64_t max_batch = 32;
   int64_t kv_device_budget = 0;          // bytes; 0: what the device's budget leaves
   std::string recompute = "auto";        // see LaneChoice

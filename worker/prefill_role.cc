@@ -1,11 +1,13 @@
 #include "worker/prefill_role.h"
 
 #include <algorithm>
+#include <limits>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
 #include "kernels/base/status_macros.h"
 #include "server/base/logging.h"
+#include "server/base/memory_limit.h"
 #include "server/rpc/member_call.h"
 #include "worker/handoff/grpc_handoff.h"
 #include "worker/handoff/in_process_handoff.h"
@@ -15,22 +17,10 @@
 #include "worker/handoff/staged_handoff.h"
 #include "worker/link/line_edge_factory.h"
 #include "worker/link/paced_edge.h"
+#include "worker/memory_defaults.h"
 
 namespace runahead {
 namespace {
-
-// What is never used is never touched, but a small machine should not be promised more.
-constexpr int64_t kMostDefaultMemory = int64_t{4} << 30;
-
-int64_t DefaultMemory(const Model& model) {
-  const ModelConfig& config = model.config();
-  const int64_t layers = std::max(config.layers, kMinLayerSlots);
-  return std::min(kMostDefaultMemory, 2 * layers * config.context_length * model.kv_row_bytes());
-}
-
-size_t MemoryBytes(const WorkerOptions& options, const Model& model) {
-  return static_cast<size_t>(options.prefill_memory > 0 ? options.prefill_memory : DefaultMemory(model));
-}
 
 absl::Status CheckMemory(int64_t tokens, const Model& model) {
   const ModelConfig& config = model.config();
@@ -126,7 +116,7 @@ absl::StatusOr<std::unique_ptr<PrefillRole>> PrefillRole::Create(const WorkerOpt
   role->control_ = std::make_unique<PrefillControl>(*role->edges_, *role->paths_, route, metrics, registry);
 
   PrefillStageOptions stage;
-  stage.memory_bytes = MemoryBytes(options, *model);
+  stage.memory_bytes = static_cast<size_t>(options.prefill_memory);
   stage.memory = std::move(memory);
   stage.on_memory = [&metrics](int64_t bytes) { metrics.SetBufferBytes(bytes); };
   RUNAHEAD_ASSIGN_OR_RETURN(role->stage_,
@@ -142,9 +132,17 @@ PrefillRole::~PrefillRole() {
   stage_.reset();
 }
 
-absl::StatusOr<std::shared_ptr<Buffer>> PrefillRole::AllocateMemory(const WorkerOptions& options, Device& device,
-                                                                    const Model& model) {
-  return StageMemory::Allocate(MemoryBytes(options, model), device);
+int64_t PrefillRole::DefaultMemory(const Model& model, const Device& device) {
+  const ModelConfig& config = model.config();
+  const int64_t layers = std::max(config.layers, kMinLayerSlots);
+  const int64_t two_prompts = 2 * layers * config.context_length * model.kv_row_bytes();
+  const bool of_host = device.host_reads_device_memory();
+  return runahead::DefaultMemory(std::min(kMostDefaultPrefillMemory, two_prompts),
+                                 of_host ? UsableMemory() : std::numeric_limits<int64_t>::max());
+}
+
+absl::StatusOr<std::shared_ptr<Buffer>> PrefillRole::AllocateMemory(const WorkerOptions& options, Device& device) {
+  return StageMemory::Allocate(static_cast<size_t>(options.prefill_memory), device);
 }
 
 void PrefillRole::BindReports(std::function<void(v1::ControlReport)> report) {

@@ -23,15 +23,17 @@ class PrefillRole {
  public:
   // All references outlive the role. `peer_comms` is null where there is no link from `device` to other GPUs.
   // `own_store`, where this process decodes too, takes its slices without a link. `key` goes with the calls to others.
-  // `memory` is AllocateMemory's.
+  // `memory` is AllocateMemory's. `prefill_memory` of `options` is not 0.
   static absl::StatusOr<std::unique_ptr<PrefillRole>> Create(const WorkerOptions& options, Device& device,
                                                              std::shared_ptr<const Model> model, MessageEngine& engine,
                                                              PeerCommFactory* peer_comms, SliceReceiver* own_store,
                                                              const ClusterKey& key, std::shared_ptr<Buffer> memory,
                                                              MetricRegistry& registry);
+  // Bytes that `prefill_memory: 0` stands for: two prompts of the model's context, at most 4 GiB, and a quarter of the
+  // host's memory where the device computes in that.
+  static int64_t DefaultMemory(const Model& model, const Device& device);
   // The layer buffers' memory, which one role after the other uses. RESOURCE_EXHAUSTED when the device has none.
-  static absl::StatusOr<std::shared_ptr<Buffer>> AllocateMemory(const WorkerOptions& options, Device& device,
-                                                                const Model& model);
+  static absl::StatusOr<std::shared_ptr<Buffer>> AllocateMemory(const WorkerOptions& options, Device& device);
   // Ends its jobs; links may work or not.
   ~PrefillRole();
 

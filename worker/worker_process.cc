@@ -8,6 +8,7 @@
 #include "server/base/clock.h"
 #include "server/base/cluster_key.h"
 #include "server/base/logging.h"
+#include "server/base/memory_limit.h"
 #include "server/base/metrics_server.h"
 #include "server/base/random.h"
 #include "server/rpc/server.h"
@@ -16,6 +17,7 @@
 #include "worker/format/gguf.h"
 #include "worker/kvpr_decode.h"
 #include "worker/link/link_host.h"
+#include "worker/memory_defaults.h"
 #include "worker/model/warm_up.h"
 #include "worker/prefill_role.h"
 #include "worker/service/control_service.h"
@@ -76,7 +78,7 @@ unsigned UsesOf(const WorkerOptions& options) {
 // In the order of construction. ~WorkerProcess ends them in another order, and says why.
 struct WorkerProcess::Parts {
   explicit Parts(const WorkerOptions& of_process) : options(of_process) {}
-  const WorkerOptions options;
+  WorkerOptions options;  // LoadModelFor puts defaults in place of sizes that are 0; then they stay
   ClusterKey key;
   std::string link_host;
   std::shared_ptr<Device> device;
@@ -102,6 +104,7 @@ struct WorkerProcess::Parts {
 };
 
 absl::Status WorkerProcess::Parts::LoadModelFor() {
+  if (options.kv_memory == 0) options.kv_memory = DefaultMemory(kWantedKvMemory, UsableMemory());
   RUNAHEAD_ASSIGN_OR_RETURN(OpenedDevice opened, OpenDevice(options));
   device = std::move(opened.device);
   peer_comms = std::move(opened.peer_comms);
@@ -109,6 +112,7 @@ absl::Status WorkerProcess::Parts::LoadModelFor() {
   RUNAHEAD_ASSIGN_OR_RETURN(std::shared_ptr<const GgufFile> file, GgufFile::Open(options.model));
   RUNAHEAD_ASSIGN_OR_RETURN(const ModelConfig of_file, ReadModelConfig(*file));
   RUNAHEAD_ASSIGN_OR_RETURN(model, LoadBySchedule(file, of_file));
+  if (options.prefill_memory == 0) options.prefill_memory = PrefillRole::DefaultMemory(*model, *device);
   RUNAHEAD_RETURN_IF_ERROR(WarmUp(*model, *device, UsesOf(options)));
   const ModelConfig& config = model->config();
   LogInfo("model", config.name, ": ", config.layers, " layers, ", config.hidden, " hidden, ", config.heads, "/",
@@ -143,7 +147,7 @@ absl::Status WorkerProcess::Parts::StartRoles() {
   // Before decode, which chooses by what is left where its KV is kept.
   std::shared_ptr<Buffer> prefill_memory;
   if (options.prefill()) {
-    RUNAHEAD_ASSIGN_OR_RETURN(prefill_memory, PrefillRole::AllocateMemory(options, *device, *model));
+    RUNAHEAD_ASSIGN_OR_RETURN(prefill_memory, PrefillRole::AllocateMemory(options, *device));
   }
   if (options.decode()) {
     RUNAHEAD_ASSIGN_OR_RETURN(decode, DecodeRole::Create(options, *device, model, incarnation, *metrics));

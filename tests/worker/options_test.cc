@@ -19,10 +19,13 @@
 namespace runahead {
 namespace {
 
-using ::testing::IsEmpty;
+struct Row {
+  std::string default_cell;
+  std::string kind_cell;  // of a table of flags: what the flag means
+};
 
-// By section ("every process") and name ("queue_size"; "--ready-fd N" of a table of flags): the default's cell.
-using Page = std::map<std::string, std::map<std::string, std::string>>;
+// By section ("every process") and name ("queue_size"; "--ready-fd N" of a table of flags).
+using Page = std::map<std::string, std::map<std::string, Row>>;
 
 Page ReadPage() {
   Page page;
@@ -34,15 +37,28 @@ Page ReadPage() {
     } else if (!section.empty() && absl::StartsWith(line, "| `")) {
       const std::vector<std::string> cells = absl::StrSplit(line, " | ");
       const std::string name(absl::StripSuffix(absl::StripPrefix(cells.at(0), "| `"), "`"));
-      EXPECT_TRUE(page[section].emplace(name, cells.at(1)).second) << name << " stands twice";
+      EXPECT_TRUE(page[section].emplace(name, Row{cells.at(1), cells.at(2)}).second) << name << " stands twice";
     }
   }
   return page;
 }
 
-// Every option is on the page, with its default, and every name on the page is an option.
+// As the table of 'Values' calls it, with its limits.
+std::string KindOf(const ConfigKey& key) {
+  if (key.is_maps) return "list of maps";
+  if (key.is_bool) return "switch";
+  if (absl::StartsWith(key.allowed, "one of ")) return "name";
+  if (absl::StartsWith(key.allowed, "host:port")) return "address";
+  if (absl::StartsWith(key.allowed, "text")) return "text";
+  return absl::StrReplaceAll(key.allowed, {{"a number of bytes such as 1048576, 512MiB, 8GiB or 2GB", "size"},
+                                           {"a duration such as 250ms, 30s or 1m30s", "duration"},
+                                           {"a whole number", "whole number"},
+                                           {"a number", "number"}});
+}
+
+// Every option is on the page, with its default and kind, and every name on the page is an option.
 void ExpectSame(const ConfigSchema& schema, const Page& page, const std::string& own) {
-  std::map<std::string, std::string> written = page.at("every process");
+  std::map<std::string, Row> written = page.at("every process");
   written.insert(page.at(own).begin(), page.at(own).end());
   for (const ConfigKey& key : schema.keys()) {
     if (key.flag_only) {
@@ -51,14 +67,15 @@ void ExpectSame(const ConfigSchema& schema, const Page& page, const std::string&
       continue;
     }
     ASSERT_EQ(written.count(key.name), 1u) << key.name << " is not in 'Options of " << own << "'";
-    const std::string& default_cell = written.at(key.name);
+    const auto& [default_cell, kind_cell] = written.at(key.name);
     EXPECT_EQ(default_cell == "required", key.required) << key.name;
+    EXPECT_EQ(kind_cell, KindOf(key)) << key.name;
     if (!key.default_text.empty()) {
       EXPECT_EQ(default_cell, absl::StrCat("`", key.default_text, "`")) << key.name;
     }
     written.erase(key.name);
   }
-  EXPECT_THAT(written, IsEmpty()) << "no options";
+  for (const auto& [name, row] : written) ADD_FAILURE() << name << " is no option";
 }
 
 TEST(ConfigurationPage, HasTheRoutersOptionsAndNoOthers) {
@@ -90,6 +107,15 @@ TEST(WorkerOptions, OnlyDecodeWorkersStreamWeights) {
       EXPECT_THAT(std::string(status.message()), ::testing::HasSubstr("role: decode"));
     }
   }
+}
+
+TEST(WorkerOptions, KvMemoryIsTheDefaultOrOfUse) {
+  WorkerOptions options;
+  EXPECT_TRUE(CheckWorkerOptions(options).ok());
+  options.kv_memory = 1 << 20;
+  EXPECT_TRUE(CheckWorkerOptions(options).ok());
+  --options.kv_memory;
+  EXPECT_THAT(CheckWorkerOptions(options).message(), ::testing::HasSubstr("kv_memory: "));
 }
 
 TEST(WorkerOptions, AReserveIsOfAStaticWindow) {
