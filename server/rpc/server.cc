@@ -11,6 +11,7 @@
 
 #include "absl/strings/match.h"
 #include "absl/strings/string_view.h"
+#include "grpc/health/v1/health.pb.h"
 #include "kernels/base/status_macros.h"
 #include "server/base/address.h"
 #include "server/base/listen_error.h"
@@ -37,6 +38,8 @@ void RegisterPlugins() {
     gpr_set_log_function(LogOfGrpc);
     grpc::EnableDefaultHealthCheckService(true);
     grpc::reflection::InitProtoReflectionServerBuilderPlugin();
+    // Reflection describes what is linked, and gRPC's own health service does not bring its description.
+    grpc::health::v1::HealthCheckRequest::descriptor();
     grpc::channelz::experimental::InitChannelzService();
   });
 }
