@@ -12,7 +12,7 @@ import sys
 sys.dont_write_bytecode = True
 import tree_check  # noqa: E402, beside this file
 
-TOP = (".ci", "client", "deploy", "docs", "kernels", "proto", "scheduler", "server", "tests", "worker")
+TOP = (".ci", "client", "deploy", "docs", "examples", "kernels", "proto", "scheduler", "server", "tests", "worker")
 SOURCE = (".h", ".cc", ".cu", ".cuh", ".proto", ".py", ".in", ".cmake", ".txt", ".sh", ".json", "")
 CODE = (".h", ".cc", ".cu", ".cuh", ".proto")
 
@@ -30,7 +30,7 @@ METRIC = re.compile(r"\brunahead_[a-z0-9_]+")
 METRIC_IN_CODE = re.compile(r'"(runahead_[a-z0-9_]+)"')
 METRICS_PAGE = "docs/metrics.md"
 # Programs of others, whose flags are theirs.
-FOREIGN = re.compile(r"\b(?:ctest|cmake|docker|kubectl|openssl|pip|systemctl|Ofast)\b")
+FOREIGN = re.compile(r"\b(?:ctest|cmake|docker|grpc_tools|kubectl|openssl|pip|protoc|systemctl|Ofast)\b")
 
 
 def slug(heading):

@@ -61,7 +61,7 @@ class Process:
 
 
 class Cluster(Process):
-    """`runahead up`; `metrics` are the addresses by name."""
+    """`runahead up`; `metrics` are the addresses by name, `pids` the first processes."""
 
     def __init__(self, folder, runahead, *arguments):
         super().__init__(folder, "cluster", [runahead, "up", "--json", *arguments], stdout=subprocess.PIPE, text=True)
@@ -71,7 +71,7 @@ class Cluster(Process):
             self.process.wait(PATIENCE)
             self.check()
         ready = json.loads(line)
-        self.router, self.metrics = ready["router"], ready["metrics"]
+        self.router, self.metrics, self.pids = ready["router"], ready["metrics"], ready["pids"]
 
     def page(self, name):
         return fetch(f"http://{self.metrics[name]}/metrics")

@@ -42,7 +42,8 @@ class SetupTest(unittest.TestCase):
         self.assertNotIn("prometheus", calls[1])
 
     def test_nothing_is_done_where_all_is_there(self):
-        self.assertEqual(self.calls(installed="libgtest-dev libgmock-dev libbenchmark-dev prometheus python3-yaml"), [])
+        self.assertEqual(self.calls(installed="libgtest-dev libgmock-dev libbenchmark-dev prometheus python3-yaml python3-grpcio "
+                                              "python3-protobuf"), [])
 
 
 if __name__ == "__main__":
