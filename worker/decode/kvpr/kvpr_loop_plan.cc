@@ -115,8 +115,9 @@ void KvprLoop::Leave(const KvStore::Sequence& sequence) {
   if (next_.has_value() && std::any_of(next_->keys.begin(), next_->keys.end(),
                                        [&](const ResidentKey& key) { return key.sequence == &sequence; })) {
     DropNext();
-    ring_->Settle();
   }
+  // Loads of steps that failed or were dropped, too: nobody has waited for them.
+  ring_->Settle();
   write_back_->Settle();
   if (host_lane_ != nullptr) host_lane_->Settle();
   residency_.Leave(&sequence);

@@ -8,6 +8,7 @@
 #include <memory>
 #include <optional>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "absl/container/flat_hash_set.h"
@@ -178,6 +179,57 @@ INSTANTIATE_TEST_SUITE_P(Holds, KvprHeldStepTest,
                          [](const auto& info) {
                            return std::string(info.param == HeldStepDevice::Hold::kLoads ? "Loads" : "Attention");
                          });
+
+// Holds up all loads until somebody waits for them; attention fails.
+class FailingStepDevice final : public WrappingDevice {
+ public:
+  using WrappingDevice::WrappingDevice;
+  std::unique_ptr<Stream> NewStream(std::string_view name) override {
+    std::unique_ptr<Stream> stream = inner_->NewStream(name);
+    if (name == "kvpr load") load_stream_ = stream.get();
+    return stream;
+  }
+  absl::Status Copy(Stream& stream, const ConstBufferRef& from, const BufferRef& to) override {
+    if (from.buffer != kv) return inner_->Copy(stream, from, to);
+    inner_->WaitFor(stream, gate.event());
+    const absl::Status status = inner_->Copy(stream, from, to);
+    last_load = inner_->Record(stream);
+    return status;
+  }
+  absl::Status AttendPieces(Stream&, const ConstTensor&, const AttentionShape&, const KvTable&, const ConstBufferRef&,
+                            const MutTensor&) override {
+    return absl::InternalError("as told");
+  }
+  Event Record(Stream& stream) override {
+    Event recorded = inner_->Record(stream);
+    if (leaves && &stream == load_stream_) gate.Fire(absl::OkStatus());
+    return recorded;
+  }
+  const EventSource gate;
+  std::shared_ptr<Buffer> kv;  // the store's
+  bool leaves = false;
+  std::optional<Event> last_load;
+
+ private:
+  const Stream* load_stream_ = nullptr;
+};
+
+// Its lease is given back next, and somebody else writes to its blocks.
+TEST(KvprOrderTest, NothingReadsWhatASequenceHadOnceItHasLeftAfterAStepThatFailed) {
+  const LoadedModel loaded = LoadHeads(kMha, DType::kF32, kOrderedLayers);
+  const auto device = std::make_shared<FailingStepDevice>(loaded.device);
+  const LoadedModel watched = LoadAgainOn(loaded, device);
+  KvprWorld world(watched, {900}, 2);
+  world.UseKvpr(SplitAt(0));
+  device->kv = world.store().arena().Layer(0).buffer;
+  EXPECT_EQ(world.TryStep({0}).status().code(), absl::StatusCode::kInternal);
+  ASSERT_TRUE(device->last_load.has_value());
+  ASSERT_FALSE(device->last_load->fired());
+  device->leaves = true;
+  world.LeaveAll();
+  EXPECT_TRUE(device->last_load->fired());
+  device->gate.Fire(absl::OkStatus());
+}
 
 // Lets nothing of a layer's weights come but its first matrix, and says when the first recomputation has run.
 class HeldWeightsDevice final : public WrappingDevice {
