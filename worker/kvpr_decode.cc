@@ -62,7 +62,7 @@ KvprObservation ObservationOf(const KvprStep& step, const LaneCosts& costs, int6
                                                      seen.transfer_s};
   seen.lanes[static_cast<int>(KvLane::kHost)] = {rows.host, bytes(rows.host, costs.kv_bytes),
                                                  step.times->Busy(StepLane::kHost)};
-  seen.lanes[static_cast<int>(KvLane::kResident)] = {rows.resident, 0, 0};
+  seen.lanes[static_cast<int>(KvLane::kResident)] = {rows.resident, 0, step.times->Busy(StepLane::kWindow)};
   return seen;
 }
 

@@ -17,7 +17,7 @@ constexpr int64_t kWarmSteps = 2, kAdaptSteps = 12;
 static_assert(kAdaptSteps + kTimedSteps < KvprTurns::kRoom);
 
 double DeviceSeconds(const StepTimes& times) {
-  return times.Busy(StepLane::kProject) + times.Busy(StepLane::kRecompute) + times.Busy(StepLane::kAttend);
+  return times.Busy(StepLane::kProject) + times.Busy(StepLane::kRecompute) + times.AttendSeconds();
 }
 
 }  // namespace

@@ -30,9 +30,13 @@ struct Row {
   const char* colour;
 };
 // From the link to what goes back.
-constexpr Row kRows[] = {{StepLane::kLink, "link", "#4c78a8"},          {StepLane::kRecompute, "recompute", "#f58518"},
-                         {StepLane::kAttend, "attend", "#54a24b"},      {StepLane::kProject, "project, MLP", "#b279a2"},
-                         {StepLane::kSignal, "q, partials", "#9d755d"}, {StepLane::kHost, "host lane", "#e45756"},
+constexpr Row kRows[] = {{StepLane::kLink, "link", "#4c78a8"},
+                         {StepLane::kRecompute, "recompute", "#f58518"},
+                         {StepLane::kAttend, "attend", "#54a24b"},
+                         {StepLane::kWindow, "window", "#bab0ac"},
+                         {StepLane::kProject, "project, MLP", "#b279a2"},
+                         {StepLane::kSignal, "q, partials", "#9d755d"},
+                         {StepLane::kHost, "host lane", "#e45756"},
                          {StepLane::kStore, "write back", "#72b7b2"}};
 
 std::string Draw(const KvprStep& step, int64_t layers) {

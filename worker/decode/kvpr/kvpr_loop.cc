@@ -314,7 +314,7 @@ absl::Status KvprLoop::FinishLayer(LayerPass& pass, absl::Span<const DecodeRow> 
 
 absl::Status KvprLoop::RunWindow(LayerPass& pass, int64_t layer) {
   if (window_ == nullptr) return absl::OkStatus();
-  const LaneSpan span(device_, stream_, now_.times, StepLane::kProject, layer);
+  const LaneSpan span(device_, stream_, now_.times, StepLane::kWindow, layer);
   RUNAHEAD_RETURN_IF_ERROR(
       StoreOwnRows(device_, stream_, model_.attention(layer), qkv_, window_own_, *window_, memory_.KvLayer(layer)));
   return pass.AttendPieces(layer, *window_, memory_.KvLayer(layer));

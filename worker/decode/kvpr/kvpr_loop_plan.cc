@@ -150,7 +150,7 @@ void KvprLoop::Report() {
   split_->Observe(step.plan, {.link_s = of_a_layer(step.times->LinkSeconds()),
                               .recompute_s = of_a_layer(step.times->Busy(StepLane::kRecompute)),
                               .project_s = of_a_layer(step.times->Busy(StepLane::kProject)),
-                              .attend_s = of_a_layer(step.times->Busy(StepLane::kAttend)),
+                              .attend_s = of_a_layer(step.times->AttendSeconds()),
                               .signal_s = of_a_layer(step.times->SignalSeconds()),
                               .host_attend_s = of_a_layer(step.times->Busy(StepLane::kHost)),
                               .layer_s = of_a_layer(step.times->DeviceSeconds())});

@@ -10,7 +10,8 @@ namespace runahead {
 namespace {
 
 bool OnDevice(StepLane lane) {
-  return lane == StepLane::kProject || lane == StepLane::kRecompute || lane == StepLane::kAttend;
+  return lane == StepLane::kProject || lane == StepLane::kRecompute || lane == StepLane::kAttend ||
+         lane == StepLane::kWindow;
 }
 
 }  // namespace

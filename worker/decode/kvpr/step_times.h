@@ -11,10 +11,10 @@
 
 namespace runahead {
 
-// kLink: copies of KV and X to the device; kSignal: the small copies of the host lane; kHost: its attention; kWeights:
-// copies of streamed weights, which share the link with kLink's.
-enum class StepLane { kProject, kRecompute, kAttend, kLink, kStore, kSignal, kHost, kWeights };
-inline constexpr int kStepLanes = 8;
+// kAttend: attention over chunks; kWindow: over what is resident; kLink: copies of KV and X to the device; kSignal: the
+// small copies of the host lane; kHost: its attention; kWeights: copies of streamed weights, which share the link with
+// kLink's.
+enum class StepLane { kProject, kRecompute, kAttend, kWindow, kLink, kStore, kSignal, kHost, kWeights };
 
 // Of one step. Thread-safe: streams add to it while it runs.
 class StepTimes {
@@ -29,6 +29,8 @@ class StepTimes {
   std::vector<Span> spans() const RUNAHEAD_EXCLUDES(mu_);
   // Seconds for which the lane was busy.
   double Busy(StepLane lane) const RUNAHEAD_EXCLUDES(mu_);
+  // Seconds for which the device attended: over chunks and over what is resident.
+  double AttendSeconds() const { return Busy(StepLane::kAttend) + Busy(StepLane::kWindow); }
   // Seconds for which anything came over the link: KV and X, weights, or both at once.
   double LinkSeconds() const RUNAHEAD_EXCLUDES(mu_);
   // Seconds that the host lane's q and partials were on their way, waits for copies and threads included: from the end

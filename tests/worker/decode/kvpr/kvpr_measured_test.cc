@@ -2,6 +2,7 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <map>
 #include <memory>
 #include <random>
 #include <utility>
@@ -9,6 +10,7 @@
 
 #include "kernels/cpu/cpu_device.h"
 #include "tests/testing/small_model.h"
+#include "tests/worker/decode/kvpr/kvpr_cases.h"
 #include "tests/worker/decode/kvpr/kvpr_world.h"
 
 namespace runahead {
@@ -69,7 +71,8 @@ TEST(KvprMeasuredTest, TheSplitIsToldWhatALayerTookLaneByLane) {
     EXPECT_DOUBLE_EQ(seen.link_s * kMeasuredLayers, SecondsOf(times, StepLane::kLink));
     EXPECT_DOUBLE_EQ(seen.recompute_s * kMeasuredLayers, SecondsOf(times, StepLane::kRecompute));
     EXPECT_DOUBLE_EQ(seen.project_s * kMeasuredLayers, SecondsOf(times, StepLane::kProject));
-    EXPECT_DOUBLE_EQ(seen.attend_s * kMeasuredLayers, SecondsOf(times, StepLane::kAttend));
+    EXPECT_DOUBLE_EQ(seen.attend_s * kMeasuredLayers,
+                     SecondsOf(times, StepLane::kAttend) + SecondsOf(times, StepLane::kWindow));
     EXPECT_DOUBLE_EQ(seen.host_attend_s * kMeasuredLayers, SecondsOf(times, StepLane::kHost));
     EXPECT_DOUBLE_EQ(seen.signal_s * kMeasuredLayers, times.SignalSeconds());
     EXPECT_DOUBLE_EQ(seen.layer_s * kMeasuredLayers, times.DeviceSeconds());
@@ -78,6 +81,29 @@ TEST(KvprMeasuredTest, TheSplitIsToldWhatALayerTookLaneByLane) {
     for (const double seconds : {seen.link_s, seen.recompute_s, seen.project_s, seen.attend_s}) EXPECT_GT(seconds, 0);
   }
   EXPECT_GT(told.observed.back().signal_s, 0);
+}
+
+// What the split is told of attention is for all positions on the device, resident ones too.
+TEST(KvprMeasuredTest, AttentionOverTheWindowCountsAsAttention) {
+  const LoadedModel loaded = LoadBehind(nullptr);
+  KvprWorld world(loaded, {900}, 4);
+  auto split = SplitAt(0);
+  split->recompute_s = 1;  // so no X stays on the device
+  const GivenSplit& told = *split;
+  std::shared_ptr<const StepTimes> times;
+  KvprOptions options = WindowsOf(loaded, 1, 3);
+  options.on_step = [&times](const KvprStep& step) { times = step.times; };
+  world.UseKvpr(std::move(split), options);
+  for (int step = 0; step < 3; ++step) world.Step();
+  world.LeaveAll();
+  ASSERT_EQ(told.observed_rows.back(), (LaneRows{.streamed = 256, .resident = 903 - 256}));
+  std::map<StepLane, int64_t> spans;
+  for (const StepTimes::Span& span : times->spans()) ++spans[span.lane];
+  EXPECT_EQ(spans[StepLane::kAttend], kMeasuredLayers) << "the one piece";
+  EXPECT_EQ(spans[StepLane::kWindow], kMeasuredLayers);
+  EXPECT_EQ(spans[StepLane::kProject], 2 * kMeasuredLayers + 2) << "Q, K and V; the MLP; embedding and head";
+  const double attend_s = SecondsOf(*times, StepLane::kAttend) + SecondsOf(*times, StepLane::kWindow);
+  EXPECT_DOUBLE_EQ(told.observed.back().attend_s * kMeasuredLayers, attend_s);
 }
 
 // Tells the controller what steps would take by costs that are given, each time off by up to a twentieth: on a machine

@@ -18,11 +18,14 @@ TEST(StepTimes, AddsUpLanesAndWhatTheDeviceHides) {
   times.Add({StepLane::kRecompute, 0, At(20), At(30)});
   times.Add({StepLane::kLink, 1, At(28), At(40)});
   times.Add({StepLane::kAttend, 0, At(30), At(35)});
+  times.Add({StepLane::kWindow, 0, At(35), At(38)});
   times.Add({StepLane::kStore, 0, At(0), At(100)});
   EXPECT_DOUBLE_EQ(times.Busy(StepLane::kLink), 0.032);
   EXPECT_DOUBLE_EQ(times.Busy(StepLane::kProject), 0.010);
-  EXPECT_DOUBLE_EQ(times.DeviceSeconds(), 0.035);
-  EXPECT_NEAR(times.OverlapRatio(), (0.005 + 0.005 + 0.002 + 0.005) / 0.025, 1e-9) << "the device is busy for less";
+  EXPECT_DOUBLE_EQ(times.AttendSeconds(), 0.008);
+  EXPECT_DOUBLE_EQ(times.DeviceSeconds(), 0.038);
+  EXPECT_NEAR(times.OverlapRatio(), (0.005 + 0.005 + 0.002 + 0.005 + 0.003) / 0.028, 1e-9)
+      << "the device is busy for less";
 }
 
 TEST(StepTimes, WeightsShareTheLinkWithKv) {
@@ -39,11 +42,11 @@ TEST(StepTimes, WeightsShareTheLinkWithKv) {
 
 TEST(StepTimes, TheWayOfQAndPartialsHasItsWaits) {
   StepTimes times;
-  times.Add({StepLane::kProject, 0, At(0), At(2)});    // the embedding
-  times.Add({StepLane::kProject, 0, At(2), At(10)});   // q is made
-  times.Add({StepLane::kSignal, 0, At(12), At(13)});   // behind another copy
-  times.Add({StepLane::kHost, 0, At(14), At(30)});     // the host's thread had to wake up
-  times.Add({StepLane::kProject, 0, At(15), At(20)});  // the window
+  times.Add({StepLane::kProject, 0, At(0), At(2)});   // the embedding
+  times.Add({StepLane::kProject, 0, At(2), At(10)});  // q is made
+  times.Add({StepLane::kSignal, 0, At(12), At(13)});  // behind another copy
+  times.Add({StepLane::kHost, 0, At(14), At(30)});    // the host's thread had to wake up
+  times.Add({StepLane::kWindow, 0, At(15), At(20)});
   times.Add({StepLane::kSignal, 0, At(33), At(35)});
   times.Add({StepLane::kProject, 0, At(36), At(40)});
   times.Add({StepLane::kProject, 1, At(40), At(50)});  // a layer without a host lane
