@@ -9,6 +9,7 @@
 
 #include "tests/testing/test_device.h"
 #include "tests/testing/wrapping_device.h"
+#include "tests/worker/decode/kvpr/counting_device.h"
 #include "tests/worker/decode/kvpr/kvpr_cases.h"
 #include "tests/worker/decode/kvpr/kvpr_world.h"
 #include "worker/decode/kvpr/kvpr_loop.h"
@@ -77,6 +78,33 @@ TEST_P(KvprHostLaneTest, GivesTheSameUpToRounding) {
     EXPECT_GT(planned, 0);
     EXPECT_EQ(host->attended, planned * loaded.model->config().layers);
   }
+}
+
+// What the host attends to is what does not cross the link. The ring holds two chunks, and a layer has more: so only
+// copies of the first layers run ahead of their step.
+TEST_P(KvprHostLaneTest, SavesTheLinkWhatTheHostAttendsTo) {
+  const LoadedModel loaded = LoadHeads(GetParam());
+  const auto counting = std::make_shared<CountingDevice>(loaded.device);
+  const LoadedModel counted{loaded.file, counting,
+                            *LoadModel(loaded.file, counting, kUsePrefill | kUseDecode, [](int, int) {})};
+  KvprWorld kvpr(counted, {1024, 1000}, 4);
+  std::vector<LaneRows> steps;
+  KvprOptions options = Options(loaded, kvpr.host(), 3);
+  options.on_step = [&steps](const KvprStep& step) { steps.push_back(step.plan.rows); };
+  kvpr.UseKvpr(Split(Always(64), Always(1)), options);
+  kvpr.Step();  // all passes, for the windows to stay
+  counting->Watch(kvpr.store());
+  for (int step = 0; step < 3; ++step) kvpr.Step();
+  kvpr.LeaveAll();
+  ASSERT_EQ(steps.size(), 4u);
+  int64_t streamed = 0;
+  for (size_t step = 1; step < steps.size(); ++step) {
+    EXPECT_EQ(steps[step].host, 2 * kSmallestPiece);
+    streamed += steps[step].streamed;
+  }
+  EXPECT_GT(streamed, 0);
+  EXPECT_EQ(counting->kv_bytes[static_cast<size_t>(loaded.model->config().layers - 1)],
+            static_cast<size_t>(streamed * loaded.model->kv_row_bytes()));
 }
 
 // All of the first sequence that is in front of its window is the host's.

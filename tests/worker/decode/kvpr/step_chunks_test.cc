@@ -16,10 +16,14 @@ struct Step {
   std::vector<LaneShape> shapes;
   std::vector<LaneCuts> cuts;
   std::vector<int64_t> lengths;
-  void Add(int64_t length, int64_t recomputed, int64_t streamed_end) {
+  // The host's part, [streamed_end, host_end), is in no chunk.
+  void Add(int64_t length, int64_t recomputed, int64_t streamed_end, int64_t host_end) {
     shapes.push_back({.length = length, .x_stored = length, .piece_tokens = PieceTokens(length)});
-    cuts.push_back({recomputed, streamed_end, streamed_end});
+    cuts.push_back({recomputed, streamed_end, host_end});
     lengths.push_back(length);
+  }
+  void Add(int64_t length, int64_t recomputed, int64_t streamed_end) {
+    Add(length, recomputed, streamed_end, streamed_end);
   }
 };
 
@@ -30,7 +34,8 @@ Step RandomStep(std::mt19937& random) {
     const int64_t length = 1 + below(below(4) == 0 ? 40'000 : 1'500);
     const int64_t piece = PieceTokens(length);
     const int64_t end = below(2) == 0 ? length : std::min(length, below(length / piece + 2) * piece);
-    step.Add(length, below(2) == 0 ? 0 : below(end + 1), end);
+    const int64_t pieces_after = (length - end) / piece;
+    step.Add(length, below(2) == 0 ? 0 : below(end + 1), end, end + below(pieces_after + 1) * piece);
   }
   return step;
 }
