@@ -69,8 +69,8 @@ class HostMeter {
     });
   }
 
-  // Bytes a second of both together, while copies run for as long as attention does; `alone_s` is what that takes.
-  absl::StatusOr<double> SharedBytesPerSecond(double alone_s, double link_bytes_per_s) {
+  // Copies run for as long as attention does; `alone_s` is what that takes alone.
+  absl::StatusOr<SharedRun> RunTogether(double alone_s, double link_bytes_per_s) {
     // Three times as many copies as fit, so that they do not end before.
     const auto count = static_cast<int64_t>(3 * alone_s * link_bytes_per_s / static_cast<double>(kCopiedBytes)) + 2;
     const auto copied = std::make_shared<std::atomic<int64_t>>(0);
@@ -87,7 +87,7 @@ class HostMeter {
     const double seconds = std::max(1e-9, absl::ToDoubleSeconds(MonotonicNow() - begin));
     const int64_t meanwhile = copied->load() - before;
     RUNAHEAD_RETURN_IF_ERROR(device_.Record(*device_stream_).Wait());
-    return static_cast<double>(positions_ * shape_.kv_row_bytes() + meanwhile) / seconds;
+    return SharedRun{bytes(), static_cast<double>(meanwhile), seconds};
   }
 
   int64_t positions() const { return positions_; }
@@ -114,6 +114,12 @@ class HostMeter {
 
 }  // namespace
 
+double SharedBytesPerSecond(const SharedRun& together, double attend_bytes_per_s, double link_bytes_per_s) {
+  const double shared = (together.attended_bytes + together.copied_bytes) / together.seconds;
+  const bool undisturbed = shared >= kUndisturbed * (attend_bytes_per_s + link_bytes_per_s);
+  return undisturbed ? std::numeric_limits<double>::infinity() : shared;
+}
+
 absl::Status MeasureHostLane(const Model& model, Device& device, const HostAttention& attention, LaneCosts& costs,
                              int runs) {
   HostMeter meter(model, device, attention, runs);
@@ -122,9 +128,8 @@ absl::Status MeasureHostLane(const Model& model, Device& device, const HostAtten
   RUNAHEAD_ASSIGN_OR_RETURN(now.signal_s, meter.SignalSeconds());
   RUNAHEAD_ASSIGN_OR_RETURN(const double alone_s, meter.AttendSeconds());
   now.host_attend_s = alone_s / static_cast<double>(meter.positions());
-  RUNAHEAD_ASSIGN_OR_RETURN(const double shared, meter.SharedBytesPerSecond(alone_s, costs.link_bytes_per_s));
-  const double apart = meter.bytes() / alone_s + costs.link_bytes_per_s;
-  now.host_bytes_per_s = shared < kUndisturbed * apart ? shared : std::numeric_limits<double>::infinity();
+  RUNAHEAD_ASSIGN_OR_RETURN(const SharedRun together, meter.RunTogether(alone_s, costs.link_bytes_per_s));
+  now.host_bytes_per_s = SharedBytesPerSecond(together, meter.bytes() / alone_s, costs.link_bytes_per_s);
   costs = now;
   return absl::OkStatus();
 }

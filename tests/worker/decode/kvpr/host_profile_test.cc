@@ -32,7 +32,15 @@ TEST(HostProfileTest, FindsTheRateOfTheHostAndTheLatencyOfTheLink) {
   EXPECT_LT(costs.host_attend_s, 4 * position_s);
   EXPECT_GE(costs.signal_s, 200e-6) << "one way there and one back";
   EXPECT_LT(costs.signal_s, 20e-3);
-  EXPECT_GT(costs.host_bytes_per_s, 0);
+  EXPECT_GT(costs.host_bytes_per_s, 1.05 * 1.6e9 / 8) << "copies ran beside it, and count";
+}
+
+TEST(SharedBytesPerSecond, IsThatOfBothUnlessTheyAreAsFastAsEachAlone) {
+  const SharedRun together{.attended_bytes = 40e6, .copied_bytes = 10e6, .seconds = 0.25};
+  EXPECT_DOUBLE_EQ(SharedBytesPerSecond(together, 200e6, 100e6), 200e6);
+  EXPECT_DOUBLE_EQ(SharedBytesPerSecond(together, 160e6, 62.5e6), 200e6) << "90% of the sum is 200.25 MB/s";
+  EXPECT_EQ(SharedBytesPerSecond(together, 160e6, 62e6), INFINITY);
+  EXPECT_EQ(SharedBytesPerSecond(together, 100e6, 50e6), INFINITY);
 }
 
 }  // namespace
