@@ -207,6 +207,11 @@ absl::Status KvprLoop::LoadWeights(LayerPass& pass, int64_t layer) {
     next_times_ = std::make_shared<StepTimes>();
     RUNAHEAD_RETURN_IF_ERROR(weights_->Load(0, next_times_));
   }
+  // Recomputation needs K's and V's rows only, which come first. Beside a host lane, which waits for q, it was done
+  // while the host attended.
+  if (!HasHostLane()) {
+    RUNAHEAD_RETURN_IF_ERROR(RecomputeUpTo(now_, layer * static_cast<int64_t>(now_.chunks.size()) + 1));
+  }
   device_.WaitFor(stream_, weights_->At(layer).qkv_there);
   pass.UseMatrices(weights_->At(layer).matrices);
   return absl::OkStatus();

@@ -110,7 +110,8 @@ class KvprLoop final : public StepLoop {
   absl::Status MakeTables();
   // Enqueues loads until `loads` of the step are, as far as it has so many.
   absl::Status LoadUpTo(LoadedStep& step, int64_t loads);
-  // Enqueues loads of the layer's weights, where they are streamed, and of those of the layer that comes next.
+  // Enqueues loads of the layer's weights, where they are streamed, and of those of the layer that comes next; and
+  // the wait for Q's, K's and V's, behind what can be done without Q's.
   absl::Status LoadWeights(LayerPass& pass, int64_t layer);
   absl::Status ProjectLayer(LayerPass& pass, int64_t layer);
   absl::Status RunChunk(LayerPass& pass, int64_t layer, int64_t index);
