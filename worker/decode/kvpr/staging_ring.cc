@@ -4,13 +4,12 @@
 #include <utility>
 
 #include "kernels/base/status_macros.h"
+#include "worker/decode/kvpr/copy_pieces.h"
 
 namespace runahead {
 namespace {
 
 constexpr int64_t kLeastSlots = 2;
-// Of one copy: what else is to cross the link, weights, say, waits for no more. A link is at its full rate with it.
-constexpr size_t kMostCopied = 2 << 20;
 
 }  // namespace
 
@@ -92,10 +91,7 @@ absl::Status StagingRing::CopyRows(const KvArena& arena, const StoredSequence& s
                                    int64_t end, const BufferRef& to, int64_t first_row, int64_t row_bytes) {
   auto at = static_cast<size_t>(first_row * row_bytes);
   for (const KvSpan& span : arena.Spans(sequence.blocks, layer, begin, end)) {
-    for (size_t done = 0; done < span.rows.size; done += kMostCopied) {
-      const size_t bytes = std::min(kMostCopied, span.rows.size - done);
-      RUNAHEAD_RETURN_IF_ERROR(device_.Copy(*stream_, span.rows.Slice(done, bytes), to.Slice(at + done, bytes)));
-    }
+    RUNAHEAD_RETURN_IF_ERROR(CopyPieces(device_, *stream_, span.rows, to.Slice(at, span.rows.size), kKvPieceBytes));
     at += span.rows.size;
   }
   return absl::OkStatus();

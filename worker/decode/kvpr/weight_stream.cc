@@ -4,12 +4,11 @@
 #include <utility>
 
 #include "kernels/base/status_macros.h"
+#include "worker/decode/kvpr/copy_pieces.h"
 
 namespace runahead {
 namespace {
 
-// Of one copy: KV and X of the layer that computes share the link, and wait for no more than a piece of the weights.
-constexpr size_t kPieceBytes = 512 << 10;
 // Of a matrix in its slot: what GPUs place allocations at, and their fastest products want.
 constexpr size_t kAlignment = 256;
 
@@ -91,11 +90,8 @@ absl::Status WeightStream::Fill(Slot& slot, LayerMatrices matrices) {
 }
 
 absl::Status WeightStream::Bring(const ConstBufferRef& home, size_t begin, size_t end, const BufferRef& there) {
-  for (; begin < end; begin += kPieceBytes) {
-    const size_t bytes = std::min(kPieceBytes, end - begin);
-    RUNAHEAD_RETURN_IF_ERROR(device_.Copy(*stream_, home.Slice(begin, bytes), there.Slice(begin, bytes)));
-  }
-  return absl::OkStatus();
+  const size_t bytes = end - begin;
+  return CopyPieces(device_, *stream_, home.Slice(begin, bytes), there.Slice(begin, bytes), kWeightPieceBytes);
 }
 
 WeightStream::Slot* WeightStream::Find(int64_t layer) {

@@ -4,6 +4,7 @@
 #include <utility>
 
 #include "kernels/base/status_macros.h"
+#include "worker/decode/kvpr/copy_pieces.h"
 
 namespace runahead {
 namespace {
@@ -57,14 +58,15 @@ absl::StatusOr<Event> WriteBack::Send(int64_t layer, const std::vector<OwnRow>& 
     any_x = any_x || row.with_x;
   }
   const auto sent = [&](int64_t row_bytes) { return rows.size() * static_cast<size_t>(row_bytes); };
+  const auto copy = [&](const BufferRef& from, const BufferRef& to, size_t bytes) {
+    return CopyPieces(device_, *stream_, from.Slice(0, bytes), to.Slice(0, bytes), kKvPieceBytes);
+  };
   const size_t kv_bytes = sent(options_.stored_row_bytes), x_bytes = any_x ? sent(options_.x_row_bytes) : 0;
   device_.WaitFor(*stream_, filled);
   {
     const LaneSpan span(device_, *stream_, times, StepLane::kStore, layer);
-    RUNAHEAD_RETURN_IF_ERROR(device_.Copy(*stream_, lane.kv.Slice(0, kv_bytes), lane.host_kv.Slice(0, kv_bytes)));
-    if (any_x) {
-      RUNAHEAD_RETURN_IF_ERROR(device_.Copy(*stream_, lane.x.Slice(0, x_bytes), lane.host_x.Slice(0, x_bytes)));
-    }
+    RUNAHEAD_RETURN_IF_ERROR(copy(lane.kv, lane.host_kv, kv_bytes));
+    RUNAHEAD_RETURN_IF_ERROR(copy(lane.x, lane.host_x, x_bytes));
     device_.Call(*stream_, [kv_rows = std::move(kv_rows), x_rows = std::move(x_rows), kv = lane.host_kv,
                             x = lane.host_x, kv_size = static_cast<size_t>(options_.stored_row_bytes),
                             x_size = static_cast<size_t>(options_.x_row_bytes)] {
@@ -86,7 +88,7 @@ absl::StatusOr<Event> WriteBack::Save(int64_t layer, absl::Span<const int32_t> b
   const LaneSpan span(device_, *stream_, times, StepLane::kStore, layer);
   size_t at = 0;
   for (const KvSpan& to : store_.arena().Spans(blocks, layer, first, first + count)) {
-    RUNAHEAD_RETURN_IF_ERROR(device_.Copy(*stream_, rows.Slice(at, to.rows.size), to.rows));
+    RUNAHEAD_RETURN_IF_ERROR(CopyPieces(device_, *stream_, rows.Slice(at, to.rows.size), to.rows, kKvPieceBytes));
     at += to.rows.size;
   }
   return device_.Record(*stream_);

@@ -11,6 +11,7 @@
 #include "tests/testing/wrapping_device.h"
 #include "tests/worker/decode/kvpr/kvpr_cases.h"
 #include "tests/worker/decode/kvpr/kvpr_world.h"
+#include "worker/decode/kvpr/copy_pieces.h"
 #include "worker/decode/kvpr/kvpr_loop.h"
 #include "worker/decode/kvpr/profile.h"
 #include "worker/decode/kvpr/weight_stream.h"
@@ -153,7 +154,7 @@ TEST_F(KvprWeightStreamTest, AStepBringsEachLayerOnce) {
     world.Step();
     EXPECT_EQ(watched->bytes, step * step_bytes + LayerBytes(*streamed.model, 0)) << "the next step's first is ahead";
   }
-  EXPECT_LE(watched->largest, size_t{1} << 20);
+  EXPECT_LE(watched->largest, kWeightPieceBytes);
   EXPECT_DOUBLE_EQ(StreamedLayerBytes(*streamed.model), static_cast<double>(step_bytes) / kLayers);
 }
 
