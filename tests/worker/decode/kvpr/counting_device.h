@@ -1,4 +1,4 @@
-// What KVPR moves and multiplies, seen from outside.
+// What KVPR moves, multiplies and attends to, seen from outside.
 #pragma once
 
 #include <gtest/gtest.h>
@@ -58,6 +58,18 @@ class CountingDevice final : public WrappingDevice {
   std::shared_ptr<Buffer> kv_, x_;  // the stores'
   size_t kv_layer_ = 0, x_layer_ = 0;
   const Stream* store_stream_ = nullptr;  // of the loop that was made last
+};
+
+// What the host's device attended.
+class CountingHost final : public WrappingDevice {
+ public:
+  using WrappingDevice::WrappingDevice;
+  absl::Status AttendPieces(Stream& stream, const ConstTensor& q, const AttentionShape& shape, const KvTable& table,
+                            const ConstBufferRef& layer, const MutTensor& partials) override {
+    for (const KvSequence& sequence : table.layout().sequences) attended += sequence.end - sequence.begin;
+    return inner_->AttendPieces(stream, q, shape, table, layer, partials);
+  }
+  int64_t attended = 0;  // positions, of all layers
 };
 
 }  // namespace runahead

@@ -8,7 +8,6 @@
 #include <vector>
 
 #include "tests/testing/test_device.h"
-#include "tests/testing/wrapping_device.h"
 #include "tests/worker/decode/kvpr/counting_device.h"
 #include "tests/worker/decode/kvpr/kvpr_cases.h"
 #include "tests/worker/decode/kvpr/kvpr_world.h"
@@ -36,18 +35,6 @@ class KvprHostLaneTest : public ::testing::TestWithParam<Heads> {
 GivenSplit::Cut Always(int64_t value) {
   return [value](size_t, const LaneShape&) { return value; };
 }
-
-// What the host's device attended, seen from outside.
-class CountingHost final : public WrappingDevice {
- public:
-  using WrappingDevice::WrappingDevice;
-  absl::Status AttendPieces(Stream& stream, const ConstTensor& q, const AttentionShape& shape, const KvTable& table,
-                            const ConstBufferRef& layer, const MutTensor& partials) override {
-    for (const KvSequence& sequence : table.layout().sequences) attended += sequence.end - sequence.begin;
-    return inner_->AttendPieces(stream, q, shape, table, layer, partials);
-  }
-  int64_t attended = 0;  // positions, of all layers
-};
 
 TEST_P(KvprHostLaneTest, GivesTheSameUpToRounding) {
   const LoadedModel loaded = LoadHeads(GetParam());

@@ -232,7 +232,8 @@ TEST(KvprOrderTest, NothingReadsWhatASequenceHadOnceItHasLeftAfterAStepThatFaile
   device->gate.Fire(absl::OkStatus());
 }
 
-// Lets nothing of a layer's weights come but K's and V's rows of its first matrix, and says when the first recomputation has run.
+// Lets nothing of a layer's weights come but K's and V's rows of its first matrix, and says when the first
+// recomputation has run.
 class HeldWeightsDevice final : public WrappingDevice {
  public:
   using WrappingDevice::WrappingDevice;
