@@ -8,6 +8,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
+#include "kernels/base/kv_group.h"
 #include "kernels/base/status_macros.h"
 #include "scheduler/recompute/kv_from.h"
 #include "server/base/logging.h"
@@ -66,22 +67,15 @@ KvprObservation ObservationOf(const KvprStep& step, const LaneCosts& costs, int6
   return seen;
 }
 
-// 64 where KV of a head group is whole ones, else 32; 0: neither.
-int KvGroup(const ModelConfig& config) {
-  for (const int group : {64, 32}) {
-    if (config.kv_dim() % group == 0) return group;
-  }
-  return 0;
-}
-
 KvQuant QuantOf(const WorkerOptions& options, const ModelConfig& config) {
-  return {.bits = options.kv_bits == "4" ? 4 : 8, .group = KvGroup(config)};
+  return {.bits = options.kv_bits == "4" ? 4 : 8, .group = KvGroup(config.kv_dim())};
 }
 
 // Of a token in one layer, as the host keeps it.
 int64_t StoredKvBytes(const WorkerOptions& options, const ModelConfig& config, DType kv_dtype) {
   const int64_t values = 2 * config.kv_dim();
-  if (!options.quantises_kv() || KvGroup(config) == 0) return values * static_cast<int64_t>(DTypeSize(kv_dtype));
+  if (!options.quantises_kv() || KvGroup(config.kv_dim()) == 0)
+    return values * static_cast<int64_t>(DTypeSize(kv_dtype));
   return static_cast<int64_t>(KvQuantRowBytes(values, QuantOf(options, config)));
 }
 
@@ -130,7 +124,7 @@ bool MayKeepKvOnDevice(const WorkerOptions& options) {
 absl::StatusOr<std::optional<KvQuantisation>> QuantisationOf(const WorkerOptions& options, const ModelConfig& config,
                                                              DType kv_dtype, Device* host) {
   if (!options.quantises_kv()) return std::optional<KvQuantisation>();
-  if (KvGroup(config) == 0) {
+  if (KvGroup(config.kv_dim()) == 0) {
     return absl::InvalidArgumentError(absl::StrFormat(
         "kv_bits: K of a token has %d values in a layer, which are not whole groups of 32: only 16 works with this "
         "model",

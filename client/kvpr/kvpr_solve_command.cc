@@ -12,7 +12,6 @@
 #include "client/base/typed_flags.h"
 #include "client/kvpr/kvpr_command.h"
 #include "client/kvpr/split_question.h"
-#include "kernels/base/op_params.h"
 #include "kernels/base/status_macros.h"
 
 namespace runahead {
@@ -62,7 +61,8 @@ absl::Status TakeKv(const SolveFlags& flags, SplitQuestion* question) {
   const double elements = 2 * static_cast<double>(question->kv_dim);
   question->kv_bytes = elements * question->dtype_bytes;
   if (!flags.kv_bits) return TakeAmount("--kv-bytes", flags.kv_bytes, elements, &question->kv_bytes);
-  const auto bytes = StoredKvBytes(question->kv_dim, static_cast<int64_t>(std::min<uint64_t>(*flags.kv_bits, 1000)));
+  const auto bits = static_cast<int64_t>(std::min<uint64_t>(*flags.kv_bits, 1000));
+  const auto bytes = StoredKvBytes(question->kv_dim, bits, question->dtype_bytes);
   if (!bytes.ok()) return InFlag("--kv-bits", bytes.status());
   question->kv_bytes = *bytes;
   return absl::OkStatus();
@@ -131,10 +131,10 @@ void AddModelFlags(CLI::App& solve, SolveFlags* flags) {
   AddNumber(solve, "--dtype-bytes", &flags->dtype_bytes, "Bytes of an element of X, and of KV on the device", "P");
   AddNumber(solve, "--kv-bytes", &flags->kv_bytes,
             "Bytes of an element of KV as the host stores it (default: as --dtype-bytes)", "Q");
-  AddNumber(
-      solve, "--kv-bits", &flags->kv_bits,
-      absl::StrCat("The same in bits: 4, 8 (with a scale and a zero for each ", KvQuant{}.group, " elements) or 16"),
-      "N");
+  AddNumber(solve, "--kv-bits", &flags->kv_bits,
+            "The same as a worker's kv_bits: 4, 8 (with a scale and a zero for each group of 64 or 32 elements) or 16 "
+            "(as --dtype-bytes)",
+            "N");
   AddNumber(solve, "--x-tokens", &flags->x_tokens, "For how many positions X is stored (default: all)", "N");
   AddNumber(solve, "--l-min", &flags->l_min, "The smallest l: before it only X is stored (default 0)", "N");
 }

@@ -6,6 +6,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
+#include "kernels/base/kv_group.h"
 #include "kernels/base/kv_table.h"
 #include "kernels/base/op_params.h"
 #include "kernels/base/status_macros.h"
@@ -60,16 +61,16 @@ double SpeedUp(double before_s, double after_s) {
 
 }  // namespace
 
-absl::StatusOr<double> StoredKvBytes(int64_t kv_dim, int64_t bits) {
+absl::StatusOr<double> StoredKvBytes(int64_t kv_dim, int64_t bits, double dtype_bytes) {
   if (bits != 4 && bits != 8 && bits != 16) {
     return absl::InvalidArgumentError(absl::StrCat("kv_bits: ", bits, " is none of 4, 8 and 16"));
   }
   if (kv_dim < 1) return absl::InvalidArgumentError(absl::StrCat("kv_dim: ", kv_dim, " is not at least 1"));
-  if (bits == 16) return 2 * static_cast<double>(kv_dim) * 2;
-  const KvQuant quant{.bits = static_cast<int>(bits)};
-  if (kv_dim % quant.group != 0) {
-    return absl::InvalidArgumentError(absl::StrCat("kv_bits: ", bits, " needs K and V in groups of ", quant.group,
-                                                   " elements, and ", kv_dim, " is no multiple; 16 works"));
+  if (bits == 16) return 2 * static_cast<double>(kv_dim) * dtype_bytes;
+  const KvQuant quant{.bits = static_cast<int>(bits), .group = KvGroup(kv_dim)};
+  if (quant.group == 0) {
+    return absl::InvalidArgumentError(absl::StrCat("kv_bits: ", bits, " needs K and V in groups of 32 elements, and ",
+                                                   kv_dim, " is no multiple; 16 works"));
   }
   return static_cast<double>(KvQuantRowBytes(2 * kv_dim, quant));
 }

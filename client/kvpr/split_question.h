@@ -40,9 +40,10 @@ struct SplitAnswer {
   double window_s = 0;    // a layer, with a window of KV in the budget, and else as streamed_s
 };
 
-// Bytes of a position's K and V in one layer, each of `kv_dim` elements (KV heads times head size), stored in `bits`:
-// 16 as they are, 8 or 4 as KvQuant with its usual group. INVALID_ARGUMENT: other bits, or no whole number of groups.
-absl::StatusOr<double> StoredKvBytes(int64_t kv_dim, int64_t bits);
+// Bytes of a position's K and V in one layer, each of `kv_dim` elements (KV heads times head size), as a worker stores
+// them by its kv_bits: 16 as they are computed, in `dtype_bytes` an element; 8 or 4 as KvQuant in groups of
+// KvGroup(kv_dim). INVALID_ARGUMENT: other bits, or no whole number of groups.
+absl::StatusOr<double> StoredKvBytes(int64_t kv_dim, int64_t bits, double dtype_bytes);
 
 // INVALID_ARGUMENT: what PlanTiers refuses.
 absl::StatusOr<SplitAnswer> AnswerSplit(const SplitQuestion& question);
