@@ -24,6 +24,7 @@
 #include "scheduler/placement/memory_queue.h"
 #include "server/base/clock.h"
 #include "server/router/cancel_token.h"
+#include "server/router/clock_offset.h"
 #include "server/router/ejections.h"
 #include "server/router/placed_jobs.h"
 #include "server/router/router_metrics.h"
@@ -48,6 +49,7 @@ struct LiveWorker {
   v1::Capabilities capabilities;
   std::shared_ptr<v1::Decode::StubInterface> decode;                    // null unless it decodes
   std::shared_ptr<CancelToken> lost = std::make_shared<CancelToken>();  // cancelled with UNAVAILABLE when it is lost
+  std::shared_ptr<PeerClock> clock = std::make_shared<PeerClock>();     // the worker's, against the router's
 };
 
 // Where a prompt will be prefilled. Takes a place in each chain member's short queue.

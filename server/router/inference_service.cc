@@ -1,5 +1,6 @@
 #include "server/router/inference_service.h"
 
+#include <iterator>
 #include <utility>
 #include <vector>
 
@@ -7,6 +8,7 @@
 #include "kernels/base/status_macros.h"
 #include "server/base/logging.h"
 #include "server/router/validation.h"
+#include "server/rpc/status.h"
 
 namespace runahead {
 namespace {
@@ -26,6 +28,13 @@ class HoldingReactor final : public grpc::ServerUnaryReactor {
   DrainGate::Pass pass_;
   CancelToken cancel_;
 };
+
+// The span that a call comes from. A header that is there twice is as wrong as one that cannot be read.
+std::optional<TraceContext> CallerOf(const grpc::CallbackServerContext& context) {
+  const auto [begin, end] = context.client_metadata().equal_range(kTraceparent);
+  if (begin == end || std::next(begin) != end) return std::nullopt;
+  return ParseTraceparent(absl::string_view(begin->second.data(), begin->second.size()));
+}
 
 }  // namespace
 
@@ -68,10 +77,10 @@ grpc::ServerWriteReactor<v1::GenerateResponse>* InferenceService::Generate(grpc:
       calls_.insert(reactor);
       if (!cut_.ok()) reactor->cancel().Cancel(cut_);
     }
-    status = Submit(reactor->cancel(),
-                    [this, reactor, request = *request, arrival](const std::function<void()>& settled) mutable {
-                      RunSession(reactor, std::move(request), arrival, settled);
-                    });
+    status = Submit(reactor->cancel(), [this, reactor, request = *request, arrival,
+                                        caller = CallerOf(*context)](const std::function<void()>& settled) mutable {
+      RunSession(reactor, std::move(request), arrival, caller, settled);
+    });
     if (!status.ok()) parts_.metrics.CountAdmissionRejection(AdmissionRejection::kQueueFull);
   }
   if (!status.ok()) {
@@ -85,8 +94,9 @@ grpc::ServerWriteReactor<v1::GenerateResponse>* InferenceService::Generate(grpc:
 }
 
 void InferenceService::RunSession(const std::shared_ptr<GenerateReactor>& reactor, v1::GenerateRequest request,
-                                  absl::Time arrival, const std::function<void()>& settled) {
-  Session session(parts_, std::move(request), arrival, reactor->deadline(), reactor->cancel(), *reactor);
+                                  absl::Time arrival, const std::optional<TraceContext>& caller,
+                                  const std::function<void()>& settled) {
+  Session session(parts_, std::move(request), arrival, reactor->deadline(), reactor->cancel(), *reactor, caller);
   const absl::Status status = session.Run(settled);
   parts_.metrics.RequestFinished(status.code(), parts_.clock.Now() - arrival);
   LogInfo("session", session.Summary(status));
@@ -152,6 +162,15 @@ grpc::ServerUnaryReactor* InferenceService::ListModels(grpc::CallbackServerConte
   for (v1::LaneProfile& profile : parts_.fleet.lane_profiles()) *model.add_lane_profiles() = std::move(profile);
   grpc::ServerUnaryReactor* const reactor = context->DefaultReactor();
   reactor->Finish(grpc::Status::OK);
+  return reactor;
+}
+
+grpc::ServerUnaryReactor* InferenceService::GetTrace(grpc::CallbackServerContext* context,
+                                                     const v1::GetTraceRequest* request, v1::Trace* response) {
+  absl::StatusOr<v1::Trace> trace = parts_.tracer->Get(request->request_id());
+  if (trace.ok()) *response = *std::move(trace);
+  grpc::ServerUnaryReactor* const reactor = context->DefaultReactor();
+  reactor->Finish(ToGrpcStatus(trace.status()));
   return reactor;
 }
 

@@ -6,6 +6,7 @@
 #include <atomic>
 #include <functional>
 #include <memory>
+#include <optional>
 
 #include "absl/container/flat_hash_set.h"
 #include "absl/status/status.h"
@@ -44,6 +45,8 @@ class InferenceService final : public v1::Inference::CallbackService {
                                      v1::TokenizeResponse* response) override;
   grpc::ServerUnaryReactor* ListModels(grpc::CallbackServerContext* context, const v1::ListModelsRequest* request,
                                        v1::ListModelsResponse* response) override;
+  grpc::ServerUnaryReactor* GetTrace(grpc::CallbackServerContext* context, const v1::GetTraceRequest* request,
+                                     v1::Trace* response) override;
 
  private:
   absl::StatusOr<DrainGate::Pass> Enter();
@@ -52,7 +55,8 @@ class InferenceService final : public v1::Inference::CallbackService {
   absl::Status Submit(CancelToken& cancel, SessionPool::Work work);
   // `settled` is called when the request holds up no other's start any more.
   void RunSession(const std::shared_ptr<GenerateReactor>& reactor, v1::GenerateRequest request, absl::Time arrival,
-                  const std::function<void()>& settled) RUNAHEAD_EXCLUDES(mu_);
+                  const std::optional<TraceContext>& caller, const std::function<void()>& settled)
+      RUNAHEAD_EXCLUDES(mu_);
 
   const RouterParts& parts_;
   const ServiceLimits limits_;

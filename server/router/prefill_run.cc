@@ -25,6 +25,7 @@ std::vector<v1::StartJob> StartJobs(const PrefillOrder& order, const Placement& 
   common.set_request_id(order.request_id);
   common.set_schedule(ScheduleToProto(plan.schedule));
   common.set_interleave(plan.interleaved);
+  if (order.trace != nullptr) common.set_traceparent(order.trace->traceparent());
   int64_t end = 0;
   common.add_bounds(0);
   for (int64_t part : parts) common.add_bounds(static_cast<int32_t>(end += part));
@@ -86,6 +87,12 @@ absl::Status PrefillRun::Start(const PrefillOrder& order) {
   events.reported = [self = shared_from_this()](int worker, const absl::Status& said, v1::JobCause cause) {
     self->Reported(worker, said, cause);
   };
+  if (order.trace != nullptr) {
+    events.spans = [self = shared_from_this(), trace = order.trace](int worker, const v1::TraceSpans& spans) {
+      const LiveWorker& member = self->Member(worker);
+      trace->AddWorker(member.capabilities.name(), spans, *member.clock, self->clock_.Now());
+    };
+  }
   {
     // Before the workers can answer: an answer counts its member down.
     MutexLock lock(mu_);
@@ -141,10 +148,13 @@ void PrefillRun::Reported(int worker, const absl::Status& said, v1::JobCause cau
   if (decode_) ejections.Judge(WorkerRole::kDecode, *decode_, said);
 }
 
+const LiveWorker& PrefillRun::Member(int worker) const {
+  return **std::find_if(placement_.chain.begin(), placement_.chain.end(),
+                        [&](const auto& live) { return live->index == worker; });
+}
+
 void PrefillRun::MemberFree(int worker) {
-  const auto member = std::find_if(placement_.chain.begin(), placement_.chain.end(),
-                                   [&](const auto& live) { return live->index == worker; });
-  fleet_.FinishJob(**member, placement_.number);
+  fleet_.FinishJob(Member(worker), placement_.number);
   MutexLock lock(mu_);
   if (--unfinished_ > 0 || !cancelled_at_) return;
   metrics_.ObserveCancelToFree(clock_.Now() - *cancelled_at_);

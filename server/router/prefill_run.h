@@ -16,6 +16,7 @@
 #include "server/router/cancel_token.h"
 #include "server/router/decode_lease.h"
 #include "server/router/fleet.h"
+#include "server/router/request_trace.h"
 #include "server/router/router_metrics.h"
 #include "server/router/sequencer.h"
 
@@ -28,6 +29,7 @@ struct PrefillOrder {
   const DecodeLease* lease = nullptr;  // null: no hand-off
   v1::SamplingParams sampling;         // seed set
   absl::Duration time_left = absl::InfiniteDuration();
+  std::shared_ptr<RequestTrace> trace = nullptr;  // null: members record nothing
 };
 
 // The StartJob of every member, head first.
@@ -59,6 +61,7 @@ class PrefillRun : public std::enable_shared_from_this<PrefillRun> {
 
  private:
   void Ended(absl::Status status) RUNAHEAD_EXCLUDES(mu_);
+  const LiveWorker& Member(int worker) const;
   void MemberFree(int worker) RUNAHEAD_EXCLUDES(mu_);
   // A member said how its part ended: tells Ejections, where the failure was the member's own or the decode worker's.
   void Reported(int worker, const absl::Status& said, v1::JobCause cause) RUNAHEAD_EXCLUDES(mu_);

@@ -43,6 +43,10 @@ void DeclareRouterOptions(ConfigSchema& schema, RouterOptions& options) {
   schema.Duration("stall_timeout", &options.stall_timeout, {.min = absl::Milliseconds(100)},
                   "How long a client may take nothing of its answer before it is cancelled");
   schema.Bool("experiments", &options.experiments, "Requests may choose width, parts and schedule");
+  schema.String("trace", &options.trace, {.one_of = {"off", "asked", "all"}},
+                "Which requests are recorded, for runahead trace: asked is those whose traceparent says so");
+  schema.Int("traces_kept", &options.traces_kept, {.min = 1, .max = 4096},
+             "How many of them are kept in memory once they have ended, the latest ones");
 }
 
 absl::Status CheckWorkers(absl::Span<const WorkerSpec> workers) {

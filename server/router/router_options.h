@@ -27,6 +27,8 @@ struct RouterOptions {
   int max_streams = 1024;
   absl::Duration stall_timeout = absl::Seconds(30);
   bool experiments = false;
+  std::string trace = "off";
+  int traces_kept = 64;
 };
 
 // Declares all keys; `options` holds the defaults.

@@ -69,7 +69,8 @@ struct RouterProcess::Parts {
                std::move(chat_template),
                *table,
                *ParseSchedule(options.schedule),
-               options.experiments},
+               options.experiments,
+               Tracer::Create(ParseTraceMode(options.trace), static_cast<size_t>(options.traces_kept))},
         workers(fleet, sequencer, router.model, options.dtype, RealClock(), key),
         membership(
             fleet.workers(),

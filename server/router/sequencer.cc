@@ -117,6 +117,10 @@ Sequencer::Calls Sequencer::Dispatch(int worker, const v1::ControlReport& report
       LogWarning("sequencer", "worker ", worker, " reports the end of job ", report.done().job(), ", which is unknown");
       return calls;
     }
+    if (report.done().has_spans() && found->second.events.spans) {
+      calls.push_back(
+          [event = found->second.events.spans, worker, spans = report.done().spans()] { event(worker, spans); });
+    }
     if (report.done().code() == 0 || !found->second.ended) {
       calls.push_back([event = found->second.events.reported, worker, done = report.done()] {
         event(worker, absl::Status(static_cast<absl::StatusCode>(done.code()), done.message()), done.cause());

@@ -44,6 +44,8 @@ struct JobEvents {
   // What a member said of its end: of a failure also whose it was, but none once the job has ended. At most once a
   // member.
   std::function<void(int worker, const absl::Status& said, v1::JobCause cause)> reported;
+  // What a member recorded, where that was asked for; before its member_free. May be absent.
+  std::function<void(int worker, const v1::TraceSpans&)> spans = {};
 };
 
 // Thread-safe. Workers are numbers that the registry gives out.

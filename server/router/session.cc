@@ -50,7 +50,7 @@ void CountRejection(RouterMetrics& metrics, const absl::Status& status) {
 }  // namespace
 
 Session::Session(const RouterParts& router, v1::GenerateRequest request, absl::Time arrival, absl::Time deadline,
-                 CancelToken& cancel, ResponseSink& sink)
+                 CancelToken& cancel, ResponseSink& sink, const std::optional<TraceContext>& caller)
     : router_(router),
       request_(std::move(request)),
       deadline_(deadline),
@@ -60,6 +60,9 @@ Session::Session(const RouterParts& router, v1::GenerateRequest request, absl::T
   if (request_.request_id().empty()) request_.set_request_id(absl::StrFormat("%016x", RandomBits64()));
   sampling_ = request_.sampling();
   if (!sampling_.has_seed()) sampling_.set_seed(RandomBits64());
+  trace_ = router_.tracer->Begin(request_.request_id(), caller, arrival);
+  if (caller) trace_id_ = caller->trace_id;
+  if (trace_ != nullptr) trace_id_ = trace_->trace_id();
 }
 
 absl::Status Session::Run(const std::function<void()>& settled) {
@@ -75,9 +78,37 @@ absl::Status Session::Run(const std::function<void()>& settled) {
   if (status.ok() && !answer_->reason()) status = Decode();
   if (status.ok()) Finish();
   if (run_ != nullptr && prefill_needed_) run_->Cancel();
+  EndTrace();
   run_.reset();
   lease_.reset();
   return status;
+}
+
+void Session::Lap(TtftStage stage) {
+  const absl::Time now = router_.clock.Now();
+  if (trace_ != nullptr) trace_->Add(TtftStageName(stage), stages_.last(), now);
+  stages_.Lap(stage, now);
+}
+
+void Session::LapPrefill(const v1::FirstToken& first) {
+  const absl::Time now = router_.clock.Now();
+  absl::Time begin = stages_.last();
+  stages_.LapPrefill(absl::Seconds(first.queue_s()), absl::Seconds(first.prefill_s()), now);
+  if (trace_ == nullptr) return;
+  for (const TtftStage stage : {TtftStage::kWorkerQueue, TtftStage::kPrefill, TtftStage::kFirstToken}) {
+    const absl::Time end = begin + stages_.spent(stage);
+    trace_->Add(TtftStageName(stage), begin, end);
+    begin = end;
+  }
+}
+
+// Before the client hears of the end, so that it finds the trace.
+void Session::EndTrace() {
+  if (trace_ == nullptr) return;
+  const absl::Time now = router_.clock.Now();
+  if (answer_ && answer_->tokens() > 0) trace_->Add("decode", stages_.last(), now, answer_->tokens());
+  trace_->Add("request", stages_.start(), now, static_cast<int64_t>(prompt_.size()));
+  trace_.reset();
 }
 
 absl::Status Session::Prepare() {
@@ -165,12 +196,13 @@ absl::Status Session::Prefill() {
   }
   router_.metrics.CountPromptTokens(static_cast<int64_t>(prompt_.size()));
   PrefillOrder order{request_.request_id(), prompt_, lease_.get(), sampling_};
+  order.trace = trace_;
   if (deadline_ != absl::InfiniteFuture()) order.time_left = deadline_ - router_.clock.Now();
   RUNAHEAD_RETURN_IF_ERROR(run_->Start(order));
   SendStarted();
   Lap(TtftStage::kPlan);
   RUNAHEAD_ASSIGN_OR_RETURN(const v1::FirstToken first, AwaitFirstToken());
-  stages_.LapPrefill(absl::Seconds(first.queue_s()), absl::Seconds(first.prefill_s()), router_.clock.Now());
+  LapPrefill(first);
   first_token_ = first.token().id();
   google::protobuf::RepeatedPtrField<v1::SampledToken> tokens;
   *tokens.Add() = first.token();
@@ -209,17 +241,27 @@ absl::Status Session::Decode() {
   {
     // Tokens come once the whole prompt's KV is in: what happens to the chain after that does not matter.
     const CancelToken::Subscription on_failed = run_->failed().OnCancel(stop_call);
-    prefill_needed_ = !reader->Read(&reply);
+    prefill_needed_ = !ReadTokens(*reader, reply);
   }
   if (!prefill_needed_) {
     SendTokens(reply.tokens());
-    while (!answer_->reason() && reader->Read(&reply)) SendTokens(reply.tokens());
+    while (!answer_->reason() && ReadTokens(*reader, reply)) SendTokens(reply.tokens());
   }
   // The decode worker ends by itself what it knows to be the end; a stop string it does not know.
   if (answer_->stopped_by_text()) context.TryCancel();
-  while (reader->Read(&reply)) {
+  while (ReadTokens(*reader, reply)) {
   }
   return EndOfDecode(FromGrpcStatus(reader->Finish()));
+}
+
+bool Session::ReadTokens(DecodeReader& reader, v1::DecodeReply& reply) {
+  while (reader.Read(&reply)) {
+    if (!reply.has_spans()) return true;
+    const LiveWorker& worker = lease_->worker();
+    if (trace_ == nullptr) continue;
+    trace_->AddWorker(worker.capabilities.name(), reply.spans(), *worker.clock, router_.clock.Now());
+  }
+  return false;
 }
 
 absl::Status Session::EndOfDecode(const absl::Status& status) const {
@@ -253,6 +295,7 @@ v1::DecodeRequest Session::MakeDecodeRequest() const {
   v1::DecodeRequest request;
   *request.mutable_lease() = lease_->id();
   request.set_request_id(request_.request_id());
+  if (trace_ != nullptr) request.set_traceparent(trace_->traceparent());
   request.mutable_prompt_ids()->Add(prompt_.begin(), prompt_.end());
   request.set_first_token(first_token_);
   request.set_max_tokens(max_tokens_);
@@ -328,6 +371,7 @@ std::string Session::Summary(const absl::Status& status) const {
                    " prompt=", prompt_.size(), " generated=", generated);
   if (generated > 0) absl::StrAppend(&line, " ttft=", absl::FormatDuration(stages_.total()));
   absl::StrAppend(&line, " total=", absl::FormatDuration(router_.clock.Now() - stages_.start()));
+  if (!trace_id_.empty()) absl::StrAppend(&line, " trace=", trace_id_);
   if (!status.ok()) absl::StrAppend(&line, " : ", status.message());
   return line;
 }

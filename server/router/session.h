@@ -25,6 +25,7 @@
 #include "server/router/prefill_run.h"
 #include "server/router/router_metrics.h"
 #include "server/router/sequencer.h"
+#include "server/router/tracer.h"
 #include "server/router/ttft_clock.h"
 #include "server/tokenizer/chat_template.h"
 #include "server/tokenizer/tokenizer.h"
@@ -43,6 +44,7 @@ struct RouterParts {
   const LiveTable& table;
   Schedule schedule = Schedule::kKvr;  // where a request does not name one
   bool experiments = false;
+  std::shared_ptr<Tracer> tracer = Tracer::Create(TraceMode::kOff, 0);
   const std::unique_ptr<LargeTextTurns> large_text_turns = std::make_unique<LargeTextTurns>();
 };
 
@@ -56,9 +58,10 @@ class ResponseSink {
 // For one thread. Blocks in Run(), which returns soon after `cancel` is cancelled.
 class Session {
  public:
-  // `arrival` and `deadline` are on the router's clock; what is given by reference must outlive the session.
+  // `arrival` and `deadline` are on the router's clock; what is given by reference must outlive the session. `caller`
+  // is the span that the request came from, where it said one.
   Session(const RouterParts& router, v1::GenerateRequest request, absl::Time arrival, absl::Time deadline,
-          CancelToken& cancel, ResponseSink& sink);
+          CancelToken& cancel, ResponseSink& sink, const std::optional<TraceContext>& caller = std::nullopt);
 
   // Answers the request. Whatever the end, no work, lease or place of it is left in the pool. `settled` is called, once
   // or more, where it holds up nobody's start any more: with its first token, or when it has to wait for decode memory.
@@ -84,7 +87,12 @@ class Session {
   // DEADLINE_EXCEEDED once the time is up. Asked before a worker's failure is believed: workers end a job at its
   // deadline too, each in its own way, and their reports may come before the client's cancel.
   absl::Status InTime(absl::string_view meanwhile) const;
-  void Lap(TtftStage stage) { stages_.Lap(stage, router_.clock.Now()); }
+  void Lap(TtftStage stage);
+  void LapPrefill(const v1::FirstToken& first);
+  using DecodeReader = grpc::ClientReaderInterface<v1::DecodeReply>;
+  // The next reply with tokens; false at the end. Keeps what comes of spans.
+  bool ReadTokens(DecodeReader& reader, v1::DecodeReply& reply);
+  void EndTrace();
   int width() const { return static_cast<int>(run_->placement().chain.size()); }
 
   const RouterParts& router_;
@@ -93,7 +101,9 @@ class Session {
   CancelToken& cancel_;
   ResponseSink& sink_;
   TtftClock stages_;
-  v1::SamplingParams sampling_;  // seed set
+  std::shared_ptr<RequestTrace> trace_;  // null: not recorded, or it has ended
+  std::string trace_id_;                 // empty: of no trace
+  v1::SamplingParams sampling_;          // seed set
   std::vector<int32_t> prompt_;
   std::vector<int32_t> stop_ids_;
   int32_t max_tokens_ = 0;

@@ -35,6 +35,7 @@ class TtftClock {
   absl::Duration spent(TtftStage stage) const { return spent_[static_cast<int>(stage)]; }
   absl::Duration total() const { return last_ - start_; }
   absl::Time start() const { return start_; }
+  absl::Time last() const { return last_; }  // the end of the last lap
 
  private:
   const absl::Time start_;

@@ -72,12 +72,12 @@ absl::Status WorkerConnection::Serve() {
 }
 
 absl::Status WorkerConnection::Attend(std::shared_ptr<const LiveWorker> worker, v1::Worker::StubInterface& stub) {
-  const std::shared_ptr<ControlStream> stream = OpenStream(stub, worker->capabilities);
+  const std::shared_ptr<ControlStream> stream = OpenStream(stub, *worker);
   absl::Status why = AwaitFirstReport();
   if (why.ok()) {
     ever_joined_ = joined_ = true;
     owner_.Joined(worker, stream);
-    why = KeepAlive(*stream);
+    why = KeepAlive(*stream, *worker->clock);
   }
   const WorkerState unreached = ever_joined_ ? WorkerState::kLost : WorkerState::kConnecting;
   owner_.Left(index_, absl::IsFailedPrecondition(why) ? WorkerState::kRefused : unreached, why);
@@ -96,8 +96,7 @@ absl::StatusOr<v1::Capabilities> WorkerConnection::AskCapabilities(v1::Worker::S
   return capabilities;
 }
 
-std::shared_ptr<ControlStream> WorkerConnection::OpenStream(v1::Worker::StubInterface& stub,
-                                                            const v1::Capabilities& worker) {
+std::shared_ptr<ControlStream> WorkerConnection::OpenStream(v1::Worker::StubInterface& stub, const LiveWorker& worker) {
   {
     MutexLock lock(mu_);
     heard_ = false;
@@ -105,7 +104,8 @@ std::shared_ptr<ControlStream> WorkerConnection::OpenStream(v1::Worker::StubInte
     broken_.reset();
   }
   ControlStream::Callbacks callbacks;
-  callbacks.report = [this](const v1::ControlReport& report) {
+  callbacks.report = [this, clock = worker.clock](const v1::ControlReport& report) {
+    if (report.has_pong()) clock->Answered(report.pong().number(), report.pong().clock_ns(), clock_.Now());
     {
       MutexLock lock(mu_);
       heard_ = true;
@@ -122,10 +122,11 @@ std::shared_ptr<ControlStream> WorkerConnection::OpenStream(v1::Worker::StubInte
   std::shared_ptr<ControlStream> stream = ControlStream::Open(stub, std::move(callbacks));
   v1::ControlCommand command;
   command.mutable_hello()->set_router_incarnation(router_incarnation_);
-  command.mutable_hello()->set_worker_incarnation(worker.incarnation());
-  command.mutable_hello()->set_worker_epoch(worker.epoch());
+  command.mutable_hello()->set_worker_incarnation(worker.capabilities.incarnation());
+  command.mutable_hello()->set_worker_epoch(worker.capabilities.epoch());
   stream->Write(command);
   command.mutable_ping();  // its answer says that the greeting was accepted
+  worker.clock->Asked(0, clock_.Now());
   stream->Write(std::move(command));
   return stream;
 }
@@ -152,7 +153,7 @@ absl::Status WorkerConnection::AwaitFirstReport() {
   }
 }
 
-absl::Status WorkerConnection::KeepAlive(ControlStream& stream) {
+absl::Status WorkerConnection::KeepAlive(ControlStream& stream, PeerClock& peer) {
   uint64_t pings = 1;
   MutexLock lock(mu_);
   absl::Time next_ping = clock_.Now() + kPingPeriod;
@@ -162,6 +163,7 @@ absl::Status WorkerConnection::KeepAlive(ControlStream& stream) {
     if (woke) LogWarning("registry", "this router stood still for a while; ", spec_.address, " is asked anew");
     if (woke || clock_.Now() >= next_ping) {
       v1::ControlCommand command;
+      peer.Asked(pings, clock_.Now());
       command.mutable_ping()->set_number(pings++);
       stream.Write(std::move(command));
       next_ping = clock_.Now() + kPingPeriod;

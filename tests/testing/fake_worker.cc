@@ -6,6 +6,7 @@
 
 #include "absl/time/clock.h"
 #include "gtest/gtest.h"
+#include "kernels/base/monotonic.h"
 #include "kernels/base/status_macros.h"
 #include "server/base/random.h"
 #include "server/rpc/transport_options.h"
@@ -160,6 +161,7 @@ grpc::Status FakeWorker::Handle(const v1::ControlCommand& command) {
   } else if (command.has_ping()) {
     v1::ControlReport report;
     report.mutable_pong()->set_number(command.ping().number());
+    report.mutable_pong()->set_clock_ns(absl::ToUnixNanos(MonotonicNow() + behaviour_.clock_ahead));
     if (behaviour_.pong) Write(report);
   }
   changed_.NotifyAll();
@@ -195,6 +197,10 @@ void FakeWorker::WriteDone(uint64_t job, const absl::Status& status, v1::JobCaus
   report.mutable_done()->set_code(static_cast<int>(status.code()));
   report.mutable_done()->set_message(std::string(status.message()));
   if (!status.ok()) report.mutable_done()->set_cause(cause);
+  const bool traced = std::any_of(starts_.begin(), starts_.end(), [job](const v1::StartJob& start) {
+    return start.job() == job && !start.traceparent().empty();
+  });
+  if (traced) *report.mutable_done()->mutable_spans() = behaviour_.spans;
   Write(report);
 }
 
@@ -303,6 +309,11 @@ grpc::Status FakeWorker::Generate(grpc::ServerContext* context, const v1::Decode
     if (end || !status.ok()) break;
   }
   if (!std::exchange(counted, true)) ++decodes_;
+  if (status.ok() && !request.traceparent().empty()) {
+    v1::DecodeReply last;
+    *last.mutable_spans() = behaviour_.spans;
+    writer->Write(last);
+  }
   leases_.erase(request.lease().number());
   changed_.NotifyAll();
   return status;

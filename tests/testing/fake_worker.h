@@ -26,6 +26,8 @@ struct FakeBehaviour {
   bool done = true;          // every member reports its end when it is started
   absl::Status prefill_end;  // not OK: how a member ends when it is started, by its own fault
   bool pong = true;
+  absl::Duration clock_ahead;      // of the router's, as pongs say
+  v1::TraceSpans spans;            // what a request that is traced gets of every member, and of decode
   bool answers_leases = true;      // false: Reserve and Renew hang until it is true, or the call is cancelled
   bool reserve = true;             // false: full (RESOURCE_EXHAUSTED), however much it holds
   bool takes_x = false;            // Reserve asks for X of as many tokens as the chain can hand off ..

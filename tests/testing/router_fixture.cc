@@ -34,8 +34,10 @@ std::string Got::text() const {
   return text;
 }
 
-Call::Call(v1::Inference::StubInterface& stub, const v1::GenerateRequest& request, absl::Duration timeout) {
+Call::Call(v1::Inference::StubInterface& stub, const v1::GenerateRequest& request, absl::Duration timeout,
+           const std::vector<std::string>& traceparents) {
   SetTimeout(context_, timeout);
+  for (const std::string& header : traceparents) context_.AddMetadata(kTraceparent, header);
   reader_ = stub.Generate(&context_, request);
 }
 
@@ -78,6 +80,7 @@ void RouterFixture::Start(const RouterSetup& setup) {
       v1::Capabilities able = Able(absl::StrCat(role, "-", i), which);
       if (setup.able) setup.able(able);
       workers.push_back(std::make_unique<FakeWorker>(able));
+      if (setup.before) setup.before(*workers.back());
       specs.push_back({role, workers.back()->address()});
     }
   };
@@ -88,7 +91,7 @@ void RouterFixture::Start(const RouterSetup& setup) {
   fleet_ = std::make_unique<Fleet>(specs, setup.queue_size, *metrics_, RealClock());
   sequencer_ = std::make_unique<Sequencer>();
   parts_.reset(new RouterParts{*fleet_, *sequencer_, *metrics_, RealClock(), model_, tokenizer_, chat_template_, table_,
-                               Schedule::kKvr, setup.experiments});
+                               Schedule::kKvr, setup.experiments, Tracer::Create(ParseTraceMode(setup.trace), 16)});
   registry_ = std::make_unique<WorkerRegistry>(*fleet_, *sequencer_, model_, setup.dtype, RealClock());
   service_ = std::make_unique<InferenceService>(
       *parts_, ServiceLimits{setup.max_sessions, setup.stall_timeout, setup.max_streams});

@@ -34,8 +34,9 @@ struct Got {
 // One Generate call whose messages are read one by one.
 class Call {
  public:
+  // `traceparents` go with it as metadata of that name.
   Call(v1::Inference::StubInterface& stub, const v1::GenerateRequest& request,
-       absl::Duration timeout = absl::InfiniteDuration());
+       absl::Duration timeout = absl::InfiniteDuration(), const std::vector<std::string>& traceparents = {});
   // The next message; nothing at the end.
   std::optional<v1::GenerateResponse> Read();
   void Cancel() { context_.TryCancel(); }
@@ -58,7 +59,9 @@ struct RouterSetup {
   bool experiments = true;
   absl::Duration stall_timeout = absl::Seconds(30);
   std::string dtype = "auto";
+  std::string trace = "off";
   std::function<void(v1::Capabilities&)> able = nullptr;  // changes what the workers say of themselves
+  std::function<void(FakeWorker&)> before = nullptr;      // called with each, before the router knows it
 };
 
 inline constexpr int kFixtureContext = 4096;

@@ -5,6 +5,7 @@
 
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
+#include "kernels/base/monotonic.h"
 #include "tests/testing/fake_clock.h"
 #include "tests/testing/fake_worker.h"
 
@@ -26,6 +27,7 @@ class KeptNews : public WorkerConnection::Owner {
   void Joined(std::shared_ptr<const LiveWorker> worker, std::shared_ptr<CommandSink>) override {
     MutexLock lock(mu_);
     joined_.push_back(worker->capabilities.incarnation());
+    live_ = worker;
     changed_.NotifyAll();
   }
   void Report(int, const v1::ControlReport& report) override {
@@ -51,6 +53,10 @@ class KeptNews : public WorkerConnection::Owner {
   bool AwaitPong(uint64_t number) {
     MutexLock lock(mu_);
     return Await([&]() RUNAHEAD_REQUIRES(mu_) { return last_pong_ >= number; });
+  }
+  std::shared_ptr<const LiveWorker> live() {
+    MutexLock lock(mu_);
+    return live_;
   }
   size_t left() {
     MutexLock lock(mu_);
@@ -83,6 +89,7 @@ class KeptNews : public WorkerConnection::Owner {
   absl::Status admit_ RUNAHEAD_GUARDED_BY(mu_);
   uint64_t last_pong_ RUNAHEAD_GUARDED_BY(mu_) = 0;
   std::vector<uint64_t> joined_ RUNAHEAD_GUARDED_BY(mu_);
+  std::shared_ptr<const LiveWorker> live_ RUNAHEAD_GUARDED_BY(mu_);  // that joined last
   std::vector<std::pair<WorkerState, absl::Status>> left_ RUNAHEAD_GUARDED_BY(mu_);
 };
 
@@ -109,6 +116,27 @@ TEST(WorkerConnection, ASilentWorkerIsLostAfterThreeSecondsAndJoinedAgain) {
   clock.AwaitWaiters(1);
   clock.Advance(absl::Seconds(1));
   owner.AwaitJoined(2);
+}
+
+TEST(WorkerConnection, LearnsTheWorkersClockAndThatOfItsNextLifeAnew) {
+  FakeWorker worker(Able());
+  KeptNews owner;
+  FakeClock clock;
+  WorkerConnection connection(0, {"prefill", worker.address()}, 42, owner, clock);
+  owner.AwaitJoined(1);
+  const auto ahead = [&] {
+    const auto estimate = owner.live()->clock->At(clock.Now());
+    EXPECT_TRUE(estimate.has_value()) << "it was asked before it joined";
+    return estimate ? absl::Nanoseconds(estimate->offset) : absl::ZeroDuration();
+  };
+  EXPECT_LT(absl::AbsDuration(MonotonicNow() - clock.Now() - ahead()), absl::Minutes(1));
+  worker.Change([](FakeBehaviour& b) { b.clock_ahead = absl::Hours(5); });
+  worker.DropStream();
+  owner.AwaitLeft(1);
+  clock.AwaitWaiters(1);
+  clock.Advance(absl::Seconds(1));
+  owner.AwaitJoined(2);
+  EXPECT_LT(absl::AbsDuration(MonotonicNow() + absl::Hours(5) - clock.Now() - ahead()), absl::Minutes(1));
 }
 
 TEST(WorkerConnection, APauseOfTheRouterIsNotHeldAgainstTheWorker) {

@@ -1,0 +1,50 @@
+#include "server/router/clock_offset.h"
+
+#include <algorithm>
+#include <cmath>
+#include <cstdlib>
+
+namespace runahead {
+
+void ClockOffset::Add(int64_t sent, int64_t received, int64_t theirs) {
+  const int64_t half = (received - sent + 1) / 2;
+  const Sample sample{received, {theirs - (sent + half), half}};
+  const std::optional<Estimate> before = At(received);
+  if (before && std::abs(sample.estimate.offset - before->offset) > sample.estimate.error + before->error) {
+    samples_.clear();
+  }
+  samples_.push_back(sample);
+  if (samples_.size() > kSamples) samples_.pop_front();
+}
+
+std::optional<ClockOffset::Estimate> ClockOffset::At(int64_t now) const {
+  std::optional<Estimate> best;
+  for (const Sample& sample : samples_) {
+    const double drift = kDrift * std::abs(static_cast<double>(now - sample.at));
+    const int64_t error = sample.estimate.error + static_cast<int64_t>(std::ceil(drift));
+    if (!best || error < best->error) best = {sample.estimate.offset, error};
+  }
+  return best;
+}
+
+void PeerClock::Asked(uint64_t ping, absl::Time now) {
+  MutexLock lock(mu_);
+  under_way_.push_back({ping, absl::ToUnixNanos(now)});
+  if (under_way_.size() > ClockOffset::kSamples) under_way_.pop_front();
+}
+
+void PeerClock::Answered(uint64_t ping, int64_t theirs_ns, absl::Time now) {
+  MutexLock lock(mu_);
+  const auto found =
+      std::find_if(under_way_.begin(), under_way_.end(), [ping](const Ping& p) { return p.number == ping; });
+  if (found == under_way_.end()) return;
+  if (theirs_ns != 0) offset_.Add(found->sent, absl::ToUnixNanos(now), theirs_ns);
+  under_way_.erase(found);
+}
+
+std::optional<ClockOffset::Estimate> PeerClock::At(absl::Time now) const {
+  MutexLock lock(mu_);
+  return offset_.At(absl::ToUnixNanos(now));
+}
+
+}  // namespace runahead
