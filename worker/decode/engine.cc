@@ -43,6 +43,7 @@ struct DecodeEngine::Active {
   PenaltyCounts counts;                // of prompt and output so far
   TokenSampler::CountsRow counts_row;  // of counts, from the join on
   std::optional<KvStore::Sequence> kv;
+  absl::Time since;  // for traces: added, or KV complete
 
   // On the thread that adds the sequence: counting a long prompt takes milliseconds, for which the loop would
   // hold up all sequences.
@@ -52,6 +53,11 @@ struct DecodeEngine::Active {
         length(static_cast<int64_t>(request.prompt_ids.size())),
         counts(request.sampling, request.prompt_ids) {
     Append(request.first_token);
+  }
+  // What was waited for until `now`.
+  void Waited(const char* span, absl::Time now) {
+    if (request.spans != nullptr) request.spans->Add(span, -1, since, now);
+    since = now;
   }
   void Append(int32_t token) {
     ++length;
@@ -149,6 +155,7 @@ absl::StatusOr<SequenceNumber> DecodeEngine::Add(DecodeSequence sequence, std::s
   if (valid.ok()) valid = CheckFits(sequence, store_);
   if (valid.ok()) valid = CheckTokens(static_cast<int64_t>(sequence.prompt_ids.size()) + sequence.max_tokens);
   auto active = std::make_unique<Active>(std::move(sequence), std::move(sink));
+  active->since = clock_.Now();
   const bool finished = valid.ok() && active->Finished();
   SequenceNumber number = 0;
   {
@@ -206,6 +213,7 @@ void DecodeEngine::Admit(SequenceNumber number, const absl::Status& kv_complete)
   absl::StatusOr<KvStore::Sequence> kv = store_.Open(active.request.lease);
   if (!kv.ok()) return End(number, kv.status());
   active.kv = *std::move(kv);
+  active.Waited("wait_kv", clock_.Now());
   waiting_.push_back(number);
 }
 
@@ -216,6 +224,7 @@ void DecodeEngine::Join() {
   waiting_.erase(waiting_.begin(), waiting_.begin() + plan.joined);
   for (auto joined = waiting.begin(); joined != waiting.begin() + plan.joined; ++joined) {
     Active& active = *sequences_.at(*joined);
+    active.Waited("queue", clock_.Now());
     absl::StatusOr<TokenSampler::CountsRow> row =
         sampler_->TakeCountsRow(*stream_, active.request.sampling, active.counts);
     if (row.ok()) {
@@ -231,7 +240,12 @@ void DecodeEngine::Step() {
   const std::vector<SequenceNumber> rows = running_;
   Tokens tokens;
   NextTokens(rows, tokens);
-  if (options_.on_step) options_.on_step({static_cast<int64_t>(rows.size()), clock_.Now() - begin});
+  const absl::Time end = clock_.Now();
+  const auto batch_size = static_cast<int64_t>(rows.size());
+  if (options_.on_step) options_.on_step({batch_size, end - begin});
+  for (const SequenceNumber row : rows) {
+    if (SpanRecorder* spans = sequences_.at(row)->request.spans.get()) spans->Add("step", -1, begin, end, batch_size);
+  }
   for (size_t row = 0; row < rows.size(); ++row) Emit(rows[row], std::move(tokens[row]));
 }
 
@@ -260,7 +274,7 @@ absl::Status DecodeEngine::Forward(absl::Span<const SequenceNumber> numbers) {
   std::vector<TokenSampler::Row> draws;
   for (const SequenceNumber number : numbers) {
     const Active& active = *sequences_.at(number);
-    rows.push_back({&*active.kv, active.last, active.length - 1});
+    rows.push_back({&*active.kv, active.last, active.length - 1, active.request.spans.get()});
     draws.push_back({active.request.sampling, active.length, active.counts, active.counts_row});
   }
   const bool repeats = loop_->repeats();

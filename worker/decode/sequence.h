@@ -2,9 +2,11 @@
 #pragma once
 
 #include <cstdint>
+#include <memory>
 #include <vector>
 
 #include "absl/status/status.h"
+#include "server/base/span_recorder.h"
 #include "worker/kv/store.h"
 #include "worker/model/sampling.h"
 
@@ -17,7 +19,8 @@ struct DecodeSequence {
   int32_t first_token = 0;          // sampled by the tail; its KV is not in the store
   int64_t max_tokens = 1;           // of the output, the first token included
   SamplingOptions sampling;
-  std::vector<int32_t> stop_ids;  // one of them is emitted as the last token
+  std::vector<int32_t> stop_ids;                  // one of them is emitted as the last token
+  std::shared_ptr<SpanRecorder> spans = nullptr;  // null: it is not traced
 };
 
 // Called on the engine's thread, which runs everybody's sequences: never blocks, takes what it is given and returns.

@@ -7,6 +7,7 @@
 #include "absl/status/statusor.h"
 #include "absl/types/span.h"
 #include "kernels/base/tensor.h"
+#include "server/base/span_recorder.h"
 #include "worker/kv/store.h"
 
 namespace runahead {
@@ -16,6 +17,7 @@ struct DecodeRow {
   const KvStore::Sequence* sequence = nullptr;  // stays open, and where it is, until Leave
   int32_t token = 0;
   int64_t position = 0;
+  SpanRecorder* spans = nullptr;  // where what a step is made of is to be recorded; lives until Leave. Null: nowhere
 };
 
 // Used by one thread, which waits for a step's work before it asks for the next one.

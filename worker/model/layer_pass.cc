@@ -90,7 +90,7 @@ absl::Status LayerPass::Project(int64_t layer, const BufferRef& kv, const MutTen
   return absl::OkStatus();
 }
 
-absl::Status LayerPass::Attend(int64_t layer, const BufferRef& kv) {
+absl::Status LayerPass::Attend(int64_t layer, const BufferRef& kv, const std::function<void()>& attended) {
   if (layer + 1 == model_.config().layers && static_cast<int64_t>(batch_.logit_rows.size()) < rows()) {
     if (batch_.logit_rows.empty()) return absl::OkStatus();
     RUNAHEAD_RETURN_IF_ERROR(KeepWanted());
@@ -98,11 +98,13 @@ absl::Status LayerPass::Attend(int64_t layer, const BufferRef& kv) {
   // Single queries by pieces, so that a row's result depends on its own sequence only.
   if (HasSingleQueries(table_->layout())) {
     RUNAHEAD_RETURN_IF_ERROR(AttendPieces(layer, *table_, kv));
+    if (attended) attended();
     return Finish(layer);
   }
-  RUNAHEAD_ASSIGN_OR_RETURN(const Tensor attended, memory_.shared.Get(kAttended, q_.dtype, rows(), q_.cols));
-  RUNAHEAD_RETURN_IF_ERROR(device_.Attention(stream_, q_, model_.attention(layer), *table_, kv, attended));
-  return FinishChunks(layer, attended);
+  RUNAHEAD_ASSIGN_OR_RETURN(const Tensor result, memory_.shared.Get(kAttended, q_.dtype, rows(), q_.cols));
+  RUNAHEAD_RETURN_IF_ERROR(device_.Attention(stream_, q_, model_.attention(layer), *table_, kv, result));
+  if (attended) attended();
+  return FinishChunks(layer, result);
 }
 
 absl::Status LayerPass::ProjectQkv(int64_t layer, const MutTensor& qkv, const MutTensor& normed) {

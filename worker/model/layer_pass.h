@@ -3,6 +3,7 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <vector>
 
@@ -45,8 +46,9 @@ class LayerPass {
   // [rows, hidden], where it has a buffer.
   absl::Status Project(int64_t layer, const BufferRef& kv, const MutTensor& normed = {});
   // Attention over the KV behind `kv`, and the rest of the layer. In the last layer only of the rows whose logits are
-  // wanted: the others matter for their KV alone.
-  absl::Status Attend(int64_t layer, const BufferRef& kv);
+  // wanted: the others matter for their KV alone. `attended` is called when attention is enqueued and what follows it
+  // is not; never where the layer attends to nothing.
+  absl::Status Attend(int64_t layer, const BufferRef& kv, const std::function<void()>& attended = {});
 
   // Q|K|V of all rows, rotated, to qkv, f32 [rows, (heads + 2*kv_heads)*head_dim], and X to `normed` where it has a
   // buffer. The batch's layout says positions only.

@@ -5,7 +5,7 @@ namespace runahead {
 void ChainExchange::BeforeOwn(int64_t layer) {
   if (job().bounds[0] > 0) Take(PrefixFrame(layer), Rows(layer, 0, job().bounds[0]));
   for (int part = 0; part < job().part; ++part) Take(PartFrame(layer, part), PartRows(layer, part));
-  Trace(layer, TracePoint::kReceivePosted);
+  Posted(layer, TracePoint::kReceivePosted);
 }
 
 void ChainExchange::Take(const FrameId& id, const BufferRef& into) {

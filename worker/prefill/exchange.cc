@@ -27,7 +27,7 @@ Exchange::Exchange(const PrefillJob& job, const AttentionShape& shape, LayerRing
       compute_(compute),
       handoff_(handoff),
       stop_(stop),
-      trace_(trace) {}
+      trace_(JobTrace::Of(job, trace)) {}
 
 Event Exchange::RunBefore(int64_t layer) const {
   return layer < kLayersAhead ? Event() : layer_ends_[layer - kLayersAhead];
@@ -63,9 +63,11 @@ FrameId Exchange::PartFrame(int64_t layer, int part) const {
 void Exchange::Expect(const FrameId& id, const BufferRef& into, const Reception& received, JobCause source,
                       Edge* onward) {
   if (received.wire() != nullptr) wires_.push_back(received.wire());
-  received_.push_back(Track(received, source, id.layer, TracePoint::kReceived));
+  JobTrace::Transfer transfer{id.layer, TracePoint::kReceived, into.size, nullptr, received.wire()};
+  received_.push_back(Track(received, source, transfer));
   if (onward == nullptr) return;
-  uses_.push_back(Track(onward->Send(id, into, received), JobCause::kPeer, id.layer, TracePoint::kForwarded));
+  transfer.point = TracePoint::kForwarded;
+  uses_.push_back(Track(onward->Send(id, into, received), JobCause::kPeer, std::move(transfer)));
 }
 
 BufferRef Exchange::Own(int64_t layer) {
@@ -117,21 +119,25 @@ void Exchange::AddIdle(absl::Time begin, absl::Time end) {
   if (ready_ns == 0) return;
   begin = std::max(begin, absl::FromUnixNanos(ready_ns));
   if (end <= begin) return;
+  if (trace_ != nullptr) trace_->Waited(static_cast<int64_t>(layer_ends_.size()), begin, end);
   idle_s_ += absl::ToDoubleSeconds(end - begin);
   transfers_.AddIdle(begin, end);
 }
 
 void Exchange::SendOwn(Edge& to, int64_t layer, const Event& own_ready) {
-  Trace(layer, TracePoint::kSendPosted);
-  const Event sent = to.Send(PartFrame(layer, job_.part), PartRows(layer, job_.part), own_ready);
-  uses_.push_back(Track(sent, JobCause::kPeer, layer, TracePoint::kSent));
+  Posted(layer, TracePoint::kSendPosted);
+  const BufferRef rows = PartRows(layer, job_.part);
+  const Event sent = to.Send(PartFrame(layer, job_.part), rows, own_ready);
+  uses_.push_back(Track(sent, JobCause::kPeer, {layer, TracePoint::kSent, rows.size, own_ready_ns_, nullptr}));
 }
 
 void Exchange::HandOff(int64_t layer, const Event& own_ready) {
   const int64_t from = job_.own_kv_from();
   const Slice slice{*job_.lease, static_cast<int32_t>(layer), from, job_.end(), SliceKind::kKv, shape_.kv_dtype};
-  const Event accepted = handoff_.Push(job_.decode, slice, Rows(layer, from, job_.end()), own_ready);
-  uses_.push_back(Track(accepted, JobCause::kDecode, layer, TracePoint::kHandedOff));
+  const BufferRef rows = Rows(layer, from, job_.end());
+  const Event accepted = handoff_.Push(job_.decode, slice, rows, own_ready);
+  uses_.push_back(
+      Track(accepted, JobCause::kDecode, {layer, TracePoint::kHandedOff, rows.size, own_ready_ns_, nullptr}));
 }
 
 void Exchange::HandOffX(int64_t layer, const Event& own_ready) {
@@ -139,7 +145,12 @@ void Exchange::HandOffX(int64_t layer, const Event& own_ready) {
   const Slice slice{*job_.lease, static_cast<int32_t>(layer), job_.begin(), job_.begin() + x.rows, SliceKind::kX,
                     x.dtype};
   const Event accepted = handoff_.Push(job_.decode, slice, x.ref, own_ready);
-  uses_.push_back(Track(accepted, JobCause::kDecode, layer, TracePoint::kXHandedOff));
+  uses_.push_back(
+      Track(accepted, JobCause::kDecode, {layer, TracePoint::kXHandedOff, x.ref.size, own_ready_ns_, nullptr}));
+}
+
+void Exchange::Attended(int64_t layer) {
+  TraceInOrder(layer, TracePoint::kAttentionEnd);
 }
 
 void Exchange::End(int64_t layer) {
@@ -159,19 +170,23 @@ BufferRef Exchange::Rows(int64_t layer, int64_t begin, int64_t end) const {
 
 // A call stalls a GPU's stream for a moment: none where nobody listens.
 void Exchange::TraceInOrder(int64_t layer, TracePoint point) {
-  if (trace_ != nullptr) device_.Call(compute_, [this, layer, point] { Trace(layer, point); });
+  if (trace_ != nullptr) device_.Call(compute_, [trace = trace_, layer, point] { trace->Ran(layer, point); });
 }
 
-void Exchange::Trace(int64_t layer, TracePoint point) const {
-  if (trace_ != nullptr) trace_->Add(job_.id, layer, point);
+void Exchange::Posted(int64_t layer, TracePoint point) const {
+  if (trace_ != nullptr) trace_->Posted(layer, point);
 }
 
-Event Exchange::Track(const Event& event, JobCause source, int64_t layer, TracePoint point) {
+void Exchange::Sampled() const {
+  if (trace_ != nullptr) trace_->Ran(static_cast<int64_t>(layer_ends_.size()), TracePoint::kFirstToken);
+}
+
+Event Exchange::Track(const Event& event, JobCause source, JobTrace::Transfer transfer) {
   const EventSource tracked;
   event.OnFire(
-      [trace = trace_, stop = stop_, job = job_.id, tracked, source, layer, point](const absl::Status& status) {
+      [trace = trace_, stop = stop_, tracked, source, transfer = std::move(transfer)](const absl::Status& status) {
         if (!status.ok()) stop.Fire(source, status);
-        if (status.ok() && trace != nullptr) trace->Add(job, layer, point);
+        if (status.ok() && trace != nullptr) trace->Moved(transfer);
         tracked.Fire(status);
       });
   pending_.push_back(tracked.event());

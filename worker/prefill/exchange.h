@@ -10,6 +10,7 @@
 #include "absl/time/time.h"
 #include "worker/handoff/handoff.h"
 #include "worker/prefill/job.h"
+#include "worker/prefill/job_trace.h"
 #include "worker/prefill/layer_ring.h"
 #include "worker/prefill/trace.h"
 #include "worker/prefill/transfer_times.h"
@@ -46,12 +47,16 @@ class Exchange {
   Event Send(int64_t layer);
   // The same buffer, with what the own part attends over: Send's event has fired with OK.
   BufferRef View(int64_t layer);
+  // The layer's attention is enqueued, and nothing behind it yet.
+  void Attended(int64_t layer);
   // The layer is enqueued. Its buffer is free when it is attended, forwarded and handed off.
   void End(int64_t layer);
 
   // The device stood idle from `begin` on, or from when the own KV of the layer was there, to `end`, for want of what
   // Send's event waits for.
   void AddIdle(absl::Time begin, absl::Time end);
+  // The first token is drawn.
+  void Sampled() const;
   // Everything this job has under way on links and hand-off, for teardown and for Done.
   const std::vector<Event>& pending() const { return pending_; }
   double idle_s() const { return idle_s_; }
@@ -73,14 +78,14 @@ class Exchange {
   // there is one, as soon as it is whole (cut-through). `source` is whose failure it is when `received` fires with one.
   void Expect(const FrameId& id, const BufferRef& into, const Reception& received, JobCause source, Edge* onward);
   void SendOwn(Edge& to, int64_t layer, const Event& own_ready);
-  void Trace(int64_t layer, TracePoint point) const;
+  void Posted(int64_t layer, TracePoint point) const;
 
  private:
   Event OwnReady();
   void HandOff(int64_t layer, const Event& own_ready);
   void HandOffX(int64_t layer, const Event& own_ready);
   // A transfer that fails dooms the job. What is returned fires after it, when the job has been told.
-  Event Track(const Event& event, JobCause source, int64_t layer, TracePoint point);
+  Event Track(const Event& event, JobCause source, JobTrace::Transfer transfer);
   absl::Status CheckNeighbours() const;
   // When the compute stream has got there.
   void TraceInOrder(int64_t layer, TracePoint point);
@@ -92,14 +97,14 @@ class Exchange {
   Stream& compute_;
   HandoffSender& handoff_;
   const JobStop stop_;
-  TraceSink* const trace_;
+  const std::shared_ptr<JobTrace> trace_;  // null: nobody listens
 
   std::vector<Event> layer_ends_;                       // by layer
   std::vector<Event> received_;                         // of the layer that is being enqueued
   std::vector<std::shared_ptr<const WireTime>> wires_;  // of those that come over a wire; set once they have fired
   std::vector<Event> uses_;                             // of its buffer: sends and hand-off
   std::vector<Event> pending_;                          // all receives, sends and pushes of the job
-  std::shared_ptr<std::atomic<int64_t>> own_ready_ns_;  // when the layer's own KV was there; 0: it is not yet
+  JobTrace::Moment own_ready_ns_;                       // when the layer's own KV was there; 0: it is not yet
   double idle_s_ = 0;
   TransferTimes transfers_;
 };

@@ -11,6 +11,7 @@
 #include "absl/time/time.h"
 #include "kernels/base/event.h"
 #include "scheduler/partition/schedule.h"
+#include "server/base/span_recorder.h"
 #include "worker/handoff/handoff.h"
 #include "worker/kv/store.h"
 #include "worker/link/edge.h"
@@ -47,7 +48,8 @@ struct PrefillJob {
   PeerId decode;                         // with lease
   std::string decode_name;               // for messages
   absl::Time deadline = absl::InfiniteFuture();
-  SamplingOptions sampling;  // tail
+  SamplingOptions sampling;                       // tail
+  std::shared_ptr<SpanRecorder> spans = nullptr;  // null: it is not traced
 
   int parts() const { return static_cast<int>(bounds.size()) - 1; }
   bool tail() const { return part + 1 == parts(); }

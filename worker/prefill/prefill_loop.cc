@@ -27,7 +27,8 @@ absl::StatusOr<PrefillWait> PrefillLoop::Step() {
 
 // KV [0, e) of the layer is here, or of the whole prompt, as the schedule wants it.
 absl::Status PrefillLoop::AttendAndFinish() {
-  RUNAHEAD_RETURN_IF_ERROR(pass_.Attend(layer_, exchange_->View(layer_)));  // attention, output projection, MLP
+  // attention, output projection, MLP
+  RUNAHEAD_RETURN_IF_ERROR(pass_.Attend(layer_, exchange_->View(layer_), [this] { exchange_->Attended(layer_); }));
   exchange_->End(layer_);
   projected_ = false;
   ++layer_;

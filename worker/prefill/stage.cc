@@ -247,6 +247,7 @@ absl::Status PrefillStage::Begin(Running& running) {
   const PrefillJob& job = running.job;
   running.begun = running.waiting_from = MonotonicNow();
   if (running.interleaved && ordered_->loop != nullptr) AccountWait(*ordered_, running.begun);
+  if (job.spans != nullptr) job.spans->Add("queue", -1, running.started, running.begun);
   const AttentionShape& shape = model_->attention(0);
   BufferRef memory;
   {
@@ -279,7 +280,7 @@ void PrefillStage::AccountWait(Running& running, absl::Time now) {
 absl::Status PrefillStage::ReportFirstToken(Running& running) {
   const PrefillJob& job = running.job;
   RUNAHEAD_ASSIGN_OR_RETURN(const Sampled token, SampleFirst(job, running.loop->logits()));
-  if (options_.trace != nullptr) options_.trace->Add(job.id, model_->config().layers, TracePoint::kFirstToken);
+  running.loop->exchange().Sampled();
   observer_.OnFirstToken(job, token, absl::ToDoubleSeconds(running.begun - running.started),
                          absl::ToDoubleSeconds(MonotonicNow() - running.begun));
   return absl::OkStatus();

@@ -1,4 +1,4 @@
-// What happens inside a stage, in order: for tests that prove overlap, and for timing.
+// What happens inside a stage, in order: for tests that prove overlap. What people are shown is JobTrace's to make.
 #pragma once
 
 #include <cstdint>
@@ -16,6 +16,7 @@ enum class TracePoint {
   kSendPosted,      // the own slice goes to a neighbour
   kSent,            // the neighbour took it: its buffer may be reused
   kAttentionBegin,  // on the compute stream: all KV of the layer is there
+  kAttentionEnd,    // on the compute stream; not where the layer attends to nothing
   kLayerEnd,        // on the compute stream: attention and MLP are done
   kHandedOff,       // the decode worker has the own slice of the layer's KV
   kXHandedOff,      // and of its X, where it takes that

@@ -75,6 +75,7 @@ class ControlService::RouterStream : public grpc::ServerBidiReactor<v1::ControlC
   void Answer(const v1::Ping& ping) RUNAHEAD_EXCLUDES(mu_) {
     v1::ControlReport report;
     report.mutable_pong()->set_number(ping.number());
+    report.mutable_pong()->set_clock_ns(absl::ToUnixNanos(service_.clock_.Now()));
     Write(std::move(report));
   }
 

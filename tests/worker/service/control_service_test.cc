@@ -135,6 +135,20 @@ TEST_F(ControlServiceTest, TellsItsCapabilities) {
   EXPECT_EQ(capabilities.name(), "prefill-0");
 }
 
+TEST_F(ControlServiceTest, APongSaysWhatTheWorkersClockShows) {
+  Stream router(*stub_);
+  router.Hello(kIncarnation);
+  Step();
+  v1::ControlCommand ping;
+  ping.mutable_ping()->set_number(5);
+  router.calls->Write(ping);
+  v1::ControlReport report;
+  ASSERT_TRUE(router.calls->Read(&report));
+  EXPECT_EQ(report.pong().number(), 5u);
+  EXPECT_EQ(report.pong().clock_ns(), absl::ToUnixNanos(clock_.Now()));
+  EXPECT_NE(report.pong().clock_ns(), 0);
+}
+
 TEST_F(ControlServiceTest, CommandsReachTheHandlerInOrderAndReportsTheRouter) {
   Stream router(*stub_);
   router.Hello(kIncarnation);

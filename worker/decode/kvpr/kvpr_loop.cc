@@ -146,6 +146,9 @@ absl::StatusOr<Tensor> KvprLoop::Step(absl::Span<const DecodeRow> rows) {
   }
   RUNAHEAD_ASSIGN_OR_RETURN(const Tensor logits, Logits(pass));
   unreported_ = KvprStep{now_.plan, now_.times, memory_.used_bytes()};
+  for (const DecodeRow& row : rows) {
+    if (row.spans != nullptr) recorders_.push_back(row.spans);
+  }
   BeginNext(rows);
   return logits;
 }

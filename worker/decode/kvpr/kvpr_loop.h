@@ -160,6 +160,7 @@ class KvprLoop final : public StepLoop {
   std::shared_ptr<const KvTable> window_, fresh_;  // what is resident, or null; a row for each sequence
   std::vector<SequenceRun> window_own_;            // whose newest row is in the window
   std::optional<KvprStep> unreported_;
+  std::vector<SpanRecorder*> recorders_;                          // of its rows that are traced
   absl::flat_hash_map<const void*, KvprSequenceReport> reports_;  // of the sequences that had steps
 };
 

@@ -135,6 +135,7 @@ void KvprLoop::OnIdle() {
 void KvprLoop::Report() {
   if (!unreported_.has_value()) return;
   const KvprStep step = *std::exchange(unreported_, std::nullopt);
+  for (SpanRecorder* recorder : std::exchange(recorders_, {})) step.times->CopyTo(*recorder);
   for (size_t i = 0; i < now_.keys.size(); ++i) {
     const LaneCuts& cut = step.plan.cuts[i];
     KvprSequenceReport& report = reports_[now_.keys[i].sequence];

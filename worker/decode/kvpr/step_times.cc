@@ -14,6 +14,29 @@ bool OnDevice(StepLane lane) {
          lane == StepLane::kWindow;
 }
 
+// As traces name it.
+const char* SpanName(StepLane lane) {
+  switch (lane) {
+    case StepLane::kProject:
+      return "project";
+    case StepLane::kRecompute:
+      return "recompute";
+    case StepLane::kAttend:
+      return "attend";
+    case StepLane::kLink:
+      return "transfer";
+    case StepLane::kStore:
+      return "write_back";
+    case StepLane::kSignal:
+      return "signal";
+    case StepLane::kHost:
+      return "host_attention";
+    case StepLane::kWeights:
+      return "weights";
+  }
+  return "";
+}
+
 }  // namespace
 
 void StepTimes::Add(const Span& span) {
@@ -24,6 +47,11 @@ void StepTimes::Add(const Span& span) {
 std::vector<StepTimes::Span> StepTimes::spans() const {
   MutexLock lock(mu_);
   return spans_;
+}
+
+void StepTimes::CopyTo(SpanRecorder& recorder) const {
+  MutexLock lock(mu_);
+  for (const Span& span : spans_) recorder.AddDetail(SpanName(span.lane), span.layer, span.begin, span.end);
 }
 
 double StepTimes::Busy(StepLane lane) const {

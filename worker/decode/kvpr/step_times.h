@@ -8,6 +8,7 @@
 #include "absl/time/time.h"
 #include "kernels/base/device.h"
 #include "kernels/base/mutex.h"
+#include "server/base/span_recorder.h"
 
 namespace runahead {
 
@@ -27,6 +28,8 @@ class StepTimes {
   void Add(const Span& span) RUNAHEAD_EXCLUDES(mu_);
   // All of them, once the step's work is done; in the order in which they ended.
   std::vector<Span> spans() const RUNAHEAD_EXCLUDES(mu_);
+  // Adds all of them to what is recorded of a request, named as docs/traces.md says.
+  void CopyTo(SpanRecorder& recorder) const RUNAHEAD_EXCLUDES(mu_);
   // Seconds for which the lane was busy.
   double Busy(StepLane lane) const RUNAHEAD_EXCLUDES(mu_);
   // Seconds for which the device attended: over chunks and over what is resident.

@@ -31,6 +31,7 @@ DecodeSequence SequenceFromProto(const v1::DecodeRequest& request) {
   sequence.max_tokens = request.max_tokens();
   sequence.sampling = SamplingFromProto(request.sampling());
   sequence.stop_ids.assign(request.stop_ids().begin(), request.stop_ids().end());
+  if (!request.traceparent().empty()) sequence.spans = std::make_shared<SpanRecorder>();
   return sequence;
 }
 

@@ -3,6 +3,7 @@
 #include <utility>
 
 #include "server/rpc/status.h"
+#include "server/rpc/trace_proto.h"
 #include "worker/service/proto_convert.h"
 
 namespace runahead {
@@ -15,6 +16,7 @@ void TokenStream::Begin(DecodeSequence sequence) {
   {
     MutexLock lock(mu_);
     self_ = shared_from_this();
+    spans_ = sequence.spans;
   }
   // Outside the lock: tokens may come before Add returns.
   const absl::StatusOr<SequenceNumber> number = engine_.Add(std::move(sequence), shared_from_this());
@@ -81,15 +83,22 @@ void TokenStream::OnDone() {
 void TokenStream::Pump() {
   if (in_flight_ || finished_) return;
   if (waiting_.tokens_size() > 0 && !cancelled_) {
-    writing_.Clear();
-    writing_.Swap(&waiting_);
-    in_flight_ = true;
-    write_began_ = clock_.Now();
-    StartWrite(&writing_);
+    WriteNext();
+  } else if (end_.has_value() && spans_ != nullptr && !cancelled_) {
+    *waiting_.mutable_spans() = SpansToProto(std::exchange(spans_, nullptr)->Take());
+    WriteNext();
   } else if (end_.has_value()) {
     finished_ = true;
     Finish(ToGrpcStatus(*end_));
   }
+}
+
+void TokenStream::WriteNext() {
+  writing_.Clear();
+  writing_.Swap(&waiting_);
+  in_flight_ = true;
+  write_began_ = clock_.Now();
+  StartWrite(&writing_);
 }
 
 }  // namespace runahead

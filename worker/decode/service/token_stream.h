@@ -44,6 +44,7 @@ class TokenStream final : public grpc::ServerWriteReactor<v1::DecodeReply>,
  private:
   // Starts what can be started now: the next write, or the end.
   void Pump() RUNAHEAD_REQUIRES(mu_);
+  void WriteNext() RUNAHEAD_REQUIRES(mu_);
 
   grpc::CallbackServerContext& context_;  // valid until OnDone
   DecodeEngine& engine_;
@@ -55,8 +56,9 @@ class TokenStream final : public grpc::ServerWriteReactor<v1::DecodeReply>,
   std::shared_ptr<TokenStream> self_ RUNAHEAD_GUARDED_BY(mu_);  // gRPC's hold
   std::optional<SequenceNumber> number_ RUNAHEAD_GUARDED_BY(mu_);
   bool cancelled_ RUNAHEAD_GUARDED_BY(mu_) = false;
-  v1::DecodeReply waiting_ RUNAHEAD_GUARDED_BY(mu_);  // tokens for the next write
-  v1::DecodeReply writing_ RUNAHEAD_GUARDED_BY(mu_);  // gRPC's while in_flight_
+  std::shared_ptr<SpanRecorder> spans_ RUNAHEAD_GUARDED_BY(mu_);  // null: not traced, or on their way
+  v1::DecodeReply waiting_ RUNAHEAD_GUARDED_BY(mu_);              // tokens for the next write
+  v1::DecodeReply writing_ RUNAHEAD_GUARDED_BY(mu_);              // gRPC's while in_flight_
   bool in_flight_ RUNAHEAD_GUARDED_BY(mu_) = false;
   absl::Time write_began_ RUNAHEAD_GUARDED_BY(mu_);
   std::optional<absl::Status> end_ RUNAHEAD_GUARDED_BY(mu_);

@@ -1,5 +1,7 @@
 #include "worker/prefill/service/job_from_proto.h"
 
+#include <memory>
+
 #include "server/rpc/schedule_proto.h"
 #include "worker/service/proto_convert.h"
 
@@ -26,6 +28,7 @@ PrefillJob JobFromProto(const v1::StartJob& start, HandoffRoute route, absl::Tim
   job.kv_from = start.kv_from();
   if (start.deadline_ms() != 0) job.deadline = now + absl::Milliseconds(start.deadline_ms());
   job.sampling = SamplingFromProto(start.sampling());
+  if (!start.traceparent().empty()) job.spans = std::make_shared<SpanRecorder>();
   return job;
 }
 

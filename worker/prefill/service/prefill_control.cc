@@ -6,6 +6,7 @@
 #include "kernels/base/monotonic.h"
 #include "server/base/logging.h"
 #include "server/base/printable.h"
+#include "server/rpc/trace_proto.h"
 #include "worker/link/metered_edge.h"
 #include "worker/metrics/link_metrics.h"
 #include "worker/model/check_sampling.h"
@@ -199,6 +200,7 @@ void PrefillControl::ReportDone(const PrefillJob& job, const JobEnd& end) {
     done.set_message(std::string(status.message()));
     done.set_cause(ToProto(end.cause));
   }
+  if (job.spans != nullptr) *done.mutable_spans() = SpansToProto(job.spans->Take());
   report_(std::move(message));
 }
 

@@ -5,6 +5,7 @@
 #include <map>
 #include <memory>
 #include <random>
+#include <string>
 #include <utility>
 #include <vector>
 
@@ -104,6 +105,39 @@ TEST(KvprMeasuredTest, AttentionOverTheWindowCountsAsAttention) {
   EXPECT_EQ(spans[StepLane::kProject], 2 * kMeasuredLayers + 2) << "Q, K and V; the MLP; embedding and head";
   const double attend_s = SecondsOf(*times, StepLane::kAttend) + SecondsOf(*times, StepLane::kWindow);
   EXPECT_DOUBLE_EQ(told.observed.back().attend_s * kMeasuredLayers, attend_s);
+}
+
+// The same spans that the split is told of, step by step, in the order of the lanes' ends.
+TEST(KvprMeasuredTest, ASequenceThatIsTracedRecordsWhatItsStepsAreMadeOf) {
+  const LoadedModel loaded = LoadBehind(*EmulatedLink::Create({.gbps = 4}));
+  KvprWorld world(loaded, {1000, 300}, 6);
+  std::vector<KvprStep> steps;
+  KvprOptions options{.chunk_tokens = 256, .on_step = [&steps](const KvprStep& step) { steps.push_back(step); }};
+  world.UseKvpr(SplitAt(256), options);
+  SpanRecorder recorder;
+  world.Step();  // before it is traced
+  for (int step = 0; step < 2; ++step) {
+    world.recorder = &recorder;
+    world.Step();
+  }
+  world.LeaveAll();
+  ASSERT_EQ(steps.size(), 3u);
+  const SpanRecorder::Recorded recorded = recorder.Take();
+  for (const auto& [name, lane] : {std::pair("transfer", StepLane::kLink), std::pair("recompute", StepLane::kRecompute),
+                                   std::pair("project", StepLane::kProject), std::pair("attend", StepLane::kAttend)}) {
+    SCOPED_TRACE(name);
+    std::vector<int64_t> expected, actual;
+    for (size_t step = 1; step < steps.size(); ++step) {
+      for (const StepTimes::Span& span : steps[step].times->spans()) {
+        if (span.lane == lane) expected.push_back(absl::ToUnixNanos(span.begin));
+      }
+    }
+    for (const RecordedSpan& span : recorded.spans) {
+      if (std::string(span.name) == name) actual.push_back(span.start_ns);
+    }
+    EXPECT_FALSE(actual.empty());
+    EXPECT_EQ(actual, expected);
+  }
 }
 
 // Tells the controller what steps would take by costs that are given, each time off by up to a twentieth: on a machine

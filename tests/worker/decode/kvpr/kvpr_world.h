@@ -109,6 +109,8 @@ class KvprWorld {
     return made;
   }
 
+  SpanRecorder* recorder = nullptr;  // of the first sequence
+
   // The next step of the sequences that `picked` names, each on a token of its own and of the step.
   StepLogits Step(const std::vector<size_t>& picked) {
     const auto logits = TryStep(picked);
@@ -125,7 +127,8 @@ class KvprWorld {
     std::vector<DecodeRow> rows;
     for (const size_t i : picked) {
       Sequence& sequence = *sequences_[i];
-      rows.push_back({&sequence.kv, static_cast<int32_t>((7 * i + 31 * sequence.position) % 320), sequence.position});
+      rows.push_back({&sequence.kv, static_cast<int32_t>((7 * i + 31 * sequence.position) % 320), sequence.position,
+                      i == 0 ? recorder : nullptr});
     }
     return loop_->Step(rows);
   }

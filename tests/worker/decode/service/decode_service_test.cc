@@ -148,6 +148,35 @@ class DecodeServiceTcp : public DecodeServiceTest {
   std::unique_ptr<v1::Decode::Stub> stub_;
 };
 
+TEST_F(DecodeServiceTcp, OneThatIsTracedEndsWithItsSpans) {
+  const DecodeSequence sequence = MakeHashSequence(*store_, 1, 10, 5);
+  FillHashKv(*store_, sequence);
+  v1::DecodeRequest request = ToProto(sequence);
+  request.set_traceparent("00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01");
+  grpc::ClientContext context;
+  const auto reader = stub_->Generate(&context, request);
+  std::vector<v1::DecodeReply> replies;
+  for (v1::DecodeReply reply; reader->Read(&reply);) replies.push_back(reply);
+  EXPECT_TRUE(reader->Finish().ok());
+  ASSERT_GE(replies.size(), 2u);
+  const v1::DecodeReply last = replies.back();
+  replies.pop_back();
+  int tokens = 0;
+  for (const v1::DecodeReply& reply : replies) {
+    EXPECT_FALSE(reply.has_spans());
+    tokens += reply.tokens_size();
+  }
+  EXPECT_EQ(tokens, 4);
+  EXPECT_EQ(last.tokens_size(), 0);
+  std::vector<std::string> names;
+  for (const v1::TraceSpan& span : last.spans().spans()) {
+    names.push_back(span.name());
+    EXPECT_EQ(span.layer(), -1);
+    EXPECT_EQ(span.amount(), span.name() == "step" ? 1 : 0);
+  }
+  EXPECT_THAT(names, ::testing::ElementsAre("wait_kv", "queue", "step", "step", "step", "step"));
+}
+
 class DecodeServiceOverWindows : public DecodeServiceTcp {
  protected:
   DecodeServiceOverWindows() : DecodeServiceTcp({.window = 64}) {}

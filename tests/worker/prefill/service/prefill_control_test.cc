@@ -85,6 +85,27 @@ TEST_F(PrefillControlTest, RefusesSamplingThatMakesNoSense) {
   EXPECT_TRUE(chain_.member(0).news.AwaitDone(job).ok());
 }
 
+TEST_F(PrefillControlTest, SpansGoBackWithTheEndOfAJobThatIsTraced) {
+  PrefillJob job;
+  job.id = 3;
+  job.bounds = {0, 10};
+  control_.OnDone(job, {}, {});
+  EXPECT_FALSE(reports_.back().done().has_spans());
+  job.spans = std::make_shared<SpanRecorder>(1);
+  for (int64_t layer : {4, 5}) {
+    job.spans->Add("qkv", layer, absl::FromUnixNanos(70), absl::FromUnixNanos(100), 64);
+  }
+  control_.OnDone(job, {absl::CancelledError("asked to"), JobCause::kRouter}, {});
+  const v1::TraceSpans& spans = reports_.back().done().spans();
+  ASSERT_EQ(spans.spans_size(), 1);
+  EXPECT_EQ(spans.dropped(), 1);
+  EXPECT_EQ(spans.spans(0).name(), "qkv");
+  EXPECT_EQ(spans.spans(0).layer(), 4);
+  EXPECT_EQ(spans.spans(0).start_ns(), 70);
+  EXPECT_EQ(spans.spans(0).duration_ns(), 30);
+  EXPECT_EQ(spans.spans(0).amount(), 64);
+}
+
 // Keeps whom edges are opened to, and opens none.
 class AskedEdges final : public EdgeFactory {
  public:
@@ -220,6 +241,13 @@ TEST(JobFromProto, TakesTheScheduleOrAChain) {
     start.set_schedule(proto);
     EXPECT_EQ(JobFromProto(start, HandoffRoute::kLink, absl::Now()).schedule, schedule) << proto;
   }
+}
+
+TEST(JobFromProto, IsTracedWhereATraceparentComes) {
+  v1::StartJob start;
+  EXPECT_EQ(JobFromProto(start, HandoffRoute::kLink, absl::Now()).spans, nullptr);
+  start.set_traceparent("00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01");
+  EXPECT_NE(JobFromProto(start, HandoffRoute::kLink, absl::Now()).spans, nullptr);
 }
 
 TEST(JobFromProto, TakesXTokensOrNone) {
