@@ -25,7 +25,7 @@ LAYERS = {
     "worker/prefill": 3, "worker/decode": 3, "worker/service": 3, "worker/prefill/service": 3,
     "worker/decode/service": 3, "worker/decode/kvpr": 3, "server/router": 3,
     "client/base": 3, "client/generate": 3, "client/health": 3, "client/models": 3, "client/kvpr": 3, "client/measure": 3, "client/plan": 3,
-    "client/profile": 3, "client/up": 3,
+    "client/profile": 3, "client/trace": 3, "client/up": 3,
 }
 ASSEMBLY = {"worker"}  # its main, in pieces
 SIDEWAYS = {
@@ -45,6 +45,7 @@ SIDEWAYS = {
     "client/generate": {"client/base"},
     "client/health": {"client/base"},
     "client/models": {"client/base"},
+    "client/trace": {"client/base"},
     "client/up": {"client/base"},
     "client/kvpr": {"client/base"},
     "client/measure": {"client/base", "client/generate"},

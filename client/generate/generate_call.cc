@@ -10,9 +10,11 @@ namespace runahead {
 
 absl::Status GenerateCall(v1::Inference::StubInterface& stub, const v1::GenerateRequest& request,
                           absl::Duration timeout, Interrupt& interrupt,
-                          const std::function<void(const std::string&)>& on_text, GenerateResult& answer, int* signal) {
+                          const std::function<void(const std::string&)>& on_text, GenerateResult& answer, int* signal,
+                          const std::optional<TraceContext>& span) {
   grpc::ClientContext context;
   SetTimeout(context, timeout);
+  if (span) context.AddMetadata(kTraceparent, Traceparent(*span));
   const Interrupt::Scope scope(interrupt, [&context] { context.TryCancel(); });
   Progress progress("Waiting for the first token");
   const auto stream = stub.Generate(&context, request);

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <functional>
+#include <optional>
 #include <string>
 
 #include "absl/status/statusor.h"
@@ -9,13 +10,16 @@
 #include "client/base/interrupt.h"
 #include "client/generate/generate_result.h"
 #include "runahead/v1/inference.grpc.pb.h"
+#include "server/base/trace_context.h"
 
 namespace runahead {
 
 // Blocks until the stream has ended; hands new text to `on_text` as it comes. `answer` holds what has come even when
-// the call fails. Ctrl-C cancels the call: CANCELLED, and `*signal` is the signal (else 0).
+// the call fails. Ctrl-C cancels the call: CANCELLED, and `*signal` is the signal (else 0). `span` is the span that the
+// call is part of, where there is one.
 absl::Status GenerateCall(v1::Inference::StubInterface& stub, const v1::GenerateRequest& request,
                           absl::Duration timeout, Interrupt& interrupt,
-                          const std::function<void(const std::string&)>& on_text, GenerateResult& answer, int* signal);
+                          const std::function<void(const std::string&)>& on_text, GenerateResult& answer, int* signal,
+                          const std::optional<TraceContext>& span = std::nullopt);
 
 }  // namespace runahead

@@ -2,6 +2,7 @@
 #include <algorithm>
 #include <iostream>
 #include <memory>
+#include <optional>
 
 #include "absl/strings/str_cat.h"
 #include "client/base/command.h"
@@ -27,13 +28,16 @@ int RunGenerate(const GenerateFlags& flags) {
   const auto stub = Connect(flags.router(), *timeout);
   if (!stub.ok()) return NotConnected(kGenerate, stub.status());
 
+  std::optional<TraceContext> span;
+  if (flags.trace()) span = NewSpan(std::nullopt, /*sampled=*/true);
   GenerateResult answer;
+  if (span) answer.trace_id = span->trace_id;
   int signal = 0;
   const auto print = [&](const std::string& text) {
     if (!flags.json()) std::cout << text << std::flush;
   };
   const absl::Duration left = std::max(*timeout - (RealClock().Now() - began), absl::ZeroDuration());
-  const absl::Status status = GenerateCall(**stub, *request, left, interrupt, print, answer, &signal);
+  const absl::Status status = GenerateCall(**stub, *request, left, interrupt, print, answer, &signal, span);
   if (!flags.json() && !answer.text.empty()) std::cout << "\n" << std::flush;
   if (signal != 0) return kSignalled + signal;
   if (absl::IsDeadlineExceeded(status)) {
@@ -46,6 +50,10 @@ int RunGenerate(const GenerateFlags& flags) {
   } else {
     std::cout << LogprobsText(answer) << std::flush;
     std::cerr << SummaryLine(answer) << "\n";
+  }
+  if (span && !flags.json()) {
+    std::cerr << "trace " << span->trace_id << ", if the router records it: runahead trace --router " << flags.router()
+              << " --request " << answer.started.request_id() << " -o trace.json\n";
   }
   return kDone;
 }

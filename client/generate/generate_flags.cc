@@ -45,6 +45,8 @@ void GenerateFlags::AddTo(CLI::App& app) {
             "After the text, a line for each token: its id and logprob, then the K likeliest others, 0 to 20", "K");
   AddNumber(app, "--timeout", &timeout_s_, "Give up after this many seconds (default: never)", "S");
   app.add_flag("--json", json_, "One JSON object on stdout when all is there, in place of text as it comes");
+  app.add_flag("--trace", trace_,
+               "Ask the router to record the request (where it runs with --trace asked or all), for runahead trace");
   app.option_defaults()->group("Input (exactly one kind of these)");
   app.add_option("--prompt", prompt_, "A text to continue")->type_name("TEXT");
   app.add_option("--prompt-file", prompt_file_, "The same from a file; - reads stdin")->type_name("FILE");

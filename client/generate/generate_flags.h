@@ -30,6 +30,7 @@ class GenerateFlags {
 
   const std::string& router() const { return router_; }
   bool json() const { return json_; }
+  bool trace() const { return trace_; }
 
  private:
   absl::Status FillInput(v1::GenerateRequest& request) const;
@@ -42,7 +43,7 @@ class GenerateFlags {
   SamplingFlags sampling_;
   std::optional<int32_t> logprobs_, width_;
   std::optional<double> timeout_s_;
-  bool json_ = false;
+  bool json_ = false, trace_ = false;
 };
 
 }  // namespace runahead

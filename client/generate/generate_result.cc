@@ -78,6 +78,7 @@ std::string ResultJson(const GenerateResult& answer) {
                   {"workers", std::vector<std::string>(plan.workers().begin(), plan.workers().end())},
                   {"parts", std::vector<int32_t>(plan.parts().begin(), plan.parts().end())}};
   json["failovers"] = answer.finished.failovers();
+  if (!answer.trace_id.empty()) json["trace_id"] = answer.trace_id;
   return json.dump();
 }
 

@@ -12,6 +12,7 @@ struct GenerateResult {
   std::string text;
   v1::Tokens tokens;  // ids and logprobs of all messages together
   v1::Finished finished;
+  std::string trace_id = {};  // where it was asked to be recorded
 };
 
 // Takes in one message of the stream and returns the text that is new with it.

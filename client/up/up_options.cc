@@ -108,6 +108,8 @@ void DeclareUpOptions(ConfigSchema& schema, UpOptions& options) {
                 "Where decode workers' weights are: latency on the device, throughput in host memory, from where "
                 "every step brings them over; auto does so where they do not fit on the device");
   schema.Bool("experiments", &options.experiments, "Requests may choose width, parts and schedule");
+  schema.String("trace", &options.trace, {.one_of = {"off", "asked", "all"}},
+                "Which requests are recorded, for runahead trace: asked is those whose traceparent says so");
 }
 
 absl::Status CheckUpOptions(const UpOptions& options) {
@@ -148,6 +150,7 @@ ChildSpec RouterSpec(const UpOptions& options, const std::string& folder,
                absl::StrCat("--dtype=", options.dtype), kDrainTimeout};
   if (!options.table.empty()) spec.args.push_back(absl::StrCat("--table=", options.table));
   if (options.experiments) spec.args.push_back("--experiments");
+  if (options.trace != "off") spec.args.push_back(absl::StrCat("--trace=", options.trace));
   for (size_t i = 0; i < worker_addresses.size(); ++i) {
     const char* const role = i < static_cast<size_t>(options.prefill) ? "prefill" : "decode";
     spec.args.push_back(absl::StrCat("--workers=role=", role, ",address=", worker_addresses[i]));

@@ -34,6 +34,7 @@ struct UpOptions {
   double emulated_host_gbps = 0;
   std::string decode_schedule = "auto";
   bool experiments = false;
+  std::string trace = "off";
 };
 
 void DeclareUpOptions(ConfigSchema& schema, UpOptions& options);

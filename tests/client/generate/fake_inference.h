@@ -32,7 +32,23 @@ class FakeInference final : public v1::Inference::Service {
 
   const std::string& address() const { return server_->address(); }
 
-  grpc::Status Generate(grpc::ServerContext*, const v1::GenerateRequest* request, Writer* writer) override {
+  // What GetTrace gives; set before it is called.
+  std::function<absl::Status(const v1::GetTraceRequest&, v1::Trace&)> on_trace = nullptr;
+  // That of the last Generate call; empty where it had none.
+  std::string traceparent() const {
+    MutexLock lock(mu_);
+    return traceparent_;
+  }
+
+  grpc::Status Generate(grpc::ServerContext* context, const v1::GenerateRequest* request, Writer* writer) override {
+    {
+      MutexLock lock(mu_);
+      const auto header = context->client_metadata().find("traceparent");
+      traceparent_.clear();
+      if (header != context->client_metadata().end()) {
+        traceparent_.assign(header->second.data(), header->second.size());
+      }
+    }
     return ToGrpcStatus(on_generate_(*request, *writer));
   }
   grpc::Status Tokenize(grpc::ServerContext*, const v1::TokenizeRequest* request,
@@ -46,9 +62,14 @@ class FakeInference final : public v1::Inference::Service {
     response->add_models()->set_name("fake-model");
     return grpc::Status::OK;
   }
+  grpc::Status GetTrace(grpc::ServerContext*, const v1::GetTraceRequest* request, v1::Trace* trace) override {
+    return ToGrpcStatus(on_trace(*request, *trace));
+  }
 
  private:
   const OnGenerate on_generate_;
+  mutable Mutex mu_;
+  std::string traceparent_ RUNAHEAD_GUARDED_BY(mu_);
   std::unique_ptr<RpcServer> server_;
 };
 

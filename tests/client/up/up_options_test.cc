@@ -105,6 +105,8 @@ TEST(UpOptions, TellTheRouterItsWorkersInOrder) {
                           "--workers=role=prefill,address=127.0.0.1:1", "--workers=role=decode,address=127.0.0.1:2"));
   options.table = "t.yaml";
   options.experiments = true;
+  options.trace = "asked";
+  EXPECT_THAT(RouterSpec(options, "/bin", {}).args, Contains("--trace=asked"));
   EXPECT_THAT(RouterSpec(options, "/bin", {}).args, Contains("--table=t.yaml"));
   EXPECT_THAT(RouterSpec(options, "/bin", {}).args, Contains("--experiments"));
 }
