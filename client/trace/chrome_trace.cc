@@ -31,7 +31,7 @@ const std::vector<Lane>& Lanes() {
       {"hand-off", {"handoff", "x_handoff"}},
       {"steps", {"step"}},
       {"link", {"transfer", "weights"}},
-      {"device", {"project", "recompute", "attend"}},
+      {"device", {"project", "recompute", "attend", "attend_window"}},
       {"host", {"host_attention"}},
       {"signal", {"signal"}},
       {"write-back", {"write_back"}},

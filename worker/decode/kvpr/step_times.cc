@@ -23,6 +23,8 @@ const char* SpanName(StepLane lane) {
       return "recompute";
     case StepLane::kAttend:
       return "attend";
+    case StepLane::kWindow:
+      return "attend_window";
     case StepLane::kLink:
       return "transfer";
     case StepLane::kStore:
