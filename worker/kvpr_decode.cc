@@ -11,8 +11,10 @@
 #include "kernels/base/kv_group.h"
 #include "kernels/base/status_macros.h"
 #include "scheduler/recompute/kv_from.h"
+#include "server/base/clock.h"
 #include "server/base/logging.h"
 #include "worker/decode/kvpr/kvpr_loop.h"
+#include "worker/kvpr_report.h"
 #include "worker/lane_profiler.h"
 
 namespace runahead {
@@ -45,28 +47,6 @@ absl::StatusOr<std::unique_ptr<SplitSource>> NewSplit(const WorkerOptions& optio
   return std::make_unique<ControlledSplit>(std::move(controller));
 }
 
-KvprObservation ObservationOf(const KvprStep& step, const LaneCosts& costs, int64_t layers) {
-  const LaneRows& rows = step.plan.rows;
-  KvprObservation seen;
-  seen.recompute_s = step.times->Busy(StepLane::kRecompute);
-  seen.transfer_s = step.times->Busy(StepLane::kLink);
-  seen.overlap_ratio = step.times->OverlapRatio();
-  if (!step.plan.cuts.empty()) {
-    seen.split_tokens = static_cast<double>(rows.recomputed) / static_cast<double>(step.plan.cuts.size());
-  }
-  const auto bytes = [&](int64_t tokens, double each) {
-    return static_cast<int64_t>(static_cast<double>(tokens * layers) * each);
-  };
-  seen.lanes[static_cast<int>(KvLane::kRecomputed)] = {rows.recomputed, bytes(rows.x_streamed, costs.x_bytes),
-                                                       seen.recompute_s};
-  seen.lanes[static_cast<int>(KvLane::kStreamed)] = {rows.streamed, bytes(rows.streamed, costs.kv_bytes),
-                                                     seen.transfer_s};
-  seen.lanes[static_cast<int>(KvLane::kHost)] = {rows.host, bytes(rows.host, costs.kv_bytes),
-                                                 step.times->Busy(StepLane::kHost)};
-  seen.lanes[static_cast<int>(KvLane::kResident)] = {rows.resident, 0, step.times->Busy(StepLane::kWindow)};
-  return seen;
-}
-
 KvQuant QuantOf(const WorkerOptions& options, const ModelConfig& config) {
   return {.bits = options.kv_bits == "4" ? 4 : 8, .group = KvGroup(config.kv_dim())};
 }
@@ -79,23 +59,28 @@ int64_t StoredKvBytes(const WorkerOptions& options, const ModelConfig& config, D
   return static_cast<int64_t>(KvQuantRowBytes(values, QuantOf(options, config)));
 }
 
-// What KV, X and their staging may take; 0: no limit.
-int64_t DeviceBytes(const WorkerOptions& options, const Device& device, size_t spare_bytes) {
-  const size_t left = device.memory_left();
-  if (options.kv_device_budget > 0 || left == std::numeric_limits<size_t>::max()) return options.kv_device_budget;
-  return std::max<int64_t>(1, static_cast<int64_t>(left - std::min(left, spare_bytes)));  // refused with its sizes
+// Which option says how much KV, X and their staging may take.
+const char* DeviceBytesOption(const WorkerOptions& options) {
+  return options.kv_device_budget > 0 ? "kv_device_budget" : "device_memory_budget";
 }
 
-void LogSequence(const KvprSequenceReport& report) {
-  const auto mean = [&](int64_t positions) {
-    return static_cast<double>(positions) / static_cast<double>(report.steps);
-  };
-  LogInfo("kvpr", absl::StrFormat("lease %016x: %d steps; of %.0f positions a step %.0f recomputed, %.0f copied, %.0f "
-                                  "attended on the host, %.0f resident; overlap %.2f",
-                                  report.lease, report.steps,
-                                  mean(report.recomputed + report.streamed + report.on_host + report.resident),
-                                  mean(report.recomputed), mean(report.streamed), mean(report.on_host),
-                                  mean(report.resident), report.overlap / static_cast<double>(report.steps)));
+// What these may take; 0: no limit. RESOURCE_EXHAUSTED where steps leave nothing.
+absl::StatusOr<int64_t> DeviceBytes(const WorkerOptions& options, const Device& device, size_t spare_bytes) {
+  const size_t left = device.memory_left();
+  if (options.kv_device_budget > 0 || left == std::numeric_limits<size_t>::max()) return options.kv_device_budget;
+  if (left > spare_bytes) return static_cast<int64_t>(left - spare_bytes);
+  return absl::ResourceExhaustedError(
+      absl::StrFormat("%d bytes are left beside weights, and steps of %d sequences take %d before any KV passes "
+                      "through the device: allow more, or a smaller max_batch",
+                      left, options.max_batch, spare_bytes));
+}
+
+absl::StatusOr<std::unique_ptr<KvprLoop>> NewLoop(const WorkerOptions& options, const Model& model,
+                                                  const KvprDevices& devices, const KvStore& store, size_t spare_bytes,
+                                                  std::unique_ptr<SplitSource> split, KvprOptions kvpr) {
+  const auto scratch = static_cast<size_t>(KvprLoop::ScratchBytes(model, options.max_batch));
+  RUNAHEAD_ASSIGN_OR_RETURN(kvpr.device_bytes, DeviceBytes(options, devices.device, spare_bytes + scratch));
+  return KvprLoop::Create(model, devices.device, store, devices.stream, std::move(split), kvpr);
 }
 
 }  // namespace
@@ -167,20 +152,19 @@ absl::StatusOr<std::unique_ptr<StepLoop>> NewKvprLoop(const WorkerOptions& optio
   DecodeMetrics& metrics = readers.metrics;
   const bool host_lane = HostChoice(options).mode != Mode::kOff && !options.quantises_kv();
   LaneProfiler::Host host{host_lane ? &devices.host : nullptr, options.emulated_host_gbps};
-  const auto profiler = std::make_shared<LaneProfiler>(model, device, host, metrics);
+  const auto profiler = std::make_shared<LaneProfiler>(model, device, host, metrics, RealClock());
   RUNAHEAD_ASSIGN_OR_RETURN(const LaneProfile profile,
                             profiler->Measure({.rows = options.max_batch,
                                                .stored_row_bytes = store.options().stored_row_bytes(),
                                                .x_row_bytes = store.options().x_row_bytes}));
   readers.profile = profile;
   RUNAHEAD_ASSIGN_OR_RETURN(std::unique_ptr<SplitSource> split, NewSplit(options, profile.costs));
-  const auto scratch = static_cast<size_t>(KvprLoop::ScratchBytes(model, options.max_batch));
-  KvprOptions kvpr{.max_rows = options.max_batch, .device_bytes = DeviceBytes(options, device, spare_bytes + scratch)};
+  KvprOptions kvpr{.max_rows = options.max_batch};
   if (host_lane) kvpr.host = &devices.host;
   kvpr.emulated_host_gbps = options.emulated_host_gbps;
   kvpr.on_leave = [&metrics](const KvprSequenceReport& report) {
     metrics.SetKvBytes(KvTier::kDevice, report.resident_bytes);
-    LogSequence(report);
+    LogInfo("kvpr", SequenceLine(report));
   };
   kvpr.on_idle = [profiler](SplitSource& split) { profiler->MeasureAgain(split); };
   const SplitSource& costs = *split;
@@ -191,9 +175,9 @@ absl::StatusOr<std::unique_ptr<StepLoop>> NewKvprLoop(const WorkerOptions& optio
     metrics.SetKvBytes(KvTier::kDevice, step.resident_bytes);
   };
   absl::StatusOr<std::unique_ptr<KvprLoop>> loop =
-      KvprLoop::Create(model, device, store, devices.stream, std::move(split), kvpr);
+      NewLoop(options, model, devices, store, spare_bytes, std::move(split), std::move(kvpr));
   if (!loop.ok()) {
-    return absl::Status(loop.status().code(), absl::StrCat("kv_device_budget: ", loop.status().message()));
+    return absl::Status(loop.status().code(), absl::StrCat(DeviceBytesOption(options), ": ", loop.status().message()));
   }
   metrics.SetKvCapacityBytes(KvTier::kDevice, (*loop)->device_bytes());
   return *std::move(loop);

@@ -4,7 +4,6 @@
 #include <string>
 
 #include "absl/strings/str_format.h"
-#include "kernels/base/monotonic.h"
 #include "kernels/base/status_macros.h"
 #include "server/base/logging.h"
 #include "worker/decode/kvpr/host_profile.h"
@@ -12,7 +11,6 @@
 namespace runahead {
 namespace {
 
-constexpr absl::Duration kAgain = absl::Minutes(1);
 constexpr int kRunsAgain = 2;
 
 std::string SharedText(double host_bytes_per_s) {
@@ -61,7 +59,7 @@ void LaneProfiler::Show() {
   for (const LinkRate& rate : profile_.link) metrics_.SetLinkRate(rate.block_bytes, rate.to_device, rate.to_host);
   metrics_.SetLinkLatency(profile_.copy_latency_s);
   metrics_.SetLanes(SpeedsOf(profile_.costs));
-  measured_at_ = MonotonicNow();
+  measured_at_ = clock_.Now();
 }
 
 absl::StatusOr<LaneProfile> LaneProfiler::Measure(const LaneProfileOptions& options) {
@@ -73,7 +71,7 @@ absl::StatusOr<LaneProfile> LaneProfiler::Measure(const LaneProfileOptions& opti
 }
 
 void LaneProfiler::MeasureAgain(SplitSource& split) {
-  if (MonotonicNow() - measured_at_ < kAgain) return;
+  if (clock_.Now() - measured_at_ < kAgain) return;
   const LaneProfile before = profile_;
   const LaneCosts seen = split.costs();
   // What steps have measured of the other lanes stays.

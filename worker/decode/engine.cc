@@ -274,7 +274,8 @@ absl::Status DecodeEngine::Forward(absl::Span<const SequenceNumber> numbers) {
   std::vector<TokenSampler::Row> draws;
   for (const SequenceNumber number : numbers) {
     const Active& active = *sequences_.at(number);
-    rows.push_back({&*active.kv, active.last, active.length - 1, active.request.spans.get()});
+    rows.push_back(
+        {&*active.kv, active.last, active.length - 1, active.request.spans.get(), active.request.request_id});
     draws.push_back({active.request.sampling, active.length, active.counts, active.counts_row});
   }
   const bool repeats = loop_->repeats();

@@ -3,6 +3,7 @@
 
 #include <cstdint>
 #include <memory>
+#include <string>
 #include <vector>
 
 #include "absl/status/status.h"
@@ -15,6 +16,7 @@ namespace runahead {
 // The continuation of a prompt whose KV arrives, or has arrived, under `lease`.
 struct DecodeSequence {
   LeaseId lease;
+  std::string request_id;           // of any text: for logs
   std::vector<int32_t> prompt_ids;  // all of them
   int32_t first_token = 0;          // sampled by the tail; its KV is not in the store
   int64_t max_tokens = 1;           // of the output, the first token included

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <string_view>
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
@@ -17,7 +18,8 @@ struct DecodeRow {
   const KvStore::Sequence* sequence = nullptr;  // stays open, and where it is, until Leave
   int32_t token = 0;
   int64_t position = 0;
-  SpanRecorder* spans = nullptr;  // where what a step is made of is to be recorded; lives until Leave. Null: nowhere
+  SpanRecorder* spans = nullptr;     // where what a step is made of is to be recorded; lives until Leave. Null: nowhere
+  std::string_view request_id = {};  // for reports; stays as `sequence` does
 };
 
 // Used by one thread, which waits for a step's work before it asks for the next one.

@@ -67,7 +67,7 @@ absl::StatusOr<std::unique_ptr<KvprLoop>> KvprLoop::Create(const Model& model, D
   if (options.device_bytes > 0 && weight_bytes + staging > options.device_bytes) {
     return absl::ResourceExhaustedError(absl::StrFormat(
         "KV passes through the device in chunks of %d tokens, which takes %d bytes at least%s, and %d are allowed: "
-        "allow more, or take a model with a shorter context or smaller steps",
+        "allow more, or take a model with a shorter context or a smaller max_batch",
         size.chunk_tokens, staging,
         weight_bytes == 0 ? "" : absl::StrFormat(", two layers of streamed weights %d more", weight_bytes),
         options.device_bytes));

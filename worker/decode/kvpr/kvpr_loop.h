@@ -7,6 +7,7 @@
 #include <functional>
 #include <memory>
 #include <optional>
+#include <string>
 #include <vector>
 
 #include "absl/container/flat_hash_map.h"
@@ -37,6 +38,7 @@ struct KvprStep {
 
 // What the steps of one sequence took.
 struct KvprSequenceReport {
+  std::string request_id;
   uint64_t lease = 0;  // LeaseId::number
   int64_t steps = 0;
   // Positions, added up over the steps; the same in each layer.

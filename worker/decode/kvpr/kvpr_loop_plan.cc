@@ -16,7 +16,7 @@ absl::StatusOr<KvprLoop::LoadedStep> KvprLoop::Plan(absl::Span<const DecodeRow> 
     const int64_t length = row.position + 1;
     planned.keys.push_back({row.sequence, length, row.sequence->has_x() ? row.position : 0, KvFrom(row)});
     planned.lengths.push_back(length);
-    planned.leases.push_back(row.sequence->lease_number());
+    planned.request_ids.push_back(row.request_id);
   }
   RUNAHEAD_ASSIGN_OR_RETURN(planned.residents, residency_.Prepare(planned.keys, split_->tier_costs()));
   for (size_t i = 0; i < rows.size(); ++i) {
@@ -124,6 +124,7 @@ void KvprLoop::Leave(const KvStore::Sequence& sequence) {
   whole_.erase(&sequence);
   auto report = reports_.extract(&sequence);
   if (report.empty() || !options_.on_leave) return;
+  report.mapped().lease = sequence.lease_number();
   report.mapped().resident_bytes = memory_.used_bytes();
   options_.on_leave(report.mapped());
 }
@@ -139,8 +140,7 @@ void KvprLoop::Report() {
   for (size_t i = 0; i < now_.keys.size(); ++i) {
     const LaneCuts& cut = step.plan.cuts[i];
     KvprSequenceReport& report = reports_[now_.keys[i].sequence];
-    report.lease = now_.leases[i];
-    ++report.steps;
+    if (report.steps++ == 0) report.request_id = now_.request_ids[i];
     report.recomputed += cut.recomputed_end;
     report.streamed += cut.streamed_end - cut.recomputed_end;
     report.on_host += cut.host_end - cut.streamed_end;

@@ -3,6 +3,7 @@
 
 #include <cstdint>
 #include <memory>
+#include <string_view>
 #include <vector>
 
 #include "scheduler/recompute/split_solver.h"
@@ -16,7 +17,7 @@ namespace runahead {
 // One entry a sequence in all but plan, chunks and times.
 struct PlannedStep {
   std::vector<ResidentKey> keys;
-  std::vector<uint64_t> leases;  // LeaseId::number
+  std::vector<std::string_view> request_ids;  // DecodeRow::request_id
   std::vector<int64_t> lengths;
   std::vector<ResidentPart> residents;
   std::vector<StoredSequence> stored;

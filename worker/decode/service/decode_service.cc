@@ -26,6 +26,7 @@ absl::Status NoLease() {
 DecodeSequence SequenceFromProto(const v1::DecodeRequest& request) {
   DecodeSequence sequence;
   sequence.lease = LeaseFromProto(request.lease());
+  sequence.request_id = request.request_id();
   sequence.prompt_ids.assign(request.prompt_ids().begin(), request.prompt_ids().end());
   sequence.first_token = request.first_token();
   sequence.max_tokens = request.max_tokens();

@@ -8,6 +8,8 @@
 #include <utility>
 #include <vector>
 
+#include "absl/strings/str_cat.h"
+#include "kernels/base/mutex.h"
 #include "kernels/cpu/cpu_device.h"
 #include "tests/testing/model_fixture.h"
 #include "tests/testing/small_model.h"
@@ -60,6 +62,7 @@ class KvprEngineTest : public ::testing::Test {
     DecodeSequence sequence;
     const bool with_x = store_->x_arena() != nullptr;
     sequence.lease = *store_->Reserve(prompt, prompt + tokens, {}, with_x);
+    sequence.request_id = absl::StrCat("request ", seed);
     for (int64_t i = 0; i < prompt; ++i) sequence.prompt_ids.push_back(static_cast<int32_t>((seed + 7 * i) % 320));
     sequence.first_token = seed % 320;
     sequence.max_tokens = tokens;
@@ -96,6 +99,9 @@ class KvprEngineTest : public ::testing::Test {
   std::atomic<int> idles_{0};
   std::atomic<int64_t> x_resident_{0};  // rows of X that steps found on the device
 
+  Mutex reported_mu_;
+  std::vector<KvprSequenceReport> reported_ RUNAHEAD_GUARDED_BY(reported_mu_);  // of sequences, as they left
+
   size_t level_ = 0;  // memory that the device has left with the model loaded
   std::unique_ptr<KvStore> store_;
   std::unique_ptr<DecodeEngine> engine_;
@@ -114,7 +120,11 @@ class KvprEngineTest : public ::testing::Test {
     options.on_step = [this](const KvprStep& step) {
       x_resident_ += step.plan.rows.recomputed - step.plan.rows.x_streamed;
     };
-    options.on_leave = [this](const KvprSequenceReport& report) { resident_ = report.resident_bytes; };
+    options.on_leave = [this](const KvprSequenceReport& report) {
+      resident_ = report.resident_bytes;
+      MutexLock lock(reported_mu_);
+      reported_.push_back(report);
+    };
     options.on_idle = [this](SplitSource&) { ++idles_; };
     LaneCosts costs;
     costs.link_bytes_per_s = 1e9;
@@ -163,6 +173,21 @@ TEST_F(KvprEngineTest, WhatIsCancelledLeavesNothingAndChangesNobodysTokens) {
   EXPECT_EQ(stays->ids(), expected[0]);
   EXPECT_EQ(stays_too->ids(), expected[1]);
   ExpectNothingHeld();
+}
+
+TEST_F(KvprEngineTest, WhatASequenceTookIsReportedByItsRequest) {
+  MakeEngine(64);
+  const auto one = Add(1, 300, 4), two = Add(2, 900, 6);
+  EXPECT_EQ(one->AwaitEnd(), absl::OkStatus());
+  EXPECT_EQ(two->AwaitEnd(), absl::OkStatus());
+  engine_ = nullptr;
+  MutexLock lock(reported_mu_);
+  ASSERT_EQ(reported_.size(), 2u);
+  EXPECT_EQ(reported_[0].request_id, "request 1");
+  EXPECT_EQ(reported_[0].steps, 3) << "the first token is the prefill's";
+  EXPECT_EQ(reported_[1].request_id, "request 2");
+  EXPECT_EQ(reported_[1].steps, 5);
+  EXPECT_NE(reported_[0].lease, reported_[1].lease);
 }
 
 TEST_F(KvprEngineTest, TheLoopIsToldThatNothingIsToDo) {

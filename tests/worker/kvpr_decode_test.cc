@@ -1,0 +1,76 @@
+#include "worker/kvpr_decode.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <memory>
+#include <optional>
+#include <string>
+
+#include "absl/strings/str_cat.h"
+#include "kernels/cpu/cpu_device.h"
+#include "server/base/clock.h"
+#include "tests/testing/model_fixture.h"
+#include "tests/testing/small_model.h"
+#include "worker/decode/kvpr/kvpr_loop.h"
+
+namespace runahead {
+namespace {
+
+using ::testing::AllOf;
+using ::testing::HasSubstr;
+using ::testing::Not;
+
+class KvprDecodeTest : public ::testing::Test {
+ protected:
+  KvprDecodeTest() {
+    const auto file = *GgufFile::Open(WriteSynthetic(SmallModel(1), "kvpr_decode"));
+    device_ =
+        *NewCpuDevice({.threads = 1, .memory_budget = 64 << 20, .emulated_link = *EmulatedLink::Create({.gbps = 100})});
+    model_ = *LoadModel(file, device_, kUseDecode, [](int, int) {});
+    store_ = *KvStore::Create({.layers = 1, .row_bytes = model_->kv_row_bytes(), .capacity_tokens = 4 * kKvBlockTokens},
+                              *device_, RealClock());
+    stream_ = device_->NewStream("test");
+    options_.max_batch = 3;
+    options_.host_lane = options_.recompute = "off";
+  }
+  // What NewKvprLoop says where `spare` bytes are for other things.
+  std::string Refusal(size_t spare) {
+    DecodeMetrics metrics(registry_);
+    std::optional<LaneProfile> profile;
+    const auto loop = NewKvprLoop(options_, *model_, {*device_, *host_, *stream_}, *store_, spare, {metrics, profile});
+    return loop.status().ToString();
+  }
+  size_t Left() const {
+    return device_->memory_left() - static_cast<size_t>(KvprLoop::ScratchBytes(*model_, options_.max_batch));
+  }
+
+  std::shared_ptr<Device> device_;
+  const std::shared_ptr<Device> host_ = *NewCpuDevice({.threads = 1});
+  std::shared_ptr<const Model> model_;
+  std::unique_ptr<KvStore> store_;
+  std::unique_ptr<Stream> stream_;
+  MetricRegistry registry_{"cpu"};
+  WorkerOptions options_;
+};
+
+TEST_F(KvprDecodeTest, TooLittleMemoryIsRefusedByTheOptionThatSaysHowMuchThereIs) {
+  EXPECT_THAT(Refusal(Left() - 1000),
+              AllOf(HasSubstr("RESOURCE_EXHAUSTED: device_memory_budget: KV passes through the device"),
+                    HasSubstr("1000 are allowed"), HasSubstr("max_batch"), Not(HasSubstr("kv_device_budget"))));
+}
+
+TEST_F(KvprDecodeTest, SoItIsWhereStepsLeaveNothing) {
+  EXPECT_THAT(Refusal(Left()), AllOf(HasSubstr("RESOURCE_EXHAUSTED: device_memory_budget: "),
+                                     HasSubstr(absl::StrCat(device_->memory_left(), " bytes are left beside weights")),
+                                     HasSubstr("steps of 3 sequences take"), HasSubstr("a smaller max_batch")));
+}
+
+TEST_F(KvprDecodeTest, ABudgetForKvIsNamedWhereItIsGiven) {
+  options_.kv_device_budget = 1000;
+  EXPECT_THAT(Refusal(0), AllOf(HasSubstr("RESOURCE_EXHAUSTED: kv_device_budget: KV passes through the device"),
+                                HasSubstr("1000 are allowed"), HasSubstr("max_batch")));
+}
+
+}  // namespace
+}  // namespace runahead
