@@ -27,7 +27,7 @@ int main(int argc, char** argv) {
   if (listen.ok() && runahead::IsLoopback(listen->host)) setenv("UCX_NET_DEVICES", "lo", /*overwrite=*/0);
   runahead::EnsureUcxEnvironment(argv);
   runahead::StopSignal stop;
-  runahead::InitLogging(options.name, options.process.level());
+  runahead::InitLogging(options.name, options.process.level(), options.process.format());
   if (options.process.parent_pid > 0) {
     if (const absl::Status alive = runahead::DieWithParent(options.process.parent_pid); !alive.ok()) {
       runahead::LogError("main", alive.message());

@@ -3,13 +3,18 @@
 #include <spdlog/sinks/stdout_sinks.h>
 #include <spdlog/spdlog.h>
 
+#include <algorithm>
+#include <atomic>
 #include <memory>
 
-#include "absl/strings/str_format.h"
+#include "absl/strings/str_replace.h"
 #include "kernels/base/mutex.h"
+#include "server/base/log_text.h"
 
 namespace runahead {
 namespace {
+
+constexpr const char* kLevelNames[] = {"debug", "info", "warning", "error"};
 
 spdlog::level::level_enum ToSpdlog(LogLevel level) {
   switch (level) {
@@ -25,18 +30,32 @@ spdlog::level::level_enum ToSpdlog(LogLevel level) {
   return spdlog::level::info;
 }
 
-std::shared_ptr<spdlog::logger> MakeLogger(absl::string_view process, LogLevel level) {
+// spdlog's pattern. Of a JSON line it makes the beginning; what Write gives it is the rest.
+std::string PatternOf(absl::string_view process, LogFormat format) {
+  constexpr char kTime[] = "%Y-%m-%dT%H:%M:%S.%eZ";
+  if (format == LogFormat::kText) return absl::StrCat(kTime, " %L %n %v");
+  const std::string name = absl::StrReplaceAll(JsonOf(std::string(process)), {{"%", "%%"}});
+  return absl::StrCat("{\"time\":\"", kTime, "\",\"level\":\"%l\",\"process\":", name, ",%v");
+}
+
+// Drops nothing: Log has done so.
+std::shared_ptr<spdlog::logger> MakeLogger(absl::string_view process, LogFormat format) {
   auto logger =
       std::make_shared<spdlog::logger>(std::string(process), std::make_shared<spdlog::sinks::stderr_sink_mt>());
-  logger->set_pattern("%Y-%m-%dT%H:%M:%S.%eZ %L %n %v", spdlog::pattern_time_type::utc);
-  logger->set_level(ToSpdlog(level));
+  logger->set_pattern(PatternOf(process, format), spdlog::pattern_time_type::utc);
+  logger->set_level(spdlog::level::trace);
   return logger;
 }
 
-// Replaced whole by InitLogging, so that a thread that is writing keeps the one it has.
+// Where lines go: replaced whole by InitLogging, so that a thread that is writing keeps the one it has.
+struct Output {
+  std::shared_ptr<spdlog::logger> logger;
+  LogFormat format;
+};
 struct Current {
+  std::atomic<LogLevel> level = LogLevel::kInfo;
   Mutex mu;
-  std::shared_ptr<spdlog::logger> logger RUNAHEAD_GUARDED_BY(mu) = MakeLogger("runahead", LogLevel::kInfo);
+  Output output RUNAHEAD_GUARDED_BY(mu) = {MakeLogger("runahead", LogFormat::kText), LogFormat::kText};
 };
 
 Current& GetCurrent() {
@@ -44,51 +63,52 @@ Current& GetCurrent() {
   return *current;
 }
 
-std::shared_ptr<spdlog::logger> Logger() {
+Output CurrentOutput() {
   Current& current = GetCurrent();
   MutexLock lock(current.mu);
-  return current.logger;
+  return current.output;
 }
 
-std::string EscapeControl(absl::string_view text) {
-  std::string out;
-  out.reserve(text.size());
-  for (const char c : text) {
-    const auto byte = static_cast<unsigned char>(c);
-    if (c == '\n') {
-      out += "\\n";
-    } else if (byte < 0x20 || byte == 0x7f) {
-      absl::StrAppendFormat(&out, "\\x%02x", byte);
-    } else {
-      out += c;
-    }
-  }
-  return out;
+void Write(LogLevel level, absl::string_view component, absl::string_view message,
+           const std::vector<LogField>& fields) {
+  const Output output = CurrentOutput();
+  const bool json = output.format == LogFormat::kJson;
+  output.logger->log(ToSpdlog(level),
+                     json ? JsonMembers(component, message, fields) : TextLine(component, message, fields));
 }
 
 }  // namespace
 
 absl::StatusOr<LogLevel> ParseLogLevel(absl::string_view name) {
-  if (name == "debug") return LogLevel::kDebug;
-  if (name == "info") return LogLevel::kInfo;
-  if (name == "warning") return LogLevel::kWarning;
-  if (name == "error") return LogLevel::kError;
+  for (const LogLevel level : {LogLevel::kDebug, LogLevel::kInfo, LogLevel::kWarning, LogLevel::kError}) {
+    if (name == kLevelNames[static_cast<int>(level)]) return level;
+  }
   return absl::InvalidArgumentError(absl::StrCat("log level '", name, "' is none of: debug, info, warning, error"));
 }
 
-void InitLogging(absl::string_view process, LogLevel level) {
-  auto logger = MakeLogger(process, level);
+void InitLogging(absl::string_view process, LogLevel level, LogFormat format) {
+  Output output{MakeLogger(process, format), format};
   Current& current = GetCurrent();
+  current.level = level;
   MutexLock lock(current.mu);
-  current.logger = std::move(logger);
+  current.output = std::move(output);
 }
 
 bool LogEnabled(LogLevel level) {
-  return Logger()->should_log(ToSpdlog(level));
+  return level >= GetCurrent().level.load(std::memory_order_relaxed);
 }
 
-void Log(LogLevel level, absl::string_view component, absl::string_view message) {
-  Logger()->log(ToSpdlog(level), absl::StrCat("[", component, "] ", EscapeControl(message)));
+void ChangeLogLevel(LogChange change) {
+  std::atomic<LogLevel>& level = GetCurrent().level;
+  const int wanted = static_cast<int>(level.load()) + (change == LogChange::kMore ? -1 : 1);
+  const auto now =
+      static_cast<LogLevel>(std::clamp(wanted, static_cast<int>(LogLevel::kDebug), static_cast<int>(LogLevel::kError)));
+  level = now;
+  Write(LogLevel::kInfo, "log", absl::StrCat("the log level is ", kLevelNames[static_cast<int>(now)], " now"), {});
+}
+
+void Log(LogLevel level, absl::string_view component, absl::string_view message, const std::vector<LogField>& fields) {
+  if (LogEnabled(level)) Write(level, component, message, fields);
 }
 
 }  // namespace runahead

@@ -1,8 +1,15 @@
-// Log lines on stderr: "2026-01-31T12:00:00.000Z W prefill-0 [link] message". Thread-safe; callable before
-// InitLogging and at any time after it.
+// Log lines on stderr, as text or as JSON, an object a line:
+//   2026-01-31T12:00:00.000Z W prefill-0 [link] message name=value
+//   {"time":"2026-01-31T12:00:00.000Z","level":"warning","process":"prefill-0","component":"link","message":"message",
+//    "name":"value"}
+// Thread-safe; callable before InitLogging and at any time after it.
 #pragma once
 
+#include <cstdint>
 #include <string>
+#include <utility>
+#include <variant>
+#include <vector>
 
 #include "absl/status/statusor.h"
 #include "absl/strings/str_cat.h"
@@ -11,18 +18,33 @@
 namespace runahead {
 
 enum class LogLevel { kDebug, kInfo, kWarning, kError };
+enum class LogFormat { kText, kJson };
 
 // "debug", "info", "warning" or "error".
 absl::StatusOr<LogLevel> ParseLogLevel(absl::string_view name);
 
+// What a line says besides its message; lists and pairs keep their order.
+using LogValue = std::variant<int64_t, double, std::string, std::vector<int64_t>, std::vector<std::string>,
+                              std::vector<std::pair<std::string, double>>>;
+struct LogField {
+  std::string name;  // a word: not one of those that every JSON line has
+  LogValue value;
+};
+
 // Names the process in every line from now on and drops what is below `level`.
-void InitLogging(absl::string_view process, LogLevel level);
+void InitLogging(absl::string_view process, LogLevel level, LogFormat format = LogFormat::kText);
 
 bool LogEnabled(LogLevel level);
 
-// Writes one line. `component` is the part that speaks ("link", "sequencer"). Control characters in `message` are
-// escaped, so that text from outside cannot forge lines.
-void Log(LogLevel level, absl::string_view component, absl::string_view message);
+// One level more or less, as far as there are any. A line says which it is then, whatever is dropped.
+enum class LogChange { kMore, kLess };
+void ChangeLogLevel(LogChange change);
+
+// Writes one line, unless the level is off. `component` is the part that speaks ("link", "sequencer"). Whatever the
+// text holds, control characters and bytes that are no UTF-8 too, it is one line, and as JSON a valid one: text from
+// outside cannot forge lines.
+void Log(LogLevel level, absl::string_view component, absl::string_view message,
+         const std::vector<LogField>& fields = {});
 
 // Takes what absl::StrCat takes; nothing is formatted when the level is off.
 template <typename... Args>

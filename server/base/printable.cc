@@ -3,6 +3,7 @@
 #include <cstdint>
 
 #include "absl/strings/escaping.h"
+#include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 
 namespace runahead {
@@ -34,10 +35,10 @@ bool Steers(uint32_t code) {
 
 }  // namespace
 
-std::string Printable(absl::string_view text) {
+std::string Printable(absl::string_view text, int most) {
   std::string out;
   for (int shown = 0; !text.empty(); ++shown) {
-    if (shown == kPrintableCharacters) return out + "...";
+    if (shown == most) return out + "...";
     uint32_t code = 0;
     const size_t bytes = NextCharacter(text, code);
     const absl::string_view character = text.substr(0, bytes);
@@ -51,6 +52,13 @@ std::string Printable(absl::string_view text) {
     text.remove_prefix(bytes);
   }
   return out;
+}
+
+std::string FirstCharacters(absl::string_view text, int most) {
+  absl::string_view rest = text;
+  uint32_t code = 0;
+  for (int taken = 0; taken < most && !rest.empty(); ++taken) rest.remove_prefix(NextCharacter(rest, code));
+  return absl::StrCat(text.substr(0, text.size() - rest.size()), rest.empty() ? "" : "...");
 }
 
 }  // namespace runahead

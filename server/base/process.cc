@@ -37,7 +37,9 @@ void DeclareProcessOptions(ConfigSchema& schema, ProcessOptions& options) {
                 "The secret of the cluster, the same file for router and workers: workers take calls and links only "
                 "from who has it; without one they listen on loopback only");
   schema.String("log_level", &options.log_level, {.one_of = {"debug", "info", "warning", "error"}},
-                "What is logged, with all that is graver");
+                "What is logged, with all that is graver; later SIGUSR1 makes it one level more, SIGUSR2 one less");
+  schema.String("log_format", &options.log_format, {.one_of = {"text", "json"}},
+                "How: text for people, or a JSON object a line");
   schema.Duration(
       "drain_timeout", &options.drain_timeout, {.max = absl::Hours(1)},
       "How long requests of a router and decodes of a worker may go on after SIGTERM before they are ended");

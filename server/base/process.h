@@ -15,14 +15,17 @@ struct ProcessOptions {
   std::string metrics_listen = "127.0.0.1:0";
   std::string cluster_key;  // path; empty: none
   std::string log_level = "info";
+  std::string log_format = "text";
   absl::Duration drain_timeout = absl::Seconds(30);
   int ready_fd = -1;
   int parent_pid = 0;
 
   LogLevel level() const;  // of log_level, which the schema has checked
+  LogFormat format() const { return log_format == "json" ? LogFormat::kJson : LogFormat::kText; }
 };
 
-// Declares listen, metrics_listen, cluster_key, log_level, drain_timeout, and as flags only ready_fd and parent_pid.
+// Declares listen, metrics_listen, cluster_key, log_level, log_format, drain_timeout, and as flags only ready_fd and
+// parent_pid.
 void DeclareProcessOptions(ConfigSchema& schema, ProcessOptions& options);
 
 // Writes {"address":"127.0.0.1:1234","metrics":"127.0.0.1:1235"} and a newline to `fd`, then closes it: what `runahead

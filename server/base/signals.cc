@@ -10,15 +10,15 @@
 #include <cstdint>
 
 #include "kernels/base/status_macros.h"
+#include "server/base/logging.h"
 
 namespace runahead {
 namespace {
 
-sigset_t StopSignals() {
+sigset_t SignalsWaitedFor() {
   sigset_t signals;
   sigemptyset(&signals);
-  sigaddset(&signals, SIGINT);
-  sigaddset(&signals, SIGTERM);
+  for (const int signal : {SIGINT, SIGTERM, SIGUSR1, SIGUSR2}) sigaddset(&signals, signal);
   return signals;
 }
 
@@ -26,7 +26,7 @@ sigset_t StopSignals() {
 
 StopSignal::StopSignal() {
   signal(SIGPIPE, SIG_IGN);
-  const sigset_t signals = StopSignals();
+  const sigset_t signals = SignalsWaitedFor();
   RUNAHEAD_CHECK(pthread_sigmask(SIG_BLOCK, &signals, &before_) == 0);
   signal_fd_ = signalfd(-1, &signals, SFD_CLOEXEC);
   end_fd_ = eventfd(0, EFD_CLOEXEC);
@@ -54,6 +54,10 @@ void StopSignal::Run() {
     if (waits[1].revents != 0) return;
     signalfd_siginfo info{};
     if (read(signal_fd_, &info, sizeof(info)) != sizeof(info)) continue;
+    if (info.ssi_signo == SIGUSR1 || info.ssi_signo == SIGUSR2) {
+      ChangeLogLevel(info.ssi_signo == SIGUSR1 ? LogChange::kMore : LogChange::kLess);
+      continue;
+    }
     if (second) _exit(128 + static_cast<int>(info.ssi_signo));
     second = true;
     Stop();

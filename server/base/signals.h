@@ -1,4 +1,4 @@
-// How a process is asked to stop.
+// How a process is asked to stop, and to log more or less.
 #pragma once
 
 #include <csignal>
@@ -10,9 +10,10 @@
 namespace runahead {
 
 // Waits for SIGINT and SIGTERM on a thread of its own, so that no handler runs in the middle of anything. Make it
-// first in main: it blocks both signals in its thread and in all that are started later. A second signal ends the
-// process at once with the usual code (128 + signal). SIGPIPE is ignored from then on: a peer that went away is an
-// error of the write. Thread-safe. One per process.
+// first in main: it blocks these signals in its thread and in all that are started later. A second one ends the
+// process at once with the usual code (128 + signal). SIGUSR1 makes the log one level more verbose, SIGUSR2 one level
+// less (ChangeLogLevel). SIGPIPE is ignored from then on: a peer that went away is an error of the write. Thread-safe.
+// One per process.
 class StopSignal {
  public:
   StopSignal();

@@ -6,7 +6,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "kernels/base/status_macros.h"
-#include "server/base/logging.h"
+#include "server/router/request_log.h"
 #include "server/router/validation.h"
 #include "server/rpc/status.h"
 
@@ -34,6 +34,15 @@ std::optional<TraceContext> CallerOf(const grpc::CallbackServerContext& context)
   const auto [begin, end] = context.client_metadata().equal_range(kTraceparent);
   if (begin == end || std::next(begin) != end) return std::nullopt;
   return ParseTraceparent(absl::string_view(begin->second.data(), begin->second.size()));
+}
+
+// One that never became a session: what it asks for is not looked at but for its id.
+void LogRefused(const v1::GenerateRequest& request, const absl::Status& status, absl::Duration took) {
+  RequestRecord record;
+  record.request_id = request.request_id().substr(0, kMaxRequestIdBytes);
+  record.status = status;
+  record.total = took;
+  LogRequest(record);
 }
 
 }  // namespace
@@ -85,7 +94,7 @@ grpc::ServerWriteReactor<v1::GenerateResponse>* InferenceService::Generate(grpc:
   }
   if (!status.ok()) {
     parts_.metrics.RequestFinished(status.code(), parts_.clock.Now() - arrival);
-    LogInfo("session", "request refused: ", status.message());
+    LogRefused(*request, status, parts_.clock.Now() - arrival);
     reactor->End(status);
     MutexLock lock(mu_);
     calls_.erase(reactor);
@@ -99,12 +108,13 @@ void InferenceService::RunSession(const std::shared_ptr<GenerateReactor>& reacto
   Session session(parts_, std::move(request), arrival, reactor->deadline(), reactor->cancel(), *reactor, caller);
   const absl::Status status = session.Run(settled);
   parts_.metrics.RequestFinished(status.code(), parts_.clock.Now() - arrival);
-  LogInfo("session", session.Summary(status));
+  RequestRecord record = session.Record(status);
   reactor->End(status);
   // Where it stalled earlier, the session has ended with that.
   if (const absl::Status taken = reactor->AwaitEnd(); status.ok() && !taken.ok()) {
-    LogInfo("session", session.Summary(absl::Status(taken.code(), absl::StrCat("cut off: ", taken.message()))));
+    record.status = absl::Status(taken.code(), absl::StrCat("cut off: ", taken.message()));
   }
+  LogRequest(record);
   MutexLock lock(mu_);
   calls_.erase(reactor);
 }

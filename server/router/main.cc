@@ -40,7 +40,7 @@ int main(int argc, char** argv) {
     return *exit_code;
   }
   runahead::StopSignal stop;
-  runahead::InitLogging("router", options.process.level());
+  runahead::InitLogging("router", options.process.level(), options.process.format());
   const absl::Status status = runahead::RunRouter(options, stop);
   if (status.ok()) return 0;
   runahead::LogError("main", status.message());

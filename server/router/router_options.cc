@@ -47,6 +47,8 @@ void DeclareRouterOptions(ConfigSchema& schema, RouterOptions& options) {
                 "Which requests are recorded, for runahead trace: asked is those whose traceparent says so");
   schema.Int("traces_kept", &options.traces_kept, {.min = 1, .max = 4096},
              "How many of them are kept in memory once they have ended, the latest ones");
+  schema.Bool("log_prompts", &options.log_prompts,
+              "The log's line of a request has its prompt, the first 1000 characters; else no line has any of it");
 }
 
 absl::Status CheckWorkers(absl::Span<const WorkerSpec> workers) {

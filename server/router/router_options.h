@@ -29,6 +29,7 @@ struct RouterOptions {
   bool experiments = false;
   std::string trace = "off";
   int traces_kept = 64;
+  bool log_prompts = false;
 };
 
 // Declares all keys; `options` holds the defaults.

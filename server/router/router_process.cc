@@ -70,7 +70,8 @@ struct RouterProcess::Parts {
                *table,
                *ParseSchedule(options.schedule),
                options.experiments,
-               Tracer::Create(ParseTraceMode(options.trace), static_cast<size_t>(options.traces_kept))},
+               Tracer::Create(ParseTraceMode(options.trace), static_cast<size_t>(options.traces_kept)),
+               options.log_prompts},
         workers(fleet, sequencer, router.model, options.dtype, RealClock(), key),
         membership(
             fleet.workers(),

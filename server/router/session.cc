@@ -5,9 +5,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
-#include "absl/strings/str_join.h"
 #include "kernels/base/status_macros.h"
-#include "server/base/printable.h"
 #include "server/base/random.h"
 #include "server/router/validation.h"
 #include "server/router/worker_failure.h"
@@ -316,6 +314,7 @@ void Session::SendStarted() {
   for (const auto& worker : placement.chain) plan.add_workers(worker->capabilities.name());
   for (int64_t part : placement.plan.parts) plan.add_parts(static_cast<int32_t>(part));
   if (lease_ != nullptr) plan.set_decode_worker(lease_->worker().capabilities.name());
+  plan_ = plan;
   sink_.Send(std::move(response));
 }
 
@@ -343,6 +342,11 @@ void Session::ObserveFirstToken() {
   router_.metrics.ObserveTimeToFirstToken(static_cast<int64_t>(prompt_.size()), width(), stages_.total());
 }
 
+absl::Duration Session::PerToken() const {
+  if (answer_->tokens() < 2) return absl::ZeroDuration();
+  return (last_token_at_ - first_token_at_) / (answer_->tokens() - 1);
+}
+
 void Session::Finish() {
   v1::GenerateResponse response;
   v1::Finished& finished = *response.mutable_finished();
@@ -352,11 +356,8 @@ void Session::Finish() {
   finished.mutable_usage()->set_completion_tokens(answer_->tokens());
   v1::Timing& timing = *finished.mutable_timing();
   timing.set_ttft_s(absl::ToDoubleSeconds(stages_.total()));
-  if (answer_->tokens() > 1) {
-    const absl::Duration per_token = (last_token_at_ - first_token_at_) / (answer_->tokens() - 1);
-    timing.set_tpot_s(absl::ToDoubleSeconds(per_token));
-    router_.metrics.ObserveTimePerOutputToken(per_token);
-  }
+  timing.set_tpot_s(absl::ToDoubleSeconds(PerToken()));
+  if (answer_->tokens() > 1) router_.metrics.ObserveTimePerOutputToken(PerToken());
   for (int stage = 0; stage < kTtftStages; ++stage) {
     const auto which = static_cast<TtftStage>(stage);
     (*timing.mutable_stages())[std::string(TtftStageName(which))] = absl::ToDoubleSeconds(stages_.spent(which));
@@ -364,16 +365,31 @@ void Session::Finish() {
   sink_.Send(std::move(response));
 }
 
-std::string Session::Summary(const absl::Status& status) const {
-  const int32_t generated = answer_ ? answer_->tokens() : 0;
-  std::string line =
-      absl::StrCat("request ", Printable(request_.request_id()), " ", absl::StatusCodeToString(status.code()),
-                   " prompt=", prompt_.size(), " generated=", generated);
-  if (generated > 0) absl::StrAppend(&line, " ttft=", absl::FormatDuration(stages_.total()));
-  absl::StrAppend(&line, " total=", absl::FormatDuration(router_.clock.Now() - stages_.start()));
-  if (!trace_id_.empty()) absl::StrAppend(&line, " trace=", trace_id_);
-  if (!status.ok()) absl::StrAppend(&line, " : ", status.message());
-  return line;
+RequestRecord Session::Record(const absl::Status& status) const {
+  RequestRecord record;
+  record.request_id = request_.request_id();
+  record.trace_id = trace_id_;
+  record.status = status;
+  record.plan = plan_;
+  record.prompt_tokens = static_cast<int64_t>(prompt_.size());
+  if (answer_) {
+    record.finish_reason = answer_->reason().value_or(v1::FINISH_REASON_UNSPECIFIED);
+    record.generated_tokens = answer_->tokens();
+    record.tpot = PerToken();
+  }
+  for (int stage = 0; stage < kTtftStages; ++stage) {
+    const auto which = static_cast<TtftStage>(stage);
+    record.stages.emplace_back(TtftStageName(which), absl::ToDoubleSeconds(stages_.spent(which)));
+  }
+  if (record.generated_tokens > 0) record.ttft = stages_.total();
+  record.total = router_.clock.Now() - stages_.start();
+  if (router_.log_prompts) {
+    // Each token is a character or more, but for parts of one.
+    const absl::Span<const int32_t> first =
+        absl::MakeSpan(prompt_).first(std::min<size_t>(prompt_.size(), 4 * kLoggedPromptCharacters));
+    record.prompt = LoggedPrompt(router_.tokenizer->Decode(first, /*skip_special=*/false));
+  }
+  return record;
 }
 
 }  // namespace runahead

@@ -23,6 +23,7 @@
 #include "server/router/large_text_turns.h"
 #include "server/router/live_table.h"
 #include "server/router/prefill_run.h"
+#include "server/router/request_log.h"
 #include "server/router/router_metrics.h"
 #include "server/router/sequencer.h"
 #include "server/router/tracer.h"
@@ -45,6 +46,7 @@ struct RouterParts {
   Schedule schedule = Schedule::kKvr;  // where a request does not name one
   bool experiments = false;
   std::shared_ptr<Tracer> tracer = Tracer::Create(TraceMode::kOff, 0);
+  bool log_prompts = false;
   const std::unique_ptr<LargeTextTurns> large_text_turns = std::make_unique<LargeTextTurns>();
 };
 
@@ -67,8 +69,8 @@ class Session {
   // or more, where it holds up nobody's start any more: with its first token, or when it has to wait for decode memory.
   absl::Status Run(const std::function<void()>& settled = [] {});
 
-  // One line for the log, once Run() has returned.
-  std::string Summary(const absl::Status& status) const;
+  // What the log is to say, once Run() has returned with `status`.
+  RequestRecord Record(const absl::Status& status) const;
 
  private:
   absl::Status Prepare();                                    // checks and tokenizes
@@ -93,6 +95,7 @@ class Session {
   // The next reply with tokens; false at the end. Keeps what comes of spans.
   bool ReadTokens(DecodeReader& reader, v1::DecodeReply& reply);
   void EndTrace();
+  absl::Duration PerToken() const;  // after the first one; 0 where there is none
   int width() const { return static_cast<int>(run_->placement().chain.size()); }
 
   const RouterParts& router_;
@@ -108,6 +111,7 @@ class Session {
   std::vector<int32_t> stop_ids_;
   int32_t max_tokens_ = 0;
   ChainRequest chain_;
+  v1::Plan plan_;  // of what was started
   std::optional<Answer> answer_;
   // The run goes before the lease: first nothing is written to it any more, then it is given back.
   std::unique_ptr<DecodeLease> lease_;

@@ -21,6 +21,7 @@ inline constexpr int32_t kDefaultMaxTokens = 1024;
 inline constexpr size_t kMaxPromptBytes = size_t{8} << 20;
 // What Tokenize takes, whatever the model's context. inference.proto says it.
 inline constexpr size_t kMaxTokenizeBytes = size_t{4} << 20;
+inline constexpr size_t kMaxRequestIdBytes = 128;
 
 // All else that can be said before the prompt is tokenized, of a request that CheckInputSize lets pass: quick then, and
 // without a copy. INVALID_ARGUMENT, OUT_OF_RANGE (token ids) or NOT_FOUND (model).
@@ -31,8 +32,8 @@ absl::Status ValidateModel(const std::string& name, const ModelInfo& model);
 
 // What can be said before anything is done with the input, even copying it, which somebody who sends megabytes would
 // make expensive. OUT_OF_RANGE, as ResolveMaxTokens, for what is too long for the context: token ids, a chat
-// of so many messages, or a text however well it is tokenized (much that is too long passes). INVALID_ARGUMENT for a text above kMaxPromptBytes. All of it
-// blames the prompt, whatever way it came.
+// of so many messages, or a text however well it is tokenized (much that is too long passes). INVALID_ARGUMENT for a
+// text above kMaxPromptBytes. All of it blames the prompt, whatever way it came.
 absl::Status CheckInputSize(const v1::GenerateRequest& request, const Tokenizer& tokenizer, const ModelInfo& model);
 
 // INVALID_ARGUMENT for a text above kMaxTokenizeBytes.

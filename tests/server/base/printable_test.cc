@@ -35,6 +35,14 @@ TEST(Printable, CutsAfterWholeCharacters) {
   for (int i = 0; i < 100; ++i) text += "\u6a21";
   for (int i = 0; i < 64; ++i) cut += "\u6a21";
   EXPECT_EQ(Printable(text), cut + "...");
+  EXPECT_EQ(Printable("a\nb", 2), "a\\n...");
+}
+
+TEST(FirstCharacters, AreWholeAndUnchanged) {
+  EXPECT_EQ(FirstCharacters("\u6a21\n\xff\"x", 5), "\u6a21\n\xff\"x");
+  EXPECT_EQ(FirstCharacters("\u6a21\n\xff\"x", 4), "\u6a21\n\xff\"...");
+  EXPECT_EQ(FirstCharacters("\u6a21\u578b", 1), "\u6a21...");
+  EXPECT_EQ(FirstCharacters("", 1), "");
 }
 
 }  // namespace

@@ -3,7 +3,10 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <thread>
+
 #include "gtest/gtest.h"
+#include "server/base/logging.h"
 
 namespace runahead {
 namespace {
@@ -21,6 +24,19 @@ TEST(StopSignal, EitherSignalEndsTheWait) {
 TEST(StopSignal, WaitKeepsItsTimeout) {
   StopSignal stop;
   EXPECT_FALSE(stop.Wait(absl::Milliseconds(1)));
+}
+
+TEST(StopSignal, SignalsOfTheLogChangeItsLevelAndStopNothing) {
+  InitLogging("p", LogLevel::kInfo);
+  StopSignal stop;
+  kill(getpid(), SIGUSR1);
+  while (!LogEnabled(LogLevel::kDebug)) std::this_thread::yield();
+  kill(getpid(), SIGUSR2);
+  while (LogEnabled(LogLevel::kDebug)) std::this_thread::yield();
+  EXPECT_TRUE(LogEnabled(LogLevel::kInfo));
+  EXPECT_FALSE(stop.Wait(absl::ZeroDuration()));
+  kill(getpid(), SIGTERM);
+  EXPECT_TRUE(stop.Wait());
 }
 
 TEST(StopSignalDeathTest, ASecondSignalEndsTheProcess) {
