@@ -53,6 +53,20 @@ absl::StatusOr<StaticWindowSize> StaticWindowOf(const WorkerOptions& options, co
   return size;
 }
 
+SliceAnswer AnswerOf(SliceVerdict verdict) {
+  switch (verdict) {
+    case SliceVerdict::kAccepted:
+      return SliceAnswer::kAccepted;
+    case SliceVerdict::kCorrupt:
+      return SliceAnswer::kCorrupt;
+    case SliceVerdict::kNoLease:
+      return SliceAnswer::kNoLease;
+    case SliceVerdict::kBadRange:
+      break;
+  }
+  return SliceAnswer::kBadRange;
+}
+
 absl::StatusOr<std::unique_ptr<StepLoop>> NewStaticWindowLoop(const StaticWindowOptions& options, const Model& model,
                                                               Device& device, const KvStore& store, Stream& stream) {
   auto loop = StaticWindowLoop::Create(model, device, store, stream, options);
@@ -101,6 +115,7 @@ absl::StatusOr<std::unique_ptr<DecodeRole>> DecodeRole::Create(const WorkerOptio
   SliceReceiverOptions slices;
   slices.dtype = model->kv_dtype();
   slices.on_corrupt = [&metrics] { metrics.CountChecksumFailure(); };
+  slices.on_verdict = [&metrics](SliceVerdict verdict) { metrics.CountSlice(AnswerOf(verdict)); };
   role->receiver_ = std::make_unique<SliceReceiver>(*role->store_, slices);
   role->handoff_service_ = std::make_unique<GrpcHandoffService>(*role->receiver_);
 

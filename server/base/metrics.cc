@@ -34,6 +34,13 @@ Histogram& MetricRegistry::AddHistogram(const std::string& name, const std::stri
   return prometheus::BuildHistogram().Name(name).Help(help).Register(*registry_).Add(labels, buckets);
 }
 
+std::string MetricRegistry::Bounded(const std::string& label, const std::string& value, size_t most) {
+  MutexLock lock(mu_);
+  std::set<std::string>& values = bounded_[label];
+  if (values.size() < most) values.insert(value);
+  return values.contains(value) ? value : "other";
+}
+
 std::string MetricRegistry::Serialize() const {
   std::vector<prometheus::MetricFamily> families = registry_->Collect();
   for (prometheus::MetricFamily& family : process_->Collect()) families.push_back(std::move(family));

@@ -9,10 +9,12 @@
 #include <cstdint>
 #include <map>
 #include <memory>
+#include <set>
 #include <string>
 #include <vector>
 
 #include "absl/strings/string_view.h"
+#include "kernels/base/mutex.h"
 
 namespace prometheus {
 class Registry;
@@ -43,12 +45,18 @@ class MetricRegistry {
   Histogram& AddHistogram(const std::string& name, const std::string& help, const std::vector<double>& buckets,
                           const MetricLabels& labels = {});
 
+  // `value` for `label`, while that has taken on `most` values or fewer here, else "other": for values that come from
+  // outside, so that series stay few.
+  std::string Bounded(const std::string& label, const std::string& value, size_t most) RUNAHEAD_EXCLUDES(mu_);
+
   // All of it in Prometheus' text format 0.0.4.
   std::string Serialize() const;
 
  private:
   std::unique_ptr<prometheus::Registry> registry_;
   std::unique_ptr<prometheus::Collectable> process_;
+  Mutex mu_;
+  std::map<std::string, std::set<std::string>> bounded_ RUNAHEAD_GUARDED_BY(mu_);  // values by label
 };
 
 // Upper bounds in seconds.

@@ -15,6 +15,14 @@ bool EdgeStates::Usable(const WorkerLife& a, const WorkerLife& b) const {
   return found == edges_.end() || found->second.usable();
 }
 
+EdgeState EdgeStates::StateOf(const WorkerLife& a, const WorkerLife& b) const {
+  const auto found = edges_.find(EndsOf(a, b));
+  if (found == edges_.end()) return EdgeState::kOpening;
+  const Edge& edge = found->second;
+  if (edge.broken) return EdgeState::kBroken;
+  return edge.up[0] && edge.up[1] ? EdgeState::kUp : EdgeState::kOpening;
+}
+
 bool EdgeStates::Reaches(const WorkerLife& prefill, const WorkerLife& decode) const {
   return !unreachable_.contains({prefill, decode});
 }

@@ -14,6 +14,7 @@
 #include "kernels/base/recent_set.h"
 #include "runahead/v1/worker.pb.h"
 #include "server/base/backoff.h"
+#include "server/router/router_metrics.h"
 
 namespace runahead {
 
@@ -38,6 +39,7 @@ class EdgeStates {
   // The generation in which the two are to open their edge now; either order names the same edge.
   uint32_t Generation(const WorkerLife& a, const WorkerLife& b);
   bool Usable(const WorkerLife& a, const WorkerLife& b) const;
+  EdgeState StateOf(const WorkerLife& a, const WorkerLife& b) const;
   // Whether `decode` can be handed KV by `prefill`.
   bool Reaches(const WorkerLife& prefill, const WorkerLife& decode) const;
 

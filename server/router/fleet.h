@@ -116,6 +116,8 @@ class Fleet {
 
   // No chain is planned across a broken edge, and no decode worker for a chain of which a member cannot hand off to it.
   void SetBroken(BrokenPaths broken) RUNAHEAD_EXCLUDES(mu_);
+  // For the gauge alone.
+  void CountEdges(const EdgeCounts& edges) { metrics_.SetEdges(edges); }
 
   // Who is left out because it fails again and again.
   Ejections& ejections() { return ejections_; }

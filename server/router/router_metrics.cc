@@ -22,6 +22,8 @@ constexpr const char* kReloadNames[kTableReloads] = {"ok", "error"};
 constexpr const char* kRejectionNames[kAdmissionRejections] = {"queue_full", "never_fits", "no_workers", "draining"};
 constexpr const char* kRoleNames[kWorkerRoles] = {"prefill", "decode"};
 constexpr const char* kStateNames[kWorkerStates] = {"connecting", "ready", "refused", "lost", "draining"};
+constexpr const char* kEdgeNames[kEdgeStates] = {"opening", "up", "broken"};
+constexpr const char* kFailoverNames[] = {"worker_lost", "worker_failed", "path_broken"};
 constexpr const char* kOutcomeNames[] = {"ok", "cancelled", "deadline", "refused", "failed"};
 
 // What the request's end means to the one who sent it.
@@ -120,6 +122,14 @@ RouterMetrics::RouterMetrics(MetricRegistry& registry, const std::string& model)
     admission_rejections_[i] = &registry.AddCounter("runahead_admission_rejections_total", "Requests not admitted",
                                                     {{"reason", kRejectionNames[i]}});
   }
+  // A request does not go on with other workers yet: nothing counts these.
+  for (const char* const cause : kFailoverNames) {
+    registry.AddCounter("runahead_failovers_total", "Requests that went on with other workers", {{"cause", cause}});
+  }
+  for (int i = 0; i < kEdgeStates; ++i) {
+    edges_[i] = &registry.AddGauge("runahead_edges", "Edges of the line between ready workers, by how they stand",
+                                   {{"state", kEdgeNames[i]}});
+  }
   for (int role = 0; role < kWorkerRoles; ++role) {
     ejected_[role] = &registry.AddGauge("runahead_workers_ejected", "Ready workers that get no work for a time",
                                         {{"role", kRoleNames[role]}});
@@ -191,6 +201,10 @@ void RouterMetrics::SetQueueDepth(int64_t requests) {
 void RouterMetrics::SetBrokenPaths(int64_t edges, int64_t handoffs) {
   broken_edges_.Set(static_cast<double>(edges));
   broken_handoffs_.Set(static_cast<double>(handoffs));
+}
+
+void RouterMetrics::SetEdges(const EdgeCounts& edges) {
+  for (int i = 0; i < kEdgeStates; ++i) edges_[i]->Set(static_cast<double>(edges[i]));
 }
 
 void RouterMetrics::SetWorkers(WorkerRole role, WorkerState state, int64_t workers) {

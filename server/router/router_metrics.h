@@ -44,6 +44,12 @@ inline constexpr int kWorkerRoles = 2;
 enum class WorkerState { kConnecting, kReady, kRefused, kLost, kDraining };
 inline constexpr int kWorkerStates = 5;
 
+// Of an edge of the line between two ready workers. kOpening: the ends have not both said that it is up. kBroken: one
+// says that it is not, and it is to be made anew.
+enum class EdgeState { kOpening, kUp, kBroken };
+inline constexpr int kEdgeStates = 3;
+using EdgeCounts = std::array<int64_t, kEdgeStates>;  // by EdgeState
+
 // Thread-safe; lives no longer than the registry.
 class RouterMetrics {
  public:
@@ -71,6 +77,7 @@ class RouterMetrics {
   void SetQueueDepth(int64_t requests);
   // Edges of the line, and ways of hand-off, that do not work now.
   void SetBrokenPaths(int64_t edges, int64_t handoffs);
+  void SetEdges(const EdgeCounts& edges);
   void SetWorkers(WorkerRole role, WorkerState state, int64_t workers);
   void SetEjected(WorkerRole role, int64_t workers);
 
@@ -92,6 +99,7 @@ class RouterMetrics {
   std::array<Counter*, kAdmissionRejections> admission_rejections_;
   Gauge& requests_in_flight_;
   Gauge& queue_depth_;
+  std::array<Gauge*, kEdgeStates> edges_;
   Gauge& broken_edges_;
   Gauge& broken_handoffs_;
   std::array<std::array<Gauge*, kWorkerStates>, kWorkerRoles> workers_;

@@ -236,6 +236,7 @@ void WorkerRegistry::FormLine(std::optional<int> newcomer) {
   }
   sequencer_.Send(std::move(commands));
   TellPaths();
+  CountEdges();
 }
 
 void WorkerRegistry::Report(int index, const v1::ControlReport& report) {
@@ -293,6 +294,7 @@ void WorkerRegistry::TakePaths(int index, const v1::PathStates& paths) {
     }
   }
   if (changed) TellPaths();
+  CountEdges();
 }
 
 void WorkerRegistry::TellPaths() {
@@ -314,6 +316,19 @@ void WorkerRegistry::TellPaths() {
     }
   }
   fleet_.SetBroken(std::move(broken));
+}
+
+void WorkerRegistry::CountEdges() {
+  EdgeCounts counts = {};
+  const std::vector<int>& line = fleet_.line();
+  for (size_t i = 1; i < line.size(); ++i) {
+    const auto before = members_.find(line[i - 1]), after = members_.find(line[i]);
+    if (before == members_.end() || after == members_.end()) continue;
+    if (before->second.live == nullptr || after->second.live == nullptr) continue;
+    const EdgeState state = edges_.StateOf(LifeOf(before->second.capabilities), LifeOf(after->second.capabilities));
+    ++counts[static_cast<size_t>(state)];
+  }
+  fleet_.CountEdges(counts);
 }
 
 // A worker that stays away is tried again and again: say so once.

@@ -62,6 +62,8 @@ class WorkerRegistry final : private WorkerConnection::Owner, public Places {
   void TellDrained(int index) RUNAHEAD_REQUIRES(mu_);
   // What the planner may not use, for the fleet.
   void TellPaths() RUNAHEAD_REQUIRES(mu_);
+  // How the line's edges stand, for the gauge.
+  void CountEdges() RUNAHEAD_REQUIRES(mu_);
   // Workers of different builds may work together. Logs that builds differ, for those who look for a fault.
   void LogBuild(int index) RUNAHEAD_REQUIRES(mu_);
   void LogOnce(int index, bool warn, std::string message) RUNAHEAD_REQUIRES(mu_);

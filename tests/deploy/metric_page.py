@@ -18,11 +18,12 @@ def _quoted(cell):
     return re.findall(r"`([^`]+)`", cell)
 
 
-def metrics():
-    """Of each series that the page promises its labels and, where it lists them, their values: {name: {label: values}}.
-    A histogram counts as its three series."""
-    shared, found = {}, {}
+def families():
+    """What the page promises, by section ("Router", "All processes"): {section: {name: (type, {label: values})}}; the
+    values are empty where it does not list them."""
+    shared, found, section = {}, {}, ""
     for line in (ROOT / "docs/metrics.md").read_text().split("\n"):
+        section = line[3:] if line.startswith("## ") else section
         if not line.startswith("| `"):
             continue
         cells = [cell.strip() for cell in line.split("|")[1:-1]]
@@ -34,13 +35,20 @@ def metrics():
         for part in cells[2].split("; "):
             said, _, values = part.partition(": ")
             labels.update({label: set(_quoted(values)) for label in _quoted(said)})
-        histogram = cells[1].startswith("histogram")
-        for name in [f"{first}_{end}" for end in ("bucket", "sum", "count")] if histogram else [first]:
-            found[name] = labels
-    # `stage` and `prompt_class` are listed once for all; of other labels the first table says in words what they are.
-    for labels in found.values():
-        for label in labels.keys() & {"stage", "prompt_class"}:
-            labels[label] = shared[label]
+        # `stage` and `prompt_class` are listed once for all; of other labels the first table says in words what they are.
+        labels.update({label: shared[label] for label in labels.keys() & {"stage", "prompt_class"}})
+        found.setdefault(section, {})[first] = (cells[1].split(" ")[0], labels)
+    return found
+
+
+def metrics():
+    """Of each series that the page promises its labels and, where it lists them, their values: {name: {label: values}}.
+    A histogram counts as its three series."""
+    found = {}
+    for section in families().values():
+        for first, (kind, labels) in section.items():
+            ends = [f"{first}_{end}" for end in ("bucket", "sum", "count")] if kind == "histogram" else [first]
+            found.update({name: labels for name in ends})
     return found
 
 

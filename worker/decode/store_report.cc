@@ -13,8 +13,13 @@ void StoreReport::Update() {
   metrics_.SetKvCapacityBytes(tier, stats.capacity_bytes);
   metrics_.SetKvBytes(tier, stats.used_bytes);
   metrics_.SetLeases(stats.leases);
-  metrics_.CountLeasesExpired(stats.expired - expired_);
-  expired_ = stats.expired;
+  metrics_.CountLeasesExpired(stats.expired - counted_.expired);
+  const auto count = [&](HandoffKind kind, const KvStore::Stats::Handoff& now, const KvStore::Stats::Handoff& before) {
+    metrics_.CountHandoff(kind, now.expected_bytes - before.expected_bytes, now.received_bytes - before.received_bytes);
+  };
+  count(HandoffKind::kKv, stats.kv, counted_.kv);
+  count(HandoffKind::kX, stats.x, counted_.x);
+  counted_ = stats;
 }
 
 }  // namespace runahead

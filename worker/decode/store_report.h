@@ -13,15 +13,15 @@ namespace runahead {
 class StoreReport {
  public:
   StoreReport(const KvStore& store, DecodeMetrics& metrics);
-  // Brings the gauges up to date and counts leases that expired since the last call. Cheap: call it whenever leases
-  // come or go, and from the reaper's timer.
+  // Brings the gauges up to date, and counts since the last call leases that expired and bytes that were handed off.
+  // Cheap: call it whenever leases come or go, and from the reaper's timer.
   void Update() RUNAHEAD_EXCLUDES(mu_);
 
  private:
   const KvStore& store_;
   DecodeMetrics& metrics_;
   Mutex mu_;
-  int64_t expired_ RUNAHEAD_GUARDED_BY(mu_) = 0;  // counted so far
+  KvStore::Stats counted_ RUNAHEAD_GUARDED_BY(mu_);  // so far
 };
 
 }  // namespace runahead

@@ -76,7 +76,7 @@ class Reactor final : public grpc::ServerBidiReactor<v1::HandoffRequest, v1::Han
     const std::optional<SliceHeader> header = FromProto(request_.header());
     header_ = header.value_or(SliceHeader{});
     header_.bytes = request_.header().bytes();
-    if (!header.has_value()) return Begun(SliceVerdict::kBadRange);
+    if (!header.has_value()) return Begun(receiver_.Told(SliceVerdict::kBadRange));
     receiver_.Begin(header_, [this](const SliceReceiver::Outcome& outcome) { Begun(outcome); });
   }
 

@@ -22,7 +22,7 @@ class MessageHandoffReceiver::State : public std::enable_shared_from_this<Messag
     const PeerId sender{received->sender_address, from.incarnation, {}, from.epoch, from.generation};
     Connect(sender);
     if (received->header.bytes != message.payload->size()) {
-      return Answer({sender, received->request, received->header, nullptr}, SliceVerdict::kBadRange);
+      return Answer({sender, received->request, received->header, nullptr}, receiver_.Told(SliceVerdict::kBadRange));
     }
     Take({sender, received->request, received->header, message.payload});
   }

@@ -33,8 +33,13 @@ bool SliceReceiver::Fits(const SliceHeader& header) const {
   return header.bytes == row_bytes * static_cast<uint64_t>(slice.end - slice.begin);
 }
 
+SliceVerdict SliceReceiver::Told(SliceVerdict verdict) const {
+  if (options_.on_verdict) options_.on_verdict(verdict);
+  return verdict;
+}
+
 void SliceReceiver::Begin(const SliceHeader& header, std::function<void(Outcome)> then) {
-  if (!Fits(header)) return then(SliceVerdict::kBadRange);
+  if (!Fits(header)) return then(Told(SliceVerdict::kBadRange));
   Outcome outcome = SliceVerdict::kNoLease;
   {
     MutexLock lock(mu_);  // held over BeginWrite, so that a write that ends meanwhile finds what waits for it
@@ -57,7 +62,7 @@ void SliceReceiver::Begin(const SliceHeader& header, std::function<void(Outcome)
       outcome = SliceVerdict::kCorrupt;  // a write that did not come by here: to be sent again
     }
   }
-  if (std::holds_alternative<SliceVerdict>(outcome)) return then(std::move(outcome));
+  if (const auto* const verdict = std::get_if<SliceVerdict>(&outcome)) return then(Told(*verdict));
   const auto write = std::get<Write>(std::move(outcome));
   write->ready().OnFire([write, then = std::move(then)](const absl::Status&) { then(write); });
 }
@@ -66,11 +71,11 @@ void SliceReceiver::Finish(const SliceHeader& header, const Write& write, std::f
   if (HashPieces(write->destination()) != header.xxh64) {
     if (options_.on_corrupt) options_.on_corrupt();
     Abandon(write);
-    return then(SliceVerdict::kCorrupt);
+    return then(Told(SliceVerdict::kCorrupt));
   }
   write->Commit().OnFire([this, then = std::move(then)](const absl::Status& committed) {
     WriteEnded();
-    then(VerdictOn(committed));
+    then(Told(VerdictOn(committed)));
   });
 }
 

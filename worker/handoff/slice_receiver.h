@@ -17,9 +17,10 @@
 namespace runahead {
 
 struct SliceReceiverOptions {
-  DType dtype = DType::kF32;         // of rows of KV and X as they come
-  std::function<void()> on_corrupt;  // a slice arrived corrupt; any thread, may be empty
-  HandoffFaults* faults = nullptr;   // tests only
+  DType dtype = DType::kF32;                          // of rows of KV and X as they come
+  std::function<void()> on_corrupt;                   // a slice arrived corrupt; any thread, may be empty
+  HandoffFaults* faults = nullptr;                    // tests only
+  std::function<void(SliceVerdict)> on_verdict = {};  // a slice is answered; as on_corrupt
 };
 
 // Thread-safe. One per store, whatever the transports. The store outlives it and its writes.
@@ -44,6 +45,9 @@ class SliceReceiver {
       RUNAHEAD_EXCLUDES(mu_);
   // The bytes will not come.
   void Abandon(const Write& write) RUNAHEAD_EXCLUDES(mu_);
+
+  // `verdict`, which on_verdict hears of: for a transport that refuses a slice by itself.
+  SliceVerdict Told(SliceVerdict verdict) const;
 
   HandoffFaults* faults() const { return options_.faults; }
 

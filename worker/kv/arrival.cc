@@ -36,12 +36,24 @@ std::optional<uint64_t> Arrival::Begin(SliceKind kind, int64_t layer, int64_t be
   return next_write_++;
 }
 
-void Arrival::End(uint64_t write, bool arrived) {
+int64_t Arrival::Missing(SliceKind kind) const {
+  int64_t missing = 0;
+  for (int64_t layer = 0; layer < layers_; ++layer) missing += tokens_ - covered_[SetOf(kind, layer)].size();
+  return missing;
+}
+
+Arrival::Came Arrival::End(uint64_t write, bool arrived) {
   const auto found =
       std::find_if(under_way_.begin(), under_way_.end(), [write](const UnderWay& w) { return w.write == write; });
   RUNAHEAD_CHECK(found != under_way_.end());
-  if (arrived) Add(found->set, found->begin, found->end);
+  Came came{kinds_[found->set / static_cast<size_t>(layers_)]};
+  if (arrived) {
+    const int64_t before = covered_[found->set].size();
+    Add(found->set, found->begin, found->end);
+    came.tokens = covered_[found->set].size() - before;
+  }
   under_way_.erase(found);
+  return came;
 }
 
 int64_t Arrival::layers_complete() const {

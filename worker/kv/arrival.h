@@ -27,8 +27,15 @@ class Arrival {
   // From now on bytes for the range are under way. The write, for End; nothing where a range that overlaps is under way
   // already.
   std::optional<uint64_t> Begin(SliceKind kind, int64_t layer, int64_t begin, int64_t end);
+  // Tokens, summed over the layers, that the kind has yet to come for.
+  int64_t Missing(SliceKind kind) const;
+  // What a write brought that had not come before.
+  struct Came {
+    SliceKind kind = SliceKind::kKv;
+    int64_t tokens = 0;
+  };
   // The bytes of a write are in, or do not come.
-  void End(uint64_t write, bool arrived);
+  Came End(uint64_t write, bool arrived);
 
   bool complete() const { return whole_ == static_cast<int64_t>(covered_.size()); }
   // Layers in which all kinds cover the prompt.

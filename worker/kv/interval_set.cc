@@ -26,4 +26,10 @@ int64_t IntervalSet::Prefix() const {
   return intervals_.empty() || intervals_.front().first > 0 ? 0 : intervals_.front().second;
 }
 
+int64_t IntervalSet::size() const {
+  int64_t size = 0;
+  for (const auto& [begin, end] : intervals_) size += end - begin;
+  return size;
+}
+
 }  // namespace runahead

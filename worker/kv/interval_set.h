@@ -14,6 +14,7 @@ class IntervalSet {
   void Add(int64_t begin, int64_t end);
   // Whether all of [begin, end) is in the set; an empty range always is.
   bool Covers(int64_t begin, int64_t end) const;
+  int64_t size() const;  // how many numbers are in the set
   // How many from 0 on are in the set without a gap.
   int64_t Prefix() const;
   const std::vector<std::pair<int64_t, int64_t>>& intervals() const { return intervals_; }

@@ -155,6 +155,9 @@ absl::StatusOr<LeaseId> KvStore::Reserve(int64_t prompt_tokens, int64_t total_to
     from->arrival.Fix(shared * kKvBlockTokens);
     arrival.Fix(shared * kKvBlockTokens);
   }
+  for (const SliceKind kind : arrival.kinds()) {
+    HandoffOf(kind).expected_bytes += arrival.Missing(kind) * RowBytes(kind);
+  }
   blocks.insert(blocks.end(), fresh.begin(), fresh.end());
   auto lease = std::make_unique<KvLease>(prompt_tokens, total_tokens, std::move(blocks), std::move(arrival));
   if (lease->arrival.complete()) lease->completed.Fire(absl::OkStatus());  // nobody has asked for the event yet
@@ -206,6 +209,14 @@ void KvStore::BeginEpoch(uint32_t epoch) {
 uint32_t KvStore::epoch() const {
   MutexLock lock(mu_);
   return leases_.epoch();
+}
+
+int64_t KvStore::RowBytes(SliceKind kind) const {
+  return kind == SliceKind::kKv ? options_.row_bytes : options_.x_row_bytes;
+}
+
+KvStore::Stats::Handoff& KvStore::HandoffOf(SliceKind kind) {
+  return kind == SliceKind::kKv ? handed_kv_ : handed_x_;
 }
 
 int64_t KvStore::BlockBytes() const {
@@ -271,7 +282,10 @@ absl::Status KvStore::EndWrite(uint64_t number, uint64_t write, const absl::Stat
     if (!dead) {
       leases_.Renew(lease);  // also where bytes were lost: they are sent again
       const bool before = lease.arrival.complete();
-      if (write != 0) lease.arrival.End(write, came.ok());
+      if (write != 0) {
+        const Arrival::Came fresh = lease.arrival.End(write, came.ok());
+        HandoffOf(fresh.kind).received_bytes += fresh.tokens * RowBytes(fresh.kind);
+      }
       if (!before && lease.arrival.complete()) completed = lease.completed;
     }
     pool_.Return(leases_.EndWrite(number));
@@ -323,7 +337,12 @@ void KvStore::CloseSequence(uint64_t number) {
 
 KvStore::Stats KvStore::stats() const {
   MutexLock lock(mu_);
-  return {arena_.blocks() * BlockBytes(), pool_.used() * BlockBytes(), leases_.living(), leases_.expired()};
+  return {arena_.blocks() * BlockBytes(),
+          pool_.used() * BlockBytes(),
+          leases_.living(),
+          leases_.expired(),
+          handed_kv_,
+          handed_x_};
 }
 
 }  // namespace runahead

@@ -180,6 +180,11 @@ class KvStore {
     int64_t used_bytes = 0;  // of living leases, and of dead ones that are still pinned; what is shared counts once
     int64_t leases = 0;      // living ones
     int64_t expired = 0;     // since the start
+    // Of KV and of X, as they arrive, since the start: what leases were reserved for, and what came for them.
+    struct Handoff {
+      int64_t expected_bytes = 0, received_bytes = 0;
+    };
+    Handoff kv, x;
   };
   Stats stats() const RUNAHEAD_EXCLUDES(mu_);
   const KvStoreOptions& options() const { return options_; }
@@ -190,6 +195,9 @@ class KvStore {
   KvStore(const KvStore&) = delete;
   KvStore& operator=(const KvStore&) = delete;
 
+  // Of rows that arrive.
+  int64_t RowBytes(SliceKind kind) const;
+  Stats::Handoff& HandoffOf(SliceKind kind) RUNAHEAD_REQUIRES(mu_);
   // Of a block in all layers, X included.
   int64_t BlockBytes() const;
   int Reap() RUNAHEAD_REQUIRES(mu_);
@@ -206,6 +214,7 @@ class KvStore {
   mutable Mutex mu_;
   BlockPool pool_ RUNAHEAD_GUARDED_BY(mu_);
   LeaseTable leases_ RUNAHEAD_GUARDED_BY(mu_);
+  Stats::Handoff handed_kv_ RUNAHEAD_GUARDED_BY(mu_), handed_x_ RUNAHEAD_GUARDED_BY(mu_);
 };
 
 }  // namespace runahead

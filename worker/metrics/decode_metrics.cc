@@ -11,6 +11,7 @@ namespace {
 
 constexpr const char* kTierNames[kKvTiers] = {"device", "host"};
 constexpr const char* kLaneNames[kKvLanes] = {"recomputed", "streamed", "host", "resident"};
+constexpr const char* kAnswerNames[kSliceAnswers] = {"accepted", "corrupt", "no_lease", "bad_range"};
 constexpr int kLongestContext = 1 << 17;
 
 Gauge& LayerGauge(MetricRegistry& registry, const char* work) {
@@ -67,6 +68,17 @@ DecodeMetrics::DecodeMetrics(MetricRegistry& registry)
     const MetricLabels labels = {{"tier", kTierNames[i]}};
     kv_bytes_[i] = &registry.AddGauge("runahead_kv_bytes", "KV cache memory in use", labels);
     kv_capacity_bytes_[i] = &registry.AddGauge("runahead_kv_capacity_bytes", "KV cache memory in all", labels);
+  }
+  for (int i = 0; i < kSliceAnswers; ++i) {
+    slices_[i] = &registry.AddCounter("runahead_handoff_slices_total", "Slices that arrived, by what was answered",
+                                      {{"verdict", kAnswerNames[i]}});
+  }
+  for (int i = 0; i < kHandoffKinds; ++i) {
+    const MetricLabels labels = {{"kind", kHandoffKindNames[i]}};
+    expected_bytes_[i] = &registry.AddCounter("runahead_handoff_expected_bytes_total",
+                                              "Bytes that prefill workers are to hand off, as leases expect", labels);
+    received_bytes_[i] = &registry.AddCounter("runahead_handoff_received_bytes_total",
+                                              "Bytes that came for leases, each row once", labels);
   }
   for (int i = 0; i < kLinkBlocks; ++i) {
     to_device_[i] = &LinkGauge(registry, "to_device", kLinkBlockBytes[i]);
@@ -138,6 +150,15 @@ void DecodeMetrics::CountLeasesExpired(int64_t leases) {
 
 void DecodeMetrics::CountChecksumFailure() {
   checksum_failures_.Increment();
+}
+
+void DecodeMetrics::CountSlice(SliceAnswer answer) {
+  slices_[static_cast<int>(answer)]->Increment();
+}
+
+void DecodeMetrics::CountHandoff(HandoffKind kind, int64_t expected_bytes, int64_t received_bytes) {
+  expected_bytes_[static_cast<int>(kind)]->Increment(static_cast<double>(expected_bytes));
+  received_bytes_[static_cast<int>(kind)]->Increment(static_cast<double>(received_bytes));
 }
 
 }  // namespace runahead

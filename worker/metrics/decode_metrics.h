@@ -5,11 +5,16 @@
 
 #include "absl/time/time.h"
 #include "server/base/metrics.h"
+#include "worker/metrics/handoff_kind.h"
 
 namespace runahead {
 
 enum class KvTier { kDevice, kHost };
 inline constexpr int kKvTiers = 2;
+
+// What a slice that arrived was answered.
+enum class SliceAnswer { kAccepted, kCorrupt, kNoLease, kBadRange };
+inline constexpr int kSliceAnswers = 4;
 
 // Where a position's K and V come from in a step (docs/kvpr.md).
 enum class KvLane { kRecomputed, kStreamed, kHost, kResident };
@@ -61,6 +66,9 @@ class DecodeMetrics {
 
   void CountLeasesExpired(int64_t leases);
   void CountChecksumFailure();  // of a slice that arrived
+  void CountSlice(SliceAnswer answer);
+  // Bytes that leases were reserved for, and that came for them.
+  void CountHandoff(HandoffKind kind, int64_t expected_bytes, int64_t received_bytes);
 
  private:
   Histogram& step_;
@@ -87,6 +95,8 @@ class DecodeMetrics {
   Gauge& leases_;
   Counter& leases_expired_;
   Counter& checksum_failures_;
+  std::array<Counter*, kSliceAnswers> slices_;
+  std::array<Counter*, kHandoffKinds> expected_bytes_, received_bytes_;
 };
 
 }  // namespace runahead

@@ -10,7 +10,8 @@ LinkMetrics::Direction LinkMetrics::Add(MetricRegistry& registry, const std::str
 }
 
 LinkMetrics::LinkMetrics(MetricRegistry& registry, const std::string& peer)
-    : send_(Add(registry, peer, "send")), receive_(Add(registry, peer, "receive")) {}
+    : send_(Add(registry, registry.Bounded("peer", peer, kMeteredPeers), "send")),
+      receive_(Add(registry, registry.Bounded("peer", peer, kMeteredPeers), "receive")) {}
 
 void LinkMetrics::ObserveSend(int64_t bytes, absl::Duration took) {
   send_.bytes.Increment(static_cast<double>(bytes));

@@ -8,6 +8,10 @@
 
 namespace runahead {
 
+// Neighbours that have series of their own. A worker has two at a time, and others in their place while the line
+// changes: only a pool whose workers come under ever new names has more, which count as "other".
+inline constexpr size_t kMeteredPeers = 64;
+
 // Thread-safe; lives no longer than the registry. Made when the line forms, which is when a peer becomes known; making
 // it again for the same peer goes on with the same series.
 class LinkMetrics {

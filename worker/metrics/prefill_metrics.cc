@@ -7,8 +7,6 @@
 namespace runahead {
 namespace {
 
-constexpr const char* kKindNames[kHandoffKinds] = {"kv", "x"};
-
 int PositionIndex(int position) {
   return std::clamp(position, 0, kMaxChainWidth - 1);
 }
@@ -26,6 +24,8 @@ PrefillMetrics::PrefillMetrics(MetricRegistry& registry)
                                        "Prompts that ran while a longer one was half done")),
       handoff_retries_(
           registry.AddCounter("runahead_handoff_retries_total", "Slices that were sent again", {{"cause", "corrupt"}})),
+      imbalance_(registry.AddGauge("runahead_prefill_imbalance_ratio",
+                                   "Of the last job in a chain: its time with waiting for KV over that without")),
       buffer_bytes_(registry.AddGauge("runahead_prefill_buffer_bytes", "Memory held by layer buffers")) {
   for (int position = 0; position < kMaxChainWidth; ++position) {
     const MetricLabels labels = {{"position", absl::StrCat(position)}};
@@ -40,7 +40,7 @@ PrefillMetrics::PrefillMetrics(MetricRegistry& registry)
   }
   for (int i = 0; i < kHandoffKinds; ++i) {
     handoff_bytes_[i] = &registry.AddCounter("runahead_handoff_bytes_total", "Bytes handed to decode workers",
-                                             {{"kind", kKindNames[i]}});
+                                             {{"kind", kHandoffKindNames[i]}});
   }
 }
 
@@ -55,6 +55,10 @@ void PrefillMetrics::ObserveWait(int position, absl::Duration waiting) {
 void PrefillMetrics::ObserveTransfer(int position, absl::Duration transfer, absl::Duration hidden) {
   transfer_[PositionIndex(position)]->Observe(absl::ToDoubleSeconds(transfer));
   hidden_[PositionIndex(position)]->Observe(absl::ToDoubleSeconds(hidden));
+}
+
+void PrefillMetrics::SetImbalance(double ratio) {
+  imbalance_.Set(ratio);
 }
 
 void PrefillMetrics::ObserveRingStall(absl::Duration stalled) {

@@ -5,11 +5,9 @@
 
 #include "absl/time/time.h"
 #include "server/base/metrics.h"
+#include "worker/metrics/handoff_kind.h"
 
 namespace runahead {
-
-enum class HandoffKind { kKv, kX };
-inline constexpr int kHandoffKinds = 2;
 
 // Thread-safe; lives no longer than the registry.
 class PrefillMetrics {
@@ -21,6 +19,8 @@ class PrefillMetrics {
   void ObserveWait(int position, absl::Duration waiting);  // for the predecessor's KV: the chain's bubble
   // KV of other workers was on the wire for so long, of which so much fell into compute.
   void ObserveTransfer(int position, absl::Duration transfer, absl::Duration hidden);
+  // Of one job in a chain: what it took with waiting for KV, over what it took without; 1 where the parts fit.
+  void SetImbalance(double ratio);
   void ObserveRingStall(absl::Duration stalled);  // no layer buffer was free
   void ObserveHandoff(absl::Duration ready_to_acknowledged);
 
@@ -42,6 +42,7 @@ class PrefillMetrics {
   Counter& interleaved_;
   std::array<Counter*, kHandoffKinds> handoff_bytes_;
   Counter& handoff_retries_;
+  Gauge& imbalance_;
   Gauge& buffer_bytes_;
 };
 

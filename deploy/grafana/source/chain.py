@@ -24,9 +24,10 @@ DASHBOARD = dashboard("runahead-chain", "Runahead: Chain", ABOUT, {
               Query(of("job:runahead_prefill_wait_seconds:share_rate5m"), "all of {{job}}"), maximum=1),
         lines("Imbalance", "none",
               "The longest mean compute of a position over the mean of all: 1 is even. Chains of different width "
-              "mix here.",
+              "mix here. By worker: time with waiting for KV over time without, of its last part of a chain.",
               Query(f"max by (job) ({mean(COMPUTE, by='job, position')})"
-                    f" / avg by (job) ({mean(COMPUTE, by='job, position')})", "{{job}}")),
+                    f" / avg by (job) ({mean(COMPUTE, by='job, position')})", "{{job}}"),
+              Query(of("runahead_prefill_imbalance_ratio"), "{{instance}}: last part")),
         lines("Workers at work", "percentunit",
               "Share of the time in which a worker computed for a prompt; interleaved prompts count twice. Near 1 "
               "the pool is full.",

@@ -51,6 +51,41 @@ DASHBOARD = dashboard("runahead-decode", "Runahead: Decode and KVPR", ABOUT, {
               Query(rate("runahead_kvpr_lane_bytes_total", by="lane"), "{{lane}}"),
               Query(of("runahead_link_bandwidth_bytes_per_second"), "{{instance}}: bandwidth of the link")),
     ],
+    "KVPR: what the lanes are planned by": [
+        lines("Copies by size", "Bps",
+              "Copies between host and device of one size, one at a time, as measured when the worker started. A link "
+              "that is good for large blocks alone wants larger ones.",
+              Query(of("runahead_link_copy_bytes_per_second", 'direction="to_device"') + " > 0",
+                    "{{instance}}: to the device, {{block_bytes}} bytes"),
+              Query(of("runahead_link_copy_bytes_per_second", 'direction="to_host"') + " > 0",
+                    "{{instance}}: to the host, {{block_bytes}} bytes")),
+        lines("Work of a layer", "s",
+              "project: projections and MLP, with a share of embedding and head. signal: the way of the host lane's q "
+              "and results. copy: a few bytes to the device, at start.",
+              Query(of("runahead_kvpr_layer_seconds"), "{{instance}}: {{work}}"),
+              Query(of("runahead_link_copy_latency_seconds"), "{{instance}}: copy")),
+        lines("Work of a position", "s",
+              "What recomputation of a position, and the device's attention over it, take in a layer, by the steps so "
+              "far.",
+              Query(of("runahead_kvpr_position_seconds"), "{{instance}}: {{work}}")),
+        lines("Host memory", "Bps",
+              "KV that the host lane attends over alone (beside nothing), and all that is read of host memory while "
+              "copies run beside it.",
+              Query(of("runahead_kvpr_host_bytes_per_second"), "{{instance}}: beside {{beside}}")),
+    ],
+    "Hand-off": [
+        lines("Expected and received", "Bps",
+              "KV and X that leases wait for, and what came of it. The lines lie on each other, but for cancelled "
+              "prompts; RunaheadHandoffMissing fires where less than half comes.",
+              Query(rate("runahead_handoff_expected_bytes_total", by="instance, kind"),
+                    "{{instance}}: {{kind}} expected"),
+              Query(rate("runahead_handoff_received_bytes_total", by="instance, kind"),
+                    "{{instance}}: {{kind}} received")),
+        lines("Slices by verdict", "ops",
+              "accepted, corrupt (sent again), no_lease (its request has ended), bad_range (it does not fit: workers "
+              "that do not agree).",
+              Query(rate("runahead_handoff_slices_total", by="instance, verdict"), "{{instance}}: {{verdict}}")),
+    ],
     "KV memory": [
         lines("In use by tier", "bytes",
               "KV cache memory in use, on the device and in host memory.",

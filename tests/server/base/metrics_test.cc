@@ -44,6 +44,15 @@ TEST(MetricRegistry, HostileLabelValuesStayOneLine) {
   EXPECT_THAT(registry.Serialize(), HasSubstr("x_total{peer=\"a\\\"b\\\\c\\nd\"} 0"));
 }
 
+TEST(MetricRegistry, ValuesFromOutsideAreBounded) {
+  MetricRegistry registry("none");
+  EXPECT_EQ(registry.Bounded("peer", "a", 2), "a");
+  EXPECT_EQ(registry.Bounded("peer", "b", 2), "b");
+  EXPECT_EQ(registry.Bounded("peer", "c", 2), "other");
+  EXPECT_EQ(registry.Bounded("peer", "a", 2), "a");
+  EXPECT_EQ(registry.Bounded("tenant", "c", 2), "c") << "each label counts for itself";
+}
+
 TEST(MetricRegistry, CountsFromManyThreads) {
   MetricRegistry registry("none");
   Counter& counter = registry.AddCounter("x_total", "X");

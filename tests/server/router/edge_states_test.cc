@@ -35,6 +35,20 @@ TEST(EdgeStates, AnEdgeThatBrokeIsRemadeAfterAPauseAndUsedOnceBothEndsAreUp) {
   EXPECT_TRUE(edges.Usable(kB, kA));
 }
 
+TEST(EdgeStates, AnEdgeOpensIsUpOnceBothEndsSaySoAndIsBrokenWhenOneDoes) {
+  EdgeStates edges;
+  EXPECT_EQ(edges.StateOf(kA, kB), EdgeState::kOpening);
+  edges.Generation(kA, kB);
+  edges.Report(kA, State(kB, 1, v1::PATH_CONDITION_UP), kStart);
+  EXPECT_EQ(edges.StateOf(kA, kB), EdgeState::kOpening);
+  edges.Report(kB, State(kA, 1, v1::PATH_CONDITION_UP), kStart);
+  EXPECT_EQ(edges.StateOf(kB, kA), EdgeState::kUp);
+  edges.Report(kB, State(kA, 1, v1::PATH_CONDITION_BROKEN), kStart);
+  EXPECT_EQ(edges.StateOf(kA, kB), EdgeState::kBroken);
+  edges.Renew(kStart + absl::Seconds(1));
+  EXPECT_EQ(edges.StateOf(kA, kB), EdgeState::kOpening);
+}
+
 TEST(EdgeStates, PausesGrowToFiveSecondsAndBeginAnewOnceTheEdgeWorked) {
   EdgeStates edges;
   absl::Time now = kStart;

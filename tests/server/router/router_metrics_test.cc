@@ -35,7 +35,8 @@ TEST(RouterMetrics, DeclaresTheContractBeforeAnythingHappens) {
                    "runahead_requests_total counter", "runahead_prompt_tokens_total counter",
                    "runahead_generated_tokens_total counter", "runahead_partition_lookups_total counter",
                    "runahead_table_reloads_total counter", "runahead_admission_rejections_total counter",
-                   "runahead_requests_in_flight gauge", "runahead_queue_depth gauge", "runahead_workers gauge"}));
+                   "runahead_failovers_total counter", "runahead_edges gauge", "runahead_requests_in_flight gauge",
+                   "runahead_queue_depth gauge", "runahead_workers gauge"}));
   EXPECT_EQ(CountSeries(registry, "runahead_time_to_first_token_seconds_count"), 6 * 16);
   EXPECT_EQ(CountSeries(registry, "runahead_ttft_stage_seconds_count"), 7 * 16);
   EXPECT_EQ(CountSeries(registry, "runahead_requests_total"), 17);
@@ -70,6 +71,7 @@ TEST(RouterMetrics, EveryMethodMovesItsSeries) {
   metrics.CountAdmissionRejection(AdmissionRejection::kQueueFull);
   metrics.SetQueueDepth(4);
   metrics.SetWorkers(WorkerRole::kDecode, WorkerState::kLost, 2);
+  metrics.SetEdges({3, 2, 1});
 
   const std::string ttft = "runahead_time_to_first_token_seconds_sum";
   EXPECT_EQ(Value(registry, ttft + "{chain_width=\"2\",model=\"m\",prompt_class=\"le1k\"}"), .25);
@@ -92,6 +94,9 @@ TEST(RouterMetrics, EveryMethodMovesItsSeries) {
   EXPECT_EQ(Value(registry, "runahead_admission_rejections_total{reason=\"queue_full\"}"), 1);
   EXPECT_EQ(Value(registry, "runahead_queue_depth{priority=\"normal\"}"), 4);
   EXPECT_EQ(Value(registry, "runahead_workers{role=\"decode\",state=\"lost\"}"), 2);
+  EXPECT_EQ(Value(registry, "runahead_edges{state=\"opening\"}"), 3);
+  EXPECT_EQ(Value(registry, "runahead_edges{state=\"up\"}"), 2);
+  EXPECT_EQ(Value(registry, "runahead_edges{state=\"broken\"}"), 1);
 }
 
 }  // namespace

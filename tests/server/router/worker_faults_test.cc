@@ -52,6 +52,12 @@ TEST_F(WorkerFaultsTest, AnEdgeThatBrokeIsLeftOutAndUsedAgainInItsNextGeneration
   state.set_generation(1);
   state.set_condition(v1::PATH_CONDITION_BROKEN);
   state.set_message("cut");
+  const auto edges_are = [this](int opening, int up, int broken) {
+    return MetricBecomes("runahead_edges{state=\"opening\"}", opening) &&
+           MetricBecomes("runahead_edges{state=\"up\"}", up) &&
+           MetricBecomes("runahead_edges{state=\"broken\"}", broken);
+  };
+  EXPECT_TRUE(edges_are(1, 0, 0)) << "no end has said anything";
   prefill_[0]->SendPath(state);
   // Both ends are told of the next generation; until both are up no chain crosses the edge.
   const auto remade = [](const v1::FormLine& line) {
@@ -71,6 +77,7 @@ TEST_F(WorkerFaultsTest, AnEdgeThatBrokeIsLeftOutAndUsedAgainInItsNextGeneration
   state.mutable_peer()->set_epoch(predecessor.epoch());
   prefill_[1]->SendPath(state);
   ASSERT_TRUE(MetricBecomes("runahead_broken_paths{kind=\"edge\"}", 0)) << "both reports were taken";
+  EXPECT_TRUE(edges_are(0, 1, 0));
   ExpectAllFreeAndWorking();
 }
 

@@ -59,7 +59,9 @@ class SliceReceiverTest : public ::testing::Test {
     return verdict;
   }
   InProcessWorld world_;
-  SliceReceiver receiver_{*world_.store, {}};
+  std::vector<SliceVerdict> verdicts_;
+  SliceReceiver receiver_{
+      *world_.store, {.on_corrupt = {}, .on_verdict = [this](SliceVerdict verdict) { verdicts_.push_back(verdict); }}};
   LeaseId lease_ = *world_.store->Reserve(kTokens, kTokens);
   SliceHeader header_;
 };
@@ -69,6 +71,29 @@ TEST_F(SliceReceiverTest, ATransferThatTakesLongerThanTheLeaseLivesIsAccepted) {
   world_.clock.Advance(kLeaseLife + absl::Seconds(1));
   EXPECT_EQ(world_.store->ReapExpired(), 0);
   EXPECT_EQ(Finish(header_, write), SliceVerdict::kAccepted);
+}
+
+TEST_F(SliceReceiverTest, EveryAnswerIsTold) {
+  const auto refused = [this](const SliceHeader& header) {
+    receiver_.Begin(header, [](const SliceReceiver::Outcome& outcome) {
+      EXPECT_TRUE(std::holds_alternative<SliceVerdict>(outcome));
+    });
+  };
+  SliceHeader header = header_;
+  header.bytes = 1;
+  refused(header);
+  header = header_;
+  header.slice.lease.number ^= 1;
+  refused(header);
+  SliceReceiver::Write write = Begin();
+  header = header_;
+  header.xxh64 ^= 1;
+  Finish(header, write);
+  write = Begin();
+  Finish(header_, write);
+  refused(header_);  // it is there already
+  EXPECT_THAT(verdicts_, ::testing::ElementsAre(SliceVerdict::kBadRange, SliceVerdict::kNoLease, SliceVerdict::kCorrupt,
+                                                SliceVerdict::kAccepted, SliceVerdict::kAccepted));
 }
 
 TEST_F(SliceReceiverTest, ATransferThatWasGivenUpHoldsNothing) {

@@ -38,6 +38,23 @@ TEST(Arrival, WhatDoesNotComeCoversNothing) {
   EXPECT_TRUE(arrival.Begin(SliceKind::kKv, 0, 0, 10).has_value()) << "it may come again";
 }
 
+TEST(Arrival, CountsWhatIsMissingAndWhatCameForTheFirstTime) {
+  Arrival arrival(2, 300, {SliceKind::kKv, SliceKind::kX}, /*kv_from=*/100);
+  EXPECT_EQ(arrival.Missing(SliceKind::kKv), 400);
+  EXPECT_EQ(arrival.Missing(SliceKind::kX), 600);
+  const auto came = [&](SliceKind kind, int64_t layer, int64_t begin, int64_t end, bool arrived) {
+    const Arrival::Came fresh = arrival.End(*arrival.Begin(kind, layer, begin, end), arrived);
+    EXPECT_EQ(fresh.kind, kind);
+    return fresh.tokens;
+  };
+  EXPECT_EQ(came(SliceKind::kKv, 1, 50, 150, true), 50) << "what is not waited for does not count";
+  EXPECT_EQ(came(SliceKind::kKv, 1, 120, 300, false), 0);
+  EXPECT_EQ(came(SliceKind::kKv, 1, 120, 300, true), 150);
+  EXPECT_EQ(came(SliceKind::kX, 0, 0, 300, true), 300);
+  EXPECT_EQ(arrival.Missing(SliceKind::kKv), 200);
+  EXPECT_EQ(arrival.Missing(SliceKind::kX), 300);
+}
+
 TEST(Arrival, OverlappingRangesAreNotUnderWayTogether) {
   Arrival arrival(2, 300, {SliceKind::kKv, SliceKind::kX});
   const std::optional<uint64_t> write = arrival.Begin(SliceKind::kKv, 0, 100, 200);

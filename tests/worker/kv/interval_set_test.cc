@@ -1,5 +1,6 @@
 #include "worker/kv/interval_set.h"
 
+#include <algorithm>
 #include <random>
 #include <vector>
 
@@ -50,6 +51,7 @@ TEST(IntervalSet, AgreesWithABitSetOnRandomIntervals) {
       bool all = true;
       for (int i = from; i < to; ++i) all = all && bits[i];
       ASSERT_EQ(set.Covers(from, to), all);
+      ASSERT_EQ(set.size(), std::count(bits.begin(), bits.end(), true));
     }
   }
 }

@@ -19,6 +19,9 @@ TEST(DecodeMetrics, EveryMethodMovesItsSeries) {
   metrics.SetLeases(3);
   metrics.CountLeasesExpired(4);
   metrics.CountChecksumFailure();
+  metrics.CountSlice(SliceAnswer::kNoLease);
+  metrics.CountHandoff(HandoffKind::kKv, 40, 30);
+  metrics.CountHandoff(HandoffKind::kX, 20, 10);
   metrics.SetLanes({6, 7, 8, 9, 10, 11, 12});
   metrics.SetLinkRate(1 << 20, 13, 14);
   metrics.SetLinkLatency(15);
@@ -39,6 +42,12 @@ TEST(DecodeMetrics, EveryMethodMovesItsSeries) {
   EXPECT_EQ(Value(registry, "runahead_kv_leases"), 3);
   EXPECT_EQ(Value(registry, "runahead_kv_leases_expired_total"), 4);
   EXPECT_EQ(Value(registry, "runahead_handoff_checksum_failures_total"), 1);
+  EXPECT_EQ(Value(registry, "runahead_handoff_slices_total{verdict=\"no_lease\"}"), 1);
+  EXPECT_EQ(Value(registry, "runahead_handoff_slices_total{verdict=\"accepted\"}"), 0);
+  EXPECT_EQ(Value(registry, "runahead_handoff_expected_bytes_total{kind=\"kv\"}"), 40);
+  EXPECT_EQ(Value(registry, "runahead_handoff_received_bytes_total{kind=\"kv\"}"), 30);
+  EXPECT_EQ(Value(registry, "runahead_handoff_expected_bytes_total{kind=\"x\"}"), 20);
+  EXPECT_EQ(Value(registry, "runahead_handoff_received_bytes_total{kind=\"x\"}"), 10);
   EXPECT_EQ(Value(registry, "runahead_link_bandwidth_bytes_per_second"), 6);
   EXPECT_EQ(Value(registry, "runahead_kvpr_layer_seconds{work=\"project\"}"), 7);
   EXPECT_EQ(Value(registry, "runahead_kvpr_position_seconds{work=\"recompute\"}"), 8);

@@ -17,6 +17,7 @@ TEST(PrefillMetrics, EveryMethodMovesItsSeries) {
   EXPECT_EQ(CountSeries(registry, "runahead_prefill_wait_seconds_count"), 16);
   metrics.ObserveCompute(0, absl::Seconds(1));
   metrics.ObserveWait(15, absl::Seconds(2));
+  metrics.SetImbalance(1.5);
   metrics.ObserveTransfer(15, absl::Seconds(13), absl::Seconds(12));
   metrics.ObserveRingStall(absl::Seconds(3));
   metrics.ObserveHandoff(absl::Seconds(4));
@@ -32,6 +33,7 @@ TEST(PrefillMetrics, EveryMethodMovesItsSeries) {
   EXPECT_EQ(Value(registry, "runahead_prefill_wait_seconds_sum{position=\"15\"}"), 2);
   EXPECT_EQ(Value(registry, "runahead_prefill_transfer_seconds_sum{position=\"15\"}"), 13);
   EXPECT_EQ(Value(registry, "runahead_prefill_transfer_hidden_seconds_sum{position=\"15\"}"), 12);
+  EXPECT_EQ(Value(registry, "runahead_prefill_imbalance_ratio"), 1.5);
   EXPECT_EQ(Value(registry, "runahead_prefill_ring_stall_seconds_sum"), 3);
   EXPECT_EQ(Value(registry, "runahead_handoff_seconds_sum"), 4);
   EXPECT_EQ(Value(registry, "runahead_prefill_tokens_total"), 5);
@@ -44,6 +46,16 @@ TEST(PrefillMetrics, EveryMethodMovesItsSeries) {
   EXPECT_EQ(Value(registry, "runahead_link_seconds_sum{direction=\"send\",peer=\"prefill-1\"}"), 10);
   EXPECT_EQ(Value(registry, "runahead_link_bytes_total{direction=\"receive\",peer=\"prefill-1\"}"), 11);
   EXPECT_EQ(Value(registry, "runahead_link_seconds_sum{direction=\"receive\",peer=\"prefill-1\"}"), 12);
+}
+
+TEST(LinkMetrics, NeighboursUnderEverNewNamesShareASeriesInTheEnd) {
+  MetricRegistry registry("cpu");
+  for (size_t i = 0; i < 2 * kMeteredPeers; ++i) {
+    LinkMetrics(registry, "pod-" + std::to_string(i)).ObserveSend(1, absl::Seconds(1));
+  }
+  EXPECT_EQ(CountSeries(registry, "runahead_link_bytes_total"), 2 * (static_cast<int>(kMeteredPeers) + 1));
+  EXPECT_EQ(Value(registry, "runahead_link_bytes_total{direction=\"send\",peer=\"pod-63\"}"), 1);
+  EXPECT_EQ(Value(registry, "runahead_link_bytes_total{direction=\"send\",peer=\"other\"}"), kMeteredPeers);
 }
 
 }  // namespace

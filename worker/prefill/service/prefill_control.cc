@@ -177,10 +177,12 @@ void PrefillControl::OnFirstToken(const PrefillJob& job, const Sampled& token, d
 }
 
 void PrefillControl::OnDone(const PrefillJob& job, const JobEnd& end, const JobTimes& times) {
+  const bool in_chain = job.predecessor != nullptr || job.successor != nullptr;
   if (end.status.ok()) {
     metrics_.ObserveCompute(job.part, absl::Seconds(times.compute_s));
     metrics_.ObserveWait(job.part, absl::Seconds(times.wait_s));
     metrics_.ObserveTransfer(job.part, absl::Seconds(times.transfer_s), absl::Seconds(times.hidden_s));
+    if (in_chain && times.compute_s > 0) metrics_.SetImbalance(1 + times.wait_s / times.compute_s);
     metrics_.ObserveRingStall(absl::Seconds(times.ring_stall_s));
     metrics_.CountTokens(job.tokens());
     if (times.interleaved) metrics_.CountInterleaved();
