@@ -27,7 +27,8 @@ Gauge& HostGauge(MetricRegistry& registry, const char* beside) {
                            "Host memory read by the host lane, and copies beside", {{"beside", beside}});
 }
 Gauge& LinkGauge(MetricRegistry& registry, const char* direction, int64_t block_bytes) {
-  return registry.AddGauge("runahead_link_copy_bytes_per_second", "Copies of one size, one at a time, at start",
+  return registry.AddGauge("runahead_link_copy_bytes_per_second",
+                           "Copies of one size, one at a time, at start and when idle",
                            {{"direction", direction}, {"block_bytes", absl::StrCat(block_bytes)}});
 }
 
@@ -57,7 +58,7 @@ DecodeMetrics::DecodeMetrics(MetricRegistry& registry)
       link_bandwidth_(registry.AddGauge("runahead_link_bandwidth_bytes_per_second",
                                         "Copies from host memory to the device, as measured; 0 without a link")),
       link_latency_(registry.AddGauge("runahead_link_copy_latency_seconds",
-                                      "A copy of a few bytes to the device, as measured at start")),
+                                      "A copy of a few bytes to the device, at start and when idle")),
       speeds_{LayerGauge(registry, "project"), PositionGauge(registry, "recompute"), PositionGauge(registry, "attend"),
               LayerGauge(registry, "signal"),  HostGauge(registry, "nothing"),       HostGauge(registry, "copies")},
       leases_(registry.AddGauge("runahead_kv_leases", "Leases alive")),
