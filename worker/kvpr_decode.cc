@@ -54,8 +54,8 @@ KvQuant QuantOf(const WorkerOptions& options, const ModelConfig& config) {
 // Of a token in one layer, as the host keeps it.
 int64_t StoredKvBytes(const WorkerOptions& options, const ModelConfig& config, DType kv_dtype) {
   const int64_t values = 2 * config.kv_dim();
-  if (!options.quantises_kv() || KvGroup(config.kv_dim()) == 0)
-    return values * static_cast<int64_t>(DTypeSize(kv_dtype));
+  const bool quantised = options.quantises_kv() && KvGroup(config.kv_dim()) > 0;
+  if (!quantised) return values * static_cast<int64_t>(DTypeSize(kv_dtype));
   return static_cast<int64_t>(KvQuantRowBytes(values, QuantOf(options, config)));
 }
 

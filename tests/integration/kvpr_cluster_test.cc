@@ -58,7 +58,10 @@ TEST_F(KvprClusterTest, EveryLaneHasItsPartAndTheTokensAreGolden) {
   EXPECT_EQ(InLane(cluster, "host"), 256 * (steps - 1));
   EXPECT_GE(InLane(cluster, "streamed"), 512 * steps);
   EXPECT_GE(InLane(cluster, "resident"), 376 * (steps - 1));
+  EXPECT_GT(cluster.Metric("decode-0", "runahead_kvpr_lane_seconds_total{lane=\"resident\"}"), 0);
   cluster.ExpectAllFree();
+  const std::string line = absl::StrCat("request ", answer.started.request_id(), ", lease ");
+  EXPECT_NE(cluster.Log().find(line), std::string::npos) << "what the lanes had for " << line;
 }
 
 // The link is so slow that whatever keeps KV from it is faster: recomputation in the first step, in which nothing is
