@@ -320,7 +320,7 @@ void WorkerRegistry::TellPaths() {
 
 void WorkerRegistry::CountEdges() {
   EdgeCounts counts = {};
-  const std::vector<int>& line = fleet_.line();
+  const std::vector<int> line = fleet_.line();
   for (size_t i = 1; i < line.size(); ++i) {
     const auto before = members_.find(line[i - 1]), after = members_.find(line[i]);
     if (before == members_.end() || after == members_.end()) continue;

@@ -16,12 +16,12 @@ namespace runahead {
 // The continuation of a prompt whose KV arrives, or has arrived, under `lease`.
 struct DecodeSequence {
   LeaseId lease;
-  std::string request_id;           // of any text: for logs
   std::vector<int32_t> prompt_ids;  // all of them
   int32_t first_token = 0;          // sampled by the tail; its KV is not in the store
   int64_t max_tokens = 1;           // of the output, the first token included
   SamplingOptions sampling;
   std::vector<int32_t> stop_ids;                  // one of them is emitted as the last token
+  std::string request_id = {};                    // of any text: for logs
   std::shared_ptr<SpanRecorder> spans = nullptr;  // null: it is not traced
 };
 
