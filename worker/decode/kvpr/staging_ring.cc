@@ -10,6 +10,8 @@ namespace runahead {
 namespace {
 
 constexpr int64_t kLeastSlots = 2;
+// Fewer hold up copies while the device recomputes: chunks are made smaller first.
+constexpr int64_t kGoodSlots = 4;
 
 }  // namespace
 
@@ -17,9 +19,10 @@ StagingSize SizeOf(const StagingWish& wish) {
   int64_t tokens = std::max(wish.chunk_tokens, wish.least_tokens);
   tokens = (tokens + kChunkPageTokens - 1) / kChunkPageTokens * kChunkPageTokens;
   const int64_t wanted = std::max(wish.slots, kLeastSlots);
+  const int64_t good = std::min(wanted, kGoodSlots);
   if (!wish.device_bytes.has_value()) return {tokens, wanted};
   const int64_t half = *wish.device_bytes / 2;
-  while (tokens > wish.least_tokens && kLeastSlots * tokens * wish.row_bytes > half) {
+  while (tokens > wish.least_tokens && good * tokens * wish.row_bytes > half) {
     tokens = std::max(wish.least_tokens, tokens / 2 / kChunkPageTokens * kChunkPageTokens);
   }
   return {tokens, std::clamp(half / (tokens * wish.row_bytes), kLeastSlots, wanted)};
