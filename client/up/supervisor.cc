@@ -44,6 +44,8 @@ absl::Status Supervisor::Start(const std::vector<ChildSpec>& group) {
                                                           .process = {},
                                                           .restart_at = {},
                                                           .address = {kAnyPort, kAnyPort},
+                                                          .port = {},
+                                                          .metrics_port = {},
                                                           .complaint = {}}));
     RUNAHEAD_RETURN_IF_ERROR(Launch(*children_.back()));
   }
@@ -126,6 +128,10 @@ absl::Status Supervisor::HandleDeath(Watched& child, int wait_status) {
   const bool killed = WIFSIGNALED(wait_status) && WTERMSIG(wait_status) == SIGKILL;
   const std::string what = absl::StrCat(child.spec.name, " ", DescribeEnd(wait_status), killed ? child.complaint : "");
   if (!child.has_served) return absl::UnavailableError(absl::StrCat(what, " before it served; its messages are above"));
+  if (child.port == nullptr) {
+    child.port = std::make_unique<HeldPort>(child.address.address);
+    child.metrics_port = std::make_unique<HeldPort>(child.address.metrics);
+  }
   child.restart_at = child.policy.OnDeath(RealClock().Now());
   if (!child.restart_at.has_value()) {
     return absl::UnavailableError(absl::StrCat(what, "; that was death number ", options_.restarts.max_deaths,

@@ -14,6 +14,7 @@
 #include "absl/status/status.h"
 #include "absl/time/time.h"
 #include "client/up/child.h"
+#include "client/up/held_port.h"
 #include "client/up/restart_policy.h"
 
 namespace runahead {
@@ -66,6 +67,7 @@ class Supervisor {
     std::optional<Child> process;          // none: dead
     std::optional<absl::Time> restart_at;  // set when dead and to be started again
     ReadyLine address;
+    std::unique_ptr<HeldPort> port, metrics_port;  // from its first death on
     bool serving = false;
     bool has_served = false;
     std::string complaint;  // why we killed it

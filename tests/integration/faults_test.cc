@@ -76,13 +76,13 @@ TEST_F(FaultsTest, TheRouterToldToStop) {
   }
 }
 
-TEST_F(FaultsTest, AWorkerThatIsToldToStopInMidPrefillEndsInOrder) {
+TEST_F(FaultsTest, AWorkerThatIsToldToStopInMidPrefillFinishesItAndEndsInOrder) {
   for (const char* leaver : {"prefill-0", "prefill-1"}) {
     SCOPED_TRACE(leaver);
     ASSERT_TRUE(cluster_.GenerateEventually(ShortPrompt(2)).status.ok());
     const auto running = BeginLongPrompt();
     kill(cluster_.pid(leaver), SIGTERM);
-    EXPECT_EQ(running->answer().status.error_code(), grpc::StatusCode::UNAVAILABLE);
+    EXPECT_TRUE(running->answer().status.ok()) << running->answer().status.error_message();
     ExpectServiceAgain();
     EXPECT_THAT(cluster_.Log(), ::testing::HasSubstr(absl::StrCat(leaver, " ended with exit code 0")));
   }
@@ -109,7 +109,7 @@ TEST_F(ChainOfThreeTest, ClientAndLogAreToldOfTheWorkerThatDiedAndNotOfItsNeighb
     const std::string said = EndOf([&] { kill(cluster_.pid(victim), SIGKILL); });
     const std::string cause = absl::StrCat("prefill worker ", victim, " was lost");
     EXPECT_THAT(said, ::testing::StartsWith(cause));
-    EXPECT_THAT(cluster_.Log(), ::testing::ContainsRegex(absl::StrCat("UNAVAILABLE .*: ", cause)));
+    EXPECT_THAT(cluster_.Log(), ::testing::ContainsRegex(absl::StrCat("code=UNAVAILABLE .*error=\"", cause)));
   }
 }
 

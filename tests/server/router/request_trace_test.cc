@@ -39,10 +39,11 @@ class RequestTraceTest : public testing::RouterFixture {
   }
   using RouterSetup = testing::RouterSetup;
 
-  Got GenerateWith(const std::vector<std::string>& traceparents, int max_tokens = 4) {
+  Got GenerateWith(const std::vector<std::string>& traceparents, int max_tokens = 4,
+                   const std::string& request_id = "traced") {
     v1::GenerateRequest request = Ids(20, max_tokens);
     request.mutable_experiment()->set_width(2);
-    request.set_request_id("traced");
+    request.set_request_id(request_id);
     return testing::Call(*stub_, request, absl::InfiniteDuration(), traceparents).Finish();
   }
 
@@ -132,8 +133,8 @@ TEST_F(RequestTraceTest, AllAreRecordedWhereTheRouterSaysSo) {
   const absl::StatusOr<v1::Trace> trace = GetTrace("traced");
   ASSERT_TRUE(trace.ok()) << trace.status();
   EXPECT_EQ(trace->trace_id().size(), 32u);
-  EXPECT_TRUE(GenerateWith({kAsked}, /*max_tokens=*/1).status.ok());
-  const absl::StatusOr<v1::Trace> again = GetTrace("traced");
+  EXPECT_TRUE(GenerateWith({kAsked}, /*max_tokens=*/1, "short").status.ok());
+  const absl::StatusOr<v1::Trace> again = GetTrace("short");
   ASSERT_TRUE(again.ok()) << again.status();
   EXPECT_EQ(again->trace_id(), kTraceId);
   EXPECT_EQ(again->processes_size(), 3) << "nothing was decoded";

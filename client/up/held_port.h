@@ -1,0 +1,22 @@
+// Keeps a port for a process that is to listen there again.
+#pragma once
+
+#include <string>
+
+namespace runahead {
+
+// While it lives the system gives the port to nobody who asks for any free one; who asks for this one may listen there,
+// with SO_REUSEADDR. Holds nothing where `address` (IPv4, host:port) is no such address, or the port is taken: then
+// whoever is to have it says so. Not to be moved; for one thread.
+class HeldPort {
+ public:
+  explicit HeldPort(const std::string& address);
+  ~HeldPort();
+  HeldPort(const HeldPort&) = delete;
+  HeldPort& operator=(const HeldPort&) = delete;
+
+ private:
+  int socket_ = -1;
+};
+
+}  // namespace runahead
