@@ -239,7 +239,7 @@ TEST(Usage, SaysWhichFlagWhichValueAndWhatIsAllowed) {
       {{}, "runahead: a command is missing; the commands are up, generate, chat"},
       {{"generat"},
        "runahead: there is no command 'generat'; the commands are up, generate, chat, tokenize, health, models, pull, "
-       "profile, "
+       "trace, profile, "
        "plan, kvpr; did you mean generate?"},
       {{"--verson"}, "runahead: there is no flag --verson; did you mean --version?"},
       {{"generate"}, "runahead generate: missing: --router ADDR: Where the router listens"},
