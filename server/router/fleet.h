@@ -32,10 +32,10 @@
 namespace runahead {
 
 // One entry of the worker list: a worker, or all that a name service knows of a role. Once the list is spread over
-// places (PlacesFor), a place: its address comes and goes with the names where it has a service.
+// seats (SeatsFor), a seat: its address comes and goes with the names where it has a service.
 struct WorkerSpec {
   std::string role;          // prefill, decode or both
-  std::string address;       // host:port; empty where it has a service, and while a place is vacant
+  std::string address;       // host:port; empty where it has a service, and while a seat is vacant
   std::string service = {};  // name of SRV records; empty where it has an address
 
   bool prefills() const { return role != "decode"; }
@@ -44,7 +44,7 @@ struct WorkerSpec {
 
 // A worker of one incarnation, from when it joins until it is lost.
 struct LiveWorker {
-  int index = 0;        // its place in the worker list
+  int index = 0;        // its seat in the worker list
   std::string address;  // host:port, as listed
   v1::Capabilities capabilities;
   std::shared_ptr<v1::Decode::StubInterface> decode;                    // null unless it decodes
@@ -92,17 +92,17 @@ class Fleet {
     mutable CondVar changed_;  // of this one alone: a change wakes those whose turn it may be
   };
 
-  // The line is the prefill workers of `workers`, by host, then in the list's order; vacant places are not in it.
+  // The line is the prefill workers of `workers`, by host, then in the list's order; vacant seats are not in it.
   // `queue_size` requests may wait. `metrics` and `clock` must outlive the fleet. `planner` is called by those that
   // wait, one at a time.
   Fleet(std::vector<WorkerSpec> workers, int queue_size, RouterMetrics& metrics, Clock& clock,
         Planner planner = PlanChain);
 
-  // The places; their addresses are those of the beginning.
+  // The seats; their addresses are those of the beginning.
   const std::vector<WorkerSpec>& workers() const { return workers_; }
   std::vector<int> line() const RUNAHEAD_EXCLUDES(mu_);  // worker indices, head first
   size_t line_length() const RUNAHEAD_EXCLUDES(mu_);
-  // Who is in the place from now on, not reached yet; empty: nobody. Who was there before is forgotten: it is not ready.
+  // Who is in the seat from now on, not reached yet; empty: nobody. Who was there before is forgotten: it is not ready.
   void SetAddress(int index, std::string address) RUNAHEAD_EXCLUDES(mu_);
 
   // `worker` may be planned with from now on, or not any more. `note` says for people what is the matter. While a
@@ -174,7 +174,7 @@ class Fleet {
 
  private:
   struct State {
-    std::string address;                     // empty: the place is vacant
+    std::string address;                     // empty: the seat is vacant
     std::shared_ptr<const LiveWorker> live;  // null unless ready or draining
     WorkerState state = WorkerState::kConnecting;
     std::string note = "not reached yet";

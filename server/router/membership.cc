@@ -2,33 +2,33 @@
 
 namespace runahead {
 
-Membership::Membership(const std::vector<int>& places) {
-  for (int number : places) places_[number] = {};
+Membership::Membership(const std::vector<int>& seats) {
+  for (int number : seats) seats_[number] = {};
 }
 
 Membership::Changes Membership::Named(const std::set<std::string>& addresses) {
   Changes changes;
   if (addresses.empty()) return changes;
-  std::set<std::string> without_place = addresses;
-  for (auto& [number, place] : places_) {
-    if (place.address.empty()) continue;
-    const bool named = without_place.erase(place.address) > 0;
-    if (named && place.retired) changes.kept.push_back(number);
-    place.retired = !named;
+  std::set<std::string> without_seat = addresses;
+  for (auto& [number, seat] : seats_) {
+    if (seat.address.empty()) continue;
+    const bool named = without_seat.erase(seat.address) > 0;
+    if (named && seat.retired) changes.kept.push_back(number);
+    seat.retired = !named;
   }
-  for (auto& [number, place] : places_) {
-    if (!place.address.empty() || without_place.empty()) continue;
-    place.address = without_place.extract(without_place.begin()).value();
+  for (auto& [number, seat] : seats_) {
+    if (!seat.address.empty() || without_seat.empty()) continue;
+    seat.address = without_seat.extract(without_seat.begin()).value();
     changes.occupied.push_back(number);
   }
-  changes.left_out.assign(without_place.begin(), without_place.end());
+  changes.left_out.assign(without_seat.begin(), without_seat.end());
   return changes;
 }
 
 std::vector<int> Membership::retired() const {
   std::vector<int> retired;
-  for (const auto& [number, place] : places_) {
-    if (place.retired) retired.push_back(number);
+  for (const auto& [number, seat] : seats_) {
+    if (seat.retired) retired.push_back(number);
   }
   return retired;
 }

@@ -36,7 +36,7 @@ struct RouterOptions {
 void DeclareRouterOptions(ConfigSchema& schema, RouterOptions& options);
 
 // What the schema cannot say of the worker list: each entry has an address or a service, each of them stands there once
-// (a service once a role), and all have places. INVALID_ARGUMENT names the entry.
+// (a service once a role). INVALID_ARGUMENT names the entry.
 absl::Status CheckWorkers(absl::Span<const WorkerSpec> workers);
 
 }  // namespace runahead

@@ -59,7 +59,7 @@ struct RouterProcess::Parts {
       : registry("none"),
         metrics(registry, model.name),
         table(std::move(opened)),
-        fleet(PlacesFor(options.workers), options.queue_size, metrics, RealClock()),
+        fleet(SeatsFor(options.workers), options.queue_size, metrics, RealClock()),
         router{fleet,
                sequencer,
                metrics,

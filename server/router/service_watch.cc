@@ -16,15 +16,15 @@ constexpr absl::Duration kDrainPeriod = absl::Milliseconds(500);
 
 }  // namespace
 
-std::vector<WorkerSpec> PlacesFor(absl::Span<const WorkerSpec> list) {
-  std::vector<WorkerSpec> places;
-  for (const WorkerSpec& entry : list) places.insert(places.end(), entry.service.empty() ? 1 : kPlacesOfService, entry);
-  return places;
+std::vector<WorkerSpec> SeatsFor(absl::Span<const WorkerSpec> list) {
+  std::vector<WorkerSpec> seats;
+  for (const WorkerSpec& entry : list) seats.insert(seats.end(), entry.service.empty() ? 1 : kSeatsOfService, entry);
+  return seats;
 }
 
-ServiceWatch::ServiceWatch(absl::Span<const WorkerSpec> list, LookUp look_up, Places& places, absl::Duration period,
+ServiceWatch::ServiceWatch(absl::Span<const WorkerSpec> list, LookUp look_up, Seats& seats, absl::Duration period,
                            Clock& clock)
-    : look_up_(std::move(look_up)), places_(places), period_(period), clock_(clock) {
+    : look_up_(std::move(look_up)), seats_(seats), period_(period), clock_(clock) {
   std::map<std::pair<std::string, std::string>, std::vector<int>> by_service;
   for (size_t i = 0; i < list.size(); ++i) {
     if (!list[i].service.empty()) by_service[{list[i].role, list[i].service}].push_back(static_cast<int>(i));
@@ -63,22 +63,22 @@ void ServiceWatch::Look(Service& service) {
   const absl::StatusOr<std::set<std::string>> named = look_up_(service.name);
   if (!named.ok()) return Tell(service, absl::StrCat(named.status().message(), "; the workers stay as they are"));
   const Membership::Changes changes = service.members.Named(*named);
-  for (int place : changes.occupied) places_.Occupy(place, service.members.address(place));
-  for (int place : changes.kept) places_.Keep(place);
+  for (int seat : changes.occupied) seats_.Occupy(seat, service.members.address(seat));
+  for (int seat : changes.kept) seats_.Keep(seat);
   std::string matter;
   if (named->empty()) matter = absl::StrCat(service.name, ": no worker is named; the workers stay as they are");
   if (!changes.left_out.empty()) {
-    matter = absl::StrCat(service.name, ": more than ", kPlacesOfService, " workers; left out: ",
+    matter = absl::StrCat(service.name, ": more than ", kSeatsOfService, " workers; left out: ",
                           absl::StrJoin(changes.left_out, ", "));
   }
   Tell(service, matter);
 }
 
 void ServiceWatch::VacateDrained(Service& service) {
-  for (int place : service.members.retired()) {
-    if (!places_.Retire(place)) continue;
-    places_.Vacate(place);
-    service.members.Vacate(place);
+  for (int seat : service.members.retired()) {
+    if (!seats_.Retire(seat)) continue;
+    seats_.Vacate(seat);
+    service.members.Vacate(seat);
   }
 }
 

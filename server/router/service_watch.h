@@ -1,4 +1,4 @@
-// Keeps the places of the worker list in step with what a name service says.
+// Keeps the seats of the worker list in step with what a name service says.
 #pragma once
 
 #include <functional>
@@ -14,24 +14,24 @@
 #include "server/base/clock.h"
 #include "server/router/fleet.h"
 #include "server/router/membership.h"
-#include "server/router/places.h"
+#include "server/router/seats.h"
 
 namespace runahead {
 
 // How many workers one service can have at a time.
-inline constexpr int kPlacesOfService = 128;
+inline constexpr int kSeatsOfService = 128;
 
-// The list with kPlacesOfService vacant places instead of each service.
-std::vector<WorkerSpec> PlacesFor(absl::Span<const WorkerSpec> list);
+// The list with kSeatsOfService vacant seats instead of each service.
+std::vector<WorkerSpec> SeatsFor(absl::Span<const WorkerSpec> list);
 
 class ServiceWatch {
  public:
   // A service's workers, each host:port. May block.
   using LookUp = std::function<absl::StatusOr<std::set<std::string>>(const std::string& service)>;
 
-  // Looks up the services of `list` (PlacesFor's) now and every `period`, on a thread of its own, until it is
-  // destroyed. A look-up that fails or is empty changes nothing. `places` and `clock` outlive it.
-  ServiceWatch(absl::Span<const WorkerSpec> list, LookUp look_up, Places& places, absl::Duration period, Clock& clock);
+  // Looks up the services of `list` (SeatsFor's) now and every `period`, on a thread of its own, until it is
+  // destroyed. A look-up that fails or is empty changes nothing. `seats` and `clock` outlive it.
+  ServiceWatch(absl::Span<const WorkerSpec> list, LookUp look_up, Seats& seats, absl::Duration period, Clock& clock);
   ~ServiceWatch();
   ServiceWatch(const ServiceWatch&) = delete;
   ServiceWatch& operator=(const ServiceWatch&) = delete;
@@ -50,7 +50,7 @@ class ServiceWatch {
   bool RetiredAny() const;
 
   const LookUp look_up_;
-  Places& places_;
+  Seats& seats_;
   const absl::Duration period_;
   Clock& clock_;
   std::vector<Service> services_;  // of the thread

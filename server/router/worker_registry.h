@@ -13,14 +13,14 @@
 #include "server/router/agreement.h"
 #include "server/router/edge_states.h"
 #include "server/router/fleet.h"
-#include "server/router/places.h"
+#include "server/router/seats.h"
 #include "server/router/sequencer.h"
 #include "server/router/worker_connection.h"
 
 namespace runahead {
 
 // Thread-safe, but for Occupy and Vacate, which one thread calls. Works until destroyed.
-class WorkerRegistry final : private WorkerConnection::Owner, public Places {
+class WorkerRegistry final : private WorkerConnection::Owner, public Seats {
  public:
   // Connects to all workers of `fleet`'s list that have an address, at once and in the background. `dtype` is what they
   // are to compute in, or "auto": then most of them say (PoolChoice). Everything given must outlive the registry.
@@ -82,9 +82,9 @@ class WorkerRegistry final : private WorkerConnection::Owner, public Places {
   std::map<int, Member> members_ RUNAHEAD_GUARDED_BY(mu_);  // by worker index
   std::deque<WorkerLife> lost_ RUNAHEAD_GUARDED_BY(mu_);    // the latest last
   EdgeStates edges_ RUNAHEAD_GUARDED_BY(mu_);
-  std::vector<std::string> addresses_ RUNAHEAD_GUARDED_BY(mu_);  // by worker index; empty: the place is vacant
+  std::vector<std::string> addresses_ RUNAHEAD_GUARDED_BY(mu_);  // by worker index; empty: the seat is vacant
   std::vector<std::string> last_logged_ RUNAHEAD_GUARDED_BY(mu_);
-  // By worker index; null: the place is vacant. Of the thread that occupies and vacates.
+  // By worker index; null: the seat is vacant. Of the thread that occupies and vacates.
   std::vector<std::unique_ptr<WorkerConnection>> connections_;
 };
 

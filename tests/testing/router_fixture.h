@@ -52,7 +52,7 @@ class Call {
 struct RouterSetup {
   int prefill = 2;
   int decode = 1;
-  int vacant = 0;  // places for more prefill workers, behind those of the list
+  int vacant = 0;  // seats for more prefill workers, behind those of the list
   int queue_size = 256;
   int max_sessions = 64;
   int max_streams = 1024;

@@ -9,7 +9,7 @@ namespace {
 using ::testing::ElementsAre;
 using ::testing::IsEmpty;
 
-TEST(MembershipTest, NamesComeIntoVacantPlacesAndKeepThem) {
+TEST(MembershipTest, NamesComeIntoVacantSeatsAndKeepThem) {
   Membership members({4, 5, 6});
   EXPECT_THAT(members.Named({"b:1", "a:1"}).occupied, ElementsAre(4, 5));
   EXPECT_EQ(members.address(4), "a:1");
@@ -31,7 +31,7 @@ TEST(MembershipTest, AnEmptyAnswerChangesNothing) {
   EXPECT_EQ(members.address(0), "a:1");
 }
 
-TEST(MembershipTest, ANameThatIsGoneKeepsItsPlaceUntilItIsVacated) {
+TEST(MembershipTest, ANameThatIsGoneKeepsItsSeatUntilItIsVacated) {
   Membership members({0, 1});
   members.Named({"a:1", "b:1"});
   EXPECT_THAT(members.Named({"b:1", "c:1"}).left_out, ElementsAre("c:1")) << "a still drains";

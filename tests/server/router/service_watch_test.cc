@@ -16,20 +16,20 @@ using ::testing::IsEmpty;
 using ::testing::SizeIs;
 
 // Keeps what it is told, as words.
-class KeepingPlaces : public Places {
+class KeepingSeats : public Seats {
  public:
-  void Occupy(int place, const std::string& address) override { Add(absl::StrCat("occupy ", place, " ", address)); }
-  void Keep(int place) override { Add(absl::StrCat("keep ", place)); }
-  bool Retire(int place) override {
+  void Occupy(int seat, const std::string& address) override { Add(absl::StrCat("occupy ", seat, " ", address)); }
+  void Keep(int seat) override { Add(absl::StrCat("keep ", seat)); }
+  bool Retire(int seat) override {
     MutexLock lock(mu_);
-    if (!drained_.contains(place)) words_.push_back(absl::StrCat("retire ", place));
-    return drained_.contains(place) && drained_.at(place);
+    if (!drained_.contains(seat)) words_.push_back(absl::StrCat("retire ", seat));
+    return drained_.contains(seat) && drained_.at(seat);
   }
-  void Vacate(int place) override { Add(absl::StrCat("vacate ", place)); }
+  void Vacate(int seat) override { Add(absl::StrCat("vacate ", seat)); }
 
-  void Drained(int place) {
+  void Drained(int seat) {
     MutexLock lock(mu_);
-    drained_[place] = true;
+    drained_[seat] = true;
   }
   std::vector<std::string> Take() {
     MutexLock lock(mu_);
@@ -54,14 +54,14 @@ class ServiceWatchTest : public ::testing::Test {
   }
   void Start() {
     watch_ = std::make_unique<ServiceWatch>(
-        places_for_,
+        seats_for_,
         [this](const std::string& service) -> absl::StatusOr<std::set<std::string>> {
           MutexLock lock(mu_);
           const auto found = names_.find(service);
           if (found == names_.end()) return absl::UnavailableError("no answer");
           return found->second;
         },
-        places_, absl::Seconds(5), clock_);
+        seats_, absl::Seconds(5), clock_);
     clock_.AwaitWaiters(1);
   }
   void Pass(absl::Duration time) {
@@ -69,65 +69,65 @@ class ServiceWatchTest : public ::testing::Test {
     clock_.AwaitWaiters(1);
   }
 
-  const std::vector<WorkerSpec> places_for_ =
-      PlacesFor(std::vector<WorkerSpec>{{"decode", "d:1", ""}, {"prefill", "", "p"}, {"decode", "", "d"}});
+  const std::vector<WorkerSpec> seats_for_ =
+      SeatsFor(std::vector<WorkerSpec>{{"decode", "d:1", ""}, {"prefill", "", "p"}, {"decode", "", "d"}});
   Mutex mu_;
   std::map<std::string, absl::StatusOr<std::set<std::string>>> names_ RUNAHEAD_GUARDED_BY(mu_);
-  KeepingPlaces places_;
+  KeepingSeats seats_;
   testing::FakeClock clock_;
   std::unique_ptr<ServiceWatch> watch_;
 };
 
-TEST_F(ServiceWatchTest, AServiceHasPlacesWhereItStandsInTheList) {
-  ASSERT_THAT(places_for_, SizeIs(1 + 2 * kPlacesOfService));
-  EXPECT_EQ(places_for_[0].address, "d:1");
-  EXPECT_EQ(places_for_[1].service, "p");
-  EXPECT_EQ(places_for_[kPlacesOfService].role, "prefill");
-  EXPECT_EQ(places_for_[kPlacesOfService + 1].service, "d");
-  EXPECT_TRUE(places_for_[kPlacesOfService + 1].address.empty());
+TEST_F(ServiceWatchTest, AServiceHasSeatsWhereItStandsInTheList) {
+  ASSERT_THAT(seats_for_, SizeIs(1 + 2 * kSeatsOfService));
+  EXPECT_EQ(seats_for_[0].address, "d:1");
+  EXPECT_EQ(seats_for_[1].service, "p");
+  EXPECT_EQ(seats_for_[kSeatsOfService].role, "prefill");
+  EXPECT_EQ(seats_for_[kSeatsOfService + 1].service, "d");
+  EXPECT_TRUE(seats_for_[kSeatsOfService + 1].address.empty());
 }
 
-TEST_F(ServiceWatchTest, WhatIsNamedComesIntoThePlacesOfItsOwnService) {
+TEST_F(ServiceWatchTest, WhatIsNamedComesIntoTheSeatsOfItsOwnService) {
   Answer("p", std::set<std::string>{"p-0:1", "p-1:1"});
   Answer("d", std::set<std::string>{"d-0:1"});
   Start();
-  EXPECT_THAT(places_.Take(), ElementsAre(absl::StrCat("occupy ", kPlacesOfService + 1, " d-0:1"), "occupy 1 p-0:1",
+  EXPECT_THAT(seats_.Take(), ElementsAre(absl::StrCat("occupy ", kSeatsOfService + 1, " d-0:1"), "occupy 1 p-0:1",
                                           "occupy 2 p-1:1"));
   Answer("p", std::set<std::string>{"p-0:1", "p-1:1", "p-2:1"});
   Pass(absl::Seconds(4));
-  EXPECT_THAT(places_.Take(), IsEmpty()) << "it is not time yet";
+  EXPECT_THAT(seats_.Take(), IsEmpty()) << "it is not time yet";
   Pass(absl::Seconds(1));
-  EXPECT_THAT(places_.Take(), ElementsAre("occupy 3 p-2:1"));
+  EXPECT_THAT(seats_.Take(), ElementsAre("occupy 3 p-2:1"));
 }
 
 TEST_F(ServiceWatchTest, ALookUpThatFailsOrIsEmptyChangesNothing) {
   Answer("p", std::set<std::string>{"p-0:1"});
   Start();
-  EXPECT_THAT(places_.Take(), ElementsAre("occupy 1 p-0:1"));
+  EXPECT_THAT(seats_.Take(), ElementsAre("occupy 1 p-0:1"));
   for (const absl::StatusOr<std::set<std::string>>& nothing :
        {absl::StatusOr<std::set<std::string>>(absl::NotFoundError("no such name")),
         absl::StatusOr<std::set<std::string>>(absl::UnavailableError("no answer")),
         absl::StatusOr<std::set<std::string>>(std::set<std::string>())}) {
     Answer("p", nothing);
     Pass(absl::Seconds(5));
-    EXPECT_THAT(places_.Take(), IsEmpty()) << nothing.status();
+    EXPECT_THAT(seats_.Take(), IsEmpty()) << nothing.status();
   }
 }
 
 TEST_F(ServiceWatchTest, ANameThatVanishesIsVacatedOnceItHasDrained) {
   Answer("p", std::set<std::string>{"p-0:1", "p-1:1"});
   Start();
-  places_.Take();
+  seats_.Take();
   Answer("p", std::set<std::string>{"p-0:1"});
   Pass(absl::Seconds(5));
-  EXPECT_THAT(places_.Take(), ElementsAre("retire 2"));
+  EXPECT_THAT(seats_.Take(), ElementsAre("retire 2"));
   Pass(absl::Milliseconds(500));
-  EXPECT_THAT(places_.Take(), ElementsAre("retire 2")) << "asked again long before the next look-up";
-  places_.Drained(2);
+  EXPECT_THAT(seats_.Take(), ElementsAre("retire 2")) << "asked again long before the next look-up";
+  seats_.Drained(2);
   Pass(absl::Milliseconds(500));
-  EXPECT_THAT(places_.Take(), ElementsAre("vacate 2"));
+  EXPECT_THAT(seats_.Take(), ElementsAre("vacate 2"));
   Pass(absl::Milliseconds(500));
-  EXPECT_THAT(places_.Take(), IsEmpty());
+  EXPECT_THAT(seats_.Take(), IsEmpty());
 }
 
 TEST_F(ServiceWatchTest, ANameThatComesBackBeforeItHasDrainedStays) {
@@ -136,9 +136,9 @@ TEST_F(ServiceWatchTest, ANameThatComesBackBeforeItHasDrainedStays) {
   Answer("p", std::set<std::string>{"p-1:1"});
   Pass(absl::Seconds(5));
   Answer("p", std::set<std::string>{"p-0:1", "p-1:1"});
-  places_.Take();
+  seats_.Take();
   Pass(absl::Seconds(5));
-  EXPECT_THAT(places_.Take(), ElementsAre("keep 1"));
+  EXPECT_THAT(seats_.Take(), ElementsAre("keep 1"));
 }
 
 }  // namespace

@@ -102,7 +102,7 @@ TEST_F(WorkerRegistryTest, AWorkerThatHasNothingHasDrainedAtOnce) {
   EXPECT_EQ(Metric(Draining("prefill")), 1);
 }
 
-TEST_F(WorkerRegistryTest, AWorkerThatComesIntoAVacantPlaceJoinsTheLine) {
+TEST_F(WorkerRegistryTest, AWorkerThatComesIntoAVacantSeatJoinsTheLine) {
   Start({.vacant = 2});
   EXPECT_EQ(fleet_->line_length(), 2u);
   FakeWorker third(Able("prefill-2", v1::WORKER_ROLE_PREFILL));
@@ -119,7 +119,7 @@ TEST_F(WorkerRegistryTest, AWorkerThatComesIntoAVacantPlaceJoinsTheLine) {
   while (!registry_->Retire(3)) std::this_thread::yield();
   registry_->Vacate(3);
   EXPECT_EQ(fleet_->line_length(), 2u);
-  EXPECT_EQ(Metric("runahead_workers{role=\"prefill\",state=\"lost\"}"), 0) << "a place that is vacant is not counted";
+  EXPECT_EQ(Metric("runahead_workers{role=\"prefill\",state=\"lost\"}"), 0) << "a seat that is vacant is not counted";
   EXPECT_THAT(Generate(Ids(600, 4)).started().plan().workers(), ElementsAre("prefill-0", "prefill-1"));
 }
 
