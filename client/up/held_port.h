@@ -6,7 +6,7 @@
 namespace runahead {
 
 // While it lives the system gives the port to nobody who asks for any free one; who asks for this one may listen there,
-// with SO_REUSEADDR. Holds nothing where `address` (IPv4, host:port) is no such address, or the port is taken: then
+// with SO_REUSEADDR. Holds nothing where `address` (a numeric host:port) is no such address, or the port is taken: then
 // whoever is to have it says so. Not to be moved; for one thread.
 class HeldPort {
  public:

@@ -1,11 +1,11 @@
 #include "server/base/srv_lookup.h"
 
-#include <arpa/inet.h>
 #include <arpa/nameser.h>
 #include <netdb.h>
 #include <netinet/in.h>
 #include <resolv.h>
 
+#include <algorithm>
 #include <cstring>
 #include <vector>
 
@@ -14,6 +14,7 @@
 #include "absl/strings/strip.h"
 #include "kernels/base/status_macros.h"
 #include "server/base/address.h"
+#include "server/base/socket_address.h"
 
 namespace runahead {
 namespace {
@@ -22,15 +23,13 @@ namespace {
 constexpr size_t kLongestAnswer = 65535;
 
 absl::Status AskAt(const std::string& server, struct __res_state& state) {
-  RUNAHEAD_ASSIGN_OR_RETURN(const HostPort address, ParseHostPort(server));
-  sockaddr_in name_server{};
-  name_server.sin_family = AF_INET;
-  name_server.sin_port = htons(static_cast<uint16_t>(address.port));
-  if (inet_pton(AF_INET, address.host.c_str(), &name_server.sin_addr) != 1) {
+  RUNAHEAD_ASSIGN_OR_RETURN(const HostPort parsed, ParseHostPort(server));
+  const absl::StatusOr<SocketAddress> address = NumericSocketAddress(parsed);
+  if (!address.ok() || address->storage.ss_family != AF_INET) {
     return absl::InvalidArgumentError(absl::StrCat(server, " is not an IPv4 address with a port"));
   }
   state.nscount = 1;
-  state.nsaddr_list[0] = name_server;
+  state.nsaddr_list[0] = reinterpret_cast<const sockaddr_in&>(address->storage);
   return absl::OkStatus();
 }
 
@@ -57,9 +56,8 @@ absl::StatusOr<std::set<std::string>> TargetsOf(const std::string& service, cons
     // Priority, weight and port, two bytes each, then the target.
     constexpr int kPortAt = 4, kTargetAt = 6;
     char target[NS_MAXDNAME];
-    if (ns_rr_rdlen(record) <= kTargetAt ||
-        dn_expand(ns_msg_base(message), ns_msg_end(message), ns_rr_rdata(record) + kTargetAt, target, sizeof target) <
-            0) {
+    if (ns_rr_rdlen(record) <= kTargetAt || dn_expand(ns_msg_base(message), ns_msg_end(message),
+                                                      ns_rr_rdata(record) + kTargetAt, target, sizeof target) < 0) {
       return garbled();
     }
     const absl::string_view host = absl::StripSuffix(target, ".");

@@ -6,6 +6,10 @@
 
 namespace runahead {
 
+int64_t ClockOffset::DriftIn(int64_t time) {
+  return static_cast<int64_t>(std::ceil(kDrift * std::abs(static_cast<double>(time))));
+}
+
 void ClockOffset::Add(int64_t sent, int64_t received, int64_t theirs) {
   const int64_t half = (received - sent + 1) / 2;
   const Sample sample{received, {theirs - (sent + half), half}};
@@ -20,8 +24,7 @@ void ClockOffset::Add(int64_t sent, int64_t received, int64_t theirs) {
 std::optional<ClockOffset::Estimate> ClockOffset::At(int64_t now) const {
   std::optional<Estimate> best;
   for (const Sample& sample : samples_) {
-    const double drift = kDrift * std::abs(static_cast<double>(now - sample.at));
-    const int64_t error = sample.estimate.error + static_cast<int64_t>(std::ceil(drift));
+    const int64_t error = sample.estimate.error + DriftIn(now - sample.at);
     if (!best || error < best->error) best = {sample.estimate.offset, error};
   }
   return best;

@@ -15,6 +15,8 @@ class ClockOffset {
  public:
   // By how much two clocks go apart at most: quartz is wrong by some 50 us a second, and NTP slews gently.
   static constexpr double kDrift = 1e-4;
+  // The same over a time, whichever way it goes; rounded up.
+  static int64_t DriftIn(int64_t time);
   static constexpr size_t kSamples = 16;
 
   // A ping left when our clock showed `sent`, its answer was here at `received`, and in between the other clock showed

@@ -54,6 +54,17 @@ size_t Fleet::line_length() const {
   return line_.size();
 }
 
+std::string Fleet::address(int index) const {
+  MutexLock lock(mu_);
+  return states_[index].address;
+}
+
+int Fleet::listed() const {
+  MutexLock lock(mu_);
+  return static_cast<int>(
+      std::count_if(states_.begin(), states_.end(), [](const State& state) { return !state.address.empty(); }));
+}
+
 void Fleet::SetAddress(int index, std::string address) {
   MutexLock lock(mu_);
   State vacant;

@@ -104,6 +104,8 @@ class Fleet {
   size_t line_length() const RUNAHEAD_EXCLUDES(mu_);
   // Who is in the seat from now on, not reached yet; empty: nobody. Who was there before is forgotten: it is not ready.
   void SetAddress(int index, std::string address) RUNAHEAD_EXCLUDES(mu_);
+  std::string address(int index) const RUNAHEAD_EXCLUDES(mu_);  // empty: the seat is vacant
+  int listed() const RUNAHEAD_EXCLUDES(mu_);                    // seats that are not
 
   // `worker` may be planned with from now on, or not any more. `note` says for people what is the matter. While a
   // worker is away, what it could hold is remembered: no request is refused for good that this worker could take.

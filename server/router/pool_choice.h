@@ -37,7 +37,7 @@ struct PoolTerms {
 class PoolChoice {
  public:
   // `listed`: how many workers the list has. They are known by their index in it.
-  explicit PoolChoice(int listed = 0) : listed_(listed) {}
+  explicit PoolChoice(int listed) : listed_(listed) {}
   void SetListed(int listed) { listed_ = listed; }
 
   // The worker may join, but for its terms. What it said before is forgotten.

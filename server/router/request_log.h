@@ -19,8 +19,8 @@ inline constexpr int kLoggedPromptCharacters = 1000;
 struct RequestRecord {
   std::string request_id;
   std::string trace_id;  // empty: it is of no trace
-  absl::Status status;  // as the client was told
-  v1::Plan plan;        // no workers: none was begun
+  absl::Status status;   // as the client was told
+  v1::Plan plan;         // no workers: none was begun
   v1::FinishReason finish_reason = v1::FINISH_REASON_UNSPECIFIED;
   int64_t prompt_tokens = 0, generated_tokens = 0;
   std::vector<std::pair<std::string, double>> stages;  // seconds, in their order

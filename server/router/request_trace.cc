@@ -1,18 +1,9 @@
 #include "server/router/request_trace.h"
 
 #include <algorithm>
-#include <cmath>
 #include <utility>
 
 namespace runahead {
-namespace {
-
-// What drift adds to the error of an estimate for spans that are up to `age` older than it.
-int64_t DriftIn(int64_t age_ns) {
-  return static_cast<int64_t>(std::ceil(ClockOffset::kDrift * static_cast<double>(age_ns)));
-}
-
-}  // namespace
 
 RequestTrace::RequestTrace(std::string request_id, TraceContext span, absl::Time arrival, Keep keep)
     : span_(std::move(span)), arrival_ns_(absl::ToUnixNanos(arrival)), keep_(std::move(keep)) {
@@ -46,7 +37,8 @@ void RequestTrace::AddWorker(const std::string& name, const v1::TraceSpans& span
     process.set_dropped(process.dropped() + spans.spans_size());
     return;
   }
-  const int64_t error = ahead->error + DriftIn(absl::ToUnixNanos(now) - arrival_ns_);
+  // Spans are up to as much older than the estimate as the request is.
+  const int64_t error = ahead->error + ClockOffset::DriftIn(absl::ToUnixNanos(now) - arrival_ns_);
   process.set_clock_error_ns(std::max(process.clock_error_ns(), error));
   for (const v1::TraceSpan& span : spans.spans()) {
     v1::TraceSpan& placed = *process.add_spans();

@@ -24,8 +24,7 @@ void DeclareRouterOptions(ConfigSchema& schema, RouterOptions& options) {
   schema.Maps<WorkerSpec>("workers", &options.workers, DeclareWorker,
                           {.min_items = 1, .max_items = 1024, .required = true},
                           "The workers; the prefill workers of one host form the line in this order");
-  schema.Address("dns_server", &options.dns_server, {},
-                 "Name server that is asked for services; absent: the system's");
+  schema.Address("dns_server", &options.dns_server, {}, "Name server that is asked for services; absent: the system's");
   schema.Duration("dns_period", &options.dns_period, {.min = absl::Milliseconds(100), .max = absl::Minutes(10)},
                   "How often services are looked up");
   schema.String("table", &options.table, {.value_name = "FILE"},
@@ -57,14 +56,14 @@ absl::Status CheckWorkers(absl::Span<const WorkerSpec> workers) {
     const WorkerSpec& worker = workers[i];
     const std::string entry = absl::StrCat("workers[", i, "]");
     if (worker.address.empty() == worker.service.empty()) {
-      return absl::InvalidArgumentError(absl::StrCat(
-          entry, ": has ", worker.address.empty() ? "neither" : "both", " address and service; give one of them"));
+      return absl::InvalidArgumentError(absl::StrCat(entry, ": has ", worker.address.empty() ? "neither" : "both",
+                                                     " address and service; give one of them"));
     }
-    const bool fresh = seen.insert(worker.address.empty() ? absl::StrCat(worker.role, " ", worker.service)
-                                                          : worker.address).second;
+    const bool fresh =
+        seen.insert(worker.address.empty() ? absl::StrCat(worker.role, " ", worker.service) : worker.address).second;
     if (!fresh && worker.service.empty()) {
-      return absl::InvalidArgumentError(absl::StrCat(entry, ".address: ", worker.address,
-                                                     " is listed twice; one that does both has role both"));
+      return absl::InvalidArgumentError(
+          absl::StrCat(entry, ".address: ", worker.address, " is listed twice; one that does both has role both"));
     }
     if (!fresh) {
       return absl::InvalidArgumentError(

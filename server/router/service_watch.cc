@@ -68,8 +68,8 @@ void ServiceWatch::Look(Service& service) {
   std::string matter;
   if (named->empty()) matter = absl::StrCat(service.name, ": no worker is named; the workers stay as they are");
   if (!changes.left_out.empty()) {
-    matter = absl::StrCat(service.name, ": more than ", kSeatsOfService, " workers; left out: ",
-                          absl::StrJoin(changes.left_out, ", "));
+    matter = absl::StrCat(service.name, ": more than ", kSeatsOfService,
+                          " workers; left out: ", absl::StrJoin(changes.left_out, ", "));
   }
   Tell(service, matter);
 }

@@ -25,19 +25,13 @@ WorkerRegistry::WorkerRegistry(Fleet& fleet, Sequencer& sequencer, const ModelIn
       incarnation_(RandomBits64()),
       key_(key),
       clock_(clock),
-      addresses_(fleet.workers().size()),
+      pool_(fleet.listed()),
       last_logged_(fleet.workers().size()),
       connections_(fleet.workers().size()) {
-  std::vector<int> listed;
-  {
-    MutexLock lock(mu_);
-    for (size_t i = 0; i < addresses_.size(); ++i) {
-      addresses_[i] = fleet.workers()[i].address;
-      if (!addresses_[i].empty()) listed.push_back(static_cast<int>(i));
-    }
-    pool_.SetListed(static_cast<int>(listed.size()));
+  for (size_t i = 0; i < connections_.size(); ++i) {
+    const std::string address = fleet.address(static_cast<int>(i));
+    if (!address.empty()) Connect(static_cast<int>(i), address);
   }
-  for (int index : listed) Connect(index, fleet.workers()[index].address);
 }
 
 void WorkerRegistry::Connect(int index, const std::string& address) {
@@ -57,12 +51,10 @@ void WorkerRegistry::Occupy(int index, const std::string& address) {
 }
 
 void WorkerRegistry::SetAddress(int index, const std::string& address) {
-  addresses_[index] = address;
   last_logged_[index].clear();
-  const auto occupied = [](const std::string& listed) { return !listed.empty(); };
-  pool_.SetListed(static_cast<int>(std::count_if(addresses_.begin(), addresses_.end(), occupied)));
-  pool_changed_.NotifyAll();
   fleet_.SetAddress(index, address);
+  pool_.SetListed(fleet_.listed());
+  pool_changed_.NotifyAll();
   FormLine(std::nullopt);
 }
 
@@ -70,7 +62,7 @@ void WorkerRegistry::Keep(int index) {
   MutexLock lock(mu_);
   const auto member = members_.find(index);
   if (member == members_.end() || member->second.draining) return;
-  LogInfo("registry", addresses_[index], " is named again: it stays");
+  LogInfo("registry", fleet_.address(index), " is named again: it stays");
   Welcome(index);
   fleet_.SetDraining(index, false, "ready");
 }
@@ -80,7 +72,7 @@ bool WorkerRegistry::Retire(int index) {
   const auto member = members_.find(index);
   if (member == members_.end() || member->second.live == nullptr) return true;
   const std::string note = "drains: the name service has its name no more";
-  LogOnce(index, false, absl::StrCat(addresses_[index], " ", note));
+  LogOnce(index, false, absl::StrCat(fleet_.address(index), " ", note));
   fleet_.ejections().NotReady(index);
   fleet_.SetDraining(index, true, note);
   return fleet_.Idle(index);
@@ -89,7 +81,7 @@ bool WorkerRegistry::Retire(int index) {
 void WorkerRegistry::Vacate(int index) {
   connections_[index].reset();  // it tells Left
   MutexLock lock(mu_);
-  LogInfo("registry", addresses_[index], " is gone from the list");
+  LogInfo("registry", fleet_.address(index), " is gone from the list");
   SetAddress(index, "");
 }
 
@@ -106,7 +98,7 @@ WorkerRegistry::~WorkerRegistry() {
 absl::Status WorkerRegistry::Admit(int index, const v1::Capabilities& capabilities) {
   MutexLock lock(mu_);
   WorkerSpec spec = fleet_.workers()[index];
-  spec.address = addresses_[index];
+  spec.address = fleet_.address(index);
   if (absl::Status refused = CheckAgreement(spec, capabilities, model_, dtype_, nullptr); !refused.ok()) {
     pool_.Refused(index);
     pool_changed_.NotifyAll();
@@ -125,7 +117,7 @@ absl::StatusOr<PoolTerms> WorkerRegistry::AwaitChoice(int index, const v1::Capab
     const std::string waits = absl::StrCat("computes in ", capabilities.compute_dtype(),
                                            " and waits until most workers of the list have answered");
     fleet_.SetNotReady(index, WorkerState::kConnecting, waits);
-    LogOnce(index, false, absl::StrCat(capabilities.name(), " at ", addresses_[index], " ", waits));
+    LogOnce(index, false, absl::StrCat(capabilities.name(), " at ", fleet_.address(index), " ", waits));
   }
   while (pool == nullptr && !stopping_) {
     clock_.WaitUntil(mu_, pool_changed_, pool_.choice_due());
@@ -147,7 +139,8 @@ void WorkerRegistry::Joined(std::shared_ptr<const LiveWorker> worker, std::share
   fleet_.SetReady(worker);
   if (members_[index].draining) TakeDraining(index);
   LogOnce(index, false,
-          absl::StrCat(capabilities.name(), " at ", addresses_[index], " joined: ", fleet_.workers()[index].role, ", ", capabilities.compute_dtype(), ", ", capabilities.device()));
+          absl::StrCat(capabilities.name(), " at ", fleet_.address(index), " joined: ", fleet_.workers()[index].role,
+                       ", ", capabilities.compute_dtype(), ", ", capabilities.device()));
   LogBuild(index);
 }
 
@@ -185,7 +178,7 @@ void WorkerRegistry::Left(int index, WorkerState state, const absl::Status& why)
     fleet_.SetNotReady(index, state, std::string(why.message()));
     fleet_.ejections().NotReady(index);
     if (!absl::IsCancelled(why)) {
-      LogOnce(index, true, absl::StrCat("worker at ", addresses_[index], ": ", why.message()));
+      LogOnce(index, true, absl::StrCat("worker at ", fleet_.address(index), ": ", why.message()));
     }
   }
   if (live == nullptr) return;
@@ -258,7 +251,7 @@ void WorkerRegistry::TakeDraining(int index) {
   member->second.draining = true;
   if (member->second.live == nullptr) return;
   const std::string& name = member->second.capabilities.name();
-  LogInfo("registry", name, " at ", addresses_[index], " drains: nothing new is planned on it");
+  LogInfo("registry", name, " at ", fleet_.address(index), " drains: nothing new is planned on it");
   fleet_.ejections().NotReady(index);
   fleet_.SetDraining(index, true, absl::StrCat(name, " drains before it stops"));
 }

@@ -82,7 +82,6 @@ class WorkerRegistry final : private WorkerConnection::Owner, public Seats {
   std::map<int, Member> members_ RUNAHEAD_GUARDED_BY(mu_);  // by worker index
   std::deque<WorkerLife> lost_ RUNAHEAD_GUARDED_BY(mu_);    // the latest last
   EdgeStates edges_ RUNAHEAD_GUARDED_BY(mu_);
-  std::vector<std::string> addresses_ RUNAHEAD_GUARDED_BY(mu_);  // by worker index; empty: the seat is vacant
   std::vector<std::string> last_logged_ RUNAHEAD_GUARDED_BY(mu_);
   // By worker index; null: the seat is vacant. Of the thread that occupies and vacates.
   std::vector<std::unique_ptr<WorkerConnection>> connections_;

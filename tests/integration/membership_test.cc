@@ -18,8 +18,8 @@
 namespace runahead {
 namespace {
 
-using ::testing::SizeIs;
 using testing::ServingProcess;
+using ::testing::SizeIs;
 
 constexpr char kPrefill[] = "_worker._tcp.prefill.example.test";
 constexpr char kDecode[] = "_worker._tcp.decode.example.test";
@@ -29,17 +29,18 @@ class MembershipTest : public ::testing::Test {
  protected:
   // The chain's links are slow: a long prompt takes some seconds on more than one worker.
   std::unique_ptr<ServingProcess> Worker(const std::string& role, const std::string& name) {
-    auto worker = std::make_unique<ServingProcess>(std::vector<std::string>{
-        RUNAHEAD_WORKER, "--role", role, "--name", name, "--dtype", "f32", "--threads", "1", "--model", model_,
-        "--kv-memory", "64MiB", "--chain-link-gbps", "0.003"});
+    auto worker = std::make_unique<ServingProcess>(
+        std::vector<std::string>{RUNAHEAD_WORKER, "--role", role, "--name", name, "--dtype", "f32", "--threads", "1",
+                                 "--model", model_, "--kv-memory", "64MiB", "--chain-link-gbps", "0.003"});
     EXPECT_FALSE(worker->address.empty()) << worker->process.err();
     return worker;
   }
   void StartRouter() {
-    router_ = std::make_unique<ServingProcess>(std::vector<std::string>{
-        RUNAHEAD_ROUTER, "--model", model_, "--schedule", "kvr-even", "--experiments", absl::StrCat("--workers=role=prefill,service=", kPrefill),
-        absl::StrCat("--workers=role=decode,service=", kDecode), "--dns-server", names_.address(), "--dns-period",
-        "100ms"});
+    router_ = std::make_unique<ServingProcess>(
+        std::vector<std::string>{RUNAHEAD_ROUTER, "--model", model_, "--schedule", "kvr-even", "--experiments",
+                                 absl::StrCat("--workers=role=prefill,service=", kPrefill),
+                                 absl::StrCat("--workers=role=decode,service=", kDecode), "--dns-server",
+                                 names_.address(), "--dns-period", "100ms"});
     ASSERT_FALSE(router_->address.empty()) << router_->process.err();
     stub_ = v1::Inference::NewStub(grpc::CreateChannel(router_->address, grpc::InsecureChannelCredentials()));
   }

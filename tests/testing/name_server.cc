@@ -52,7 +52,8 @@ std::string SrvRecord(const std::string& target) {
   int port = 0;
   (void)absl::SimpleAtoi(host_port.second, &port);
   const std::string data = Number16(0) + Number16(0) + Number16(port) + Labels(host_port.first);
-  return Number16(0xc000 | kHeader) + Number16(33) + Number16(1) + Number16(0) + Number16(0) + Number16(data.size()) + data;
+  return Number16(0xc000 | kHeader) + Number16(33) + Number16(1) + Number16(0) + Number16(0) + Number16(data.size()) +
+         data;
 }
 
 int BoundSocket(int type, uint16_t port, uint16_t& bound) {

@@ -11,7 +11,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_split.h"
-#include "worker/link/socket_address.h"
+#include "server/base/socket_address.h"
 
 namespace runahead {
 namespace {

@@ -48,8 +48,8 @@ class ControlService final : public v1::Worker::CallbackService {
   // Queues a report for the router; lost when none is connected, for then its jobs are ended anyway.
   void Report(v1::ControlReport report) RUNAHEAD_EXCLUDES(mu_);
 
-  // Tells the router, and each that comes later, that this worker is to end. Blocks until it answers that nothing of its
-  // is left here, or has gone; false when `timeout` ran out before.
+  // Tells the router, and each that comes later, that this worker is to end. Blocks until it answers that nothing of
+  // its is left here, or has gone; false when `timeout` ran out before.
   bool Drain(absl::Duration timeout) RUNAHEAD_EXCLUDES(mu_);
 
   // UNAVAILABLE while an epoch ends.

@@ -91,8 +91,8 @@ TEST_F(ServiceWatchTest, WhatIsNamedComesIntoTheSeatsOfItsOwnService) {
   Answer("p", std::set<std::string>{"p-0:1", "p-1:1"});
   Answer("d", std::set<std::string>{"d-0:1"});
   Start();
-  EXPECT_THAT(seats_.Take(), ElementsAre(absl::StrCat("occupy ", kSeatsOfService + 1, " d-0:1"), "occupy 1 p-0:1",
-                                          "occupy 2 p-1:1"));
+  EXPECT_THAT(seats_.Take(),
+              ElementsAre(absl::StrCat("occupy ", kSeatsOfService + 1, " d-0:1"), "occupy 1 p-0:1", "occupy 2 p-1:1"));
   Answer("p", std::set<std::string>{"p-0:1", "p-1:1", "p-2:1"});
   Pass(absl::Seconds(4));
   EXPECT_THAT(seats_.Take(), IsEmpty()) << "it is not time yet";

@@ -5,7 +5,7 @@
 #include "absl/strings/str_cat.h"
 #include "kernels/base/status_macros.h"
 #include "server/base/listen_error.h"
-#include "worker/link/socket_address.h"
+#include "worker/link/link_address.h"
 #include "worker/link/ucx/ucx_door.h"
 
 namespace runahead {

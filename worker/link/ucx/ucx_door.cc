@@ -12,7 +12,7 @@
 #include "absl/time/clock.h"
 #include "absl/time/time.h"
 #include "kernels/base/monotonic.h"
-#include "worker/link/socket_address.h"
+#include "worker/link/link_address.h"
 
 namespace runahead {
 namespace {

@@ -166,7 +166,9 @@ class IdleEdge final : public Edge {
 class IdleEdges final : public EdgeFactory {
  public:
   PeerId self() const override { return {"here", 1}; }
-  absl::StatusOr<std::shared_ptr<Edge>> Open(const PeerId& peer) override { return to[peer.incarnation] = std::make_shared<IdleEdge>(); }
+  absl::StatusOr<std::shared_ptr<Edge>> Open(const PeerId& peer) override {
+    return to[peer.incarnation] = std::make_shared<IdleEdge>();
+  }
   void Close(const PeerId&) override {}
   std::map<uint64_t, std::shared_ptr<IdleEdge>> to;
 };

@@ -1,4 +1,4 @@
-// Socket addresses of links: numeric hosts with ports, and the link addresses that they make ("10.0.0.1:4711").
+// Addresses as the system's socket calls take and give them: numeric hosts with ports.
 #pragma once
 
 #include <sys/socket.h>
@@ -18,9 +18,6 @@ struct SocketAddress {
 
 // INVALID_ARGUMENT: the host is no IP address.
 absl::StatusOr<SocketAddress> NumericSocketAddress(const HostPort& address);
-
-// The same for a link address, which may come from anyone.
-absl::StatusOr<SocketAddress> ParseLinkAddress(const std::string& address);
 
 // The host of an IPv4 or IPv6 address; empty for what is none.
 std::string NumericHost(const sockaddr& address);

@@ -1,4 +1,4 @@
-#include "worker/link/socket_address.h"
+#include "server/base/socket_address.h"
 
 #include <arpa/inet.h>
 #include <netinet/in.h>
@@ -24,12 +24,6 @@ absl::StatusOr<SocketAddress> NumericSocketAddress(const HostPort& address) {
     return absl::InvalidArgumentError(absl::StrCat("\"", absl::CHexEscape(address.host), "\" is no numeric address"));
   }
   return socket;
-}
-
-absl::StatusOr<SocketAddress> ParseLinkAddress(const std::string& address) {
-  const absl::StatusOr<HostPort> host_port = ParseHostPort(address);
-  if (!host_port.ok()) return absl::InvalidArgumentError("the link address is damaged or none of this version");
-  return NumericSocketAddress(*host_port);
 }
 
 std::string NumericHost(const sockaddr& address) {
