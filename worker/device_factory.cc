@@ -17,9 +17,8 @@
 namespace runahead {
 namespace {
 
-// `fastest`: what `auto` stands for on this device.
-DType DTypeOf(const WorkerOptions& options, DType fastest) {
-  if (options.dtype == "auto") return fastest;
+DType GpuDType(const WorkerOptions& options) {
+  if (options.dtype == "auto") return DType::kBF16;
   return options.dtype == "bf16" ? DType::kBF16 : options.dtype == "f16" ? DType::kF16 : DType::kF32;
 }
 
@@ -28,13 +27,11 @@ int64_t ThreadsOf(const WorkerOptions& options) {
 }
 
 absl::StatusOr<OpenedDevice> OpenCpu(const WorkerOptions& options) {
-  if (options.dtype == "f16") {
-    return absl::InvalidArgumentError(
-        "dtype: f16 is for GPUs; the CPU computes in f32 or bf16: give one of them, or auto");
-  }
   CpuDeviceOptions device;
+  if (const absl::Status status = SetNumerics(options.dtype, device); !status.ok()) {
+    return absl::Status(status.code(), absl::StrCat("dtype: ", status.message()));
+  }
   device.threads = static_cast<int>(ThreadsOf(options));
-  device.compute_dtype = DTypeOf(options, FastestDType());
   if (options.emulated_link_gbps > 0) {
     RUNAHEAD_ASSIGN_OR_RETURN(device.emulated_link, EmulatedLink::Create({.gbps = options.emulated_link_gbps}));
   }
@@ -42,7 +39,7 @@ absl::StatusOr<OpenedDevice> OpenCpu(const WorkerOptions& options) {
   OpenedDevice opened;
   RUNAHEAD_ASSIGN_OR_RETURN(opened.device, NewCpuDevice(device));
   LogInfo("device", std::string(opened.device->name()), ", ", device.threads, " threads, ",
-          std::string(DTypeName(opened.device->compute_dtype())),
+          std::string(opened.device->numerics()),
           options.dtype == "auto" ? " (the fastest on this CPU)" : "");
   return opened;
 }
@@ -60,10 +57,13 @@ void StayNear(const CudaDeviceInfo& gpu) {
 }
 
 absl::StatusOr<OpenedDevice> OpenCuda(const WorkerOptions& options, const CudaPlugin& plugin) {
+  if (options.dtype == "int8") {
+    return absl::InvalidArgumentError("dtype: int8 is for CPUs; a GPU computes in bf16, f16 or f32");
+  }
   RUNAHEAD_ASSIGN_OR_RETURN(const int count, plugin.count());
   CudaDeviceOptions device;
   device.ordinal = static_cast<int>(options.gpu % count);
-  device.compute_dtype = DTypeOf(options, DType::kBF16);
+  device.compute_dtype = GpuDType(options);
   device.memory_budget = static_cast<size_t>(options.device_memory_budget);
   RUNAHEAD_ASSIGN_OR_RETURN(const CudaDeviceInfo info, plugin.info(device.ordinal));
   StayNear(info);

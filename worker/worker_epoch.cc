@@ -78,7 +78,7 @@ v1::Capabilities WorkerEpoch::capabilities() const {
   capabilities.set_name(parts_.options.name);
   capabilities.set_device(std::string(parts_.device.name()));
   capabilities.set_model_fingerprint(config.fingerprint);
-  capabilities.set_compute_dtype(std::string(DTypeName(parts_.device.compute_dtype())));
+  capabilities.set_compute_dtype(std::string(parts_.device.numerics()));
   capabilities.set_kv_dtype(std::string(DTypeName(shape.kv_dtype)));
   capabilities.set_context_length(static_cast<int32_t>(config.context_length));
   capabilities.set_layers(static_cast<int32_t>(config.layers));

@@ -14,6 +14,7 @@
 #include "kernels/cpu/cpu_stream.h"
 #include "kernels/cpu/cpu_weights.h"
 #include "kernels/cpu/gemm.h"
+#include "kernels/cpu/int8/product.h"
 #include "kernels/cpu/link_guard.h"
 #include "kernels/cpu/row_ops.h"
 
@@ -37,6 +38,7 @@ class CpuDevice : public Device {
  public:
   CpuDevice(const CpuDeviceOptions& options, std::unique_ptr<ThreadPool> pool, std::unique_ptr<Gemm> gemm)
       : compute_dtype_(options.compute_dtype),
+        int8_(options.int8 ? &FastestInt8Kernels() : nullptr),
         pool_(std::move(pool)),
         gemm_(std::move(gemm)),
         budget_(std::make_shared<MemoryBudget>(options.memory_budget)),
@@ -48,6 +50,7 @@ class CpuDevice : public Device {
   bool host_reads_device_memory() const override { return true; }
   bool has_host_link() const override { return link_ != nullptr; }
   DType compute_dtype() const override { return compute_dtype_; }
+  std::string_view numerics() const override { return int8_ != nullptr ? "int8" : DTypeName(compute_dtype_); }
   DType invariant_dtype() const override { return DType::kF32; }
   // Intermediates stay in the second-level cache (512 x 2 x 1536 x 2 bytes is 3 MB on the quick-start model), and
   // scratch memory does not grow with the prompt.
@@ -108,9 +111,13 @@ class CpuDevice : public Device {
   // Linear with `batch_invariant`; blocks until it is done. sums: out, or f32 of its shape.
   void InvariantLinear(const StoredWeights& w, const ConstTensor& x, const LinearOptions& options,
                        const MutTensor& sums, const MutTensor& out) const;
+  // Linear on weights of 8 bits, batch-invariant in any case; blocks until it is done.
+  void Int8Linear(const Int8Weights& w, const ConstTensor& x, const LinearOptions& options, const MutTensor& sums,
+                  const MutTensor& out) const;
   RowOps rows() const { return {kernels_, *pool_}; }
 
   const DType compute_dtype_;
+  const Int8Kernels* const int8_;  // null: nothing is multiplied in 8 bits
   const CpuIsa isa_ = DetectCpuIsa();
   const CpuKernels& kernels_ = KernelsFor(isa_ >= CpuIsa::kAvx512);
   const std::unique_ptr<ThreadPool> pool_;
@@ -128,7 +135,7 @@ absl::StatusOr<std::shared_ptr<Buffer>> CpuDevice::Allocate(size_t bytes, Memory
 }
 
 absl::StatusOr<std::shared_ptr<const Weights>> CpuDevice::LoadWeights(const WeightSource& source, unsigned uses) {
-  return CpuWeights::Load(source, uses, {kernels_, *pool_, *gemm_, weights_arena_});
+  return CpuWeights::Load(source, uses, {kernels_, *pool_, *gemm_, weights_arena_, int8_});
 }
 
 absl::StatusOr<std::shared_ptr<const Weights>> CpuDevice::WeightsAt(const Weights& streamed, const BufferRef& slot) {
@@ -165,11 +172,11 @@ absl::Status CpuDevice::Copy(Stream& stream, const ConstBufferRef& from, const B
 absl::Status CpuDevice::Embed(Stream& stream, const Weights& table, std::vector<int32_t> ids, bool accumulate,
                               const MutTensor& out) {
   const auto& weights = static_cast<const CpuWeights&>(table);
-  if (weights.stored() == nullptr) return absl::FailedPreconditionError("the embedding was not loaded for kUseDecode");
+  if (!weights.has_rows()) return absl::FailedPreconditionError("the embedding was not loaded for kUseDecode");
   RUNAHEAD_RETURN_IF_ERROR(CheckEmbed(table, ids, out));
   RUNAHEAD_RETURN_IF_ERROR(guard_.Check("Embed", {{"out", out}}));
-  Cast(stream).Enqueue([this, &stored = *weights.stored(), ids = std::move(ids), accumulate, out] {
-    rows().Embed(stored, ids, accumulate, out);
+  Cast(stream).Enqueue([this, &weights, ids = std::move(ids), accumulate, out] {
+    rows().Embed(weights, ids, accumulate, out);
   });
   return absl::OkStatus();
 }
@@ -199,19 +206,22 @@ absl::Status CpuDevice::Linear(Stream& stream, const ConstTensor& x, std::shared
   RUNAHEAD_RETURN_IF_ERROR(weights->CheckLoadedFor(options, out.cols));
   RUNAHEAD_RETURN_IF_ERROR(guard_.Check("Linear", {{"x", x}, {"options.bias", options.bias}, {"out", out}}));
   if (x.rows == 0) return absl::OkStatus();
-  if (!invariant) {
+  const bool unfinished = options.bias.ref.buffer != nullptr || options.activation.has_value();
+  if (weights->int8() == nullptr && !invariant) {
     Cast(stream).Enqueue([this, weights, x, options, out] { weights->MultiplyPacked(*gemm_, x, options, out); });
     return absl::OkStatus();
   }
   Tensor sums = out;
-  if (out.dtype != DType::kF32 && (options.bias.ref.buffer != nullptr || options.activation.has_value())) {
-    // What bias and activation are still to be applied to stays in f32.
+  if (out.dtype != DType::kF32 && (weights->int8() != nullptr || unfinished)) {
+    // What bias and activation are still to be applied to stays in f32, and so do products in 8 bits.
     RUNAHEAD_ASSIGN_OR_RETURN(std::shared_ptr<Buffer> memory,
                               AllocateHostMemory(out.rows * out.cols * sizeof(float), nullptr));
     sums = MakeTensor(BufferRef::Whole(std::move(memory)), DType::kF32, out.rows, out.cols);
   }
-  Cast(stream).Enqueue(
-      [this, weights, x, options, sums, out] { InvariantLinear(*weights->stored(), x, options, sums, out); });
+  Cast(stream).Enqueue([this, weights, x, options, sums, out] {
+    if (weights->int8() != nullptr) return Int8Linear(*weights->int8(), x, options, sums, out);
+    InvariantLinear(*weights->stored(), x, options, sums, out);
+  });
   return absl::OkStatus();
 }
 
@@ -230,6 +240,23 @@ void CpuDevice::InvariantLinear(const StoredWeights& w, const ConstTensor& x, co
   if (options.bias.ref.buffer != nullptr || options.activation.has_value()) {
     rows().FinishLinear(sums, options.bias, options.activation, out);
   }
+}
+
+void CpuDevice::Int8Linear(const Int8Weights& w, const ConstTensor& x, const LinearOptions& options,
+                           const MutTensor& sums, const MutTensor& out) const {
+  const bool finish_after = out.dtype != DType::kF32;
+  w.Multiply(kernels_, *int8_, *pool_,
+             {.x = x.row<float>(0),
+              .x_stride = x.stride,
+              .m = x.rows,
+              .out = sums.row<float>(0),
+              .out_stride = sums.stride,
+              .first_row = options.first_row,
+              .cols = out.cols,
+              .accumulate = options.accumulate,
+              .bias = finish_after || options.bias.ref.buffer == nullptr ? nullptr : options.bias.row<float>(0),
+              .activation = finish_after ? std::nullopt : options.activation});
+  if (finish_after) rows().FinishLinear(sums, options.bias, options.activation, out);
 }
 
 absl::Status CpuDevice::HeadNorm(Stream& stream, const MutTensor& x, int64_t head_dim, const ConstTensor& weight,
@@ -358,6 +385,21 @@ absl::Status CpuDevice::Sample(Stream& stream, const ConstTensor& logits, std::v
 
 }  // namespace
 
+absl::Status SetNumerics(std::string_view name, CpuDeviceOptions& options) {
+  options.int8 = name == "int8";
+  if (name == "f32" || name == "int8") {
+    options.compute_dtype = DType::kF32;
+  } else if (name == "bf16") {
+    options.compute_dtype = DType::kBF16;
+  } else if (name == "auto") {
+    options.compute_dtype = FastestDType();
+  } else {
+    return absl::InvalidArgumentError(
+        absl::StrCat("a CPU does not compute in ", std::string(name), ": give f32, bf16, int8 or auto"));
+  }
+  return absl::OkStatus();
+}
+
 absl::StatusOr<std::shared_ptr<Device>> NewCpuDevice(const CpuDeviceOptions& options) {
   if (options.threads < 1 || options.threads > kMostThreads) {
     return absl::InvalidArgumentError(absl::StrCat("threads is ", options.threads, ", not 1 to ", kMostThreads));
@@ -369,6 +411,9 @@ absl::StatusOr<std::shared_ptr<Device>> NewCpuDevice(const CpuDeviceOptions& opt
   if (options.compute_dtype == DType::kBF16 && !SupportsBf16(isa)) {
     return absl::UnimplementedError(
         absl::StrCat("compute dtype bf16 needs AVX-512, and this CPU has ", std::string(CpuIsaName(isa)), ": use f32"));
+  }
+  if (options.int8 && options.compute_dtype != DType::kF32) {
+    return absl::InvalidArgumentError("products in 8 bits go with compute dtype f32");
   }
   auto pool = std::make_unique<ThreadPool>(options.threads);
   RUNAHEAD_ASSIGN_OR_RETURN(std::unique_ptr<Gemm> gemm, Gemm::Make(options.compute_dtype, *pool));

@@ -3,7 +3,9 @@
 
 #include <cstddef>
 #include <memory>
+#include <string_view>
 
+#include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "kernels/base/device.h"
 #include "kernels/base/dtype.h"
@@ -15,12 +17,17 @@ namespace runahead {
 struct CpuDeviceOptions {
   int threads = 1;                    // that run an op, the stream's own among them
   DType compute_dtype = DType::kF32;  // f32, or bf16 where SupportsBf16
+  bool int8 = false;                  // quantised weights times activations in 8 bits; with f32 only
   size_t memory_budget = 0;           // bytes of kDevice memory, weights included; 0: no limit
   // What copies between kDevice and kHost memory take their time on. With one, ops find kDevice memory of this device
   // and weights only, and refuse other arguments as FAILED_PRECONDITION. Null: as fast as memory copies go, and ops
   // take all memory.
   std::shared_ptr<EmulatedLink> emulated_link = nullptr;
 };
+
+// Sets compute_dtype and int8 to what `name` stands for: f32, bf16, int8, or auto for the fastest of f32 and bf16 here.
+// INVALID_ARGUMENT for another name.
+absl::Status SetNumerics(std::string_view name, CpuDeviceOptions& options);
 
 // INVALID_ARGUMENT for options that no machine allows; UNIMPLEMENTED, naming what is missing, for what this one cannot.
 // Streams, buffers and weights must not outlive the device. A failure of the device itself ends the process.

@@ -32,6 +32,11 @@ bool HasAvx512Bf16() {
   return __get_cpuid_count(7, 1, &eax, &ebx, &ecx, &edx) != 0 && (eax & (1u << 5)) != 0;
 }
 
+bool HasAvxVnni() {
+  unsigned eax = 0, ebx = 0, ecx = 0, edx = 0;
+  return __get_cpuid_count(7, 1, &eax, &ebx, &ecx, &edx) != 0 && (eax & (1u << 4)) != 0;
+}
+
 bool HasF16c() {
   unsigned eax = 0, ebx = 0, ecx = 0, edx = 0;
   return __get_cpuid(1, &eax, &ebx, &ecx, &edx) != 0 && (ecx & (1u << 29)) != 0;
@@ -85,6 +90,20 @@ CpuIsa DetectCpuIsa() {
     return std::min(ByCpuid(), MaxIsaByName(limit == nullptr ? "" : limit));
   }();
   return isa;
+}
+
+CpuVnni MaxVnniByName(std::string_view onednn_name) {
+  const CpuIsa isa = MaxIsaByName(onednn_name);
+  return {.avx = isa >= CpuIsa::kAvx512 || onednn_name == "AVX2_VNNI",
+          .avx512 = isa >= CpuIsa::kAvx512 && onednn_name != "AVX512_CORE"};
+}
+
+CpuVnni DetectCpuVnni() {
+  const char* limit = std::getenv("ONEDNN_MAX_CPU_ISA");
+  const CpuVnni most = MaxVnniByName(limit == nullptr ? "" : limit);
+  const CpuIsa isa = DetectCpuIsa();
+  return {.avx = most.avx && isa >= CpuIsa::kAvx2 && HasAvxVnni(),
+          .avx512 = most.avx512 && isa >= CpuIsa::kAvx512 && __builtin_cpu_supports("avx512vnni")};
 }
 
 DType FastestDType(CpuIsa isa, bool amd) {

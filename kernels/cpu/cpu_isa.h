@@ -22,6 +22,16 @@ std::string_view CpuIsaName(CpuIsa isa);
 // for oneDNN and for us alike, so that one machine can stand for an older one. Asks the kernel for the AMX permission.
 CpuIsa DetectCpuIsa();
 
+// Instructions that multiply bytes and add four products at once, which neither follow nor imply a CpuIsa.
+struct CpuVnni {
+  bool avx = false;     // AVX-VNNI, on 256 bits
+  bool avx512 = false;  // AVX512-VNNI, with all of CpuIsa::kAvx512
+};
+
+// Those of this machine, as far as ONEDNN_MAX_CPU_ISA allows them.
+CpuVnni DetectCpuVnni();
+CpuVnni MaxVnniByName(std::string_view onednn_name);
+
 // What ONEDNN_MAX_CPU_ISA allows at most; a name that oneDNN does not know allows all. Empty: all.
 CpuIsa MaxIsaByName(std::string_view onednn_name);
 

@@ -28,10 +28,14 @@ absl::StatusOr<std::shared_ptr<const CpuWeights>> CpuWeights::Load(const WeightS
   if ((uses & kUseStreamed) != 0) {
     RUNAHEAD_ASSIGN_OR_RETURN(
         const std::shared_ptr<const CpuWeights> apart,
-        Load(source, uses & ~unsigned{kUseStreamed}, {loader.kernels, loader.pool, loader.gemm, passing}));
+        Load(source, uses & ~unsigned{kUseStreamed}, {loader.kernels, loader.pool, loader.gemm, passing, loader.int8}));
     return apart->WithHome();
   }
   std::shared_ptr<CpuWeights> weights(new CpuWeights(source.rows(), source.cols));
+  if (loader.int8 != nullptr && Int8Weights::Takes(source)) {
+    RUNAHEAD_ASSIGN_OR_RETURN(weights->int8_, Int8Weights::Make(source, loader.arena, loader.pool));
+    return weights;
+  }
   // The prefill form is made from the stored one, which is dropped again where decode does not want it.
   const bool keep = (uses & kUseDecode) != 0;
   RUNAHEAD_ASSIGN_OR_RETURN(StoredWeights stored,
@@ -53,6 +57,7 @@ absl::StatusOr<std::shared_ptr<const CpuWeights>> CpuWeights::WithHome() const {
     blocks.push_back({from, bytes});
     bytes += (from.size + kFormAlignment - 1) / kFormAlignment * kFormAlignment;
   };
+  if (int8_.has_value()) add(int8_->memory());
   if (stored_.has_value()) add(stored_->memory());
   if (packed_ != nullptr) add(packed_->memory());
   for (const Part& part : parts_) {
@@ -75,6 +80,7 @@ std::shared_ptr<const CpuWeights> CpuWeights::At(const BufferRef& slot) const {
 
 std::shared_ptr<CpuWeights> CpuWeights::Moved(const std::function<BufferRef(const BufferRef&)>& to) const {
   std::shared_ptr<CpuWeights> weights(new CpuWeights(rows(), cols()));
+  if (int8_.has_value()) weights->int8_ = int8_->At(to(int8_->memory()));
   if (stored_.has_value()) weights->stored_ = stored_->At(to(stored_->memory()));
   if (packed_ != nullptr) weights->packed_ = packed_->At(to(packed_->memory()));
   for (const Part& part : parts_) {
@@ -100,7 +106,13 @@ absl::Status CpuWeights::Pack(const StoredWeights& stored, const std::vector<int
   return absl::OkStatus();
 }
 
+void CpuWeights::ReadRow(const CpuKernels& kernels, int64_t row, float* out) const {
+  if (int8_.has_value()) return int8_->DequantizeRow(row, out);
+  stored_->DequantizeRow(kernels, row, out);
+}
+
 ConstBufferRef CpuWeights::HomeFrom(int64_t first_row) const {
+  if (int8_.has_value()) return int8_->MemoryFrom(first_row);
   for (const Part& part : parts_) {
     if (part.begin == first_row && part.end == rows()) return part.packed->memory();
   }
@@ -113,6 +125,7 @@ bool CpuWeights::IsBorder(int64_t row) const {
 }
 
 absl::Status CpuWeights::CheckLoadedFor(const LinearOptions& options, int64_t cols) const {
+  if (int8_.has_value()) return absl::OkStatus();
   const bool invariant = options.batch_invariant;
   if (invariant ? !stored_.has_value() : packed_ == nullptr) {
     return absl::FailedPreconditionError(

@@ -14,6 +14,7 @@
 #include "kernels/base/thread_pool.h"
 #include "kernels/base/weights.h"
 #include "kernels/cpu/gemm.h"
+#include "kernels/cpu/int8/int8_weights.h"
 #include "kernels/cpu/simd/kernels.h"
 #include "kernels/cpu/stored_weights.h"
 
@@ -28,6 +29,7 @@ class CpuWeights final : public Weights {
     ThreadPool& pool;
     Gemm& gemm;
     Arena& arena;
+    const Int8Kernels* int8 = nullptr;  // null: nothing is multiplied in 8 bits
   };
   // `uses` are WeightUse bits. Blocks. INVALID_ARGUMENT for a source that cannot be, or no use; errors of the arena.
   static absl::StatusOr<std::shared_ptr<const CpuWeights>> Load(const WeightSource& source, unsigned uses,
@@ -38,8 +40,14 @@ class CpuWeights final : public Weights {
 
   ConstBufferRef HomeFrom(int64_t first_row) const override;
 
-  // For kUseDecode, else null.
+  // For kUseDecode, else null; null where int8() is not.
   const StoredWeights* stored() const { return stored_.has_value() ? &*stored_ : nullptr; }
+  // The one form, for all uses, of quantised weights that a loader with 8-bit kernels loads; else null.
+  const Int8Weights* int8() const { return int8_.has_value() ? &*int8_ : nullptr; }
+  // Whether ReadRow may be called: of weights with stored() or int8().
+  bool has_rows() const { return stored_.has_value() || int8_.has_value(); }
+  // out[0..cols) = row `row`, each element the f32 nearest to its exact value.
+  void ReadRow(const CpuKernels& kernels, int64_t row, float* out) const;
 
   // Whether Linear may multiply with rows [options.first_row, options.first_row + cols), which there are:
   // FAILED_PRECONDITION where the form was not loaded, INVALID_ARGUMENT where the packed one is not cut there.
@@ -61,6 +69,7 @@ class CpuWeights final : public Weights {
   std::shared_ptr<CpuWeights> Moved(const std::function<BufferRef(const BufferRef&)>& to) const;
   bool IsBorder(int64_t row) const;
 
+  std::optional<Int8Weights> int8_;             // then there is no other
   std::optional<StoredWeights> stored_;         // kUseDecode
   std::unique_ptr<const PackedMatrix> packed_;  // kUsePrefill
   std::vector<Part> parts_;                     // none without cuts

@@ -3,15 +3,15 @@
 #include "kernels/cpu/elements.h"
 
 namespace runahead {
-void RowOps::Embed(const StoredWeights& table, const std::vector<int32_t>& ids, bool accumulate,
+void RowOps::Embed(const CpuWeights& table, const std::vector<int32_t>& ids, bool accumulate,
                    const MutTensor& out) const {
   if (!accumulate) {
-    return ForRows(out.rows, out.cols, [&](int64_t t) { table.DequantizeRow(kernels, ids[t], out.row<float>(t)); });
+    return ForRows(out.rows, out.cols, [&](int64_t t) { table.ReadRow(kernels, ids[t], out.row<float>(t)); });
   }
   ForRows(out.rows, out.cols, [&](int64_t t) {
     thread_local std::vector<float> row;
     row.resize(static_cast<size_t>(out.cols));
-    table.DequantizeRow(kernels, ids[t], row.data());
+    table.ReadRow(kernels, ids[t], row.data());
     float* const to = out.row<float>(t);
     for (int64_t c = 0; c < out.cols; ++c) to[c] += row[c];
   });

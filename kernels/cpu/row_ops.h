@@ -10,7 +10,7 @@
 #include "kernels/base/thread_pool.h"
 #include "kernels/cpu/for_rows.h"
 #include "kernels/cpu/simd/kernels.h"
-#include "kernels/cpu/stored_weights.h"
+#include "kernels/cpu/cpu_weights.h"
 
 namespace runahead {
 
@@ -19,7 +19,7 @@ struct RowOps {
   ThreadPool& pool;
 
   // As the methods of Device with these names (kernels/base/device.h).
-  void Embed(const StoredWeights& table, const std::vector<int32_t>& ids, bool accumulate, const MutTensor& out) const;
+  void Embed(const CpuWeights& table, const std::vector<int32_t>& ids, bool accumulate, const MutTensor& out) const;
   void RmsNorm(const ConstTensor& x, const ConstTensor& weight, float eps, const MutTensor& out) const;
   void HeadNorm(const MutTensor& x, int64_t head_dim, const ConstTensor& weight, float eps) const;
   void Rope(const MutTensor& x, int64_t head_dim, const Rotation& rotation, const KvTable& table,

@@ -31,7 +31,7 @@ void DeclareRouterOptions(ConfigSchema& schema, RouterOptions& options) {
                 "Partition table (YAML); without one, prompts are split evenly");
   schema.String("schedule", &options.schedule, {.one_of = {"kvr", "kvr-even", "single"}},
                 "How prompts are spread over the chain");
-  schema.String("dtype", &options.dtype, {.one_of = {"auto", "f32", "bf16", "f16"}},
+  schema.String("dtype", &options.dtype, {.one_of = {"auto", "f32", "bf16", "f16", "int8"}},
                 "What workers must compute in; auto takes what most of the listed workers do");
   schema.Int("queue_size", &options.queue_size, {.min = 0, .max = 1 << 20},
              "Requests that may wait for workers; more are refused");

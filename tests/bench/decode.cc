@@ -1,5 +1,5 @@
 // Decode steps of a real model on a CPU: the engine over a store whose KV is made up, for batches and contexts.
-//   decode MODEL [threads] [f32|bf16|auto] [batch,...] [context,...] [steps]
+//   decode MODEL [threads] [f32|bf16|int8|auto] [batch,...] [context,...] [steps]
 #include <algorithm>
 #include <cstdio>
 #include <cstring>
@@ -91,17 +91,15 @@ std::vector<int64_t> Numbers(const std::string& list) {
 
 int Main(int argc, char** argv) {
   if (argc < 2) {
-    std::fprintf(stderr, "usage: decode MODEL [threads] [f32|bf16|auto] [batch,...] [context,...] [steps]\n");
+    std::fprintf(stderr, "usage: decode MODEL [threads] [f32|bf16|int8|auto] [batch,...] [context,...] [steps]\n");
     return 2;
   }
   const auto argument = [&](int index, const char* otherwise) {
     return std::string(argc > index ? argv[index] : otherwise);
   };
-  const std::string dtype = argument(3, "auto");
-  const auto device = Must(NewCpuDevice({.threads = static_cast<int>(Numbers(argument(2, "1")).front()),
-                                         .compute_dtype = dtype == "f32"    ? DType::kF32
-                                                          : dtype == "bf16" ? DType::kBF16
-                                                                            : FastestDType()}));
+  CpuDeviceOptions options{.threads = static_cast<int>(Numbers(argument(2, "1")).front())};
+  Must(SetNumerics(argument(3, "auto"), options));
+  const auto device = Must(NewCpuDevice(options));
   const auto model = Must(LoadModel(Must(GgufFile::Open(argv[1])), device, kUseDecode, [](int, int) {}));
   Must(WarmUp(*model, *device, kUseDecode));
   const int64_t steps = Numbers(argument(6, "40")).front();

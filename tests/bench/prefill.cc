@@ -1,5 +1,5 @@
 // One worker's prefill, and the share of it that its matrix products alone take, on the same shapes in the same run.
-//   prefill MODEL [threads] [f32|bf16|auto] [tokens,...]
+//   prefill MODEL [threads] [f32|bf16|int8|auto] [tokens,...]
 #include <algorithm>
 #include <cstdio>
 #include <cstdlib>
@@ -28,8 +28,8 @@ double Median(std::vector<double> values) {
 
 class PrefillBench {
  public:
-  PrefillBench(const std::string& path, int threads, DType dtype) {
-    device_ = Must(NewCpuDevice({.threads = threads, .compute_dtype = dtype}));
+  PrefillBench(const std::string& path, const CpuDeviceOptions& options) {
+    device_ = Must(NewCpuDevice(options));
     file_ = Must(GgufFile::Open(path));
     config_ = Must(ReadModelConfig(*file_));
     weights_ = Must(LoadLlamaWeights(file_, config_, *device_, kUsePrefill, [](int, int) {}));
@@ -42,6 +42,7 @@ class PrefillBench {
   ~PrefillBench() { stream_.reset(); }
 
   const ModelConfig& config() const { return config_; }
+  const Device& device() const { return *device_; }
 
   double Pass(int64_t tokens) {
     DenseKv kv(*device_, *model_, tokens);
@@ -95,12 +96,12 @@ class PrefillBench {
 
 int Main(int argc, char** argv) {
   if (argc < 2) {
-    std::fprintf(stderr, "usage: prefill MODEL [threads] [f32|bf16|auto] [tokens,...]\n");
+    std::fprintf(stderr, "usage: prefill MODEL [threads] [f32|bf16|int8|auto] [tokens,...]\n");
     return 2;
   }
   const int threads = argc > 2 ? std::atoi(argv[2]) : 2;
-  const std::string dtype_name = argc > 3 ? argv[3] : "auto";
-  const DType dtype = dtype_name == "f32" ? DType::kF32 : dtype_name == "bf16" ? DType::kBF16 : FastestDType();
+  CpuDeviceOptions options{.threads = threads};
+  Must(SetNumerics(argc > 3 ? argv[3] : "auto", options));
   std::vector<int64_t> lengths;
   for (const auto part : absl::StrSplit(argc > 4 ? argv[4] : "128,512,1024,2048,4096,8000", ',')) {
     int64_t tokens = 0;
@@ -110,9 +111,9 @@ int Main(int argc, char** argv) {
     }
     lengths.push_back(tokens);
   }
-  PrefillBench bench(argv[1], threads, dtype);
+  PrefillBench bench(argv[1], options);
   std::printf("%s, cpu, %s, %d threads; medians of %d, pass and products in turn\n", bench.config().name.c_str(),
-              std::string(DTypeName(dtype)).c_str(), threads, kRepetitions);
+              std::string(bench.device().numerics()).c_str(), threads, kRepetitions);
   std::printf("%8s %10s %10s %12s %10s %10s\n", "tokens", "pass ms", "min..max", "tokens/s", "gemm ms", "gemm share");
   for (int64_t tokens : lengths) {
     if (tokens > bench.config().context_length) continue;

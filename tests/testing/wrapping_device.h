@@ -20,6 +20,7 @@ class WrappingDevice : public Device {
   bool host_reads_device_memory() const override { return inner_->host_reads_device_memory(); }
   bool has_host_link() const override { return inner_->has_host_link(); }
   DType compute_dtype() const override { return inner_->compute_dtype(); }
+  std::string_view numerics() const override { return inner_->numerics(); }
   DType invariant_dtype() const override { return inner_->invariant_dtype(); }
   int64_t gemm_rows() const override { return inner_->gemm_rows(); }
   absl::StatusOr<std::shared_ptr<Buffer>> Allocate(size_t bytes, MemoryKind kind) override {

@@ -1,0 +1,69 @@
+// Products in 8 bits for AVX512-VNNI: all sixteen rows of a group in a register. Compiled with the flags of that ISA
+// (see CMakeLists.txt).
+#include "kernels/cpu/int8/group_template.h"
+#include "kernels/cpu/int8/product.h"
+#include "kernels/cpu/int8/quantize_row.h"
+
+namespace runahead {
+namespace {
+
+struct Avx512Vnni {
+  using Int = __m512i;
+  using Float = __m512;
+  static constexpr int kRows = 16;
+  static constexpr bool kTakesBytes = true;
+
+  static Int Load(const void* p) { return _mm512_loadu_si512(p); }
+  static Int Set8(int8_t x) { return _mm512_set1_epi8(x); }
+  static Int Set32(int32_t x) { return _mm512_set1_epi32(x); }
+  static Int And(Int a, Int b) { return _mm512_and_si512(a, b); }
+  static Int Or(Int a, Int b) { return _mm512_or_si512(a, b); }
+  template <int kBits>
+  static Int ShiftLeft16(Int a) {
+    return _mm512_slli_epi16(a, kBits);
+  }
+  template <int kBits>
+  static Int ShiftRight16(Int a) {
+    return _mm512_srli_epi16(a, kBits);
+  }
+  template <int kBits>
+  static Int ShiftLeft32(Int a) {
+    return _mm512_slli_epi32(a, kBits);
+  }
+  static Int Sub32(Int a, Int b) { return _mm512_sub_epi32(a, b); }
+  static Int Quartet(const int8_t* q, int k) {
+    int32_t four;
+    __builtin_memcpy(&four, q + 4 * k, sizeof(four));
+    return _mm512_set1_epi32(four);
+  }
+
+  static Float LoadFloat(const float* p) { return _mm512_loadu_ps(p); }
+  static void StoreFloat(float* p, Float x) { _mm512_storeu_ps(p, x); }
+  static Float SetFloat(float x) { return _mm512_set1_ps(x); }
+  static Float LoadF16(const uint16_t* p) {
+    return _mm512_cvtph_ps(_mm256_loadu_si256(reinterpret_cast<const __m256i*>(p)));
+  }
+  static Float ToFloat(Int x) { return _mm512_cvtepi32_ps(x); }
+  static Float Mul(Float a, Float b) { return _mm512_mul_ps(a, b); }
+  static Float Fma(Float a, Float b, Float c) { return _mm512_fmadd_ps(a, b, c); }
+
+  template <int kBits>
+  static inline __attribute__((always_inline)) __m512i Sum(const Int8Quartets<Avx512Vnni>& w, const int8_t* q) {
+    __m512i even = _mm512_setzero_si512(), odd = even;
+#pragma GCC unroll 4
+    for (int k = 0; k < 8; k += 2) {
+      even = _mm512_dpbusd_epi32(even, w.u[k], Quartet(q, k));
+      odd = _mm512_dpbusd_epi32(odd, w.u[k + 1], Quartet(q, k + 1));
+    }
+    return _mm512_add_epi32(even, odd);
+  }
+};
+
+}  // namespace
+
+const Int8Kernels& Avx512VnniInt8Kernels() {
+  static constexpr Int8Kernels kKernels = {"avx512_vnni", Int8QuantizeRow, Int8Group<Avx512Vnni>};
+  return kKernels;
+}
+
+}  // namespace runahead
