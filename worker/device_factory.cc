@@ -26,9 +26,9 @@ int64_t ThreadsOf(const WorkerOptions& options) {
   return options.threads > 0 ? options.threads : UsableCores();
 }
 
-absl::StatusOr<OpenedDevice> OpenCpu(const WorkerOptions& options) {
+absl::StatusOr<OpenedDevice> OpenCpu(const WorkerOptions& options, bool weights_are_quantised) {
   CpuDeviceOptions device;
-  if (const absl::Status status = SetNumerics(options.dtype, device); !status.ok()) {
+  if (const absl::Status status = SetNumerics(options.dtype, weights_are_quantised, device); !status.ok()) {
     return absl::Status(status.code(), absl::StrCat("dtype: ", status.message()));
   }
   device.threads = static_cast<int>(ThreadsOf(options));
@@ -40,7 +40,7 @@ absl::StatusOr<OpenedDevice> OpenCpu(const WorkerOptions& options) {
   RUNAHEAD_ASSIGN_OR_RETURN(opened.device, NewCpuDevice(device));
   LogInfo("device", std::string(opened.device->name()), ", ", device.threads, " threads, ",
           std::string(opened.device->numerics()),
-          options.dtype == "auto" ? " (the fastest on this CPU)" : "");
+          options.dtype == "auto" ? " (the fastest on this CPU for these weights)" : "");
   return opened;
 }
 
@@ -79,17 +79,17 @@ absl::StatusOr<OpenedDevice> OpenCuda(const WorkerOptions& options, const CudaPl
 
 }  // namespace
 
-absl::StatusOr<OpenedDevice> OpenDevice(const WorkerOptions& options) {
-  if (options.device == "cpu") return OpenCpu(options);
+absl::StatusOr<OpenedDevice> OpenDevice(const WorkerOptions& options, bool weights_are_quantised) {
+  if (options.device == "cpu") return OpenCpu(options, weights_are_quantised);
   const bool asked = options.device == "cuda";
   if (!asked && options.emulated_link_gbps > 0) {
     LogInfo("device", "auto takes the CPU: emulated_link_gbps paces its copies only");
-    return OpenCpu(options);
+    return OpenCpu(options, weights_are_quantised);
   }
   if (const absl::Status gpu = ProbeGpu(); !gpu.ok()) {
     if (asked) return absl::UnavailableError(absl::StrCat("device: cuda was asked for, and ", gpu.message()));
     LogInfo("device", "auto takes the CPU: ", std::string(gpu.message()));
-    return OpenCpu(options);
+    return OpenCpu(options, weights_are_quantised);
   }
   const absl::StatusOr<const CudaPlugin*> plugin = OpenCudaPlugin();
   absl::StatusOr<OpenedDevice> opened = plugin.ok() ? OpenCuda(options, **plugin) : plugin.status();
@@ -103,7 +103,7 @@ absl::StatusOr<OpenedDevice> OpenDevice(const WorkerOptions& options) {
                         absl::StrCat("device: the GPU cannot be used: ", opened.status().message()));
   }
   LogWarning("device", "auto takes the CPU though there is a GPU: ", std::string(opened.status().message()));
-  return OpenCpu(options);
+  return OpenCpu(options, weights_are_quantised);
 }
 
 absl::StatusOr<std::shared_ptr<Device>> OpenHostDevice(const WorkerOptions& options, const Device& device) {

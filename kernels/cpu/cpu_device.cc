@@ -385,7 +385,7 @@ absl::Status CpuDevice::Sample(Stream& stream, const ConstTensor& logits, std::v
 
 }  // namespace
 
-absl::Status SetNumerics(std::string_view name, CpuDeviceOptions& options) {
+absl::Status SetNumerics(std::string_view name, bool weights_are_quantised, CpuDeviceOptions& options) {
   options.int8 = name == "int8";
   if (name == "f32" || name == "int8") {
     options.compute_dtype = DType::kF32;
@@ -393,6 +393,7 @@ absl::Status SetNumerics(std::string_view name, CpuDeviceOptions& options) {
     options.compute_dtype = DType::kBF16;
   } else if (name == "auto") {
     options.compute_dtype = FastestDType();
+    options.int8 = weights_are_quantised && options.compute_dtype == DType::kF32;
   } else {
     return absl::InvalidArgumentError(
         absl::StrCat("a CPU does not compute in ", std::string(name), ": give f32, bf16, int8 or auto"));

@@ -25,9 +25,9 @@ struct CpuDeviceOptions {
   std::shared_ptr<EmulatedLink> emulated_link = nullptr;
 };
 
-// Sets compute_dtype and int8 to what `name` stands for: f32, bf16, int8, or auto for the fastest of f32 and bf16 here.
-// INVALID_ARGUMENT for another name.
-absl::Status SetNumerics(std::string_view name, CpuDeviceOptions& options);
+// Sets compute_dtype and int8 to what `name` stands for: f32, bf16, int8, or auto for the fastest here: bf16 where
+// FastestDType says so, else int8 where most weights are quantised, else f32. INVALID_ARGUMENT for another name.
+absl::Status SetNumerics(std::string_view name, bool weights_are_quantised, CpuDeviceOptions& options);
 
 // INVALID_ARGUMENT for options that no machine allows; UNIMPLEMENTED, naming what is missing, for what this one cannot.
 // Streams, buffers and weights must not outlive the device. A failure of the device itself ends the process.

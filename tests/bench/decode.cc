@@ -98,9 +98,10 @@ int Main(int argc, char** argv) {
     return std::string(argc > index ? argv[index] : otherwise);
   };
   CpuDeviceOptions options{.threads = static_cast<int>(Numbers(argument(2, "1")).front())};
-  Must(SetNumerics(argument(3, "auto"), options));
+  const auto file = Must(GgufFile::Open(argv[1]));
+  Must(SetNumerics(argument(3, "auto"), MostlyQuantised(*file), options));
   const auto device = Must(NewCpuDevice(options));
-  const auto model = Must(LoadModel(Must(GgufFile::Open(argv[1])), device, kUseDecode, [](int, int) {}));
+  const auto model = Must(LoadModel(file, device, kUseDecode, [](int, int) {}));
   Must(WarmUp(*model, *device, kUseDecode));
   const int64_t steps = Numbers(argument(6, "40")).front();
   for (const int64_t context : Numbers(argument(5, "128,4096"))) {

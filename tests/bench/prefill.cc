@@ -28,9 +28,11 @@ double Median(std::vector<double> values) {
 
 class PrefillBench {
  public:
-  PrefillBench(const std::string& path, const CpuDeviceOptions& options) {
-    device_ = Must(NewCpuDevice(options));
+  PrefillBench(const std::string& path, int threads, const std::string& dtype) {
+    CpuDeviceOptions options{.threads = threads};
     file_ = Must(GgufFile::Open(path));
+    Must(SetNumerics(dtype, MostlyQuantised(*file_), options));
+    device_ = Must(NewCpuDevice(options));
     config_ = Must(ReadModelConfig(*file_));
     weights_ = Must(LoadLlamaWeights(file_, config_, *device_, kUsePrefill, [](int, int) {}));
     model_ = std::make_shared<LlamaModel>(config_, device_, weights_);
@@ -100,8 +102,6 @@ int Main(int argc, char** argv) {
     return 2;
   }
   const int threads = argc > 2 ? std::atoi(argv[2]) : 2;
-  CpuDeviceOptions options{.threads = threads};
-  Must(SetNumerics(argc > 3 ? argv[3] : "auto", options));
   std::vector<int64_t> lengths;
   for (const auto part : absl::StrSplit(argc > 4 ? argv[4] : "128,512,1024,2048,4096,8000", ',')) {
     int64_t tokens = 0;
@@ -111,7 +111,7 @@ int Main(int argc, char** argv) {
     }
     lengths.push_back(tokens);
   }
-  PrefillBench bench(argv[1], options);
+  PrefillBench bench(argv[1], threads, argc > 3 ? argv[3] : "auto");
   std::printf("%s, cpu, %s, %d threads; medians of %d, pass and products in turn\n", bench.config().name.c_str(),
               std::string(bench.device().numerics()).c_str(), threads, kRepetitions);
   std::printf("%8s %10s %10s %12s %10s %10s\n", "tokens", "pass ms", "min..max", "tokens/s", "gemm ms", "gemm share");

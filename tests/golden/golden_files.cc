@@ -54,6 +54,11 @@ GoldenPerplexity ReadGoldenPerplexity() {
   return golden;
 }
 
+GoldenDivergence ReadGoldenDivergence() {
+  const nlohmann::json file = Read("divergence.json").at("llama_cpp");
+  return {file.at("mean").get<double>(), file.at("percentile_99").get<double>()};
+}
+
 std::string QuickStartModelPath() {
   const char* path = std::getenv("RUNAHEAD_TEST_MODEL");
   return path == nullptr ? "" : path;

@@ -30,9 +30,16 @@ struct GoldenPerplexity {
   std::map<int, double> perplexity;  // of forced[1:], by the bits of KV: 4, 8, and 16 for none of it
 };
 
+// How far llama.cpp's logits are from transformers' in f32 on the ids of GoldenPerplexity, all but the last.
+struct GoldenDivergence {
+  double mean = 0;
+  double percentile_99 = 0;
+};
+
 std::vector<GoldenPrompt> ReadGoldenPrompts();          // data/generate.json: the quick-start model
 std::vector<GoldenCheckpoint> ReadGoldenCheckpoints();  // data/tiny.json
 GoldenPerplexity ReadGoldenPerplexity();                // data/perplexity.json: the quick-start model
+GoldenDivergence ReadGoldenDivergence();                // data/divergence.json: the quick-start model
 // Path of the quick-start model, "" where the tests run without it.
 std::string QuickStartModelPath();
 

@@ -171,4 +171,14 @@ absl::StatusOr<const GgufTensor*> GgufFile::FindTensor(absl::string_view name) c
   return &tensors_[found->second];
 }
 
+bool MostlyQuantised(const GgufFile& file) {
+  int64_t quantised = 0, all = 0;
+  for (const GgufTensor& tensor : file.tensors()) {
+    const int64_t elements = tensor.columns() * tensor.rows();
+    all += elements;
+    if (!IsPlain(tensor.type)) quantised += elements;
+  }
+  return 2 * quantised > all;
+}
+
 }  // namespace runahead

@@ -100,4 +100,7 @@ class GgufFile {
   uint64_t fingerprint_ = 0;
 };
 
+// Whether more than half of the elements of its tensors are of quantised types.
+bool MostlyQuantised(const GgufFile& file);
+
 }  // namespace runahead

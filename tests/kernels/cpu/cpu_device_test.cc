@@ -263,5 +263,124 @@ TEST(CpuDevice, ATableLivesUntilItsOpsHaveRun) {
   for (int64_t d = 0; d < 8; ++d) EXPECT_EQ(out.row<float>(0)[d], kv.row<float>(0)[8 + d]);
 }
 
+// A device that multiplies quantised weights in 8 bits, and what its Linear makes of one matrix.
+struct Int8Linear {
+  std::shared_ptr<Device> device = *NewCpuDevice({.threads = 2, .int8 = true});
+  std::unique_ptr<Stream> stream = device->NewStream("linear");
+
+  std::vector<float> Run(const std::shared_ptr<const Weights>& weights, const Tensor& x, const LinearOptions& options,
+                         int64_t cols) {
+    const Tensor out = Filled(*device, std::vector<float>(x.rows * cols, 0.0f), x.rows);
+    EXPECT_TRUE(device->Linear(*stream, x, weights, options, out).ok());
+    EXPECT_TRUE(device->Record(*stream).Wait().ok());
+    return Floats(out);
+  }
+};
+
+TEST(CpuDeviceInt8, PrefillAndDecodeGiveBitwiseTheSame) {
+  Int8Linear linear;
+  const RandomWeights source(WeightType::kQ4_1, 130, 96, 1);
+  const auto weights = *linear.device->LoadWeights(source.Source(), kUsePrefill | kUseDecode);
+  const Tensor x = Filled(*linear.device, RandomFloats(70 * 96, 2), 70);
+  const std::vector<float> prefill = linear.Run(weights, x, {}, 130);
+  const std::vector<float> decode = linear.Run(weights, x.Rows(69, 1), {.batch_invariant = true}, 130);
+  const std::vector<float> some = linear.Run(weights, x.Rows(69, 1), {.first_row = 3}, 40);  // no cut is needed
+  for (int64_t n = 0; n < 130; ++n) EXPECT_EQ(decode[n], prefill[69 * 130 + n]) << n;
+  for (int64_t n = 0; n < 40; ++n) EXPECT_EQ(some[n], decode[3 + n]) << n;
+}
+
+TEST(CpuDeviceInt8, OutIsRoundedToBf16WithBiasAndActivation) {
+  Int8Linear linear;
+  const RandomWeights source(WeightType::kQ8_0, 40, 64, 3);
+  const auto weights = *linear.device->LoadWeights(source.Source(), kUsePrefill);
+  const Tensor x = Filled(*linear.device, RandomFloats(3 * 64, 4), 3), bias = Filled(*linear.device, RandomFloats(40, 5), 1);
+  const std::vector<float> exact = linear.Run(weights, x, {}, 40);
+  const Tensor out = Empty(*linear.device, DType::kBF16, 3, 40);
+  ASSERT_TRUE(linear.device
+                  ->Linear(*linear.stream, x, weights, {.bias = bias, .activation = Activation::kRelu}, out)
+                  .ok());
+  ASSERT_TRUE(linear.device->Record(*linear.stream).Wait().ok());
+  for (int64_t r = 0; r < 3; ++r) {
+    for (int64_t n = 0; n < 40; ++n) {
+      const float wanted = std::max(0.0f, exact[r * 40 + n] + bias.row<float>(0)[n]);
+      EXPECT_EQ(out.row<BFloat16>(r)[n].bits, ToBFloat16(wanted).bits) << r << " " << n;
+    }
+  }
+}
+
+TEST(CpuDeviceInt8, WeightsHaveOneFormOfAboutTheFilesSize) {
+  const RandomWeights source(WeightType::kQ4_1, 512, 1024, 6);
+  const auto taken = [&source](bool int8) {
+    auto device = *NewCpuDevice({.int8 = int8, .memory_budget = 64 << 20});
+    const auto weights = *device->LoadWeights(source.Source(), kUsePrefill | kUseDecode);
+    return (64 << 20) - device->memory_left();
+  };
+  EXPECT_GE(taken(true), source.bytes.size());
+  EXPECT_LT(taken(true), 1.3 * static_cast<double>(source.bytes.size()));
+  EXPECT_GT(taken(false), 4 * source.bytes.size());
+}
+
+TEST(CpuDeviceInt8, StreamedWeightsAreWhatTheyWereWhereTheyAreBrought) {
+  Int8Linear linear;
+  const RandomWeights source(WeightType::kQ5_0, 50, 64, 7);
+  const auto resident = *linear.device->LoadWeights(source.Source(), kUsePrefill | kUseDecode);
+  const auto streamed = *linear.device->LoadWeights(source.Source(), kUsePrefill | kUseDecode | kUseStreamed);
+  const ConstBufferRef home = streamed->home(), rest = streamed->HomeFrom(35);
+  ASSERT_NE(home.buffer, nullptr);
+  EXPECT_GT(rest.data(), home.data());
+  EXPECT_EQ(rest.data() + rest.size, home.data() + home.size);
+  const BufferRef slot = Bytes(*linear.device, home.size);
+  std::memset(slot.data(), 0, slot.size);
+  std::memcpy(slot.data() + (rest.data() - home.data()), rest.data(), rest.size);
+  const auto brought = *linear.device->WeightsAt(*streamed, slot);
+  const Tensor x = Filled(*linear.device, RandomFloats(64, 8), 1);
+  EXPECT_EQ(linear.Run(brought, x, {.first_row = 35}, 15), linear.Run(resident, x, {.first_row = 35}, 15));
+}
+
+TEST(CpuDeviceInt8, EmbedsExactlyAndLeavesFloatsAlone) {
+  Int8Linear linear;
+  const RandomWeights quantised(WeightType::kQ5_1, 20, 64, 9), plain(WeightType::kF16, 20, 64, 10);
+  const auto table = *linear.device->LoadWeights(quantised.Source(), kUseDecode);
+  const Tensor rows = Empty(*linear.device, DType::kF32, 2, 64);
+  ASSERT_TRUE(linear.device->Embed(*linear.stream, *table, {19, 4}, false, rows).ok());
+  ASSERT_TRUE(linear.device->Record(*linear.stream).Wait().ok());
+  for (int64_t c = 0; c < 64; ++c) {
+    EXPECT_EQ(rows.row<float>(0)[c], static_cast<float>(quantised.Value(19, c)));
+    EXPECT_EQ(rows.row<float>(1)[c], static_cast<float>(quantised.Value(4, c)));
+  }
+  // Of weights that are not quantised activations are not either.
+  const auto weights = *linear.device->LoadWeights(plain.Source(), kUsePrefill | kUseDecode);
+  const std::vector<float> x = RandomFloats(64, 11);
+  const std::vector<float> out = linear.Run(weights, Filled(*linear.device, x, 1), {}, 20);
+  for (int64_t n = 0; n < 20; ++n) {
+    double sum = 0, size = 0;
+    for (int64_t c = 0; c < 64; ++c) {
+      sum += x[c] * plain.Value(n, c);
+      size += std::abs(x[c] * plain.Value(n, c));
+    }
+    EXPECT_NEAR(out[n], sum, 1e-6 * size);
+  }
+}
+
+TEST(CpuDeviceInt8, SaysWhatItComputesInAndGoesWithF32) {
+  EXPECT_EQ(NewCpuDevice({.int8 = true}).value()->numerics(), "int8");
+  EXPECT_EQ(NewCpuDevice({}).value()->numerics(), "f32");
+  EXPECT_EQ(NewCpuDevice({.compute_dtype = DType::kBF16, .int8 = true}).status().code(),
+            absl::StatusCode::kInvalidArgument);
+}
+
+TEST(CpuDeviceInt8, AutoTakesItForQuantisedWeightsWhereF32WouldBeTheFastest) {
+  CpuDeviceOptions options;
+  ASSERT_TRUE(SetNumerics("auto", /*weights_are_quantised=*/true, options).ok());
+  EXPECT_EQ(options.compute_dtype, FastestDType());
+  EXPECT_EQ(options.int8, FastestDType() == DType::kF32);
+  ASSERT_TRUE(SetNumerics("auto", /*weights_are_quantised=*/false, options).ok());
+  EXPECT_FALSE(options.int8);
+  ASSERT_TRUE(SetNumerics("int8", false, options).ok());
+  EXPECT_TRUE(options.int8);
+  EXPECT_EQ(options.compute_dtype, DType::kF32);
+  EXPECT_EQ(SetNumerics("f16", true, options).code(), absl::StatusCode::kInvalidArgument);
+}
+
 }  // namespace
 }  // namespace runahead

@@ -36,6 +36,15 @@ TEST(CpuIsa, OneDnnNamesLimitUsToo) {
   EXPECT_EQ(MaxIsaByName("SSE41"), CpuIsa::kBaseline);
 }
 
+TEST(CpuIsa, OneDnnNamesLimitVnniToo) {
+  EXPECT_TRUE(MaxVnniByName("").avx && MaxVnniByName("").avx512);
+  EXPECT_FALSE(MaxVnniByName("AVX2").avx || MaxVnniByName("AVX2").avx512);
+  EXPECT_TRUE(MaxVnniByName("AVX2_VNNI").avx);
+  EXPECT_FALSE(MaxVnniByName("AVX2_VNNI").avx512);
+  EXPECT_FALSE(MaxVnniByName("AVX512_CORE").avx512);
+  EXPECT_TRUE(MaxVnniByName("AVX512_CORE_VNNI").avx512);
+}
+
 // What the kernel says of this CPU, which is not how DetectCpuIsa finds it.
 CpuIsa IsaByKernel() {
   std::ifstream file("/proc/cpuinfo");

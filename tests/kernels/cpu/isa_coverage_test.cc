@@ -15,6 +15,14 @@ TEST_P(IsaCoverage, TheKernelsFormForItRuns) {
   }
 }
 
+TEST(VnniCoverage, AvxVnniRuns) {
+  if (!DetectCpuVnni().avx) GTEST_SKIP() << "no AVX-VNNI here: products in 8 bits in that form";
+}
+
+TEST(VnniCoverage, Avx512VnniRuns) {
+  if (!DetectCpuVnni().avx512) GTEST_SKIP() << "no AVX512-VNNI here: products in 8 bits in that form";
+}
+
 INSTANTIATE_TEST_SUITE_P(Isas, IsaCoverage,
                          ::testing::Values(CpuIsa::kAvx2, CpuIsa::kAvx512, CpuIsa::kAvx512Bf16, CpuIsa::kAmx),
                          [](const auto& info) { return std::string(CpuIsaName(info.param)); });
