@@ -26,7 +26,7 @@ WorkerRegistry::WorkerRegistry(Fleet& fleet, Sequencer& sequencer, const ModelIn
       key_(key),
       clock_(clock),
       pool_(fleet.listed()),
-      last_logged_(fleet.workers().size()),
+      known_(fleet.workers().size()),
       connections_(fleet.workers().size()) {
   for (size_t i = 0; i < connections_.size(); ++i) {
     const std::string address = fleet.address(static_cast<int>(i));
@@ -51,7 +51,7 @@ void WorkerRegistry::Occupy(int index, const std::string& address) {
 }
 
 void WorkerRegistry::SetAddress(int index, const std::string& address) {
-  last_logged_[index].clear();
+  known_[index] = {};
   fleet_.SetAddress(index, address);
   pool_.SetListed(fleet_.listed());
   pool_changed_.NotifyAll();
@@ -133,6 +133,7 @@ void WorkerRegistry::Joined(std::shared_ptr<const LiveWorker> worker, std::share
   const int index = worker->index;
   MutexLock lock(mu_);
   members_[index].live = worker;
+  known_[index].drains = members_[index].draining;
   sequencer_.Attach(index, capabilities.name(), std::move(stream));
   FormLine(index);  // before anybody can be planned on: each stream has its neighbours ahead of the first Start
   Welcome(index);
@@ -175,10 +176,15 @@ void WorkerRegistry::Left(int index, WorkerState state, const absl::Status& why)
     }
     pool_.Gone(index, clock_.Now());
     pool_changed_.NotifyAll();
+    // One that drained first has stopped because it was asked to.
+    const bool stopped = state == WorkerState::kLost && known_[index].drains;
+    if (stopped) state = WorkerState::kConnecting;
     fleet_.SetNotReady(index, state, std::string(why.message()));
     fleet_.ejections().NotReady(index);
     if (!absl::IsCancelled(why)) {
-      LogOnce(index, true, absl::StrCat("worker at ", fleet_.address(index), ": ", why.message()));
+      const std::string worker = absl::StrCat("worker at ", fleet_.address(index));
+      LogOnce(index, !stopped,
+              stopped ? absl::StrCat(worker, " has drained and stopped") : absl::StrCat(worker, ": ", why.message()));
     }
   }
   if (live == nullptr) return;
@@ -248,7 +254,7 @@ void WorkerRegistry::Report(int index, const v1::ControlReport& report) {
 void WorkerRegistry::TakeDraining(int index) {
   const auto member = members_.find(index);
   if (member == members_.end()) return;
-  member->second.draining = true;
+  member->second.draining = known_[index].drains = true;
   if (member->second.live == nullptr) return;
   const std::string& name = member->second.capabilities.name();
   LogInfo("registry", name, " at ", fleet_.address(index), " drains: nothing new is planned on it");
@@ -326,13 +332,13 @@ void WorkerRegistry::CountEdges() {
 
 // A worker that stays away is tried again and again: say so once.
 void WorkerRegistry::LogOnce(int index, bool warn, std::string message) {
-  if (last_logged_[index] == message) return;
+  if (known_[index].last_logged == message) return;
   if (warn) {
     LogWarning("registry", message);
   } else {
     LogInfo("registry", message);
   }
-  last_logged_[index] = std::move(message);
+  known_[index].last_logged = std::move(message);
 }
 
 }  // namespace runahead

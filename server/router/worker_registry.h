@@ -41,6 +41,11 @@ class WorkerRegistry final : private WorkerConnection::Owner, public Seats {
     bool draining = false;                   // as it says itself
     bool told_drained = false;
   };
+  // What outlasts a membership.
+  struct Known {
+    bool drains = false;      // as its worker said last, though its stream may have ended since
+    std::string last_logged;  // by LogOnce
+  };
 
   // Waits until the pool is chosen, kChoiceTimeout at most.
   absl::Status Admit(int index, const v1::Capabilities& capabilities) override RUNAHEAD_EXCLUDES(mu_);
@@ -82,7 +87,7 @@ class WorkerRegistry final : private WorkerConnection::Owner, public Seats {
   std::map<int, Member> members_ RUNAHEAD_GUARDED_BY(mu_);  // by worker index
   std::deque<WorkerLife> lost_ RUNAHEAD_GUARDED_BY(mu_);    // the latest last
   EdgeStates edges_ RUNAHEAD_GUARDED_BY(mu_);
-  std::vector<std::string> last_logged_ RUNAHEAD_GUARDED_BY(mu_);
+  std::vector<Known> known_ RUNAHEAD_GUARDED_BY(mu_);       // by worker index
   // By worker index; null: the seat is vacant. Of the thread that occupies and vacates.
   std::vector<std::unique_ptr<WorkerConnection>> connections_;
 };

@@ -3,6 +3,7 @@
 
 #include <thread>
 
+#include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "gmock/gmock.h"
 #include "tests/testing/router_fixture.h"
@@ -50,8 +51,12 @@ TEST_F(WorkerRegistryTest, SaysNothingOfBuildsThatAreTheSame) {
   EXPECT_THAT(models_.models(0).builds(), ElementsAre("1.0"));
 }
 
+std::string Workers(const char* role, const char* state) {
+  return absl::StrCat("runahead_workers{role=\"", role, "\",state=\"", state, "\"}");
+}
+
 std::string Draining(const char* role) {
-  return absl::StrCat("runahead_workers{role=\"", role, "\",state=\"draining\"}");
+  return Workers(role, "draining");
 }
 
 TEST_F(WorkerRegistryTest, NothingNewIsPlannedOnAPrefillWorkerThatDrainsAndWhatItHasGoesOn) {
@@ -102,6 +107,28 @@ TEST_F(WorkerRegistryTest, AWorkerThatHasNothingHasDrainedAtOnce) {
   EXPECT_EQ(Metric(Draining("prefill")), 1);
 }
 
+TEST_F(WorkerRegistryTest, AWorkerThatStopsAfterItDrainedIsNotLost) {
+  Start();
+  const std::string address = decode_[0]->address();
+  decode_[0]->SendDraining();
+  decode_[0]->AwaitDrained();
+  decode_[0].reset();
+  ASSERT_TRUE(MetricBecomes(Workers("decode", "connecting"), 1));
+  // Nor when it was sought again, in vain.
+  const auto matter = [&] { return std::string(Generate(Ids(4, 8)).status.message()); };
+  const absl::Time until = absl::Now() + testing::kInVain;
+  while (!absl::StrContains(matter(), "failed to connect") && absl::Now() < until) std::this_thread::yield();
+  EXPECT_THAT(matter(), HasSubstr("failed to connect"));
+  EXPECT_EQ(Metric(Workers("decode", "connecting")), 1);
+  EXPECT_EQ(Metric(Workers("decode", "lost")), 0);
+
+  // In its next life it has not drained.
+  decode_.push_back(std::make_unique<FakeWorker>(Able("decode-0", v1::WORKER_ROLE_DECODE), address));
+  AwaitReady(2, 1);
+  decode_.clear();
+  EXPECT_TRUE(MetricBecomes(Workers("decode", "lost"), 1));
+}
+
 TEST_F(WorkerRegistryTest, AWorkerThatComesIntoAVacantSeatJoinsTheLine) {
   Start({.vacant = 2});
   EXPECT_EQ(fleet_->line_length(), 2u);
@@ -119,7 +146,7 @@ TEST_F(WorkerRegistryTest, AWorkerThatComesIntoAVacantSeatJoinsTheLine) {
   while (!registry_->Retire(3)) std::this_thread::yield();
   registry_->Vacate(3);
   EXPECT_EQ(fleet_->line_length(), 2u);
-  EXPECT_EQ(Metric("runahead_workers{role=\"prefill\",state=\"lost\"}"), 0) << "a seat that is vacant is not counted";
+  EXPECT_EQ(Metric(Workers("prefill", "lost")), 0) << "a seat that is vacant is not counted";
   EXPECT_THAT(Generate(Ids(600, 4)).started().plan().workers(), ElementsAre("prefill-0", "prefill-1"));
 }
 
