@@ -77,7 +77,7 @@ absl::Status WorkerConnection::Attend(std::shared_ptr<const LiveWorker> worker, 
   if (why.ok()) {
     ever_joined_ = joined_ = true;
     owner_.Joined(worker, stream);
-    why = KeepAlive(*stream, *worker->clock);
+    why = KeepAlive(*stream, *worker);
   }
   const WorkerState unreached = ever_joined_ ? WorkerState::kLost : WorkerState::kConnecting;
   owner_.Left(index_, absl::IsFailedPrecondition(why) ? WorkerState::kRefused : unreached, why);
@@ -153,17 +153,20 @@ absl::Status WorkerConnection::AwaitFirstReport() {
   }
 }
 
-absl::Status WorkerConnection::KeepAlive(ControlStream& stream, PeerClock& peer) {
+absl::Status WorkerConnection::KeepAlive(ControlStream& stream, const LiveWorker& worker) {
   uint64_t pings = 1;
   MutexLock lock(mu_);
   absl::Time next_ping = clock_.Now() + kPingPeriod;
   while (true) {
     bool woke = false;
     RUNAHEAD_RETURN_IF_ERROR(Health(&woke));
-    if (woke) LogWarning("registry", "this router stood still for a while; ", spec_.address, " is asked anew");
+    if (woke) {
+      LogWarning("registry", "this router stood still for a while; ", worker.capabilities.name(), " at ", spec_.address,
+                 " is asked anew");
+    }
     if (woke || clock_.Now() >= next_ping) {
       v1::ControlCommand command;
-      peer.Asked(pings, clock_.Now());
+      worker.clock->Asked(pings, clock_.Now());
       command.mutable_ping()->set_number(pings++);
       stream.Write(std::move(command));
       next_ping = clock_.Now() + kPingPeriod;

@@ -54,7 +54,7 @@ class WorkerConnection {
   absl::Status Attend(std::shared_ptr<const LiveWorker> worker, v1::Worker::StubInterface& stub) RUNAHEAD_EXCLUDES(mu_);
   absl::StatusOr<v1::Capabilities> AskCapabilities(v1::Worker::StubInterface& stub);
   absl::Status AwaitFirstReport() RUNAHEAD_EXCLUDES(mu_);
-  absl::Status KeepAlive(ControlStream& stream, PeerClock& peer) RUNAHEAD_EXCLUDES(mu_);
+  absl::Status KeepAlive(ControlStream& stream, const LiveWorker& worker) RUNAHEAD_EXCLUDES(mu_);
   // Not OK: the stream is over. True in `woke` after a pause of our own.
   absl::Status Health(bool* woke = nullptr) RUNAHEAD_REQUIRES(mu_);
   void PauseUntil(absl::Time until) RUNAHEAD_EXCLUDES(mu_);

@@ -62,7 +62,7 @@ void WorkerRegistry::Keep(int index) {
   MutexLock lock(mu_);
   const auto member = members_.find(index);
   if (member == members_.end() || member->second.draining) return;
-  LogInfo("registry", fleet_.address(index), " is named again: it stays");
+  LogInfo("registry", Who(index), " is named again: it stays");
   Welcome(index);
   fleet_.SetDraining(index, false, "ready");
 }
@@ -72,7 +72,7 @@ bool WorkerRegistry::Retire(int index) {
   const auto member = members_.find(index);
   if (member == members_.end() || member->second.live == nullptr) return true;
   const std::string note = "drains: the name service has its name no more";
-  LogOnce(index, false, absl::StrCat(fleet_.address(index), " ", note));
+  LogOnce(index, false, absl::StrCat(Who(index), " ", note));
   fleet_.ejections().NotReady(index);
   fleet_.SetDraining(index, true, note);
   return fleet_.Idle(index);
@@ -81,7 +81,7 @@ bool WorkerRegistry::Retire(int index) {
 void WorkerRegistry::Vacate(int index) {
   connections_[index].reset();  // it tells Left
   MutexLock lock(mu_);
-  LogInfo("registry", fleet_.address(index), " is gone from the list");
+  LogInfo("registry", Who(index), " is gone from the list");
   SetAddress(index, "");
 }
 
@@ -97,6 +97,7 @@ WorkerRegistry::~WorkerRegistry() {
 
 absl::Status WorkerRegistry::Admit(int index, const v1::Capabilities& capabilities) {
   MutexLock lock(mu_);
+  known_[index].name = capabilities.name();
   WorkerSpec spec = fleet_.workers()[index];
   spec.address = fleet_.address(index);
   if (absl::Status refused = CheckAgreement(spec, capabilities, model_, dtype_, nullptr); !refused.ok()) {
@@ -117,7 +118,7 @@ absl::StatusOr<PoolTerms> WorkerRegistry::AwaitChoice(int index, const v1::Capab
     const std::string waits = absl::StrCat("computes in ", capabilities.compute_dtype(),
                                            " and waits until most workers of the list have answered");
     fleet_.SetNotReady(index, WorkerState::kConnecting, waits);
-    LogOnce(index, false, absl::StrCat(capabilities.name(), " at ", fleet_.address(index), " ", waits));
+    LogOnce(index, false, absl::StrCat(Who(index), " ", waits));
   }
   while (pool == nullptr && !stopping_) {
     clock_.WaitUntil(mu_, pool_changed_, pool_.choice_due());
@@ -140,8 +141,8 @@ void WorkerRegistry::Joined(std::shared_ptr<const LiveWorker> worker, std::share
   fleet_.SetReady(worker);
   if (members_[index].draining) TakeDraining(index);
   LogOnce(index, false,
-          absl::StrCat(capabilities.name(), " at ", fleet_.address(index), " joined: ", fleet_.workers()[index].role,
-                       ", ", capabilities.compute_dtype(), ", ", capabilities.device()));
+          absl::StrCat(Who(index), " joined: ", fleet_.workers()[index].role, ", ", capabilities.compute_dtype(), ", ",
+                       capabilities.device()));
   LogBuild(index);
 }
 
@@ -182,9 +183,9 @@ void WorkerRegistry::Left(int index, WorkerState state, const absl::Status& why)
     fleet_.SetNotReady(index, state, std::string(why.message()));
     fleet_.ejections().NotReady(index);
     if (!absl::IsCancelled(why)) {
-      const std::string worker = absl::StrCat("worker at ", fleet_.address(index));
       LogOnce(index, !stopped,
-              stopped ? absl::StrCat(worker, " has drained and stopped") : absl::StrCat(worker, ": ", why.message()));
+              stopped ? absl::StrCat(Who(index), " has drained and stopped")
+                      : absl::StrCat(Who(index), ": ", why.message()));
     }
   }
   if (live == nullptr) return;
@@ -256,10 +257,9 @@ void WorkerRegistry::TakeDraining(int index) {
   if (member == members_.end()) return;
   member->second.draining = known_[index].drains = true;
   if (member->second.live == nullptr) return;
-  const std::string& name = member->second.capabilities.name();
-  LogInfo("registry", name, " at ", fleet_.address(index), " drains: nothing new is planned on it");
+  LogInfo("registry", Who(index), " drains: nothing new is planned on it");
   fleet_.ejections().NotReady(index);
-  fleet_.SetDraining(index, true, absl::StrCat(name, " drains before it stops"));
+  fleet_.SetDraining(index, true, absl::StrCat(known_[index].name, " drains before it stops"));
 }
 
 void WorkerRegistry::TellDrained(int index) {
@@ -328,6 +328,11 @@ void WorkerRegistry::CountEdges() {
     ++counts[static_cast<size_t>(state)];
   }
   fleet_.CountEdges(counts);
+}
+
+std::string WorkerRegistry::Who(int index) {
+  const std::string& name = known_[index].name;
+  return absl::StrCat(name.empty() ? "a worker" : name, " at ", fleet_.address(index));
 }
 
 // A worker that stays away is tried again and again: say so once.

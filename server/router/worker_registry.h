@@ -43,6 +43,7 @@ class WorkerRegistry final : private WorkerConnection::Owner, public Seats {
   };
   // What outlasts a membership.
   struct Known {
+    std::string name = {};    // as its worker said last; empty: none has answered
     bool drains = false;      // as its worker said last, though its stream may have ended since
     std::string last_logged;  // by LogOnce
   };
@@ -71,6 +72,8 @@ class WorkerRegistry final : private WorkerConnection::Owner, public Seats {
   void CountEdges() RUNAHEAD_REQUIRES(mu_);
   // Workers of different builds may work together. Logs that builds differ, for those who look for a fault.
   void LogBuild(int index) RUNAHEAD_REQUIRES(mu_);
+  // "prefill-0 at 10.0.0.1:7000", for the log.
+  std::string Who(int index) RUNAHEAD_REQUIRES(mu_);
   void LogOnce(int index, bool warn, std::string message) RUNAHEAD_REQUIRES(mu_);
 
   Fleet& fleet_;

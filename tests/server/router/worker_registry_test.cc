@@ -51,6 +51,16 @@ TEST_F(WorkerRegistryTest, SaysNothingOfBuildsThatAreTheSame) {
   EXPECT_THAT(models_.models(0).builds(), ElementsAre("1.0"));
 }
 
+TEST_F(WorkerRegistryTest, SaysWhichWorkerIsGoneByNameAndAddress) {
+  ::testing::internal::CaptureStderr();
+  Start();
+  const std::string address = prefill_[1]->address();
+  prefill_[1].reset();
+  ASSERT_TRUE(MetricBecomes("runahead_workers{role=\"prefill\",state=\"lost\"}", 1));
+  registry_.reset();
+  EXPECT_THAT(::testing::internal::GetCapturedStderr(), HasSubstr(absl::StrCat("prefill-1 at ", address, ": ")));
+}
+
 std::string Workers(const char* role, const char* state) {
   return absl::StrCat("runahead_workers{role=\"", role, "\",state=\"", state, "\"}");
 }
