@@ -72,7 +72,7 @@ bool WorkerRegistry::Retire(int index) {
   const auto member = members_.find(index);
   if (member == members_.end() || member->second.live == nullptr) return true;
   const std::string note = "drains: the name service has its name no more";
-  LogOnce(index, false, absl::StrCat(Who(index), " ", note));
+  LogOnce(index, absl::StrCat(Who(index), " ", note));
   fleet_.ejections().NotReady(index);
   fleet_.SetDraining(index, true, note);
   return fleet_.Idle(index);
@@ -118,7 +118,7 @@ absl::StatusOr<PoolTerms> WorkerRegistry::AwaitChoice(int index, const v1::Capab
     const std::string waits = absl::StrCat("computes in ", capabilities.compute_dtype(),
                                            " and waits until most workers of the list have answered");
     fleet_.SetNotReady(index, WorkerState::kConnecting, waits);
-    LogOnce(index, false, absl::StrCat(Who(index), " ", waits));
+    LogOnce(index, absl::StrCat(Who(index), " ", waits));
   }
   while (pool == nullptr && !stopping_) {
     clock_.WaitUntil(mu_, pool_changed_, pool_.choice_due());
@@ -135,14 +135,15 @@ void WorkerRegistry::Joined(std::shared_ptr<const LiveWorker> worker, std::share
   MutexLock lock(mu_);
   members_[index].live = worker;
   known_[index].drains = members_[index].draining;
+  known_[index].last_logged.clear();
+  known_[index].warnings.Over();
   sequencer_.Attach(index, capabilities.name(), std::move(stream));
   FormLine(index);  // before anybody can be planned on: each stream has its neighbours ahead of the first Start
   Welcome(index);
   fleet_.SetReady(worker);
   if (members_[index].draining) TakeDraining(index);
-  LogOnce(index, false,
-          absl::StrCat(Who(index), " joined: ", fleet_.workers()[index].role, ", ", capabilities.compute_dtype(), ", ",
-                       capabilities.device()));
+  LogInfo("registry", Who(index), " joined: ", fleet_.workers()[index].role, ", ", capabilities.compute_dtype(), ", ",
+          capabilities.device());
   LogBuild(index);
 }
 
@@ -182,10 +183,12 @@ void WorkerRegistry::Left(int index, WorkerState state, const absl::Status& why)
     if (stopped) state = WorkerState::kConnecting;
     fleet_.SetNotReady(index, state, std::string(why.message()));
     fleet_.ejections().NotReady(index);
-    if (!absl::IsCancelled(why)) {
-      LogOnce(index, !stopped,
-              stopped ? absl::StrCat(Who(index), " has drained and stopped")
-                      : absl::StrCat(Who(index), ": ", why.message()));
+    if (absl::IsCancelled(why)) {
+      // The router's own doing.
+    } else if (stopped) {
+      LogOnce(index, absl::StrCat(Who(index), " has drained and stopped"));
+    } else if (known_[index].warnings.Due(state, clock_.Now())) {
+      LogWarning("registry", Who(index), ": ", why.message());
     }
   }
   if (live == nullptr) return;
@@ -335,14 +338,9 @@ std::string WorkerRegistry::Who(int index) {
   return absl::StrCat(name.empty() ? "a worker" : name, " at ", fleet_.address(index));
 }
 
-// A worker that stays away is tried again and again: say so once.
-void WorkerRegistry::LogOnce(int index, bool warn, std::string message) {
+void WorkerRegistry::LogOnce(int index, std::string message) {
   if (known_[index].last_logged == message) return;
-  if (warn) {
-    LogWarning("registry", message);
-  } else {
-    LogInfo("registry", message);
-  }
+  LogInfo("registry", message);
   known_[index].last_logged = std::move(message);
 }
 

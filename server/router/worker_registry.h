@@ -15,6 +15,7 @@
 #include "server/router/fleet.h"
 #include "server/router/seats.h"
 #include "server/router/sequencer.h"
+#include "server/router/warning_pace.h"
 #include "server/router/worker_connection.h"
 
 namespace runahead {
@@ -43,9 +44,10 @@ class WorkerRegistry final : private WorkerConnection::Owner, public Seats {
   };
   // What outlasts a membership.
   struct Known {
-    std::string name = {};    // as its worker said last; empty: none has answered
-    bool drains = false;      // as its worker said last, though its stream may have ended since
-    std::string last_logged;  // by LogOnce
+    std::string name = {};         // as its worker said last; empty: none has answered
+    bool drains = false;           // as its worker said last, though its stream may have ended since
+    std::string last_logged = {};  // by LogOnce, since it joined
+    WarningPace warnings = {};
   };
 
   // Waits until the pool is chosen, kChoiceTimeout at most.
@@ -74,7 +76,7 @@ class WorkerRegistry final : private WorkerConnection::Owner, public Seats {
   void LogBuild(int index) RUNAHEAD_REQUIRES(mu_);
   // "prefill-0 at 10.0.0.1:7000", for the log.
   std::string Who(int index) RUNAHEAD_REQUIRES(mu_);
-  void LogOnce(int index, bool warn, std::string message) RUNAHEAD_REQUIRES(mu_);
+  void LogOnce(int index, std::string message) RUNAHEAD_REQUIRES(mu_);
 
   Fleet& fleet_;
   Sequencer& sequencer_;

@@ -5,6 +5,7 @@
 
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_split.h"
 #include "gmock/gmock.h"
 #include "tests/testing/router_fixture.h"
 
@@ -59,6 +60,54 @@ TEST_F(WorkerRegistryTest, SaysWhichWorkerIsGoneByNameAndAddress) {
   ASSERT_TRUE(MetricBecomes("runahead_workers{role=\"prefill\",state=\"lost\"}", 1));
   registry_.reset();
   EXPECT_THAT(::testing::internal::GetCapturedStderr(), HasSubstr(absl::StrCat("prefill-1 at ", address, ": ")));
+}
+
+size_t WarningsOf(const std::string& address, const std::string& what, const std::string& log) {
+  size_t count = 0;
+  for (const absl::string_view line : absl::StrSplit(log, '\n')) {
+    count += absl::StrContains(line, " W ") && absl::StrContains(line, address) && absl::StrContains(line, what);
+  }
+  return count;
+}
+
+// Each attempt to reach it gives another text, a second or less after the one before.
+TEST_F(WorkerRegistryTest, WarnsOnceOfTroubleThatLastsWhateverTheText) {
+  ::testing::internal::CaptureStderr();
+  Start({.able = [](v1::Capabilities& able) {
+    if (able.name() == "decode-0") able.set_model_fingerprint("other-0");
+  }});
+  const std::string address = decode_[0]->address();
+  const auto refused_for = [&](const std::string& fingerprint) {
+    const absl::Time until = absl::Now() + testing::kInVain;
+    while (absl::Now() < until) {
+      if (absl::StrContains(Generate(Ids(4, 8)).status.message(), fingerprint)) return true;
+    }
+    return false;
+  };
+  EXPECT_TRUE(refused_for("other-0"));
+  for (const char* other : {"other-1", "other-2"}) {
+    decode_[0].reset();
+    v1::Capabilities able = Able("decode-0", v1::WORKER_ROLE_DECODE);
+    able.set_model_fingerprint(other);
+    decode_[0] = std::make_unique<FakeWorker>(able, address);
+    EXPECT_TRUE(refused_for(other));
+  }
+  registry_.reset();
+  EXPECT_EQ(WarningsOf(address, "does not agree", ::testing::internal::GetCapturedStderr()), 1u);
+}
+
+TEST_F(WorkerRegistryTest, WarnsAgainOfAWorkerThatWasBackMeanwhile) {
+  ::testing::internal::CaptureStderr();
+  Start();
+  const std::string address = prefill_[1]->address();
+  for (int life = 0; life < 2; ++life) {
+    prefill_[1].reset();
+    AwaitReady(1, 1);
+    prefill_[1] = std::make_unique<FakeWorker>(Able("prefill-1", v1::WORKER_ROLE_PREFILL), address);
+    AwaitReady(2, 1);
+  }
+  registry_.reset();
+  EXPECT_EQ(WarningsOf(address, ": ", ::testing::internal::GetCapturedStderr()), 2u);
 }
 
 std::string Workers(const char* role, const char* state) {
