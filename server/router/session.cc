@@ -47,6 +47,10 @@ void CountRejection(RouterMetrics& metrics, const absl::Status& status) {
 
 }  // namespace
 
+std::string DrawRequestId() {
+  return absl::StrFormat("%016x", RandomBits64());
+}
+
 Session::Session(const RouterParts& router, v1::GenerateRequest request, absl::Time arrival, absl::Time deadline,
                  CancelToken& cancel, ResponseSink& sink, const std::optional<TraceContext>& caller)
     : router_(router),
@@ -55,7 +59,7 @@ Session::Session(const RouterParts& router, v1::GenerateRequest request, absl::T
       cancel_(cancel),
       sink_(sink),
       stages_(arrival) {
-  if (request_.request_id().empty()) request_.set_request_id(absl::StrFormat("%016x", RandomBits64()));
+  if (request_.request_id().empty()) request_.set_request_id(DrawRequestId());
   sampling_ = request_.sampling();
   if (!sampling_.has_seed()) sampling_.set_seed(RandomBits64());
   trace_ = router_.tracer->Begin(request_.request_id(), caller, arrival);

@@ -50,6 +50,9 @@ struct RouterParts {
   const std::unique_ptr<LargeTextTurns> large_text_turns = std::make_unique<LargeTextTurns>();
 };
 
+// For a request that comes without one.
+std::string DrawRequestId();
+
 // Where responses go.
 class ResponseSink {
  public:

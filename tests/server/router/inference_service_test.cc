@@ -12,6 +12,7 @@ namespace runahead {
 namespace {
 
 using testing::Call;
+using ::testing::ContainsRegex;
 using testing::FakeBehaviour;
 using testing::Got;
 using ::testing::HasSubstr;
@@ -92,6 +93,19 @@ TEST_F(InferenceServiceTest, WhoWaitsForDecodeMemoryDoesNotKeepOthersFromPrefill
   }
   decode_[0]->Change([](FakeBehaviour& b) { b.reserve = true; });
   for (auto& call : waiting) EXPECT_TRUE(call->Finish().status.ok());
+}
+
+TEST_F(InferenceServiceTest, ARequestThatIsRefusedAtTheDoorHasAnIdInTheLog) {
+  Start();
+  server_->gate().Close();
+  ::testing::internal::CaptureStderr();
+  v1::GenerateRequest request = Ids(5, 1);
+  EXPECT_EQ(Generate(request).status.code(), absl::StatusCode::kUnavailable);
+  request.set_request_id("theirs");
+  EXPECT_EQ(Generate(request).status.code(), absl::StatusCode::kUnavailable);
+  const std::string log = ::testing::internal::GetCapturedStderr();
+  EXPECT_THAT(log, ContainsRegex("request request_id=[0-9a-f]{16} code=UNAVAILABLE"));
+  EXPECT_THAT(log, HasSubstr("request request_id=theirs code=UNAVAILABLE"));
 }
 
 // What comes of it the client does not see, for it is gone: the service is called without gRPC between.
