@@ -28,9 +28,11 @@ class SpawnSettings {
     posix_spawn_file_actions_addopen(&files, STDIN_FILENO, "/dev/null", O_RDONLY, 0);
     posix_spawn_file_actions_adddup2(&files, STDERR_FILENO, STDOUT_FILENO);
     posix_spawn_file_actions_adddup2(&files, ready_fd, kReadyFdInChild);
-    sigset_t none;
-    sigemptyset(&none);
-    posix_spawnattr_setsigmask(&attributes, &none);
+    // They would end a child that does not wait for signals yet (StopSignal): they come once it does.
+    sigset_t later;
+    sigemptyset(&later);
+    for (const int signal : {SIGUSR1, SIGUSR2}) sigaddset(&later, signal);
+    posix_spawnattr_setsigmask(&attributes, &later);
     sigset_t usual;
     sigemptyset(&usual);
     sigaddset(&usual, SIGPIPE);

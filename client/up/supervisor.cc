@@ -13,6 +13,7 @@
 #include "client/base/wait_status.h"
 #include "kernels/base/status_macros.h"
 #include "server/base/clock.h"
+#include "server/base/logging.h"
 
 namespace runahead {
 namespace {
@@ -24,7 +25,7 @@ constexpr char kAnyPort[] = "127.0.0.1:0";
 Supervisor::Supervisor(SupervisorOptions options) : options_(std::move(options)) {
   sigset_t signals;
   sigemptyset(&signals);
-  for (const int signal : {SIGINT, SIGTERM, SIGCHLD}) sigaddset(&signals, signal);
+  for (const int signal : {SIGINT, SIGTERM, SIGCHLD, SIGUSR1, SIGUSR2}) sigaddset(&signals, signal);
   RUNAHEAD_CHECK(pthread_sigmask(SIG_BLOCK, &signals, &before_) == 0);
   signal_fd_ = signalfd(-1, &signals, SFD_CLOEXEC | SFD_NONBLOCK);
   RUNAHEAD_CHECK(signal_fd_ >= 0);
@@ -69,7 +70,7 @@ absl::Status Supervisor::RunUntil(const std::function<bool()>& done, absl::Durat
   }
 }
 
-// Waits for an event; counts stop signals.
+// Waits for an event; counts stop signals, and passes on those that are for all processes.
 void Supervisor::Poll(absl::Duration timeout) {
   std::vector<pollfd> waits = {{signal_fd_, POLLIN, 0}};
   for (const auto& child : children_) {
@@ -84,7 +85,18 @@ void Supervisor::Poll(absl::Duration timeout) {
   poll(waits.data(), waits.size(), static_cast<int>(ms));
   signalfd_siginfo info;
   while (read(signal_fd_, &info, sizeof info) == sizeof info) {
-    if (info.ssi_signo != SIGCHLD) ++stop_signals_;
+    if (info.ssi_signo == SIGUSR1 || info.ssi_signo == SIGUSR2) {
+      PassOn(static_cast<int>(info.ssi_signo));
+    } else if (info.ssi_signo != SIGCHLD) {
+      ++stop_signals_;
+    }
+  }
+}
+
+void Supervisor::PassOn(int signal) {
+  ChangeLogLevel(signal == SIGUSR1 ? LogChange::kMore : LogChange::kLess);
+  for (const auto& child : children_) {
+    if (child->process.has_value()) child->process->Signal(signal);
   }
 }
 

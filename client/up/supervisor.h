@@ -37,8 +37,9 @@ class Supervisor {
     bool serving = false;
   };
 
-  // Blocks SIGINT, SIGTERM and SIGCHLD in the calling thread until destroyed; make it before any other thread. All
-  // further calls come from the same thread.
+  // Blocks SIGINT, SIGTERM, SIGCHLD, SIGUSR1 and SIGUSR2 in the calling thread until destroyed; make it before any other
+  // thread. All further calls come from the same thread. The last two change the level of this process' log
+  // (ChangeLogLevel) and are passed on to all children.
   explicit Supervisor(SupervisorOptions options);
   ~Supervisor();  // kills what Stop has not ended
   Supervisor(const Supervisor&) = delete;
@@ -78,6 +79,7 @@ class Supervisor {
   void HandleReady(Watched& child);
   absl::Status HandleDeath(Watched& child, int wait_status);
   void Poll(absl::Duration timeout);
+  void PassOn(int signal);
   void StopGroup(int group, int patience);
   absl::Duration UntilRestart() const;
 

@@ -44,7 +44,7 @@ int RunUp(UpState& state) {
     std::cerr << "runahead up: " << status.message() << "\nRun with --help for all options.\n";
     return kWrongUsage;
   }
-  InitLogging("up", LogLevel::kInfo);
+  InitLogging("up", LogLevel::kInfo, state.options.log_format == "json" ? LogFormat::kJson : LogFormat::kText);
   std::signal(SIGPIPE, SIG_IGN);  // whoever read our endpoints may go; the cluster stays
   status = RunCluster(state.options, OwnFolder(), [&](const Endpoints& endpoints) {
     std::cout << (state.json ? EndpointsJson(endpoints) + "\n" : EndpointsText(endpoints)) << std::flush;

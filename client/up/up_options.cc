@@ -56,6 +56,7 @@ ChildSpec WorkerSpec(const UpOptions& options, const std::string& role, int inde
   if (options.emulated_link_gbps > 0) {
     spec.args.push_back(absl::StrCat("--emulated-link-gbps=", options.emulated_link_gbps));
   }
+  if (options.log_format != "text") spec.args.push_back(absl::StrCat("--log-format=", options.log_format));
   return spec;
 }
 
@@ -111,6 +112,10 @@ void DeclareUpOptions(ConfigSchema& schema, UpOptions& options) {
   schema.Bool("experiments", &options.experiments, "Requests may choose width, parts and schedule");
   schema.String("trace", &options.trace, {.one_of = {"off", "asked", "all"}},
                 "Which requests are recorded, for runahead trace: asked is those whose traceparent says so");
+  schema.String("log_format", &options.log_format, {.one_of = {"text", "json"}},
+                "How all processes write their logs: text, for people, or json, an object a line");
+  schema.Bool("log_prompts", &options.log_prompts,
+              "The log's line of a request has its prompt, the first 1000 characters; else no line has any of it");
 }
 
 absl::Status CheckUpOptions(const UpOptions& options) {
@@ -152,6 +157,8 @@ ChildSpec RouterSpec(const UpOptions& options, const std::string& folder,
   if (!options.table.empty()) spec.args.push_back(absl::StrCat("--table=", options.table));
   if (options.experiments) spec.args.push_back("--experiments");
   if (options.trace != "off") spec.args.push_back(absl::StrCat("--trace=", options.trace));
+  if (options.log_format != "text") spec.args.push_back(absl::StrCat("--log-format=", options.log_format));
+  if (options.log_prompts) spec.args.push_back("--log-prompts");
   for (size_t i = 0; i < worker_addresses.size(); ++i) {
     const char* const role = i < static_cast<size_t>(options.prefill) ? "prefill" : "decode";
     spec.args.push_back(absl::StrCat("--workers=role=", role, ",address=", worker_addresses[i]));

@@ -35,6 +35,8 @@ struct UpOptions {
   std::string decode_schedule = "auto";
   bool experiments = false;
   std::string trace = "off";
+  std::string log_format = "text";
+  bool log_prompts = false;
 };
 
 void DeclareUpOptions(ConfigSchema& schema, UpOptions& options);

@@ -6,6 +6,7 @@
 //   nonsense    a wrong ready line, then until SIGTERM
 //   close       no ready line, then until SIGTERM
 //   deaf        serve, but SIGTERM does nothing
+//   early       serve, though SIGUSR1 came before it waited for signals
 // With FAKE_CHILD_LOG it appends "NAME stopped" to that file when it is asked to stop.
 #include <signal.h>
 #include <unistd.h>
@@ -17,6 +18,7 @@
 
 #include "absl/strings/str_replace.h"
 #include "absl/strings/strip.h"
+#include "server/base/logging.h"
 #include "server/base/metrics.h"
 #include "server/base/metrics_server.h"
 #include "server/base/process.h"
@@ -57,6 +59,9 @@ int main(int argc, char** argv) {
   if (behaviour.empty()) behaviour = Environment("FAKE_CHILD_" + absl::StrReplaceAll(name, {{"-", "_"}}));
   const int ready_fd = std::stoi(flags["ready-fd"]);
   if (behaviour == "exit") return 3;
+  if (behaviour == "early") raise(SIGUSR1);
+  runahead::InitLogging(name, runahead::LogLevel::kInfo,
+                        flags["log-format"] == "json" ? runahead::LogFormat::kJson : runahead::LogFormat::kText);
 
   runahead::StopSignal stop;
   if (const auto status = runahead::DieWithParent(std::stoi(flags["parent-pid"])); !status.ok()) Fail(status);

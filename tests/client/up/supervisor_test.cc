@@ -116,6 +116,14 @@ TEST(Supervisor, ReturnsOnAStopSignal) {
   }
 }
 
+TEST(Supervisor, ASignalOfTheLogThatComesEarlyEndsNoChild) {
+  Supervisor supervisor(AtOnce());
+  ASSERT_TRUE(supervisor.Start({Fake("a", "early")}).ok());
+  const absl::Status status = supervisor.RunUntil([&] { return supervisor.AllServing(); });
+  EXPECT_TRUE(status.ok()) << status;
+  supervisor.Stop();
+}
+
 TEST(Supervisor, StopsTheLastGroupFirst) {
   const std::string log = absl::StrCat(::testing::TempDir(), "supervisor_test.", getpid());
   setenv("FAKE_CHILD_LOG", log.c_str(), 1);

@@ -6,6 +6,7 @@
 #include <nlohmann/json.hpp>
 
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_split.h"
 #include "client/base/health.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
@@ -83,6 +84,34 @@ TEST_F(UpCommandTest, StartsADeadChildAgainOnItsOldPort) {
   EXPECT_TRUE(Healthy(ready["router"]).ok());
   up->Signal(SIGTERM);
   EXPECT_EQ(up->Wait(), 0);
+}
+
+TEST_F(UpCommandTest, SignalsMoveTheLogLevelOfAllProcesses) {
+  const auto up = Up({"--json"});
+  const auto ready = Ready(*up);
+  ASSERT_TRUE(ready.is_object());
+  for (const auto& [signal, level] : {std::pair(SIGUSR1, "debug"), {SIGUSR2, "info"}}) {
+    up->Signal(signal);
+    for (const char* name : {"up", "router", "prefill-0", "prefill-1", "decode-0"}) {
+      ASSERT_TRUE(up->ReadErrUntil(absl::StrCat(name, " [log] the log level is ", level, " now"))) << up->err();
+    }
+  }
+  up->Signal(SIGTERM);
+  EXPECT_EQ(up->Wait(), 0) << up->err();
+}
+
+TEST_F(UpCommandTest, AllProcessesLogAsJsonWhereThatIsAskedFor) {
+  const auto up = Up({"--json", "--log-format", "json"});
+  ASSERT_TRUE(Ready(*up).is_object());
+  up->Signal(SIGUSR1);
+  for (const char* name : {"up", "router", "prefill-0", "prefill-1", "decode-0"}) {
+    ASSERT_TRUE(up->ReadErrUntil(absl::StrCat("\"process\":\"", name, "\",\"component\":\"log\""))) << up->err();
+  }
+  up->Signal(SIGTERM);
+  EXPECT_EQ(up->Wait(), 0) << up->err();
+  for (const absl::string_view line : absl::StrSplit(up->err(), '\n', absl::SkipEmpty())) {
+    EXPECT_TRUE(nlohmann::json::parse(std::string(line), nullptr, false).is_object()) << line;
+  }
 }
 
 TEST_F(UpCommandTest, ChildrenEndWithItEvenWhenItIsKilled) {

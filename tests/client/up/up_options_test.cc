@@ -111,6 +111,19 @@ TEST(UpOptions, TellTheRouterItsWorkersInOrder) {
   EXPECT_THAT(RouterSpec(options, "/bin", {}).args, Contains("--experiments"));
 }
 
+TEST(UpOptions, TellAllProcessesHowToLogAndTheRouterAloneOfPrompts) {
+  UpOptions options;
+  options.log_format = "json";
+  options.log_prompts = true;
+  const std::vector<std::string> router = RouterSpec(options, "/bin", {}).args;
+  EXPECT_THAT(router, Contains("--log-format=json"));
+  EXPECT_THAT(router, Contains("--log-prompts"));
+  for (const ChildSpec& worker : WorkerSpecs(options, "/bin", 4)) {
+    EXPECT_THAT(worker.args, Contains("--log-format=json")) << worker.name;
+    EXPECT_THAT(worker.args, Not(Contains("--log-prompts"))) << worker.name;
+  }
+}
+
 TEST(UpOptions, NoiseNeedsAPacedLink) {
   UpOptions options;
   EXPECT_TRUE(CheckUpOptions(options).ok());
