@@ -3,7 +3,11 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <cstdio>
+#include <cstdlib>
+
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
 #include "tests/testing/name_server.h"
 
 namespace runahead {
@@ -47,6 +51,20 @@ TEST_F(SrvLookupTest, SaysWhyThereIsNoAnswer) {
   EXPECT_TRUE(absl::IsUnavailable(LookUp().status()));
   names_.Fail(false);
   EXPECT_TRUE(LookUp().ok());
+}
+
+// As in a pod, whose namespace is a search domain. In a process of its own: the resolver reads its settings once.
+TEST_F(SrvLookupTest, AShortNameIsSoughtInTheSearchDomains) {
+  ::testing::FLAGS_gtest_death_test_style = "threadsafe";
+  EXPECT_EXIT(
+      {
+        setenv("LOCALDOMAIN", "other.test example.test", 1);
+        names_.Set(kService, {"prefill-0.prefill.example.test:7000"});
+        const auto named = LookUpSrv("_worker._tcp.prefill", names_.address());
+        std::fprintf(stderr, "%s\n", named.ok() ? absl::StrJoin(*named, ",").c_str() : named.status().ToString().c_str());
+        std::_Exit(names_.asked("_worker._tcp.prefill.other.test") == 1 ? 0 : 1);
+      },
+      ::testing::ExitedWithCode(0), "^prefill-0\\.prefill\\.example\\.test:7000");
 }
 
 TEST_F(SrvLookupTest, TheNameServerIsAnAddress) {
