@@ -2,8 +2,10 @@
 #include <gmock/gmock.h>
 #include <grpcpp/grpcpp.h>
 #include <gtest/gtest.h>
+#include <httplib.h>
 #include <signal.h>
 
+#include <cstdlib>
 #include <memory>
 #include <set>
 #include <string>
@@ -51,6 +53,14 @@ class MembershipTest : public ::testing::Test {
       return stub_->ListModels(&context, {}, &models).ok() && models.models(0).prefill_workers() == prefill &&
              models.models(0).decode_workers() == decode;
     });
+  }
+  // How many of a role the router counts in a state; -1 where it does not say.
+  int Workers(const std::string& role, const std::string& state) {
+    httplib::Client client("http://" + router_->metrics);
+    const auto page = client.Get("/metrics");
+    const std::string name = absl::StrCat("runahead_workers{role=\"", role, "\",state=\"", state, "\"} ");
+    const size_t at = page ? page->body.find(name) : std::string::npos;
+    return at == std::string::npos ? -1 : std::atoi(page->body.c_str() + at + name.size());
   }
   Answer Ask(int max_tokens, const std::function<void(size_t)>& on_token = nullptr) {
     return GenerateOver(*stub_, RequestOf(SyntheticIds(kPrompt, 1), max_tokens), nullptr, on_token);
@@ -140,6 +150,9 @@ TEST_F(MembershipTest, AWorkerThatIsToEndFinishesWhatItHas) {
   ASSERT_TRUE(PoolBecomes(1, 1));
   EXPECT_EQ(Rest(), undisturbed);
   EXPECT_EQ(first->process.Wait(), 0);
+  // It has a name still and is not there, as one that has not been started.
+  EXPECT_TRUE(Eventually([&] { return Workers("prefill", "connecting") == 1; }));
+  EXPECT_EQ(Workers("prefill", "lost"), 0);
 
   // And the decode worker, while it waits for the KV of its lease.
   ASSERT_NO_FATAL_FAILURE(Begin(40));
@@ -147,6 +160,11 @@ TEST_F(MembershipTest, AWorkerThatIsToEndFinishesWhatItHas) {
   ASSERT_TRUE(PoolBecomes(1, 0));
   EXPECT_EQ(Rest(), undisturbed);
   EXPECT_EQ(decode->process.Wait(), 0);
+
+  // One that is killed has not drained.
+  second->process.Signal(SIGKILL);
+  EXPECT_TRUE(Eventually([&] { return Workers("prefill", "lost") == 1; }));
+  EXPECT_EQ(Workers("prefill", "connecting"), 1);
 }
 
 }  // namespace
