@@ -76,11 +76,13 @@ std::map<std::string, ShownProcess> ShownBy(const nlohmann::json& file) {
 
 class TraceTest : public ::testing::Test {
  protected:
-  TraceTest() {
+  // `of_decode` are more of the decode worker's options.
+  void Start(const SyntheticModel& model = SmallModel(kTracedLayers), const std::vector<std::string>& of_decode = {}) {
+    model_ = WriteSynthetic(model, "trace_test");
     std::ofstream(offset_, std::ios::binary).write(reinterpret_cast<const char*>(&kOffSeconds), sizeof kOffSeconds);
     std::vector<std::string> router = {RUNAHEAD_ROUTER, "--model", model_, "--trace", "asked", "--experiments"};
-    for (int i = 0; i < kTracedPrefill; ++i) Add("prefill", i, router);
-    Add("decode", 0, router);
+    for (int i = 0; i < kTracedPrefill; ++i) Add("prefill", i, {}, router);
+    Add("decode", 0, of_decode, router);
     router_ = std::make_unique<ServingProcess>(router);
     stub_ = v1::Inference::NewStub(grpc::CreateChannel(router_->address, grpc::InsecureChannelCredentials()));
     EXPECT_TRUE(Eventually([&] {
@@ -94,7 +96,7 @@ class TraceTest : public ::testing::Test {
     for (const std::string& file : {file_, offset_}) unlink(file.c_str());
   }
 
-  void Add(const std::string& role, int index, std::vector<std::string>& router) {
+  void Add(const std::string& role, int index, const std::vector<std::string>& more, std::vector<std::string>& router) {
     std::vector<std::string> args;
     if (role == "prefill" && index == kOff) {
       args = {"/usr/bin/env", absl::StrCat("LD_PRELOAD=", RUNAHEAD_STEPPED_CLOCK),
@@ -102,6 +104,7 @@ class TraceTest : public ::testing::Test {
     }
     args.insert(args.end(), {RUNAHEAD_WORKER, "--role", role, "--name", absl::StrCat(role, "-", index), "--threads",
                              "1", "--dtype", "f32", "--model", model_});
+    args.insert(args.end(), more.begin(), more.end());
     workers_.push_back(std::make_unique<ServingProcess>(args));
     router.insert(router.end(), {"--workers", absl::StrCat("role=", role, ",address=", workers_.back()->address)});
   }
@@ -135,7 +138,7 @@ class TraceTest : public ::testing::Test {
     return nlohmann::json::parse(text.str());
   }
 
-  const std::string model_ = WriteSynthetic(SmallModel(kTracedLayers), "trace_test");
+  std::string model_;
   const std::string offset_ = absl::StrCat(::testing::TempDir(), "/trace-clock-", getpid());
   const std::string file_ = absl::StrCat(::testing::TempDir(), "/trace-", getpid(), ".json");
   std::vector<std::unique_ptr<ServingProcess>> workers_;
@@ -162,6 +165,7 @@ void ExpectOneAfterTheOther(const std::string& name, const ShownProcess& process
 }
 
 TEST_F(TraceTest, TheFileShowsTheStaircaseOfTheChain) {
+  Start();
   Generate(600, {});  // connections are made, memory is touched
   const nlohmann::json answer = Generate(600, {"--trace"});
   ASSERT_FALSE(answer.is_discarded());
@@ -228,7 +232,37 @@ TEST_F(TraceTest, TheFileShowsTheStaircaseOfTheChain) {
   EXPECT_EQ(router.Of("decode", -1).size(), 1u);
 }
 
+TEST_F(TraceTest, StepsOverALinkShowWhatIsCopiedAndWhatIsRecomputed) {
+  SyntheticModel model = SmallModel(kTracedLayers);
+  model.kv_heads = model.heads;
+  Start(model, {"--emulated-link-gbps", "20", "--kv-device-budget", "1MiB", "--recompute", "256", "--host-lane", "off"});
+  const nlohmann::json answer = Generate(600, {"--trace"});
+  ASSERT_FALSE(answer.is_discarded());
+  TestProcess trace = Trace(answer.at("request_id"));
+  ASSERT_EQ(trace.Wait(), 0) << trace.err();
+  const std::map<std::string, ShownProcess> shown = ShownBy(File());
+  const ShownProcess& decode = shown.at("decode-0");
+  ExpectOneAfterTheOther("decode-0", decode);
+  const std::vector<ShownSpan> steps = decode.Of("step", -1);
+  ASSERT_EQ(steps.size(), kTracedTokens - 1u);
+  for (int layer = 0; layer < kTracedLayers; ++layer) {
+    SCOPED_TRACE(absl::StrCat("layer ", layer));
+    const std::vector<ShownSpan> transfers = decode.Of("transfer", layer), recomputed = decode.Of("recompute", layer);
+    const std::vector<ShownSpan> attended = decode.Of("attend", layer);
+    EXPECT_GE(transfers.size(), steps.size());
+    ASSERT_EQ(recomputed.size(), steps.size());
+    for (size_t i = 0; i < steps.size(); ++i) {
+      EXPECT_GE(recomputed[i].begin, steps[i].begin - kRounding) << i;
+      EXPECT_LE(recomputed[i].end, steps[i].end + kRounding) << i;
+    }
+    // X comes first in a transfer, K and V that are made from it are attended to.
+    EXPECT_LE(transfers.at(0).begin, recomputed[0].begin + kRounding);
+    EXPECT_GE(attended.at(0).begin, recomputed[0].end - kRounding);
+  }
+}
+
 TEST_F(TraceTest, WhatWasNotAskedForIsNotRecorded) {
+  Start();
   const nlohmann::json answer = Generate(40, {});
   TestProcess trace = Trace(answer.at("request_id"));
   EXPECT_EQ(trace.Wait(), 1);
