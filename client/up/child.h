@@ -19,8 +19,8 @@ struct ChildSpec {
 };
 
 // A running child. Its stdin is empty and its stdout goes to our stderr; it is a process group of its own, so that the
-// terminal's Ctrl-C reaches us alone. SIGUSR1 and SIGUSR2 are blocked in it until it waits for them. It ends when the thread that started it ends (see DieWithParent). Not
-// thread-safe.
+// terminal's Ctrl-C reaches us alone. SIGUSR1 and SIGUSR2 are blocked in it until it waits for them. It ends when the
+// thread that started it ends (see DieWithParent). Not thread-safe.
 class Child {
  public:
   // Starts it on the given addresses (host:port, port 0 takes a free one). UNAVAILABLE names the binary when it cannot

@@ -37,8 +37,8 @@ class Supervisor {
     bool serving = false;
   };
 
-  // Blocks SIGINT, SIGTERM, SIGCHLD, SIGUSR1 and SIGUSR2 in the calling thread until destroyed; make it before any other
-  // thread. All further calls come from the same thread. The last two change the level of this process' log
+  // Blocks SIGINT, SIGTERM, SIGCHLD, SIGUSR1 and SIGUSR2 in the calling thread until destroyed; make it before any
+  // other thread. All further calls come from the same thread. The last two change the level of this process' log
   // (ChangeLogLevel) and are passed on to all children.
   explicit Supervisor(SupervisorOptions options);
   ~Supervisor();  // kills what Stop has not ended

@@ -39,7 +39,8 @@ std::optional<TraceContext> CallerOf(const grpc::CallbackServerContext& context)
 // One that never became a session: what it asks for is not looked at but for its id.
 void LogRefused(const v1::GenerateRequest& request, const absl::Status& status, absl::Duration took) {
   RequestRecord record;
-  record.request_id = request.request_id().empty() ? DrawRequestId() : request.request_id().substr(0, kMaxRequestIdBytes);
+  record.request_id =
+      request.request_id().empty() ? DrawRequestId() : request.request_id().substr(0, kMaxRequestIdBytes);
   record.status = status;
   record.total = took;
   LogRequest(record);

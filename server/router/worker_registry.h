@@ -92,7 +92,7 @@ class WorkerRegistry final : private WorkerConnection::Owner, public Seats {
   std::map<int, Member> members_ RUNAHEAD_GUARDED_BY(mu_);  // by worker index
   std::deque<WorkerLife> lost_ RUNAHEAD_GUARDED_BY(mu_);    // the latest last
   EdgeStates edges_ RUNAHEAD_GUARDED_BY(mu_);
-  std::vector<Known> known_ RUNAHEAD_GUARDED_BY(mu_);       // by worker index
+  std::vector<Known> known_ RUNAHEAD_GUARDED_BY(mu_);  // by worker index
   // By worker index; null: the seat is vacant. Of the thread that occupies and vacates.
   std::vector<std::unique_ptr<WorkerConnection>> connections_;
 };

@@ -235,7 +235,8 @@ TEST_F(TraceTest, TheFileShowsTheStaircaseOfTheChain) {
 TEST_F(TraceTest, StepsOverALinkShowWhatIsCopiedAndWhatIsRecomputed) {
   SyntheticModel model = SmallModel(kTracedLayers);
   model.kv_heads = model.heads;
-  Start(model, {"--emulated-link-gbps", "20", "--kv-device-budget", "1MiB", "--recompute", "256", "--host-lane", "off"});
+  Start(model,
+        {"--emulated-link-gbps", "20", "--kv-device-budget", "1MiB", "--recompute", "256", "--host-lane", "off"});
   const nlohmann::json answer = Generate(600, {"--trace"});
   ASSERT_FALSE(answer.is_discarded());
   TestProcess trace = Trace(answer.at("request_id"));

@@ -61,7 +61,8 @@ TEST_F(SrvLookupTest, AShortNameIsSoughtInTheSearchDomains) {
         setenv("LOCALDOMAIN", "other.test example.test", 1);
         names_.Set(kService, {"prefill-0.prefill.example.test:7000"});
         const auto named = LookUpSrv("_worker._tcp.prefill", names_.address());
-        std::fprintf(stderr, "%s\n", named.ok() ? absl::StrJoin(*named, ",").c_str() : named.status().ToString().c_str());
+        std::fprintf(stderr, "%s\n",
+                     named.ok() ? absl::StrJoin(*named, ",").c_str() : named.status().ToString().c_str());
         std::_Exit(names_.asked("_worker._tcp.prefill.other.test") == 1 ? 0 : 1);
       },
       ::testing::ExitedWithCode(0), "^prefill-0\\.prefill\\.example\\.test:7000");
