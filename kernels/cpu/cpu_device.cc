@@ -405,6 +405,9 @@ absl::StatusOr<std::shared_ptr<Device>> NewCpuDevice(const CpuDeviceOptions& opt
   if (options.threads < 1 || options.threads > kMostThreads) {
     return absl::InvalidArgumentError(absl::StrCat("threads is ", options.threads, ", not 1 to ", kMostThreads));
   }
+  if (options.int8 && options.compute_dtype != DType::kF32) {
+    return absl::InvalidArgumentError("products in 8 bits go with compute dtype f32");
+  }
   const CpuIsa isa = DetectCpuIsa();
   if (isa == CpuIsa::kBaseline) {
     return absl::UnimplementedError("this CPU (or ONEDNN_MAX_CPU_ISA) lacks AVX2, FMA or F16C, which Runahead needs");
@@ -412,9 +415,6 @@ absl::StatusOr<std::shared_ptr<Device>> NewCpuDevice(const CpuDeviceOptions& opt
   if (options.compute_dtype == DType::kBF16 && !SupportsBf16(isa)) {
     return absl::UnimplementedError(
         absl::StrCat("compute dtype bf16 needs AVX-512, and this CPU has ", std::string(CpuIsaName(isa)), ": use f32"));
-  }
-  if (options.int8 && options.compute_dtype != DType::kF32) {
-    return absl::InvalidArgumentError("products in 8 bits go with compute dtype f32");
   }
   auto pool = std::make_unique<ThreadPool>(options.threads);
   RUNAHEAD_ASSIGN_OR_RETURN(std::unique_ptr<Gemm> gemm, Gemm::Make(options.compute_dtype, *pool));

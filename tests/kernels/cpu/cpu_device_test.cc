@@ -308,18 +308,6 @@ TEST(CpuDeviceInt8, OutIsRoundedToBf16WithBiasAndActivation) {
   }
 }
 
-TEST(CpuDeviceInt8, WeightsHaveOneFormOfAboutTheFilesSize) {
-  const RandomWeights source(WeightType::kQ4_1, 512, 1024, 6);
-  const auto taken = [&source](bool int8) {
-    auto device = *NewCpuDevice({.int8 = int8, .memory_budget = 64 << 20});
-    const auto weights = *device->LoadWeights(source.Source(), kUsePrefill | kUseDecode);
-    return (64 << 20) - device->memory_left();
-  };
-  EXPECT_GE(taken(true), source.bytes.size());
-  EXPECT_LT(taken(true), 1.3 * static_cast<double>(source.bytes.size()));
-  EXPECT_GT(taken(false), 4 * source.bytes.size());
-}
-
 TEST(CpuDeviceInt8, StreamedWeightsAreWhatTheyWereWhereTheyAreBrought) {
   Int8Linear linear;
   const RandomWeights source(WeightType::kQ5_0, 50, 64, 7);

@@ -161,6 +161,11 @@ TEST_P(Int8WeightsTest, ARowIsBitwiseTheSameInAnyBatchInAnyRangeAndOnAnyThreads)
   }
 }
 
+TEST_P(Int8WeightsTest, AreAsLargeAsInTheFileWhereRowsFillGroups) {
+  const RandomWeights source(GetParam(), 64, 1024, 15);
+  EXPECT_EQ(LoadedInt8(source.Source()).weights->memory().size, source.bytes.size());
+}
+
 INSTANTIATE_TEST_SUITE_P(Types, Int8WeightsTest,
                          testing::Values(WeightType::kQ4_0, WeightType::kQ4_1, WeightType::kQ5_0, WeightType::kQ5_1,
                                          WeightType::kQ8_0),
