@@ -105,11 +105,14 @@ struct WorkerProcess::Parts {
 
 absl::Status WorkerProcess::Parts::LoadModelFor() {
   if (options.kv_memory == 0) options.kv_memory = DefaultMemory(kWantedKvMemory, UsableMemory());
-  RUNAHEAD_ASSIGN_OR_RETURN(std::shared_ptr<const GgufFile> file, GgufFile::Open(options.model));
-  RUNAHEAD_ASSIGN_OR_RETURN(OpenedDevice opened, OpenDevice(options, MostlyQuantised(*file)));
+  // What is wrong with the device is said before what is wrong with the file.
+  absl::StatusOr<std::shared_ptr<const GgufFile>> opened_file = GgufFile::Open(options.model);
+  RUNAHEAD_ASSIGN_OR_RETURN(OpenedDevice opened,
+                            OpenDevice(options, opened_file.ok() && MostlyQuantised(**opened_file)));
   device = std::move(opened.device);
   peer_comms = std::move(opened.peer_comms);
   if (options.decode()) RUNAHEAD_RETURN_IF_ERROR(CheckKvprOptions(options, *device));
+  RUNAHEAD_ASSIGN_OR_RETURN(const std::shared_ptr<const GgufFile> file, std::move(opened_file));
   RUNAHEAD_ASSIGN_OR_RETURN(const ModelConfig of_file, ReadModelConfig(*file));
   RUNAHEAD_ASSIGN_OR_RETURN(model, LoadBySchedule(file, of_file));
   if (options.prefill_memory == 0) options.prefill_memory = PrefillRole::DefaultMemory(*model, *device);

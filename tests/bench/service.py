@@ -36,7 +36,7 @@ class Cluster:
 
     def _dtype(self):
         models = subprocess.run([BINARY, "models", "--router", self.router], capture_output=True, text=True).stdout
-        return next((d for d in ("bf16", "f32") if d in models), "an unknown dtype")
+        return next((d for d in ("int8", "bf16", "f32") if d in models), "an unknown dtype")
 
     def generate(self, ids, new_tokens, *flags):
         """The JSON answer of `runahead generate`."""

@@ -13,11 +13,14 @@
 #include "tests/kernels/cpu/random_weights.h"
 
 namespace runahead {
+
+const Int8Kernels& EmulatedAvxVnniInt8Kernels();  // int8_emulated_vnni.cc
+
 namespace {
 
-// Those of this machine, and what the others are.
+// Those of this machine, and what can be emulated.
 std::vector<const Int8Kernels*> KernelsHere() {
-  std::vector<const Int8Kernels*> kernels = {&Avx2Int8Kernels()};
+  std::vector<const Int8Kernels*> kernels = {&Avx2Int8Kernels(), &EmulatedAvxVnniInt8Kernels()};
   const CpuVnni vnni = DetectCpuVnni();
   if (vnni.avx) kernels.push_back(&AvxVnniInt8Kernels());
   if (vnni.avx512) kernels.push_back(&Avx512VnniInt8Kernels());
