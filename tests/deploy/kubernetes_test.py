@@ -21,14 +21,15 @@ except ImportError:
     sys.exit(77)
 
 import config_check
-from manifests import Manifests
+import live
+from manifests import WORKERS, Manifests
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 MAKE_GGUF = pathlib.Path(sys.argv.pop())
 BIN = pathlib.Path(sys.argv.pop())
 OVERLAYS = ("cpu", "gpu")
 KUBERNETES = "1.31"
-# (what is replaced in the rendered text, by what, what must be complained about)
+# (what is replaced in the rendered text of each overlay that has it, by what, what must be complained about)
 BROKEN = [
     ("_worker._tcp.prefill", "_worker._tcp.decode", "does not know where prefill workers are"),
     ("_worker._tcp.decode", "_link._tcp.decode", "is not the port of decode workers"),
@@ -46,6 +47,38 @@ BROKEN = [
     ("runAsNonRoot: true", "runAsNonRoot: false", "runs as root"),
     ("readOnlyRootFilesystem: true", "readOnlyRootFilesystem: false", "may write to its root"),
     ("sizeLimit: 1Gi\n        name: models", "sizeLimit: 1Gi\n        name: weights", "there is no volume models"),
+    ("model: /models/runahead/SmolLM2-135M-Instruct.Q4_1", "model: /models/other", "is fetched by nobody"),
+    ("- smollm2-135m-instruct", "- nomodel", "fetches no model that deploy/models knows"),
+    ("- mountPath: /models\n          name: models\n        - mountPath: /tmp",
+     "- mountPath: /elsewhere\n          name: models\n        - mountPath: /tmp", "is fetched by nobody"),
+    ("service: runahead.v1.Inference", "service: runahead.v1.Wrong", "router: readiness is told by"),
+    ("service: runahead.v1.Decode", "service: runahead.v1.Worker", "decode: readiness is told by"),
+    ("port: grpc\n", "port: metrics\n", "let anybody here to port metrics of router"),
+    ("    - podSelector:\n        matchLabels:\n          app.kubernetes.io/component: router\n"
+     "          app.kubernetes.io/name: runahead\n", "    - podSelector: {}\n", "let anybody here to port worker of prefill"),
+    ("  - from:\n    - namespaceSelector:\n        matchLabels:\n          kubernetes.io/metadata.name: monitoring\n    ports:",
+     "  - ports:", "all outside"),
+    ("kubernetes.io/metadata.name: monitoring", "kubernetes.io/metadata.name: default", "keep {'namespaceSelector'"),
+    ("  name: decode\n  namespace: runahead", "  name: decode\n  namespace: other", "not in the namespace runahead"),
+    ("        - --link-host=$(POD_IP)\n", "", "not told the name or the address"),
+    ("fieldPath: status.podIP", "fieldPath: status.hostIP", "not told the name or the address"),
+    ("maxSkew: 1\n        topologyKey: kubernetes.io/hostname", "maxSkew: 1\n        topologyKey: topology.kubernetes.io/zone",
+     "it is spread by"),
+    ("topologySpreadConstraints:", "left_out:", "decode: it is spread by []"),
+    ("podAffinity:", "podAntiAffinity:", "prefill: it is not drawn to all others"),
+    ("weight: 50", "weight: 101", "prefill: it is not drawn to all others"),
+    ("preStop:", "left_out:", "router: its preStop is"),
+    ("maxUnavailable: 1", "maxUnavailable: 0", "not one at a time"),
+    ("podManagementPolicy: Parallel", "podManagementPolicy: OrderedReady", "prefill: a worker waits for the one before it"),
+    ("requests:\n            cpu: \"1\"\n            memory: 1Gi", "requests: {}", "router: router asks for no CPU"),
+    ("requests:\n            cpu: 100m", "requests:\n            cores: 100m", "prefill: fetch-model asks for no CPU"),
+    ("requests:\n            cpu: \"8\"", "requests:\n            cpu: \"4\"", "no cores of its own"),
+    ("        - --device=cuda\n", "", "prefill: it computes on []"),
+    ("            nvidia.com/gpu: 1\n", "", "prefill: it computes on ['cuda'] and has another number of GPUs"),
+    ("mountPath: /dev/shm", "mountPath: /dev/shm2", "/dev/shm is of []"),
+    ("medium: Memory", "medium: x", "/dev/shm is of ['x']"),
+    ("key: nvidia.com/gpu", "key: example.com/gpu", "may not run where GPUs are"),
+    ("endPort: 60999\n      port: 32768", "endPort: 8000\n      port: 7999", "keep prefill from port 32768-60999 of prefill"),
 ]
 
 
@@ -61,11 +94,11 @@ class KubernetesTest(unittest.TestCase):
         cls.rendered = {overlay: Manifests(text) for overlay, text in cls.texts.items()}
 
     @contextlib.contextmanager
-    def arguments(self, manifests, name):
-        """What the pod's process is started with, its configuration in a file."""
+    def arguments(self, manifests, name, **replaced):
+        """What the pod's process is started with, its configuration, with what is replaced of it, in a file."""
         program, *flags = manifests.container(name)["args"]
         with tempfile.NamedTemporaryFile("w", suffix=".yaml") as file:
-            file.write(yaml.safe_dump(manifests.config(name)))
+            file.write(yaml.safe_dump({**manifests.config(name), **replaced}))
             file.flush()
             values = {"$(POD_NAME)": f"{name}-0", "$(POD_IP)": "127.0.0.1"}
             for variable, value in values.items():
@@ -80,9 +113,10 @@ class KubernetesTest(unittest.TestCase):
     def test_what_is_broken_is_complained_about(self):
         for old, new, expected in BROKEN:
             with self.subTest(new):
-                self.assertIn(old, self.texts["cpu"])
-                problems = list(Manifests(self.texts["cpu"].replace(old, new)).problems())
-                self.assertIn(expected, "\n".join(problems))
+                texts = [text for text in self.texts.values() if old in text]
+                self.assertTrue(texts, old)
+                for text in texts:
+                    self.assertIn(expected, "\n".join(Manifests(text.replace(old, new)).problems()))
 
     def test_the_programs_accept_the_configurations(self):
         for overlay, manifests in self.rendered.items():
@@ -90,33 +124,49 @@ class KubernetesTest(unittest.TestCase):
                 with self.subTest(overlay, pod=name), self.arguments(manifests, name) as (program, flags):
                     self.assertIsNone(config_check.complaint(program, flags))
 
-    def test_workers_serve_what_the_probes_ask(self):
+    @contextlib.contextmanager
+    def process(self, manifests, name, **replaced):
+        """The pod's process at free ports; gives what it says when it serves."""
+        replaced = {"listen": "127.0.0.1:0", "metrics_listen": "127.0.0.1:0", **replaced}
+        with self.arguments(manifests, name, **replaced) as (program, flags):
+            ready, to_parent = os.pipe()
+            process = subprocess.Popen([program, *flags, f"--ready-fd={to_parent}"], pass_fds=[to_parent],
+                                       stderr=subprocess.DEVNULL)
+            self.addCleanup(process.kill)
+            os.close(to_parent)
+            try:
+                with open(ready, encoding="utf-8") as file:
+                    yield json.loads(file.readline())
+            finally:
+                process.terminate()
+            self.assertEqual(process.wait(60), 0)
+
+    def serves(self, container, kind, ready):
+        """Whether a process answers a probe of its container as the kubelet wants it to."""
+        probe = container[kind]
+        if "httpGet" in probe:
+            return live.fetch(f"http://{ready['metrics']}{probe['httpGet']['path']}") == "ok\n"
+        service = probe["grpc"].get("service")
+        asked = [f"--service={service}"] if service else []
+        return subprocess.run([BIN / "runahead", "health", f"--address={ready['address']}", *asked],
+                              stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, check=False).returncode == 0
+
+    def test_processes_that_serve_say_so_to_their_probes(self):
         manifests = self.rendered["cpu"]
-        with tempfile.TemporaryDirectory() as folder:
+        with tempfile.TemporaryDirectory() as folder, contextlib.ExitStack() as stack:
             model, key = pathlib.Path(folder, "model.gguf"), pathlib.Path(folder, "key")
             subprocess.run([MAKE_GGUF, model, "--layers", "1"], check=True)
             key.touch(0o600)
             key.write_text("0123456789abcdef")
-            for name in ("prefill", "decode"):
-                with self.arguments(manifests, name) as (program, flags):
-                    ready, to_parent = os.pipe()
-                    worker = subprocess.Popen(
-                        [program, *flags, f"--model={model}", f"--cluster-key={key}", "--listen=127.0.0.1:0", "--threads=1",
-                         "--metrics-listen=127.0.0.1:0", f"--ready-fd={to_parent}"],
-                        pass_fds=[to_parent], stderr=subprocess.DEVNULL)
-                    self.addCleanup(worker.kill)
-                    os.close(to_parent)
-                    try:
-                        with open(ready, encoding="utf-8") as file:
-                            address = json.loads(file.readline())["address"]
-                        for probe in ("startupProbe", "readinessProbe", "livenessProbe"):
-                            service = manifests.container(name)[probe]["grpc"].get("service")
-                            asked = [f"--service={service}"] if service else []
-                            subprocess.run([BIN / "runahead", "health", f"--address={address}", *asked],
-                                           stdout=subprocess.DEVNULL, check=True)
-                    finally:
-                        worker.terminate()
-                    self.assertEqual(worker.wait(60), 0)
+            files = {"model": str(model), "cluster_key": str(key)}
+            started = {name: stack.enter_context(self.process(manifests, name, threads=1, link_port=0, **files))
+                       for name in WORKERS}
+            workers = [{"role": name, "address": ready["address"]} for name, ready in started.items()]
+            started["router"] = stack.enter_context(self.process(manifests, "router", workers=workers, **files))
+            for name, ready in started.items():
+                for kind in ("startupProbe", "readinessProbe", "livenessProbe"):
+                    with self.subTest(name, probe=kind):
+                        live.until(lambda: self.serves(manifests.container(name), kind, ready), "it serves", patience=10)
 
     def test_images_are_targets_of_the_dockerfile(self):
         dockerfile = (ROOT / "Dockerfile").read_text()
