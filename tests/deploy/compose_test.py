@@ -66,6 +66,7 @@ class ComposeTest(unittest.TestCase):
             self.assertEqual(self.services[name]["healthcheck"]["test"],
                              ["CMD", "runahead", "health", "--address", f"127.0.0.1:{PORTS['listen']}"])
         (scrape,) = load("prometheus.yaml")["scrape_configs"]
+        self.assertEqual(scrape["job_name"], "runahead")  # what rules and dashboards look for
         (names,) = scrape["dns_sd_configs"]
         self.assertEqual(sorted(names["names"]), sorted(OURS))
         self.assertEqual(names["port"], PORTS["metrics_listen"])
@@ -79,6 +80,34 @@ class ComposeTest(unittest.TestCase):
             name = worker["address"].partition(":")[0]
             self.assertEqual(yaml.safe_load(self.config_file(name).read_text())["role"], worker["role"])
             self.assertIn(f"--name={name}", self.services[name]["command"])
+
+    def mounted(self, service, path):
+        """The file or folder of the source tree that a container sees as `path`."""
+        for volume in self.services[service]["volumes"]:
+            source, inside, *options = volume.split(":")
+            if path.is_relative_to(inside) and source.startswith("."):
+                self.assertEqual(options, ["ro"], volume)
+                return (FOLDER / source / path.relative_to(inside)).resolve()
+        return self.fail(f"{service}: nothing is mounted at {path}")
+
+    def test_prometheus_reads_the_rules_of_the_repository(self):
+        (path,) = [a.partition("=")[2] for a in self.services["prometheus"]["command"] if a.startswith("--config.file=")]
+        config = self.mounted("prometheus", pathlib.Path(path))
+        self.assertEqual(config, FOLDER / "prometheus.yaml")
+        (pattern,) = yaml.safe_load(config.read_text())["rule_files"]  # beside the configuration
+        rules = self.mounted("prometheus", pathlib.Path(path).parent / pattern)
+        self.assertEqual(rules, ROOT / "deploy/prometheus/rules/*.yaml")
+
+    def test_grafana_finds_the_dashboards_and_this_prometheus(self):
+        grafana = ROOT / "deploy/grafana"
+        # Grafana's own folder for it.
+        self.assertEqual(self.mounted("grafana", pathlib.Path("/etc/grafana/provisioning")), grafana / "provisioning")
+        (provider,) = yaml.safe_load((grafana / "provisioning/dashboards/runahead.yaml").read_text())["providers"]
+        self.assertEqual(self.mounted("grafana", pathlib.Path(provider["options"]["path"])), grafana / "dashboards")
+        (source,) = yaml.safe_load((grafana / "provisioning/datasources/prometheus.yaml").read_text())["datasources"]
+        (port,) = [p.split(":")[-1] for p in self.services["prometheus"]["ports"]]
+        self.assertEqual(source["url"], f"http://prometheus:{port}")
+        self.assertEqual(port, "9090")  # where Prometheus listens unless told otherwise
 
     def test_a_third_prefill_worker_waits_to_be_asked_for(self):
         self.assertEqual([name for name in self.services if "profiles" in self.services[name]], ["prefill-2"])
@@ -118,7 +147,14 @@ class ComposeTest(unittest.TestCase):
         for name in (*OURS, "model"):
             self.assertEqual(with_defaults(self.services[name]["user"]), "10001:10001")
             self.assertTrue(self.services[name]["read_only"])
-            self.assertEqual(self.services[name]["cap_drop"], ["ALL"])
+        # Python's pip unpacks there.
+        self.assertEqual({name: service["tmpfs"] for name, service in self.services.items() if "tmpfs" in service},
+                         {"model": ["/tmp"]})
+
+    def test_nobody_gains_privileges(self):
+        for name, service in self.services.items():
+            self.assertEqual(service["cap_drop"], ["ALL"], name)
+            self.assertEqual(service["security_opt"], ["no-new-privileges:true"], name)
 
     def test_what_is_mounted_and_built_is_there(self):
         targets = re.findall(r"(?m)^FROM \S+ AS (\S+)$", (ROOT / "Dockerfile").read_text())
@@ -141,6 +177,8 @@ class ComposeTest(unittest.TestCase):
                    for request in service["deploy"]["resources"]["reservations"]["devices"] for device in request["device_ids"]]
         self.assertEqual(sorted(devices), ["0", "1", "2", "3"])
         for name, service in gpu.items():
+            (request,) = service["deploy"]["resources"]["reservations"]["devices"]
+            self.assertEqual((request["driver"], request["capabilities"]), ("nvidia", ["gpu"]), name)
             self.assertEqual(service["image"], "runahead:cuda")
             self.assertEqual(service["ulimits"], {"memlock": {"soft": -1, "hard": -1}})
             # Never both: /dev/shm of the host has the host's size.

@@ -1,4 +1,5 @@
-"""The Dockerfile: what hadolint says, and that the folder that goes to the builder has all that it names, and little more."""
+"""The Dockerfile: what hadolint says, what the images run with and have, and that the folder that goes to the builder has
+all that it names, and little more."""
 
 import pathlib
 import re
@@ -30,6 +31,37 @@ class DockerfileTest(unittest.TestCase):
                 users = re.findall(r"(?m)^USER (.*)$", self.stage("runtime") + self.stage(stage))
                 self.assertEqual(users[-1], "10001:10001")
         self.assertTrue(self.text.rstrip().endswith(self.stage("cpu").strip()), "cpu is what `docker build .` makes")
+
+    def instruction(self, stage, name):
+        """All that follows `name` in a stage, lines that go on joined."""
+        return re.findall(rf"(?m)^{name} (.*)$", self.stage(stage).replace("\\\n", ""))
+
+    def test_signals_reach_what_runs_and_it_says_whether_it_serves(self):
+        self.assertEqual(self.instruction("runtime", "ENTRYPOINT"), ['["/usr/bin/tini", "--"]'])
+        (check,) = self.instruction("runtime", "HEALTHCHECK")
+        self.assertTrue(check.endswith('CMD ["runahead", "health", "--address", "127.0.0.1:7000"]'), check)
+        self.assertIn("7000", self.instruction("runtime", "EXPOSE")[0].split())
+        for stage in ("cpu", "cuda", "model"):
+            self.assertEqual(self.instruction(stage, "ENTRYPOINT"), [])
+            self.assertEqual(self.instruction(stage, "HEALTHCHECK"), ["NONE"] if stage == "model" else [], stage)
+
+    def test_the_image_says_what_it_is(self):
+        (labels,) = self.instruction("runtime", "LABEL")
+        self.assertEqual(dict(re.findall(r'org\.opencontainers\.image\.(\w+)="([^"]*)"', labels)).keys(),
+                         {"title", "description", "version", "revision"})
+        (version,) = re.findall(r"(?m)^project\(runahead VERSION (\S+)", (ROOT / "CMakeLists.txt").read_text())
+        self.assertIn(f"VERSION={version}", self.instruction("runtime", "ARG"))
+
+    def test_what_runs_has_libraries_and_no_tools_to_build(self):
+        """Each package by its kind: a library, tini, and what `runahead pull` takes."""
+        allowed = {"runtime": r"lib[\w.+-]+(?<!-dev)|tini", "cpu": "", "cuda": "",
+                   "model": "ca-certificates|python3|python3-pip"}
+        for stage, pattern in allowed.items():
+            for command in self.instruction(stage, "RUN"):
+                for packages in re.findall(r"apt-get install -y --no-install-recommends ([^&]*)", command):
+                    for package in packages.split():
+                        self.assertRegex(package, rf"^({pattern})$", stage)
+                self.assertEqual(command.count("install -y"), command.count("install -y --no-install-recommends"), command)
 
     def test_the_builder_gets_the_sources_and_no_tests(self):
         sent = [line[1:] for line in (ROOT / ".dockerignore").read_text().splitlines() if line.startswith("!")]

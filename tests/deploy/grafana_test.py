@@ -76,6 +76,7 @@ class GrafanaTest(unittest.TestCase):
         self.assertIn("/var/lib/grafana/dashboards", provider)
         source = (dashboards.FOLDER / "provisioning/datasources/prometheus.yaml").read_text()
         self.assertIn("type: prometheus", source)
+        self.assertIn("url: http://prometheus:9090", source)  # the service of the compose stack
         for path in dashboards.FILES:
             (variable,) = [v for v in dashboards.load(path)["templating"]["list"] if v["type"] == "datasource"]
             self.assertEqual(variable["query"], "prometheus")
