@@ -63,7 +63,7 @@ class Rolling:
 
 def main(runahead=ROOT / "build/bin/runahead", model=None):
     model = model or subprocess.run([ROOT / "deploy/model"], stdout=subprocess.PIPE, text=True, check=True).stdout.strip()
-    lost = 0
+    lost = []
     with tempfile.TemporaryDirectory() as folder:
         rolling = Rolling(folder, pathlib.Path(runahead).resolve(), model)
         with rolling.cluster, Load(rolling.generate, LONG_PROMPT) as load:
@@ -72,9 +72,8 @@ def main(runahead=ROOT / "build/bin/runahead", model=None):
                 time.sleep(UNDER_LOAD)
                 ended, whole = rolling.replace(name, pid)
                 time.sleep(UNDER_LOAD)
-                said = load.end()
-                lost += sum(not re.match(r"\d+ (answered|UNAVAILABLE)", one) for one in said.split("; "))
-                print(f"replaced {name}: ended after {ended:.1f} s, whole after {whole:.1f} s: {said}", flush=True)
+                lost += load.lost()
+                print(f"replaced {name}: ended after {ended:.1f} s, whole after {whole:.1f} s: {load.end()}", flush=True)
         ends = re.findall(r"\[up\] (\S+ (?:ended with exit code|was ended by signal) [^;]*)", rolling.log())
     bad = [end for end in ends if not end.endswith("exit code 0")]
     print("\n".join(bad) or "every process ended with 0")

@@ -50,6 +50,12 @@ class Load:
         with self.lock:
             self.outcomes.clear()
 
+    def lost(self):
+        """Outcomes since begin() that no replacement may bring. What ends with UNAVAILABLE may be sent again; "UNAVAILABLE:
+        no answer from router" is podman's name server."""
+        with self.lock:
+            return [one for one in self.outcomes if one != "answered" and not one.startswith("UNAVAILABLE: ")]
+
     def end(self):
         """What became of the requests that ended since begin()."""
         with self.lock:

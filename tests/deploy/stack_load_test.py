@@ -11,7 +11,8 @@ from stack_load import CLIENTS, Load, shown
 class LoadTest(unittest.TestCase):
     def test_counts_what_became_of_every_request(self):
         asked = threading.Semaphore(0)
-        answers = iter([None] * 4 + ["runahead generate: UNAVAILABLE: gone: 10.0.0.1:7000; try again in 1s"] * 2)
+        answers = iter([None] * 4 + ["runahead generate: UNAVAILABLE: gone: 10.0.0.1:7000; try again in 1s"] * 2 +
+                       ["runahead generate: INTERNAL: a fault"])
         lock = threading.Lock()
 
         def generate(_, tokens):
@@ -26,13 +27,14 @@ class LoadTest(unittest.TestCase):
 
         load = Load(generate, "prompt")
         with load:
-            for _ in range(6 + CLIENTS):
+            for _ in range(7 + CLIENTS):
                 self.assertTrue(asked.acquire(timeout=10))
-            said = load.end()
+            said, lost = load.end(), load.lost()
             load.begin()
-            self.assertEqual(load.end(), "")
+            self.assertEqual((load.end(), load.lost()), ("", []))
             load.stop.set()
-        self.assertEqual(said, "4 answered; 2 UNAVAILABLE: gone")
+        self.assertEqual(said, "4 answered; 2 UNAVAILABLE: gone; 1 INTERNAL: a fault")
+        self.assertEqual(lost, ["INTERNAL: a fault"])
 
     def test_a_client_that_says_nothing_known_is_quoted(self):
         self.assertEqual(shown("Error: no such container\n"), "Error: no such container")
