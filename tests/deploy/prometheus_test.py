@@ -75,6 +75,22 @@ class ConfigTest(unittest.TestCase):
         found = self.discovered_with("dns.yaml", "dns_sd_configs", targets)
         self.assertEqual([labels["instance"] for labels in found], ["prefill-10.0.0.1:7001", "prefill-10.0.0.2:7001"])
 
+    def test_pods_and_names_are_looked_for_where_the_manifests_put_them(self):
+        base = ROOT / "deploy/kubernetes/base"
+        (job,) = yaml.safe_load((FOLDER / "kubernetes.yaml").read_text())["scrape_configs"]
+        (asked,) = job["kubernetes_sd_configs"]
+        self.assertEqual(asked["role"], "pod")
+        self.assertEqual(asked["namespaces"], {"names": [yaml.safe_load((base / "namespace.yaml").read_text())["metadata"]["name"]]})
+        self.assertEqual(asked["selectors"], [{"role": "pod", "label": "app.kubernetes.io/name=runahead"}])
+        (job,) = yaml.safe_load((FOLDER / "dns.yaml").read_text())["scrape_configs"]
+        (asked,) = job["dns_sd_configs"]
+        for role in ("router", "prefill", "decode"):
+            service, workload = yaml.safe_load_all((base / f"{role}.yaml").read_text())
+            self.assertEqual(workload["spec"]["template"]["metadata"]["labels"]["app.kubernetes.io/name"], "runahead")
+            self.assertIn(service["metadata"]["name"], asked["names"])
+            listens = yaml.safe_load((base / f"config/{role}.yaml").read_text())["metrics_listen"]
+            self.assertEqual(listens, f"0.0.0.0:{asked['port']}")
+
     # Debian's Prometheus is built without Kubernetes: all but the block that names it is checked.
     def test_of_pods_the_metrics_port_is_scraped_and_called_by_the_pods_name(self):
         def pod(port, phase):
