@@ -125,6 +125,12 @@ class LiveTest(unittest.TestCase):
         ttft = sum_of("runahead_time_to_first_token_seconds")
         self.assertAlmostEqual(sum_of("runahead_ttft_stage_seconds"), ttft, places=6)
 
+    def test_the_stages_of_the_panel_add_up_to_the_mean_ttft(self):
+        (stages,) = [target["expr"] for where, target in dashboards.queries() if where == "ttft: Mean TTFT by stage A"]
+        ttft = "sum(rate(runahead_time_to_first_token_seconds_{}{{job=\"runahead\"}}[1m]))"
+        ((_, ratio),) = self.prometheus.query(f"sum({filled(stages)}) / ({ttft.format('sum')} / {ttft.format('count')})")
+        self.assertAlmostEqual(ratio, 1, places=6)
+
 
 if __name__ == "__main__":
     sys.exit(unittest.main(verbosity=2))

@@ -14,6 +14,31 @@ import metric_page  # noqa: E402
 COLUMNS = 24
 # Of Grafana's units those that we use.
 UNITS = {"s", "bytes", "Bps", "reqps", "ops", "percentunit", "short", "none"}
+# Panels whose lines are parts of a whole, and only those, are stacked.
+STACKED = {"Mean TTFT by stage", "How parts were found", "Bytes handed off", "Positions by lane", "Requests by code",
+           "Outcomes", "Requests here now", "Edges of the line"}
+# By how a metric's name ends: units of its values, and of its rate.
+VALUES = {"_bytes_per_second": {"Bps"}, "_bytes": {"bytes"}, "_seconds": {"s"}, "_ratio": {"percentunit", "none"},
+          ":slow_rate5m": {"percentunit"}, ":slow_rate1h": {"percentunit"}, ":share": {"percentunit"},
+          "share_rate5m": {"percentunit"}, "_ratio:mean_rate5m": {"percentunit"}, "": {"none"}}
+RATES = {"_bytes_total": {"Bps"}, "_seconds_total": {"percentunit", "none"}, "_seconds_sum": {"percentunit"},
+         "_tokens_total": {"short"}, "": {"reqps", "ops"}}
+
+
+def by_ending(name, table):
+    return next(units for ending, units in table.items() if name.endswith(ending))
+
+
+def units(expression):
+    """The units in which what a query gives may be shown."""
+    names = [name for name, _ in metric_page.SELECTOR.findall(expression)]
+    of = re.sub(r"_(bucket|sum|count)$", "", names[0])
+    if " / " in expression:
+        is_mean = names == [f"{of}_sum", f"{of}_count"]
+        return by_ending(of, VALUES) if is_mean else {"percentunit", "none"}
+    if "rate(" in expression and not names[0].endswith("_bucket"):
+        return by_ending(names[0], RATES)
+    return {"none"} if "increase(" in expression else by_ending(of, VALUES)
 
 
 def recorded():
@@ -46,6 +71,38 @@ class GrafanaTest(unittest.TestCase):
                     self.assertTrue(panel["targets"])
                     for target in panel["targets"]:
                         self.assertRegex(target["legendFormat"], r"\{\{\w+\}\}")
+
+    def test_units_are_those_of_the_metrics(self):
+        for path in dashboards.FILES:
+            for panel in dashboards.panels(dashboards.load(path)):
+                for target in panel["targets"]:
+                    with self.subTest(f"{path.stem}: {panel['title']}"):
+                        self.assertIn(panel["fieldConfig"]["defaults"]["unit"], units(target["expr"]))
+
+    def test_parts_of_a_whole_are_stacked_and_nothing_else(self):
+        panels = [panel for path in dashboards.FILES for panel in dashboards.panels(dashboards.load(path))]
+        stacked = {panel["title"] for panel in panels
+                   if panel["fieldConfig"]["defaults"]["custom"].get("stacking", {}).get("mode") == "normal"}
+        self.assertEqual(stacked, STACKED)
+
+    def test_heatmaps_are_asked_for_buckets_as_such(self):
+        for path in dashboards.FILES:
+            for panel in dashboards.panels(dashboards.load(path)):
+                heat = panel["type"] == "heatmap"
+                for target in panel["targets"]:
+                    self.assertEqual(target["format"], "heatmap" if heat else "time_series", panel["title"])
+                if heat:
+                    (target,) = panel["targets"]
+                    self.assertRegex(target["expr"], r"^sum by \(le\) \(rate\(\w+_bucket\{")
+                    self.assertEqual(target["legendFormat"], "{{le}}")
+                    self.assertIs(panel["options"]["calculate"], False)  # the buckets are Prometheus'
+
+    def test_stages_are_means_of_the_same_stage(self):
+        (panel,) = [p for p in dashboards.panels(dashboards.load(dashboards.FOLDER / "dashboards/ttft.json"))
+                    if p["title"] == "Mean TTFT by stage"]
+        (target,) = panel["targets"]
+        stage = "sum by (stage) (rate(runahead_ttft_stage_seconds_{}{{job=~\"$job\"}}[$__rate_interval]))"
+        self.assertEqual(target["expr"], f"{stage.format('sum')} / ({stage.format('count')} > 0)")
 
     def test_panels_have_ids_of_their_own_and_do_not_overlap(self):
         for path in dashboards.FILES:

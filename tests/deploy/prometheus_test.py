@@ -80,7 +80,8 @@ class ConfigTest(unittest.TestCase):
         (job,) = yaml.safe_load((FOLDER / "kubernetes.yaml").read_text())["scrape_configs"]
         (asked,) = job["kubernetes_sd_configs"]
         self.assertEqual(asked["role"], "pod")
-        self.assertEqual(asked["namespaces"], {"names": [yaml.safe_load((base / "namespace.yaml").read_text())["metadata"]["name"]]})
+        namespace = yaml.safe_load((base / "namespace.yaml").read_text())["metadata"]["name"]
+        self.assertEqual(asked["namespaces"], {"names": [namespace]})
         self.assertEqual(asked["selectors"], [{"role": "pod", "label": "app.kubernetes.io/name=runahead"}])
         (job,) = yaml.safe_load((FOLDER / "dns.yaml").read_text())["scrape_configs"]
         (asked,) = job["dns_sd_configs"]
