@@ -13,6 +13,7 @@ import unittest
 
 import config_check
 
+ROOT = pathlib.Path(__file__).resolve().parents[2]
 BUILD = pathlib.Path(sys.argv.pop())
 UNITS = {"runahead-router.service": "runahead-router", "runahead-worker@.service": "runahead-worker"}
 
@@ -52,6 +53,34 @@ class InstallTest(unittest.TestCase):
             with self.subTest(example):
                 path = self.prefix / f"share/runahead/examples/{example}.yaml"
                 self.assertIsNone(config_check.complaint(self.prefix / "bin" / program, [f"--config={path}"]))
+
+    def example(self, name):
+        return (self.prefix / f"share/runahead/examples/{name}.yaml").read_text()
+
+    def test_the_examples_go_together_on_one_host(self):
+        port = re.compile(r"(?m)^(?:listen: 0.0.0.0:|metrics_listen: 0.0.0.0:|link_port: )(\d+)$")
+        ports = {name: port.findall(self.example(name)) for name in ("router", "prefill", "decode")}
+        self.assertEqual({name: len(taken) for name, taken in ports.items()}, {"router": 2, "prefill": 3, "decode": 3})
+        taken = [port for of_one in ports.values() for port in of_one]
+        self.assertEqual(len(taken), len(set(taken)), ports)
+        workers = re.findall(r"(?m)^  - \{role: (\w+), address: [\d.]+:(\d+)\}$", self.example("router"))
+        self.assertEqual(set(workers), {(role, ports[role][0]) for role in ("prefill", "decode")})
+        scraped = re.findall(r"targets: \[\"(\w+)-[\w-]+:(\d+)\"", (ROOT / "deploy/prometheus/static.yaml").read_text())
+        self.assertEqual(set(scraped), {(name, ports[name][1]) for name in ports})
+
+    def test_the_steps_with_systemd_make_what_the_units_read(self):
+        steps = re.search(r"(?s)With systemd:\n```\n(.*?)```", (ROOT / "docs/deploy.md").read_text()).group(1)
+        (folder,) = re.findall(r"(?m)^cd /usr/local/(\S+)", steps)
+        made = {f"/etc/runahead/{name}.yaml": source for source, name in
+                re.findall(r"(?m)^cp (\S+) /etc/runahead/(\S+)\.yaml", steps)}
+        started = re.findall(r"(?m)^systemctl enable --now (\S+)", steps)
+        for unit in started:
+            name, at, instance = unit.partition("@")
+            (read,) = re.findall(r"--config=(\S+)", self.unit(f"{name}{at}.service"))
+            self.assertTrue((self.prefix / folder / made.pop(read.replace("%i", instance))).exists(), unit)
+        self.assertEqual(made, {})
+        roles = {unit.partition("@")[2].partition("-")[0] or "router" for unit in started}
+        self.assertEqual(roles, {"router", "prefill", "decode"})
 
     def test_a_key_that_no_program_knows_is_noticed(self):
         path = self.prefix.parent / "wrong.yaml"
