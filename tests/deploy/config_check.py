@@ -1,6 +1,6 @@
 """Whether our programs accept a configuration: they are started with it, and with a model that is not there.
 
-They read and check all of their options, and the cluster key, before they open the model.
+They read and check all of their options, and the cluster key, before they look for the device and open the model.
 """
 
 import pathlib
@@ -20,7 +20,7 @@ def complaint(program, arguments):
         kept = [a for a in arguments if a.removeprefix("--").partition("=")[0] not in replaced]
         run = subprocess.run([program, *kept, *(f"--{flag}={value}" for flag, value in replaced.items())],
                              capture_output=True, text=True, timeout=60, check=False)
-        # 1, not 2: nothing was wrong but that there is no such file, or no GPU for a worker that is to have one.
-        if run.returncode == 1 and (f"cannot open {model}" in run.stderr or "no NVIDIA driver is here" in run.stderr):
+        # 1, not 2: nothing was wrong but that there is no such file, or no GPU here for a worker that is to have one.
+        if run.returncode == 1 and (f"cannot open {model}" in run.stderr or "device: cuda was asked for, and" in run.stderr):
             return None
         return f"{' '.join(map(str, run.args))} ended with {run.returncode}: {run.stderr}"
