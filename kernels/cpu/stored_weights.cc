@@ -64,7 +64,8 @@ void CopyRow(const StoredView& view, const std::byte* from, int64_t in_group, st
   }
 }
 
-// Where each row of the source is.
+}  // namespace
+
 std::vector<const std::byte*> RowPointers(const WeightSource& source) {
   std::vector<const std::byte*> rows;
   rows.reserve(source.rows());
@@ -74,8 +75,6 @@ std::vector<const std::byte*> RowPointers(const WeightSource& source) {
   }
   return rows;
 }
-
-}  // namespace
 
 absl::StatusOr<StoredWeights> StoredWeights::Make(const WeightSource& source, Arena& arena, ThreadPool& pool) {
   RUNAHEAD_RETURN_IF_ERROR(CheckWeightSource(source));

@@ -1,13 +1,14 @@
-// Linear alone on the CPU's device, one thread, beside what a loop of fused multiply-adds reaches in the same run:
-// GFLOP/s by shape, rows and type, in f32 and with activations in 8 bits.
-//   products [rows,...] [shape,...] [type,...]     a shape is out x in, as 1536x576
+// Linear alone on the CPU's device, beside what loops of fused multiply-adds reach in the same run: GFLOP/s by shape, rows
+// and type, in f32 and with activations in 8 bits.
+//   products [threads] [rows,...] [shape,...] [type,...]     a shape is out x in, as 1536x576
 #include <immintrin.h>
 
 #include <algorithm>
 #include <cstdio>
 #include <memory>
-#include <random>
+#include <numeric>
 #include <string>
+#include <thread>
 #include <utility>
 #include <vector>
 
@@ -28,22 +29,33 @@ double Seconds(absl::Time since) {
   return absl::ToDoubleSeconds(absl::Now() - since);
 }
 
-// The largest of some rounds of 256-bit multiply-adds on one thread, ten chains of them.
-__attribute__((target("avx2,fma"))) double FmaPeak() {
+// 256-bit multiply-adds of one thread, ten chains of them.
+__attribute__((target("avx2,fma"))) double FmaGflops() {
+  constexpr int kLoops = 10'000'000, kChains = 10;
+  __m256 sums[kChains];
+#pragma GCC unroll 10
+  for (int i = 0; i < kChains; ++i) sums[i] = _mm256_set1_ps(static_cast<float>(i));
+  const __m256 factor = _mm256_set1_ps(0.5f);
+  const absl::Time begin = absl::Now();
+  for (int loop = 0; loop < kLoops; ++loop) {
+#pragma GCC unroll 10
+    for (int i = 0; i < kChains; ++i) {
+      sums[i] = _mm256_fmadd_ps(sums[i], factor, factor);
+      asm volatile("" : "+x"(sums[i]));  // so that no step is left out
+    }
+  }
+  return 16.0 * kChains * kLoops / Seconds(begin) / 1e9;
+}
+
+// Of `threads` at the same time, together; the largest of some rounds.
+double FmaPeak(int threads) {
   double best = 0;
   for (int round = 0; round < kRounds; ++round) {
-    constexpr int kLoops = 4'000'000, kChains = 10;
-    __m256 sums[kChains];
-    for (int i = 0; i < kChains; ++i) sums[i] = _mm256_set1_ps(static_cast<float>(i));
-    const __m256 factor = _mm256_set1_ps(0.5f);
-    const absl::Time begin = absl::Now();
-    for (int loop = 0; loop < kLoops; ++loop) {
-#pragma GCC unroll 10
-      for (int i = 0; i < kChains; ++i) sums[i] = _mm256_fmadd_ps(sums[i], factor, factor);
-      asm volatile("" : "+x"(sums[0]));
-    }
-    best = std::max(best, 16.0 * kChains * kLoops / Seconds(begin) / 1e9);
-    for (int i = 1; i < kChains; ++i) asm volatile("" : "+x"(sums[i]));
+    std::vector<double> each(threads);
+    std::vector<std::thread> team;
+    for (double& gflops : each) team.emplace_back([&gflops] { gflops = FmaGflops(); });
+    for (std::thread& thread : team) thread.join();
+    best = std::max(best, std::accumulate(each.begin(), each.end(), 0.0));
   }
   return best;
 }
@@ -84,21 +96,26 @@ std::vector<std::string> List(int argc, char** argv, int index, const char* othe
 }
 
 int Main(int argc, char** argv) {
+  int threads = 1;
+  if (argc > 1 && (!absl::SimpleAtoi(argv[1], &threads) || threads < 1)) {
+    std::fprintf(stderr, "threads: '%s' is not a positive number\n", argv[1]);
+    return 2;
+  }
   std::vector<Side> sides;
-  sides.push_back({"f32", Must(NewCpuDevice({.threads = 1}))});
-  sides.push_back({"int8", Must(NewCpuDevice({.threads = 1, .int8 = true}))});
-  const double peak = FmaPeak();
-  std::printf("one thread; a loop of 256-bit multiply-adds: %.1f GFLOP/s\n%-12s %-6s %6s", peak, "out x in", "type", "rows");
+  sides.push_back({"f32", Must(NewCpuDevice({.threads = threads}))});
+  sides.push_back({"int8", Must(NewCpuDevice({.threads = threads, .int8 = true}))});
+  const double peak = FmaPeak(threads);
+  std::printf("%d threads; loops of 256-bit multiply-adds: %.1f GFLOP/s\n%-12s %-6s %6s", threads, peak, "out x in", "type", "rows");
   for (const Side& side : sides) std::printf(" %10s %7s", side.name, "of it");
   std::printf("\n");
-  for (const std::string& shape_name : List(argc, argv, 2, "1536x576,576x1536,8192x2048,4096x14336")) {
+  for (const std::string& shape_name : List(argc, argv, 3, "1536x576,576x1536,8192x2048,4096x14336")) {
     const std::vector<std::string> sizes = absl::StrSplit(shape_name, 'x');
     Shape shape;
     if (sizes.size() != 2 || !absl::SimpleAtoi(sizes[0], &shape.out) || !absl::SimpleAtoi(sizes[1], &shape.in)) {
       std::fprintf(stderr, "'%s' is no shape, as 1536x576\n", shape_name.c_str());
       return 2;
     }
-    for (const std::string& type_name : List(argc, argv, 3, "Q4_1,Q5_0,Q8_0")) {
+    for (const std::string& type_name : List(argc, argv, 4, "Q4_1,Q5_0,Q8_0")) {
       const auto* const type = std::find_if(std::begin(kWeightBlocks), std::end(kWeightBlocks),
                                             [&](const WeightBlock& block) { return block.name == type_name; });
       if (type == std::end(kWeightBlocks)) {
@@ -108,7 +125,7 @@ int Main(int argc, char** argv) {
       const RandomWeights source(type->type, shape.out, shape.in, 1);
       std::vector<std::shared_ptr<const Weights>> weights;
       for (Side& side : sides) weights.push_back(Must(side.device->LoadWeights(source.Source(), kUsePrefill)));
-      for (const std::string& rows_name : List(argc, argv, 1, "1,8,128,512")) {
+      for (const std::string& rows_name : List(argc, argv, 2, "1,8,128,512")) {
         int64_t rows = 0;
         if (!absl::SimpleAtoi(rows_name, &rows) || rows < 1) {
           std::fprintf(stderr, "rows: '%s' is not a positive number\n", rows_name.c_str());

@@ -11,24 +11,14 @@
 #include "kernels/cpu/for_rows.h"
 #include "kernels/cpu/int8/quantized_rows.h"
 #include "kernels/cpu/int8/weight_block.h"
+#include "kernels/cpu/stored_weights.h"
 
 namespace runahead {
 namespace {
 
 // Bytes of weights in one task of a product: several tasks per thread even for the small matrices of a 100M model, each
 // long against the microsecond that claiming one costs.
-constexpr int64_t kTaskBytes = 32 << 10;
-
-// Where each row of the source is.
-std::vector<const std::byte*> RowPointers(const WeightSource& source) {
-  std::vector<const std::byte*> rows;
-  rows.reserve(source.rows());
-  for (const WeightRows& run : source.runs) {
-    const size_t bytes = WeightRowBytes(run.type, source.cols);
-    for (int64_t r = 0; r < run.rows; ++r) rows.push_back(run.data + r * bytes);
-  }
-  return rows;
-}
+constexpr int64_t kInt8TaskBytes = 32 << 10;
 
 }  // namespace
 
@@ -103,7 +93,7 @@ std::vector<Int8Weights::Task> Int8Weights::TasksOf(const Int8Product& args) con
     const int64_t last = std::min(segment.view.rows, args.first_row + args.cols - segment.first_row);
     if (first >= last) continue;
     const int64_t end = (last + kInt8GroupRows - 1) / kInt8GroupRows;
-    const int64_t step = std::max<int64_t>(1, kTaskBytes / static_cast<int64_t>(segment.group_bytes()));
+    const int64_t step = std::max<int64_t>(1, kInt8TaskBytes / static_cast<int64_t>(segment.group_bytes()));
     for (int64_t g = first / kInt8GroupRows; g < end; g += step) {
       tasks.push_back({&segment, g, std::min(end, g + step)});
     }

@@ -8,7 +8,7 @@
 namespace runahead {
 namespace {
 
-constexpr size_t kBlockBytes = kInt8Block + 3 * sizeof(float);  // with its scale and sums
+constexpr size_t kQuantizedBlockBytes = kInt8Block + 3 * sizeof(float);  // with its scale and sums
 
 size_t Padded(size_t bytes) {
   return (bytes + 63) / 64 * 64;
@@ -19,7 +19,7 @@ size_t Padded(size_t bytes) {
 QuantizedRows::QuantizedRows(const Int8Kernels& kernels, ThreadPool& pool, const float* x, int64_t x_stride,
                              int64_t rows, int64_t blocks)
     : rows_(rows), blocks_(blocks) {
-  const size_t bytes = panels() * Padded(kInt8PanelRows * blocks * kBlockBytes);
+  const size_t bytes = panels() * Padded(kInt8PanelRows * blocks * kQuantizedBlockBytes);
   memory_.reset(static_cast<std::byte*>(std::aligned_alloc(64, bytes)));
   RUNAHEAD_CHECK(memory_ != nullptr);
   ForRows(pool, rows, blocks * kInt8Block, [&](int64_t r) {
@@ -31,7 +31,7 @@ Int8Panel QuantizedRows::panel(int64_t p) const {
   Int8Panel panel;
   panel.rows = std::min<int64_t>(kInt8PanelRows, rows_ - p * kInt8PanelRows);
   const int64_t blocks = panel.rows * blocks_;
-  std::byte* const at = memory_.get() + p * Padded(kInt8PanelRows * blocks_ * kBlockBytes);
+  std::byte* const at = memory_.get() + p * Padded(kInt8PanelRows * blocks_ * kQuantizedBlockBytes);
   panel.q = reinterpret_cast<int8_t*>(at);
   panel.scales = reinterpret_cast<float*>(at + blocks * kInt8Block);
   panel.sums = reinterpret_cast<int32_t*>(panel.scales + blocks);
