@@ -17,8 +17,8 @@ struct OpenedDevice {
 
 // `weights_are_quantised`: most of the model's, which dtype `auto` goes by.
 //
-// Device `auto` takes the GPU where there is one, and says in the log why it took the CPU. UNAVAILABLE when a GPU was asked
-// for and there is none; INVALID_ARGUMENT or UNIMPLEMENTED, naming the option, for what the device cannot;
+// Device `auto` takes the GPU where there is one, and says in the log why it took the CPU. UNAVAILABLE when a GPU was
+// asked for and there is none; INVALID_ARGUMENT or UNIMPLEMENTED, naming the option, for what the device cannot;
 // FAILED_PRECONDITION when there is a GPU, but not for this build.
 absl::StatusOr<OpenedDevice> OpenDevice(const WorkerOptions& options, bool weights_are_quantised);
 

@@ -26,9 +26,10 @@ void DeclareWorkerOptions(ConfigSchema& schema, WorkerOptions& options) {
       "device_memory_budget", &options.device_memory_budget, {.min = 0},
       "What the device may allocate, weights included; 0 is no limit on the CPU, and nine tenths of what a GPU "
       "has free");
-  schema.String("dtype", &options.dtype, {.one_of = {"auto", "f32", "bf16", "f16", "int8"}},
-                "Compute and KV dtype; auto takes what is fastest on this device; f16 is for GPUs; int8, for CPUs, multiplies "
-                "quantised weights with activations in 8 bits, and keeps KV in f32");
+  schema.String(
+      "dtype", &options.dtype, {.one_of = {"auto", "f32", "bf16", "f16", "int8"}},
+      "Compute and KV dtype; auto takes what is fastest on this device; f16 is for GPUs; int8, for CPUs, multiplies "
+      "quantised weights with activations in 8 bits, and keeps KV in f32");
   schema.Int("threads", &options.threads, {.min = 0, .max = 1024},
              "Compute threads; 0 takes one for each core that affinity mask and cgroup allow");
   schema.String("link_host", &options.link_host, {},

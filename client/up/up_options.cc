@@ -75,9 +75,10 @@ void DeclareUpOptions(ConfigSchema& schema, UpOptions& options) {
       "device_memory_budget", &options.device_memory_budget, {.min = 0},
       "What the device of each worker may allocate, weights included; 0 is no limit on the CPU, and nine tenths "
       "of what a GPU has free");
-  schema.String("dtype", &options.dtype, {.one_of = {"auto", "f32", "bf16", "f16", "int8"}},
-                "Compute and KV dtype; auto takes what is fastest on the device; f16 is for GPUs; int8, for CPUs, multiplies "
-                "quantised weights with activations in 8 bits, and keeps KV in f32");
+  schema.String(
+      "dtype", &options.dtype, {.one_of = {"auto", "f32", "bf16", "f16", "int8"}},
+      "Compute and KV dtype; auto takes what is fastest on the device; f16 is for GPUs; int8, for CPUs, multiplies "
+      "quantised weights with activations in 8 bits, and keeps KV in f32");
   schema.String("schedule", &options.schedule, {.one_of = {"kvr", "kvr-even", "single"}},
                 "How prompts are spread over the chain");
   schema.String("table", &options.table, {.value_name = "FILE"},

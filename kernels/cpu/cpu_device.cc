@@ -175,9 +175,8 @@ absl::Status CpuDevice::Embed(Stream& stream, const Weights& table, std::vector<
   if (!weights.has_rows()) return absl::FailedPreconditionError("the embedding was not loaded for kUseDecode");
   RUNAHEAD_RETURN_IF_ERROR(CheckEmbed(table, ids, out));
   RUNAHEAD_RETURN_IF_ERROR(guard_.Check("Embed", {{"out", out}}));
-  Cast(stream).Enqueue([this, &weights, ids = std::move(ids), accumulate, out] {
-    rows().Embed(weights, ids, accumulate, out);
-  });
+  Cast(stream).Enqueue(
+      [this, &weights, ids = std::move(ids), accumulate, out] { rows().Embed(weights, ids, accumulate, out); });
   return absl::OkStatus();
 }
 

@@ -8,9 +8,9 @@
 
 #include "kernels/base/device.h"
 #include "kernels/base/thread_pool.h"
+#include "kernels/cpu/cpu_weights.h"
 #include "kernels/cpu/for_rows.h"
 #include "kernels/cpu/simd/kernels.h"
-#include "kernels/cpu/cpu_weights.h"
 
 namespace runahead {
 

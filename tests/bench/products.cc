@@ -1,5 +1,5 @@
-// Linear alone on the CPU's device, beside what loops of fused multiply-adds reach in the same run: GFLOP/s by shape, rows
-// and type, in f32 and with activations in 8 bits.
+// Linear alone on the CPU's device, beside what loops of fused multiply-adds reach in the same run: GFLOP/s by shape,
+// rows and type, in f32 and with activations in 8 bits.
 //   products [threads] [rows,...] [shape,...] [type,...]     a shape is out x in, as 1536x576
 #include <immintrin.h>
 
@@ -73,7 +73,8 @@ struct Side {
 // The largest of some rounds of one Linear, long enough to be told apart.
 double GflopsOf(Side& side, const std::shared_ptr<const Weights>& weights, int64_t rows) {
   const auto tensor = [&](int64_t cols) {
-    const BufferRef ref = BufferRef::Whole(Must(side.device->Allocate(rows * cols * sizeof(float), MemoryKind::kDevice)));
+    const BufferRef ref =
+        BufferRef::Whole(Must(side.device->Allocate(rows * cols * sizeof(float), MemoryKind::kDevice)));
     const std::vector<float> values = RandomFloats(rows * cols, 2);
     std::copy(values.begin(), values.end(), reinterpret_cast<float*>(ref.data()));
     return MakeTensor(ref, DType::kF32, rows, cols);
@@ -105,7 +106,8 @@ int Main(int argc, char** argv) {
   sides.push_back({"f32", Must(NewCpuDevice({.threads = threads}))});
   sides.push_back({"int8", Must(NewCpuDevice({.threads = threads, .int8 = true}))});
   const double peak = FmaPeak(threads);
-  std::printf("%d threads; loops of 256-bit multiply-adds: %.1f GFLOP/s\n%-12s %-6s %6s", threads, peak, "out x in", "type", "rows");
+  std::printf("%d threads; loops of 256-bit multiply-adds: %.1f GFLOP/s\n%-12s %-6s %6s", threads, peak, "out x in",
+              "type", "rows");
   for (const Side& side : sides) std::printf(" %10s %7s", side.name, "of it");
   std::printf("\n");
   for (const std::string& shape_name : List(argc, argv, 3, "1536x576,576x1536,8192x2048,4096x14336")) {

@@ -24,10 +24,9 @@ inline constexpr int kInt8PanelRows = 64;
 
 // Rows of one quantised type in groups of sixteen, the last filled up with zeros. A group is its blocks of 32 columns,
 // one after the other, each in Int8Layout's parts. Quartets of columns k = 0..7 are columns 4k to 4k + 3.
-//   nibbles [4][16][4]: byte (p, row, i) holds element (row, 8p + i) in its low half, (row, 8p + 4 + i) in its high half
-//   fifth bits [16][4]: bit k of byte (row, i) belongs to element (row, 4k + i)
-//   bytes [8][16][4]: byte (k, row, i) is element (row, 4k + i)
-//   scales [16] f16, and minima [16] f16 where the type has them
+//   nibbles [4][16][4]: byte (p, row, i) holds element (row, 8p + i) in its low half, (row, 8p + 4 + i) in its high
+//   half fifth bits [16][4]: bit k of byte (row, i) belongs to element (row, 4k + i) bytes [8][16][4]: byte (k, row, i)
+//   is element (row, 4k + i) scales [16] f16, and minima [16] f16 where the type has them
 struct Int8View {
   WeightType type = WeightType::kQ4_0;
   int64_t rows = 0;

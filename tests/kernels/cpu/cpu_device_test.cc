@@ -293,12 +293,12 @@ TEST(CpuDeviceInt8, OutIsRoundedToBf16WithBiasAndActivation) {
   Int8Linear linear;
   const RandomWeights source(WeightType::kQ8_0, 40, 64, 3);
   const auto weights = *linear.device->LoadWeights(source.Source(), kUsePrefill);
-  const Tensor x = Filled(*linear.device, RandomFloats(3 * 64, 4), 3), bias = Filled(*linear.device, RandomFloats(40, 5), 1);
+  const Tensor x = Filled(*linear.device, RandomFloats(3 * 64, 4), 3),
+               bias = Filled(*linear.device, RandomFloats(40, 5), 1);
   const std::vector<float> exact = linear.Run(weights, x, {}, 40);
   const Tensor out = Empty(*linear.device, DType::kBF16, 3, 40);
-  ASSERT_TRUE(linear.device
-                  ->Linear(*linear.stream, x, weights, {.bias = bias, .activation = Activation::kRelu}, out)
-                  .ok());
+  ASSERT_TRUE(
+      linear.device->Linear(*linear.stream, x, weights, {.bias = bias, .activation = Activation::kRelu}, out).ok());
   ASSERT_TRUE(linear.device->Record(*linear.stream).Wait().ok());
   for (int64_t r = 0; r < 3; ++r) {
     for (int64_t n = 0; n < 40; ++n) {

@@ -61,8 +61,8 @@ struct ScalarBlock {
 // u and the scales of column `col` of a row, from the exact values of the test's own reader.
 struct ScalarWeights {
   ScalarWeights(const RandomWeights& weights, int64_t row, int64_t block) {
-    const std::byte* at = weights.bytes.data() + row * WeightRowBytes(weights.type, weights.cols) +
-                          block * BlockOf(weights.type).bytes;
+    const std::byte* at =
+        weights.bytes.data() + row * WeightRowBytes(weights.type, weights.cols) + block * BlockOf(weights.type).bytes;
     uint16_t halves[2];
     std::memcpy(halves, at, sizeof(halves));
     d = static_cast<float>(HalfToDouble(halves[0]));
@@ -181,8 +181,8 @@ TEST(Int8Weights, RunsOfSeveralTypesAreOneMatrix) {
   source.runs.push_back(b.Source().runs[0]);
   LoadedInt8 loaded(source);
   const std::vector<float> x = RandomFloats(2 * kCols, 9);
-  const std::vector<float> out = loaded.Multiply(
-      Avx2Int8Kernels(), {.x = x.data(), .x_stride = kCols, .m = 2, .first_row = 3, .cols = 21});
+  const std::vector<float> out =
+      loaded.Multiply(Avx2Int8Kernels(), {.x = x.data(), .x_stride = kCols, .m = 2, .first_row = 3, .cols = 21});
   for (int64_t i = 0; i < 2; ++i) {
     for (int64_t n = 0; n < 21; ++n) {
       const float wanted = n + 3 < 21 ? ScalarProduct(a, n + 3, x.data() + i * kCols)
@@ -232,8 +232,7 @@ TEST(Int8Weights, TinyActivationsAreZeros) {
   const RandomWeights source(WeightType::kQ5_1, 3, kCols, 14);
   LoadedInt8 loaded(source.Source());
   const std::vector<float> x(kCols, 1e-40f);
-  for (float value :
-       loaded.Multiply(Avx2Int8Kernels(), {.x = x.data(), .x_stride = kCols, .m = 1, .cols = 3})) {
+  for (float value : loaded.Multiply(Avx2Int8Kernels(), {.x = x.data(), .x_stride = kCols, .m = 1, .cols = 3})) {
     EXPECT_EQ(value, 0.0f);
   }
 }
