@@ -159,7 +159,8 @@ void DecodeRole::EndEpoch() {
 }
 
 void DecodeRole::Release(const LeaseId& lease) {
-  store_->Release(lease);
+  // What decodes on it gives it back itself.
+  if (!engine_->CancelLease(lease)) store_->Release(lease);
   report_->Update();
 }
 

@@ -88,7 +88,7 @@ DecodeLease::DecodeLease(Fleet& fleet, Sequencer& sequencer, Clock& clock, std::
 }
 
 DecodeLease::~DecodeLease() {
-  sequencer_.Release(worker_->index, id_);
+  GiveUp();
   fleet_.LeaseReturned(*worker_, tokens_);
 }
 

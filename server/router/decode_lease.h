@@ -46,6 +46,9 @@ class DecodeLease {
   // that is no reason to end anything, and it is to be asked again. UNAVAILABLE when the lease or the worker is gone.
   absl::StatusOr<bool> Renew(CancelToken& cancel);
 
+  // Says that it is not wanted any more: what decodes on it ends at the next step. It may be said more than once.
+  void GiveUp() { sequencer_.Release(worker_->index, id_); }
+
   const LiveWorker& worker() const { return *worker_; }
   const v1::LeaseId& id() const { return id_; }
   // Of tokens [0, x_tokens()) the chain is to hand X off, of those from kv_from() on KV.

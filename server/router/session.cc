@@ -250,7 +250,8 @@ absl::Status Session::Decode() {
     while (!answer_->reason() && ReadTokens(*reader, reply)) SendTokens(reply.tokens());
   }
   // The decode worker ends by itself what it knows to be the end; a stop string it does not know.
-  if (answer_->stopped_by_text()) context.TryCancel();
+  // The call goes on where its spans are still to come.
+  if (answer_->stopped_by_text()) trace_ != nullptr ? lease_->GiveUp() : context.TryCancel();
   while (ReadTokens(*reader, reply)) {
   }
   return EndOfDecode(FromGrpcStatus(reader->Finish()));

@@ -110,7 +110,7 @@ class TraceTest : public ::testing::Test {
   }
 
   // The answer's object, of a prompt over the whole line.
-  nlohmann::json Generate(int prompt_tokens, const std::vector<std::string>& more) {
+  nlohmann::json Generate(int prompt_tokens, const std::vector<std::string>& more, int tokens = kTracedTokens) {
     std::vector<std::string> args = {RUNAHEAD_BINARY,
                                      "generate",
                                      "--router",
@@ -119,7 +119,7 @@ class TraceTest : public ::testing::Test {
                                      "--width",
                                      absl::StrCat(kTracedPrefill),
                                      "--max-tokens",
-                                     absl::StrCat(kTracedTokens),
+                                     absl::StrCat(tokens),
                                      "--ignore-eos",
                                      "--token-ids"};
     args.push_back(absl::StrJoin(SyntheticIds(prompt_tokens, 1), ","));
@@ -230,6 +230,22 @@ TEST_F(TraceTest, TheFileShowsTheStaircaseOfTheChain) {
   const ShownProcess& tail = shown.at(chain.back());
   EXPECT_GE(steps.at(0).begin, tail.Of("sample", -1).at(0).end - tail.clock_error - decode.clock_error - kRounding);
   EXPECT_EQ(router.Of("decode", -1).size(), 1u);
+}
+
+TEST_F(TraceTest, AnAnswerThatAStopStringEndsShowsTheStepsUntilThen) {
+  Start();
+  constexpr int kMany = 1000;
+  const std::string text = Generate(600, {}).at("text");
+  const nlohmann::json answer = Generate(600, {"--trace", "--stop", text}, kMany);
+  ASSERT_FALSE(answer.is_discarded());
+  EXPECT_EQ(answer.at("finish_reason"), "stop");
+  TestProcess trace = Trace(answer.at("request_id"));
+  ASSERT_EQ(trace.Wait(), 0) << trace.err();
+  const std::map<std::string, ShownProcess> shown = ShownBy(File());
+  ASSERT_TRUE(shown.contains("decode-0"));
+  const size_t steps = shown.at("decode-0").Of("step", -1).size();
+  EXPECT_GE(steps, kTracedTokens - 1u);
+  EXPECT_LT(steps, static_cast<size_t>(kMany - 1)) << "it was told to end";
 }
 
 TEST_F(TraceTest, StepsOverALinkShowWhatIsCopiedAndWhatIsRecomputed) {

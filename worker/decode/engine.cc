@@ -4,7 +4,7 @@
 #include <optional>
 #include <utility>
 
-#include "absl/container/flat_hash_set.h"
+#include "absl/container/flat_hash_map.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "kernels/base/mutex.h"
@@ -89,7 +89,8 @@ struct DecodeEngine::Inbox {
   CondVar changed;
   Letters letters RUNAHEAD_GUARDED_BY(mu);
   SequenceNumber next RUNAHEAD_GUARDED_BY(mu) = 1;
-  absl::flat_hash_set<LeaseId> leases RUNAHEAD_GUARDED_BY(mu);  // of all sequences that have not ended
+  // Of all sequences that have not ended.
+  absl::flat_hash_map<LeaseId, SequenceNumber> leases RUNAHEAD_GUARDED_BY(mu);
 
   void Complete(SequenceNumber number, const absl::Status& status) RUNAHEAD_EXCLUDES(mu) {
     MutexLock lock(mu);
@@ -164,8 +165,8 @@ absl::StatusOr<SequenceNumber> DecodeEngine::Add(DecodeSequence sequence, std::s
       return absl::FailedPreconditionError(absl::StrFormat("lease %016x is decoded already", lease.number));
     }
     if (valid.ok()) {
-      inbox_->leases.insert(lease);
       number = inbox_->next++;
+      inbox_->leases.emplace(lease, number);
       inbox_->letters.added.emplace_back(number, std::move(active));
       inbox_->changed.NotifyAll();
     }
@@ -184,6 +185,15 @@ void DecodeEngine::Cancel(SequenceNumber number) {
   MutexLock lock(inbox_->mu);
   inbox_->letters.cancelled.push_back(number);
   inbox_->changed.NotifyAll();
+}
+
+bool DecodeEngine::CancelLease(const LeaseId& lease) {
+  MutexLock lock(inbox_->mu);
+  const auto found = inbox_->leases.find(lease);
+  if (found == inbox_->leases.end()) return false;
+  inbox_->letters.cancelled.push_back(found->second);
+  inbox_->changed.NotifyAll();
+  return true;
 }
 
 void DecodeEngine::Run() {

@@ -59,6 +59,8 @@ class DecodeEngine {
 
   // Ends a sequence with CANCELLED at the next step boundary; nothing happens when it has ended already.
   void Cancel(SequenceNumber number);
+  // The same for the sequence that has this lease; false when there is none.
+  bool CancelLease(const LeaseId& lease);
 
  private:
   struct Active;

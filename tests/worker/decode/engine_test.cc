@@ -151,9 +151,10 @@ TEST_F(DecodeEngineTest, CancelEndsASequenceWhileItRunsOrWaits) {
   door_.LetPass(3);
   const auto sink = Add(running);
   door_.AwaitComing(4);
-  engine_->Cancel(last_added_);
+  EXPECT_TRUE(engine_->CancelLease(running.lease));
   door_.Open();
   EXPECT_EQ(sink->AwaitEnd().code(), absl::StatusCode::kCancelled);
+  EXPECT_FALSE(engine_->CancelLease(running.lease)) << "it has ended";
   engine_->Cancel(last_added_);
   engine_->Cancel(12345);
   const std::vector<int32_t> ids = sink->ids(), expected = ExpectedTokens(running);
