@@ -63,7 +63,9 @@ int Main(int argc, char** argv) {
       std::cerr << argv[0] << ": no test for '" << argument << "': --source=FILE names a source that it was built of\n";
       return kUsage;
     }
-    const std::string more = testing::GTEST_FLAG(filter);  // as GTEST_FILTER says, "-" and what to leave out
+    // As GTEST_FILTER says, "-" and what to leave out; or the one test of a process that a death test has begun.
+    const std::string more = testing::GTEST_FLAG(filter);
+    if (more != "*" && !more.starts_with('-')) continue;
     testing::GTEST_FLAG(filter) = more.starts_with('-') ? filter + more : filter;
   }
   if (const int result = RUN_ALL_TESTS(); result != 0) return result;

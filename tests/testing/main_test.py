@@ -27,6 +27,9 @@ class MainTest(unittest.TestCase):
 
     def test_a_source_has_its_own_tests_only(self):
         self.assertEqual(self.run_subject("--source=testing/main_subject.cc", "--gtest_filter=-*.Fails:*.Skips")[0], 0)
+        # Of which a filter may name one, as the process that a death test begins is given its own.
+        narrowed = self.run_subject("--source=testing/main_subject.cc", "--gtest_filter=Subject.Passes")
+        self.assertEqual(narrowed[0], 0, narrowed[1])
         code, said = self.run_subject("--source=testing/no_such_test.cc")
         self.assertEqual(code, 2, said)
 
