@@ -31,6 +31,9 @@ absl::StatusOr<OpenedDevice> OpenCpu(const WorkerOptions& options, bool weights_
   if (const absl::Status status = SetNumerics(options.dtype, weights_are_quantised, device); !status.ok()) {
     return absl::Status(status.code(), absl::StrCat("dtype: ", status.message()));
   }
+  if (const absl::Status status = SetKvDType(options.kv_dtype, device); !status.ok()) {
+    return absl::Status(status.code(), absl::StrCat("kv_dtype: ", status.message()));
+  }
   device.threads = static_cast<int>(ThreadsOf(options));
   if (options.emulated_link_gbps > 0) {
     RUNAHEAD_ASSIGN_OR_RETURN(device.emulated_link, EmulatedLink::Create({.gbps = options.emulated_link_gbps}));
@@ -40,7 +43,8 @@ absl::StatusOr<OpenedDevice> OpenCpu(const WorkerOptions& options, bool weights_
   RUNAHEAD_ASSIGN_OR_RETURN(opened.device, NewCpuDevice(device));
   LogInfo("device", std::string(opened.device->name()), ", ", device.threads, " threads, ",
           std::string(opened.device->numerics()),
-          options.dtype == "auto" ? " (the fastest on this CPU for these weights)" : "");
+          options.dtype == "auto" ? " (the fastest on this CPU for these weights)" : "", ", KV in ",
+          std::string(DTypeName(opened.device->kv_dtype())));
   return opened;
 }
 
@@ -59,6 +63,10 @@ void StayNear(const CudaDeviceInfo& gpu) {
 absl::StatusOr<OpenedDevice> OpenCuda(const WorkerOptions& options, const CudaPlugin& plugin) {
   if (options.dtype == "int8") {
     return absl::InvalidArgumentError("dtype: int8 is for CPUs; a GPU computes in bf16, f16 or f32");
+  }
+  if (options.kv_dtype != "auto" && options.kv_dtype != DTypeName(GpuDType(options))) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("kv_dtype: a GPU keeps KV in its dtype, ", std::string(DTypeName(GpuDType(options)))));
   }
   RUNAHEAD_ASSIGN_OR_RETURN(const int count, plugin.count());
   CudaDeviceOptions device;

@@ -28,8 +28,11 @@ void DeclareWorkerOptions(ConfigSchema& schema, WorkerOptions& options) {
       "has free");
   schema.String(
       "dtype", &options.dtype, {.one_of = {"auto", "f32", "bf16", "f16", "int8"}},
-      "Compute and KV dtype; auto takes what is fastest on this device; f16 is for GPUs; int8, for CPUs, multiplies "
-      "quantised weights with activations in 8 bits, and keeps KV in f32");
+      "Compute dtype; auto takes what is fastest on this device; f16 is for GPUs; int8, for CPUs, multiplies quantised "
+      "weights with activations in 8 bits");
+  schema.String("kv_dtype", &options.kv_dtype, {.one_of = {"auto", "f32", "bf16", "f16"}},
+                "What KV is kept in; auto is f16 with dtype int8, and the compute dtype with others; a GPU takes no "
+                "other than its compute dtype");
   schema.Int("threads", &options.threads, {.min = 0, .max = 1024},
              "Compute threads; 0 takes one for each core that affinity mask and cgroup allow");
   schema.String("link_host", &options.link_host, {},

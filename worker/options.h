@@ -18,6 +18,7 @@ struct WorkerOptions {
   int64_t device_memory_budget =
       0;  // bytes, weights included; 0: no limit on the CPU, nine tenths of what a GPU has free
   std::string dtype = "auto";
+  std::string kv_dtype = "auto";
   int64_t threads = 0;    // 0: all cores
   std::string link_host;  // empty: that of process.listen
   int64_t link_port = 0;  // 0: any that is free

@@ -21,6 +21,7 @@ ChildSpec WorkerSpec(const UpOptions& options, const std::string& role, int inde
                absl::StrCat("--threads=", threads),
                kDrainTimeout,
                absl::StrCat("--device=", options.device)};
+  if (options.kv_dtype != "auto") spec.args.push_back(absl::StrCat("--kv-dtype=", options.kv_dtype));
   if (options.device != "cpu") spec.args.push_back(absl::StrCat("--gpu=", number));
   if (options.device_memory_budget > 0) {
     spec.args.push_back(absl::StrCat("--device-memory-budget=", options.device_memory_budget));
@@ -77,8 +78,10 @@ void DeclareUpOptions(ConfigSchema& schema, UpOptions& options) {
       "of what a GPU has free");
   schema.String(
       "dtype", &options.dtype, {.one_of = {"auto", "f32", "bf16", "f16", "int8"}},
-      "Compute and KV dtype; auto takes what is fastest on the device; f16 is for GPUs; int8, for CPUs, multiplies "
-      "quantised weights with activations in 8 bits, and keeps KV in f32");
+      "Compute dtype; auto takes what is fastest on the device; f16 is for GPUs; int8, for CPUs, multiplies quantised "
+      "weights with activations in 8 bits");
+  schema.String("kv_dtype", &options.kv_dtype, {.one_of = {"auto", "f32", "bf16", "f16"}},
+                "What KV is kept in; auto is f16 with dtype int8, and the compute dtype with others");
   schema.String("schedule", &options.schedule, {.one_of = {"kvr", "kvr-even", "single"}},
                 "How prompts are spread over the chain");
   schema.String("table", &options.table, {.value_name = "FILE"},

@@ -18,6 +18,7 @@ struct UpOptions {
   std::string device = "auto";
   int64_t device_memory_budget = 0;  // bytes, of each worker
   std::string dtype = "auto";
+  std::string kv_dtype = "auto";
   std::string schedule = "kvr";
   std::string table;
   std::string handoff = "link";

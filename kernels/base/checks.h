@@ -15,9 +15,10 @@ namespace runahead {
 
 // What a device takes where the contract of Device leaves it open.
 struct OpLimits {
-  absl::Span<const DType> dtypes;  // of activations and KV in RmsNorm, Linear, StoreQkv, attention, GatedActivate
-  int64_t head_dim_multiple = 2;   // of attention
-  int64_t most_head_dim = 0;       // of attention
+  absl::Span<const DType> dtypes;         // of activations in RmsNorm, Linear, StoreQkv, attention, GatedActivate
+  absl::Span<const DType> kv_dtypes;      // of KV in StoreQkv and attention
+  int64_t head_dim_multiple = 2;          // of attention
+  int64_t most_head_dim = 0;              // of attention
   int64_t most_vocab = int64_t{1} << 31;  // of Sample
 };
 

@@ -86,6 +86,8 @@ class Device {
   // What products are computed in, for those that must agree: the name of compute_dtype(), or "int8" where Linear
   // multiplies quantised weights with activations that it quantises to 8 bits, by row and block of 32.
   virtual std::string_view numerics() const { return DTypeName(compute_dtype()); }
+  // What models keep KV in: compute_dtype(), or what the device was told.
+  virtual DType kv_dtype() const { return compute_dtype(); }
   // The dtype that Linear reads under `batch_invariant`; without it Linear reads compute_dtype().
   virtual DType invariant_dtype() const = 0;
   // Rows that Linear works best on at a time: passes over longer batches are cut into pieces of so many.

@@ -27,7 +27,7 @@ absl::Status CheckAttentionShape(const OpLimits& limits, const AttentionShape& s
     return Invalid(shape.heads, " heads cannot share ", shape.kv_heads, " KV heads");
   }
   if (shape.head_dim < 2 || shape.head_dim % 2 != 0) return Invalid("head_dim is ", shape.head_dim, ", not even");
-  if (std::find(limits.dtypes.begin(), limits.dtypes.end(), shape.kv_dtype) == limits.dtypes.end()) {
+  if (std::find(limits.kv_dtypes.begin(), limits.kv_dtypes.end(), shape.kv_dtype) == limits.kv_dtypes.end()) {
     return Invalid("the device does not keep KV in ", std::string(DTypeName(shape.kv_dtype)));
   }
   if (shape.window < 0) return Invalid("a window of ", shape.window, " positions");

@@ -7,7 +7,7 @@
 namespace runahead {
 namespace {
 
-bool Supported(DType dtype) {
+bool IsActivation(DType dtype) {
   return dtype == DType::kF32 || dtype == DType::kBF16;
 }
 
@@ -16,13 +16,14 @@ void Check(const CpuAttentionArgs& args) {
   RUNAHEAD_CHECK(shape.kv_heads > 0 && shape.heads > 0 && shape.heads % shape.kv_heads == 0);
   RUNAHEAD_CHECK(shape.head_dim > 0 && shape.head_dim % 8 == 0 && shape.head_dim <= kMaxAttentionHeadDim);
   RUNAHEAD_CHECK(shape.scale > 0.0f && shape.window >= 0 && shape.soft_cap >= 0.0f);
-  RUNAHEAD_CHECK(Supported(args.q.dtype) && Supported(args.out.dtype) && Supported(shape.kv_dtype));
+  RUNAHEAD_CHECK(IsActivation(args.q.dtype) && IsActivation(args.out.dtype));
   RUNAHEAD_CHECK(args.table.base_rows() * shape.kv_row_bytes() <= static_cast<int64_t>(args.layer.size));
 }
 
 const PrefillKernels& ChoosePrefill(CpuIsa isa, const CpuAttentionArgs& args) {
-  // Few families cap scores: their layers do with the kernels of f32 arithmetic.
-  const bool bf16 = args.q.dtype == DType::kBF16 && args.shape.kv_dtype == DType::kBF16 && args.shape.soft_cap == 0.0f;
+  // KV of 16 bits has no more than bf16's products need. Few families cap scores: their layers do with the kernels of
+  // f32 arithmetic.
+  const bool bf16 = args.shape.kv_dtype != DType::kF32 && args.shape.soft_cap == 0.0f;
   if (bf16 && isa >= CpuIsa::kAmx) return AmxPrefillKernels();
   // On Intel vdpbf16ps takes twice as long as two vfmadd (seen: 70 against 137 GFLOP/s), on AMD half as long.
   if (bf16 && isa == CpuIsa::kAvx512Bf16 && FastestDType() == DType::kBF16) return Avx512Bf16PrefillKernels();

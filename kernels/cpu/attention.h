@@ -13,7 +13,7 @@ namespace runahead {
 
 struct CpuAttentionArgs {
   ConstTensor q;         // [table.rows(), heads*head_dim], f32 or bf16
-  AttentionShape shape;  // head_dim a multiple of 8, at most kMaxAttentionHeadDim; KV in f32 or bf16
+  AttentionShape shape;  // head_dim a multiple of 8, at most kMaxAttentionHeadDim; KV in any dtype
   const CpuKvTable& table;
   ConstBufferRef layer;
   MutTensor out;  // must not overlap q or KV

@@ -38,6 +38,7 @@ struct PrefillAmx {
            2 * kMaxQueries * sizeof(float);
   }
 
+  template <class E>
   static void PackK(const PackBlock& block) {
     std::byte* out = block.packed;
     for (int key = 0; key < kKeys; key += 16) {
@@ -45,34 +46,41 @@ struct PrefillAmx {
         Pairs rows[16];
         for (int i = 0; i < 16; ++i) {
           const std::byte* row = block.k_rows[key + i];
-          rows[i] = row == nullptr ? V::ZeroPairs() : V::LoadPairs(row + 2 * d, block.head_dim - d);
+          rows[i] =
+              row == nullptr ? V::ZeroPairs() : V::LoadPairs(reinterpret_cast<const E*>(row) + d, block.head_dim - d);
         }
         V::TransposePairs(rows, out);
       }
     }
   }
 
+  template <class E>
   static Row LoadV(const PackBlock& block, int key, int d, int* first_bad) {
     const std::byte* row = block.k_rows[key];
     if (row == nullptr || d >= block.head_dim) return V::ZeroRow();
     bool bad = false;
-    const Row x = V::FiniteRow(V::LoadRow(row + block.v_offset + 2 * d, block.head_dim - d), &bad);
+    const Row x =
+        V::FiniteRow(V::LoadRow(reinterpret_cast<const E*>(row + block.v_offset) + d, block.head_dim - d), &bad);
     if (bad && key < *first_bad) *first_bad = key;
     return x;
   }
 
-  static int Pack(const PackBlock& block) {
-    PackK(block);
+  template <class E>
+  static int PackAs(const PackBlock& block) {
+    PackK<E>(block);
     int first_bad = kKeys;
     std::byte* out = block.packed + PackedBytes(block.head_dim) / 2;
     for (int d = 0; d < Padded(block.head_dim); d += 16) {
       for (int key = 0; key < kKeys; key += 2, out += 64) {
-        const Row even = LoadV(block, key, d, &first_bad);
-        const Row odd = LoadV(block, key + 1, d, &first_bad);
+        const Row even = LoadV<E>(block, key, d, &first_bad);
+        const Row odd = LoadV<E>(block, key + 1, d, &first_bad);
         V::StorePairs(out, V::Interleave(even, odd));
       }
     }
     return first_bad;
+  }
+  static int Pack(const PackBlock& block) {
+    return block.dtype == DType::kF16 ? PackAs<Float16>(block) : PackAs<BFloat16>(block);
   }
 
   // Tiles 0..3 += rows of `a` (two tiles below each other) times two columns of tiles of `b`, over `depth` tiles.
@@ -175,11 +183,14 @@ struct PrefillAmx {
     }
   }
 
+  template <class E>
   static void LoadQueries(const AttendBlock& block, int rows, int padded, std::byte* q) {
     for (int i = 0; i < rows; ++i) {
       for (int d = 0; d < padded; d += 32) {
         const Pairs x =
-            i < block.queries ? V::LoadPairs(block.q + i * block.q_stride + 2 * d, block.head_dim - d) : V::ZeroPairs();
+            i < block.queries && d < block.head_dim
+                ? V::LoadPairs(reinterpret_cast<const E*>(block.q + i * block.q_stride) + d, block.head_dim - d)
+                : V::ZeroPairs();
         V::StorePairs(q + (static_cast<size_t>(i) * padded + d) * 2, x);
       }
     }
@@ -193,7 +204,7 @@ struct PrefillAmx {
     std::byte* const q = reinterpret_cast<std::byte*>(acc + static_cast<size_t>(kMaxQueries) * padded);
     float* const max = reinterpret_cast<float*>(q + static_cast<size_t>(kMaxQueries) * padded * 2);
     float* const sum = max + kMaxQueries;
-    LoadQueries(block, rows, padded, q);
+    block.q_bf16 ? LoadQueries<BFloat16>(block, rows, padded, q) : LoadQueries<float>(block, rows, padded, q);
     for (int i = 0; i < rows; i += 16) {
       V::Store(max + i, V::Set1(-kInfinity));
       V::Store(sum + i, V::Zero());
@@ -228,7 +239,7 @@ struct PrefillAmx {
       }
     }
     Tiles::Release();
-    block.out_bf16 ? PrefillF32<V>::template StoreOut<uint16_t>(block, padded, acc, sum)
+    block.out_bf16 ? PrefillF32<V>::template StoreOut<BFloat16>(block, padded, acc, sum)
                    : PrefillF32<V>::template StoreOut<float>(block, padded, acc, sum);
   }
 

@@ -146,6 +146,6 @@ struct DecodeOneSplit {
 
 template <class V>
 inline constexpr DecodeKernels kDecodeKernels = {V::kLanes, DecodeOneSplit<V, float>::Run,
-                                                 DecodeOneSplit<V, uint16_t>::Run};
+                                                 DecodeOneSplit<V, BFloat16>::Run, DecodeOneSplit<V, Float16>::Run};
 
 }  // namespace runahead

@@ -6,6 +6,8 @@
 #include <cstddef>
 #include <cstdint>
 
+#include "kernels/base/dtype.h"
+
 namespace runahead {
 
 // Positions that a kernel of decode attention takes at a time: a piece is so many, or a multiple. Cuts are aligned to
@@ -35,7 +37,7 @@ struct DecodeSplit {
 struct PackBlock {
   const std::byte* const* k_rows = nullptr;  // [key_block]; null for keys past the end, packed as zeros
   int64_t v_offset = 0;
-  bool bf16 = false;  // KV element type
+  DType dtype = DType::kF32;  // of KV
   int head_dim = 0;
   std::byte* packed = nullptr;  // out, packed_bytes(head_dim), 64-byte aligned
 };
@@ -76,12 +78,13 @@ struct DecodeKernels {
   int lanes = 0;  // what head_dim is padded to
   void (*split_f32)(const DecodeSplit& split) = nullptr;
   void (*split_bf16)(const DecodeSplit& split) = nullptr;
+  void (*split_f16)(const DecodeSplit& split) = nullptr;
 };
 
-// f32 arithmetic on f32 or bf16 storage.
+// f32 arithmetic on KV of any dtype.
 const PrefillKernels& Avx2PrefillKernels();
 const PrefillKernels& Avx512PrefillKernels();
-// Products of bf16, sums in f32; q and KV in bf16.
+// Products of bf16, sums in f32; KV in bf16, or in f16, which is rounded.
 const PrefillKernels& Avx512Bf16PrefillKernels();
 const PrefillKernels& AmxPrefillKernels();
 

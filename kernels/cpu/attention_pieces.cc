@@ -59,6 +59,12 @@ void PiecesJob::Join(const Seen& more, const Seen& all) const {
   }
 }
 
+auto SplitFor(const DecodeKernels& kernels, DType kv_dtype) {
+  return kv_dtype == DType::kF32    ? kernels.split_f32
+         : kv_dtype == DType::kBF16 ? kernels.split_bf16
+                                    : kernels.split_f16;
+}
+
 // Of one group over positions [first, piece.end). means: [group][head_dim]; logs: [group].
 void PiecesJob::Attend(const CpuPiece& piece, int64_t kv_head, int64_t first, float* means, float* logs) const {
   thread_local AttentionScratch scratch;
@@ -91,7 +97,7 @@ void PiecesJob::Attend(const CpuPiece& piece, int64_t kv_head, int64_t first, fl
     split.sum = of.sum;
     split.acc = of.acc;
     FindKvRows(args, sequence, begin, split.count, kv_head * head_bytes, rows);
-    (shape.kv_dtype == DType::kF32 ? kernels.split_f32 : kernels.split_bf16)(split);
+    SplitFor(kernels, shape.kv_dtype)(split);
     if (begin != first) Join(more, all);
   }
   for (int64_t h = 0; h < group; ++h) {

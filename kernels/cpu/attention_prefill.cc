@@ -59,7 +59,7 @@ void PrefillAttentionJob::Pack(int64_t head, int64_t block) {
   PackBlock pack;
   pack.k_rows = rows;
   pack.v_offset = shape.kv_heads * head_bytes;
-  pack.bf16 = shape.kv_dtype == DType::kBF16;
+  pack.dtype = shape.kv_dtype;
   pack.head_dim = static_cast<int>(shape.head_dim);
   pack.packed = Packed(head, block);
   const int bad = kernels.pack(pack);
@@ -82,11 +82,9 @@ bool PrefillAttentionJob::SeesBad(int64_t head, int64_t position) const {
   for (int64_t p = first; p <= position; ++p) {
     const std::byte* row;
     FindKvRows(args, sequence, p, 1, at, &row);
-    for (int64_t d = 0; d < shape.head_dim; ++d) {
-      const float value = shape.kv_dtype == DType::kF32 ? reinterpret_cast<const float*>(row)[d]
-                                                        : ToFloat(reinterpret_cast<const BFloat16*>(row)[d]);
-      if (!std::isfinite(value)) return true;
-    }
+    float values[kMaxAttentionHeadDim];
+    LoadFloats(row, shape.kv_dtype, 0, shape.head_dim, values);
+    if (!std::all_of(values, values + shape.head_dim, [](float value) { return std::isfinite(value); })) return true;
   }
   return false;
 }

@@ -29,11 +29,13 @@ struct PrefillBf16 {
 
   static size_t PackedBytes(int head_dim) { return Strips::PackedBytes(head_dim) / 2; }
 
-  static Row LoadRow(const std::byte* row, int64_t offset, int left) {
-    return row == nullptr ? V::ZeroRow() : V::LoadRow(row + offset, left);
+  template <class E>
+  static Row LoadRow(const std::byte* row, int64_t offset, int d, int left) {
+    return row == nullptr ? V::ZeroRow() : V::LoadRow(reinterpret_cast<const E*>(row + offset) + d, left);
   }
 
-  static int Pack(const PackBlock& block) {
+  template <class E>
+  static int PackAs(const PackBlock& block) {
     const int dim = block.head_dim, padded = Strips::Padded(dim);
     uint32_t* const k_out = reinterpret_cast<uint32_t*>(block.packed);
     uint32_t* const v_out = k_out + static_cast<size_t>(kKeys) * dim / 2;
@@ -44,26 +46,33 @@ struct PrefillBf16 {
       for (int d = 0; d < dim; d += 16) {
         for (int i = 0; i < 2; ++i) {
           alignas(32) uint32_t pairs[8];
-          V::StoreRow(pairs, LoadRow(rows[i], 2 * d, dim - d));
+          V::StoreRow(pairs, LoadRow<E>(rows[i], 0, d, dim - d));
           const int count = dim - d < 16 ? (dim - d) / 2 : 8;
           for (int j = 0; j < count; ++j) k_out[(d / 2 + j) * kKeys + key + i] = pairs[j];
         }
-        const Row even = V::FiniteRow(LoadRow(rows[0], block.v_offset + 2 * d, dim - d), &bad[0]);
-        const Row odd = V::FiniteRow(LoadRow(rows[1], block.v_offset + 2 * d, dim - d), &bad[1]);
+        const Row even = V::FiniteRow(LoadRow<E>(rows[0], block.v_offset, d, dim - d), &bad[0]);
+        const Row odd = V::FiniteRow(LoadRow<E>(rows[1], block.v_offset, d, dim - d), &bad[1]);
         V::StorePairs(v_out + static_cast<size_t>(key) / 2 * padded + d, V::Interleave(even, odd));
       }
       if (first_bad == kKeys && (bad[0] || bad[1])) first_bad = bad[0] ? key : key + 1;
     }
     return first_bad;
   }
+  static int Pack(const PackBlock& block) {
+    return block.dtype == DType::kF16 ? PackAs<Float16>(block) : PackAs<BFloat16>(block);
+  }
 
+  // q [rows][head_dim] in bf16, zero in the rows past the last query.
+  template <class E>
   static void LoadQueries(const AttendBlock& block, int rows, std::byte* q) {
     const size_t bytes = static_cast<size_t>(block.head_dim) * 2;
     for (int i = 0; i < rows; ++i) {
-      if (i < block.queries) {
-        __builtin_memcpy(q + i * bytes, block.q + i * block.q_stride, bytes);
-      } else {
-        __builtin_memset(q + i * bytes, 0, bytes);
+      const E* const from = reinterpret_cast<const E*>(block.q + i * block.q_stride);
+      for (int d = 0; d < block.head_dim; d += 32) {
+        const int left = block.head_dim - d;
+        alignas(64) std::byte pairs[64];
+        V::StorePairs(pairs, i < block.queries ? V::LoadPairs(from + d, left) : V::ZeroPairs());
+        __builtin_memcpy(q + i * bytes + 2 * d, pairs, left < 32 ? 2 * left : 64);
       }
     }
   }
@@ -95,7 +104,8 @@ struct PrefillBf16 {
     float* const q = acc + static_cast<size_t>(kMaxQueries) * padded;
     float* const max = q + static_cast<size_t>(kMaxQueries) * dim;
     float* const sum = max + kMaxQueries;
-    LoadQueries(block, rows, reinterpret_cast<std::byte*>(q));
+    block.q_bf16 ? LoadQueries<BFloat16>(block, rows, reinterpret_cast<std::byte*>(q))
+                 : LoadQueries<float>(block, rows, reinterpret_cast<std::byte*>(q));
     for (int i = 0; i < rows; ++i) {
       max[i] = -Strips::kInfinity;
       sum[i] = 0.0f;
@@ -123,7 +133,7 @@ struct PrefillBf16 {
                           acc + static_cast<size_t>(i) * padded);
       }
     }
-    block.out_bf16 ? Strips::template StoreOut<uint16_t>(block, padded, acc, sum)
+    block.out_bf16 ? Strips::template StoreOut<BFloat16>(block, padded, acc, sum)
                    : Strips::template StoreOut<float>(block, padded, acc, sum);
   }
 

@@ -72,7 +72,11 @@ struct PrefillF32 {
     }
     return first_bad;
   }
-  static int Pack(const PackBlock& block) { return block.bf16 ? PackAs<uint16_t>(block) : PackAs<float>(block); }
+  static int Pack(const PackBlock& block) {
+    return block.dtype == DType::kF32    ? PackAs<float>(block)
+           : block.dtype == DType::kBF16 ? PackAs<BFloat16>(block)
+                                         : PackAs<Float16>(block);
+  }
 
   // c[r][0, kVecs*lanes) = (kScaled ? c * alpha[r] : 0) + sum_k a[r][k] * b[k][...], for kRows rows.
   template <int kVecs, bool kScaled>
@@ -196,7 +200,7 @@ struct PrefillF32 {
     float* const q = acc + static_cast<size_t>(kMaxQueries) * padded;
     float* const max = q + static_cast<size_t>(kMaxQueries) * dim;
     float* const sum = max + kMaxQueries;
-    block.q_bf16 ? LoadQueries<uint16_t>(block, rows, q) : LoadQueries<float>(block, rows, q);
+    block.q_bf16 ? LoadQueries<BFloat16>(block, rows, q) : LoadQueries<float>(block, rows, q);
     for (int i = 0; i < rows; ++i) {
       max[i] = -kInfinity;
       sum[i] = 0.0f;
@@ -226,7 +230,7 @@ struct PrefillF32 {
                    acc + static_cast<size_t>(i) * padded);
       }
     }
-    block.out_bf16 ? StoreOut<uint16_t>(block, padded, acc, sum) : StoreOut<float>(block, padded, acc, sum);
+    block.out_bf16 ? StoreOut<BFloat16>(block, padded, acc, sum) : StoreOut<float>(block, padded, acc, sum);
   }
 
   static constexpr PrefillKernels kKernels = {kKeys, kRows, kMaxQueries, PackedBytes, ScratchBytes, Pack, Attend};

@@ -5,6 +5,8 @@
 
 #include <cstdint>
 
+#include "kernels/base/dtype.h"
+
 #define RUNAHEAD_INLINE static inline __attribute__((always_inline))
 
 namespace runahead {
@@ -17,13 +19,16 @@ struct Vec256 {
   RUNAHEAD_INLINE T Zero() { return _mm256_setzero_ps(); }
   RUNAHEAD_INLINE T Set1(float x) { return _mm256_set1_ps(x); }
   RUNAHEAD_INLINE T Load(const float* p) { return _mm256_loadu_ps(p); }
-  RUNAHEAD_INLINE T Load(const uint16_t* p) {
+  RUNAHEAD_INLINE T Load(const Float16* p) {
+    return _mm256_cvtph_ps(_mm_loadu_si128(reinterpret_cast<const __m128i*>(p)));
+  }
+  RUNAHEAD_INLINE T Load(const BFloat16* p) {
     const __m256i wide = _mm256_cvtepu16_epi32(_mm_loadu_si128(reinterpret_cast<const __m128i*>(p)));
     return _mm256_castsi256_ps(_mm256_slli_epi32(wide, 16));
   }
   RUNAHEAD_INLINE void Store(float* p, T x) { _mm256_storeu_ps(p, x); }
   // To bf16, nearest even; finite x.
-  RUNAHEAD_INLINE void Store(uint16_t* p, T x) {
+  RUNAHEAD_INLINE void Store(BFloat16* p, T x) {
     const __m256i bits = _mm256_castps_si256(x);
     const __m256i odd = _mm256_and_si256(_mm256_srli_epi32(bits, 16), _mm256_set1_epi32(1));
     const __m256i rounded =

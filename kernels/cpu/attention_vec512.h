@@ -12,6 +12,8 @@
 #include <immintrin.h>
 #pragma GCC diagnostic pop
 
+#include "kernels/base/dtype.h"
+
 #define RUNAHEAD_INLINE static inline __attribute__((always_inline))
 
 namespace runahead {
@@ -24,13 +26,19 @@ struct Vec512 {
   RUNAHEAD_INLINE T Zero() { return _mm512_setzero_ps(); }
   RUNAHEAD_INLINE T Set1(float x) { return _mm512_set1_ps(x); }
   RUNAHEAD_INLINE T Load(const float* p) { return _mm512_loadu_ps(p); }
-  RUNAHEAD_INLINE T Load(const uint16_t* p) {
+  RUNAHEAD_INLINE T Load(const Float16* p) {
+    return _mm512_cvtph_ps(_mm256_loadu_si256(reinterpret_cast<const __m256i*>(p)));
+  }
+  RUNAHEAD_INLINE T Load(const BFloat16* p) {
     return _mm512_castsi512_ps(
         _mm512_slli_epi32(_mm512_cvtepu16_epi32(_mm256_loadu_si256(reinterpret_cast<const __m256i*>(p))), 16));
   }
   // The first eight lanes from memory, the rest zero.
   RUNAHEAD_INLINE T LoadHalf(const float* p) { return _mm512_zextps256_ps512(_mm256_loadu_ps(p)); }
-  RUNAHEAD_INLINE T LoadHalf(const uint16_t* p) {
+  RUNAHEAD_INLINE T LoadHalf(const Float16* p) {
+    return _mm512_zextps256_ps512(_mm256_cvtph_ps(_mm_loadu_si128(reinterpret_cast<const __m128i*>(p))));
+  }
+  RUNAHEAD_INLINE T LoadHalf(const BFloat16* p) {
     const __m256i wide = _mm256_zextsi128_si256(_mm_loadu_si128(reinterpret_cast<const __m128i*>(p)));
     return _mm512_castsi512_ps(_mm512_slli_epi32(_mm512_cvtepu16_epi32(wide), 16));
   }
@@ -43,8 +51,8 @@ struct Vec512 {
     const __m512i rounded = _mm512_add_epi32(bits, _mm512_add_epi32(odd, _mm512_set1_epi32(0x7fff)));
     return _mm512_cvtepi32_epi16(_mm512_srli_epi32(rounded, 16));
   }
-  RUNAHEAD_INLINE void Store(uint16_t* p, T x) { _mm256_storeu_si256(reinterpret_cast<__m256i*>(p), ToBf16(x)); }
-  RUNAHEAD_INLINE void StoreHalf(uint16_t* p, T x) {
+  RUNAHEAD_INLINE void Store(BFloat16* p, T x) { _mm256_storeu_si256(reinterpret_cast<__m256i*>(p), ToBf16(x)); }
+  RUNAHEAD_INLINE void StoreHalf(BFloat16* p, T x) {
     _mm_storeu_si128(reinterpret_cast<__m128i*>(p), _mm256_castsi256_si128(ToBf16(x)));
   }
   RUNAHEAD_INLINE T Add(T a, T b) { return _mm512_add_ps(a, b); }

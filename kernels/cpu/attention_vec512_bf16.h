@@ -16,12 +16,23 @@ struct Vec512Bf16 : Vec512 {
 
   RUNAHEAD_INLINE Row ZeroRow() { return _mm256_setzero_si256(); }
   RUNAHEAD_INLINE Pairs ZeroPairs() { return _mm512_setzero_si512(); }
-  // The first `left` elements (all where there are fewer), then zeros. left > 0.
-  RUNAHEAD_INLINE Row LoadRow(const std::byte* p, int left) {
-    return _mm256_maskz_loadu_epi16(static_cast<__mmask16>(left >= 16 ? 0xffffu : (1u << left) - 1), p);
+  // The first `left` elements (all where there are fewer), then zeros, rounded to bf16 where they are something else.
+  // left > 0.
+  RUNAHEAD_INLINE Row LoadRow(const BFloat16* p, int left) { return _mm256_maskz_loadu_epi16(First16(left), p); }
+  RUNAHEAD_INLINE Row LoadRow(const Float16* p, int left) {
+    const __m256bh row = _mm512_cvtneps_pbh(_mm512_cvtph_ps(_mm256_maskz_loadu_epi16(First16(left), p)));
+    return reinterpret_cast<__m256i>(row);
   }
-  RUNAHEAD_INLINE Pairs LoadPairs(const std::byte* p, int left) {
+  RUNAHEAD_INLINE Pairs LoadPairs(const BFloat16* p, int left) {
     return _mm512_maskz_loadu_epi16(static_cast<__mmask32>(left >= 32 ? 0xffffffffu : (1u << left) - 1), p);
+  }
+  RUNAHEAD_INLINE Pairs LoadPairs(const Float16* p, int left) {
+    const __m256i low = _mm256_maskz_loadu_epi16(First16(left), p);
+    const __m256i high = _mm256_maskz_loadu_epi16(First16(left - 16), p + 16);
+    return ToPairs(_mm512_cvtph_ps(low), _mm512_cvtph_ps(high));
+  }
+  RUNAHEAD_INLINE Pairs LoadPairs(const float* p, int left) {
+    return ToPairs(_mm512_maskz_loadu_ps(First16(left), p), _mm512_maskz_loadu_ps(First16(left - 16), p + 16));
   }
   // To memory that is aligned as the vector is.
   RUNAHEAD_INLINE void StoreRow(void* p, Row x) { _mm256_store_si256(static_cast<__m256i*>(p), x); }
@@ -73,6 +84,17 @@ struct Vec512Bf16 : Vec512 {
   }
   // Bit i: whether lane i of a and b differ.
   RUNAHEAD_INLINE uint32_t Differ(T a, T b) { return _mm512_cmp_ps_mask(a, b, _CMP_NEQ_UQ); }
+
+ private:
+  // The first `count` of sixteen lanes; none below 1.
+  RUNAHEAD_INLINE __mmask16 First16(int count) {
+    return static_cast<__mmask16>(count >= 16 ? 0xffffu : count <= 0 ? 0u : (1u << count) - 1);
+  }
+  // The elements of `low`, then those of `high`.
+  RUNAHEAD_INLINE Pairs ToPairs(T low, T high) {
+    const __m512bh both = _mm512_cvtne2ps_pbh(high, low);
+    return reinterpret_cast<Pairs>(both);
+  }
 };
 
 }  // namespace runahead

@@ -22,7 +22,9 @@ namespace runahead {
 namespace {
 
 constexpr DType kDTypes[] = {DType::kF32, DType::kBF16};
-constexpr OpLimits kLimits{.dtypes = kDTypes, .head_dim_multiple = 8, .most_head_dim = kMaxAttentionHeadDim};
+constexpr DType kKvDTypes[] = {DType::kF32, DType::kBF16, DType::kF16};
+constexpr OpLimits kLimits{
+    .dtypes = kDTypes, .kv_dtypes = kKvDTypes, .head_dim_multiple = 8, .most_head_dim = kMaxAttentionHeadDim};
 constexpr int kMostThreads = 1024;
 
 CpuStream& Cast(Stream& stream) {
@@ -38,6 +40,7 @@ class CpuDevice : public Device {
  public:
   CpuDevice(const CpuDeviceOptions& options, std::unique_ptr<ThreadPool> pool, std::unique_ptr<Gemm> gemm)
       : compute_dtype_(options.compute_dtype),
+        kv_dtype_(options.kv_dtype.value_or(options.compute_dtype)),
         int8_(options.int8 ? &FastestInt8Kernels() : nullptr),
         pool_(std::move(pool)),
         gemm_(std::move(gemm)),
@@ -51,6 +54,7 @@ class CpuDevice : public Device {
   bool has_host_link() const override { return link_ != nullptr; }
   DType compute_dtype() const override { return compute_dtype_; }
   std::string_view numerics() const override { return int8_ != nullptr ? "int8" : DTypeName(compute_dtype_); }
+  DType kv_dtype() const override { return kv_dtype_; }
   DType invariant_dtype() const override { return DType::kF32; }
   // Intermediates stay in the second-level cache (512 x 2 x 1536 x 2 bytes is 3 MB on the quick-start model), and
   // scratch memory does not grow with the prompt.
@@ -117,6 +121,7 @@ class CpuDevice : public Device {
   RowOps rows() const { return {kernels_, *pool_}; }
 
   const DType compute_dtype_;
+  const DType kv_dtype_;
   const Int8Kernels* const int8_;  // null: nothing is multiplied in 8 bits
   const CpuIsa isa_ = DetectCpuIsa();
   const CpuKernels& kernels_ = KernelsFor(isa_ >= CpuIsa::kAvx512);
@@ -391,13 +396,27 @@ absl::Status SetNumerics(std::string_view name, bool weights_are_quantised, CpuD
   } else if (name == "bf16") {
     options.compute_dtype = DType::kBF16;
   } else if (name == "auto") {
-    options.compute_dtype = FastestDType();
-    options.int8 = weights_are_quantised && options.compute_dtype == DType::kF32;
+    options.int8 = weights_are_quantised && DetectCpuIsa() != CpuIsa::kAmx;
+    options.compute_dtype = options.int8 ? DType::kF32 : FastestDType();
   } else {
     return absl::InvalidArgumentError(
         absl::StrCat("a CPU does not compute in ", std::string(name), ": give f32, bf16, int8 or auto"));
   }
   return absl::OkStatus();
+}
+
+absl::Status SetKvDType(std::string_view name, CpuDeviceOptions& options) {
+  if (name == "auto") {
+    options.kv_dtype = options.int8 ? DType::kF16 : options.compute_dtype;
+    return absl::OkStatus();
+  }
+  for (const DType dtype : kKvDTypes) {
+    if (name != DTypeName(dtype)) continue;
+    options.kv_dtype = dtype;
+    return absl::OkStatus();
+  }
+  return absl::InvalidArgumentError(
+      absl::StrCat("a CPU does not keep KV in ", std::string(name), ": give f32, bf16, f16 or auto"));
 }
 
 absl::StatusOr<std::shared_ptr<Device>> NewCpuDevice(const CpuDeviceOptions& options) {

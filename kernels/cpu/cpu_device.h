@@ -3,6 +3,7 @@
 
 #include <cstddef>
 #include <memory>
+#include <optional>
 #include <string_view>
 
 #include "absl/status/status.h"
@@ -15,19 +16,23 @@
 namespace runahead {
 
 struct CpuDeviceOptions {
-  int threads = 1;                    // that run an op, the stream's own among them
-  DType compute_dtype = DType::kF32;  // f32, or bf16 where SupportsBf16
-  bool int8 = false;                  // quantised weights times activations in 8 bits; with f32 only
-  size_t memory_budget = 0;           // bytes of kDevice memory, weights included; 0: no limit
+  int threads = 1;                     // that run an op, the stream's own among them
+  DType compute_dtype = DType::kF32;   // f32, or bf16 where SupportsBf16
+  bool int8 = false;                   // quantised weights times activations in 8 bits; with f32 only
+  std::optional<DType> kv_dtype = {};  // none: compute_dtype
+  size_t memory_budget = 0;            // bytes of kDevice memory, weights included; 0: no limit
   // What copies between kDevice and kHost memory take their time on. With one, ops find kDevice memory of this device
   // and weights only, and refuse other arguments as FAILED_PRECONDITION. Null: as fast as memory copies go, and ops
   // take all memory.
   std::shared_ptr<EmulatedLink> emulated_link = nullptr;
 };
 
-// Sets compute_dtype and int8 to what `name` stands for: f32, bf16, int8, or auto for the fastest here: bf16 where
-// FastestDType says so, else int8 where most weights are quantised, else f32. INVALID_ARGUMENT for another name.
+// Sets compute_dtype and int8 to what `name` stands for: f32, bf16, int8, or auto for the fastest here: int8 where most
+// weights are quantised, but bf16 where there is AMX; else FastestDType's. INVALID_ARGUMENT for another name.
 absl::Status SetNumerics(std::string_view name, bool weights_are_quantised, CpuDeviceOptions& options);
+// Sets kv_dtype to what `name` stands for beside the numerics: f32, bf16, f16, or auto: f16 with int8, else the
+// compute dtype. INVALID_ARGUMENT for another name.
+absl::Status SetKvDType(std::string_view name, CpuDeviceOptions& options);
 
 // INVALID_ARGUMENT for options that no machine allows; UNIMPLEMENTED, naming what is missing, for what this one cannot.
 // Streams, buffers and weights must not outlive the device. A failure of the device itself ends the process.

@@ -50,7 +50,7 @@ CudaDevice::CudaDevice(std::shared_ptr<const CudaContext> context, DType compute
       uploader_(context_, compute_dtype) {}
 
 OpLimits CudaDevice::limits() const {
-  return {.dtypes = dtypes_, .most_head_dim = kMostHeadDim, .most_vocab = kMostSampleVocab};
+  return {.dtypes = dtypes_, .kv_dtypes = dtypes_, .most_head_dim = kMostHeadDim, .most_vocab = kMostSampleVocab};
 }
 
 absl::StatusOr<std::shared_ptr<Buffer>> CudaDevice::Allocate(size_t bytes, MemoryKind kind) {

@@ -36,7 +36,7 @@ std::vector<std::byte> RandomValues(int64_t count, DType dtype) {
   std::vector<std::byte> bytes(count * DTypeSize(dtype));
   for (int64_t i = 0; i < count; ++i) {
     const float value = normal(generator);
-    const BFloat16 half = ToBFloat16(value);
+    const uint16_t half = dtype == DType::kBF16 ? ToBFloat16(value).bits : ToFloat16(value).bits;
     std::memcpy(bytes.data() + i * DTypeSize(dtype), dtype == DType::kF32 ? static_cast<const void*>(&value) : &half,
                 DTypeSize(dtype));
   }
@@ -96,9 +96,10 @@ void Measure(benchmark::State& state, double work, const char* unit, const Body&
   state.counters[unit] = work / best * 1e-9;
 }
 
-void Prefill(benchmark::State& state, CpuIsa isa, DType dtype, Heads heads, int64_t queries, int64_t length) {
+void Prefill(benchmark::State& state, CpuIsa isa, DType kv_dtype, Heads heads, int64_t queries, int64_t length) {
   ThreadPool pool(1);
-  const Problem on(heads.heads, heads.kv_heads, heads.dim, dtype, dtype, KvLayout::OnePage(queries, length));
+  const DType dtype = kv_dtype == DType::kF16 ? DType::kF32 : kv_dtype;
+  const Problem on(heads.heads, heads.kv_heads, heads.dim, dtype, kv_dtype, KvLayout::OnePage(queries, length));
   const double pairs = 0.5 * static_cast<double>(queries) * static_cast<double>(2 * length - queries + 1);
   Measure(state, pairs * 4 * static_cast<double>(heads.dim * heads.heads), "GFLOP/s", [&] {
     RunCpuAttention(pool, isa, {on.q, on.shape, *on.table, on.layer, on.out});
@@ -125,7 +126,7 @@ void Register() {
   }
   for (const CpuIsa isa : {CpuIsa::kAvx2, CpuIsa::kAvx512, CpuIsa::kAvx512Bf16, CpuIsa::kAmx}) {
     if (isa > DetectCpuIsa()) continue;
-    for (const DType dtype : {DType::kF32, DType::kBF16}) {
+    for (const DType dtype : {DType::kF32, DType::kBF16, DType::kF16}) {
       for (const Heads heads : kHeads) {
         const std::string tail = std::string(CpuIsaName(isa)) + "/" + std::string(DTypeName(dtype)) + "/" +
                                  std::to_string(heads.heads) + "x" + std::to_string(heads.kv_heads) + "x" +

@@ -1,5 +1,5 @@
 // Decode steps of a real model on a CPU: the engine over a store whose KV is made up, for batches and contexts.
-//   decode MODEL [threads] [f32|bf16|int8|auto] [batch,...] [context,...] [steps]
+//   decode MODEL [threads] [dtype[+kv dtype]] [batch,...] [context,...] [steps]
 #include <algorithm>
 #include <cstdio>
 #include <cstring>
@@ -12,6 +12,7 @@
 #include "absl/strings/str_split.h"
 #include "kernels/base/mutex.h"
 #include "kernels/cpu/cpu_device.h"
+#include "tests/bench/dtypes.h"
 #include "tests/bench/must.h"
 #include "worker/decode/engine.h"
 #include "worker/model/model.h"
@@ -91,7 +92,7 @@ std::vector<int64_t> Numbers(const std::string& list) {
 
 int Main(int argc, char** argv) {
   if (argc < 2) {
-    std::fprintf(stderr, "usage: decode MODEL [threads] [f32|bf16|int8|auto] [batch,...] [context,...] [steps]\n");
+    std::fprintf(stderr, "usage: decode MODEL [threads] [dtype[+kv dtype]] [batch,...] [context,...] [steps]\n");
     return 2;
   }
   const auto argument = [&](int index, const char* otherwise) {
@@ -99,7 +100,7 @@ int Main(int argc, char** argv) {
   };
   CpuDeviceOptions options{.threads = static_cast<int>(Numbers(argument(2, "1")).front())};
   const auto file = Must(GgufFile::Open(argv[1]));
-  Must(SetNumerics(argument(3, "auto"), MostlyQuantised(*file), options));
+  SetDTypes(argument(3, "auto"), MostlyQuantised(*file), options);
   const auto device = Must(NewCpuDevice(options));
   const auto model = Must(LoadModel(file, device, kUseDecode, [](int, int) {}));
   Must(WarmUp(*model, *device, kUseDecode));

@@ -1,6 +1,6 @@
 // What a model makes of a text, token by token, for tests/bench/numerics: reads ids from standard input until its end,
 // writes the f32 logits of every position to standard output, one row after the other.
-//   logits MODEL [threads] [f32|bf16|int8|auto]
+//   logits MODEL [threads] [dtype[+kv dtype]]
 #include <algorithm>
 #include <cstdio>
 #include <cstdlib>
@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "kernels/cpu/cpu_device.h"
+#include "tests/bench/dtypes.h"
 #include "tests/bench/must.h"
 #include "tests/testing/model_fixture.h"
 #include "worker/format/gguf.h"
@@ -20,13 +21,13 @@ constexpr size_t kChunk = 256;  // tokens whose logits are in memory
 
 int Main(int argc, char** argv) {
   if (argc < 2) {
-    std::fprintf(stderr, "usage: logits MODEL [threads] [f32|bf16|int8|auto] < IDS > LOGITS\n");
+    std::fprintf(stderr, "usage: logits MODEL [threads] [dtype[+kv dtype]] < IDS > LOGITS\n");
     return 2;
   }
   CpuDeviceOptions options{.threads = argc > 2 ? std::atoi(argv[2]) : 2};
   LoadedModel loaded;
   loaded.file = Must(GgufFile::Open(argv[1]));
-  Must(SetNumerics(argc > 3 ? argv[3] : "auto", MostlyQuantised(*loaded.file), options));
+  SetDTypes(argc > 3 ? argv[3] : "auto", MostlyQuantised(*loaded.file), options);
   loaded.device = Must(NewCpuDevice(options));
   loaded.model = Must(LoadModel(loaded.file, loaded.device, kUsePrefill | kUseDecode, [](int, int) {}));
   std::vector<int32_t> ids;

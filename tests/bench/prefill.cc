@@ -1,5 +1,5 @@
 // One worker's prefill, and the share of it that its matrix products alone take, on the same shapes in the same run.
-//   prefill MODEL [threads] [f32|bf16|int8|auto] [tokens,...]
+//   prefill MODEL [threads] [dtype[+kv dtype]] [tokens,...]
 #include <algorithm>
 #include <cstdio>
 #include <cstdlib>
@@ -11,6 +11,7 @@
 #include "absl/strings/str_split.h"
 #include "absl/time/clock.h"
 #include "kernels/cpu/cpu_device.h"
+#include "tests/bench/dtypes.h"
 #include "tests/bench/must.h"
 #include "tests/testing/dense_kv.h"
 #include "worker/model/llama.h"
@@ -31,7 +32,7 @@ class PrefillBench {
   PrefillBench(const std::string& path, int threads, const std::string& dtype) {
     CpuDeviceOptions options{.threads = threads};
     file_ = Must(GgufFile::Open(path));
-    Must(SetNumerics(dtype, MostlyQuantised(*file_), options));
+    SetDTypes(dtype, MostlyQuantised(*file_), options);
     device_ = Must(NewCpuDevice(options));
     config_ = Must(ReadModelConfig(*file_));
     weights_ = Must(LoadLlamaWeights(file_, config_, *device_, kUsePrefill, [](int, int) {}));
@@ -98,7 +99,7 @@ class PrefillBench {
 
 int Main(int argc, char** argv) {
   if (argc < 2) {
-    std::fprintf(stderr, "usage: prefill MODEL [threads] [f32|bf16|int8|auto] [tokens,...]\n");
+    std::fprintf(stderr, "usage: prefill MODEL [threads] [dtype[+kv dtype]] [tokens,...]\n");
     return 2;
   }
   const int threads = argc > 2 ? std::atoi(argv[2]) : 2;

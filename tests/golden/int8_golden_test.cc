@@ -13,10 +13,11 @@
 namespace runahead {
 namespace {
 
+// As a worker does with dtype int8.
 LoadedModel LoadInt8(const std::string& path) {
   LoadedModel loaded;
   loaded.file = *GgufFile::Open(path);
-  loaded.device = *NewCpuDevice({.threads = 2, .int8 = true});
+  loaded.device = *NewCpuDevice({.threads = 2, .int8 = true, .kv_dtype = DType::kF16});
   loaded.model = *LoadModel(loaded.file, loaded.device, kUsePrefill | kUseDecode, [](int, int) {});
   return loaded;
 }

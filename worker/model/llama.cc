@@ -19,7 +19,7 @@ LlamaModel::LlamaModel(ModelConfig config, std::shared_ptr<Device> device, Llama
   shape_.heads = config_.heads;
   shape_.kv_heads = config_.kv_heads;
   shape_.head_dim = config_.head_dim;
-  shape_.kv_dtype = device_->compute_dtype();
+  shape_.kv_dtype = device_->kv_dtype();
   shape_.scale = 1.0f / std::sqrt(static_cast<float>(config_.head_dim));
 }
 

@@ -52,7 +52,7 @@ class OptModel final : public Model {
       : config_(std::move(config)), device_(std::move(device)), weights_(std::move(weights)) {
     shape_.heads = shape_.kv_heads = config_.heads;
     shape_.head_dim = config_.head_dim;
-    shape_.kv_dtype = device_->compute_dtype();
+    shape_.kv_dtype = device_->kv_dtype();
     shape_.scale = 1.0f / std::sqrt(static_cast<float>(config_.head_dim));
   }
   const ModelConfig& config() const override { return config_; }

@@ -34,10 +34,13 @@ void RotateHead(float* x, const float* cos_sin, int64_t half, bool interleaved) 
 }
 
 void ConvertRow(const float* x, int64_t n, void* out, DType out_dtype) {
-  if (out_dtype == DType::kBF16) {
-    Convert(x, n, static_cast<uint16_t*>(out));
-  } else {
-    Convert(x, n, static_cast<float*>(out));
+  switch (out_dtype) {
+    case DType::kF32:
+      return Convert(x, n, static_cast<float*>(out));
+    case DType::kBF16:
+      return Convert(x, n, static_cast<uint16_t*>(out));
+    case DType::kF16:
+      return Convert(x, n, static_cast<Float16*>(out));
   }
 }
 

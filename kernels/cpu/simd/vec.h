@@ -70,6 +70,10 @@ inline Vec ScaleByPowerOfTwo(Vec a, Vec n) {
 inline Vec LoadF16(const uint16_t* p) {
   return {_mm512_cvtph_ps(_mm256_loadu_si256(reinterpret_cast<const __m256i*>(p)))};
 }
+// Rounds to nearest even, as ToFloat16 of kernels/base/dtype.h.
+inline void StoreF16(Float16* p, Vec a) {
+  _mm256_storeu_si256(reinterpret_cast<__m256i*>(p), _mm512_cvtps_ph(a.v, _MM_FROUND_TO_NEAREST_INT));
+}
 inline Vec LoadBF16(const uint16_t* p) {
   const __m256i raw = _mm256_loadu_si256(reinterpret_cast<const __m256i*>(p));
   return {_mm512_castsi512_ps(_mm512_slli_epi32(_mm512_cvtepu16_epi32(raw), 16))};
@@ -154,6 +158,11 @@ inline Vec ScaleByPowerOfTwo(Vec a, Vec n) {
 inline Vec LoadF16(const uint16_t* p) {
   return {_mm256_cvtph_ps(_mm_loadu_si128(reinterpret_cast<const __m128i*>(p))),
           _mm256_cvtph_ps(_mm_loadu_si128(reinterpret_cast<const __m128i*>(p + 8)))};
+}
+// Rounds to nearest even, as ToFloat16 of kernels/base/dtype.h.
+inline void StoreF16(Float16* p, Vec a) {
+  _mm_storeu_si128(reinterpret_cast<__m128i*>(p), _mm256_cvtps_ph(a.lo, _MM_FROUND_TO_NEAREST_INT));
+  _mm_storeu_si128(reinterpret_cast<__m128i*>(p + 8), _mm256_cvtps_ph(a.hi, _MM_FROUND_TO_NEAREST_INT));
 }
 inline __m256 EightBF16(const uint16_t* p) {
   const __m128i raw = _mm_loadu_si128(reinterpret_cast<const __m128i*>(p));
@@ -263,6 +272,12 @@ inline Vec LoadN(const uint16_t* bf16, int64_t n) {
 }
 inline void StoreN(float* p, Vec a, int64_t n) {
   n >= kLanes ? Store(p, a) : StorePartial(p, a, n);
+}
+inline void StoreN(Float16* p, Vec a, int64_t n) {
+  if (n >= kLanes) return StoreF16(p, a);
+  Float16 lanes[kLanes];
+  StoreF16(lanes, a);
+  std::memcpy(p, lanes, n * sizeof(Float16));
 }
 inline void StoreN(uint16_t* bf16, Vec a, int64_t n) {
   n >= kLanes ? StoreBF16(bf16, a) : StorePartialBF16(bf16, a, n);

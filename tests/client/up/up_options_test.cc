@@ -29,6 +29,7 @@ TEST(UpOptions, NameWorkersByRoleAndNumber) {
   options.device = "cpu";
   options.device_memory_budget = 1 << 20;
   options.dtype = "f32";
+  options.kv_dtype = "f16";
   options.handoff = "grpc";
   options.chain_link_gbps = 2.5;
   options.chain_link_noise = 0.25;
@@ -45,11 +46,12 @@ TEST(UpOptions, NameWorkersByRoleAndNumber) {
   ASSERT_EQ(specs.size(), 3u);
   EXPECT_EQ(specs[1].name, "prefill-1");
   EXPECT_EQ(specs[1].binary, "/bin/runahead-worker");
-  EXPECT_THAT(specs[1].args,
-              ElementsAre("--role=prefill", "--name=prefill-1", "--model=m.gguf", "--dtype=f32", "--threads=1",
-                          StartsWith("--drain-timeout="), "--device=cpu", "--device-memory-budget=1048576",
-                          "--handoff=grpc", "--chain-link-gbps=2.5", "--chain-link-noise=0.25",
-                          "--chain-link-noise-factor=3", "--chain-link-noise-seed=9", "--emulated-link-gbps=10"));
+  EXPECT_THAT(
+      specs[1].args,
+      ElementsAre("--role=prefill", "--name=prefill-1", "--model=m.gguf", "--dtype=f32", "--threads=1",
+                  StartsWith("--drain-timeout="), "--device=cpu", "--kv-dtype=f16", "--device-memory-budget=1048576",
+                  "--handoff=grpc", "--chain-link-gbps=2.5", "--chain-link-noise=0.25", "--chain-link-noise-factor=3",
+                  "--chain-link-noise-seed=9", "--emulated-link-gbps=10"));
   EXPECT_EQ(specs[2].name, "decode-0");
   EXPECT_THAT(specs[2].args, Contains("--role=decode"));
   EXPECT_THAT(specs[2].args, Contains("--kv-device-budget=16777216"));

@@ -13,7 +13,8 @@
 namespace runahead::checked {
 
 inline constexpr DType kDTypes[] = {DType::kF32, DType::kBF16};
-inline constexpr OpLimits kLimits{.dtypes = kDTypes, .head_dim_multiple = 8, .most_head_dim = 128, .most_vocab = 1000};
+inline constexpr OpLimits kLimits{
+    .dtypes = kDTypes, .kv_dtypes = kDTypes, .head_dim_multiple = 8, .most_head_dim = 128, .most_vocab = 1000};
 
 inline BufferRef Bytes(size_t bytes) {
   return BufferRef::Whole(*AllocateHostMemory(bytes, nullptr));

@@ -123,10 +123,10 @@ TEST(KvChecks, AttentionLimitsAreTheDevices) {
   const SomeTable table(KvLayout::OnePage(1, 1));
   const BufferRef layer = Bytes(kShape.kv_row_bytes());
   EXPECT_TRUE(CheckAttention(kLimits, q, kShape, table, layer, q).ok());
-  EXPECT_THAT(
-      CheckAttention({.dtypes = kDTypes, .head_dim_multiple = 16, .most_head_dim = 64}, q, kShape, table, layer, q),
-      Refused({"head_dim is 8", "multiple of 16"}));
-  EXPECT_THAT(CheckAttention({.dtypes = kDTypes, .most_head_dim = 6}, q, kShape, table, layer, q),
+  EXPECT_THAT(CheckAttention({.dtypes = kDTypes, .kv_dtypes = kDTypes, .head_dim_multiple = 16, .most_head_dim = 64}, q,
+                             kShape, table, layer, q),
+              Refused({"head_dim is 8", "multiple of 16"}));
+  EXPECT_THAT(CheckAttention({.dtypes = kDTypes, .kv_dtypes = kDTypes, .most_head_dim = 6}, q, kShape, table, layer, q),
               Refused({"up to 6"}));
   AttentionShape bad = kShape;
   bad.kv_dtype = DType::kF16;

@@ -57,6 +57,35 @@ TEST_P(AttentionBf16Test, EveryHeadLayoutAndHeadSize) {
   }
 }
 
+// What a device that computes in f32 and keeps KV in f16 gives them: both are rounded to bf16, which costs 2^-9 of
+// values and, by scores up to 3, of weights.
+TEST_P(AttentionBf16Test, QueriesOfF32AndKvOfF16OfEveryHeadSize) {
+  for (const int64_t dim : {8, 24, 40, 64, 80, 96, 128, 256}) {
+    for (const int64_t length : {37, 150}) {
+      SCOPED_TRACE(testing::Message() << dim << ", " << length);
+      const AttentionCase problem(6, 2, dim, DType::kF32, DType::kF16, DType::kF32, {{37, length}});
+      const std::vector<float> out = Run(problem);
+      problem.ExpectMatches(out, 1.5e-2, 1e-6);
+      // Of numbers that bf16 holds, nothing is rounded on the way.
+      AttentionCase halves(6, 2, dim, kBF16, kBF16, DType::kF32, {{37, length}});
+      AttentionCase same = halves;
+      same.q_dtype = DType::kF32;
+      same.shape.kv_dtype = DType::kF16;
+      for (float& x : halves.kv[0]) x = Kept(Kept(x, DType::kF16), kBF16);
+      same.kv = halves.kv;
+      const std::vector<float> want = Run(halves), got = Run(same);
+      EXPECT_EQ(0, std::memcmp(got.data(), want.data(), want.size() * sizeof(float)));
+    }
+  }
+}
+
+TEST_P(AttentionBf16Test, WhoSeesAnInfiniteValueOfF16GetsNan) {
+  AttentionCase problem(2, 1, 40, DType::kF32, DType::kF16, DType::kF32, {{300, 300}});
+  problem.V(0, 221, 0)[39] = std::numeric_limits<float>::infinity();
+  const std::vector<float> out = Run(problem);
+  for (int64_t i = 0; i < 300; ++i) EXPECT_EQ(std::isnan(out[i * problem.stride()]), i >= 221) << i;
+}
+
 TEST_P(AttentionBf16Test, LongPrompt) {
   ExpectMatches(AttentionCase(2, 1, 64, kBF16, kBF16, kBF16, {{1000, 1000}}));
 }

@@ -34,15 +34,24 @@ inline std::vector<std::byte> Encode(const std::vector<float>& values, DType dty
   std::vector<std::byte> bytes(values.size() * DTypeSize(dtype));
   if (dtype == DType::kF32) {
     std::memcpy(bytes.data(), values.data(), bytes.size());
-  } else {
+  } else if (dtype == DType::kBF16) {
     std::transform(values.begin(), values.end(), reinterpret_cast<BFloat16*>(bytes.data()), ToBFloat16);
+  } else {
+    std::transform(values.begin(), values.end(), reinterpret_cast<Float16*>(bytes.data()), ToFloat16);
   }
   return bytes;
 }
 
 inline float Decode(const std::byte* bytes, size_t i, DType dtype) {
-  return dtype == DType::kF32 ? reinterpret_cast<const float*>(bytes)[i]
-                              : ToFloat(reinterpret_cast<const BFloat16*>(bytes)[i]);
+  if (dtype == DType::kF32) return reinterpret_cast<const float*>(bytes)[i];
+  return dtype == DType::kBF16 ? ToFloat(reinterpret_cast<const BFloat16*>(bytes)[i])
+                               : ToFloat(reinterpret_cast<const Float16*>(bytes)[i]);
+}
+
+// What is left of a value that is kept in `dtype`.
+inline float Kept(float value, DType dtype) {
+  if (dtype == DType::kF32) return value;
+  return dtype == DType::kBF16 ? ToFloat(ToBFloat16(value)) : ToFloat(ToFloat16(value));
 }
 
 inline BufferRef BytesOf(const std::vector<std::byte>& bytes) {
@@ -92,7 +101,7 @@ struct AttentionCase {
       const auto draw = [&](DType dtype) {  // uniform, of variance 1
         state = state * 1664525u + 1013904223u;
         const float value = (static_cast<float>(state >> 8) * 0x1p-24f - 0.5f) * 3.4641f;
-        return dtype == DType::kF32 ? value : ToFloat(ToBFloat16(value));
+        return Kept(value, dtype);
       };
       for (int64_t i = 0; i < specs[s].queries; ++i) {
         for (int64_t c = 0; c < heads * head_dim; ++c) q.push_back(draw(q_dtype));

@@ -53,10 +53,10 @@ struct PlainVec {
   }
   static void Store(float* p, const T& x) { std::memcpy(p, &x, sizeof(x)); }
   static void StoreHalf(float* p, const T& x) { std::memcpy(p, &x, sizeof(x) / 2); }
-  static void Store(uint16_t* p, const T& x, int count = kLanes) {
-    for (int i = 0; i < count; ++i) p[i] = ToBFloat16(x.lanes[i]).bits;
+  static void Store(BFloat16* p, const T& x, int count = kLanes) {
+    for (int i = 0; i < count; ++i) p[i] = ToBFloat16(x.lanes[i]);
   }
-  static void StoreHalf(uint16_t* p, const T& x) { Store(p, x, kLanes / 2); }
+  static void StoreHalf(BFloat16* p, const T& x) { Store(p, x, kLanes / 2); }
 
   static T Add(const T& a, const T& b) {
     return Make([&](int i) { return a.lanes[i] + b.lanes[i]; });
@@ -103,14 +103,19 @@ struct PlainVec {
 
   static Row ZeroRow() { return {}; }
   static Pairs ZeroPairs() { return {}; }
-  static Row LoadRow(const std::byte* p, int left) {
+  static BFloat16 Rounded(BFloat16 x) { return x; }
+  static BFloat16 Rounded(Float16 x) { return ToBFloat16(ToFloat(x)); }
+  static BFloat16 Rounded(float x) { return ToBFloat16(x); }
+  template <class E>
+  static Row LoadRow(const E* p, int left) {
     Row x = {};
-    std::memcpy(&x, p, left < kLanes ? left * sizeof(BFloat16) : sizeof(x));
+    for (int i = 0; i < kLanes && i < left; ++i) x.elements[i] = Rounded(p[i]);
     return x;
   }
-  static Pairs LoadPairs(const std::byte* p, int left) {
+  template <class E>
+  static Pairs LoadPairs(const E* p, int left) {
     Pairs x = {};
-    std::memcpy(&x, p, left < 2 * kLanes ? left * sizeof(BFloat16) : sizeof(x));
+    for (int i = 0; i < 2 * kLanes && i < left; ++i) x.elements[i / 2][i % 2] = Rounded(p[i]);
     return x;
   }
   static void StoreRow(void* p, const Row& x) { StoreAligned(p, x); }

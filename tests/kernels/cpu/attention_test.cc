@@ -11,16 +11,22 @@ namespace {
 
 constexpr DType kF32 = DType::kF32;
 constexpr DType kBF16 = DType::kBF16;
+constexpr DType kF16 = DType::kF16;
 
 class AttentionTest : public testing::TestWithParam<CpuIsa> {
  protected:
   ThreadPool pool_{2};
 
-  // Tolerances by kind: products of bf16 round probabilities (2^-9 of values around 1, averaged); those of f32 do not.
+  // Tolerances by kind: products of bf16 round probabilities (2^-9 of values around 1, averaged), and KV of more bits
+  // than they take (the same of values and, by scores up to 3, of weights); those of f32 do not.
   void ExpectMatches(const AttentionCase& problem, int64_t first = 0,
                      int64_t last = std::numeric_limits<int64_t>::max()) {
-    const bool bf16 = GetParam() >= CpuIsa::kAvx512Bf16 && problem.q_dtype == kBF16 && problem.shape.kv_dtype == kBF16;
-    problem.ExpectMatches(problem.Run(pool_, GetParam()), bf16 ? 4e-3 : 5e-6,
+    const bool bf16 = GetParam() >= CpuIsa::kAvx512Bf16 && problem.shape.kv_dtype != kF32;
+    const bool rounded = bf16 && (problem.q_dtype != kBF16 || problem.shape.kv_dtype != kBF16);
+    problem.ExpectMatches(problem.Run(pool_, GetParam()),
+                          rounded ? 1.5e-2
+                          : bf16  ? 4e-3
+                                  : 5e-6,
                           problem.out_dtype == kBF16 ? 1.0 / 256 : 1e-6, first, last);
   }
 };
@@ -57,7 +63,7 @@ TEST_P(AttentionTest, QueriesAtAnOffsetOverPagesOfAnySize) {
 
 TEST_P(AttentionTest, EveryMixtureOfTypes) {
   for (const DType q : {kF32, kBF16}) {
-    for (const DType kv : {kF32, kBF16}) {
+    for (const DType kv : {kF32, kBF16, kF16}) {
       for (const DType out : {kF32, kBF16}) {
         SCOPED_TRACE(testing::Message() << DTypeName(q) << " " << DTypeName(kv) << " " << DTypeName(out));
         ExpectMatches(AttentionCase(4, 2, 40, q, kv, out, {{70, 99}, {1, 300}}));
@@ -139,8 +145,9 @@ TEST_P(AttentionTest, SoftCapsWithAndWithoutAWindow) {
 
 // Only who sees it: the one before the window does not count, the one behind it in the same key block does.
 TEST_P(AttentionTest, WhoSeesABadValueInItsWindowGetsNan) {
-  for (const DType dtype : {kF32, kBF16}) {
-    AttentionCase problem(4, 2, 40, dtype, dtype, dtype, {{300, 300}});
+  for (const DType kv : {kF32, kBF16, kF16}) {
+    const DType dtype = kv == kF16 ? kF32 : kv;
+    AttentionCase problem(4, 2, 40, dtype, kv, dtype, {{300, 300}});
     problem.shape.window = 50;
     problem.V(0, 100, 1)[39] = std::numeric_limits<float>::infinity();
     problem.V(0, 120, 1)[3] = AttentionCase::kNan;

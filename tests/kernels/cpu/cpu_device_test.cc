@@ -357,12 +357,30 @@ TEST(CpuDeviceInt8, SaysWhatItComputesInAndGoesWithF32) {
             absl::StatusCode::kInvalidArgument);
 }
 
-TEST(CpuDeviceInt8, AutoTakesItForQuantisedWeightsWhereF32WouldBeTheFastest) {
+TEST(CpuDevice, KeepsKvInWhatItWasToldOrWhatGoesWithTheNumerics) {
+  const auto kv = [](std::string_view numerics, std::string_view name) {
+    CpuDeviceOptions options;
+    EXPECT_TRUE(SetNumerics(numerics, true, options).ok());
+    EXPECT_TRUE(SetKvDType(name, options).ok());
+    return NewCpuDevice(options).value()->kv_dtype();
+  };
+  EXPECT_EQ(kv("f32", "auto"), DType::kF32);
+  EXPECT_EQ(kv("int8", "auto"), DType::kF16);
+  EXPECT_EQ(kv("int8", "f32"), DType::kF32);
+  EXPECT_EQ(kv("f32", "f16"), DType::kF16);
+  EXPECT_EQ(kv("f32", "bf16"), DType::kBF16);
+  CpuDeviceOptions options;
+  EXPECT_EQ(SetKvDType("int8", options).code(), absl::StatusCode::kInvalidArgument);
+}
+
+TEST(CpuDeviceInt8, AutoTakesItForQuantisedWeightsWhereThereIsNoAmx) {
   CpuDeviceOptions options;
   ASSERT_TRUE(SetNumerics("auto", /*weights_are_quantised=*/true, options).ok());
-  EXPECT_EQ(options.compute_dtype, FastestDType());
-  EXPECT_EQ(options.int8, FastestDType() == DType::kF32);
+  const bool amx = DetectCpuIsa() == CpuIsa::kAmx;
+  EXPECT_EQ(options.compute_dtype, amx ? DType::kBF16 : DType::kF32);
+  EXPECT_EQ(options.int8, !amx);
   ASSERT_TRUE(SetNumerics("auto", /*weights_are_quantised=*/false, options).ok());
+  EXPECT_EQ(options.compute_dtype, FastestDType());
   EXPECT_FALSE(options.int8);
   ASSERT_TRUE(SetNumerics("int8", false, options).ok());
   EXPECT_TRUE(options.int8);

@@ -133,6 +133,21 @@ TEST_P(SimdTest, ConvertRow) {
   }
 }
 
+TEST(SimdConvert, RowsToF16) {
+  for (int64_t n : kSizes) {
+    std::vector<float> x = RandomFloats(n, 5, 70000.0f);  // some are too large
+    for (int64_t i = 0; i < n; i += 3) x[i] *= 1e-9f;     // and some are subnormal
+    x[n / 2] = std::numeric_limits<float>::quiet_NaN();
+    for (const bool avx512 : {false, true}) {
+      if (avx512 && DetectCpuIsa() < CpuIsa::kAvx512) continue;
+      std::vector<Float16> out(n + 1, Float16{0x1234});
+      KernelsFor(avx512).convert_row(x.data(), n, out.data(), DType::kF16);
+      for (int64_t i = 0; i < n; ++i) ASSERT_EQ(out[i].bits, ToFloat16(x[i]).bits) << i;
+      EXPECT_EQ(out[n].bits, 0x1234);
+    }
+  }
+}
+
 TEST_P(SimdTest, GatedActivate) {
   for (int64_t n : kSizes) {
     std::vector<float> gate_up = RandomFloats(2 * n, 6, 12.0f);
