@@ -119,9 +119,9 @@ absl::Status CheckWeightSource(const WeightSource& source) {
     if (run.rows < 1 || run.data == nullptr) {
       return Invalid("weight run ", i, " has ", run.rows, " rows", run.data == nullptr ? " and no data" : "");
     }
-    const bool blocks = !IsPlain(run.type);
-    if (blocks && source.cols % 32 != 0) {
-      return Invalid("weight run ", i, " is stored in blocks of 32, and has ", source.cols, " columns");
+    const int block = BlockOf(run.type).elements;
+    if (source.cols % block != 0) {
+      return Invalid("weight run ", i, " is stored in blocks of ", block, ", and has ", source.cols, " columns");
     }
   }
   int64_t before = 0;

@@ -7,11 +7,13 @@
 
 namespace runahead {
 
-// The types that Runahead reads; the values are the numbers of GGUF files. The Q types are blocks of 32 elements of one
-// row:
+// The types that Runahead reads; the values are the numbers of GGUF files. The Q types but the K types, and IQ4_NL, are
+// blocks of 32 elements of one row:
 // Q8_0 {f16 d; int8 q[32]}: w = d*q.  Q4_0 {f16 d; 4-bit q[32]}: w = d*(q-8).  Q4_1 {f16 d, m; 4-bit q}: w = d*q+m.
 // Q5_0 {f16 d; u32 high bits; 4-bit low}: w = d*(q-16).  Q5_1 {f16 d, m; u32 high; 4-bit low}: w = d*q+m.
+// IQ4_NL {f16 d; 4-bit q}: w = d*kIq4Levels[q].
 // Nibbles: byte i of a block holds element i in its low half and element i+16 in its high half.
+// The K types and IQ4_XS are superblocks of 256 elements: kernels/base/superblock.h.
 enum class WeightType : uint32_t {
   kF32 = 0,
   kF16 = 1,
@@ -20,6 +22,13 @@ enum class WeightType : uint32_t {
   kQ5_0 = 6,
   kQ5_1 = 7,
   kQ8_0 = 8,
+  kQ2_K = 10,
+  kQ3_K = 11,
+  kQ4_K = 12,
+  kQ5_K = 13,
+  kQ6_K = 14,
+  kIQ4_NL = 20,
+  kIQ4_XS = 23,
   kBF16 = 30,
 };
 
@@ -29,7 +38,7 @@ struct WeightBlock {
   const char* name;
   int elements;
   int bytes;
-  int scales;  // f16 values at its head, which count among its bytes: none, d, or d and m
+  int scales;  // f16 values at its head, which count among its bytes: none, d, or d and m. None of a superblock
 
   constexpr int scale_bytes() const { return 2 * scales; }
 };
@@ -43,6 +52,13 @@ inline constexpr WeightBlock kWeightBlocks[] = {
     {WeightType::kQ5_0, "Q5_0", 32, 2 + 4 + 16, 1},      // fifth bits, nibbles
     {WeightType::kQ5_1, "Q5_1", 32, 2 + 2 + 4 + 16, 2},  // fifth bits, nibbles
     {WeightType::kQ8_0, "Q8_0", 32, 2 + 32, 1},          // signed bytes
+    {WeightType::kIQ4_NL, "IQ4_NL", 32, 2 + 16, 1},      // nibbles
+    {WeightType::kQ2_K, "Q2_K", 256, 84, 0},
+    {WeightType::kQ3_K, "Q3_K", 256, 110, 0},
+    {WeightType::kQ4_K, "Q4_K", 256, 144, 0},
+    {WeightType::kQ5_K, "Q5_K", 256, 176, 0},
+    {WeightType::kQ6_K, "Q6_K", 256, 210, 0},
+    {WeightType::kIQ4_XS, "IQ4_XS", 256, 136, 0},
 };
 
 constexpr const WeightBlock& BlockOf(WeightType type) {
@@ -56,6 +72,14 @@ constexpr const WeightBlock& BlockOf(WeightType type) {
 constexpr bool IsPlain(WeightType type) {
   return BlockOf(type).elements == 1;
 }
+
+inline constexpr int kSuperblock = 256;
+constexpr bool IsSuperblock(WeightType type) {
+  return BlockOf(type).elements == kSuperblock;
+}
+
+// What the 4-bit numbers of the IQ4 types stand for.
+inline constexpr int8_t kIq4Levels[16] = {-127, -104, -83, -65, -49, -35, -22, -10, 1, 13, 25, 38, 53, 69, 89, 113};
 
 // Bytes of `cols` elements of one row; `cols` is a multiple of the block's elements.
 constexpr size_t WeightRowBytes(WeightType type, int64_t cols) {

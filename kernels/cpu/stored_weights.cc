@@ -6,6 +6,8 @@
 
 #include "kernels/base/checks.h"
 #include "kernels/base/status_macros.h"
+#include "kernels/cpu/int8/weight_block.h"
+#include "kernels/cpu/superblock_matvec.h"
 
 namespace runahead {
 namespace {
@@ -36,18 +38,31 @@ StoredView MakeView(WeightType type, int64_t rows, int64_t cols) {
   view.rows = rows;
   view.cols = cols;
   view.blocks = (cols + kBlockCols - 1) / kBlockCols;
+  if (IsSuperblock(type)) {
+    view.group_bytes = Int8BlockAt(Int8LayoutOf(type), view.blocks);
+    return view;
+  }
   view.scale_bytes = Pad(kGroupRows * view.blocks * layout.scale_bytes);
   view.block_bytes = layout.element_bytes;
   view.group_bytes = view.scale_bytes + Pad(kGroupRows * view.blocks * layout.element_bytes);
   return view;
 }
 
+// Superblocks lie as for 8-bit products.
+int64_t GroupRows(const StoredView& view) {
+  return IsSuperblock(view.type) ? kInt8GroupRows : kGroupRows;
+}
+Int8View SuperblockView(const StoredView& view) {
+  return {.type = view.type, .rows = view.rows, .blocks = view.blocks, .groups = view.groups};
+}
+
 int64_t Groups(const StoredView& view) {
-  return (view.rows + kGroupRows - 1) / kGroupRows;
+  return (view.rows + GroupRows(view) - 1) / GroupRows(view);
 }
 
 // Takes one row of a file apart into its scales and its elements. The group was zeroed before.
 void CopyRow(const StoredView& view, const std::byte* from, int64_t in_group, std::byte* group) {
+  if (IsSuperblock(view.type)) return PackInt8Row(view.type, from, view.blocks, in_group, group);
   const TypeLayout layout = LayoutOf(view.type);
   std::byte* scales = group + in_group * view.blocks * layout.scale_bytes;
   std::byte* elements = group + view.scale_bytes + in_group * view.blocks * layout.element_bytes;
@@ -106,8 +121,9 @@ absl::StatusOr<StoredWeights> StoredWeights::Make(const WeightSource& source, Ar
     for (int64_t g = task.begin; g < task.end; ++g) {
       std::byte* group = groups + g * view.group_bytes;
       std::memset(group, 0, view.group_bytes);
-      for (int64_t r = g * kGroupRows; r < std::min(view.rows, (g + 1) * kGroupRows); ++r) {
-        CopyRow(view, rows[segment.first_row + r], r % kGroupRows, group);
+      const int64_t group_rows = GroupRows(view);
+      for (int64_t r = g * group_rows; r < std::min(view.rows, (g + 1) * group_rows); ++r) {
+        CopyRow(view, rows[segment.first_row + r], r % group_rows, group);
       }
     }
   });
@@ -128,7 +144,8 @@ void StoredWeights::MakeTasks() {
     const int64_t step = std::max<int64_t>(1, kTaskBytes / static_cast<int64_t>(view.group_bytes));
     for (int64_t g = 0; g < groups; g += step) {
       const int64_t end = std::min(groups, g + step), first_row = segments_[s].first_row;
-      tasks_.push_back({s, g, end, first_row + g * kGroupRows, first_row + std::min(view.rows, end * kGroupRows)});
+      tasks_.push_back(
+          {s, g, end, first_row + g * GroupRows(view), first_row + std::min(view.rows, end * GroupRows(view))});
     }
   }
 }
@@ -136,7 +153,10 @@ void StoredWeights::MakeTasks() {
 void StoredWeights::DequantizeRow(const CpuKernels& kernels, int64_t row, float* out) const {
   size_t s = segments_.size() - 1;
   while (segments_[s].first_row > row) --s;
-  kernels.dequantize_row(segments_[s].view, row - segments_[s].first_row, out);
+  const StoredView& view = segments_[s].view;
+  const int64_t r = row - segments_[s].first_row;
+  if (!IsSuperblock(view.type)) return kernels.dequantize_row(view, r, out);
+  UnpackInt8Row(view.type, view.groups + r / kInt8GroupRows * view.group_bytes, view.blocks, r % kInt8GroupRows, out);
 }
 
 void StoredWeights::Matvec(const CpuKernels& kernels, ThreadPool& pool, MatvecArgs args) const {
@@ -162,7 +182,11 @@ void StoredWeights::Matvec(const CpuKernels& kernels, ThreadPool& pool, MatvecAr
     part.end_row = args.end_row - segment.first_row;
     const int64_t column = segment.first_row + part.begin_row - args.begin_row;
     part.out = static_cast<std::byte*>(args.out) + column * DTypeSize(args.out_dtype);
-    kernels.matvec(segment.view, part, task.begin, task.end);
+    if (IsSuperblock(segment.view.type)) {
+      SuperblockMatvec(SuperblockView(segment.view), part, task.begin, task.end);
+    } else {
+      kernels.matvec(segment.view, part, task.begin, task.end);
+    }
   });
 }
 

@@ -1,5 +1,6 @@
 #include <cstring>
 
+#include "kernels/base/superblock.h"
 #include "kernels/cuda/elements.cuh"
 #include "kernels/cuda/kernels.h"
 #include "kernels/cuda/launch.h"
@@ -10,7 +11,7 @@ namespace {
 template <WeightType type>
 constexpr int kBlockBytes = BlockOf(type).bytes;
 
-constexpr int kPart = 8;  // elements that a thread makes: a quarter of a block of the Q types
+constexpr int kPart = 8;  // elements that a thread makes: a quarter of a block of 32
 
 // Where the parts of a stored row lie. The elements of a part begin at a multiple of `element_bytes` * kPart behind the
 // head of its block; the plain types are one block without a head.
@@ -124,6 +125,50 @@ __device__ void LoadQ4Or5(const uint8_t* block, int part, int access, float (&to
   }
 }
 
+// kIq4Levels[i], which a device cannot index.
+__device__ int Iq4Level(uint32_t i) {
+  constexpr auto kPacked = [](int first) {
+    uint64_t bytes = 0;
+    for (int j = 7; j >= 0; --j) bytes = bytes << 8 | static_cast<uint8_t>(kIq4Levels[first + j]);
+    return bytes;
+  };
+  constexpr uint64_t kLow = kPacked(0), kHigh = kPacked(8);
+  return static_cast<int8_t>((i < 8 ? kLow : kHigh) >> (8 * (i % 8)));
+}
+
+// IQ4_NL: as Q4_0, with levels. Bytes of one block, whatever access its place allows.
+__device__ void LoadIq4Nl(const uint8_t* block, int part, int access, float (&to)[kPart]) {
+  uint32_t head[1];
+  uint32_t nibbles[kPart / 4];
+  LoadBytes<2>(block, access, head);
+  LoadBytes<kPart>(block + 2 + kPart * (part % 2), access, nibbles);
+  const float d = FloatOf<__half>(head[0]);
+#pragma unroll
+  for (int i = 0; i < kPart; ++i) {
+    to[i] = static_cast<float>(Iq4Level(ByteOf(nibbles, i) >> (part < 2 ? 0 : 4) & 15u)) * d;
+  }
+}
+
+// Elements of a superblock share their scale with seven neighbours at least. Products are exact in f32, and one
+// difference rounds, whether or not it is fused with one of them.
+template <WeightType type>
+__device__ void LoadSuperblock(const uint8_t* row, int64_t part, float (&to)[kPart]) {
+  constexpr int kParts = kSuperblock / kPart;
+  const uint8_t* const block = row + kBlockBytes<type> * (part / kParts);
+  const int first = static_cast<int>(part % kParts) * kPart, i = first / SuperblockScaleColumns(type);
+  constexpr int kD = SuperblockDAt(type), kMin = SuperblockMinAt(type);
+  const float d = FloatOf<__half>(block[kD] | static_cast<uint32_t>(block[kD + 1]) << 8);
+  const float dmin = kMin == 0 ? 0.0f : FloatOf<__half>(block[kMin] | static_cast<uint32_t>(block[kMin + 1]) << 8);
+  const float scale = d * static_cast<float>(SuperblockScale<type>(block, i));
+  const float minimum = dmin * static_cast<float>(SuperblockMin<type>(block, i));
+#pragma unroll
+  for (int j = 0; j < kPart; ++j) {
+    const int u = SuperblockU<type>(block, first + j);
+    const int level = type == WeightType::kIQ4_XS ? Iq4Level(u) : u - SuperblockOffset(type);
+    to[j] = kMin == 0 ? scale * static_cast<float>(level) : scale * static_cast<float>(level) - minimum;
+  }
+}
+
 // Elements kPart * part .. + count of a row.
 __device__ void LoadPart(const StoredShape& shape, const uint8_t* row, int64_t part, int count, float (&to)[kPart]) {
   const int64_t block = part / 4;
@@ -145,6 +190,20 @@ __device__ void LoadPart(const StoredShape& shape, const uint8_t* row, int64_t p
       return LoadQ4Or5<false, true>(row + kBlockBytes<WeightType::kQ5_0> * block, in_block, shape.access, to);
     case WeightType::kQ5_1:
       return LoadQ4Or5<true, true>(row + kBlockBytes<WeightType::kQ5_1> * block, in_block, shape.access, to);
+    case WeightType::kIQ4_NL:
+      return LoadIq4Nl(row + kBlockBytes<WeightType::kIQ4_NL> * block, in_block, shape.access, to);
+    case WeightType::kQ2_K:
+      return LoadSuperblock<WeightType::kQ2_K>(row, part, to);
+    case WeightType::kQ3_K:
+      return LoadSuperblock<WeightType::kQ3_K>(row, part, to);
+    case WeightType::kQ4_K:
+      return LoadSuperblock<WeightType::kQ4_K>(row, part, to);
+    case WeightType::kQ5_K:
+      return LoadSuperblock<WeightType::kQ5_K>(row, part, to);
+    case WeightType::kQ6_K:
+      return LoadSuperblock<WeightType::kQ6_K>(row, part, to);
+    case WeightType::kIQ4_XS:
+      return LoadSuperblock<WeightType::kIQ4_XS>(row, part, to);
   }
 }
 

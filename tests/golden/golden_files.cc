@@ -59,6 +59,21 @@ GoldenDivergence ReadGoldenDivergence() {
   return {file.at("mean").get<double>(), file.at("percentile_99").get<double>()};
 }
 
+std::vector<GoldenBlocks> ReadGoldenSuperblocks() {
+  std::vector<GoldenBlocks> all;
+  const nlohmann::json file = Read("superblocks.json");
+  for (const auto& [type, entry] : file.items()) {
+    GoldenBlocks& blocks = all.emplace_back();
+    blocks.type = type;
+    const std::string hex = entry.at("blocks");
+    for (size_t i = 0; i < hex.size(); i += 2) {
+      blocks.bytes.push_back(static_cast<std::byte>(std::stoi(hex.substr(i, 2), nullptr, 16)));
+    }
+    blocks.values = entry.at("values").get<std::vector<float>>();
+  }
+  return all;
+}
+
 std::string QuickStartModelPath() {
   const char* path = std::getenv("RUNAHEAD_TEST_MODEL");
   return path == nullptr ? "" : path;

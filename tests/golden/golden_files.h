@@ -36,10 +36,18 @@ struct GoldenDivergence {
   double percentile_99 = 0;
 };
 
+// Blocks of a weight type and what the gguf package makes of them.
+struct GoldenBlocks {
+  std::string type;  // WeightBlock::name
+  std::vector<std::byte> bytes;
+  std::vector<float> values;
+};
+
 std::vector<GoldenPrompt> ReadGoldenPrompts();          // data/generate.json: the quick-start model
 std::vector<GoldenCheckpoint> ReadGoldenCheckpoints();  // data/tiny.json
 GoldenPerplexity ReadGoldenPerplexity();                // data/perplexity.json: the quick-start model
 GoldenDivergence ReadGoldenDivergence();                // data/divergence.json: the quick-start model
+std::vector<GoldenBlocks> ReadGoldenSuperblocks();      // data/superblocks.json
 // Path of the quick-start model, "" where the tests run without it.
 std::string QuickStartModelPath();
 

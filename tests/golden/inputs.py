@@ -185,6 +185,12 @@ TINY = [
     ("--type q4_1 --seed 19".split(), [17]),
     ("--type q5_0 --seed 20".split(), [17]),
     ("--type q5_1 --seed 21".split(), [17]),
+    ("--type iq4_nl --seed 26".split(), [17]),
+    ("--hidden 256 --ffn 768 --type q4_k --finer-type q6_k --seed 27".split(), [17]),  # as Q4_K_M mixes them
+    ("--hidden 256 --ffn 768 --type q3_k --finer-type q5_k --seed 28".split(), [17]),
+    ("--hidden 256 --ffn 256 --type q6_k --finer-type q8_0 --seed 29".split(), [17]),
+    ("--hidden 256 --ffn 256 --type iq4_xs --finer-type f16 --seed 30".split(), [17]),
+    ("--hidden 256 --ffn 256 --type q2_k --seed 31".split(), [17]),
     ("--heads 4 --kv-heads 4 --layers 5 --context 2048 --seed 25".split(), [17, 1400]),  # MHA, long enough for lanes of KVPR
     ("--family opt --kv-heads 4 --seed 22".split(), [1, 5, 33, 129]),
     ("--family opt --heads 6 --kv-heads 6 --hidden 96 --ffn 384 --layers 3 --context 600 --seed 23".split(), [7, 500]),

@@ -25,18 +25,19 @@ class ForwardParity : public OpParity {
 
 TEST_P(ForwardParity, EmbedReadsTheRowsOfTheIdsOrAddsThem) {
   for (WeightType type : kAllWeightTypes) {
-    const RandomWeights table(type, 37, 96, 3);
+    const int64_t cols = ColsFor(type, 96);
+    const RandomWeights table(type, 37, cols, 3);
     const auto weights = device().LoadWeights(table.Source(), kUseDecode);
     ASSERT_TRUE(weights.ok()) << weights.status();
     const std::vector<int32_t> ids = {36, 0, 5, 5, 17};
-    const Tensor out = memory().Empty(5, 96, DType::kF32, 3);
+    const Tensor out = memory().Empty(5, cols, DType::kF32, 3);
     ASSERT_TRUE(device().Embed(stream(), **weights, ids, false, out).ok());
     const std::vector<float> got = memory().Read(out);
     const std::vector<int32_t> more = {1, 1, 36, 20, 0};
     ASSERT_TRUE(device().Embed(stream(), **weights, more, true, out).ok());
     const std::vector<float> sum = memory().Read(out);
-    for (size_t i = 0; i < ids.size() * 96; ++i) {
-      const double wanted = table.Value(ids[i / 96], i % 96), added = table.Value(more[i / 96], i % 96);
+    for (size_t i = 0; i < ids.size() * cols; ++i) {
+      const double wanted = table.Value(ids[i / cols], i % cols), added = table.Value(more[i / cols], i % cols);
       // A device keeps the table as it was stored, or in its compute dtype.
       ASSERT_NEAR(got[i], wanted, Tolerance(dtype(), wanted, 0)) << "element " << i;
       ASSERT_NEAR(sum[i], wanted + added, Tolerance(dtype(), wanted, 0) + Tolerance(dtype(), added, 0))
@@ -87,7 +88,7 @@ TEST_P(ForwardParity, RmsNorm) {
 TEST_P(ForwardParity, LinearOnOddShapesOfEveryStoredType) {
   for (WeightType type : kAllWeightTypes) {
     for (const int64_t m : {1, 5, 37}) {
-      const int64_t n = 65, k = 96;
+      const int64_t n = 65, k = ColsFor(type, 96);
       const RandomWeights source(type, n, k, 1);
       const auto weights = device().LoadWeights(source.Source(), kUsePrefill | kUseDecode);
       ASSERT_TRUE(weights.ok()) << weights.status();

@@ -1,6 +1,8 @@
 // main of the tests that need no GPU. `--source=server/router/waiting_test.cc` runs the tests of that source only: a
 // binary holds several, and ctest has an entry for each. Where nothing failed but something was skipped, it says what,
 // and the exit code says that not all ran: a pass would hide it.
+#include "tests/testing/main.h"
+
 #include <cstring>
 #include <iostream>
 #include <string>
@@ -8,7 +10,6 @@
 
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
-#include "tests/testing/main.h"
 
 namespace runahead {
 namespace {

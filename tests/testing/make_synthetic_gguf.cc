@@ -30,6 +30,8 @@ int main(int argc, char** argv) {
   app.add_option("--context", model.context_length)->capture_default_str();
   app.add_option("--rope-base", model.rope_base)->capture_default_str();
   app.add_option("--type", type, "of all matrices")->transform(CLI::CheckedTransformer(types, CLI::ignore_case));
+  app.add_option("--finer-type", model.finer_type, "of V and the down projection instead")
+      ->transform(CLI::CheckedTransformer(types, CLI::ignore_case));
   app.add_flag("--untied", untied, "write a head of its own");
   app.add_option("--seed", model.seed)->capture_default_str();
   CLI11_PARSE(app, argc, argv);

@@ -5,6 +5,7 @@
 #include <cstring>
 #include <utility>
 
+#include "tests/testing/quantize_superblock.h"
 #include "worker/format/dequantize.h"
 
 namespace runahead {
@@ -95,6 +96,10 @@ void AppendBlock(std::string& out, WeightType type, const float* x) {
       return Append(out, FloatToFloat16(*x));
     case WeightType::kBF16:
       return Append(out, FloatToBFloat16(*x));
+    case WeightType::kIQ4_NL:
+      return AppendIq4Nl(out, x);
+    default:
+      return AppendSuperblock(out, type, x);
   }
 }
 

@@ -34,10 +34,12 @@ absl::Status Validate(const SyntheticModel& m) {
   const auto fits = [](int64_t columns, WeightType type) { return columns % BlockOf(type).elements == 0; };
   status.Update(Check(fits(m.hidden, m.embedding_type) && fits(m.hidden, m.attention_type) &&
                           fits(m.hidden, m.ffn_type) && (m.tied || fits(m.hidden, m.output_type)),
-                      "hidden must be a multiple of 32 for quantised types"));
+                      "hidden must be a multiple of the blocks of quantised types"));
   status.Update(Check(fits(m.heads * HeadDim(m), m.attention_type),
-                      "heads * head_dim must be a multiple of 32 for quantised types"));
-  status.Update(Check(fits(m.ffn, m.ffn_type), "ffn must be a multiple of 32 for quantised types"));
+                      "heads * head_dim must be a multiple of the blocks of quantised types"));
+  status.Update(Check(fits(m.ffn, m.ffn_type), "ffn must be a multiple of the blocks of quantised types"));
+  status.Update(Check(!m.finer_type.has_value() || (fits(m.hidden, *m.finer_type) && fits(m.ffn, *m.finer_type)),
+                      "hidden and ffn must be multiples of the blocks of the finer type"));
   return status;
 }
 
@@ -93,12 +95,12 @@ void AddLlamaTensors(const SyntheticModel& m, TensorSink& tensors) {
     tensors.Norm(prefix + "attn_norm.weight", m.hidden);
     tensors.Matrix(prefix + "attn_q.weight", m.attention_type, m.hidden, q_dim);
     tensors.Matrix(prefix + "attn_k.weight", m.attention_type, m.hidden, kv_dim);
-    tensors.Matrix(prefix + "attn_v.weight", m.attention_type, m.hidden, kv_dim);
+    tensors.Matrix(prefix + "attn_v.weight", m.finer_type.value_or(m.attention_type), m.hidden, kv_dim);
     tensors.Matrix(prefix + "attn_output.weight", m.attention_type, q_dim, m.hidden);
     tensors.Norm(prefix + "ffn_norm.weight", m.hidden);
     tensors.Matrix(prefix + "ffn_gate.weight", m.ffn_type, m.hidden, m.ffn);
     tensors.Matrix(prefix + "ffn_up.weight", m.ffn_type, m.hidden, m.ffn);
-    tensors.Matrix(prefix + "ffn_down.weight", m.ffn_type, m.ffn, m.hidden);
+    tensors.Matrix(prefix + "ffn_down.weight", m.finer_type.value_or(m.ffn_type), m.ffn, m.hidden);
   }
   tensors.Norm("output_norm.weight", m.hidden);
   if (!m.tied) tensors.Matrix("output.weight", m.output_type, m.hidden, m.vocab);

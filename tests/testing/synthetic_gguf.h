@@ -3,6 +3,7 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -34,6 +35,7 @@ struct SyntheticModel {
   WeightType attention_type = WeightType::kF32;
   WeightType ffn_type = WeightType::kF32;
   WeightType output_type = WeightType::kF32;  // where not tied
+  std::optional<WeightType> finer_type = {};  // llama: of V and the down projection, as files of K types mix them
   uint64_t seed = 1;
 
   // All matrices in one type.

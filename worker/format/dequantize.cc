@@ -2,10 +2,12 @@
 
 #include <cstring>
 
+#include "kernels/base/superblock.h"
+
 namespace runahead {
 namespace {
 
-constexpr int kBlock = BlockOf(WeightType::kQ8_0).elements;  // of all quantised types
+constexpr int kBlock = BlockOf(WeightType::kQ8_0).elements;  // of all quantised types but superblocks
 
 template <typename T>
 T Load(const std::byte* from) {
@@ -47,13 +49,35 @@ void DequantizeBlock(WeightType type, const std::byte* block, float* out) {
       for (int j = 0; j < kBlock; ++j) out[j] = static_cast<float>(FiveBits(block + 8, high, j)) * scale + minimum;
       return;
     }
+    case WeightType::kIQ4_NL:
+      for (int j = 0; j < kBlock; ++j) out[j] = static_cast<float>(kIq4Levels[Nibble(block + 2, j)]) * scale;
+      return;
     case WeightType::kQ8_0:
       for (int j = 0; j < kBlock; ++j) out[j] = static_cast<float>(Load<int8_t>(block + 2 + j)) * scale;
       return;
     case WeightType::kF32:
     case WeightType::kF16:
     case WeightType::kBF16:
-      return;  // not in blocks
+    case WeightType::kQ2_K:
+    case WeightType::kQ3_K:
+    case WeightType::kQ4_K:
+    case WeightType::kQ5_K:
+    case WeightType::kQ6_K:
+    case WeightType::kIQ4_XS:
+      return;  // not in blocks of 32
+  }
+}
+
+template <WeightType type>
+void DequantizeSuperblock(const std::byte* from, float* out) {
+  const uint8_t* const block = reinterpret_cast<const uint8_t*>(from);
+  const float d = Float16ToFloat(Load<uint16_t>(from + SuperblockDAt(type)));
+  const float dmin = SuperblockHasMin(type) ? Float16ToFloat(Load<uint16_t>(from + SuperblockMinAt(type))) : 0.0f;
+  for (int e = 0; e < kSuperblock; ++e) {
+    const int i = e / SuperblockScaleColumns(type), u = SuperblockU<type>(block, e);
+    const int level = type == WeightType::kIQ4_XS ? kIq4Levels[u] : u - SuperblockOffset(type);
+    out[e] = d * static_cast<float>(SuperblockScale<type>(block, i)) * static_cast<float>(level);
+    if (SuperblockHasMin(type)) out[e] -= dmin * static_cast<float>(SuperblockMin<type>(block, i));
   }
 }
 
@@ -96,6 +120,11 @@ void DequantizeRow(WeightType type, const std::byte* row, int64_t n, float* out)
       break;
   }
   const WeightBlock& block = BlockOf(type);
+  if (IsSuperblock(type)) {
+    return VisitSuperblock(type, [&]<WeightType kType>() {
+      for (int64_t i = 0; i < n; i += kSuperblock, row += block.bytes) DequantizeSuperblock<kType>(row, out + i);
+    });
+  }
   for (int64_t i = 0; i < n; i += block.elements, row += block.bytes) DequantizeBlock(type, row, out + i);
 }
 

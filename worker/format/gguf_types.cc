@@ -12,10 +12,10 @@ namespace {
 // Types that Runahead does not read, by the file's number; empty where it does, or where a number was withdrawn or
 // never given.
 constexpr std::array<absl::string_view, 40> kOtherNames = {
-    "",       "",      "",      "",       "",      "",      "",        "",       "",        "Q8_1",
-    "Q2_K",   "Q3_K",  "Q4_K",  "Q5_K",   "Q6_K",  "Q8_K",  "IQ2_XXS", "IQ2_XS", "IQ3_XXS", "IQ1_S",
-    "IQ4_NL", "IQ3_S", "IQ2_S", "IQ4_XS", "I8",    "I16",   "I32",     "I64",    "F64",     "IQ1_M",
-    "",       "",      "",      "",       "TQ1_0", "TQ2_0", "",        "",       "",        "MXFP4"};
+    "", "",      "",      "", "",      "",      "",        "",       "",        "Q8_1",
+    "", "",      "",      "", "",      "Q8_K",  "IQ2_XXS", "IQ2_XS", "IQ3_XXS", "IQ1_S",
+    "", "IQ3_S", "IQ2_S", "", "I8",    "I16",   "I32",     "I64",    "F64",     "IQ1_M",
+    "", "",      "",      "", "TQ1_0", "TQ2_0", "",        "",       "",        "MXFP4"};
 
 }  // namespace
 

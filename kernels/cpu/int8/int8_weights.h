@@ -54,7 +54,7 @@ class Int8Weights {
   struct Segment {
     int64_t first_row = 0;
     Int8View view;
-    size_t group_bytes() const { return view.blocks * Int8LayoutOf(view.type).bytes; }
+    size_t group_bytes() const { return Int8BlockAt(Int8LayoutOf(view.type), view.blocks); }
     int64_t groups() const { return (view.rows + kInt8GroupRows - 1) / kInt8GroupRows; }
   };
   // Groups [begin, end) of a segment, which hold some of the rows that are asked for.

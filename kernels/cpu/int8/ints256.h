@@ -45,9 +45,18 @@ struct Ints256 {
   static Float LoadFloat(const float* p) { return _mm256_loadu_ps(p); }
   static void StoreFloat(float* p, Float x) { _mm256_storeu_ps(p, x); }
   static Float SetFloat(float x) { return _mm256_set1_ps(x); }
-  static Float LoadF16(const uint16_t* p) {
+  static Float LoadF16(const uint8_t* p) {
     return _mm256_cvtph_ps(_mm_loadu_si128(reinterpret_cast<const __m128i*>(p)));
   }
+  // Signed bytes.
+  static Float LoadI8(const uint8_t* p) {
+    return _mm256_cvtepi32_ps(_mm256_cvtepi8_epi32(_mm_loadl_epi64(reinterpret_cast<const __m128i*>(p))));
+  }
+  // Byte i of LookUp is table[index[i]], the indexes below 16.
+  static Int Table(const uint8_t* table) {
+    return _mm256_broadcastsi128_si256(_mm_loadu_si128(reinterpret_cast<const __m128i*>(table)));
+  }
+  static Int LookUp(Int table, Int index) { return _mm256_shuffle_epi8(table, index); }
   static Float ToFloat(Int x) { return _mm256_cvtepi32_ps(x); }
   static Float Mul(Float a, Float b) { return _mm256_mul_ps(a, b); }
   static Float Fma(Float a, Float b, Float c) { return _mm256_fmadd_ps(a, b, c); }

@@ -6,12 +6,17 @@
 // multiply-add in f32 of sums of integers that are exact:
 //   with m:      y = fma(d * scale_b, sum(u*q), y);  y = fma(m, scale_b * sum(q), y)
 //   with offset: y = fma(d * scale_b, sum(u*q) - offset * sum(q), y)
+// Of superblocks (kernels/base/superblock.h) d and m above are D * scale and -(Dmin * min), exact in f32, where scales
+// are of 32 columns. Where they are of 16, h is 0 and 1 for the halves of a block, and all but the last steps is exact:
+//   y = fma(D * scale_b, sum_h(scale_h * (sum_h(u*q) - offset * sum_h(q))), y)
+//   with minima: y = fma(-Dmin * scale_b, sum_h(min_h * sum_h(q)), y)
 // So it is bitwise the same on all instruction sets, and whatever the rows and columns beside it are.
 #pragma once
 
 #include <cstddef>
 #include <cstdint>
 
+#include "kernels/base/superblock.h"
 #include "kernels/base/weight_type.h"
 
 namespace runahead {
@@ -23,10 +28,17 @@ inline constexpr int kInt8Block = 32;
 inline constexpr int kInt8PanelRows = 64;
 
 // Rows of one quantised type in groups of sixteen, the last filled up with zeros. A group is its blocks of 32 columns,
-// one after the other, each in Int8Layout's parts. Quartets of columns k = 0..7 are columns 4k to 4k + 3.
-//   nibbles [4][16][4]: byte (p, row, i) holds element (row, 8p + i) in its low half, (row, 8p + 4 + i) in its high
-//   half fifth bits [16][4]: bit k of byte (row, i) belongs to element (row, 4k + i) bytes [8][16][4]: byte (k, row, i)
-//   is element (row, 4k + i) scales [16] f16, and minima [16] f16 where the type has them
+// one after the other, each in Int8Layout's parts; before every eighth of a superblock's type stands its head. Quartets
+// of columns k = 0..7 are columns 4k to 4k + 3.
+//   pairs of bits [2][16][4], of 2 and 3 bits: bits 2s and 2s + 1 of byte (p, row, i) are those of element
+//     (row, 16p + 4s + i)
+//   nibbles [4][16][4], of 4 to 6 bits: byte (p, row, i) holds element (row, 8p + i) in its low half, (row, 8p + 4 + i)
+//     in its high half
+//   bytes [8][16][4], of 8 bits: byte (k, row, i) is element (row, 4k + i)
+//   a plane [16][4] for each bit above: bit k of byte (row, i) belongs to element (row, 4k + i)
+//   scales [16] f16, and minima [16] f16 where the type has them; of superblocks scales [h][16] and minima [h][16] in
+//     8 bits, h = 0 and 1 where a scale is of 16 columns
+//   a head: D [16] f16, and Dmin [16] f16 where the type has minima
 struct Int8View {
   WeightType type = WeightType::kQ4_0;
   int64_t rows = 0;
@@ -36,25 +48,62 @@ struct Int8View {
 
 // Where the parts of a block of a type lie.
 struct Int8Layout {
-  int bits = 0;         // of u: 4, 5 or 8
+  int bits = 0;         // of u as stored
+  int low_bits = 0;     // of them what is not in planes: 2, 4 or 8
+  bool levels = false;  // u is the number of one of kIq4Levels, and stands for that plus 128
   int offset_bits = 0;  // the offset is 2^offset_bits; 0: the rows have minima
-  size_t high = 0;      // bytes before the fifth bits
+  int halves = 1;       // scales of a row
+  size_t planes = 0;    // bytes before the planes
   size_t scales = 0;    // bytes before the scales
+  size_t minima = 0;    // bytes before the minima
   size_t bytes = 0;     // of the block
+  size_t head = 0;      // bytes of a superblock's head; 0: not of superblocks
 };
 
 constexpr bool HasInt8Layout(WeightType type) {
   return !IsPlain(type);
 }
 
+constexpr int Int8BitsOf(WeightType type) {
+  switch (type) {
+    case WeightType::kQ2_K:
+      return 2;
+    case WeightType::kQ3_K:
+      return 3;
+    case WeightType::kQ5_0:
+    case WeightType::kQ5_1:
+    case WeightType::kQ5_K:
+      return 5;
+    case WeightType::kQ6_K:
+      return 6;
+    case WeightType::kQ8_0:
+      return 8;
+    default:
+      return 4;
+  }
+}
+
 constexpr Int8Layout Int8LayoutOf(WeightType type) {
+  const bool super = IsSuperblock(type), minima = super ? SuperblockHasMin(type) : BlockOf(type).scales == 2;
   Int8Layout layout;
-  layout.bits = type == WeightType::kQ8_0 ? 8 : type == WeightType::kQ4_0 || type == WeightType::kQ4_1 ? 4 : 5;
-  layout.offset_bits = BlockOf(type).scales == 2 ? 0 : layout.bits - 1;
-  layout.high = kInt8GroupRows * kInt8Block / 2;
+  layout.bits = Int8BitsOf(type);
+  layout.low_bits = layout.bits < 4 ? 2 : layout.bits < 8 ? 4 : 8;
+  layout.levels = type == WeightType::kIQ4_NL || type == WeightType::kIQ4_XS;
+  layout.offset_bits = minima ? 0 : layout.levels ? 7 : layout.bits - 1;
+  layout.halves = super && SuperblockScaleColumns(type) == 16 ? 2 : 1;
+  layout.planes = kInt8GroupRows * kInt8Block * layout.low_bits / 8;
   layout.scales = kInt8GroupRows * kInt8Block * layout.bits / 8;
-  layout.bytes = layout.scales + kInt8GroupRows * BlockOf(type).scale_bytes();
+  layout.minima = layout.scales + kInt8GroupRows * (super ? layout.halves : 2);
+  layout.bytes = minima ? 2 * layout.minima - layout.scales : layout.minima;
+  layout.head = super ? kInt8GroupRows * (minima ? 4 : 2) : 0;
   return layout;
+}
+
+// Bytes before block b of a group; with all its blocks, of the group.
+constexpr size_t Int8BlockAt(const Int8Layout& layout, int64_t b) {
+  constexpr int64_t kOfSuperblock = kSuperblock / kInt8Block;
+  return static_cast<size_t>(b) * layout.bytes +
+         static_cast<size_t>((b + kOfSuperblock - 1) / kOfSuperblock) * layout.head;
 }
 
 // Up to kInt8PanelRows rows of activations, quantised. The memory is its user's.
@@ -63,6 +112,7 @@ struct Int8Panel {
   float* scales = nullptr;       // [blocks][rows]
   int32_t* sums = nullptr;       // [blocks][rows]: sum(q)
   float* scaled_sums = nullptr;  // [blocks][rows]: scale * sum(q)
+  int32_t* half_sums = nullptr;  // [blocks][rows][2]: sum(q) of either half
   int64_t rows = 0;
 };
 

@@ -26,6 +26,17 @@ struct Avx2 : Ints256<Avx2> {
     if constexpr (kBits <= 4) return _mm256_madd_epi16(_mm256_add_epi16(even, odd), ones);
     return _mm256_add_epi32(_mm256_madd_epi16(even, ones), _mm256_madd_epi16(odd, ones));
   }
+  // That of half a block. With 5 bits four pairs fit, with 6 bits a pair is at most 16,128, and two fit.
+  template <int kBits>
+  static inline __attribute__((always_inline)) __m256i HalfSum(const __m256i* u, const int8_t* q) {
+    const __m256i ones = _mm256_set1_epi16(1);
+    const __m256i low =
+        _mm256_add_epi16(_mm256_maddubs_epi16(u[0], Quartet(q, 0)), _mm256_maddubs_epi16(u[1], Quartet(q, 1)));
+    const __m256i high =
+        _mm256_add_epi16(_mm256_maddubs_epi16(u[2], Quartet(q, 2)), _mm256_maddubs_epi16(u[3], Quartet(q, 3)));
+    if constexpr (kBits <= 5) return _mm256_madd_epi16(_mm256_add_epi16(low, high), ones);
+    return _mm256_add_epi32(_mm256_madd_epi16(low, ones), _mm256_madd_epi16(high, ones));
+  }
 };
 
 }  // namespace

@@ -40,9 +40,18 @@ struct Avx512Vnni {
   static Float LoadFloat(const float* p) { return _mm512_loadu_ps(p); }
   static void StoreFloat(float* p, Float x) { _mm512_storeu_ps(p, x); }
   static Float SetFloat(float x) { return _mm512_set1_ps(x); }
-  static Float LoadF16(const uint16_t* p) {
+  static Float LoadF16(const uint8_t* p) {
     return _mm512_cvtph_ps(_mm256_loadu_si256(reinterpret_cast<const __m256i*>(p)));
   }
+  // Signed bytes.
+  static Float LoadI8(const uint8_t* p) {
+    return _mm512_cvtepi32_ps(_mm512_cvtepi8_epi32(_mm_loadu_si128(reinterpret_cast<const __m128i*>(p))));
+  }
+  // Byte i of LookUp is table[index[i]], the indexes below 16.
+  static Int Table(const uint8_t* table) {
+    return _mm512_broadcast_i32x4(_mm_loadu_si128(reinterpret_cast<const __m128i*>(table)));
+  }
+  static Int LookUp(Int table, Int index) { return _mm512_shuffle_epi8(table, index); }
   static Float ToFloat(Int x) { return _mm512_cvtepi32_ps(x); }
   static Float Mul(Float a, Float b) { return _mm512_mul_ps(a, b); }
   static Float Fma(Float a, Float b, Float c) { return _mm512_fmadd_ps(a, b, c); }
@@ -56,6 +65,13 @@ struct Avx512Vnni {
       odd = _mm512_dpbusd_epi32(odd, w.u[k + 1], Quartet(q, k + 1));
     }
     return _mm512_add_epi32(even, odd);
+  }
+  template <int kBits>
+  static inline __attribute__((always_inline)) __m512i HalfSum(const __m512i* u, const int8_t* q) {
+    __m512i sum = _mm512_setzero_si512();
+#pragma GCC unroll 4
+    for (int k = 0; k < 4; ++k) sum = _mm512_dpbusd_epi32(sum, u[k], Quartet(q, k));
+    return sum;
   }
 };
 

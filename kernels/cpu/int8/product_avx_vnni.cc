@@ -20,6 +20,13 @@ struct AvxVnni : Ints256<AvxVnni> {
     }
     return _mm256_add_epi32(even, odd);
   }
+  template <int kBits>
+  static inline __attribute__((always_inline)) __m256i HalfSum(const __m256i* u, const int8_t* q) {
+    __m256i sum = _mm256_setzero_si256();
+#pragma GCC unroll 4
+    for (int k = 0; k < 4; ++k) sum = _mm256_dpbusd_avx_epi32(sum, u[k], Quartet(q, k));
+    return sum;
+  }
 };
 
 }  // namespace

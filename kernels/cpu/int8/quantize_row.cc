@@ -43,7 +43,9 @@ void Int8QuantizeRow(const float* x, int64_t blocks, int64_t row, const Int8Pane
     for (int i = 0; i < kVecs; ++i) q[i] = _mm256_cvtps_epi32(_mm256_mul_ps(in[i], to));
     const int64_t at = b * panel.rows + row;
     panel.scales[at] = scale;
-    panel.sums[at] = Add(_mm256_add_epi32(_mm256_add_epi32(q[0], q[1]), _mm256_add_epi32(q[2], q[3])));
+    panel.half_sums[2 * at] = Add(_mm256_add_epi32(q[0], q[1]));
+    panel.half_sums[2 * at + 1] = Add(_mm256_add_epi32(q[2], q[3]));
+    panel.sums[at] = panel.half_sums[2 * at] + panel.half_sums[2 * at + 1];
     panel.scaled_sums[at] = scale * static_cast<float>(panel.sums[at]);
     // Packing works on halves of registers: the permutation puts fours in order again.
     const __m256i bytes = _mm256_packs_epi16(_mm256_packs_epi32(q[0], q[1]), _mm256_packs_epi32(q[2], q[3]));

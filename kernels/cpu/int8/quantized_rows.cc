@@ -8,7 +8,7 @@
 namespace runahead {
 namespace {
 
-constexpr size_t kQuantizedBlockBytes = kInt8Block + 3 * sizeof(float);  // with its scale and sums
+constexpr size_t kQuantizedBlockBytes = kInt8Block + 5 * sizeof(float);  // with its scale and sums
 
 size_t Padded(size_t bytes) {
   return (bytes + 63) / 64 * 64;
@@ -36,6 +36,7 @@ Int8Panel QuantizedRows::panel(int64_t p) const {
   panel.scales = reinterpret_cast<float*>(at + blocks * kInt8Block);
   panel.sums = reinterpret_cast<int32_t*>(panel.scales + blocks);
   panel.scaled_sums = reinterpret_cast<float*>(panel.sums + blocks);
+  panel.half_sums = reinterpret_cast<int32_t*>(panel.scaled_sums + blocks);
   return panel;
 }
 

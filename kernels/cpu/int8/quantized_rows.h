@@ -25,7 +25,7 @@ class QuantizedRows {
     void operator()(std::byte* p) const { std::free(p); }
   };
   const int64_t rows_, blocks_;
-  std::unique_ptr<std::byte[], Free> memory_;  // of each panel: q, scales, sums, scaled sums
+  std::unique_ptr<std::byte[], Free> memory_;  // of each panel, in Int8Panel's order
 };
 
 }  // namespace runahead

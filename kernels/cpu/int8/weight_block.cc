@@ -8,6 +8,60 @@
 namespace runahead {
 namespace {
 
+// A block of 32 columns of one row.
+struct RowBlock {
+  uint8_t u[kInt8Block] = {};
+  int8_t scales[2] = {};  // of superblocks
+  uint8_t minima[2] = {};
+};
+
+// Where element i of row `row` lies: the byte of its lowest bits, their place in it, and the byte of its other bits in
+// a plane.
+size_t LowAt(const Int8Layout& layout, int64_t row, int i) {
+  return i * layout.low_bits / 32 * 64 + row * 4 + i % 4;
+}
+int LowShift(const Int8Layout& layout, int i) {
+  return i / 4 * layout.low_bits % 8;
+}
+size_t PlaneAt(const Int8Layout& layout, int bit, int64_t row, int i) {
+  return layout.planes + 64 * (bit - layout.low_bits) + row * 4 + i % 4;
+}
+
+void PutElement(const Int8Layout& layout, int u, int64_t row, int i, uint8_t* block) {
+  const int low = u & ((1 << layout.low_bits) - 1);
+  block[LowAt(layout, row, i)] |= static_cast<uint8_t>(low << LowShift(layout, i));
+  for (int bit = layout.low_bits; bit < layout.bits; ++bit) {
+    block[PlaneAt(layout, bit, row, i)] |= static_cast<uint8_t>((u >> bit & 1) << i / 4);
+  }
+}
+
+int ElementOf(const Int8Layout& layout, const uint8_t* block, int64_t row, int i) {
+  int u = block[LowAt(layout, row, i)] >> LowShift(layout, i) & ((1 << layout.low_bits) - 1);
+  for (int bit = layout.low_bits; bit < layout.bits; ++bit) {
+    u |= (block[PlaneAt(layout, bit, row, i)] >> i / 4 & 1) << bit;
+  }
+  return u;
+}
+
+// Elements and, of superblocks, scales and minima. Those of other types are f16: PutHalves.
+void PutBlock(const Int8Layout& layout, const RowBlock& from, int64_t row, uint8_t* block) {
+  for (int i = 0; i < kInt8Block; ++i) PutElement(layout, from.u[i], row, i, block);
+  for (int h = 0; h < layout.halves && layout.head != 0; ++h) {
+    block[layout.scales + h * kInt8GroupRows + row] = static_cast<uint8_t>(from.scales[h]);
+    if (layout.offset_bits == 0) block[layout.minima + h * kInt8GroupRows + row] = from.minima[h];
+  }
+}
+
+// `count` f16 values of a row, each [16] for the group.
+void PutHalves(const std::byte* from, int count, int64_t row, uint8_t* to) {
+  for (int i = 0; i < count; ++i) std::memcpy(to + (i * kInt8GroupRows + row) * 2, from + 2 * i, 2);
+}
+float HalfOf(const uint8_t* from, int64_t row) {
+  Float16 half;
+  std::memcpy(&half, from + 2 * row, sizeof(half));
+  return ToFloat(half);
+}
+
 // The u of a block of a file, behind its scales.
 void ReadElements(WeightType type, const uint8_t* from, uint8_t (&u)[kInt8Block]) {
   if (type == WeightType::kQ8_0) {
@@ -15,7 +69,7 @@ void ReadElements(WeightType type, const uint8_t* from, uint8_t (&u)[kInt8Block]
     return;
   }
   uint32_t high = 0;
-  if (Int8LayoutOf(type).bits == 5) {
+  if (Int8BitsOf(type) == 5) {
     std::memcpy(&high, from, sizeof(high));
     from += sizeof(high);
   }
@@ -25,64 +79,76 @@ void ReadElements(WeightType type, const uint8_t* from, uint8_t (&u)[kInt8Block]
   }
 }
 
-// Where element i of row `row` lies: the byte of its nibble, of its fifth bit or of itself.
-size_t NibbleAt(int64_t row, int i) {
-  return i / 8 * 64 + row * 4 + i % 4;
-}
-size_t BitsAt(int64_t row, int i) {
-  return row * 4 + i % 4;
-}
-size_t ByteAt(int64_t row, int i) {
-  return i / 4 * 64 + row * 4 + i % 4;
-}
-int NibbleShift(int i) {
-  return i % 8 < 4 ? 0 : 4;
-}
-
-void PutElement(const Int8Layout& layout, uint8_t u, int64_t row, int i, uint8_t* block) {
-  if (layout.bits == 8) {
-    block[ByteAt(row, i)] = u;
-    return;
+template <WeightType type>
+RowBlock ReadSuperblockPart(const uint8_t* superblock, int part) {
+  constexpr int kHalves = Int8LayoutOf(type).halves;
+  RowBlock block;
+  for (int i = 0; i < kInt8Block; ++i) {
+    block.u[i] = static_cast<uint8_t>(SuperblockU<type>(superblock, part * kInt8Block + i));
   }
-  block[NibbleAt(row, i)] |= static_cast<uint8_t>((u & 15) << NibbleShift(i));
-  if (layout.bits == 5) block[layout.high + BitsAt(row, i)] |= static_cast<uint8_t>((u >> 4) << i / 4);
+  for (int h = 0; h < kHalves; ++h) {
+    block.scales[h] = static_cast<int8_t>(SuperblockScale<type>(superblock, part * kHalves + h));
+    block.minima[h] = static_cast<uint8_t>(SuperblockMin<type>(superblock, part * kHalves + h));
+  }
+  return block;
 }
 
-int ElementOf(const Int8Layout& layout, const uint8_t* block, int64_t row, int i) {
-  if (layout.bits == 8) return block[ByteAt(row, i)];
-  const int low = block[NibbleAt(row, i)] >> NibbleShift(i) & 15;
-  if (layout.bits == 4) return low;
-  return low | (block[layout.high + BitsAt(row, i)] >> i / 4 & 1) << 4;
+template <WeightType type>
+void PackSuperblocks(const std::byte* from, int64_t blocks, int64_t row, uint8_t* group) {
+  constexpr Int8Layout kLayout = Int8LayoutOf(type);
+  constexpr int kParts = kSuperblock / kInt8Block;
+  for (int64_t b = 0; b < blocks; b += kParts, from += BlockOf(type).bytes) {
+    uint8_t* block = group + Int8BlockAt(kLayout, b);
+    PutHalves(from + SuperblockDAt(type), 1, row, block);
+    if (SuperblockHasMin(type)) PutHalves(from + SuperblockMinAt(type), 1, row, block + 2 * kInt8GroupRows);
+    block += kLayout.head;
+    for (int part = 0; part < kParts; ++part, block += kLayout.bytes) {
+      PutBlock(kLayout, ReadSuperblockPart<type>(reinterpret_cast<const uint8_t*>(from), part), row, block);
+    }
+  }
 }
 
 }  // namespace
 
 void PackInt8Row(WeightType type, const std::byte* from, int64_t blocks, int64_t in_group, std::byte* group) {
+  uint8_t* const to = reinterpret_cast<uint8_t*>(group);
+  if (IsSuperblock(type)) {
+    return VisitSuperblock(type, [&]<WeightType kType>() { PackSuperblocks<kType>(from, blocks, in_group, to); });
+  }
   const Int8Layout layout = Int8LayoutOf(type);
-  const size_t scale_bytes = BlockOf(type).scale_bytes();
-  for (int64_t b = 0; b < blocks; ++b) {
-    uint8_t* const block = reinterpret_cast<uint8_t*>(group) + b * layout.bytes;
-    uint8_t u[kInt8Block];
-    ReadElements(type, reinterpret_cast<const uint8_t*>(from) + scale_bytes, u);
-    for (int i = 0; i < kInt8Block; ++i) PutElement(layout, u[i], in_group, i, block);
-    for (int s = 0; s < BlockOf(type).scales; ++s) {
-      std::memcpy(block + layout.scales + (s * kInt8GroupRows + in_group) * 2, from + 2 * s, 2);
-    }
-    from += BlockOf(type).bytes;
+  for (int64_t b = 0; b < blocks; ++b, from += BlockOf(type).bytes) {
+    RowBlock block;
+    ReadElements(type, reinterpret_cast<const uint8_t*>(from) + BlockOf(type).scale_bytes(), block.u);
+    PutBlock(layout, block, in_group, to + b * layout.bytes);
+    PutHalves(from, BlockOf(type).scales, in_group, to + b * layout.bytes + layout.scales);
   }
 }
 
 void UnpackInt8Row(WeightType type, const std::byte* group, int64_t blocks, int64_t in_group, float* out) {
   const Int8Layout layout = Int8LayoutOf(type);
-  for (int64_t b = 0; b < blocks; ++b) {
-    const uint8_t* const block = reinterpret_cast<const uint8_t*>(group) + b * layout.bytes;
-    const Float16* const scales = reinterpret_cast<const Float16*>(block + layout.scales) + in_group;
-    const float d = ToFloat(scales[0]);
-    const float m = layout.offset_bits == 0 ? ToFloat(scales[kInt8GroupRows]) : 0.0f;
-    const int offset = layout.offset_bits == 0 ? 0 : 1 << layout.offset_bits;
+  const uint8_t* block = reinterpret_cast<const uint8_t*>(group);
+  const uint8_t* head = nullptr;
+  for (int64_t b = 0; b < blocks; ++b, block += layout.bytes) {
+    if (layout.head != 0 && b % (kSuperblock / kInt8Block) == 0) {
+      head = block;
+      block += layout.head;
+    }
     for (int i = 0; i < kInt8Block; ++i) {
-      // The product is exact: 11 bits by 8.
-      out[b * kInt8Block + i] = d * static_cast<float>(ElementOf(layout, block, in_group, i) - offset) + m;
+      const int64_t at = (layout.halves == 2 ? i / 16 * kInt8GroupRows : 0) + in_group;
+      float d, m = 0.0f;
+      if (head != nullptr) {
+        d = HalfOf(head, in_group) * static_cast<float>(static_cast<int8_t>(block[layout.scales + at]));
+        if (layout.offset_bits == 0) {
+          m = -HalfOf(head + 2 * kInt8GroupRows, in_group) * static_cast<float>(block[layout.minima + at]);
+        }
+      } else {
+        d = HalfOf(block + layout.scales, in_group);
+        if (layout.offset_bits == 0) m = HalfOf(block + layout.minima, in_group);
+      }
+      const int u = ElementOf(layout, block, in_group, i);
+      const int level = layout.levels ? kIq4Levels[u] : layout.offset_bits == 0 ? u : u - (1 << layout.offset_bits);
+      // Both products are exact: 11 bits by 7 by 7 at most.
+      out[b * kInt8Block + i] = d * static_cast<float>(level) + m;
     }
   }
 }

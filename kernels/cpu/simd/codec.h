@@ -23,6 +23,14 @@ inline Block DecodeNibbles(const uint8_t* q, Vec d, Vec m) {
   return {{_mm512_permutexvar_ps(bytes, table)}, {_mm512_permutexvar_ps(_mm512_srli_epi32(bytes, 4), table)}};
 }
 
+// Of kIq4Levels.
+inline Block DecodeLevels(const uint8_t* q, Vec d) {
+  const __m128i table = _mm_loadu_si128(reinterpret_cast<const __m128i*>(kIq4Levels));
+  const __m512 levels = _mm512_mul_ps(d.v, _mm512_cvtepi32_ps(_mm512_cvtepi8_epi32(table)));
+  const __m512i bytes = _mm512_cvtepu8_epi32(_mm_loadu_si128(reinterpret_cast<const __m128i*>(q)));
+  return {{_mm512_permutexvar_ps(bytes, levels)}, {_mm512_permutexvar_ps(_mm512_srli_epi32(bytes, 4), levels)}};
+}
+
 // The same with a fifth bit each: bit i of `high` belongs to element i.
 inline Block DecodeFiveBits(const uint8_t* q, uint32_t high, Vec d, Vec m) {
   const __m512i bytes = _mm512_cvtepu8_epi32(_mm_loadu_si128(reinterpret_cast<const __m128i*>(q)));
@@ -48,6 +56,17 @@ inline Block DecodeNibbles(const uint8_t* q, Vec d, Vec m) {
   const __m128i lo = _mm_and_si128(bytes, fifteen);
   const __m128i hi = _mm_and_si128(_mm_srli_epi16(bytes, 4), fifteen);
   return {Fma(d, FromBytes(lo), m), Fma(d, FromBytes(hi), m)};
+}
+
+// Of kIq4Levels.
+inline Block DecodeLevels(const uint8_t* q, Vec d) {
+  const __m128i bytes = _mm_loadu_si128(reinterpret_cast<const __m128i*>(q));
+  const __m128i table = _mm_loadu_si128(reinterpret_cast<const __m128i*>(kIq4Levels)), fifteen = _mm_set1_epi8(15);
+  alignas(16) int8_t levels[32];
+  _mm_store_si128(reinterpret_cast<__m128i*>(levels), _mm_shuffle_epi8(table, _mm_and_si128(bytes, fifteen)));
+  _mm_store_si128(reinterpret_cast<__m128i*>(levels + 16),
+                  _mm_shuffle_epi8(table, _mm_and_si128(_mm_srli_epi16(bytes, 4), fifteen)));
+  return {Mul(d, LoadI8(levels)), Mul(d, LoadI8(levels + 16))};
 }
 
 // Sixteen bits to sixteen bytes of 16 or 0.
@@ -111,6 +130,10 @@ struct Codec<WeightType::kQ8_0> : CodecBytes<WeightType::kQ8_0> {
   }
 };
 template <>
+struct Codec<WeightType::kIQ4_NL> : CodecBytes<WeightType::kIQ4_NL> {
+  static Block Decode(const uint8_t* q, const float* s) { return DecodeLevels(q, Set1(s[0])); }
+};
+template <>
 struct Codec<WeightType::kQ4_0> : CodecBytes<WeightType::kQ4_0> {
   static Block Decode(const uint8_t* q, const float* s) { return DecodeNibbles(q, Set1(s[0]), Set1(-8.0f * s[0])); }
 };
@@ -160,6 +183,10 @@ inline void VisitType(WeightType type, const Visit& visit) {
       return visit.template operator()<WeightType::kQ5_0>();
     case WeightType::kQ5_1:
       return visit.template operator()<WeightType::kQ5_1>();
+    case WeightType::kIQ4_NL:
+      return visit.template operator()<WeightType::kIQ4_NL>();
+    default:
+      __builtin_trap();  // superblocks have no StoredView of this layout
   }
 }
 

@@ -10,7 +10,7 @@
 
 namespace runahead {
 
-// Rows of one WeightType in groups of four. A group is its four rows' scales ([4][blocks][scales] f16), padded to 64
+// Rows of one WeightType, not of superblocks, in groups of four. A group is its four rows' scales ([4][blocks][scales] f16), padded to 64
 // bytes, then its four rows' elements ([4][blocks][block_bytes], as in the file without the scales), padded to 64
 // bytes. A block is 32 columns; float types have no scales and are padded with zeros to whole blocks, as is the last
 // group.

@@ -66,8 +66,9 @@ class LinearTest : public testing::TestWithParam<int> {};  // threads
 TEST_P(LinearTest, BothFormsAgreeWithDouble) {
   auto device = MakeDevice(GetParam());
   auto stream = device->NewStream("linear");
-  const int64_t m = 37, n = 129, k = 96;
+  const int64_t m = 37, n = 129;
   for (WeightType type : kAllWeightTypes) {
+    const int64_t k = ColsFor(type, 96);
     const RandomWeights source(type, n, k, 1);
     auto weights = *device->LoadWeights(source.Source(), kUsePrefill | kUseDecode);
     const std::vector<float> x = RandomFloats(m * k, 2);

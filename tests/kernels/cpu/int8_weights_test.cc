@@ -58,33 +58,66 @@ struct ScalarBlock {
   int q[kInt8Block] = {};
 };
 
-// u and the scales of column `col` of a row, from the exact values of the test's own reader.
-struct ScalarWeights {
-  ScalarWeights(const RandomWeights& weights, int64_t row, int64_t block) {
-    const std::byte* at =
-        weights.bytes.data() + row * WeightRowBytes(weights.type, weights.cols) + block * BlockOf(weights.type).bytes;
-    uint16_t halves[2];
-    std::memcpy(halves, at, sizeof(halves));
-    d = static_cast<float>(HalfToDouble(halves[0]));
-    m = weights.HasMinimum() ? static_cast<float>(HalfToDouble(halves[1])) : 0.0f;
-    for (int i = 0; i < kInt8Block; ++i) {
-      // Integers: exact, whatever d is but zero.
-      level[i] = d == 0 ? 0 : static_cast<int>(std::lround((weights.Value(row, block * kInt8Block + i) - m) / d));
-    }
+// What product.h says of block `b` of a row: what it adds to y, of a block of activations.
+float AddBlock(const RandomWeights& weights, int64_t row, int64_t b, const ScalarBlock& x, float y) {
+  const std::byte* at = weights.bytes.data() + row * WeightRowBytes(weights.type, weights.cols) +
+                        b * kInt8Block / BlockOf(weights.type).elements * BlockOf(weights.type).bytes;
+  uint16_t halves[2];
+  std::memcpy(halves, at, sizeof(halves));
+  const float d = static_cast<float>(HalfToDouble(halves[0]));
+  const float m = weights.HasMinimum() ? static_cast<float>(HalfToDouble(halves[1])) : 0.0f;
+  int sum = 0;
+  for (int i = 0; i < kInt8Block; ++i) {
+    // Levels are integers: exact, whatever d is but zero.
+    const double level = d == 0 ? 0 : (weights.Value(row, b * kInt8Block + i) - m) / d;
+    sum += static_cast<int>(std::lround(level)) * x.q[i];
   }
-  float d, m;
-  int level[kInt8Block];  // u, less the offset
-};
+  y = std::fma(d * x.scale, static_cast<float>(sum), y);
+  if (weights.HasMinimum()) y = std::fma(m, x.scale * static_cast<float>(x.sum), y);
+  return y;
+}
+
+template <WeightType type>
+float AddSuperblockPart(const uint8_t* block, int part, const ScalarBlock& x, float y) {
+  constexpr int kColumns = SuperblockScaleColumns(type), kScales = kInt8Block / kColumns;
+  const auto half = [&](int at) {
+    uint16_t value;
+    std::memcpy(&value, block + at, sizeof(value));
+    return static_cast<float>(HalfToDouble(value));
+  };
+  int64_t sum = 0, least = 0, sums_of_u = 0;
+  for (int i = 0; i < kInt8Block; ++i) {
+    const int u = SuperblockU<type>(block, part * kInt8Block + i), s = part * kScales + i / kColumns;
+    const int level = type == WeightType::kIQ4_XS ? kIq4Levels[u] : u - SuperblockOffset(type);
+    sum += SuperblockScale<type>(block, s) * level * x.q[i];
+    sums_of_u += level * x.q[i];
+    least += SuperblockMin<type>(block, s) * x.q[i];
+  }
+  const float d = half(SuperblockDAt(type)), dmin = SuperblockHasMin(type) ? half(SuperblockMinAt(type)) : 0.0f;
+  if (kScales == 2) {
+    y = std::fma(d * x.scale, static_cast<float>(sum), y);
+    return SuperblockHasMin(type) ? std::fma(-dmin * x.scale, static_cast<float>(least), y) : y;
+  }
+  const float scale = d * static_cast<float>(SuperblockScale<type>(block, part));
+  y = std::fma(scale * x.scale, static_cast<float>(sums_of_u), y);
+  if (!SuperblockHasMin(type)) return y;
+  return std::fma(-dmin * static_cast<float>(SuperblockMin<type>(block, part)), x.scale * static_cast<float>(x.sum), y);
+}
 
 float ScalarProduct(const RandomWeights& weights, int64_t row, const float* x) {
   float y = 0;
   for (int64_t b = 0; b < weights.cols / kInt8Block; ++b) {
     const ScalarBlock block(x + b * kInt8Block);
-    const ScalarWeights w(weights, row, b);
-    int sum = 0;
-    for (int i = 0; i < kInt8Block; ++i) sum += w.level[i] * block.q[i];
-    y = std::fma(w.d * block.scale, static_cast<float>(sum), y);
-    if (weights.HasMinimum()) y = std::fma(w.m, block.scale * static_cast<float>(block.sum), y);
+    if (!IsSuperblock(weights.type)) {
+      y = AddBlock(weights, row, b, block, y);
+      continue;
+    }
+    constexpr int64_t kParts = kSuperblock / kInt8Block;
+    const std::byte* at = weights.bytes.data() + row * WeightRowBytes(weights.type, weights.cols) +
+                          b / kParts * BlockOf(weights.type).bytes;
+    VisitSuperblock(weights.type, [&]<WeightType type>() {
+      y = AddSuperblockPart<type>(reinterpret_cast<const uint8_t*>(at), static_cast<int>(b % kParts), block, y);
+    });
   }
   return y;
 }
@@ -93,19 +126,21 @@ class Int8WeightsTest : public testing::TestWithParam<WeightType> {};
 
 TEST_P(Int8WeightsTest, RowsComeBackAsTheNearestFloat) {
   for (int64_t rows : {1, 16, 37}) {
-    const RandomWeights source(GetParam(), rows, 96, 1);
+    const int64_t cols = ColsFor(GetParam(), 96);
+    const RandomWeights source(GetParam(), rows, cols, 1);
     LoadedInt8 loaded(source.Source());
     for (int64_t row = 0; row < rows; ++row) {
-      std::vector<float> out(97, 42.0f);
+      std::vector<float> out(cols + 1, 42.0f);
       loaded.weights->DequantizeRow(row, out.data());
-      for (int64_t c = 0; c < 96; ++c) ASSERT_EQ(out[c], static_cast<float>(source.Value(row, c))) << row << " " << c;
-      EXPECT_EQ(out[96], 42.0f);  // nothing beyond the row is written
+      for (int64_t c = 0; c < cols; ++c) ASSERT_EQ(out[c], static_cast<float>(source.Value(row, c))) << row << " " << c;
+      EXPECT_EQ(out[cols], 42.0f);  // nothing beyond the row is written
     }
   }
 }
 
 TEST_P(Int8WeightsTest, ProductsAreBitwiseThoseOfTheScalarFormula) {
-  for (int64_t cols : {32, 96, 1088}) {
+  for (int64_t some : {32, 300, 1088}) {
+    const int64_t cols = ColsFor(GetParam(), some / kInt8Block * kInt8Block);
     for (int64_t rows : {1, 16, 33}) {
       for (int64_t m : {1, 3, 64, 67}) {
         const RandomWeights source(GetParam(), rows, cols, 2);
@@ -126,20 +161,33 @@ TEST_P(Int8WeightsTest, ProductsAreBitwiseThoseOfTheScalarFormula) {
   }
 }
 
+// Elements and integer scales of one block become `fill`; d and dmin stay.
+void FillAllButHalves(const RandomWeights& weights, std::byte* block, uint8_t fill) {
+  const WeightType type = weights.type;
+  const int bytes = BlockOf(type).bytes;
+  for (int at = 0; at < bytes; at += 2) {
+    const bool half = IsSuperblock(type)
+                          ? at == SuperblockDAt(type) || (weights.HasMinimum() && at == SuperblockMinAt(type))
+                          : at < BlockOf(type).scale_bytes();
+    if (!half) std::memset(block + at, fill, 2);
+  }
+}
+
 TEST_P(Int8WeightsTest, TheLargestWeightsAndActivationsDoNotSaturate) {
-  constexpr int64_t kCols = 64, kRows = 18;
-  RandomWeights source(GetParam(), kRows, kCols, 4);
+  constexpr int64_t kRows = 18;
+  const int64_t cols = ColsFor(GetParam(), 64);
+  RandomWeights source(GetParam(), kRows, cols, 4);
   const WeightBlock& block = BlockOf(GetParam());
   for (uint8_t fill : {0x00, 0x7f, 0x80, 0xff}) {
     for (size_t at = 0; at < source.bytes.size(); at += block.bytes) {
-      std::memset(source.bytes.data() + at + block.scale_bytes(), fill, block.bytes - block.scale_bytes());
+      FillAllButHalves(source, source.bytes.data() + at, fill);
     }
     LoadedInt8 loaded(source.Source());
     for (float sign : {1.0f, -1.0f}) {
-      const std::vector<float> x(kCols, 3.25f * sign);
+      const std::vector<float> x(cols, 3.25f * sign);
       for (const Int8Kernels* kernels : KernelsHere()) {
         const std::vector<float> out =
-            loaded.Multiply(*kernels, {.x = x.data(), .x_stride = kCols, .m = 1, .cols = kRows});
+            loaded.Multiply(*kernels, {.x = x.data(), .x_stride = cols, .m = 1, .cols = kRows});
         for (int64_t n = 0; n < kRows; ++n) {
           ASSERT_EQ(out[n], ScalarProduct(source, n, x.data())) << kernels->name << " " << n << " fill " << int{fill};
         }
@@ -149,7 +197,8 @@ TEST_P(Int8WeightsTest, TheLargestWeightsAndActivationsDoNotSaturate) {
 }
 
 TEST_P(Int8WeightsTest, ARowIsBitwiseTheSameInAnyBatchInAnyRangeAndOnAnyThreads) {
-  constexpr int64_t kCols = 320, kRows = 203, kMost = 70;
+  constexpr int64_t kRows = 203, kMost = 70;
+  const int64_t kCols = ColsFor(GetParam(), 320);
   const RandomWeights source(GetParam(), kRows, kCols, 5);
   const std::vector<float> x = RandomFloats(kMost * kCols, 6);
   LoadedInt8 loaded(source.Source(), 3), alone(source.Source());
@@ -164,14 +213,23 @@ TEST_P(Int8WeightsTest, ARowIsBitwiseTheSameInAnyBatchInAnyRangeAndOnAnyThreads)
   }
 }
 
-TEST_P(Int8WeightsTest, AreAsLargeAsInTheFileWhereRowsFillGroups) {
+// Integer scales of 4 and 6 bits take a byte, which is nothing or little beside the elements but in Q2_K.
+TEST_P(Int8WeightsTest, AreAboutAsLargeAsInTheFileWhereRowsFillGroups) {
   const RandomWeights source(GetParam(), 64, 1024, 15);
-  EXPECT_EQ(LoadedInt8(source.Source()).weights->memory().size, source.bytes.size());
+  const size_t bytes = LoadedInt8(source.Source()).weights->memory().size;
+  if (IsSuperblock(GetParam())) {
+    EXPECT_GE(bytes, source.bytes.size());
+    EXPECT_LE(static_cast<double>(bytes),
+              (GetParam() == WeightType::kQ2_K ? 1.20 : 1.04) * static_cast<double>(source.bytes.size()));
+  } else {
+    EXPECT_EQ(bytes, source.bytes.size());
+  }
 }
 
 INSTANTIATE_TEST_SUITE_P(Types, Int8WeightsTest,
                          testing::Values(WeightType::kQ4_0, WeightType::kQ4_1, WeightType::kQ5_0, WeightType::kQ5_1,
-                                         WeightType::kQ8_0),
+                                         WeightType::kQ8_0, WeightType::kIQ4_NL, WeightType::kQ2_K, WeightType::kQ3_K,
+                                         WeightType::kQ4_K, WeightType::kQ5_K, WeightType::kQ6_K, WeightType::kIQ4_XS),
                          [](const auto& test) { return std::string(BlockOf(test.param).name); });
 
 TEST(Int8Weights, RunsOfSeveralTypesAreOneMatrix) {

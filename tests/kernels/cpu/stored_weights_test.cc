@@ -28,11 +28,11 @@ struct Loaded {
 
 class StoredWeightsTest : public testing::TestWithParam<WeightType> {
  protected:
-  int64_t OddCols() const { return IsPlain(GetParam()) ? 129 : 96; }
+  int64_t OddCols() const { return IsPlain(GetParam()) ? 129 : ColsFor(GetParam(), 96); }
 };
 
 TEST_P(StoredWeightsTest, RowsComeBackAsTheNearestFloat) {
-  for (int64_t cols : {int64_t{32}, OddCols(), int64_t{2080}}) {
+  for (int64_t cols : {ColsFor(GetParam(), 32), OddCols(), ColsFor(GetParam(), 2080)}) {
     const RandomWeights source(GetParam(), 7, cols, 1);
     Loaded loaded(source.Source());
     for (bool avx512 : Avx512Choices()) {
@@ -48,7 +48,7 @@ TEST_P(StoredWeightsTest, RowsComeBackAsTheNearestFloat) {
 }
 
 TEST_P(StoredWeightsTest, ProductsAgreeWithDouble) {
-  for (int64_t cols : {int64_t{32}, OddCols(), int64_t{2080}}) {
+  for (int64_t cols : {ColsFor(GetParam(), 32), OddCols(), ColsFor(GetParam(), 2080)}) {
     for (int64_t rows : {1, 2, 4, 6, 129}) {
       const RandomWeights source(GetParam(), rows, cols, 2);
       Loaded loaded(source.Source(), 2);
@@ -74,7 +74,7 @@ TEST_P(StoredWeightsTest, ProductsAgreeWithDouble) {
 }
 
 TEST_P(StoredWeightsTest, ARowIsBitwiseTheSameInAnyBatchOnAnyIsaAndThreads) {
-  const int64_t cols = OddCols() == 129 ? 321 : 320;
+  const int64_t cols = OddCols() == 129 ? 321 : ColsFor(GetParam(), 320);
   const int64_t rows = 203;
   const int64_t most = 19;
   const RandomWeights source(GetParam(), rows, cols, 4);
@@ -126,15 +126,40 @@ TEST(StoredWeights, StacksRunsOfSeveralTypesAndPermutesRows) {
   }
 }
 
-TEST(StoredWeights, AccumulatesStridesAndRounds) {
-  const RandomWeights source(WeightType::kQ4_1, 5, 96, 8);
-  const std::vector<float> x = RandomFloats(2 * 100, 9);
+TEST(StoredWeights, RunsWithAndWithoutSuperblocksAreOneMatrix) {
+  constexpr int64_t kCols = 256;
+  const RandomWeights a(WeightType::kQ4_K, 21, kCols, 6), b(WeightType::kF16, 3, kCols, 7),
+      c(WeightType::kQ6_K, 18, kCols, 8);
+  WeightSource source = a.Source();
+  source.runs.push_back(b.Rows());
+  source.runs.push_back(c.Rows());
+  Loaded loaded(source);
+  for (int64_t col : {0, 100, 255}) {
+    std::vector<float> x(kCols, 0.0f), out(30, 7.0f);
+    x[col] = 1.0f;
+    loaded.weights->Matvec(
+        KernelsFor(false), loaded.pool,
+        {.x = x.data(), .x_stride = kCols, .m = 1, .out = out.data(), .out_stride = 30, .begin_row = 5, .end_row = 35});
+    for (int64_t n = 5; n < 35; ++n) {
+      const double value = n < 21 ? a.Value(n, col) : n < 24 ? b.Value(n - 21, col) : c.Value(n - 24, col);
+      EXPECT_EQ(out[n - 5], static_cast<float>(value)) << n;
+    }
+  }
+}
+
+class StoredWeightsOut : public testing::TestWithParam<WeightType> {};
+INSTANTIATE_TEST_SUITE_P(Layouts, StoredWeightsOut, testing::Values(WeightType::kQ4_1, WeightType::kQ4_K));
+
+TEST_P(StoredWeightsOut, AccumulatesStridesAndRounds) {
+  const int64_t cols = ColsFor(GetParam(), 96), stride = cols + 4;
+  const RandomWeights source(GetParam(), 5, cols, 8);
+  const std::vector<float> x = RandomFloats(2 * stride, 9);
   Loaded loaded(source.Source());
   for (bool avx512 : Avx512Choices()) {
     const CpuKernels& kernels = KernelsFor(avx512);
     std::vector<float> plain(2 * 5), sum(2 * 8, 0.5f);
     std::vector<uint16_t> rounded(2 * 5);
-    MatvecArgs args{.x = x.data(), .x_stride = 100, .m = 2, .out = plain.data(), .out_stride = 5};
+    MatvecArgs args{.x = x.data(), .x_stride = stride, .m = 2, .out = plain.data(), .out_stride = 5};
     loaded.weights->Matvec(kernels, loaded.pool, args);
     args.out = rounded.data();
     args.out_dtype = DType::kBF16;

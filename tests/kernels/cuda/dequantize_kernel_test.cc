@@ -3,6 +3,7 @@
 #include <vector>
 
 #include "gtest/gtest.h"
+#include "kernels/base/superblock.h"
 #include "kernels/cuda/kernels.h"
 #include "tests/kernels/cuda/gpu_memory.h"
 #include "worker/format/dequantize.h"
@@ -17,6 +18,11 @@ std::vector<uint8_t> RandomRows(WeightType type, int64_t rows, int64_t cols, uin
   for (uint8_t& byte : bytes) byte = static_cast<uint8_t>(random() >> 24);
   if (IsPlain(type)) return bytes;
   for (size_t block = 0; block < bytes.size(); block += BlockOf(type).bytes) {
+    if (IsSuperblock(type)) {
+      bytes[block + SuperblockDAt(type) + 1] &= 0xbf;
+      if (SuperblockHasMin(type)) bytes[block + SuperblockMinAt(type) + 1] &= 0xbf;
+      continue;
+    }
     bytes[block + 1] &= 0xbf;
     if (BlockOf(type).scales == 2) bytes[block + 3] &= 0xbf;
   }
@@ -49,7 +55,8 @@ using DequantizeKernelTest = GpuTest;
 
 TEST_F(DequantizeKernelTest, BitwiseTheCpusValues) {
   for (const WeightBlock& block : kWeightBlocks) {
-    for (const int64_t cols : {32, 96, 256, 2080}) {
+    for (const int64_t cols : {32, 96, 256, 768, 2080}) {
+      if (cols % block.elements != 0) continue;
       const std::vector<uint8_t> rows = RandomRows(block.type, 3, cols, 1);
       for (const DType dtype : kAllDTypes) {
         for (const Placement& placement : kPlacements) {

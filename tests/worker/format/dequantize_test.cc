@@ -94,17 +94,27 @@ TEST(DequantizeRow, BlocksByHand) {
   EXPECT_EQ(out[1], 0);
 }
 
+// Any bytes are a block: what is no number stays none, and nothing else comes of it.
+TEST(DequantizeRow, ScalesThatAreNoNumbersGiveNone) {
+  for (const WeightBlock& block : kWeightBlocks) {
+    if (IsPlain(block.type)) continue;
+    const std::string bytes(static_cast<size_t>(block.bytes), '\xff');  // f16 NaN wherever it stands
+    for (float value : Dequantized(block.type, bytes, block.elements)) EXPECT_TRUE(std::isnan(value)) << block.name;
+  }
+}
+
 class RoundTrip : public testing::TestWithParam<std::pair<WeightType, float>> {};
 
 TEST_P(RoundTrip, StaysWithinHalfAStep) {
   const auto [type, tolerance] = GetParam();
+  const int count = 3 * std::max(32, BlockOf(type).elements);  // within [-1, 1]
   std::vector<float> values;
-  for (int i = 0; i < 96; ++i) values.push_back(std::sin(static_cast<float>(i) * 0.7f));  // three blocks within [-1, 1]
+  for (int i = 0; i < count; ++i) values.push_back(std::sin(static_cast<float>(i) * 0.7f));
   // One byte in front: rows need no alignment.
   std::string bytes(1, 'x');
   bytes += Quantize(type, values);
   std::vector<float> out(values.size());
-  DequantizeRow(type, BytesOf(bytes) + 1, 96, out.data());
+  DequantizeRow(type, BytesOf(bytes) + 1, count, out.data());
   for (size_t i = 0; i < values.size(); ++i) EXPECT_NEAR(out[i], values[i], tolerance) << i;
 }
 
@@ -114,14 +124,17 @@ INSTANTIATE_TEST_SUITE_P(AllTypes, RoundTrip,
                          testing::Values(std::pair(WeightType::kF32, 0.0f), std::pair(WeightType::kF16, 0.0003f),
                                          std::pair(WeightType::kBF16, 0.002f), std::pair(WeightType::kQ4_0, 0.127f),
                                          std::pair(WeightType::kQ4_1, 0.068f), std::pair(WeightType::kQ5_0, 0.064f),
-                                         std::pair(WeightType::kQ5_1, 0.034f), std::pair(WeightType::kQ8_0, 0.0042f)),
+                                         std::pair(WeightType::kQ5_1, 0.034f), std::pair(WeightType::kQ8_0, 0.0042f),
+                                         std::pair(WeightType::kIQ4_NL, 0.14f), std::pair(WeightType::kIQ4_XS, 0.15f),
+                                         std::pair(WeightType::kQ2_K, 0.36f), std::pair(WeightType::kQ3_K, 0.27f),
+                                         std::pair(WeightType::kQ4_K, 0.08f), std::pair(WeightType::kQ5_K, 0.045f),
+                                         std::pair(WeightType::kQ6_K, 0.04f)),
                          [](const auto& info) { return std::string(BlockOf(info.param.first).name); });
 
 TEST(Quantize, AllZerosStayZero) {
-  const std::vector<float> zeros(32, 0.0f);
-  for (WeightType type :
-       {WeightType::kQ4_0, WeightType::kQ4_1, WeightType::kQ5_0, WeightType::kQ5_1, WeightType::kQ8_0}) {
-    for (float value : Dequantized(type, Quantize(type, zeros), 32)) EXPECT_EQ(value, 0) << BlockOf(type).name;
+  const std::vector<float> zeros(256, 0.0f);
+  for (const WeightBlock& block : kWeightBlocks) {
+    for (float value : Dequantized(block.type, Quantize(block.type, zeros), 256)) EXPECT_EQ(value, 0) << block.name;
   }
 }
 

@@ -237,11 +237,21 @@ TEST(GgufHostile, DuplicateAndNamelessTensors) {
   EXPECT_THAT(Refusal(wordy), HasSubstr("has 256 bytes"));
 }
 
+TEST(GgufHostile, SuperblocksWantRowsOfTheirMultiples) {
+  for (const int64_t columns : {128, 576, 640}) {
+    GgufBuilder file;
+    file.AddTensorEntry("blk.0.attn_q.weight", 12, {static_cast<uint64_t>(columns), 1}, 0);
+    EXPECT_THAT(Refusal(file), AllOf(HasSubstr("'blk.0.attn_q.weight' has rows of " + std::to_string(columns)),
+                                     HasSubstr("Q4_K"), HasSubstr("256")));
+  }
+}
+
 TEST(GgufHostile, UnreadableTensorTypesAreNamed) {
-  GgufBuilder k_quant;
-  k_quant.AddTensorEntry("blk.0.attn_q.weight", 12, {256}, 0);
-  EXPECT_THAT(Refusal(k_quant), AllOf(HasSubstr("tensor 'blk.0.attn_q.weight' has the type Q4_K, which cannot be read"),
-                                      HasSubstr("F32, F16, BF16, Q4_0, Q4_1, Q5_0, Q5_1, Q8_0")));
+  GgufBuilder other;
+  other.AddTensorEntry("blk.0.attn_q.weight", 21, {256}, 0);
+  EXPECT_THAT(Refusal(other), AllOf(HasSubstr("tensor 'blk.0.attn_q.weight' has the type IQ3_S, which cannot be read"),
+                                    HasSubstr("F32, F16, BF16, Q4_0, Q4_1, Q5_0, Q5_1, Q8_0, IQ4_NL, Q2_K, Q3_K, Q4_K, "
+                                              "Q5_K, Q6_K, IQ4_XS")));
   for (uint32_t type : {4u, 5u, 31u, 40u, ~0u}) {
     GgufBuilder unknown;
     unknown.AddTensorEntry("weights", type, {256}, 0);
