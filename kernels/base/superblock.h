@@ -19,21 +19,21 @@
 namespace runahead {
 
 // Bytes before d, an f16, and before dmin; 0 where there is none.
-constexpr int SuperblockDAt(WeightType type) {
+RUNAHEAD_ANYWHERE constexpr int SuperblockDAt(WeightType type) {
   return type == WeightType::kQ2_K ? 80 : type == WeightType::kQ3_K ? 108 : type == WeightType::kQ6_K ? 208 : 0;
 }
-constexpr int SuperblockMinAt(WeightType type) {
+RUNAHEAD_ANYWHERE constexpr int SuperblockMinAt(WeightType type) {
   return type == WeightType::kQ2_K ? 82 : type == WeightType::kQ4_K || type == WeightType::kQ5_K ? 2 : 0;
 }
-constexpr bool SuperblockHasMin(WeightType type) {
+RUNAHEAD_ANYWHERE constexpr bool SuperblockHasMin(WeightType type) {
   return SuperblockMinAt(type) != 0;
 }
 // Elements that share an integer scale.
-constexpr int SuperblockScaleColumns(WeightType type) {
+RUNAHEAD_ANYWHERE constexpr int SuperblockScaleColumns(WeightType type) {
   return type == WeightType::kQ4_K || type == WeightType::kQ5_K || type == WeightType::kIQ4_XS ? 32 : 16;
 }
 // What is subtracted from u; 0 where u is the level, or the number of one.
-constexpr int SuperblockOffset(WeightType type) {
+RUNAHEAD_ANYWHERE constexpr int SuperblockOffset(WeightType type) {
   return type == WeightType::kQ3_K ? 4 : type == WeightType::kQ6_K ? 32 : 0;
 }
 

@@ -4,6 +4,8 @@
 // machine: take the best of several repetitions.
 #include "kernels/cpu/attention.h"
 
+#include <sys/mman.h>
+
 #include <algorithm>
 #include <chrono>
 #include <cmath>
@@ -21,11 +23,14 @@
 namespace runahead {
 namespace {
 
-// Aligned as a device's memory is, so that figures do not hang on where malloc put it.
+// Aligned and in large pages as a device's memory is, so that figures do not hang on where malloc put it.
 class HeapBuffer : public Buffer {
  public:
   explicit HeapBuffer(size_t bytes) : Buffer(nullptr, bytes) {
-    data_ = static_cast<std::byte*>(std::aligned_alloc(64, (bytes + 63) / 64 * 64));
+    constexpr size_t kHuge = size_t{2} << 20;
+    const size_t rounded = bytes < kHuge ? (bytes + 63) / 64 * 64 : (bytes + kHuge - 1) / kHuge * kHuge;
+    data_ = static_cast<std::byte*>(std::aligned_alloc(bytes < kHuge ? 64 : kHuge, rounded));
+    if (bytes >= kHuge) madvise(data_, rounded, MADV_HUGEPAGE);
   }
   ~HeapBuffer() override { std::free(data_); }
 };

@@ -1,5 +1,6 @@
-// Products in 8 bits on the quick-start model, teacher-forced over the golden text: how far from f32 (which the other
-// golden tests hold to transformers) they may be. docs/architecture.md, 'Numerics on CPUs'.
+// Products in 8 bits on the quick-start model: a chain gives what one worker does, and that is, teacher-forced over the
+// golden text, as far from f32 (which the other golden tests hold to transformers) as it may be. docs/architecture.md,
+// 'Numerics on CPUs'.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -9,6 +10,7 @@
 
 #include "kernels/cpu/cpu_device.h"
 #include "tests/golden/golden_files.h"
+#include "tests/testing/chain_fixture.h"
 
 namespace runahead {
 namespace {
@@ -90,6 +92,32 @@ TEST_P(Int8Golden, KeepsTheContractOnTheGoldenText) {
 
 INSTANTIATE_TEST_SUITE_P(Passes, Int8Golden, testing::Bool(),
                          [](const auto& test) { return test.param ? "Decode" : "Prefill"; });
+
+// Products are the same in any rows, and attention adds up key by key in blocks that begin at absolute positions.
+TEST(Int8ChainGolden, TwoAndThreeWorkersGiveBitForBitWhatOneDoes) {
+  if (QuickStartModelPath().empty()) GTEST_SKIP() << "RUNAHEAD_TEST_MODEL names no model; tests/run sets it";
+  const LoadedModel loaded = LoadInt8(QuickStartModelPath());
+  for (const GoldenPrompt& prompt : ReadGoldenPrompts()) {
+    const auto tokens = static_cast<int64_t>(prompt.ids.size());
+    if (tokens < 3) continue;
+    SCOPED_TRACE(testing::Message() << tokens << " tokens");
+    TestChain alone(loaded, 1, tokens);
+    const WholeRun want = RunWhole(loaded, alone, 1, {0, tokens}, prompt.ids);
+    for (const std::vector<int64_t>& bounds :
+         std::vector<std::vector<int64_t>>{{0, tokens * 6 / 10, tokens}, {0, 1, tokens - 1, tokens}}) {
+      SCOPED_TRACE(testing::PrintToString(bounds));
+      TestChain chain(loaded, static_cast<int>(bounds.size()) - 1, tokens);
+      const WholeRun got = RunWhole(loaded, chain, 1, bounds, prompt.ids);
+      EXPECT_TRUE(got.kv == want.kv);
+      EXPECT_EQ(got.token.id, want.token.id);
+      ASSERT_EQ(got.token.logprobs.size(), want.token.logprobs.size());
+      for (size_t i = 0; i < want.token.logprobs.size(); ++i) {
+        EXPECT_EQ(got.token.logprobs[i].id, want.token.logprobs[i].id);
+        EXPECT_EQ(got.token.logprobs[i].logprob, want.token.logprobs[i].logprob);
+      }
+    }
+  }
+}
 
 }  // namespace
 }  // namespace runahead
