@@ -13,6 +13,7 @@
 #include "kernels/cuda/loader.h"
 #include "server/base/cpu_limit.h"
 #include "server/base/logging.h"
+#include "worker/weight_sharing.h"
 
 namespace runahead {
 namespace {
@@ -26,9 +27,9 @@ int64_t ThreadsOf(const WorkerOptions& options) {
   return options.threads > 0 ? options.threads : UsableCores();
 }
 
-absl::StatusOr<OpenedDevice> OpenCpu(const WorkerOptions& options, bool weights_are_quantised) {
+absl::StatusOr<OpenedDevice> OpenCpu(const WorkerOptions& options, const ModelFacts& model) {
   CpuDeviceOptions device;
-  if (const absl::Status status = SetNumerics(options.dtype, weights_are_quantised, device); !status.ok()) {
+  if (const absl::Status status = SetNumerics(options.dtype, model.mostly_quantised, device); !status.ok()) {
     return absl::Status(status.code(), absl::StrCat("dtype: ", status.message()));
   }
   if (const absl::Status status = SetKvDType(options.kv_dtype, device); !status.ok()) {
@@ -40,6 +41,9 @@ absl::StatusOr<OpenedDevice> OpenCpu(const WorkerOptions& options, bool weights_
   }
   device.memory_budget = static_cast<size_t>(options.device_memory_budget);
   OpenedDevice opened;
+  RUNAHEAD_ASSIGN_OR_RETURN(opened.shared_weights,
+                            ShareWeights(options, model, device.int8 ? "int8" : DTypeName(device.compute_dtype)));
+  device.shared_weights = opened.shared_weights;
   RUNAHEAD_ASSIGN_OR_RETURN(opened.device, NewCpuDevice(device));
   LogInfo("device", std::string(opened.device->name()), ", ", device.threads, " threads, ",
           std::string(opened.device->numerics()),
@@ -87,17 +91,17 @@ absl::StatusOr<OpenedDevice> OpenCuda(const WorkerOptions& options, const CudaPl
 
 }  // namespace
 
-absl::StatusOr<OpenedDevice> OpenDevice(const WorkerOptions& options, bool weights_are_quantised) {
-  if (options.device == "cpu") return OpenCpu(options, weights_are_quantised);
+absl::StatusOr<OpenedDevice> OpenDevice(const WorkerOptions& options, const ModelFacts& model) {
+  if (options.device == "cpu") return OpenCpu(options, model);
   const bool asked = options.device == "cuda";
   if (!asked && options.emulated_link_gbps > 0) {
     LogInfo("device", "auto takes the CPU: emulated_link_gbps paces its copies only");
-    return OpenCpu(options, weights_are_quantised);
+    return OpenCpu(options, model);
   }
   if (const absl::Status gpu = ProbeGpu(); !gpu.ok()) {
     if (asked) return absl::UnavailableError(absl::StrCat("device: cuda was asked for, and ", gpu.message()));
     LogInfo("device", "auto takes the CPU: ", std::string(gpu.message()));
-    return OpenCpu(options, weights_are_quantised);
+    return OpenCpu(options, model);
   }
   const absl::StatusOr<const CudaPlugin*> plugin = OpenCudaPlugin();
   absl::StatusOr<OpenedDevice> opened = plugin.ok() ? OpenCuda(options, **plugin) : plugin.status();
@@ -111,7 +115,7 @@ absl::StatusOr<OpenedDevice> OpenDevice(const WorkerOptions& options, bool weigh
                         absl::StrCat("device: the GPU cannot be used: ", opened.status().message()));
   }
   LogWarning("device", "auto takes the CPU though there is a GPU: ", std::string(opened.status().message()));
-  return OpenCpu(options, weights_are_quantised);
+  return OpenCpu(options, model);
 }
 
 absl::StatusOr<std::shared_ptr<Device>> OpenHostDevice(const WorkerOptions& options, const Device& device) {

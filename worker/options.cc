@@ -33,6 +33,9 @@ void DeclareWorkerOptions(ConfigSchema& schema, WorkerOptions& options) {
   schema.String("kv_dtype", &options.kv_dtype, {.one_of = {"auto", "f32", "bf16", "f16"}},
                 "What KV is kept in; auto is f16 with dtype int8, and the compute dtype with others; a GPU takes no "
                 "other than its compute dtype");
+  schema.String("shared_weights", &options.shared_weights, {.value_name = "PATH"},
+                "A folder in memory, such as /dev/shm: workers of this host that run the same model in int8 have its "
+                "weights there, packed once; empty: each has its own");
   schema.Int("threads", &options.threads, {.min = 0, .max = 1024},
              "Compute threads; 0 takes one for each core that affinity mask and cgroup allow");
   schema.String("link_host", &options.link_host, {},

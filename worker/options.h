@@ -19,9 +19,10 @@ struct WorkerOptions {
       0;  // bytes, weights included; 0: no limit on the CPU, nine tenths of what a GPU has free
   std::string dtype = "auto";
   std::string kv_dtype = "auto";
-  int64_t threads = 0;    // 0: all cores
-  std::string link_host;  // empty: that of process.listen
-  int64_t link_port = 0;  // 0: any that is free
+  std::string shared_weights;  // a folder or file in memory; empty: weights are not shared
+  int64_t threads = 0;         // 0: all cores
+  std::string link_host;       // empty: that of process.listen
+  int64_t link_port = 0;       // 0: any that is free
   std::string link_transport = "tcp";
   std::string handoff = "link";
   double chain_link_gbps = 0;

@@ -18,10 +18,13 @@
 #include "worker/kvpr_decode.h"
 #include "worker/link/link_host.h"
 #include "worker/memory_defaults.h"
+#include "worker/metrics/weight_metrics.h"
 #include "worker/model/warm_up.h"
+#include "worker/model_facts.h"
 #include "worker/prefill_role.h"
 #include "worker/service/control_service.h"
 #include "worker/service/keyed_services.h"
+#include "worker/weight_sharing.h"
 #include "worker/worker_epoch.h"
 
 namespace runahead {
@@ -82,9 +85,11 @@ struct WorkerProcess::Parts {
   ClusterKey key;
   std::string link_host;
   std::shared_ptr<Device> device;
-  std::unique_ptr<PeerCommFactory> peer_comms;  // null on the CPU
+  std::unique_ptr<PeerCommFactory> peer_comms;    // null on the CPU
+  std::shared_ptr<SharedWeights> shared_weights;  // null: none
   std::shared_ptr<const Model> model;
   std::unique_ptr<MetricRegistry> metrics;
+  std::unique_ptr<WeightMetrics> weight_metrics;
   std::unique_ptr<DecodeRole> decode;  // null unless it decodes
   std::unique_ptr<EpochParts> for_epochs;
   Epochs epochs;
@@ -106,20 +111,23 @@ struct WorkerProcess::Parts {
 absl::Status WorkerProcess::Parts::LoadModelFor() {
   if (options.kv_memory == 0) options.kv_memory = DefaultMemory(kWantedKvMemory, UsableMemory());
   // What is wrong with the device is said before what is wrong with the file.
-  absl::StatusOr<std::shared_ptr<const GgufFile>> opened_file = GgufFile::Open(options.model);
+  absl::StatusOr<OpenedModel> opened_model = OpenModel(options.model);
   RUNAHEAD_ASSIGN_OR_RETURN(OpenedDevice opened,
-                            OpenDevice(options, opened_file.ok() && MostlyQuantised(**opened_file)));
+                            OpenDevice(options, opened_model.ok() ? opened_model->facts : ModelFacts{}));
   device = std::move(opened.device);
   peer_comms = std::move(opened.peer_comms);
+  shared_weights = std::move(opened.shared_weights);
   if (options.decode()) RUNAHEAD_RETURN_IF_ERROR(CheckKvprOptions(options, *device));
-  RUNAHEAD_ASSIGN_OR_RETURN(const std::shared_ptr<const GgufFile> file, std::move(opened_file));
-  RUNAHEAD_ASSIGN_OR_RETURN(const ModelConfig of_file, ReadModelConfig(*file));
-  RUNAHEAD_ASSIGN_OR_RETURN(model, LoadBySchedule(file, of_file));
+  RUNAHEAD_ASSIGN_OR_RETURN(const OpenedModel opened_file, std::move(opened_model));
+  RUNAHEAD_ASSIGN_OR_RETURN(const ModelConfig of_file, ReadModelConfig(*opened_file.file));
+  RUNAHEAD_ASSIGN_OR_RETURN(model, LoadBySchedule(opened_file.file, of_file));
+  if (shared_weights != nullptr) RUNAHEAD_RETURN_IF_ERROR(CompleteSharing(*shared_weights));
   if (options.prefill_memory == 0) options.prefill_memory = PrefillRole::DefaultMemory(*model, *device);
   RUNAHEAD_RETURN_IF_ERROR(WarmUp(*model, *device, UsesOf(options)));
   const ModelConfig& config = model->config();
   LogInfo("model", config.name, ": ", config.layers, " layers, ", config.hidden, " hidden, ", config.heads, "/",
           config.kv_heads, " heads, context ", config.context_length);
+  LogInfo("model", WeightsText(model->weight_bytes(), opened_file.facts.tensor_bytes));
   return absl::OkStatus();
 }
 
@@ -141,11 +149,15 @@ absl::StatusOr<std::shared_ptr<const Model>> WorkerProcess::Parts::LoadBySchedul
   if (!absl::IsResourceExhausted(resident.status()) || !MayStreamWeights(options, *device)) return resident;
   LogInfo("model", "the weights stay in host memory, from where every step brings them over (decode_schedule): ",
           std::string(resident.status().message()));
+  if (shared_weights != nullptr) shared_weights->Abandon();
+  shared_weights = nullptr;
   return load(true);
 }
 
 absl::Status WorkerProcess::Parts::StartRoles() {
   metrics = std::make_unique<MetricRegistry>(std::string(device->name()));
+  weight_metrics = std::make_unique<WeightMetrics>(*metrics);
+  weight_metrics->SetBytes(model->weight_bytes());
   const uint64_t incarnation = RandomBits64();
   // Before decode, which chooses by what is left where its KV is kept.
   std::shared_ptr<Buffer> prefill_memory;

@@ -46,6 +46,7 @@ class CpuDevice : public Device {
         gemm_(std::move(gemm)),
         budget_(std::make_shared<MemoryBudget>(options.memory_budget)),
         weights_arena_(HostChunks(budget_)),
+        shared_weights_(options.shared_weights),
         link_(options.emulated_link),
         guard_(link_ != nullptr) {}
 
@@ -129,7 +130,8 @@ class CpuDevice : public Device {
   const std::unique_ptr<Gemm> gemm_;
   const std::shared_ptr<MemoryBudget> budget_;
   Arena weights_arena_;
-  const std::shared_ptr<EmulatedLink> link_;  // null: none
+  const std::shared_ptr<SharedWeights> shared_weights_;  // null: none
+  const std::shared_ptr<EmulatedLink> link_;             // null: none
   const LinkGuard guard_;
 };
 
@@ -140,7 +142,8 @@ absl::StatusOr<std::shared_ptr<Buffer>> CpuDevice::Allocate(size_t bytes, Memory
 }
 
 absl::StatusOr<std::shared_ptr<const Weights>> CpuDevice::LoadWeights(const WeightSource& source, unsigned uses) {
-  return CpuWeights::Load(source, uses, {kernels_, *pool_, *gemm_, weights_arena_, int8_});
+  return CpuWeights::Load(source, uses,
+                          {kernels_, *pool_, *gemm_, weights_arena_, int8_, shared_weights_.get(), budget_});
 }
 
 absl::StatusOr<std::shared_ptr<const Weights>> CpuDevice::WeightsAt(const Weights& streamed, const BufferRef& slot) {

@@ -12,6 +12,7 @@
 #include "kernels/base/dtype.h"
 #include "kernels/cpu/cpu_isa.h"
 #include "kernels/cpu/emulated_link.h"
+#include "kernels/cpu/shared_weights.h"
 
 namespace runahead {
 
@@ -21,6 +22,9 @@ struct CpuDeviceOptions {
   bool int8 = false;                   // quantised weights times activations in 8 bits; with f32 only
   std::optional<DType> kv_dtype = {};  // none: compute_dtype
   size_t memory_budget = 0;            // bytes of kDevice memory, weights included; 0: no limit
+  // Where the weights are that other processes have, too: those for 8 bits, of sources with names. Null: in memory of
+  // its own.
+  std::shared_ptr<SharedWeights> shared_weights = nullptr;
   // What copies between kDevice and kHost memory take their time on. With one, ops find kDevice memory of this device
   // and weights only, and refuse other arguments as FAILED_PRECONDITION. Null: as fast as memory copies go, and ops
   // take all memory.

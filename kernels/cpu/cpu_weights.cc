@@ -33,7 +33,10 @@ absl::StatusOr<std::shared_ptr<const CpuWeights>> CpuWeights::Load(const WeightS
   }
   std::shared_ptr<CpuWeights> weights(new CpuWeights(source.rows(), source.cols));
   if (loader.int8 != nullptr && Int8Weights::Takes(source)) {
-    RUNAHEAD_ASSIGN_OR_RETURN(weights->int8_, Int8Weights::Make(source, loader.arena, loader.pool));
+    RUNAHEAD_ASSIGN_OR_RETURN(
+        weights->int8_,
+        Int8Weights::Make(source, {loader.arena, loader.shared, loader.budget, source.name}, loader.pool));
+    weights->CountBytes();
     return weights;
   }
   // The prefill form is made from the stored one, which is dropped again where decode does not want it.
@@ -42,7 +45,17 @@ absl::StatusOr<std::shared_ptr<const CpuWeights>> CpuWeights::Load(const WeightS
                             StoredWeights::Make(source, keep ? loader.arena : passing, loader.pool));
   if ((uses & kUsePrefill) != 0) RUNAHEAD_RETURN_IF_ERROR(weights->Pack(stored, source.cuts, loader));
   if (keep) weights->stored_ = std::move(stored);
+  weights->CountBytes();
   return weights;
+}
+
+void CpuWeights::CountBytes() {
+  if (int8_.has_value()) bytes_.int8 = int8_->memory().size;
+  if (stored_.has_value()) bytes_.stored = stored_->memory().size;
+  if (packed_ != nullptr) bytes_.packed = packed_->memory().size;
+  for (const Part& part : parts_) {
+    if (!IsWithin(part.packed->memory(), packed_->memory())) bytes_.packed += part.packed->memory().size;
+  }
 }
 
 // Copies of all forms, one after the other in one block.
@@ -71,6 +84,7 @@ absl::StatusOr<std::shared_ptr<const CpuWeights>> CpuWeights::WithHome() const {
     return home.Slice(in->at + (form.data() - in->from.data()), form.size);
   });
   weights->home_ = home;
+  weights->bytes_ = bytes_;
   return weights;
 }
 

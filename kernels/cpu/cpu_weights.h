@@ -30,6 +30,9 @@ class CpuWeights final : public Weights {
     Gemm& gemm;
     Arena& arena;
     const Int8Kernels* int8 = nullptr;  // null: nothing is multiplied in 8 bits
+    // What has the forms for 8 bits that are on the device, where sources have names, and counts in the budget.
+    SharedWeights* shared = nullptr;
+    std::shared_ptr<MemoryBudget> budget = nullptr;  // with `shared`
   };
   // `uses` are WeightUse bits. Blocks. INVALID_ARGUMENT for a source that cannot be, or no use; errors of the arena.
   static absl::StatusOr<std::shared_ptr<const CpuWeights>> Load(const WeightSource& source, unsigned uses,
@@ -68,6 +71,7 @@ class CpuWeights final : public Weights {
   // The same forms, each where `to` says of its memory.
   std::shared_ptr<CpuWeights> Moved(const std::function<BufferRef(const BufferRef&)>& to) const;
   bool IsBorder(int64_t row) const;
+  void CountBytes();
 
   std::optional<Int8Weights> int8_;             // then there is no other
   std::optional<StoredWeights> stored_;         // kUseDecode

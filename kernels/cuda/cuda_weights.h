@@ -17,6 +17,7 @@ struct CudaWeights final : Weights {
   CudaWeights(BufferRef of_rows, MemoryKind kind, DType dtype, int64_t rows, int64_t cols)
       : Weights(rows, cols), memory(std::move(of_rows)), dtype(dtype) {
     if (kind == MemoryKind::kHost) home_ = memory;
+    bytes_.packed = memory.size;
   }
   ConstBufferRef HomeFrom(int64_t first_row) const override {
     return memory.Slice(static_cast<size_t>(first_row * cols_) * DTypeSize(dtype),

@@ -30,10 +30,10 @@ CgroupLimit V1MemoryLimit(const std::string& folder) {
   return BytesIn(folder + "/memory.limit_in_bytes");
 }
 
-// "MemTotal:       24689440 kB", the first line of /proc/meminfo.
-int64_t MachineMemory(const std::string& root) {
+// `line` "MemTotal:" of /proc/meminfo: "MemTotal:       24689440 kB".
+int64_t MachineMemory(const std::string& root, const char* line) {
   const std::vector<std::string> words = CgroupWords(root + "/proc/meminfo");
-  const auto name = std::find(words.begin(), words.end(), "MemTotal:");
+  const auto name = std::find(words.begin(), words.end(), line);
   int64_t kib = 0;
   if (words.end() - name < 2 || !absl::SimpleAtoi(*(name + 1), &kib)) return std::numeric_limits<int64_t>::max();
   return kib << 10;
@@ -48,7 +48,12 @@ std::optional<int64_t> CgroupMemoryLimit(const std::string& root) {
 }
 
 int64_t UsableMemory(const std::string& root) {
-  const int64_t machine = MachineMemory(root);
+  const int64_t machine = MachineMemory(root, "MemTotal:");
+  return std::min(machine, CgroupMemoryLimit(root).value_or(machine));
+}
+
+int64_t AvailableMemory(const std::string& root) {
+  const int64_t machine = MachineMemory(root, "MemAvailable:");
   return std::min(machine, CgroupMemoryLimit(root).value_or(machine));
 }
 

@@ -16,4 +16,8 @@ std::optional<int64_t> CgroupMemoryLimit(const std::string& root);
 // largest int64_t where the machine does not say. Reads files: for the start.
 int64_t UsableMemory(const std::string& root = "");
 
+// What of that nobody uses now, in bytes: the machine's available memory, or the cgroup's whole limit where that is
+// less. The largest int64_t where the machine does not say.
+int64_t AvailableMemory(const std::string& root = "");
+
 }  // namespace runahead

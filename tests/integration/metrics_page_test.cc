@@ -13,6 +13,7 @@
 #include "worker/metrics/decode_metrics.h"
 #include "worker/metrics/link_metrics.h"
 #include "worker/metrics/prefill_metrics.h"
+#include "worker/metrics/weight_metrics.h"
 
 namespace runahead {
 namespace {
@@ -101,6 +102,7 @@ TEST(Documentation, ListsWhatIsCountedItsTypeAndLabelsAndNothingElse) {
   PrefillMetrics prefill(registry);
   LinkMetrics link(registry, "p");
   DecodeMetrics decode(registry);
+  WeightMetrics weights(registry);
   Labels listed;
   const Families documented = Documented(listed), counted = Counted(registry);
   ASSERT_EQ(NamesOf(documented), NamesOf(counted));

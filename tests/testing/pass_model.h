@@ -22,6 +22,7 @@ class PassModel : public Model {
   const ModelConfig& config() const override { return config_; }
   const AttentionShape& attention(int64_t) const override { return shape_; }
   LayerMatrices Matrices(int64_t) const override { return {}; }
+  std::vector<std::shared_ptr<const Weights>> Tables() const override { return {}; }
   absl::Status Embed(const SectionRows&, absl::Span<const int32_t>, const MutTensor&) const override {
     return absl::OkStatus();
   }

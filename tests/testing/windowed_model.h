@@ -21,6 +21,7 @@ class WindowedModel final : public Model {
 
   const ModelConfig& config() const override { return inner_->config(); }
   LayerMatrices Matrices(int64_t layer) const override { return inner_->Matrices(layer); }
+  std::vector<std::shared_ptr<const Weights>> Tables() const override { return inner_->Tables(); }
   const AttentionShape& attention(int64_t layer) const override {
     return layer + 1 == config().layers ? last_ : shape_;
   }

@@ -36,7 +36,7 @@ std::string LogOf(const Open& open) {
 }
 
 TEST(DeviceFactory, OpensTheCpuWhereItIsAskedFor) {
-  const auto opened = OpenDevice(Options("cpu"), false);
+  const auto opened = OpenDevice(Options("cpu"), {});
   ASSERT_TRUE(opened.ok()) << opened.status();
   EXPECT_EQ(opened->device->name(), "cpu");
   EXPECT_EQ(opened->peer_comms, nullptr);
@@ -47,7 +47,7 @@ TEST(DeviceFactory, AutoTakesTheCpuAndSaysWhy) {
   if (problem.ok()) GTEST_SKIP() << "auto takes this machine's GPU";
   std::string name;
   const std::string log = LogOf([&name] {
-    const auto opened = OpenDevice(Options("auto"), false);
+    const auto opened = OpenDevice(Options("auto"), {});
     ASSERT_TRUE(opened.ok()) << opened.status();
     name = opened->device->name();
   });
@@ -58,7 +58,7 @@ TEST(DeviceFactory, AutoTakesTheCpuAndSaysWhy) {
 
 TEST(DeviceFactory, CudaThatIsNotThereIsAnErrorThatNamesTheOption) {
   if (GpuProblem().ok()) GTEST_SKIP() << "there is a GPU";
-  const absl::Status status = OpenDevice(Options("cuda"), false).status();
+  const absl::Status status = OpenDevice(Options("cuda"), {}).status();
   EXPECT_FALSE(status.ok());
   EXPECT_THAT(std::string(status.message()), HasSubstr("device:"));
 }
@@ -66,7 +66,7 @@ TEST(DeviceFactory, CudaThatIsNotThereIsAnErrorThatNamesTheOption) {
 TEST(DeviceFactory, PacedCopiesAreTheCpusOnly) {
   WorkerOptions options = Options("auto");
   options.emulated_link_gbps = 1;
-  const std::string log = LogOf([&options] { EXPECT_EQ(OpenDevice(options, false)->device->name(), "cpu"); });
+  const std::string log = LogOf([&options] { EXPECT_EQ(OpenDevice(options, {})->device->name(), "cpu"); });
   EXPECT_THAT(log, HasSubstr("emulated_link_gbps"));
   options.device = "cuda";
   EXPECT_THAT(std::string(CheckWorkerOptions(options).message()), HasSubstr("emulated_link_gbps:"));
@@ -75,12 +75,12 @@ TEST(DeviceFactory, PacedCopiesAreTheCpusOnly) {
 TEST(DeviceFactory, TheCpuHasNoF16AndKeepsToItsBudget) {
   WorkerOptions options = Options("cpu");
   options.dtype = "f16";
-  const absl::Status status = OpenDevice(options, false).status();
+  const absl::Status status = OpenDevice(options, {}).status();
   EXPECT_EQ(status.code(), absl::StatusCode::kInvalidArgument);
   EXPECT_THAT(std::string(status.message()), HasSubstr("dtype:"));
   options.dtype = "f32";
   options.device_memory_budget = 1 << 20;
-  const auto opened = OpenDevice(options, false);
+  const auto opened = OpenDevice(options, {});
   ASSERT_TRUE(opened.ok());
   EXPECT_EQ(opened->device->Allocate(2 << 20, MemoryKind::kDevice).status().code(),
             absl::StatusCode::kResourceExhausted);
@@ -90,11 +90,12 @@ TEST(DeviceFactory, QuantisedWeightsAreMultipliedInInt8WhereAskedFor) {
   WorkerOptions options = Options("cpu");
   options.dtype = "int8";
   std::string numerics;
-  const std::string log = LogOf([&] { numerics = OpenDevice(options, true)->device->numerics(); });
+  const std::string log =
+      LogOf([&] { numerics = OpenDevice(options, {.mostly_quantised = true})->device->numerics(); });
   EXPECT_EQ(numerics, "int8");
   EXPECT_THAT(log, HasSubstr("int8"));
   options.dtype = "f32";
-  EXPECT_EQ(OpenDevice(options, true)->device->numerics(), "f32");
+  EXPECT_EQ(OpenDevice(options, {.mostly_quantised = true})->device->numerics(), "f32");
 }
 
 }  // namespace

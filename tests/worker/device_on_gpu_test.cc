@@ -19,7 +19,7 @@ class DeviceOnGpu : public testing::TestWithParam<const char*> {
 };
 
 TEST_P(DeviceOnGpu, IsTheFirstGpuWithLinksToOthers) {
-  const auto opened = OpenDevice(options_, false);
+  const auto opened = OpenDevice(options_, {});
   ASSERT_TRUE(opened.ok()) << opened.status();
   EXPECT_EQ(opened->device->name(), "cuda:0");
   EXPECT_EQ(opened->device->compute_dtype(), DType::kBF16);
@@ -31,7 +31,7 @@ TEST_P(DeviceOnGpu, IsTheFirstGpuWithLinksToOthers) {
 TEST_P(DeviceOnGpu, KeepsToTheDtypeAndTheBudgetThatItIsTold) {
   options_.dtype = "f16";
   options_.device_memory_budget = 1 << 20;
-  const auto opened = OpenDevice(options_, false);
+  const auto opened = OpenDevice(options_, {});
   ASSERT_TRUE(opened.ok()) << opened.status();
   EXPECT_EQ(opened->device->compute_dtype(), DType::kF16);
   EXPECT_EQ(opened->device->Allocate(2 << 20, MemoryKind::kDevice).status().code(),

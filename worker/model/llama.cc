@@ -23,6 +23,11 @@ LlamaModel::LlamaModel(ModelConfig config, std::shared_ptr<Device> device, Llama
   shape_.scale = 1.0f / std::sqrt(static_cast<float>(config_.head_dim));
 }
 
+std::vector<std::shared_ptr<const Weights>> LlamaModel::Tables() const {
+  if (weights_.head == weights_.embedding) return {weights_.embedding};
+  return {weights_.embedding, weights_.head};
+}
+
 absl::Status LlamaModel::Embed(const SectionRows& rows, absl::Span<const int32_t> ids, const MutTensor& x) const {
   return device_->Embed(rows.stream, *weights_.embedding, {ids.begin(), ids.end()}, false, x);
 }

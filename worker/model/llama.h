@@ -44,6 +44,7 @@ class LlamaModel final : public Model {
   const ModelConfig& config() const override { return config_; }
   const AttentionShape& attention(int64_t) const override { return shape_; }
   LayerMatrices Matrices(int64_t layer) const override { return weights_.layers[layer].matrices; }
+  std::vector<std::shared_ptr<const Weights>> Tables() const override;
 
   absl::Status Embed(const SectionRows& rows, absl::Span<const int32_t> ids, const MutTensor& x) const override;
   absl::Status Project(const SectionRows& rows, int64_t layer, const ConstTensor& x,

@@ -23,6 +23,15 @@ absl::StatusOr<Tensor> ForwardScratch::Get(int slot, DType dtype, int64_t rows, 
   return MakeTensor(BufferRef::Whole(buffers_[slot]), dtype, rows, cols);
 }
 
+WeightBytes Model::weight_bytes() const {
+  WeightBytes sum;
+  for (const std::shared_ptr<const Weights>& table : Tables()) sum += table->bytes();
+  for (int64_t layer = 0; layer < config().layers; ++layer) {
+    for (const std::shared_ptr<const Weights>& matrix : Matrices(layer)) sum += matrix->bytes();
+  }
+  return sum;
+}
+
 namespace {
 
 absl::StatusOr<std::shared_ptr<const Model>> LoadLlama(std::shared_ptr<const GgufFile> file, ModelConfig config,

@@ -98,6 +98,8 @@ class Model {
   // The matrices of a layer as they were loaded, that of Q, K and V first, then as Finish needs them; as many in all
   // layers. Loaded with kUseStreamed, they have homes, and sections are told where copies of them are.
   virtual LayerMatrices Matrices(int64_t layer) const = 0;
+  // The matrices that are no layer's, each once.
+  virtual std::vector<std::shared_ptr<const Weights>> Tables() const = 0;
 
   // x = what the family makes of tokens `ids` (one a row) at their positions.
   virtual absl::Status Embed(const SectionRows& rows, absl::Span<const int32_t> ids, const MutTensor& x) const = 0;
@@ -117,6 +119,8 @@ class Model {
 
   // Whether the layers' matrices have homes in host memory.
   bool streams_weights() const { return !Matrices(0).empty() && Matrices(0)[0]->home().buffer != nullptr; }
+  // Of all its matrices.
+  WeightBytes weight_bytes() const;
   int64_t kv_row_bytes() const { return attention(0).kv_row_bytes(); }
   DType kv_dtype() const { return attention(0).kv_dtype; }
 };

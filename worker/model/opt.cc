@@ -58,6 +58,9 @@ class OptModel final : public Model {
   const ModelConfig& config() const override { return config_; }
   const AttentionShape& attention(int64_t) const override { return shape_; }
   LayerMatrices Matrices(int64_t layer) const override { return weights_.layers[layer].matrices; }
+  std::vector<std::shared_ptr<const Weights>> Tables() const override {
+    return {weights_.embedding, weights_.positions};
+  }
 
   // x = Wtoken[id] + Wposition[position].
   absl::Status Embed(const SectionRows& rows, absl::Span<const int32_t> ids, const MutTensor& x) const override {

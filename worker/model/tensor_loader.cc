@@ -25,6 +25,7 @@ absl::StatusOr<const GgufTensor*> TensorLoader::Find(const std::string& name, co
 absl::Status TensorLoader::Append(const std::string& name, int64_t rows, int64_t cols, WeightSource& source) const {
   RUNAHEAD_ASSIGN_OR_RETURN(const GgufTensor* tensor, Find(name, {cols, rows}));
   source.owner = file_;
+  absl::StrAppend(&source.name, source.name.empty() ? "" : "+", name);
   source.cols = cols;
   source.runs.push_back({tensor->type, tensor->data.data(), rows});
   return absl::OkStatus();
@@ -36,6 +37,7 @@ absl::Status TensorLoader::AppendUnpermuted(const std::string& name, int64_t hea
   const WeightType type = tensor->type;
   const size_t row_bytes = WeightRowBytes(type, cols);
   source.owner = file_;
+  absl::StrAppend(&source.name, source.name.empty() ? "" : "+", name);
   source.cols = cols;
   for (int64_t head = 0; head < heads; ++head) {
     for (int64_t row = 0; row < head_dim; ++row) {

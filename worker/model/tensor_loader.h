@@ -25,7 +25,7 @@ class TensorLoader {
 
   const GgufFile& file() const { return *file_; }
 
-  // Appends tensor `name`, which must be [rows, cols], to `source`.
+  // Appends tensor `name`, which must be [rows, cols], to `source`, whose name is those of its tensors.
   absl::Status Append(const std::string& name, int64_t rows, int64_t cols, WeightSource& source) const;
   // The same for Q and K of GGUF's llama, whose rows lie permuted for interleaved rotation: row 2i+j of a head is row
   // j*head_dim/2 + i of the rotate-half form.

@@ -27,7 +27,7 @@ bool Int8Weights::Takes(const WeightSource& source) {
                      [](const WeightRows& run) { return HasInt8Layout(run.type); });
 }
 
-absl::StatusOr<Int8Weights> Int8Weights::Make(const WeightSource& source, Arena& arena, ThreadPool& pool) {
+absl::StatusOr<Int8Weights> Int8Weights::Make(const WeightSource& source, const FormPlace& place, ThreadPool& pool) {
   RUNAHEAD_RETURN_IF_ERROR(CheckWeightSource(source));
   Int8Weights weights;
   weights.cols_ = source.cols;
@@ -41,13 +41,14 @@ absl::StatusOr<Int8Weights> Int8Weights::Make(const WeightSource& source, Arena&
   }
   size_t bytes = 0;
   for (const Segment& segment : weights.segments_) bytes += segment.groups() * segment.group_bytes();
-  RUNAHEAD_ASSIGN_OR_RETURN(weights.memory_, arena.Allocate(bytes));
+  RUNAHEAD_ASSIGN_OR_RETURN(SharedWeights::Block block, place.Take(bytes));
+  weights.memory_ = std::move(block.memory);
   const std::vector<const std::byte*> rows = RowPointers(source);
   std::byte* at = weights.memory_.data();
   for (Segment& segment : weights.segments_) {
     segment.view.groups = at;
     const size_t group_bytes = segment.group_bytes();
-    ForRows(pool, segment.groups(), kInt8GroupRows * source.cols, [&](int64_t g) {
+    ForRows(pool, block.filled ? 0 : segment.groups(), kInt8GroupRows * source.cols, [&](int64_t g) {
       std::byte* const group = at + g * group_bytes;
       std::memset(group, 0, group_bytes);
       for (int64_t r = g * kInt8GroupRows; r < std::min(segment.view.rows, (g + 1) * kInt8GroupRows); ++r) {

@@ -10,6 +10,7 @@
 #include "kernels/base/op_params.h"
 #include "kernels/base/thread_pool.h"
 #include "kernels/base/weights.h"
+#include "kernels/cpu/form_place.h"
 #include "kernels/cpu/int8/product.h"
 #include "kernels/cpu/simd/kernels.h"
 
@@ -34,8 +35,8 @@ class Int8Weights {
  public:
   // Whether all of a source's runs have a layout: quantised types only.
   static bool Takes(const WeightSource& source);
-  // Of a source that it takes. Errors: those of CheckWeightSource (kernels/base/checks.h), and of the arena.
-  static absl::StatusOr<Int8Weights> Make(const WeightSource& source, Arena& arena, ThreadPool& pool);
+  // Of a source that it takes. Errors: those of CheckWeightSource (kernels/base/checks.h), and of the place.
+  static absl::StatusOr<Int8Weights> Make(const WeightSource& source, const FormPlace& place, ThreadPool& pool);
 
   const BufferRef& memory() const { return memory_; }
   // The same rows where their bytes lie in `memory`, as large as memory() and at a multiple of 64 bytes.

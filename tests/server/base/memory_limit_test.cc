@@ -41,6 +41,15 @@ TEST_F(MemoryLimitTest, WithoutALimitTheMachineIsAll) {
   EXPECT_EQ(Usable(), 8 * kGib);
 }
 
+TEST_F(MemoryLimitTest, WhatIsAvailableIsBoundedByTheLimit) {
+  EXPECT_EQ(AvailableMemory(root_), std::numeric_limits<int64_t>::max()) << "an old kernel does not say";
+  Write("/proc/meminfo", "MemTotal:        8388608 kB\nMemFree:          123456 kB\nMemAvailable:    2097152 kB\n");
+  EXPECT_EQ(AvailableMemory(root_), 2 * kGib);
+  Write("/proc/self/cgroup", "0::/\n");
+  Write("/sys/fs/cgroup/memory.max", "1073741824\n");
+  EXPECT_EQ(AvailableMemory(root_), kGib);
+}
+
 TEST_F(MemoryLimitTest, Version2InAContainerOfItsOwnNamespace) {
   Write("/proc/self/cgroup", "0::/\n");
   Write("/sys/fs/cgroup/memory.max", "1073741824\n");

@@ -26,6 +26,7 @@ class XKeepingModel final : public Model {
   XKeepingModel(std::shared_ptr<const Model> model, Device& device) : model_(std::move(model)), device_(device) {}
   const ModelConfig& config() const override { return model_->config(); }
   LayerMatrices Matrices(int64_t layer) const override { return model_->Matrices(layer); }
+  std::vector<std::shared_ptr<const Weights>> Tables() const override { return model_->Tables(); }
   const AttentionShape& attention(int64_t layer) const override { return model_->attention(layer); }
   absl::Status Embed(const SectionRows& rows, absl::Span<const int32_t> ids, const MutTensor& x) const override {
     return model_->Embed(rows, ids, x);

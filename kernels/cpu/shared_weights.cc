@@ -1,0 +1,234 @@
+#include "kernels/cpu/shared_weights.h"
+
+#include <sys/mman.h>
+#include <sys/stat.h>
+#include <unistd.h>
+#include <xxhash.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <cstring>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "kernels/base/status_macros.h"
+
+namespace runahead {
+namespace {
+
+constexpr char kPrefix[] = "runahead-weights-";
+constexpr char kMagic[8] = {'R', 'A', 'W', 'E', 'I', 'G', 'H', 'T'};
+// Raised with every change of what lies in blocks or where, for builds that cannot be told apart.
+constexpr uint32_t kLayoutVersion = 1;
+constexpr size_t kPageBytes = 4096;
+constexpr size_t kHugePageBytes = size_t{2} << 20;
+constexpr size_t kDirectoryAt = kPageBytes;
+constexpr size_t kBlocksAt = size_t{512} << 10;  // room for the matrices of a thousand layers
+
+size_t PagesUp(size_t bytes) {
+  return (bytes + kPageBytes - 1) / kPageBytes * kPageBytes;
+}
+
+}  // namespace
+
+struct SharedWeights::Entry {
+  char name[112];  // zero-terminated
+  uint64_t at;
+  uint64_t bytes;
+};
+
+struct SharedWeights::Header {
+  char magic[8];
+  uint32_t version;
+  uint32_t entries;
+  uint64_t file_bytes;
+  uint64_t directory_hash;
+  char identity[512];  // zero-terminated
+  uint64_t hash;       // of all before it
+
+  uint64_t Hash() const { return XXH64(this, offsetof(Header, hash), 0); }
+};
+
+class SharedWeights::Mapping : public Buffer {
+ public:
+  // `reserved` addresses, of which data is a part.
+  Mapping(std::shared_ptr<SharedFile> file, void* reserved, size_t reserved_bytes, std::byte* data, size_t bytes)
+      : Buffer(data, bytes), file_(std::move(file)), reserved_(reserved), reserved_bytes_(reserved_bytes) {}
+  ~Mapping() override { munmap(reserved_, reserved_bytes_); }
+  bool Protect() const { return mprotect(data_, size_, PROT_READ) == 0; }
+
+ private:
+  const std::shared_ptr<SharedFile> file_;  // whose lock says that it is in use
+  void* const reserved_;
+  const size_t reserved_bytes_;
+};
+
+SharedWeights::SharedWeights(std::shared_ptr<SharedFile> file, bool packs)
+    : path_(file->path()), packs_(packs), file_(std::move(file)) {}
+
+SharedWeights::~SharedWeights() = default;
+
+absl::StatusOr<std::shared_ptr<SharedWeights>> SharedWeights::Open(const Place& place) {
+  if (place.identity.size() >= sizeof(Header::identity)) {
+    return absl::InvalidArgumentError("the identity of weights is too long");
+  }
+  const std::string name =
+      absl::StrCat(kPrefix, geteuid(), "-", absl::Hex(XXH64(place.identity.data(), place.identity.size(), 0)));
+  for (;;) {
+    RUNAHEAD_ASSIGN_OR_RETURN(std::shared_ptr<SharedFile> file, SharedFile::Open(place.path, kPrefix, name));
+    RUNAHEAD_ASSIGN_OR_RETURN(const SharedFile::Lock lock, file->Take(place.on_wait));
+    if (lock == SharedFile::Lock::kRemoved) continue;
+    const bool alone = lock == SharedFile::Lock::kWrite;
+    std::shared_ptr<SharedWeights> weights(new SharedWeights(file, /*packs=*/false));
+    switch (weights->Read(place.identity)) {
+      case Found::kOurs:
+        if (alone) RUNAHEAD_RETURN_IF_ERROR(file->Share());
+        return weights;
+      case Found::kOthers:
+        return absl::FailedPreconditionError(
+            absl::StrCat(file->path(), " has weights of another model, numerics or build"));
+      case Found::kDamaged:
+        if (!alone) return absl::DataLossError(absl::StrCat(file->path(), " is damaged, and others use it"));
+        break;
+      case Found::kNothing:
+        if (!alone) continue;  // whoever packed has ended before it was done, and somebody else waited, too
+        break;
+    }
+    weights.reset(new SharedWeights(std::move(file), /*packs=*/true));
+    RUNAHEAD_RETURN_IF_ERROR(weights->Begin(place));
+    return weights;
+  }
+}
+
+SharedWeights::Found SharedWeights::Read(const std::string& identity) {
+  MutexLock lock(mu_);
+  const int fd = file_->fd();
+  Header header = {};
+  struct stat info;
+  if (fstat(fd, &info) != 0) return Found::kDamaged;
+  const auto size = static_cast<size_t>(info.st_size);
+  if (size == 0) return Found::kNothing;
+  if (pread(fd, &header, sizeof header, 0) != sizeof header) return Found::kDamaged;
+  if (header.magic[0] == 0) return Found::kNothing;
+  if (std::memcmp(header.magic, kMagic, sizeof kMagic) != 0 || header.hash != header.Hash() ||
+      header.version != kLayoutVersion || header.file_bytes > size ||
+      header.entries > (kBlocksAt - kDirectoryAt) / sizeof(Entry)) {
+    return Found::kDamaged;
+  }
+  if (std::string(header.identity, strnlen(header.identity, sizeof header.identity)) != identity) return Found::kOthers;
+  entries_.resize(header.entries);
+  const size_t bytes = entries_.size() * sizeof(Entry);
+  if (pread(fd, entries_.data(), bytes, kDirectoryAt) != static_cast<ssize_t>(bytes) ||
+      XXH64(entries_.data(), bytes, 0) != header.directory_hash) {
+    return Found::kDamaged;
+  }
+  const bool inside = std::all_of(entries_.begin(), entries_.end(), [&](const Entry& entry) {
+    return entry.at >= kBlocksAt && entry.at <= size && entry.bytes <= size - entry.at;
+  });
+  return inside ? Found::kOurs : Found::kDamaged;
+}
+
+absl::Status SharedWeights::Begin(const Place& place) {
+  MutexLock lock(mu_);
+  RUNAHEAD_RETURN_IF_ERROR(file_->Clear());
+  RUNAHEAD_ASSIGN_OR_RETURN(const int64_t room, file_->Room());
+  if (place.bytes > room - static_cast<int64_t>(kBlocksAt)) {
+    return absl::ResourceExhaustedError(
+        absl::StrCat(place.path, " has ", room, " bytes free, and the packed weights take about ", place.bytes));
+  }
+  RUNAHEAD_RETURN_IF_ERROR(file_->Reserve(0, kBlocksAt));
+  identity_ = place.identity;
+  end_ = kBlocksAt;
+  return absl::OkStatus();
+}
+
+std::optional<SharedWeights::Block> SharedWeights::Find(const std::string& name, size_t bytes) {
+  MutexLock lock(mu_);
+  if (!open_ || bytes == 0) return std::nullopt;
+  const auto entry = std::find_if(entries_.begin(), entries_.end(), [&](const Entry& e) { return name == e.name; });
+  std::optional<Block> block;
+  if (packs_) {
+    if (entry == entries_.end()) block = Add(name, bytes);
+  } else if (entry != entries_.end() && entry->bytes == bytes) {
+    if (std::shared_ptr<Mapping> mapping = Map(*entry, /*writable=*/false)) {
+      block = {BufferRef::Whole(std::move(mapping)), /*filled=*/true};
+    }
+  }
+  (block.has_value() ? shared_bytes_ : refused_bytes_) += bytes;
+  return block;
+}
+
+std::optional<SharedWeights::Block> SharedWeights::Add(const std::string& name, size_t bytes) {
+  Entry entry = {.name = {}, .at = end_, .bytes = bytes};
+  if (name.size() >= sizeof entry.name || entries_.size() == (kBlocksAt - kDirectoryAt) / sizeof(Entry)) {
+    return std::nullopt;
+  }
+  std::memcpy(entry.name, name.data(), name.size());
+  if (!file_->Reserve(end_, bytes).ok()) return std::nullopt;
+  std::shared_ptr<Mapping> mapping = Map(entry, /*writable=*/true);
+  if (mapping == nullptr) return std::nullopt;
+  end_ += PagesUp(bytes);
+  entries_.push_back(entry);
+  written_.push_back(mapping);
+  return Block{BufferRef::Whole(std::move(mapping)), /*filled=*/false};
+}
+
+// Null where the system has no more addresses or mappings. A huge page of the file is one in memory, too: addresses are
+// as far from a border of huge pages as offsets.
+std::shared_ptr<SharedWeights::Mapping> SharedWeights::Map(const Entry& entry, bool writable) const {
+  const size_t reserved_bytes = PagesUp(entry.bytes) + 2 * kHugePageBytes;
+  void* const reserved = mmap(nullptr, reserved_bytes, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+  if (reserved == MAP_FAILED) return nullptr;
+  const size_t into = kHugePageBytes - reinterpret_cast<uintptr_t>(reserved) % kHugePageBytes;
+  std::byte* const at = static_cast<std::byte*>(reserved) + into + entry.at % kHugePageBytes;
+  const int protection = writable ? PROT_READ | PROT_WRITE : PROT_READ;
+  if (mmap(at, entry.bytes, protection, MAP_SHARED | MAP_FIXED, file_->fd(), static_cast<off_t>(entry.at)) ==
+      MAP_FAILED) {
+    munmap(reserved, reserved_bytes);
+    return nullptr;
+  }
+  madvise(at, entry.bytes, MADV_HUGEPAGE);  // a hint: failing only costs speed
+  return std::make_shared<Mapping>(file_, reserved, reserved_bytes, at, entry.bytes);
+}
+
+absl::Status SharedWeights::Complete() {
+  MutexLock lock(mu_);
+  if (!packs_ || !open_) return absl::OkStatus();
+  open_ = false;
+  for (const std::weak_ptr<Mapping>& written : written_) {
+    const std::shared_ptr<Mapping> mapping = written.lock();
+    if (mapping != nullptr && !mapping->Protect()) return absl::ErrnoToStatus(errno, "cannot protect weights");
+  }
+  const size_t directory_bytes = entries_.size() * sizeof(Entry);
+  RUNAHEAD_RETURN_IF_ERROR(file_->Write(kDirectoryAt, entries_.data(), directory_bytes));
+  Header header = {};
+  std::memcpy(header.magic, kMagic, sizeof kMagic);
+  header.version = kLayoutVersion;
+  header.entries = static_cast<uint32_t>(entries_.size());
+  header.file_bytes = entries_.empty() ? kBlocksAt : entries_.back().at + entries_.back().bytes;
+  header.directory_hash = XXH64(entries_.data(), directory_bytes, 0);
+  std::memcpy(header.identity, identity_.data(), identity_.size());
+  header.hash = header.Hash();
+  RUNAHEAD_RETURN_IF_ERROR(file_->Write(0, &header, sizeof header));
+  return file_->Share();
+}
+
+void SharedWeights::Abandon() {
+  MutexLock lock(mu_);
+  for (const std::weak_ptr<Mapping>& written : written_) RUNAHEAD_CHECK(written.expired());
+  if (packs_ && open_) file_->Clear().IgnoreError();
+  open_ = false;
+  file_ = nullptr;
+}
+
+size_t SharedWeights::shared_bytes() const {
+  MutexLock lock(mu_);
+  return shared_bytes_;
+}
+
+size_t SharedWeights::refused_bytes() const {
+  MutexLock lock(mu_);
+  return refused_bytes_;
+}
+
+}  // namespace runahead

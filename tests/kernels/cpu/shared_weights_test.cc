@@ -1,0 +1,329 @@
+#include "kernels/cpu/shared_weights.h"
+
+#include <fcntl.h>
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <sys/mman.h>
+#include <sys/stat.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <csignal>
+#include <cstring>
+#include <filesystem>
+#include <fstream>
+#include <string>
+#include <thread>
+#include <utility>
+#include <vector>
+
+#include "kernels/base/mutex.h"
+
+namespace runahead {
+namespace {
+
+using ::testing::HasSubstr;
+using ::testing::IsEmpty;
+using ::testing::SizeIs;
+
+constexpr size_t kLarge = (size_t{5} << 20) + 64;
+
+// Two opens of a file are to its locks what two processes are.
+class SharedWeightsTest : public ::testing::Test {
+ protected:
+  void SetUp() override { std::filesystem::create_directory(folder_); }
+  void TearDown() override {
+    kept_ = nullptr;
+    std::filesystem::remove_all(folder_);
+  }
+
+  absl::StatusOr<std::shared_ptr<SharedWeights>> Open(const std::string& identity = "ours", int64_t bytes = 1000) {
+    return SharedWeights::Open({.path = folder_, .identity = identity, .bytes = bytes});
+  }
+  std::vector<std::string> Files() const {
+    std::vector<std::string> files;
+    for (const auto& entry : std::filesystem::directory_iterator(folder_)) files.push_back(entry.path().string());
+    return files;
+  }
+  // A complete file that nobody has locked, as killed processes leave it.
+  std::string Leave(const std::string& identity) {
+    const pid_t child = fork();
+    if (child == 0) {
+      const auto weights = *Open(identity);
+      std::memset(weights->Find("a", 100)->memory.data(), 7, 100);
+      const bool done = weights->Complete().ok();
+      if (done) raise(SIGKILL);
+      _exit(1);
+    }
+    int status = 0;
+    EXPECT_EQ(waitpid(child, &status, 0), child);
+    EXPECT_TRUE(WIFSIGNALED(status));
+    return Files().empty() ? "" : Files().back();
+  }
+
+  std::shared_ptr<SharedWeights> kept_;  // past a thread's end
+  const std::string folder_ = ::testing::TempDir() + "/shared_weights_" + std::to_string(getpid());
+};
+
+TEST_F(SharedWeightsTest, TheFirstPacksAndTheOthersReadTheSameMemory) {
+  const auto packer = *Open();
+  ASSERT_TRUE(packer->packs());
+  const auto small = packer->Find("small", 100), large = packer->Find("large", kLarge);
+  ASSERT_TRUE(small.has_value() && large.has_value());
+  EXPECT_FALSE(small->filled || large->filled);
+  EXPECT_EQ(reinterpret_cast<uintptr_t>(large->memory.data()) % 64, 0u);
+  std::memset(small->memory.data(), 1, 100);
+  std::memset(large->memory.data(), 2, kLarge);
+  ASSERT_TRUE(packer->Complete().ok());
+
+  const auto reader = *Open();
+  EXPECT_FALSE(reader->packs());
+  const auto again = reader->Find("large", kLarge);
+  ASSERT_TRUE(again.has_value());
+  EXPECT_TRUE(again->filled);
+  EXPECT_EQ(std::memcmp(again->memory.data(), large->memory.data(), kLarge), 0);
+  EXPECT_TRUE(reader->Find("small", 100)->filled);
+  EXPECT_EQ(reader->shared_bytes(), kLarge + 100);
+  EXPECT_EQ(packer->shared_bytes(), kLarge + 100);
+  EXPECT_EQ(reader->refused_bytes(), 0u);
+}
+
+TEST_F(SharedWeightsTest, WhatIsNotThereIsForMemoryOfOnesOwn) {
+  const auto packer = *Open();
+  EXPECT_TRUE(packer->Find("a", 100).has_value());
+  EXPECT_FALSE(packer->Find("a", 100).has_value()) << "another may still be filling it";
+  EXPECT_FALSE(packer->Find(std::string(200, 'x'), 100).has_value());
+  ASSERT_TRUE(packer->Complete().ok());
+  EXPECT_FALSE(packer->Find("late", 100).has_value());
+  const auto reader = *Open();
+  EXPECT_FALSE(reader->Find("b", 100).has_value());
+  EXPECT_FALSE(reader->Find("a", 101).has_value());
+  EXPECT_EQ(reader->refused_bytes(), 201u);
+}
+
+TEST_F(SharedWeightsTest, WhatIsCompleteCannotBeWritten) {
+  const auto packer = *Open();
+  const BufferRef packed = packer->Find("a", kLarge)->memory;
+  std::memset(packed.data(), 1, kLarge);
+  ASSERT_TRUE(packer->Complete().ok());
+  const BufferRef read = (*Open())->Find("a", kLarge)->memory;
+  for (std::byte* const at : {packed.data(), packed.data() + kLarge - 1, read.data()}) {
+    const pid_t child = fork();
+    if (child == 0) {
+      std::signal(SIGSEGV, SIG_DFL);
+      *const_cast<volatile std::byte*>(at) = std::byte{9};
+      _exit(0);
+    }
+    int status = 0;
+    ASSERT_EQ(waitpid(child, &status, 0), child);
+    EXPECT_TRUE(WIFSIGNALED(status) && WTERMSIG(status) == SIGSEGV);
+  }
+}
+
+TEST_F(SharedWeightsTest, OthersWaitForThePacker) {
+  auto packer = *Open();
+  const auto block = packer->Find("a", 100);
+  int waits = 0, filled = -1;
+  int said[2];
+  ASSERT_EQ(pipe(said), 0);
+  std::thread other([&] {
+    const auto reader = *SharedWeights::Open({.path = folder_, .identity = "ours", .on_wait = [&] {
+                                                ++waits;
+                                                ASSERT_EQ(write(said[1], "w", 1), 1);
+                                              }});
+    filled = static_cast<int>(reader->Find("a", 100)->memory.data()[99]);
+  });
+  char word;
+  ASSERT_EQ(read(said[0], &word, 1), 1);
+  std::memset(block->memory.data(), 5, 100);
+  ASSERT_TRUE(packer->Complete().ok());
+  other.join();
+  EXPECT_EQ(waits, 1);
+  EXPECT_EQ(filled, 5);
+  close(said[0]);
+  close(said[1]);
+}
+
+TEST_F(SharedWeightsTest, APackerThatWasKilledLeavesNothing) {
+  int said[2];
+  ASSERT_EQ(pipe(said), 0);
+  const pid_t child = fork();
+  if (child == 0) {
+    const auto weights = *Open();
+    std::memset(weights->Find("a", 100)->memory.data(), 7, 100);
+    if (write(said[1], "p", 1) == 1) pause();
+    _exit(1);
+  }
+  char word;
+  ASSERT_EQ(read(said[0], &word, 1), 1);
+  // Two wait for it: one of them packs anew, the other waits for that one.
+  int waiting[2];
+  ASSERT_EQ(pipe(waiting), 0);
+  int packed = 0, read_there = 0;
+  Mutex mu;
+  const auto follow = [&] {
+    bool first = true;
+    const auto weights = *SharedWeights::Open({.path = folder_, .identity = "ours", .on_wait = [&] {
+                                                 if (std::exchange(first, false)) {
+                                                   ASSERT_EQ(write(waiting[1], "w", 1), 1);
+                                                 }
+                                               }});
+    const auto block = weights->Find("a", 100);
+    if (!weights->packs()) {
+      MutexLock lock(mu);
+      read_there += static_cast<int>(block->memory.data()[0]);
+      return;
+    }
+    std::memset(block->memory.data(), 8, 100);
+    ASSERT_TRUE(weights->Complete().ok());
+    MutexLock lock(mu);
+    ++packed;
+    kept_ = weights;
+  };
+  std::thread one(follow), two(follow);
+  for (int i = 0; i < 2; ++i) ASSERT_EQ(read(waiting[0], &word, 1), 1);
+  kill(child, SIGKILL);
+  waitpid(child, nullptr, 0);
+  one.join();
+  two.join();
+  EXPECT_EQ(packed, 1);
+  EXPECT_EQ(read_there, 8);
+  for (const int fd : {said[0], said[1], waiting[0], waiting[1]}) close(fd);
+}
+
+TEST_F(SharedWeightsTest, WeightsOfKilledUsersAreStillGood) {
+  Leave("ours");
+  const auto reader = *Open();
+  EXPECT_FALSE(reader->packs());
+  EXPECT_EQ(reader->Find("a", 100)->memory.data()[99], std::byte{7});
+}
+
+TEST_F(SharedWeightsTest, TheFileGoesWithItsLastUser) {
+  auto packer = *Open();
+  BufferRef packed = packer->Find("a", 100)->memory;
+  ASSERT_TRUE(packer->Complete().ok());
+  auto reader = *Open();
+  BufferRef read = reader->Find("a", 100)->memory;
+  packer.reset();
+  packed = {};
+  EXPECT_THAT(Files(), SizeIs(1));
+  reader.reset();
+  EXPECT_THAT(Files(), SizeIs(1)) << "a block is in use";
+  read = {};
+  EXPECT_THAT(Files(), IsEmpty());
+}
+
+TEST_F(SharedWeightsTest, WhatKilledProcessesLeftGoesWhenAnotherStarts) {
+  Leave("ours, before");
+  EXPECT_THAT(Files(), SizeIs(1));
+  const auto used = *Open("used");
+  EXPECT_THAT(Files(), SizeIs(1)) << "the one that was left went";
+  const auto weights = *Open();
+  EXPECT_THAT(Files(), SizeIs(2)) << "the one in use stays";
+}
+
+TEST_F(SharedWeightsTest, AnotherIdentityIsAnotherFile) {
+  const auto one = *Open("one");
+  const auto other = *Open("other");
+  EXPECT_TRUE(one->packs());
+  EXPECT_TRUE(other->packs());
+  EXPECT_NE(one->path(), other->path());
+}
+
+TEST_F(SharedWeightsTest, DamageIsSeenAndPackedAnew) {
+  struct Damage {
+    const char* what;
+    size_t at;
+  };
+  for (const Damage& damage : {Damage{"magic", 3}, {"version", 8}, {"identity", 40}, {"directory", 4096}}) {
+    SCOPED_TRACE(damage.what);
+    const std::string path = Leave("ours");
+    std::fstream file(path, std::ios::in | std::ios::out | std::ios::binary);
+    file.seekp(static_cast<std::streamoff>(damage.at));
+    file.put('\x55');
+    file.close();
+    EXPECT_TRUE((*Open())->packs());
+  }
+  const std::string path = Leave("ours");
+  std::filesystem::resize_file(path, (512 << 10) + 50);
+  EXPECT_TRUE((*Open())->packs()) << "truncated";
+}
+
+TEST_F(SharedWeightsTest, AFileThatOthersMayOpenIsRefused) {
+  const std::string path = Leave("ours");
+  ASSERT_EQ(chmod(path.c_str(), 0640), 0);
+  const auto weights = Open();
+  EXPECT_EQ(weights.status().code(), absl::StatusCode::kPermissionDenied);
+  EXPECT_THAT(std::string(weights.status().message()), HasSubstr(path));
+}
+
+TEST_F(SharedWeightsTest, ALinkInTheFoldersPlaceIsNotFollowed) {
+  const std::string path = Leave("ours");
+  std::filesystem::rename(path, folder_ + "/elsewhere");
+  std::filesystem::create_symlink(folder_ + "/elsewhere", path);
+  EXPECT_FALSE(Open().ok());
+}
+
+TEST_F(SharedWeightsTest, FilesAreForOneUser) {
+  const auto weights = *Open();
+  struct stat info;
+  ASSERT_EQ(stat(weights->path().c_str(), &info), 0);
+  EXPECT_EQ(info.st_mode & 0777, 0600u);
+}
+
+TEST_F(SharedWeightsTest, NoRoomIsSaidWithTheNumbers) {
+  const auto weights = Open("ours", int64_t{1} << 60);
+  EXPECT_EQ(weights.status().code(), absl::StatusCode::kResourceExhausted);
+  EXPECT_THAT(std::string(weights.status().message()), HasSubstr(std::to_string(int64_t{1} << 60)));
+  EXPECT_THAT(Files(), IsEmpty());
+}
+
+TEST_F(SharedWeightsTest, ABlockWithoutRoomStaysOutOfTheFile) {
+  const auto packer = *Open();
+  EXPECT_FALSE(packer->Find("too large", size_t{1} << 50).has_value());
+  EXPECT_TRUE(packer->Find("a", 100).has_value());
+  ASSERT_TRUE(packer->Complete().ok());
+  EXPECT_EQ(packer->refused_bytes(), size_t{1} << 50);
+  const auto reader = *Open();
+  EXPECT_TRUE(reader->Find("a", 100).has_value());
+  EXPECT_FALSE(reader->Find("too large", size_t{1} << 50).has_value());
+}
+
+TEST_F(SharedWeightsTest, WhatIsAbandonedIsForOthersToPack) {
+  const auto first = *Open();
+  first->Find("a", 100);
+  first->Abandon();
+  EXPECT_FALSE(first->Find("b", 100).has_value());
+  EXPECT_TRUE((*Open())->packs());
+}
+
+// As `runahead up` gives it to its workers.
+TEST_F(SharedWeightsTest, AFileWithoutANameIsSharedByItsDescriptor) {
+  const int fd = memfd_create("weights", MFD_CLOEXEC);
+  ASSERT_EQ(fchmod(fd, 0600), 0);
+  const std::string path = "/proc/" + std::to_string(getpid()) + "/fd/" + std::to_string(fd);
+  const auto open = [&](const std::string& identity) {
+    return SharedWeights::Open({.path = path, .identity = identity, .bytes = 1000});
+  };
+  {
+    const auto packer = *open("ours");
+    ASSERT_TRUE(packer->packs());
+    std::memset(packer->Find("a", kLarge)->memory.data(), 3, kLarge);
+    ASSERT_TRUE(packer->Complete().ok());
+  }
+  const auto reader = *open("ours");
+  EXPECT_FALSE(reader->packs()) << "it lives as long as the descriptor";
+  EXPECT_EQ(reader->Find("a", kLarge)->memory.data()[kLarge - 1], std::byte{3});
+  EXPECT_EQ(open("others").status().code(), absl::StatusCode::kFailedPrecondition);
+  close(fd);
+  EXPECT_EQ(reader->Find("a", kLarge)->memory.data()[0], std::byte{3});
+}
+
+TEST_F(SharedWeightsTest, APlaceThatIsNotThereIsNamed) {
+  const auto weights = SharedWeights::Open({.path = folder_ + "/none", .identity = "ours"});
+  EXPECT_EQ(weights.status().code(), absl::StatusCode::kNotFound);
+  EXPECT_THAT(std::string(weights.status().message()), HasSubstr(folder_ + "/none"));
+}
+
+}  // namespace
+}  // namespace runahead

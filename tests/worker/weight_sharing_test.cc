@@ -1,0 +1,88 @@
+#include "worker/weight_sharing.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <unistd.h>
+
+#include <filesystem>
+#include <string>
+
+#include "absl/strings/str_cat.h"
+
+namespace runahead {
+namespace {
+
+using ::testing::AllOf;
+using ::testing::HasSubstr;
+
+class WeightSharingTest : public ::testing::Test {
+ protected:
+  WeightSharingTest() {
+    std::filesystem::create_directory(folder_);
+    options_.role = "decode";
+    options_.shared_weights = folder_;
+  }
+  ~WeightSharingTest() override { std::filesystem::remove_all(folder_); }
+
+  // Null where nothing is shared; then log_ says why.
+  std::shared_ptr<SharedWeights> Share(std::string_view numerics = "int8") {
+    ::testing::internal::CaptureStderr();
+    auto shared = ShareWeights(options_, model_, numerics);
+    log_ = ::testing::internal::GetCapturedStderr();
+    EXPECT_TRUE(shared.ok()) << shared.status();
+    return shared.ok() ? *shared : nullptr;
+  }
+
+  const std::string folder_ = absl::StrCat(::testing::TempDir(), "/weight_sharing_", getpid());
+  WorkerOptions options_;
+  ModelFacts model_{.mostly_quantised = true, .tensor_bytes = 1000, .identity = "a model"};
+  std::string log_;
+};
+
+TEST_F(WeightSharingTest, TheFirstWorkerPacksAndTheNextFindsIt) {
+  const auto first = Share();
+  ASSERT_NE(first, nullptr);
+  EXPECT_TRUE(first->packs());
+  ::testing::internal::CaptureStderr();
+  EXPECT_TRUE(CompleteSharing(*first).ok());
+  EXPECT_THAT(::testing::internal::GetCapturedStderr(), HasSubstr(first->path() + ", packed here"));
+  options_.role = "prefill";
+  const auto second = Share();
+  ASSERT_NE(second, nullptr);
+  EXPECT_FALSE(second->packs());
+  EXPECT_EQ(second->path(), first->path());
+  model_.identity = "another";
+  EXPECT_NE(Share()->path(), first->path());
+}
+
+TEST_F(WeightSharingTest, NothingIsSharedUnlessItIsAskedForOrCannotBe) {
+  EXPECT_EQ(Share("bf16"), nullptr);
+  EXPECT_THAT(log_, HasSubstr("this worker's own"));
+  options_.decode_schedule = "throughput";
+  EXPECT_EQ(Share(), nullptr);
+  options_.decode_schedule = "auto";
+  model_.identity = "";
+  EXPECT_EQ(Share(), nullptr);
+  model_.identity = "a model";
+  options_.shared_weights = "";
+  EXPECT_EQ(Share(), nullptr);
+}
+
+TEST_F(WeightSharingTest, AFolderThatCannotBeUsedIsNamedAndTheWeightsAreTheWorkersOwn) {
+  options_.shared_weights = folder_ + "/none";
+  EXPECT_EQ(Share(), nullptr);
+  EXPECT_THAT(log_, AllOf(HasSubstr("shared_weights"), HasSubstr(folder_ + "/none")));
+}
+
+TEST_F(WeightSharingTest, WeightsThatNoMemoryHoldsAreRefusedWithTheNumbers) {
+  model_.tensor_bytes = int64_t{1} << 55;
+  for (const std::string& place : {folder_, folder_ + "/none"}) {
+    options_.shared_weights = place;
+    const absl::Status status = ShareWeights(options_, model_, "int8").status();
+    EXPECT_EQ(status.code(), absl::StatusCode::kResourceExhausted);
+    EXPECT_THAT(std::string(status.message()), AllOf(HasSubstr(absl::StrCat(model_.tensor_bytes)), HasSubstr(place)));
+  }
+}
+
+}  // namespace
+}  // namespace runahead
