@@ -4,16 +4,18 @@
 
 #include <memory>
 #include <nlohmann/json.hpp>
+#include <utility>
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "absl/strings/str_join.h"
 #include "client/base/health.h"
-#include "client/up/key_file.h"
+#include "client/up/memory_file.h"
 #include "kernels/base/status_macros.h"
 #include "server/base/clock.h"
 #include "server/base/cpu_limit.h"
 #include "server/base/logging.h"
+#include "server/base/random.h"
 #include "server/rpc/channel.h"
 
 namespace runahead {
@@ -66,17 +68,35 @@ absl::Status AwaitHealth(Supervisor& supervisor) {
                                              "; its messages are above"));
 }
 
-std::vector<ChildSpec> WithKey(std::vector<ChildSpec> specs, const KeyFile& key) {
-  for (ChildSpec& spec : specs) spec.args.push_back(absl::StrCat("--cluster-key=", key.path()));
+// What all processes share. Children that are started anew open it again.
+struct ClusterFiles {
+  MemoryFile key;
+  MemoryFile weights;  // of workers on CPUs
+};
+
+absl::StatusOr<ClusterFiles> MakeFiles() {
+  std::string secret;
+  for (int i = 0; i < 4; ++i) absl::StrAppendFormat(&secret, "%016x", RandomBits64());
+  RUNAHEAD_ASSIGN_OR_RETURN(MemoryFile key, MemoryFile::Make("cluster_key", secret));
+  RUNAHEAD_ASSIGN_OR_RETURN(MemoryFile weights, MemoryFile::Make("weights", ""));
+  return ClusterFiles{std::move(key), std::move(weights)};
+}
+
+std::vector<ChildSpec> With(const std::string& argument, std::vector<ChildSpec> specs) {
+  for (ChildSpec& spec : specs) spec.args.push_back(argument);
   return specs;
 }
 
-absl::Status StartAll(const UpOptions& options, const std::string& folder, const KeyFile& key, Supervisor& supervisor) {
-  RUNAHEAD_RETURN_IF_ERROR(supervisor.Start(WithKey(WorkerSpecs(options, folder, UsableCores()), key)));
+absl::Status StartAll(const UpOptions& options, const std::string& folder, const ClusterFiles& files,
+                      Supervisor& supervisor) {
+  const std::string key = absl::StrCat("--cluster-key=", files.key.path());
+  std::vector<ChildSpec> specs = With(key, WorkerSpecs(options, folder, UsableCores()));
+  if (options.shares_weights()) specs = With(absl::StrCat("--shared-weights=", files.weights.path()), std::move(specs));
+  RUNAHEAD_RETURN_IF_ERROR(supervisor.Start(std::move(specs)));
   RUNAHEAD_RETURN_IF_ERROR(AwaitServing(supervisor));
   std::vector<std::string> workers;
   for (const Supervisor::View& worker : supervisor.children()) workers.push_back(worker.address.address);
-  RUNAHEAD_RETURN_IF_ERROR(supervisor.Start(WithKey({RouterSpec(options, folder, workers)}, key)));
+  RUNAHEAD_RETURN_IF_ERROR(supervisor.Start(With(key, {RouterSpec(options, folder, workers)})));
   RUNAHEAD_RETURN_IF_ERROR(AwaitServing(supervisor));
   return AwaitHealth(supervisor);
 }
@@ -85,11 +105,11 @@ absl::Status StartAll(const UpOptions& options, const std::string& folder, const
 
 absl::Status RunCluster(const UpOptions& options, const std::string& folder,
                         const std::function<void(const Endpoints&)>& on_ready) {
-  RUNAHEAD_ASSIGN_OR_RETURN(const KeyFile key, KeyFile::Make());  // children that are started anew read it again
+  RUNAHEAD_ASSIGN_OR_RETURN(const ClusterFiles files, MakeFiles());
   SupervisorOptions watch;
   watch.say = [](const std::string& line) { LogInfo("up", line); };
   Supervisor supervisor(std::move(watch));
-  absl::Status status = StartAll(options, folder, key, supervisor);
+  absl::Status status = StartAll(options, folder, files, supervisor);
   if (status.ok()) {
     on_ready(RouterFirst(supervisor));
     status = supervisor.RunUntil([] { return false; });

@@ -82,6 +82,8 @@ void DeclareUpOptions(ConfigSchema& schema, UpOptions& options) {
       "weights with activations in 8 bits");
   schema.String("kv_dtype", &options.kv_dtype, {.one_of = {"auto", "f32", "bf16", "f16"}},
                 "What KV is kept in; auto is f16 with dtype int8, and the compute dtype with others");
+  schema.String("shared_weights", &options.shared_weights, {.one_of = {"auto", "off"}},
+                "auto: workers that compute in int8 have their weights in common, packed once; off: each has its own");
   schema.String("schedule", &options.schedule, {.one_of = {"kvr", "kvr-even", "single"}},
                 "How prompts are spread over the chain");
   schema.String("table", &options.table, {.value_name = "FILE"},

@@ -19,6 +19,7 @@ struct UpOptions {
   int64_t device_memory_budget = 0;  // bytes, of each worker
   std::string dtype = "auto";
   std::string kv_dtype = "auto";
+  std::string shared_weights = "auto";
   std::string schedule = "kvr";
   std::string table;
   std::string handoff = "link";
@@ -38,6 +39,8 @@ struct UpOptions {
   std::string trace = "off";
   std::string log_format = "text";
   bool log_prompts = false;
+
+  bool shares_weights() const { return shared_weights == "auto" && device != "cuda"; }
 };
 
 void DeclareUpOptions(ConfigSchema& schema, UpOptions& options);

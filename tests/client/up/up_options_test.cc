@@ -78,6 +78,17 @@ TEST(UpOptions, GiveEachWorkerTheNextGpu) {
   EXPECT_THAT(WorkerSpecs(options, "/bin", 4)[0].args, Not(Contains(HasSubstr("--gpu"))));
 }
 
+TEST(UpOptions, ShareWeightsUnlessTheyAreToldNotToOrOnlyGpusCompute) {
+  UpOptions options;
+  EXPECT_TRUE(options.shares_weights());
+  options.device = "cuda";
+  EXPECT_FALSE(options.shares_weights());
+  options.device = "cpu";
+  EXPECT_TRUE(options.shares_weights());
+  options.shared_weights = "off";
+  EXPECT_FALSE(options.shares_weights());
+}
+
 TEST(UpOptions, PaceCopiesOfTheCpuDeviceOnly) {
   UpOptions options;
   options.emulated_link_gbps = 10;
