@@ -38,7 +38,7 @@ bool SameFile(const struct stat& a, const struct stat& b) {
   return a.st_dev == b.st_dev && a.st_ino == b.st_ino;
 }
 
-// Files that were left by processes that were killed.
+// Removes files that nobody has locked: those of processes that were killed, too.
 void RemoveUnused(const std::string& folder, const std::string& prefix, const std::string& but) {
   std::error_code error;
   for (std::filesystem::directory_iterator at(folder, error), end; !error && at != end; at.increment(error)) {
@@ -69,14 +69,14 @@ absl::StatusOr<std::unique_ptr<SharedFile>> SharedFile::Open(const std::string& 
   const int flags = O_RDWR | O_CLOEXEC | O_NONBLOCK | (in_folder ? O_CREAT | O_NOFOLLOW : 0);
   const int fd = open(path.c_str(), flags, 0600);
   if (fd < 0) return absl::ErrnoToStatus(errno, absl::StrCat("cannot open ", path));
-  std::unique_ptr<SharedFile> file(new SharedFile(path, fd, in_folder));
+  std::unique_ptr<SharedFile> file(new SharedFile(path, fd, in_folder ? place : "", prefix));
   RUNAHEAD_RETURN_IF_ERROR(file->CheckOwner());
   return file;
 }
 
 SharedFile::~SharedFile() {
-  if (in_folder_ && CheckOwner().ok() && TryLock(fd_, F_WRLCK) && IsInPlace()) unlink(path_.c_str());
   close(fd_);
+  if (!folder_.empty()) RemoveUnused(folder_, prefix_, "");
 }
 
 absl::Status SharedFile::CheckOwner() const {

@@ -7,6 +7,7 @@
 #include <limits>
 #include <memory>
 #include <string>
+#include <utility>
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
@@ -16,12 +17,12 @@ namespace runahead {
 // Locks are those of the open file: they end with the process, however that ends. Used by one thread at a time.
 class SharedFile {
  public:
-  // Opens the file `place`, or where that is a folder the file `name` in it, which is made where there is none. Then
-  // files in the folder go whose names begin with `prefix`, as `name` does, and which nobody has locked.
-  // PERMISSION_DENIED for a file of another user, or one that others may open; errors name the path.
+  // Opens the file `place`, or where that is a folder the file `name` in it, which is made where there is none. Files
+  // in the folder whose names begin with `prefix`, as `name` does, and which nobody has locked are removed, but this
+  // one. PERMISSION_DENIED for a file of another user, or one that others may open; errors name the path.
   static absl::StatusOr<std::unique_ptr<SharedFile>> Open(const std::string& place, const std::string& prefix,
                                                           const std::string& name);
-  // Removes the file from its folder unless another process has it locked. Mappings stay what they are.
+  // Removes such files again, and now this one, too. Mappings stay what they are.
   ~SharedFile();
   SharedFile(const SharedFile&) = delete;
   SharedFile& operator=(const SharedFile&) = delete;
@@ -49,13 +50,16 @@ class SharedFile {
   absl::Status Write(size_t at, const void* from, size_t bytes);
 
  private:
-  SharedFile(std::string path, int fd, bool in_folder) : path_(std::move(path)), fd_(fd), in_folder_(in_folder) {}
+  // `folder` is empty where it is in none of ours.
+  SharedFile(std::string path, int fd, std::string folder, std::string prefix)
+      : path_(std::move(path)), fd_(fd), folder_(std::move(folder)), prefix_(std::move(prefix)) {}
   absl::Status CheckOwner() const;
   bool IsInPlace() const;
 
   const std::string path_;
   const int fd_;
-  const bool in_folder_;
+  const std::string folder_;
+  const std::string prefix_;
   size_t size_ = 0;  // while it is locked for writing
 };
 
