@@ -76,7 +76,6 @@ struct SharedWeights::Header {
   char magic[8];
   uint32_t version;
   uint32_t entries;
-  uint64_t file_bytes;
   uint64_t directory_hash;
   char identity[512];  // zero-terminated
   uint64_t hash;       // of all before it
@@ -148,8 +147,7 @@ SharedWeights::Found SharedWeights::Read(const std::string& identity) {
   if (pread(fd, &header, sizeof header, 0) != sizeof header) return Found::kDamaged;
   if (header.magic[0] == 0) return Found::kNothing;
   if (std::memcmp(header.magic, kMagic, sizeof kMagic) != 0 || header.hash != header.Hash() ||
-      header.version != kLayoutVersion || header.file_bytes > size ||
-      header.entries > (kBlocksAt - kDirectoryAt) / sizeof(Entry)) {
+      header.version != kLayoutVersion || header.entries > (kBlocksAt - kDirectoryAt) / sizeof(Entry)) {
     return Found::kDamaged;
   }
   if (std::string(header.identity, strnlen(header.identity, sizeof header.identity)) != identity) return Found::kOthers;
@@ -239,7 +237,6 @@ absl::Status SharedWeights::Complete() {
   std::memcpy(header.magic, kMagic, sizeof kMagic);
   header.version = kLayoutVersion;
   header.entries = static_cast<uint32_t>(entries_.size());
-  header.file_bytes = entries_.empty() ? kBlocksAt : entries_.back().at + entries_.back().bytes;
   header.directory_hash = XXH64(entries_.data(), directory_bytes, 0);
   std::memcpy(header.identity, identity_.data(), identity_.size());
   header.hash = header.Hash();
