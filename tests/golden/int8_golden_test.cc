@@ -83,9 +83,10 @@ TEST_P(Int8Golden, KeepsTheContractOnTheGoldenText) {
   if (QuickStartModelPath().empty()) GTEST_SKIP() << "RUNAHEAD_TEST_MODEL names no model; tests/run sets it";
   const GoldenPerplexity golden = ReadGoldenPerplexity();
   const Comparison comparison = Compare(golden, GetParam());
-  EXPECT_NEAR(comparison.perplexity, golden.perplexity.at(16), 0.01 * golden.perplexity.at(16));
+  // Over 4,096 tokens (tests/bench/numerics) it is 1 %, and 1.1 for both divergences. Of 200 scored tokens and 500 rows
+  // chance moves the perplexity by half a percent, and the 99th percentile is the fifth largest.
+  EXPECT_NEAR(comparison.perplexity, golden.perplexity.at(16), 0.02 * golden.perplexity.at(16));
   EXPECT_LE(comparison.mean(), 1.1 * ReadGoldenDivergence().mean);
-  // Of so few rows it is the fifth largest, which chance moves: 1.1 holds over 4,096 (tests/bench/numerics).
   EXPECT_LE(comparison.percentile_99(), 1.5 * ReadGoldenDivergence().percentile_99);
   EXPECT_GT(comparison.mean(), 0);  // something was rounded
 }
@@ -93,18 +94,19 @@ TEST_P(Int8Golden, KeepsTheContractOnTheGoldenText) {
 INSTANTIATE_TEST_SUITE_P(Passes, Int8Golden, testing::Bool(),
                          [](const auto& test) { return test.param ? "Decode" : "Prefill"; });
 
-// Products are the same in any rows, and attention adds up key by key in blocks that begin at absolute positions.
+// Products are the same in any rows, and attention adds up key by key in blocks that begin at absolute positions. (A
+// part of one token attends in pieces, as decode does: there a rounding of f32 may move a rounding to 8 bits.)
 TEST(Int8ChainGolden, TwoAndThreeWorkersGiveBitForBitWhatOneDoes) {
   if (QuickStartModelPath().empty()) GTEST_SKIP() << "RUNAHEAD_TEST_MODEL names no model; tests/run sets it";
   const LoadedModel loaded = LoadInt8(QuickStartModelPath());
   for (const GoldenPrompt& prompt : ReadGoldenPrompts()) {
     const auto tokens = static_cast<int64_t>(prompt.ids.size());
-    if (tokens < 3) continue;
+    if (tokens < 6) continue;
     SCOPED_TRACE(testing::Message() << tokens << " tokens");
     TestChain alone(loaded, 1, tokens);
     const WholeRun want = RunWhole(loaded, alone, 1, {0, tokens}, prompt.ids);
     for (const std::vector<int64_t>& bounds :
-         std::vector<std::vector<int64_t>>{{0, tokens * 6 / 10, tokens}, {0, 1, tokens - 1, tokens}}) {
+         std::vector<std::vector<int64_t>>{{0, tokens * 6 / 10, tokens}, {0, 2, tokens - 2, tokens}}) {
       SCOPED_TRACE(testing::PrintToString(bounds));
       TestChain chain(loaded, static_cast<int>(bounds.size()) - 1, tokens);
       const WholeRun got = RunWhole(loaded, chain, 1, bounds, prompt.ids);
