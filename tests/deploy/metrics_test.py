@@ -63,9 +63,10 @@ class MetricsTest(unittest.TestCase):
 
     def test_each_role_exposes_what_the_page_lists_for_it_and_nothing_else(self):
         page = metric_page.families()
-        self.assertEqual(set(page), {*ROLES.values(), "All processes"})
+        self.assertEqual(set(page), {*ROLES.values(), "Both kinds of workers", "All processes"})
         for process, section in ROLES.items():
-            promised = {**page[section], **page["All processes"]}
+            of_workers = {} if process == "router" else page["Both kinds of workers"]
+            promised = {**page[section], **of_workers, **page["All processes"]}
             found, _ = exposed(self.after[process])
             self.assertEqual(sorted(found), sorted(promised), process)
             for name, (kind, labels) in found.items():
