@@ -13,7 +13,7 @@ struct Ints : Ints256<Ints> {};
 
 constexpr int64_t kMostRows = 4;  // of x at a time: sums, scales and a block's elements share sixteen registers
 
-// What a weight is of its u: scale * (u - offset) + minimum, for either half of a block.
+// What a weight is of its u: scale * u - minimum or scale * (u - offset), for either half of a block.
 template <WeightType type>
 struct Scales {
   static constexpr Int8Layout kLayout = Int8LayoutOf(type);

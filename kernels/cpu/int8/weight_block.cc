@@ -108,6 +108,23 @@ void PackSuperblocks(const std::byte* from, int64_t blocks, int64_t row, uint8_t
   }
 }
 
+// Of half a block of a row: w = d * level + m.
+struct RowScales {
+  float d;
+  float m = 0.0f;
+};
+// head: of the block's superblock, or null.
+RowScales ScalesOf(const Int8Layout& layout, const uint8_t* head, const uint8_t* block, int64_t row, int half) {
+  const bool minima = layout.offset_bits == 0;
+  if (head == nullptr) {
+    return {HalfOf(block + layout.scales, row), minima ? HalfOf(block + layout.minima, row) : 0.0f};
+  }
+  const int64_t at = (layout.halves == 2 ? half * kInt8GroupRows : 0) + row;
+  RowScales scales = {HalfOf(head, row) * static_cast<float>(static_cast<int8_t>(block[layout.scales + at]))};
+  if (minima) scales.m = -HalfOf(head + 2 * kInt8GroupRows, row) * static_cast<float>(block[layout.minima + at]);
+  return scales;
+}
+
 }  // namespace
 
 void PackInt8Row(WeightType type, const std::byte* from, int64_t blocks, int64_t in_group, std::byte* group) {
@@ -133,22 +150,14 @@ void UnpackInt8Row(WeightType type, const std::byte* group, int64_t blocks, int6
       head = block;
       block += layout.head;
     }
-    for (int i = 0; i < kInt8Block; ++i) {
-      const int64_t at = (layout.halves == 2 ? i / 16 * kInt8GroupRows : 0) + in_group;
-      float d, m = 0.0f;
-      if (head != nullptr) {
-        d = HalfOf(head, in_group) * static_cast<float>(static_cast<int8_t>(block[layout.scales + at]));
-        if (layout.offset_bits == 0) {
-          m = -HalfOf(head + 2 * kInt8GroupRows, in_group) * static_cast<float>(block[layout.minima + at]);
-        }
-      } else {
-        d = HalfOf(block + layout.scales, in_group);
-        if (layout.offset_bits == 0) m = HalfOf(block + layout.minima, in_group);
+    for (int half = 0; half < 2; ++half) {
+      const RowScales scales = ScalesOf(layout, head, block, in_group, half);
+      for (int i = half * kInt8Block / 2; i < (half + 1) * kInt8Block / 2; ++i) {
+        const int u = ElementOf(layout, block, in_group, i);
+        const int level = layout.levels ? kIq4Levels[u] : layout.offset_bits == 0 ? u : u - (1 << layout.offset_bits);
+        // Both products are exact: 11 bits by 7 by 7 at most.
+        out[b * kInt8Block + i] = scales.d * static_cast<float>(level) + scales.m;
       }
-      const int u = ElementOf(layout, block, in_group, i);
-      const int level = layout.levels ? kIq4Levels[u] : layout.offset_bits == 0 ? u : u - (1 << layout.offset_bits);
-      // Both products are exact: 11 bits by 7 by 7 at most.
-      out[b * kInt8Block + i] = d * static_cast<float>(level) + m;
     }
   }
 }
