@@ -13,6 +13,7 @@
 
 #include "kernels/cpu/attention_kernels.h"
 #include "kernels/cpu/attention_prefill_f32.h"
+#include "kernels/cpu/attention_softmax_bf16.h"
 
 namespace runahead {
 
@@ -23,12 +24,12 @@ struct PrefillAmx {
   using Row = typename V::Row;
   using Pairs = typename V::Pairs;
   static constexpr int kKeys = 128;
+  using Softmax = SoftmaxBf16<V, 16, kKeys>;
   static constexpr int kRows = 32;
   static constexpr int kMaxQueries = 128;
   static constexpr int kTileBytes = 1024;
   static constexpr int kScoreStride = kKeys * sizeof(float);  // bytes; probabilities use the front half of their row
   static constexpr float kInfinity = __builtin_huge_valf();
-  static constexpr float kLowest = -3.402823466e38f;
   static constexpr float kLog2E = 1.44269504088896f;
 
   static int Padded(int head_dim) { return (head_dim + 31) / 32 * 32; }
@@ -131,44 +132,6 @@ struct PrefillAmx {
     }
   }
 
-  // Sixteen rows of scores become probabilities in bf16, in place. Row r sees the first first_visible + r of `keys`
-  // keys (kWhole: all of kKeys); what it does not see becomes 0, up to a multiple of 32 keys. Updates max and sum,
-  // which are in units of scores and of 2^(score * unit); returns what earlier sums and outputs are to be scaled by.
-  template <bool kWhole>
-  static T Softmax(float* scores, int keys, int64_t first_visible, float unit, float* max, float* sum) {
-    const int columns = kWhole ? kKeys : (keys + 31) / 32 * 32;
-    const auto load = [&](int r, int j) __attribute__((always_inline)) {
-      const T x = V::Load(scores + r * kKeys + j);
-      if (kWhole) return x;
-      const int64_t seen = first_visible + r < keys ? first_visible + r : keys;
-      return V::FillFrom(x, static_cast<int>(seen < 0 ? 0 : seen) - j, -kInfinity);
-    };
-    T rows[16];
-    for (int r = 0; r < 16; ++r) {
-      T top = load(r, 0);
-      for (int j = 16; j < columns; j += 16) top = V::Max(top, load(r, j));
-      rows[r] = top;
-    }
-    const T old = V::Load(max);
-    // All scores -inf: probabilities 0, not NaN.
-    const T top = V::Max(V::Set1(kLowest), V::Max(old, V::template ReduceRows<true>(rows)));
-    const T alpha = V::Exp2ForBf16(V::Mul(V::Sub(old, top), V::Set1(unit)));
-    V::Store(max, top);
-    for (int r = 0; r < 16; ++r) {
-      const T m = V::Set1(max[r]);
-      T total = V::Zero();
-      for (int j = 0; j < columns; j += 32) {
-        const T low = V::Exp2ForBf16(V::Mul(V::Sub(load(r, j), m), V::Set1(unit)));
-        const T high = V::Exp2ForBf16(V::Mul(V::Sub(load(r, j + 16), m), V::Set1(unit)));
-        total = V::Add(total, V::Add(low, high));
-        V::StoreBf16(reinterpret_cast<std::byte*>(scores + r * kKeys) + 2 * j, low, high);
-      }
-      rows[r] = total;
-    }
-    V::Store(sum, V::Fma(V::Load(sum), alpha, V::template ReduceRows<false>(rows)));
-    return alpha;
-  }
-
   // Multiplies row r of out[16][padded] by alpha[r], where it is not 1.
   static void Rescale(T alpha, int padded, float* out) {
     uint32_t rows = V::Differ(alpha, V::Set1(1.0f));
@@ -230,8 +193,9 @@ struct PrefillAmx {
         for (int half = 0; half < kRows; half += 16) {
           float* const rows_scores = reinterpret_cast<float*>(scores) + half * kKeys;
           const T alpha = visible >= kKeys
-                              ? Softmax<true>(rows_scores, keys, 0, unit, max + i + half, sum + i + half)
-                              : Softmax<false>(rows_scores, keys, visible + half, unit, max + i + half, sum + i + half);
+                              ? Softmax::template Rows<true>(rows_scores, keys, 0, unit, max + i + half, sum + i + half)
+                              : Softmax::template Rows<false>(rows_scores, keys, visible + half, unit, max + i + half,
+                                                              sum + i + half);
           Rescale(alpha, padded, acc + static_cast<size_t>(i + half) * padded);
         }
         Accumulate(scores, packed + PackedBytes(block.head_dim) / 2, steps, padded,

@@ -10,6 +10,7 @@
 
 #include "kernels/cpu/attention_kernels.h"
 #include "kernels/cpu/attention_prefill_f32.h"
+#include "kernels/cpu/attention_softmax_bf16.h"
 
 namespace runahead {
 
@@ -27,7 +28,14 @@ struct PrefillBf16 {
   static constexpr int kRows = Strips::kRows;
   static constexpr int kMaxQueries = Strips::kMaxQueries;
 
+  using Softmax = SoftmaxBf16<V, kRows, kKeys>;
+
   static size_t PackedBytes(int head_dim) { return Strips::PackedBytes(head_dim) / 2; }
+  // Scores, outputs, queries, and for each strip sixteen maxima and sums.
+  static size_t ScratchBytes(int head_dim) {
+    return sizeof(float) *
+           (kRows * kKeys + kMaxQueries * (Strips::Padded(head_dim) + head_dim / 2) + 2 * kMaxQueries / kRows * 16);
+  }
 
   template <class E>
   static Row LoadRow(const std::byte* row, int64_t offset, int d, int left) {
@@ -77,42 +85,23 @@ struct PrefillBf16 {
     }
   }
 
-  // Scores to units of log2, in f32.
-  static void Scale(float* scores, int keys, T factor) {
-    for (int r = 0; r < kRows; ++r) {
-      for (int j = 0; j < keys; j += 16) {
-        float* at = scores + r * kKeys + j;
-        V::Store(at, V::Mul(V::Load(at), factor));
-      }
-    }
-  }
-  // Probabilities to pairs of bf16 in the front half of their row. Lanes past `keys` are zero or not used.
-  static void ToPairs(float* p, int keys) {
-    for (int r = 0; r < kRows; ++r) {
-      float* row = p + r * kKeys;
-      for (int j = 0; j < keys; j += 32) {
-        V::StoreBf16(row + j / 2, V::Load(row + j), V::Load(row + j + 16));
-      }
-    }
-  }
-
   static void Attend(const AttendBlock& block) {
     const int dim = block.head_dim, padded = Strips::Padded(dim);
     const int rows = (block.queries + kRows - 1) / kRows * kRows;
     float* const scores = reinterpret_cast<float*>(block.scratch);
     float* const acc = scores + kRows * kKeys;
     float* const q = acc + static_cast<size_t>(kMaxQueries) * padded;
-    float* const max = q + static_cast<size_t>(kMaxQueries) * dim;
-    float* const sum = max + kMaxQueries;
+    float* const max = q + static_cast<size_t>(kMaxQueries) * dim / 2;
+    float* const sum = max + kMaxQueries / kRows * 16;
     block.q_bf16 ? LoadQueries<BFloat16>(block, rows, reinterpret_cast<std::byte*>(q))
                  : LoadQueries<float>(block, rows, reinterpret_cast<std::byte*>(q));
-    for (int i = 0; i < rows; ++i) {
-      max[i] = -Strips::kInfinity;
-      sum[i] = 0.0f;
+    for (int i = 0; i < rows / kRows * 16; i += 16) {
+      V::Store(max + i, V::Set1(-Strips::kInfinity));
+      V::Store(sum + i, V::Zero());
     }
     for (int i = 0; i < rows * padded; i += V::kLanes) V::Store(acc + i, V::Zero());
 
-    const T unit = V::Set1(block.scale * Strips::kLog2E);
+    const float unit = block.scale * Strips::kLog2E;
     const int64_t end = block.keys;
     const float* packed = reinterpret_cast<const float*>(block.packed);
     for (int64_t key = block.first_key; key < end; key += kKeys, packed += PackedBytes(dim) / sizeof(float)) {
@@ -124,21 +113,24 @@ struct PrefillBf16 {
         const int keys = static_cast<int>(last - key < kKeys ? last - key : kKeys);
         Pairs::template Product<V::kStripVecs, false>(q + static_cast<size_t>(i) * dim / 2, dim / 2, packed, kKeys,
                                                       dim / 2, nullptr, scores, kKeys);
-        Scale(scores, keys, unit);
         if (hidden + kRows > 1) Strips::template HideKeys<kRows, kKeys>(scores, keys, hidden);
-        float alpha[kRows];
-        Strips::Softmax(scores, keys, block.position + i + 1 - key, max + i, sum + i, alpha);
-        ToPairs(scores, keys);
+        const int64_t visible = block.position + i + 1 - key;
+        float* const strip_max = max + i / kRows * 16;
+        float* const strip_sum = sum + i / kRows * 16;
+        alignas(64) float alpha[16];
+        V::Store(alpha, keys == kKeys && visible >= kKeys
+                            ? Softmax::template Rows<true>(scores, keys, 0, unit, strip_max, strip_sum)
+                            : Softmax::template Rows<false>(scores, keys, visible, unit, strip_max, strip_sum));
         Pairs::Accumulate(scores, (keys + 1) / 2, packed + static_cast<size_t>(kKeys) * dim / 2, padded, alpha,
                           acc + static_cast<size_t>(i) * padded);
       }
     }
+    for (int i = 0; i < rows; ++i) sum[i] = sum[i / kRows * 16 + i % kRows];
     block.out_bf16 ? Strips::template StoreOut<BFloat16>(block, padded, acc, sum)
                    : Strips::template StoreOut<float>(block, padded, acc, sum);
   }
 
-  static constexpr PrefillKernels kKernels = {kKeys, kRows, kMaxQueries, PackedBytes, Strips::ScratchBytes,
-                                              Pack,  Attend};
+  static constexpr PrefillKernels kKernels = {kKeys, kRows, kMaxQueries, PackedBytes, ScratchBytes, Pack, Attend};
 };
 
 }  // namespace runahead

@@ -1,34 +1,55 @@
-// The product of one group of rows with a panel, for an instruction set. Include only from files that are compiled for
+// The product of a strip of groups with a panel, for an instruction set. Include only from files that are compiled for
 // it: Isa is its integer arithmetic, a type of that file alone.
 #pragma once
 
 #include <immintrin.h>
 
 #include <cstdint>
-#include <cstring>
 
 #include "kernels/cpu/int8/elements_template.h"
 #include "kernels/cpu/int8/product.h"
 
 namespace runahead {
 
-// Types whose rows have one scale for a block of 32 columns.
-template <class Isa, WeightType type>
+// The same block of each of several groups, and the head of its superblock.
+template <int kGroups>
+struct Int8Blocks {
+  const uint8_t* block[kGroups];
+  const uint8_t* head[kGroups] = {};
+};
+
+// The sums so far, and where they go to with a block more: those of a row of the panel are a stride from the last's.
+struct Int8Sums {
+  const float* from = nullptr;
+  int64_t from_stride = 0;
+  float* to = nullptr;
+  int64_t to_stride = 0;
+};
+
+// Types whose rows have one scale for a block of 32 columns; kGroups groups at once.
+template <class Isa, WeightType type, int kGroups>
 class Int8BlockProduct {
  public:
-  // Block b of the rows [first, first + Isa::kRows) of the group is added to y; head: of its superblock.
-  static inline void Add(const uint8_t* head, const uint8_t* block, int first, int64_t b, const Int8Panel& x,
-                         float* y) {
-    const int8_t* q = x.q + b * x.rows * kInt8Block;
-    const Terms terms(head, block, first, b, x);
+  // Adds block b of the rows [first, first + Isa::kRows) of each group.
+  static inline void Add(const Int8Blocks<kGroups>& blocks, int first, int64_t b, const Int8Panel& x,
+                         const Int8Sums& y) {
+    const int8_t* const q = x.q + b * x.rows * kInt8Block;
+    const RowFactors factors(b, x);
+    Terms terms[kGroups];
+    for (int g = 0; g < kGroups; ++g) terms[g].Load(blocks.head[g], blocks.block[g], first);
     if constexpr (!Elements::kBytes || Isa::kTakesBytes) {
-      const Int8Quartets<Isa> w = Elements::Whole(block, first);
       constexpr int kBits = Elements::kBytes ? 8 : kLayout.bits;
+      Int8Quartets<Isa> w[kGroups];
+      for (int g = 0; g < kGroups; ++g) w[g] = Elements::Whole(blocks.block[g], first);
       for (int64_t r = 0; r < x.rows; ++r) {
-        terms.Add(r, Isa::template Sum<kBits>(w, q + r * kInt8Block), y + r * kInt8GroupRows + first);
+        Int sums[kGroups];
+        const Int start = factors.Start(r);
+        for (int g = 0; g < kGroups; ++g) sums[g] = Isa::template Sum<kBits>(w[g].u, q + r * kInt8Block, start);
+        AddRow(terms, sums, factors, r, first, y);
       }
     } else {
-      AddByHalves(block, first, q, terms, x.rows, y);
+      static_assert(kGroups == 1);
+      AddByHalves(blocks.block[0], first, q, terms, factors, x.rows, y);
     }
   }
 
@@ -38,10 +59,25 @@ class Int8BlockProduct {
   using Elements = Int8Elements<Isa, type>;
   static constexpr Int8Layout kLayout = Int8LayoutOf(type);
 
-  // What becomes of the sums of a block.
+  // What the rows of the panel bring to a block.
+  struct RowFactors {
+    RowFactors(int64_t b, const Int8Panel& x)
+        : scales(x.scales + b * x.rows),
+          minus_sums(x.minus_sums + b * x.rows),
+          scaled_sums(x.scaled_sums + b * x.rows) {}
+    // -offset * sum(q)
+    inline __attribute__((always_inline)) Int Start(int64_t r) const {
+      if constexpr (kLayout.offset_bits == 0) return Isa::Set32(0);
+      return Isa::template ShiftLeft32<kLayout.offset_bits>(Isa::Set32(minus_sums[r]));
+    }
+    const float* scales;
+    const int32_t* minus_sums;
+    const float* scaled_sums;
+  };
+
+  // What those of a group bring.
   struct Terms {
-    Terms(const uint8_t* head, const uint8_t* block, int first, int64_t b, const Int8Panel& x)
-        : scales(x.scales + b * x.rows), sums(x.sums + b * x.rows), scaled_sums(x.scaled_sums + b * x.rows) {
+    inline __attribute__((always_inline)) void Load(const uint8_t* head, const uint8_t* block, int first) {
       if constexpr (kLayout.head != 0) {
         d = Isa::Mul(Isa::LoadF16(head + 2 * first), Isa::LoadI8(block + kLayout.scales + first));
         if constexpr (kLayout.offset_bits != 0) return;
@@ -52,65 +88,70 @@ class Int8BlockProduct {
         if constexpr (kLayout.offset_bits == 0) m = Isa::LoadF16(block + kLayout.minima + 2 * first);
       }
     }
-
-    // y (+)= that of row r of the panel, `sum` being sum(u*q).
-    inline __attribute__((always_inline)) void Add(int64_t r, Int sum, float* y) const {
-      Float out = Isa::LoadFloat(y);
-      if constexpr (kLayout.offset_bits != 0) {
-        sum = Isa::Sub32(sum, Isa::template ShiftLeft32<kLayout.offset_bits>(Isa::Set32(sums[r])));
-      }
-      out = Isa::Fma(Isa::Mul(d, Isa::SetFloat(scales[r])), Isa::ToFloat(sum), out);
-      if constexpr (kLayout.offset_bits == 0) out = Isa::Fma(m, Isa::SetFloat(scaled_sums[r]), out);
-      Isa::StoreFloat(y, out);
-    }
-
-    const float* scales;
-    const int32_t* sums;
-    const float* scaled_sums;
     Float d;
     Float m;
   };
 
+  // Row r of the panel, `sums` being sum((u - offset) * q) by group.
+  static inline __attribute__((always_inline)) void AddRow(const Terms (&terms)[kGroups], const Int (&sums)[kGroups],
+                                                           const RowFactors& factors, int64_t r, int first,
+                                                           const Int8Sums& y) {
+    const Float scale = Isa::SetFloat(factors.scales[r]), scaled_sum = Isa::SetFloat(factors.scaled_sums[r]);
+    for (int g = 0; g < kGroups; ++g) {
+      const int at = g * kInt8GroupRows + first;
+      Float out = Isa::LoadFloat(y.from + r * y.from_stride + at);
+      out = Isa::Fma(Isa::Mul(terms[g].d, scale), Isa::ToFloat(sums[g]), out);
+      if constexpr (kLayout.offset_bits == 0) out = Isa::Fma(terms[g].m, scaled_sum, out);
+      Isa::StoreFloat(y.to + r * y.to_stride + at, out);
+    }
+  }
+
   // u = low + 16 * high, where products of whole bytes would be too large for the sums of pairs.
-  static void AddByHalves(const uint8_t* block, int first, const int8_t* q, const Terms& terms, int64_t rows,
-                          float* y) {
+  static void AddByHalves(const uint8_t* block, int first, const int8_t* q, const Terms (&terms)[kGroups],
+                          const RowFactors& factors, int64_t rows, const Int8Sums& y) {
     alignas(64) int32_t low[kInt8PanelRows * Isa::kRows];
     {
       const Int8Quartets<Isa> w = Elements::Low(block, first);
       for (int64_t r = 0; r < rows; ++r) {
-        Isa::Store(low + r * Isa::kRows, Isa::template Sum<4>(w, q + r * kInt8Block));
+        Isa::Store(low + r * Isa::kRows, Isa::template Sum<4>(w.u, q + r * kInt8Block, factors.Start(r)));
       }
     }
     const Int8Quartets<Isa> w = Elements::High(block, first);
     for (int64_t r = 0; r < rows; ++r) {
-      const Int high = Isa::template ShiftLeft32<4>(Isa::template Sum<4>(w, q + r * kInt8Block));
-      terms.Add(r, Isa::Add32(Isa::Load(low + r * Isa::kRows), high), y + r * kInt8GroupRows + first);
+      const Int high = Isa::template ShiftLeft32<4>(Isa::template Sum<4>(w.u, q + r * kInt8Block, Isa::Set32(0)));
+      const Int sums[] = {Isa::Add32(Isa::Load(low + r * Isa::kRows), high)};
+      AddRow(terms, sums, factors, r, first, y);
     }
   }
 };
 
 // Types whose rows have two, one for either half of a block.
-template <class Isa, WeightType type>
+template <class Isa, WeightType type, int kGroups>
 class Int8HalvesProduct {
  public:
   // As Int8BlockProduct.
-  static inline void Add(const uint8_t* head, const uint8_t* block, int first, int64_t b, const Int8Panel& x,
-                         float* y) {
+  static inline void Add(const Int8Blocks<kGroups>& blocks, int first, int64_t b, const Int8Panel& x,
+                         const Int8Sums& y) {
     const int8_t* const q = x.q + b * x.rows * kInt8Block;
     const float* const scales = x.scales + b * x.rows;
-    const int32_t* const half_sums = x.half_sums + 2 * b * x.rows;
-    const Int8Quartets<Isa> w = Int8Elements<Isa, type>::Whole(block, first);
-    const Float d = Isa::LoadF16(head + 2 * first);
-    const Float scale0 = Isa::LoadI8(block + kLayout.scales + first);
-    const Float scale1 = Isa::LoadI8(block + kLayout.scales + kInt8GroupRows + first);
-    const Minima minima(head, block, first);
+    const int32_t* const minus_sums = x.minus_half_sums + 2 * b * x.rows;
+    Rows rows[kGroups];
+    for (int g = 0; g < kGroups; ++g) rows[g].Load(blocks.head[g], blocks.block[g], first);
     for (int64_t r = 0; r < x.rows; ++r) {
-      float* const to = y + r * kInt8GroupRows + first;
-      const Float sum0 = HalfSum(w.u, q + r * kInt8Block, half_sums[2 * r]);
-      const Float sum1 = HalfSum(w.u + 4, q + r * kInt8Block + kInt8Block / 2, half_sums[2 * r + 1]);
-      const Float scale = Isa::SetFloat(scales[r]), sum = Isa::Fma(scale1, sum1, Isa::Mul(scale0, sum0));
-      const Float out = Isa::Fma(Isa::Mul(d, scale), sum, Isa::LoadFloat(to));
-      Isa::StoreFloat(to, minima.AddTo(out, scale, half_sums + 2 * r));
+      const Float scale = Isa::SetFloat(scales[r]);
+      const int32_t low = minus_sums[2 * r], high = minus_sums[2 * r + 1];
+      Float sums[kGroups], minima[kGroups];
+      for (int g = 0; g < kGroups; ++g) {
+        sums[g] = rows[g].Product(q + r * kInt8Block, low, high);
+        if constexpr (kMinima) minima[g] = rows[g].Minima(low, high);
+      }
+      for (int g = 0; g < kGroups; ++g) {
+        const int at = g * kInt8GroupRows + first;
+        Float out = Isa::LoadFloat(y.from + r * y.from_stride + at);
+        out = Isa::Fma(Isa::Mul(rows[g].d, scale), sums[g], out);
+        if constexpr (kMinima) out = Isa::Fma(Isa::Mul(rows[g].dmin, scale), minima[g], out);
+        Isa::StoreFloat(y.to + r * y.to_stride + at, out);
+      }
     }
   }
 
@@ -118,82 +159,119 @@ class Int8HalvesProduct {
   using Int = typename Isa::Int;
   using Float = typename Isa::Float;
   static constexpr Int8Layout kLayout = Int8LayoutOf(type);
+  static constexpr bool kMinima = kLayout.offset_bits == 0;
 
-  // sum((u - offset) * q) of half a block.
-  static inline __attribute__((always_inline)) Float HalfSum(const Int* u, const int8_t* q, int32_t sum_of_q) {
-    Int sum = Isa::template HalfSum<kLayout.bits>(u, q);
-    if constexpr (kLayout.offset_bits != 0) {
-      sum = Isa::Sub32(sum, Isa::template ShiftLeft32<kLayout.offset_bits>(Isa::Set32(sum_of_q)));
+  // Those of a group.
+  struct Rows {
+    inline __attribute__((always_inline)) void Load(const uint8_t* head, const uint8_t* block, int first) {
+      w = Int8Elements<Isa, type>::Whole(block, first);
+      d = Isa::LoadF16(head + 2 * first);
+      for (int h = 0; h < 2; ++h) scales[h] = Isa::LoadI8(block + kLayout.scales + h * kInt8GroupRows + first);
+      if constexpr (!kMinima) return;
+      dmin = Isa::LoadF16(head + 2 * (kInt8GroupRows + first));
+      for (int h = 0; h < 2; ++h) minima[h] = Isa::LoadI8(block + kLayout.minima + h * kInt8GroupRows + first);
     }
-    return Isa::ToFloat(sum);
-  }
-
-  struct Minima {
-    Minima(const uint8_t* head, const uint8_t* block, int first) {
-      if constexpr (kLayout.offset_bits != 0) return;
-      d = Isa::Mul(Isa::LoadF16(head + 2 * (kInt8GroupRows + first)), Isa::SetFloat(-1.0f));
-      m0 = Isa::LoadI8(block + kLayout.minima + first);
-      m1 = Isa::LoadI8(block + kLayout.minima + kInt8GroupRows + first);
+    // sum_h(scale_h * sum_h((u - offset) * q))
+    inline __attribute__((always_inline)) Float Product(const int8_t* q, int32_t minus_low, int32_t minus_high) const {
+      const Float low = Isa::ToFloat(Isa::template HalfSum<kLayout.bits>(w.u, q, Start(minus_low)));
+      const Float high =
+          Isa::ToFloat(Isa::template HalfSum<kLayout.bits>(w.u + 4, q + kInt8Block / 2, Start(minus_high)));
+      return Isa::Fma(scales[1], high, Isa::Mul(scales[0], low));
     }
-    inline __attribute__((always_inline)) Float AddTo(Float y, Float scale, const int32_t* half_sums) const {
-      if constexpr (kLayout.offset_bits != 0) return y;
-      const Float sum = Isa::Fma(m1, Isa::SetFloat(static_cast<float>(half_sums[1])),
-                                 Isa::Mul(m0, Isa::SetFloat(static_cast<float>(half_sums[0]))));
-      return Isa::Fma(Isa::Mul(d, scale), sum, y);
+    // -sum_h(min_h * sum_h(q))
+    inline __attribute__((always_inline)) Float Minima(int32_t minus_low, int32_t minus_high) const {
+      return Isa::Fma(minima[1], Isa::SetFloat(static_cast<float>(minus_high)),
+                      Isa::Mul(minima[0], Isa::SetFloat(static_cast<float>(minus_low))));
     }
-    Float d, m0, m1;
+    static inline __attribute__((always_inline)) Int Start(int32_t minus_sum) {
+      if constexpr (kMinima) return Isa::Set32(0);
+      return Isa::template ShiftLeft32<kLayout.offset_bits>(Isa::Set32(minus_sum));
+    }
+    Int8Quartets<Isa> w;
+    Float d, dmin, scales[2], minima[2];
   };
 };
 
-template <class Isa, WeightType type>
-static void Int8GroupOf(const Int8View& w, int64_t group, const Int8Panel& x, float* y) {
+template <class Isa, WeightType type, int kGroups>
+static void Int8GroupsOf(const Int8View& w, int64_t group, const Int8Panel& x, const Int8Out& out) {
   constexpr Int8Layout kLayout = Int8LayoutOf(type);
-  const uint8_t* block = reinterpret_cast<const uint8_t*>(w.groups) + group * Int8BlockAt(kLayout, w.blocks);
-  const uint8_t* head = nullptr;
-  std::memset(y, 0, x.rows * kInt8GroupRows * sizeof(float));
-  for (int64_t b = 0; b < w.blocks; ++b, block += kLayout.bytes) {
+  const size_t group_bytes = Int8BlockAt(kLayout, w.blocks);
+  // Between the first block and the last the sums stay in the cache, wherever `out` is.
+  alignas(64) float y[kInt8PanelRows * kGroups * kInt8GroupRows];
+  alignas(64) static constexpr float kZeros[kGroups * kInt8GroupRows] = {};
+  Int8Sums sums = {kZeros, 0, y, kGroups * kInt8GroupRows};
+  if (out.accumulate) sums = {out.at, out.stride, y, kGroups * kInt8GroupRows};
+  Int8Blocks<kGroups> blocks;
+  for (int g = 0; g < kGroups; ++g) {
+    blocks.block[g] = reinterpret_cast<const uint8_t*>(w.groups) + (group + g) * group_bytes;
+  }
+  int64_t prefetched = 0;
+  for (int64_t b = 0; b < w.blocks; ++b) {
+    if (b == w.blocks - 1) sums.to = out.at, sums.to_stride = out.stride;
     if (kLayout.head != 0 && b % (kSuperblock / kInt8Block) == 0) {
-      head = block;
-      block += kLayout.head;
+      for (int g = 0; g < kGroups; ++g) {
+        blocks.head[g] = blocks.block[g];
+        blocks.block[g] += kLayout.head;
+      }
+    }
+    // Rows of `out`, which is rarely in a near cache, are asked for in time, some with each block.
+    for (; prefetched * w.blocks < (b + 1) * x.rows; ++prefetched) {
+      const float* const row = out.at + prefetched * out.stride;
+      for (int g = 0; g < kGroups; ++g) __builtin_prefetch(row + g * kInt8GroupRows, 1);
     }
     for (int first = 0; first < kInt8GroupRows; first += Isa::kRows) {
       if constexpr (kLayout.halves == 1) {
-        Int8BlockProduct<Isa, type>::Add(head, block, first, b, x, y);
+        Int8BlockProduct<Isa, type, kGroups>::Add(blocks, first, b, x, sums);
       } else {
-        Int8HalvesProduct<Isa, type>::Add(head, block, first, b, x, y);
+        Int8HalvesProduct<Isa, type, kGroups>::Add(blocks, first, b, x, sums);
       }
     }
+    for (int g = 0; g < kGroups; ++g) blocks.block[g] += kLayout.bytes;
+    sums.from = y;
+    sums.from_stride = kGroups * kInt8GroupRows;
+  }
+}
+
+template <class Isa, WeightType type>
+static void Int8StripOf(const Int8View& w, int64_t group, int groups, const Int8Panel& x, const Int8Out& out) {
+  const auto columns = [&](int g) { return Int8Out{out.at + g * kInt8GroupRows, out.stride, out.accumulate}; };
+  int g = 0;
+  for (; g + Isa::kGroups <= groups; g += Isa::kGroups) {
+    Int8GroupsOf<Isa, type, Isa::kGroups>(w, group + g, x, columns(g));
+  }
+  if constexpr (Isa::kGroups > 1) {
+    for (; g < groups; ++g) Int8GroupsOf<Isa, type, 1>(w, group + g, x, columns(g));
   }
 }
 
 // By the type of the weights.
 template <class Isa>
-static void Int8Group(const Int8View& w, int64_t group, const Int8Panel& x, float* y) {
+static void Int8Strip(const Int8View& w, int64_t group, int groups, const Int8Panel& x, const Int8Out& out) {
   switch (w.type) {
     case WeightType::kQ4_0:
-      return Int8GroupOf<Isa, WeightType::kQ4_0>(w, group, x, y);
+      return Int8StripOf<Isa, WeightType::kQ4_0>(w, group, groups, x, out);
     case WeightType::kQ4_1:
-      return Int8GroupOf<Isa, WeightType::kQ4_1>(w, group, x, y);
+      return Int8StripOf<Isa, WeightType::kQ4_1>(w, group, groups, x, out);
     case WeightType::kQ5_0:
-      return Int8GroupOf<Isa, WeightType::kQ5_0>(w, group, x, y);
+      return Int8StripOf<Isa, WeightType::kQ5_0>(w, group, groups, x, out);
     case WeightType::kQ5_1:
-      return Int8GroupOf<Isa, WeightType::kQ5_1>(w, group, x, y);
+      return Int8StripOf<Isa, WeightType::kQ5_1>(w, group, groups, x, out);
     case WeightType::kQ8_0:
-      return Int8GroupOf<Isa, WeightType::kQ8_0>(w, group, x, y);
+      return Int8StripOf<Isa, WeightType::kQ8_0>(w, group, groups, x, out);
     case WeightType::kQ2_K:
-      return Int8GroupOf<Isa, WeightType::kQ2_K>(w, group, x, y);
+      return Int8StripOf<Isa, WeightType::kQ2_K>(w, group, groups, x, out);
     case WeightType::kQ3_K:
-      return Int8GroupOf<Isa, WeightType::kQ3_K>(w, group, x, y);
+      return Int8StripOf<Isa, WeightType::kQ3_K>(w, group, groups, x, out);
     case WeightType::kQ4_K:
-      return Int8GroupOf<Isa, WeightType::kQ4_K>(w, group, x, y);
+      return Int8StripOf<Isa, WeightType::kQ4_K>(w, group, groups, x, out);
     case WeightType::kQ5_K:
-      return Int8GroupOf<Isa, WeightType::kQ5_K>(w, group, x, y);
+      return Int8StripOf<Isa, WeightType::kQ5_K>(w, group, groups, x, out);
     case WeightType::kQ6_K:
-      return Int8GroupOf<Isa, WeightType::kQ6_K>(w, group, x, y);
+      return Int8StripOf<Isa, WeightType::kQ6_K>(w, group, groups, x, out);
     case WeightType::kIQ4_NL:
-      return Int8GroupOf<Isa, WeightType::kIQ4_NL>(w, group, x, y);
+      return Int8StripOf<Isa, WeightType::kIQ4_NL>(w, group, groups, x, out);
     case WeightType::kIQ4_XS:
-      return Int8GroupOf<Isa, WeightType::kIQ4_XS>(w, group, x, y);
+      return Int8StripOf<Isa, WeightType::kIQ4_XS>(w, group, groups, x, out);
     default:
       __builtin_trap();  // Int8Weights takes types that HasInt8Layout only
   }

@@ -94,7 +94,9 @@ std::vector<Int8Weights::Task> Int8Weights::TasksOf(const Int8Product& args) con
     const int64_t last = std::min(segment.view.rows, args.first_row + args.cols - segment.first_row);
     if (first >= last) continue;
     const int64_t end = (last + kInt8GroupRows - 1) / kInt8GroupRows;
-    const int64_t step = std::max<int64_t>(1, kInt8TaskBytes / static_cast<int64_t>(segment.group_bytes()));
+    // Whole strips.
+    const int64_t strips = kInt8TaskBytes / static_cast<int64_t>(kInt8StripGroups * segment.group_bytes());
+    const int64_t step = kInt8StripGroups * std::max<int64_t>(1, strips);
     for (int64_t g = first / kInt8GroupRows; g < end; g += step) {
       tasks.push_back({&segment, g, std::min(end, g + step)});
     }
@@ -109,26 +111,28 @@ void Int8Weights::Multiply(const CpuKernels& rows, const Int8Kernels& kernels, T
   const int64_t panels = x.panels();
   // All panels of a task's groups, one after the other: they find the weights in the cache.
   pool.ParallelFor(static_cast<int64_t>(tasks.size()) * panels, [&](int64_t t) {
-    const Task& task = tasks[t / panels];
-    const Int8Panel panel = x.panel(t % panels);
-    const int64_t first_row = t % panels * kInt8PanelRows;
+    const Task& task = tasks[t % static_cast<int64_t>(tasks.size())];
+    const Int8Panel panel = x.panel(t / static_cast<int64_t>(tasks.size()));
+    const int64_t first_row = t / static_cast<int64_t>(tasks.size()) * kInt8PanelRows;
     // Rows of the task's segment that are asked for, and the column of `out` of its row 0.
     const int64_t column = task.segment->first_row - args.first_row;
     const int64_t begin = std::max(task.begin * kInt8GroupRows, -column);
     const int64_t end = std::min({task.end * kInt8GroupRows, task.segment->view.rows, args.cols - column});
-    alignas(64) float y[kInt8PanelRows * kInt8GroupRows];
-    for (int64_t g = task.begin; g < task.end; ++g) {
-      kernels.group(task.segment->view, g, panel, y);
-      const int64_t from = std::max(begin, g * kInt8GroupRows), to = std::min(end, (g + 1) * kInt8GroupRows);
-      for (int64_t r = 0; r < panel.rows; ++r) {
-        const float* const sums = y + r * kInt8GroupRows + from - g * kInt8GroupRows;
-        float* const out = args.out + (first_row + r) * args.out_stride + column + from;
-        if (args.accumulate) {
-          for (int64_t n = 0; n < to - from; ++n) out[n] += sums[n];
-        } else {
-          std::memcpy(out, sums, (to - from) * sizeof(float));
-        }
+    for (int64_t g = task.begin; g < task.end; g += kInt8StripGroups) {
+      const int groups = static_cast<int>(std::min<int64_t>(kInt8StripGroups, task.end - g));
+      const int64_t from = std::max(begin, g * kInt8GroupRows), to = std::min(end, (g + groups) * kInt8GroupRows);
+      float* const out = args.out + first_row * args.out_stride + column;
+      if (from == g * kInt8GroupRows && to == (g + groups) * kInt8GroupRows) {
+        kernels.strip(task.segment->view, g, groups, panel, {out + from, args.out_stride, args.accumulate});
+        continue;
       }
+      // A strip of which some rows only are asked for.
+      alignas(64) float whole[kInt8PanelRows * kInt8StripRows] = {};
+      const auto asked = [&](int64_t r) { return whole + r * kInt8StripRows + from - g * kInt8GroupRows; };
+      const auto outs = [&](int64_t r) { return out + r * args.out_stride + from; };
+      for (int64_t r = 0; args.accumulate && r < panel.rows; ++r) std::copy_n(outs(r), to - from, asked(r));
+      kernels.strip(task.segment->view, g, groups, panel, {whole, kInt8StripRows, args.accumulate});
+      for (int64_t r = 0; r < panel.rows; ++r) std::copy_n(asked(r), to - from, outs(r));
     }
     if (args.bias == nullptr && !args.activation.has_value()) return;
     const float* const bias = args.bias == nullptr ? nullptr : args.bias + column + begin;

@@ -14,6 +14,7 @@ struct Ints256 {
   using Int = __m256i;
   using Float = __m256;
   static constexpr int kRows = 8;
+  static constexpr int kGroups = 1;
 
   static Int Load(const void* p) { return _mm256_loadu_si256(static_cast<const __m256i*>(p)); }
   static void Store(int32_t* p, Int x) { _mm256_storeu_si256(reinterpret_cast<__m256i*>(p), x); }
@@ -34,7 +35,6 @@ struct Ints256 {
     return _mm256_slli_epi32(a, kBits);
   }
   static Int Add32(Int a, Int b) { return _mm256_add_epi32(a, b); }
-  static Int Sub32(Int a, Int b) { return _mm256_sub_epi32(a, b); }
   // Quartet k of a quantised block, for all rows.
   static Int Quartet(const int8_t* q, int k) {
     int32_t four;

@@ -21,8 +21,11 @@
 
 namespace runahead {
 
-// Rows of weights that are multiplied together.
+// Rows of weights that lie together.
 inline constexpr int kInt8GroupRows = 16;
+// Groups that are multiplied with a panel in one call, and their rows.
+inline constexpr int kInt8StripGroups = 2;
+inline constexpr int kInt8StripRows = kInt8StripGroups * kInt8GroupRows;
 inline constexpr int kInt8Block = 32;
 // Rows of activations that pass by a block of weights.
 inline constexpr int kInt8PanelRows = 64;
@@ -108,12 +111,19 @@ constexpr size_t Int8BlockAt(const Int8Layout& layout, int64_t b) {
 
 // Up to kInt8PanelRows rows of activations, quantised. The memory is its user's.
 struct Int8Panel {
-  int8_t* q = nullptr;           // [blocks][rows][32], 32-byte aligned
-  float* scales = nullptr;       // [blocks][rows]
-  int32_t* sums = nullptr;       // [blocks][rows]: sum(q)
-  float* scaled_sums = nullptr;  // [blocks][rows]: scale * sum(q)
-  int32_t* half_sums = nullptr;  // [blocks][rows][2]: sum(q) of either half
+  int8_t* q = nullptr;                 // [blocks][rows][32], 32-byte aligned
+  float* scales = nullptr;             // [blocks][rows]
+  int32_t* minus_sums = nullptr;       // [blocks][rows]: -sum(q)
+  float* scaled_sums = nullptr;        // [blocks][rows]: scale * sum(q)
+  int32_t* minus_half_sums = nullptr;  // [blocks][rows][2]: -sum(q) of either half
   int64_t rows = 0;
+};
+
+// Where a strip's products go to.
+struct Int8Out {
+  float* at = nullptr;  // [rows of the panel][rows of the strip's groups]
+  int64_t stride = 0;   // elements from a row to the next
+  bool accumulate = false;
 };
 
 struct Int8Kernels {
@@ -121,8 +131,8 @@ struct Int8Kernels {
   // Block b of x, which is row `row` of the panel, goes to [b][row] of the panel's arrays. A block with a NaN or an
   // infinity gets a scale that is not finite; one of magnitudes below 2^-100 becomes zeros.
   void (*quantize_row)(const float* x, int64_t blocks, int64_t row, const Int8Panel& panel);
-  // y[row][16] = the product of one group with all rows of the panel.
-  void (*group)(const Int8View& w, int64_t group, const Int8Panel& x, float* y);
+  // out (+)= the product of `groups` groups, at most kInt8StripGroups, with all rows of the panel.
+  void (*strip)(const Int8View& w, int64_t group, int groups, const Int8Panel& x, const Int8Out& out);
 };
 
 const Int8Kernels& Avx2Int8Kernels();

@@ -1,16 +1,18 @@
-// Products in 8 bits for AVX512-VNNI: all sixteen rows of a group in a register. Compiled with the flags of that ISA
-// (see CMakeLists.txt).
+// Products in 8 bits for AVX512-VNNI: all sixteen rows of a group in a register, two groups for each load of
+// activations. Compiled with the flags of that ISA (see CMakeLists.txt).
 #include "kernels/cpu/int8/group_template.h"
 #include "kernels/cpu/int8/product.h"
 #include "kernels/cpu/int8/quantize_row.h"
+#include "kernels/cpu/int8/vnni_sums.h"
 
 namespace runahead {
 namespace {
 
-struct Avx512Vnni {
+struct Avx512Vnni : VnniSums<Avx512Vnni> {
   using Int = __m512i;
   using Float = __m512;
   static constexpr int kRows = 16;
+  static constexpr int kGroups = 2;
   static constexpr bool kTakesBytes = true;
 
   static Int Load(const void* p) { return _mm512_loadu_si512(p); }
@@ -30,7 +32,6 @@ struct Avx512Vnni {
   static Int ShiftLeft32(Int a) {
     return _mm512_slli_epi32(a, kBits);
   }
-  static Int Sub32(Int a, Int b) { return _mm512_sub_epi32(a, b); }
   static Int Quartet(const int8_t* q, int k) {
     int32_t four;
     __builtin_memcpy(&four, q + 4 * k, sizeof(four));
@@ -56,29 +57,13 @@ struct Avx512Vnni {
   static Float Mul(Float a, Float b) { return _mm512_mul_ps(a, b); }
   static Float Fma(Float a, Float b, Float c) { return _mm512_fmadd_ps(a, b, c); }
 
-  template <int kBits>
-  static inline __attribute__((always_inline)) __m512i Sum(const Int8Quartets<Avx512Vnni>& w, const int8_t* q) {
-    __m512i even = _mm512_setzero_si512(), odd = even;
-#pragma GCC unroll 4
-    for (int k = 0; k < 8; k += 2) {
-      even = _mm512_dpbusd_epi32(even, w.u[k], Quartet(q, k));
-      odd = _mm512_dpbusd_epi32(odd, w.u[k + 1], Quartet(q, k + 1));
-    }
-    return _mm512_add_epi32(even, odd);
-  }
-  template <int kBits>
-  static inline __attribute__((always_inline)) __m512i HalfSum(const __m512i* u, const int8_t* q) {
-    __m512i sum = _mm512_setzero_si512();
-#pragma GCC unroll 4
-    for (int k = 0; k < 4; ++k) sum = _mm512_dpbusd_epi32(sum, u[k], Quartet(q, k));
-    return sum;
-  }
+  static Int Dot(Int sum, Int u, Int q) { return _mm512_dpbusd_epi32(sum, u, q); }
 };
 
 }  // namespace
 
 const Int8Kernels& Avx512VnniInt8Kernels() {
-  static constexpr Int8Kernels kKernels = {"avx512_vnni", Int8QuantizeRow, Int8Group<Avx512Vnni>};
+  static constexpr Int8Kernels kKernels = {"avx512_vnni", Int8QuantizeRow, Int8Strip<Avx512Vnni>};
   return kKernels;
 }
 

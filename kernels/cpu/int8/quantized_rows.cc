@@ -34,9 +34,9 @@ Int8Panel QuantizedRows::panel(int64_t p) const {
   std::byte* const at = memory_.get() + p * Padded(kInt8PanelRows * blocks_ * kQuantizedBlockBytes);
   panel.q = reinterpret_cast<int8_t*>(at);
   panel.scales = reinterpret_cast<float*>(at + blocks * kInt8Block);
-  panel.sums = reinterpret_cast<int32_t*>(panel.scales + blocks);
-  panel.scaled_sums = reinterpret_cast<float*>(panel.sums + blocks);
-  panel.half_sums = reinterpret_cast<int32_t*>(panel.scaled_sums + blocks);
+  panel.minus_sums = reinterpret_cast<int32_t*>(panel.scales + blocks);
+  panel.scaled_sums = reinterpret_cast<float*>(panel.minus_sums + blocks);
+  panel.minus_half_sums = reinterpret_cast<int32_t*>(panel.scaled_sums + blocks);
   return panel;
 }
 

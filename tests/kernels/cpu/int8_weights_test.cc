@@ -104,8 +104,7 @@ float AddSuperblockPart(const uint8_t* block, int part, const ScalarBlock& x, fl
   return std::fma(-dmin * static_cast<float>(SuperblockMin<type>(block, part)), x.scale * static_cast<float>(x.sum), y);
 }
 
-float ScalarProduct(const RandomWeights& weights, int64_t row, const float* x) {
-  float y = 0;
+float ScalarProduct(const RandomWeights& weights, int64_t row, const float* x, float y = 0) {
   for (int64_t b = 0; b < weights.cols / kInt8Block; ++b) {
     const ScalarBlock block(x + b * kInt8Block);
     if (!IsSuperblock(weights.type)) {
@@ -250,25 +249,41 @@ TEST(Int8Weights, RunsOfSeveralTypesAreOneMatrix) {
   }
 }
 
-TEST(Int8Weights, AccumulatesAddsABiasAndActivates) {
+TEST(Int8Weights, AccumulatesFromWhatIsThereInTheRangeAskedForOnly) {
+  constexpr int64_t kCols = 96, kRows = 83, kFirst = 5, kAsked = 70, kM = 3, kStride = kAsked + 2;
+  const RandomWeights source(WeightType::kQ4_1, kRows, kCols, 10);
+  LoadedInt8 loaded(source.Source());
+  const std::vector<float> x = RandomFloats(kM * kCols, 11), before = RandomFloats(kM * kStride, 12);
+  for (const Int8Kernels* kernels : KernelsHere()) {
+    std::vector<float> out = before;
+    loaded.weights->Multiply(KernelsFor(false), *kernels, loaded.pool,
+                             {.x = x.data(),
+                              .x_stride = kCols,
+                              .m = kM,
+                              .out = out.data(),
+                              .out_stride = kStride,
+                              .first_row = kFirst,
+                              .cols = kAsked,
+                              .accumulate = true});
+    for (int64_t i = 0; i < kM * kStride; ++i) {
+      const int64_t n = i % kStride;
+      const float wanted =
+          n < kAsked ? ScalarProduct(source, kFirst + n, x.data() + i / kStride * kCols, before[i]) : before[i];
+      ASSERT_EQ(out[i], wanted) << kernels->name << " " << i / kStride << " " << n;
+    }
+  }
+}
+
+TEST(Int8Weights, AddsABiasAndActivates) {
   constexpr int64_t kCols = 32, kRows = 19;
   const RandomWeights source(WeightType::kQ4_1, kRows, kCols, 10);
   LoadedInt8 loaded(source.Source());
   const std::vector<float> x = RandomFloats(kCols, 11), bias = RandomFloats(kRows, 12);
-  std::vector<float> sums(kRows, 2.0f), finished(kRows);
-  Int8Product args = {.x = x.data(), .x_stride = kCols, .m = 1, .out_stride = kRows, .cols = kRows};
-  args.out = sums.data();
-  args.accumulate = true;
-  loaded.weights->Multiply(KernelsFor(false), Avx2Int8Kernels(), loaded.pool, args);
-  args.out = finished.data();
-  args.accumulate = false;
-  args.bias = bias.data();
-  args.activation = Activation::kRelu;
-  loaded.weights->Multiply(KernelsFor(false), Avx2Int8Kernels(), loaded.pool, args);
+  const std::vector<float> finished = loaded.Multiply(
+      Avx2Int8Kernels(),
+      {.x = x.data(), .x_stride = kCols, .m = 1, .cols = kRows, .bias = bias.data(), .activation = Activation::kRelu});
   for (int64_t n = 0; n < kRows; ++n) {
-    const float product = ScalarProduct(source, n, x.data());
-    EXPECT_EQ(sums[n], 2.0f + product);
-    EXPECT_EQ(finished[n], std::max(0.0f, product + bias[n]));
+    EXPECT_EQ(finished[n], std::max(0.0f, ScalarProduct(source, n, x.data()) + bias[n]));
   }
 }
 
