@@ -24,22 +24,34 @@ struct DecodeOneSplit {
     return V::Load(p);
   }
 
-  static void Prefetch(const std::byte* row, int bytes) {
-    for (int i = 0; i < bytes; i += 64) __builtin_prefetch(row + i);
+  // Fetches what is read soon, when row k of the split is read at `offset`.
+  static inline __attribute__((always_inline)) void Fetch(const DecodeSplit& split, int k, int64_t offset,
+                                                          KvAhead& ahead) {
+    if (split.cold && k + kPrefetchRows < split.count) {
+      const std::byte* const row = split.rows[k + kPrefetchRows] + offset;
+      for (int i = 0; i < split.head_dim * static_cast<int>(sizeof(E)); i += 64) __builtin_prefetch(row + i);
+    }
+    for (int i = 0; i < ahead.step; ++i) {
+      __builtin_prefetch(*ahead.rows + 64 * ahead.line);
+      if (++ahead.line < ahead.row_lines) continue;
+      ahead.line = 0;
+      ++ahead.rows;
+      if (ahead.rows == ahead.end) ahead.step = 0;
+    }
   }
 
   // scores[h][k] for kHeads heads and all positions. As many positions at a time as fill one vector of sums.
   template <int kHeads>
-  static void Scores(const DecodeSplit& split, const float* q, float* scores, bool prefetch) {
+  static void Scores(const DecodeSplit& split, const float* q, float* scores, bool fetch) {
     constexpr int kWidth = kHeads == 3 ? 4 : kHeads;
     constexpr int kKeys = V::kLanes / kWidth;
-    const int row_bytes = split.head_dim * static_cast<int>(sizeof(E));
+    KvAhead ahead = *split.ahead;
     for (int k = 0; k < split.count; k += kKeys) {
       const E* rows[kKeys];
       for (int j = 0; j < kKeys; ++j) {  // past the end: the last row again, its score is not used
         const int at = k + j < split.count ? k + j : split.count - 1;
-        rows[j] = reinterpret_cast<const E*>(split.k_rows[at]);
-        if (prefetch && k + j + kPrefetchRows < split.count) Prefetch(split.k_rows[k + j + kPrefetchRows], row_bytes);
+        rows[j] = reinterpret_cast<const E*>(split.rows[at] + split.k_offset);
+        if (fetch) Fetch(split, k + j, split.k_offset, ahead);
       }
       T acc[V::kLanes];
       for (int i = 0; i < V::kLanes; ++i) acc[i] = V::Zero();
@@ -57,6 +69,7 @@ struct DecodeOneSplit {
         for (int j = 0; j < kKeys; ++j) scores[h * kDecodeSplit + k + j] = sums[h * kKeys + j];
       }
     }
+    *split.ahead = ahead;
   }
 
   static void Softmax(const DecodeSplit& split, int h) {
@@ -84,17 +97,15 @@ struct DecodeOneSplit {
 
   // acc[h][d, d + kVecs*lanes) = sum_k p[h][k] * V[k][...] for kHeads heads.
   template <int kHeads, int kVecs>
-  static void Mix(const DecodeSplit& split, const float* p, int d, float* out, bool prefetch) {
+  static void Mix(const DecodeSplit& split, const float* p, int d, float* out, bool fetch) {
     T acc[kHeads][kVecs];
     for (int h = 0; h < kHeads; ++h) {
       for (int j = 0; j < kVecs; ++j) acc[h][j] = V::Zero();
     }
-    const int row_bytes = split.head_dim * static_cast<int>(sizeof(E));
+    KvAhead ahead = *split.ahead;
     for (int k = 0; k < split.count; ++k) {
-      const E* row = reinterpret_cast<const E*>(split.k_rows[k] + split.v_offset) + d;
-      if (prefetch && k + kPrefetchRows < split.count) {
-        Prefetch(split.k_rows[k + kPrefetchRows] + split.v_offset, row_bytes);
-      }
+      const E* row = reinterpret_cast<const E*>(split.rows[k] + split.v_offset) + d;
+      if (fetch) Fetch(split, k, split.v_offset, ahead);
       T x[kVecs];
       for (int j = 0; j < kVecs; ++j) x[j] = LoadPart(row + j * V::kLanes, split.head_dim - d - j * V::kLanes);
       for (int h = 0; h < kHeads; ++h) {
@@ -102,19 +113,20 @@ struct DecodeOneSplit {
         for (int j = 0; j < kVecs; ++j) acc[h][j] = V::Fma(weight, x[j], acc[h][j]);
       }
     }
+    *split.ahead = ahead;
     for (int h = 0; h < kHeads; ++h) {
       for (int j = 0; j < kVecs; ++j) V::Store(out + h * split.padded_dim + d + j * V::kLanes, acc[h][j]);
     }
   }
 
   template <int kHeads>
-  static void MixAll(const DecodeSplit& split, const float* p, float* out, bool prefetch) {
+  static void MixAll(const DecodeSplit& split, const float* p, float* out, bool fetch) {
     constexpr int kVecs = V::kLanes == 16 ? 4 : 2;
     int d = 0;
     for (; d + kVecs * V::kLanes <= split.padded_dim; d += kVecs * V::kLanes) {
-      Mix<kHeads, kVecs>(split, p, d, out, prefetch && d == 0);
+      Mix<kHeads, kVecs>(split, p, d, out, fetch && d == 0);
     }
-    for (; d < split.padded_dim; d += V::kLanes) Mix<kHeads, 1>(split, p, d, out, prefetch && d == 0);
+    for (; d < split.padded_dim; d += V::kLanes) Mix<kHeads, 1>(split, p, d, out, fetch && d == 0);
   }
 
   template <int kHeads>

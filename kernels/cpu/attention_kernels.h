@@ -17,11 +17,24 @@ inline constexpr int kDecodeSplit = 256;
 // Upper bound of PrefillKernels::key_block.
 inline constexpr int kMaxKeyBlock = 128;
 
+// KV rows that are worked on next, and are fetched into the cache in order while others are worked on: so the memory is
+// read as fast as where nothing is computed. Whole rows, since only lines that follow each other are read fast.
+struct KvAhead {
+  const std::byte* const* rows = nullptr;  // that of the next line
+  const std::byte* const* end = nullptr;
+  int line = 0;  // of the row, of 64 bytes
+  int row_lines = 0;
+  int step = 0;  // lines to fetch for each row that is read, K or V; 0: none is left
+};
+
 // One kv head of up to kDecodeSplit positions, seen by the q heads of its group.
 struct DecodeSplit {
-  const float* q = nullptr;                  // [group][padded_dim], times scale * log2(e), zero in the padding
-  const std::byte* const* k_rows = nullptr;  // [count]: this head's K, head_dim elements each
-  int64_t v_offset = 0;                      // bytes from a K row to the V row of the same position and head
+  const float* q = nullptr;                // [group][padded_dim], times scale * log2(e), zero in the padding
+  const std::byte* const* rows = nullptr;  // [count]: KV rows
+  int64_t k_offset = 0;                    // bytes from a row to this head's K, head_dim elements
+  int64_t v_offset = 0;                    // to its V
+  bool cold = false;                       // nobody has asked for the rows yet: they are fetched a little ahead
+  KvAhead* ahead = nullptr;
   int count = 0;
   int group = 0;
   int head_dim = 0;
