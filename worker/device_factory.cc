@@ -36,6 +36,7 @@ absl::StatusOr<OpenedDevice> OpenCpu(const WorkerOptions& options, const ModelFa
     return absl::Status(status.code(), absl::StrCat("kv_dtype: ", status.message()));
   }
   device.threads = static_cast<int>(ThreadsOf(options));
+  device.nice = static_cast<int>(options.nice);
   if (options.emulated_link_gbps > 0) {
     RUNAHEAD_ASSIGN_OR_RETURN(device.emulated_link, EmulatedLink::Create({.gbps = options.emulated_link_gbps}));
   }

@@ -38,6 +38,8 @@ void DeclareWorkerOptions(ConfigSchema& schema, WorkerOptions& options) {
                 "weights there, packed once; empty: each has its own");
   schema.Int("threads", &options.threads, {.min = 0, .max = 1024},
              "Compute threads; 0 takes one for each core that affinity mask and cgroup allow");
+  schema.Int("nice", &options.nice, {.min = 0, .max = 19},
+             "How far compute threads of the CPU device step back behind others on the same cores, as of nice(1)");
   schema.String("link_host", &options.link_host, {},
                 "Address of this host at which other workers reach it for KV; that of listen, or the first network's, "
                 "where empty");

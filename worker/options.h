@@ -21,6 +21,7 @@ struct WorkerOptions {
   std::string kv_dtype = "auto";
   std::string shared_weights;  // a folder or file in memory; empty: weights are not shared
   int64_t threads = 0;         // 0: all cores
+  int64_t nice = 0;            // of compute threads
   std::string link_host;       // empty: that of process.listen
   int64_t link_port = 0;       // 0: any that is free
   std::string link_transport = "tcp";

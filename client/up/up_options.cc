@@ -9,16 +9,20 @@ namespace {
 
 // How long children finish what they do after SIGTERM; within SupervisorOptions::stop_timeout.
 constexpr char kDrainTimeout[] = "--drain-timeout=10s";
+// Prompts and answers want the same cores. A prompt goes first: its client waits for the first token, and the answers
+// that it joins are then decoded in one step with it.
+constexpr char kDecodeStepsBack[] = "--nice=10";
 
 // `number` counts all workers: each takes the next GPU, where there are some.
 ChildSpec WorkerSpec(const UpOptions& options, const std::string& role, int index, int number,
-                     const std::string& folder, int threads) {
+                     const std::string& folder, int cores) {
   ChildSpec spec{.name = absl::StrCat(role, "-", index), .binary = folder + "/runahead-worker", .args = {}};
   spec.args = {absl::StrCat("--role=", role),
                absl::StrCat("--name=", spec.name),
                absl::StrCat("--model=", options.model),
                absl::StrCat("--dtype=", options.dtype),
-               absl::StrCat("--threads=", threads),
+               absl::StrCat("--threads=",
+                            ThreadsPerWorker(options, role == "prefill" ? options.prefill : options.decode, cores)),
                kDrainTimeout,
                absl::StrCat("--device=", options.device)};
   if (options.kv_dtype != "auto") spec.args.push_back(absl::StrCat("--kv-dtype=", options.kv_dtype));
@@ -38,6 +42,7 @@ ChildSpec WorkerSpec(const UpOptions& options, const std::string& role, int inde
     }
   }
   if (role == "decode") {
+    spec.args.push_back(kDecodeStepsBack);
     if (options.kv_device_budget > 0) {
       spec.args.push_back(absl::StrCat("--kv-device-budget=", options.kv_device_budget));
     }
@@ -69,7 +74,7 @@ void DeclareUpOptions(ConfigSchema& schema, UpOptions& options) {
   schema.Int("prefill", &options.prefill, {.min = 1, .max = 64}, "Prefill workers; they form the chain");
   schema.Int("decode", &options.decode, {.min = 1, .max = 64}, "Decode workers");
   schema.Int("threads", &options.threads, {.min = 0, .max = 1024},
-             "Compute threads of each worker; 0 shares out the cores, at least 1 each");
+             "Compute threads of each worker; 0 shares out the cores among the workers of a role, at least 1 each");
   schema.String("device", &options.device, {.one_of = {"auto", "cpu", "cuda"}},
                 "What workers compute on; auto takes GPUs, one after the other, where there are some");
   schema.Bytes(
@@ -141,16 +146,15 @@ absl::Status CheckUpOptions(const UpOptions& options) {
   return absl::OkStatus();
 }
 
-int ThreadsPerWorker(const UpOptions& options, int cores) {
-  return options.threads > 0 ? options.threads : std::max(1, cores / (options.prefill + options.decode));
+int ThreadsPerWorker(const UpOptions& options, int of_role, int cores) {
+  return options.threads > 0 ? options.threads : std::max(1, cores / of_role);
 }
 
 std::vector<ChildSpec> WorkerSpecs(const UpOptions& options, const std::string& folder, int cores) {
-  const int threads = ThreadsPerWorker(options, cores);
   std::vector<ChildSpec> specs;
-  for (int i = 0; i < options.prefill; ++i) specs.push_back(WorkerSpec(options, "prefill", i, i, folder, threads));
+  for (int i = 0; i < options.prefill; ++i) specs.push_back(WorkerSpec(options, "prefill", i, i, folder, cores));
   for (int i = 0; i < options.decode; ++i) {
-    specs.push_back(WorkerSpec(options, "decode", i, options.prefill + i, folder, threads));
+    specs.push_back(WorkerSpec(options, "decode", i, options.prefill + i, folder, cores));
   }
   return specs;
 }

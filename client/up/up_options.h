@@ -48,8 +48,9 @@ void DeclareUpOptions(ConfigSchema& schema, UpOptions& options);
 // What the schema cannot see: INVALID_ARGUMENT names the flag that does not go with the others.
 absl::Status CheckUpOptions(const UpOptions& options);
 
-// Threads of each worker on a machine of `cores`.
-int ThreadsPerWorker(const UpOptions& options, int cores);
+// Threads of each of `of_role` workers of a role on a machine of `cores`. Roles share the cores: decode steps back while
+// prompts are at work.
+int ThreadsPerWorker(const UpOptions& options, int of_role, int cores);
 
 // prefill-0.., decode-0..; binaries stand in `folder`.
 std::vector<ChildSpec> WorkerSpecs(const UpOptions& options, const std::string& folder, int cores);

@@ -1,5 +1,8 @@
 #include "kernels/base/thread_pool.h"
 
+#include <sys/resource.h>
+#include <unistd.h>
+
 #include <atomic>
 #include <chrono>
 #include <thread>
@@ -99,9 +102,20 @@ struct ThreadPool::Impl {
   }
 };
 
-ThreadPool::ThreadPool(int threads) : impl_(std::make_unique<Impl>()) {
+void StepBack(int nice) {
+  if (nice == 0) return;
+  const auto self = static_cast<id_t>(gettid());                            // Linux has a priority for each thread
+  setpriority(PRIO_PROCESS, self, getpriority(PRIO_PROCESS, self) + nice);  // a hint: failing costs speed only
+}
+
+ThreadPool::ThreadPool(int threads, int nice) : impl_(std::make_unique<Impl>()) {
   RUNAHEAD_CHECK(threads >= 1);
-  for (int i = 1; i < threads; ++i) impl_->workers.emplace_back([impl = impl_.get()] { impl->Work(); });
+  for (int i = 1; i < threads; ++i) {
+    impl_->workers.emplace_back([impl = impl_.get(), nice] {
+      StepBack(nice);
+      impl->Work();
+    });
+  }
 }
 
 ThreadPool::~ThreadPool() {

@@ -7,10 +7,13 @@
 
 namespace runahead {
 
+// Takes the calling thread `nice` steps back behind others that want its core, as nice(1) does; 0 to 19.
+void StepBack(int nice);
+
 class ThreadPool {
  public:
-  // `threads` run a loop: threads - 1 workers and the caller.
-  explicit ThreadPool(int threads);
+  // `threads` run a loop: threads - 1 workers, which step back by `nice`, and the caller.
+  explicit ThreadPool(int threads, int nice = 0);
   ~ThreadPool();
   ThreadPool(const ThreadPool&) = delete;
   ThreadPool& operator=(const ThreadPool&) = delete;

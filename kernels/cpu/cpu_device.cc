@@ -42,6 +42,7 @@ class CpuDevice : public Device {
       : compute_dtype_(options.compute_dtype),
         kv_dtype_(options.kv_dtype.value_or(options.compute_dtype)),
         int8_(options.int8 ? &FastestInt8Kernels() : nullptr),
+        nice_(options.nice),
         pool_(std::move(pool)),
         gemm_(std::move(gemm)),
         budget_(std::make_shared<MemoryBudget>(options.memory_budget)),
@@ -63,7 +64,7 @@ class CpuDevice : public Device {
 
   absl::StatusOr<std::shared_ptr<Buffer>> Allocate(size_t bytes, MemoryKind kind) override;
   size_t memory_left() const override { return budget_->left(); }
-  std::unique_ptr<Stream> NewStream(std::string_view name) override { return std::make_unique<CpuStream>(name); }
+  std::unique_ptr<Stream> NewStream(std::string_view name) override { return std::make_unique<CpuStream>(name, nice_); }
   absl::StatusOr<std::shared_ptr<const Weights>> LoadWeights(const WeightSource& source, unsigned uses) override;
   absl::StatusOr<std::shared_ptr<const Weights>> WeightsAt(const Weights& streamed, const BufferRef& slot) override;
 
@@ -124,6 +125,7 @@ class CpuDevice : public Device {
   const DType compute_dtype_;
   const DType kv_dtype_;
   const Int8Kernels* const int8_;  // null: nothing is multiplied in 8 bits
+  const int nice_;
   const CpuIsa isa_ = DetectCpuIsa();
   const CpuKernels& kernels_ = KernelsFor(isa_ >= CpuIsa::kAvx512);
   const std::unique_ptr<ThreadPool> pool_;
@@ -426,6 +428,9 @@ absl::StatusOr<std::shared_ptr<Device>> NewCpuDevice(const CpuDeviceOptions& opt
   if (options.threads < 1 || options.threads > kMostThreads) {
     return absl::InvalidArgumentError(absl::StrCat("threads is ", options.threads, ", not 1 to ", kMostThreads));
   }
+  if (options.nice < 0 || options.nice > 19) {
+    return absl::InvalidArgumentError(absl::StrCat("nice is ", options.nice, ", not 0 to 19"));
+  }
   if (options.int8 && options.compute_dtype != DType::kF32) {
     return absl::InvalidArgumentError("products in 8 bits go with compute dtype f32");
   }
@@ -437,7 +442,7 @@ absl::StatusOr<std::shared_ptr<Device>> NewCpuDevice(const CpuDeviceOptions& opt
     return absl::UnimplementedError(
         absl::StrCat("compute dtype bf16 needs AVX-512, and this CPU has ", std::string(CpuIsaName(isa)), ": use f32"));
   }
-  auto pool = std::make_unique<ThreadPool>(options.threads);
+  auto pool = std::make_unique<ThreadPool>(options.threads, options.nice);
   RUNAHEAD_ASSIGN_OR_RETURN(std::unique_ptr<Gemm> gemm, Gemm::Make(options.compute_dtype, *pool));
   return std::make_shared<CpuDevice>(options, std::move(pool), std::move(gemm));
 }

@@ -18,6 +18,7 @@ namespace runahead {
 
 struct CpuDeviceOptions {
   int threads = 1;                     // that run an op, the stream's own among them
+  int nice = 0;                        // what threads step back by behind others on the same cores (StepBack)
   DType compute_dtype = DType::kF32;   // f32, or bf16 where SupportsBf16
   bool int8 = false;                   // quantised weights times activations in 8 bits; with f32 only
   std::optional<DType> kv_dtype = {};  // none: compute_dtype

@@ -5,9 +5,15 @@
 #include <string>
 #include <utility>
 
+#include "kernels/base/thread_pool.h"
+
 namespace runahead {
 
-CpuStream::CpuStream(std::string_view name) : thread_([this] { Run(); }) {
+CpuStream::CpuStream(std::string_view name, int nice)
+    : thread_([this, nice] {
+        StepBack(nice);
+        Run();
+      }) {
   pthread_setname_np(thread_.native_handle(), std::string(name.substr(0, 15)).c_str());
 }
 

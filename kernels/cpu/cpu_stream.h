@@ -13,8 +13,9 @@ namespace runahead {
 
 class CpuStream : public Stream {
  public:
-  explicit CpuStream(std::string_view name);  // the thread's name, cut to 15 bytes
-  ~CpuStream() override;                      // runs what was enqueued, then ends the thread
+  // name: the thread's, cut to 15 bytes. nice: what it steps back by (StepBack).
+  CpuStream(std::string_view name, int nice);
+  ~CpuStream() override;  // runs what was enqueued, then ends the thread
 
   // Thread-safe. Closures are destroyed (and the buffers they hold given back) before the next one runs.
   void Enqueue(std::function<void()> operation) RUNAHEAD_EXCLUDES(mu_);

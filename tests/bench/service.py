@@ -1,6 +1,5 @@
 """The service as benchmarks use it: a local cluster, requests of fresh token ids, metrics, medians."""
 
-import concurrent.futures
 import json
 import os
 import random
@@ -12,6 +11,7 @@ import urllib.request
 
 ROOT = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
 BINARY = os.path.join(ROOT, "build/bin/runahead")
+REQUESTS = os.path.join(ROOT, "build/bench/requests")
 VOCABULARY = range(100, 49000)  # ordinary tokens of the quick-start model
 
 
@@ -32,6 +32,7 @@ class Cluster:
             sys.exit(f"runahead up did not start:\n{self.log.read()}")
         ready = json.loads(line)
         self.router, self.addresses = ready["router"], ready["metrics"]
+        self.requests = None  # the client of together(), once it is needed
         self.about = f"{version()}, up {' '.join(map(str, arguments))}, computes in {self._dtype()}"
 
     def _dtype(self):
@@ -53,9 +54,17 @@ class Cluster:
         return self.generate(ids, new_tokens)["timing"]
 
     def together(self, prompts, new_tokens):
-        """All at once; returns when the last is done."""
-        with concurrent.futures.ThreadPoolExecutor(len(prompts)) as pool:
-            return list(pool.map(lambda ids: self.measure(ids, new_tokens), prompts))
+        """All at once, from one client; the timing of each when the last is done."""
+        if self.requests is None:
+            if not os.path.exists(REQUESTS):
+                sys.exit("build/bench/requests is not there: deploy/build release -DBUILD_TESTING=ON bench_requests")
+            self.requests = subprocess.Popen([REQUESTS, self.router], stdin=subprocess.PIPE, stdout=subprocess.PIPE,
+                                             text=True)
+        print(new_tokens, *(",".join(map(str, ids)) for ids in prompts), file=self.requests.stdin, flush=True)
+        line = self.requests.stdout.readline()
+        if not line:
+            sys.exit(f"build/bench/requests ended with code {self.requests.wait()}")
+        return json.loads(line)
 
     def metric(self, process, line):
         """The value of a line of the process's metrics, such as name_sum{label="x"}; the sum over all that begin so."""
@@ -64,6 +73,9 @@ class Cluster:
         return sum(float(x.rsplit(" ", 1)[1]) for x in text.splitlines() if x.startswith(line))
 
     def stop(self):
+        if self.requests is not None:
+            self.requests.stdin.close()
+            self.requests.wait()
         self.process.terminate()
         self.process.wait()
 

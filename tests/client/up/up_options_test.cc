@@ -15,11 +15,23 @@ using ::testing::StartsWith;
 
 TEST(UpOptions, ShareOutTheCores) {
   UpOptions options;
-  options.prefill = 2;
-  EXPECT_EQ(ThreadsPerWorker(options, 16), 5);
-  EXPECT_EQ(ThreadsPerWorker(options, 2), 1);
+  options.prefill = 3;
+  EXPECT_EQ(ThreadsPerWorker(options, 3, 16), 5);
+  EXPECT_EQ(ThreadsPerWorker(options, 3, 2), 1);
+  const auto specs = WorkerSpecs(options, "/bin", 16);
+  ASSERT_EQ(specs.size(), 4u);
+  EXPECT_THAT(specs[0].args, Contains("--threads=5"));
+  EXPECT_THAT(specs[3].args, Contains("--threads=16"));
   options.threads = 7;
-  EXPECT_EQ(ThreadsPerWorker(options, 2), 7);
+  EXPECT_EQ(ThreadsPerWorker(options, 3, 2), 7);
+}
+
+TEST(UpOptions, LetDecodeStepBackBehindPrompts) {
+  UpOptions options;
+  const auto specs = WorkerSpecs(options, "/bin", 4);
+  ASSERT_EQ(specs.size(), 2u);
+  EXPECT_THAT(specs[0].args, Not(Contains(StartsWith("--nice"))));
+  EXPECT_THAT(specs[1].args, Contains("--nice=10"));
 }
 
 TEST(UpOptions, NameWorkersByRoleAndNumber) {
@@ -48,7 +60,7 @@ TEST(UpOptions, NameWorkersByRoleAndNumber) {
   EXPECT_EQ(specs[1].binary, "/bin/runahead-worker");
   EXPECT_THAT(
       specs[1].args,
-      ElementsAre("--role=prefill", "--name=prefill-1", "--model=m.gguf", "--dtype=f32", "--threads=1",
+      ElementsAre("--role=prefill", "--name=prefill-1", "--model=m.gguf", "--dtype=f32", "--threads=2",
                   StartsWith("--drain-timeout="), "--device=cpu", "--kv-dtype=f16", "--device-memory-budget=1048576",
                   "--handoff=grpc", "--chain-link-gbps=2.5", "--chain-link-noise=0.25", "--chain-link-noise-factor=3",
                   "--chain-link-noise-seed=9", "--emulated-link-gbps=10"));

@@ -1,6 +1,8 @@
 #include "kernels/base/thread_pool.h"
 
 #include <gtest/gtest.h>
+#include <sys/resource.h>
+#include <unistd.h>
 
 #include <atomic>
 #include <numeric>
@@ -20,6 +22,23 @@ TEST_P(ThreadPoolTest, RunsEveryItemOnce) {
     pool.ParallelFor(count, [&](int64_t i) { ++seen[i]; });
     EXPECT_EQ(seen, std::vector<int>(count, 1));
   }
+}
+
+TEST(ThreadPool, WorkersStepBackAndTheCallerDoesNot) {
+  const auto nice = [] { return getpriority(PRIO_PROCESS, static_cast<id_t>(gettid())); };
+  const int before = nice();
+  if (before > 10) GTEST_SKIP() << "this process has stepped back already";
+  ThreadPool pool(2, 5);
+  std::vector<int> seen(2);
+  std::atomic<int> running = 0;
+  const std::thread::id caller = std::this_thread::get_id();
+  pool.ParallelFor(2, [&](int64_t) {
+    ++running;
+    while (running < 2) std::this_thread::yield();  // so that either thread has an item
+    seen[std::this_thread::get_id() == caller] = nice();
+  });
+  EXPECT_EQ(seen[1], before);
+  EXPECT_EQ(seen[0], before + 5);
 }
 
 TEST_P(ThreadPoolTest, ManyShortLoopsInARow) {

@@ -2,6 +2,8 @@
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <sys/resource.h>
+#include <unistd.h>
 
 #include <cmath>
 #include <cstring>
@@ -41,6 +43,8 @@ std::vector<float> Floats(const Tensor& tensor) {
 
 TEST(CpuDevice, RefusesImpossibleOptions) {
   EXPECT_EQ(NewCpuDevice({.threads = 0}).status().code(), absl::StatusCode::kInvalidArgument);
+  EXPECT_EQ(NewCpuDevice({.threads = 1, .nice = 20}).status().code(), absl::StatusCode::kInvalidArgument);
+  EXPECT_EQ(NewCpuDevice({.threads = 1, .nice = -1}).status().code(), absl::StatusCode::kInvalidArgument);
   EXPECT_EQ(NewCpuDevice({.compute_dtype = DType::kF16}).status().code(), absl::StatusCode::kUnimplemented);
   EXPECT_EQ(NewCpuDevice({.compute_dtype = DType::kBF16}).ok(), SupportsBf16(DetectCpuIsa()));
 }
@@ -59,6 +63,21 @@ TEST(CpuDevice, TheBudgetCountsDeviceMemoryAndWeightsButNotHostMemory) {
   const RandomWeights large(WeightType::kF32, 600, 600, 1);  // more than the budget
   EXPECT_TRUE(device->LoadWeights(large.Source(), kUsePrefill | kUseDecode | kUseStreamed).ok());
   EXPECT_EQ(device->memory_left(), left);
+}
+
+TEST(CpuDevice, StreamsStepBack) {
+  const int before = getpriority(PRIO_PROCESS, static_cast<id_t>(gettid()));
+  if (before > 10) GTEST_SKIP() << "this process has stepped back already";
+  const auto device = *NewCpuDevice({.threads = 1, .nice = 5});
+  const auto stream = device->NewStream("back");
+  EventSource gate;
+  device->WaitFor(*stream, gate.event());  // so that the callback is there before the stream comes to it
+  const Event done = device->Record(*stream);
+  int seen = -1;
+  done.OnFire([&seen](const absl::Status&) { seen = getpriority(PRIO_PROCESS, static_cast<id_t>(gettid())); });
+  gate.Fire(absl::OkStatus());
+  ASSERT_TRUE(device->Record(*stream).Wait().ok());
+  EXPECT_EQ(seen, before + 5);
 }
 
 class LinearTest : public testing::TestWithParam<int> {};  // threads
