@@ -43,10 +43,48 @@ absl::Status Validate(const SyntheticModel& m) {
   return status;
 }
 
+// What GGUF's `general.file_type` calls a file that is mostly of `type`; some readers ask for it.
+uint32_t FileTypeOf(WeightType type) {
+  switch (type) {
+    case WeightType::kF32:
+      return 0;
+    case WeightType::kF16:
+      return 1;
+    case WeightType::kBF16:
+      return 32;
+    case WeightType::kQ4_0:
+      return 2;
+    case WeightType::kQ4_1:
+      return 3;
+    case WeightType::kQ5_0:
+      return 8;
+    case WeightType::kQ5_1:
+      return 9;
+    case WeightType::kQ8_0:
+      return 7;
+    case WeightType::kQ2_K:
+      return 10;
+    case WeightType::kQ3_K:
+      return 12;
+    case WeightType::kQ4_K:
+      return 15;
+    case WeightType::kQ5_K:
+      return 17;
+    case WeightType::kQ6_K:
+      return 18;
+    case WeightType::kIQ4_NL:
+      return 25;
+    case WeightType::kIQ4_XS:
+      return 30;
+  }
+  return 0;
+}
+
 void AddCommonKeys(const SyntheticModel& m, const std::string& architecture, GgufBuilder& file) {
   const std::string prefix = architecture + ".";
   file.AddString("general.architecture", architecture);
   file.AddString("general.name", m.name);
+  file.AddUint32("general.file_type", FileTypeOf(m.ffn_type));
   file.AddUint32(prefix + "block_count", static_cast<uint32_t>(m.layers));
   file.AddUint32(prefix + "context_length", static_cast<uint32_t>(m.context_length));
   file.AddUint32(prefix + "embedding_length", static_cast<uint32_t>(m.hidden));
