@@ -11,6 +11,7 @@
 #include <cstddef>
 #include <cstdint>
 
+#include "kernels/cpu/amx_tiles.h"
 #include "kernels/cpu/attention_kernels.h"
 #include "kernels/cpu/attention_prefill_f32.h"
 #include "kernels/cpu/attention_softmax_bf16.h"
@@ -27,6 +28,7 @@ struct PrefillAmx {
   using Softmax = SoftmaxBf16<V, 16, kKeys>;
   static constexpr int kRows = 32;
   static constexpr int kMaxQueries = 128;
+  static constexpr TileConfig kTiles = {};
   static constexpr int kTileBytes = 1024;
   static constexpr int kScoreStride = kKeys * sizeof(float);  // bytes; probabilities use the front half of their row
   static constexpr float kInfinity = __builtin_huge_valf();
@@ -91,10 +93,10 @@ struct PrefillAmx {
       Tiles::template Load<6>(b + kTileBytes * k, 64);
       Tiles::template Load<7>(b + b_column + kTileBytes * k, 64);
       Tiles::template Load<5>(a + 16 * a_stride + 64 * k, a_stride);
-      Tiles::template Dot<0, 4, 6>();
-      Tiles::template Dot<1, 4, 7>();
-      Tiles::template Dot<2, 5, 6>();
-      Tiles::template Dot<3, 5, 7>();
+      Tiles::template DotBf16<0, 4, 6>();
+      Tiles::template DotBf16<1, 4, 7>();
+      Tiles::template DotBf16<2, 5, 6>();
+      Tiles::template DotBf16<3, 5, 7>();
     }
   }
   static void StoreTiles(std::byte* out, int64_t stride) {
@@ -174,7 +176,7 @@ struct PrefillAmx {
     }
     for (int i = 0; i < rows * padded; i += 16) V::Store(acc + i, V::Zero());
 
-    Tiles::Configure();
+    Tiles::Configure(kTiles);
     const float unit = block.scale * kLog2E;
     const int64_t end = block.keys;
     const std::byte* packed = block.packed;

@@ -19,12 +19,14 @@ bool RequestAmxPermission() {
   return syscall(SYS_arch_prctl, kRequestPermission, kTileData) == 0;
 }
 
-bool HasAmxBf16() {
+// Bits of what cpuid says in edx.
+constexpr unsigned kAmxBf16 = 1u << 22, kAmxTile = 1u << 24, kAmxInt8 = 1u << 25;
+
+// Whether tiles can multiply in that type.
+bool HasAmx(unsigned type) {
   unsigned eax = 0, ebx = 0, ecx = 0, edx = 0;
   if (__get_cpuid_count(7, 0, &eax, &ebx, &ecx, &edx) == 0) return false;
-  constexpr unsigned kAmxBf16 = 1u << 22;
-  constexpr unsigned kAmxTile = 1u << 24;
-  return (edx & kAmxBf16) != 0 && (edx & kAmxTile) != 0 && RequestAmxPermission();
+  return (edx & type) != 0 && (edx & kAmxTile) != 0 && RequestAmxPermission();
 }
 
 bool HasAvx512Bf16() {
@@ -50,7 +52,7 @@ CpuIsa ByCpuid() {
     return CpuIsa::kAvx2;
   }
   if (!HasAvx512Bf16()) return CpuIsa::kAvx512;
-  return HasAmxBf16() ? CpuIsa::kAmx : CpuIsa::kAvx512Bf16;
+  return HasAmx(kAmxBf16) ? CpuIsa::kAmx : CpuIsa::kAvx512Bf16;
 }
 
 bool IsAmd() {
@@ -95,15 +97,21 @@ CpuIsa DetectCpuIsa() {
 CpuVnni MaxVnniByName(std::string_view onednn_name) {
   const CpuIsa isa = MaxIsaByName(onednn_name);
   return {.avx = isa >= CpuIsa::kAvx512 || onednn_name == "AVX2_VNNI",
-          .avx512 = isa >= CpuIsa::kAvx512 && onednn_name != "AVX512_CORE"};
+          .avx512 = isa >= CpuIsa::kAvx512 && onednn_name != "AVX512_CORE",
+          .amx = isa >= CpuIsa::kAmx};
 }
 
 CpuVnni DetectCpuVnni() {
-  const char* limit = std::getenv("ONEDNN_MAX_CPU_ISA");
-  const CpuVnni most = MaxVnniByName(limit == nullptr ? "" : limit);
-  const CpuIsa isa = DetectCpuIsa();
-  return {.avx = most.avx && isa >= CpuIsa::kAvx2 && HasAvxVnni(),
-          .avx512 = most.avx512 && isa >= CpuIsa::kAvx512 && __builtin_cpu_supports("avx512vnni")};
+  static const CpuVnni vnni = [] {
+    const char* limit = std::getenv("ONEDNN_MAX_CPU_ISA");
+    const CpuVnni most = MaxVnniByName(limit == nullptr ? "" : limit);
+    const CpuIsa isa = DetectCpuIsa();
+    const bool avx512 = most.avx512 && isa >= CpuIsa::kAvx512 && __builtin_cpu_supports("avx512vnni");
+    return CpuVnni{.avx = most.avx && isa >= CpuIsa::kAvx2 && HasAvxVnni(),
+                   .avx512 = avx512,
+                   .amx = most.amx && avx512 && HasAmx(kAmxInt8)};
+  }();
+  return vnni;
 }
 
 DType FastestDType(CpuIsa isa, bool amd) {

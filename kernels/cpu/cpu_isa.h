@@ -26,9 +26,10 @@ CpuIsa DetectCpuIsa();
 struct CpuVnni {
   bool avx = false;     // AVX-VNNI, on 256 bits
   bool avx512 = false;  // AVX512-VNNI, with all of CpuIsa::kAvx512
+  bool amx = false;     // AMX-INT8, by tiles, with the kernel's permission to use them and AVX512-VNNI
 };
 
-// Those of this machine, as far as ONEDNN_MAX_CPU_ISA allows them.
+// Those of this machine, found once, as far as ONEDNN_MAX_CPU_ISA allows them.
 CpuVnni DetectCpuVnni();
 CpuVnni MaxVnniByName(std::string_view onednn_name);
 

@@ -1,5 +1,6 @@
 // The product of a strip of groups with a panel, for an instruction set. Include only from files that are compiled for
-// it: Isa is its integer arithmetic, a type of that file alone.
+// it: Isa is its integer arithmetic, a type of that file alone, and Isa::Sums adds up the products of a block
+// (register_sums.h, tile_sums.h).
 #pragma once
 
 #include <immintrin.h>
@@ -38,13 +39,11 @@ class Int8BlockProduct {
     Terms terms[kGroups];
     for (int g = 0; g < kGroups; ++g) terms[g].Load(blocks.head[g], blocks.block[g], first);
     if constexpr (!Elements::kBytes || Isa::kTakesBytes) {
-      constexpr int kBits = Elements::kBytes ? 8 : kLayout.bits;
-      Int8Quartets<Isa> w[kGroups];
-      for (int g = 0; g < kGroups; ++g) w[g] = Elements::Whole(blocks.block[g], first);
+      const typename Isa::template Sums<type, kGroups> products(blocks.block, first, q, x.rows);
       for (int64_t r = 0; r < x.rows; ++r) {
         Int sums[kGroups];
         const Int start = factors.Start(r);
-        for (int g = 0; g < kGroups; ++g) sums[g] = Isa::template Sum<kBits>(w[g].u, q + r * kInt8Block, start);
+        for (int g = 0; g < kGroups; ++g) sums[g] = products.Sum(g, r, start);
         AddRow(terms, sums, factors, r, first, y);
       }
     } else {
@@ -135,6 +134,7 @@ class Int8HalvesProduct {
     const int8_t* const q = x.q + b * x.rows * kInt8Block;
     const float* const scales = x.scales + b * x.rows;
     const int32_t* const minus_sums = x.minus_half_sums + 2 * b * x.rows;
+    const Sums products(blocks.block, first, q, x.rows);
     Rows rows[kGroups];
     for (int g = 0; g < kGroups; ++g) rows[g].Load(blocks.head[g], blocks.block[g], first);
     for (int64_t r = 0; r < x.rows; ++r) {
@@ -142,7 +142,7 @@ class Int8HalvesProduct {
       const int32_t low = minus_sums[2 * r], high = minus_sums[2 * r + 1];
       Float sums[kGroups], minima[kGroups];
       for (int g = 0; g < kGroups; ++g) {
-        sums[g] = rows[g].Product(q + r * kInt8Block, low, high);
+        sums[g] = rows[g].Product(products.HalfSum(g, 0, r, Start(low)), products.HalfSum(g, 1, r, Start(high)));
         if constexpr (kMinima) minima[g] = rows[g].Minima(low, high);
       }
       for (int g = 0; g < kGroups; ++g) {
@@ -158,36 +158,34 @@ class Int8HalvesProduct {
  private:
   using Int = typename Isa::Int;
   using Float = typename Isa::Float;
+  using Sums = typename Isa::template Sums<type, kGroups>;
   static constexpr Int8Layout kLayout = Int8LayoutOf(type);
   static constexpr bool kMinima = kLayout.offset_bits == 0;
 
-  // Those of a group.
+  // -offset * sum_h(q)
+  static inline __attribute__((always_inline)) Int Start(int32_t minus_sum) {
+    if constexpr (kMinima) return Isa::Set32(0);
+    return Isa::template ShiftLeft32<kLayout.offset_bits>(Isa::Set32(minus_sum));
+  }
+
+  // What those of a group bring.
   struct Rows {
     inline __attribute__((always_inline)) void Load(const uint8_t* head, const uint8_t* block, int first) {
-      w = Int8Elements<Isa, type>::Whole(block, first);
       d = Isa::LoadF16(head + 2 * first);
       for (int h = 0; h < 2; ++h) scales[h] = Isa::LoadI8(block + kLayout.scales + h * kInt8GroupRows + first);
       if constexpr (!kMinima) return;
       dmin = Isa::LoadF16(head + 2 * (kInt8GroupRows + first));
       for (int h = 0; h < 2; ++h) minima[h] = Isa::LoadI8(block + kLayout.minima + h * kInt8GroupRows + first);
     }
-    // sum_h(scale_h * sum_h((u - offset) * q))
-    inline __attribute__((always_inline)) Float Product(const int8_t* q, int32_t minus_low, int32_t minus_high) const {
-      const Float low = Isa::ToFloat(Isa::template HalfSum<kLayout.bits>(w.u, q, Start(minus_low)));
-      const Float high =
-          Isa::ToFloat(Isa::template HalfSum<kLayout.bits>(w.u + 4, q + kInt8Block / 2, Start(minus_high)));
-      return Isa::Fma(scales[1], high, Isa::Mul(scales[0], low));
+    // sum_h(scale_h * sum_h), of sum_h((u - offset) * q)
+    inline __attribute__((always_inline)) Float Product(Int low, Int high) const {
+      return Isa::Fma(scales[1], Isa::ToFloat(high), Isa::Mul(scales[0], Isa::ToFloat(low)));
     }
     // -sum_h(min_h * sum_h(q))
     inline __attribute__((always_inline)) Float Minima(int32_t minus_low, int32_t minus_high) const {
       return Isa::Fma(minima[1], Isa::SetFloat(static_cast<float>(minus_high)),
                       Isa::Mul(minima[0], Isa::SetFloat(static_cast<float>(minus_low))));
     }
-    static inline __attribute__((always_inline)) Int Start(int32_t minus_sum) {
-      if constexpr (kMinima) return Isa::Set32(0);
-      return Isa::template ShiftLeft32<kLayout.offset_bits>(Isa::Set32(minus_sum));
-    }
-    Int8Quartets<Isa> w;
     Float d, dmin, scales[2], minima[2];
   };
 };

@@ -6,6 +6,8 @@
 
 #include <cstdint>
 
+#include "kernels/cpu/int8/register_sums.h"
+
 namespace runahead {
 
 // Tag: a type of the including file, so that no two files that are compiled differently share a function.
@@ -15,6 +17,8 @@ struct Ints256 {
   using Float = __m256;
   static constexpr int kRows = 8;
   static constexpr int kGroups = 1;
+  template <WeightType type, int kGroups>
+  using Sums = Int8RegisterSums<Tag, type, kGroups>;
 
   static Int Load(const void* p) { return _mm256_loadu_si256(static_cast<const __m256i*>(p)); }
   static void Store(int32_t* p, Int x) { _mm256_storeu_si256(reinterpret_cast<__m256i*>(p), x); }

@@ -29,6 +29,8 @@ inline constexpr int kInt8StripRows = kInt8StripGroups * kInt8GroupRows;
 inline constexpr int kInt8Block = 32;
 // Rows of activations that pass by a block of weights.
 inline constexpr int kInt8PanelRows = 64;
+// Those of them that a tile takes.
+inline constexpr int kInt8TileRows = 16;
 
 // Rows of one quantised type in groups of sixteen, the last filled up with zeros. A group is its blocks of 32 columns,
 // one after the other, each in Int8Layout's parts; before every eighth of a superblock's type stands its head. Quartets
@@ -111,7 +113,9 @@ constexpr size_t Int8BlockAt(const Int8Layout& layout, int64_t b) {
 
 // Up to kInt8PanelRows rows of activations, quantised. The memory is its user's.
 struct Int8Panel {
-  int8_t* q = nullptr;                 // [blocks][rows][32], 32-byte aligned
+  // [blocks][rows][32], 32-byte aligned. Tiles read it by sixteen rows: up to 15 behind the last of any block can be
+  // read, whatever they hold.
+  int8_t* q = nullptr;
   float* scales = nullptr;             // [blocks][rows]
   int32_t* minus_sums = nullptr;       // [blocks][rows]: -sum(q)
   float* scaled_sums = nullptr;        // [blocks][rows]: scale * sum(q)
@@ -138,6 +142,7 @@ struct Int8Kernels {
 const Int8Kernels& Avx2Int8Kernels();
 const Int8Kernels& AvxVnniInt8Kernels();     // needs AVX-VNNI
 const Int8Kernels& Avx512VnniInt8Kernels();  // needs AVX-512 (CpuIsa::kAvx512) and AVX512-VNNI
+const Int8Kernels& AmxInt8Kernels();         // needs those, and AMX-INT8 with the permission to use the tiles
 
 // The fastest of what DetectCpuVnni (kernels/cpu/cpu_isa.h) finds; AVX2 must be there.
 const Int8Kernels& FastestInt8Kernels();

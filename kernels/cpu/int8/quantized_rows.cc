@@ -28,6 +28,9 @@ QuantizedRows::QuantizedRows(const Int8Kernels& kernels, ThreadPool& pool, const
 }
 
 Int8Panel QuantizedRows::panel(int64_t p) const {
+  // The memory is that of a full panel, whatever its rows are, so tiles can read whole ones: they end at row
+  // (blocks - 1) * rows + kInt8PanelRows of q at most.
+  static_assert(kInt8PanelRows % kInt8TileRows == 0);
   Int8Panel panel;
   panel.rows = std::min<int64_t>(kInt8PanelRows, rows_ - p * kInt8PanelRows);
   const int64_t blocks = panel.rows * blocks_;

@@ -5,6 +5,7 @@ namespace runahead {
 
 const Int8Kernels& FastestInt8Kernels() {
   const CpuVnni vnni = DetectCpuVnni();
+  if (vnni.amx) return AmxInt8Kernels();
   return vnni.avx512 ? Avx512VnniInt8Kernels() : vnni.avx ? AvxVnniInt8Kernels() : Avx2Int8Kernels();
 }
 

@@ -43,6 +43,8 @@ TEST(CpuIsa, OneDnnNamesLimitVnniToo) {
   EXPECT_FALSE(MaxVnniByName("AVX2_VNNI").avx512);
   EXPECT_FALSE(MaxVnniByName("AVX512_CORE").avx512);
   EXPECT_TRUE(MaxVnniByName("AVX512_CORE_VNNI").avx512);
+  EXPECT_TRUE(MaxVnniByName("").amx && MaxVnniByName("AVX512_CORE_AMX").amx);
+  EXPECT_FALSE(MaxVnniByName("AVX512_CORE_BF16").amx || MaxVnniByName("AVX2_VNNI").amx);
 }
 
 // What the kernel says of this CPU, which is not how DetectCpuIsa finds it.

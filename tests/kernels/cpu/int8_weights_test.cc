@@ -14,6 +14,7 @@
 
 namespace runahead {
 
+const Int8Kernels& EmulatedAmxInt8Kernels();      // int8_emulated_amx.cc; needs AVX512-VNNI
 const Int8Kernels& EmulatedAvxVnniInt8Kernels();  // int8_emulated_vnni.cc
 
 namespace {
@@ -23,7 +24,8 @@ std::vector<const Int8Kernels*> KernelsHere() {
   std::vector<const Int8Kernels*> kernels = {&Avx2Int8Kernels(), &EmulatedAvxVnniInt8Kernels()};
   const CpuVnni vnni = DetectCpuVnni();
   if (vnni.avx) kernels.push_back(&AvxVnniInt8Kernels());
-  if (vnni.avx512) kernels.push_back(&Avx512VnniInt8Kernels());
+  if (vnni.avx512) kernels.insert(kernels.end(), {&Avx512VnniInt8Kernels(), &EmulatedAmxInt8Kernels()});
+  if (vnni.amx) kernels.push_back(&AmxInt8Kernels());
   return kernels;
 }
 

@@ -23,6 +23,10 @@ TEST(VnniCoverage, Avx512VnniRuns) {
   if (!DetectCpuVnni().avx512) GTEST_SKIP() << "no AVX512-VNNI here: products in 8 bits in that form";
 }
 
+TEST(VnniCoverage, AmxInt8Runs) {
+  if (!DetectCpuVnni().amx) GTEST_SKIP() << "no AMX-INT8 here: products in 8 bits on real tiles";
+}
+
 INSTANTIATE_TEST_SUITE_P(Isas, IsaCoverage,
                          ::testing::Values(CpuIsa::kAvx2, CpuIsa::kAvx512, CpuIsa::kAvx512Bf16, CpuIsa::kAmx),
                          [](const auto& info) { return std::string(CpuIsaName(info.param)); });
