@@ -19,6 +19,7 @@ struct EmulatedTiles {
   static inline thread_local bool configured = false;
 
   static void Configure(const TileConfig& config) {
+    if (configured) __builtin_trap();  // never released
     configured = true;
     shapes = config;
     __builtin_memset(tiles, 0xff, sizeof(tiles));  // NaN or -1: what is read must have been written

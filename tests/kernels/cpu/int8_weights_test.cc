@@ -123,6 +123,15 @@ float ScalarProduct(const RandomWeights& weights, int64_t row, const float* x, f
   return y;
 }
 
+// Of m rows of x with all of the weights.
+std::vector<float> ScalarProducts(const RandomWeights& weights, const std::vector<float>& x, int64_t m) {
+  std::vector<float> y;
+  for (int64_t i = 0; i < m; ++i) {
+    for (int64_t n = 0; n < weights.rows; ++n) y.push_back(ScalarProduct(weights, n, x.data() + i * weights.cols));
+  }
+  return y;
+}
+
 class Int8WeightsTest : public testing::TestWithParam<WeightType> {};
 
 TEST_P(Int8WeightsTest, RowsComeBackAsTheNearestFloat) {
@@ -143,16 +152,17 @@ TEST_P(Int8WeightsTest, ProductsAreBitwiseThoseOfTheScalarFormula) {
   for (int64_t some : {32, 300, 1088}) {
     const int64_t cols = ColsFor(GetParam(), some / kInt8Block * kInt8Block);
     for (int64_t rows : {1, 16, 33}) {
-      for (int64_t m : {1, 3, 64, 67}) {
+      for (int64_t m : {1, 3, 8, 23, 64, 67}) {
         const RandomWeights source(GetParam(), rows, cols, 2);
         LoadedInt8 loaded(source.Source(), 2);
         const std::vector<float> x = RandomFloats(m * cols, 3);
+        const std::vector<float> wanted = ScalarProducts(source, x, m);
         for (const Int8Kernels* kernels : KernelsHere()) {
           const std::vector<float> out =
               loaded.Multiply(*kernels, {.x = x.data(), .x_stride = cols, .m = m, .cols = rows});
           for (int64_t i = 0; i < m; ++i) {
             for (int64_t n = 0; n < rows; ++n) {
-              ASSERT_EQ(out[i * rows + n], ScalarProduct(source, n, x.data() + i * cols))
+              ASSERT_EQ(out[i * rows + n], wanted[i * rows + n])
                   << kernels->name << " row " << i << " of " << m << ", column " << n << " of " << rows;
             }
           }
@@ -175,7 +185,7 @@ void FillAllButHalves(const RandomWeights& weights, std::byte* block, uint8_t fi
 }
 
 TEST_P(Int8WeightsTest, TheLargestWeightsAndActivationsDoNotSaturate) {
-  constexpr int64_t kRows = 18;
+  constexpr int64_t kRows = 18, kM = 9;
   const int64_t cols = ColsFor(GetParam(), 64);
   RandomWeights source(GetParam(), kRows, cols, 4);
   const WeightBlock& block = BlockOf(GetParam());
@@ -185,12 +195,35 @@ TEST_P(Int8WeightsTest, TheLargestWeightsAndActivationsDoNotSaturate) {
     }
     LoadedInt8 loaded(source.Source());
     for (float sign : {1.0f, -1.0f}) {
-      const std::vector<float> x(cols, 3.25f * sign);
+      const std::vector<float> x(kM * cols, 3.25f * sign), wanted = ScalarProducts(source, x, kM);
       for (const Int8Kernels* kernels : KernelsHere()) {
         const std::vector<float> out =
-            loaded.Multiply(*kernels, {.x = x.data(), .x_stride = cols, .m = 1, .cols = kRows});
-        for (int64_t n = 0; n < kRows; ++n) {
-          ASSERT_EQ(out[n], ScalarProduct(source, n, x.data())) << kernels->name << " " << n << " fill " << int{fill};
+            loaded.Multiply(*kernels, {.x = x.data(), .x_stride = cols, .m = kM, .cols = kRows});
+        for (int64_t at = 0; at < kM * kRows; ++at) {
+          ASSERT_EQ(out[at], wanted[at]) << kernels->name << " " << at << " fill " << int{fill};
+        }
+      }
+    }
+  }
+}
+
+TEST_P(Int8WeightsTest, WhatIsNotFiniteStaysSoAndInItsRow) {
+  constexpr int64_t kRows = 18, kM = 19, kBadRow = 5;
+  const int64_t cols = ColsFor(GetParam(), 64);
+  const RandomWeights source(GetParam(), kRows, cols, 13);
+  LoadedInt8 loaded(source.Source());
+  for (float bad : {std::numeric_limits<float>::quiet_NaN(), std::numeric_limits<float>::infinity()}) {
+    std::vector<float> x = RandomFloats(kM * cols, 14);
+    const std::vector<float> wanted = ScalarProducts(source, x, kM);
+    x[kBadRow * cols + 40] = bad;
+    for (const Int8Kernels* kernels : KernelsHere()) {
+      const std::vector<float> out =
+          loaded.Multiply(*kernels, {.x = x.data(), .x_stride = cols, .m = kM, .cols = kRows});
+      for (int64_t at = 0; at < kM * kRows; ++at) {
+        if (at / kRows == kBadRow) {
+          ASSERT_FALSE(std::isfinite(out[at])) << kernels->name << " " << at;
+        } else {
+          ASSERT_EQ(out[at], wanted[at]) << kernels->name << " " << at;
         }
       }
     }
@@ -252,7 +285,7 @@ TEST(Int8Weights, RunsOfSeveralTypesAreOneMatrix) {
 }
 
 TEST(Int8Weights, AccumulatesFromWhatIsThereInTheRangeAskedForOnly) {
-  constexpr int64_t kCols = 96, kRows = 83, kFirst = 5, kAsked = 70, kM = 3, kStride = kAsked + 2;
+  constexpr int64_t kCols = 96, kRows = 83, kFirst = 5, kAsked = 70, kM = 11, kStride = kAsked + 2;
   const RandomWeights source(WeightType::kQ4_1, kRows, kCols, 10);
   LoadedInt8 loaded(source.Source());
   const std::vector<float> x = RandomFloats(kM * kCols, 11), before = RandomFloats(kM * kStride, 12);
@@ -289,26 +322,15 @@ TEST(Int8Weights, AddsABiasAndActivates) {
   }
 }
 
-TEST(Int8Weights, WhatIsNotFiniteStaysSo) {
-  constexpr int64_t kCols = 64;
-  const RandomWeights source(WeightType::kQ4_0, 3, kCols, 13);
-  LoadedInt8 loaded(source.Source());
-  for (float bad : {std::numeric_limits<float>::quiet_NaN(), std::numeric_limits<float>::infinity()}) {
-    std::vector<float> x(kCols, 1.0f);
-    x[40] = bad;
-    const std::vector<float> out =
-        loaded.Multiply(Avx2Int8Kernels(), {.x = x.data(), .x_stride = kCols, .m = 1, .cols = 3});
-    for (float value : out) EXPECT_FALSE(std::isfinite(value));
-  }
-}
-
 TEST(Int8Weights, TinyActivationsAreZeros) {
-  constexpr int64_t kCols = 32;
+  constexpr int64_t kCols = 32, kM = 8;
   const RandomWeights source(WeightType::kQ5_1, 3, kCols, 14);
   LoadedInt8 loaded(source.Source());
-  const std::vector<float> x(kCols, 1e-40f);
-  for (float value : loaded.Multiply(Avx2Int8Kernels(), {.x = x.data(), .x_stride = kCols, .m = 1, .cols = 3})) {
-    EXPECT_EQ(value, 0.0f);
+  const std::vector<float> x(kM * kCols, 1e-40f);
+  for (const Int8Kernels* kernels : KernelsHere()) {
+    for (float value : loaded.Multiply(*kernels, {.x = x.data(), .x_stride = kCols, .m = kM, .cols = 3})) {
+      EXPECT_EQ(value, 0.0f) << kernels->name;
+    }
   }
 }
 
