@@ -48,20 +48,21 @@ TEST(CpuIsa, OneDnnNamesLimitVnniToo) {
 }
 
 // What the kernel says of this CPU, which is not how DetectCpuIsa finds it.
-CpuIsa IsaByKernel() {
+bool KernelSays(std::initializer_list<const char*> wanted) {
   std::ifstream file("/proc/cpuinfo");
   std::string line;
   while (std::getline(file, line) && line.rfind("flags", 0) != 0) {
   }
   std::istringstream words(line);
   const std::set<std::string> flags{std::istream_iterator<std::string>(words), {}};
-  const auto has = [&](std::initializer_list<const char*> wanted) {
-    return std::all_of(wanted.begin(), wanted.end(), [&](const char* flag) { return flags.count(flag) > 0; });
-  };
-  if (!has({"avx2", "fma", "f16c"})) return CpuIsa::kBaseline;
-  if (!has({"avx512f", "avx512bw", "avx512vl", "avx512dq"})) return CpuIsa::kAvx2;
-  if (!has({"avx512_bf16"})) return CpuIsa::kAvx512;
-  return has({"amx_bf16", "amx_tile"}) ? CpuIsa::kAmx : CpuIsa::kAvx512Bf16;
+  return std::all_of(wanted.begin(), wanted.end(), [&](const char* flag) { return flags.count(flag) > 0; });
+}
+
+CpuIsa IsaByKernel() {
+  if (!KernelSays({"avx2", "fma", "f16c"})) return CpuIsa::kBaseline;
+  if (!KernelSays({"avx512f", "avx512bw", "avx512vl", "avx512dq"})) return CpuIsa::kAvx2;
+  if (!KernelSays({"avx512_bf16"})) return CpuIsa::kAvx512;
+  return KernelSays({"amx_bf16", "amx_tile"}) ? CpuIsa::kAmx : CpuIsa::kAvx512Bf16;
 }
 
 // Runs as it is, and again with ONEDNN_MAX_CPU_ISA set to older ones (CMakeLists.txt).
@@ -73,6 +74,10 @@ TEST(CpuIsa, DetectionIsTheKernelsWithinTheLimit) {
   if (allowed < CpuIsa::kAvx512Bf16) {
     EXPECT_EQ(FastestDType(), DType::kF32);
   }
+  const CpuVnni vnni = DetectCpuVnni();
+  const bool limited = allowed < CpuIsa::kAmx;  // AVX512_CORE has no VNNI, either
+  EXPECT_EQ(vnni.avx512, !limited && KernelSays({"avx512_vnni"}));
+  EXPECT_EQ(vnni.amx, vnni.avx512 && KernelSays({"amx_int8", "amx_tile"}));
 }
 
 }  // namespace
