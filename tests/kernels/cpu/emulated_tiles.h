@@ -17,10 +17,12 @@ struct EmulatedTiles {
   static inline thread_local Tile tiles[8];
   static inline thread_local TileConfig shapes;
   static inline thread_local bool configured = false;
+  static inline int64_t configurations = 0;  // of all threads
 
   static void Configure(const TileConfig& config) {
     if (configured) __builtin_trap();  // never released
     configured = true;
+    __atomic_fetch_add(&configurations, 1, __ATOMIC_RELAXED);
     shapes = config;
     __builtin_memset(tiles, 0xff, sizeof(tiles));  // NaN or -1: what is read must have been written
   }

@@ -15,6 +15,7 @@
 namespace runahead {
 
 const Int8Kernels& EmulatedAmxInt8Kernels();      // int8_emulated_amx.cc; needs AVX512-VNNI
+int64_t EmulatedAmxStrips();                      // that its tiles were configured for so far
 const Int8Kernels& EmulatedAvxVnniInt8Kernels();  // int8_emulated_vnni.cc
 
 namespace {
@@ -319,6 +320,19 @@ TEST(Int8Weights, AddsABiasAndActivates) {
       {.x = x.data(), .x_stride = kCols, .m = 1, .cols = kRows, .bias = bias.data(), .activation = Activation::kRelu});
   for (int64_t n = 0; n < kRows; ++n) {
     EXPECT_EQ(finished[n], std::max(0.0f, ScalarProduct(source, n, x.data()) + bias[n]));
+  }
+}
+
+TEST(Int8Weights, TilesAreForEightRowsAndMore) {
+  if (!DetectCpuVnni().avx512) return;  // isa_coverage_test says so
+  constexpr int64_t kCols = 32, kStrips = 3;
+  const RandomWeights source(WeightType::kQ4_0, kStrips * kInt8StripRows, kCols, 16);
+  LoadedInt8 loaded(source.Source());
+  for (int64_t m : {1, 7, 8, 64, 72, 71}) {
+    const std::vector<float> x = RandomFloats(m * kCols, 17);
+    const int64_t before = EmulatedAmxStrips();
+    loaded.Multiply(EmulatedAmxInt8Kernels(), {.x = x.data(), .x_stride = kCols, .m = m, .cols = source.rows});
+    EXPECT_EQ(EmulatedAmxStrips() - before, kStrips * (m / 64 + (m % 64 >= 8))) << m;
   }
 }
 
