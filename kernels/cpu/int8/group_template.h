@@ -134,9 +134,9 @@ class Int8HalvesProduct {
     const int8_t* const q = x.q + b * x.rows * kInt8Block;
     const float* const scales = x.scales + b * x.rows;
     const int32_t* const minus_sums = x.minus_half_sums + 2 * b * x.rows;
-    const Sums products(blocks.block, first, q, x.rows);
     Rows rows[kGroups];
     for (int g = 0; g < kGroups; ++g) rows[g].Load(blocks.head[g], blocks.block[g], first);
+    const Sums products(blocks.block, first, q, x.rows);
     for (int64_t r = 0; r < x.rows; ++r) {
       const Float scale = Isa::SetFloat(scales[r]);
       const int32_t low = minus_sums[2 * r], high = minus_sums[2 * r + 1];
