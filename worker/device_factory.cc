@@ -9,6 +9,7 @@
 #include "kernels/base/numa.h"
 #include "kernels/base/status_macros.h"
 #include "kernels/cpu/cpu_device.h"
+#include "kernels/cpu/cpu_device_options.h"
 #include "kernels/cpu/emulated_link.h"
 #include "kernels/cuda/loader.h"
 #include "server/base/cpu_limit.h"

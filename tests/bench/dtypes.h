@@ -5,7 +5,7 @@
 #include <utility>
 
 #include "absl/strings/str_split.h"
-#include "kernels/cpu/cpu_device.h"
+#include "kernels/cpu/cpu_device_options.h"
 #include "tests/bench/must.h"
 
 namespace runahead {

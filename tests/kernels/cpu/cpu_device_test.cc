@@ -43,10 +43,14 @@ std::vector<float> Floats(const Tensor& tensor) {
 
 TEST(CpuDevice, RefusesImpossibleOptions) {
   EXPECT_EQ(NewCpuDevice({.threads = 0}).status().code(), absl::StatusCode::kInvalidArgument);
-  EXPECT_EQ(NewCpuDevice({.threads = 1, .nice = 20}).status().code(), absl::StatusCode::kInvalidArgument);
-  EXPECT_EQ(NewCpuDevice({.threads = 1, .nice = -1}).status().code(), absl::StatusCode::kInvalidArgument);
   EXPECT_EQ(NewCpuDevice({.compute_dtype = DType::kF16}).status().code(), absl::StatusCode::kUnimplemented);
-  EXPECT_EQ(NewCpuDevice({.compute_dtype = DType::kBF16}).ok(), SupportsBf16(DetectCpuIsa()));
+}
+
+TEST(CpuDevice, SaysWhatItComputesInAndKeepsKvIn) {
+  EXPECT_EQ(NewCpuDevice({.int8 = true}).value()->numerics(), "int8");
+  EXPECT_EQ(NewCpuDevice({}).value()->numerics(), "f32");
+  EXPECT_EQ(NewCpuDevice({}).value()->kv_dtype(), DType::kF32);
+  EXPECT_EQ(NewCpuDevice({.kv_dtype = DType::kF16}).value()->kv_dtype(), DType::kF16);
 }
 
 TEST(CpuDevice, TheBudgetCountsDeviceMemoryAndWeightsButNotHostMemory) {
@@ -368,44 +372,6 @@ TEST(CpuDeviceInt8, EmbedsExactlyAndLeavesFloatsAlone) {
     }
     EXPECT_NEAR(out[n], sum, 1e-6 * size);
   }
-}
-
-TEST(CpuDeviceInt8, SaysWhatItComputesInAndGoesWithF32) {
-  EXPECT_EQ(NewCpuDevice({.int8 = true}).value()->numerics(), "int8");
-  EXPECT_EQ(NewCpuDevice({}).value()->numerics(), "f32");
-  EXPECT_EQ(NewCpuDevice({.compute_dtype = DType::kBF16, .int8 = true}).status().code(),
-            absl::StatusCode::kInvalidArgument);
-}
-
-TEST(CpuDevice, KeepsKvInWhatItWasToldOrWhatGoesWithTheNumerics) {
-  const auto kv = [](std::string_view numerics, std::string_view name) {
-    CpuDeviceOptions options;
-    EXPECT_TRUE(SetNumerics(numerics, true, options).ok());
-    EXPECT_TRUE(SetKvDType(name, options).ok());
-    return NewCpuDevice(options).value()->kv_dtype();
-  };
-  EXPECT_EQ(kv("f32", "auto"), DType::kF32);
-  EXPECT_EQ(kv("int8", "auto"), DType::kF16);
-  EXPECT_EQ(kv("int8", "f32"), DType::kF32);
-  EXPECT_EQ(kv("f32", "f16"), DType::kF16);
-  EXPECT_EQ(kv("f32", "bf16"), DType::kBF16);
-  CpuDeviceOptions options;
-  EXPECT_EQ(SetKvDType("int8", options).code(), absl::StatusCode::kInvalidArgument);
-}
-
-TEST(CpuDeviceInt8, AutoTakesItForQuantisedWeightsWhereThereIsNoAmx) {
-  CpuDeviceOptions options;
-  ASSERT_TRUE(SetNumerics("auto", /*weights_are_quantised=*/true, options).ok());
-  const bool amx = DetectCpuIsa() == CpuIsa::kAmx;
-  EXPECT_EQ(options.compute_dtype, amx ? DType::kBF16 : DType::kF32);
-  EXPECT_EQ(options.int8, !amx);
-  ASSERT_TRUE(SetNumerics("auto", /*weights_are_quantised=*/false, options).ok());
-  EXPECT_EQ(options.compute_dtype, FastestDType());
-  EXPECT_FALSE(options.int8);
-  ASSERT_TRUE(SetNumerics("int8", false, options).ok());
-  EXPECT_TRUE(options.int8);
-  EXPECT_EQ(options.compute_dtype, DType::kF32);
-  EXPECT_EQ(SetNumerics("f16", true, options).code(), absl::StatusCode::kInvalidArgument);
 }
 
 }  // namespace
