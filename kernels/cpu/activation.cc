@@ -20,15 +20,4 @@ void RowOps::Activate(const ConstTensor& x, Activation activation, const MutTens
   });
 }
 
-void RowOps::FinishLinear(const ConstTensor& sums, const ConstTensor& bias, std::optional<Activation> activation,
-                          const MutTensor& out) const {
-  const float* const added = bias.ref.buffer == nullptr ? nullptr : bias.row<float>(0);
-  ForRows(sums.rows, sums.cols, [&](int64_t t) {
-    ChangeRow(RowBytes(sums, t), sums.dtype, sums.cols, RowBytes(out, t), out.dtype,
-              [&](int64_t begin, int64_t n, float* values) {
-                runahead::FinishLinear(kernels, added == nullptr ? nullptr : added + begin, activation, values, n);
-              });
-  });
-}
-
 }  // namespace runahead

@@ -14,6 +14,7 @@
 #include "kernels/cpu/cpu_weights.h"
 #include "kernels/cpu/gemm.h"
 #include "kernels/cpu/int8/product.h"
+#include "kernels/cpu/linear.h"
 #include "kernels/cpu/link_guard.h"
 #include "kernels/cpu/row_ops.h"
 
@@ -111,13 +112,8 @@ class CpuDevice : public Device {
                       const MutTensor& counts, const MutTensor& ids, const MutTensor& values) override;
 
  private:
-  // Linear with `batch_invariant`; blocks until it is done. sums: out, or f32 of its shape.
-  void InvariantLinear(const StoredWeights& w, const ConstTensor& x, const LinearOptions& options,
-                       const MutTensor& sums, const MutTensor& out) const;
-  // Linear on weights of 8 bits, batch-invariant in any case; blocks until it is done.
-  void Int8Linear(const Int8Weights& w, const ConstTensor& x, const LinearOptions& options, const MutTensor& sums,
-                  const MutTensor& out) const;
   RowOps rows() const { return {kernels_, *pool_}; }
+  CpuLinear linear() const { return {kernels_, *pool_, *gemm_, int8_}; }
 
   const DType compute_dtype_;
   const DType kv_dtype_;
@@ -212,57 +208,9 @@ absl::Status CpuDevice::Linear(Stream& stream, const ConstTensor& x, std::shared
   RUNAHEAD_RETURN_IF_ERROR(weights->CheckLoadedFor(options, out.cols));
   RUNAHEAD_RETURN_IF_ERROR(guard_.Check("Linear", {{"x", x}, {"options.bias", options.bias}, {"out", out}}));
   if (x.rows == 0) return absl::OkStatus();
-  const bool unfinished = options.bias.ref.buffer != nullptr || options.activation.has_value();
-  if (weights->int8() == nullptr && !invariant) {
-    Cast(stream).Enqueue([this, weights, x, options, out] { weights->MultiplyPacked(*gemm_, x, options, out); });
-    return absl::OkStatus();
-  }
-  Tensor sums = out;
-  if (out.dtype != DType::kF32 && (weights->int8() != nullptr || unfinished)) {
-    // What bias and activation are still to be applied to stays in f32, and so do products in 8 bits.
-    RUNAHEAD_ASSIGN_OR_RETURN(std::shared_ptr<Buffer> memory,
-                              AllocateHostMemory(out.rows * out.cols * sizeof(float), nullptr));
-    sums = MakeTensor(BufferRef::Whole(std::move(memory)), DType::kF32, out.rows, out.cols);
-  }
-  Cast(stream).Enqueue([this, weights, x, options, sums, out] {
-    if (weights->int8() != nullptr) return Int8Linear(*weights->int8(), x, options, sums, out);
-    InvariantLinear(*weights->stored(), x, options, sums, out);
-  });
+  RUNAHEAD_ASSIGN_OR_RETURN(const Tensor sums, CpuLinear::SumsFor(*weights, options, out));
+  Cast(stream).Enqueue([this, weights, x, options, sums, out] { linear().Run(*weights, x, options, sums, out); });
   return absl::OkStatus();
-}
-
-void CpuDevice::InvariantLinear(const StoredWeights& w, const ConstTensor& x, const LinearOptions& options,
-                                const MutTensor& sums, const MutTensor& out) const {
-  w.Matvec(kernels_, *pool_,
-           {.x = x.row<float>(0),
-            .x_stride = x.stride,
-            .m = x.rows,
-            .out = sums.ref.data(),
-            .out_stride = sums.stride,
-            .out_dtype = sums.dtype,
-            .accumulate = options.accumulate,
-            .begin_row = options.first_row,
-            .end_row = options.first_row + out.cols});
-  if (options.bias.ref.buffer != nullptr || options.activation.has_value()) {
-    rows().FinishLinear(sums, options.bias, options.activation, out);
-  }
-}
-
-void CpuDevice::Int8Linear(const Int8Weights& w, const ConstTensor& x, const LinearOptions& options,
-                           const MutTensor& sums, const MutTensor& out) const {
-  const bool finish_after = out.dtype != DType::kF32;
-  w.Multiply(kernels_, *int8_, *pool_,
-             {.x = x.row<float>(0),
-              .x_stride = x.stride,
-              .m = x.rows,
-              .out = sums.row<float>(0),
-              .out_stride = sums.stride,
-              .first_row = options.first_row,
-              .cols = out.cols,
-              .accumulate = options.accumulate,
-              .bias = finish_after || options.bias.ref.buffer == nullptr ? nullptr : options.bias.row<float>(0),
-              .activation = finish_after ? std::nullopt : options.activation});
-  if (finish_after) rows().FinishLinear(sums, options.bias, options.activation, out);
 }
 
 absl::Status CpuDevice::HeadNorm(Stream& stream, const MutTensor& x, int64_t head_dim, const ConstTensor& weight,

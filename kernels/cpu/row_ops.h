@@ -3,7 +3,6 @@
 #pragma once
 
 #include <cstdint>
-#include <optional>
 #include <vector>
 
 #include "kernels/base/device.h"
@@ -38,10 +37,6 @@ struct RowOps {
             const MutTensor& log_sum) const;
   void Sample(const ConstTensor& logits, const std::vector<SampleParams>& params, const MutTensor& counts,
               const MutTensor& ids, const MutTensor& values) const;
-
-  // What Linear does last: out = activation(sums + bias). sums: f32, may be out; bias: f32 [1, cols], or none.
-  void FinishLinear(const ConstTensor& sums, const ConstTensor& bias, std::optional<Activation> activation,
-                    const MutTensor& out) const;
 
  private:
   template <typename Body>

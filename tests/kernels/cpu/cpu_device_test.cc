@@ -7,8 +7,6 @@
 
 #include <cmath>
 #include <cstring>
-#include <limits>
-#include <thread>
 
 #include "tests/kernels/cpu/random_weights.h"
 
@@ -83,38 +81,6 @@ TEST(CpuDevice, StreamsStepBack) {
   ASSERT_TRUE(device->Record(*stream).Wait().ok());
   EXPECT_EQ(seen, before + 5);
 }
-
-class LinearTest : public testing::TestWithParam<int> {};  // threads
-
-TEST_P(LinearTest, BothFormsAgreeWithDouble) {
-  auto device = MakeDevice(GetParam());
-  auto stream = device->NewStream("linear");
-  const int64_t m = 37, n = 129;
-  for (WeightType type : kAllWeightTypes) {
-    const int64_t k = ColsFor(type, 96);
-    const RandomWeights source(type, n, k, 1);
-    auto weights = *device->LoadWeights(source.Source(), kUsePrefill | kUseDecode);
-    const std::vector<float> x = RandomFloats(m * k, 2);
-    const Tensor in = Filled(*device, x, m);
-    for (bool invariant : {false, true}) {
-      const Tensor out = Filled(*device, std::vector<float>(m * n, 0.5f), m);
-      ASSERT_TRUE(device->Linear(*stream, in, weights, {.accumulate = true, .batch_invariant = invariant}, out).ok());
-      ASSERT_TRUE(device->Record(*stream).Wait().ok());
-      for (int64_t i = 0; i < m; ++i) {
-        for (int64_t j = 0; j < n; ++j) {
-          double sum = 0.5, size = 0.5;
-          for (int64_t c = 0; c < k; ++c) {
-            sum += x[i * k + c] * source.Value(j, c);
-            size += std::abs(x[i * k + c] * source.Value(j, c));
-          }
-          ASSERT_NEAR(out.row<float>(i)[j], sum, 1e-6 * size) << invariant;
-        }
-      }
-    }
-  }
-}
-
-INSTANTIATE_TEST_SUITE_P(Threads, LinearTest, testing::Values(1, 2));
 
 TEST(CpuDevice, LinearRefusesWrongArguments) {
   auto device = MakeDevice(1);
@@ -300,37 +266,6 @@ struct Int8Linear {
     return Floats(out);
   }
 };
-
-TEST(CpuDeviceInt8, PrefillAndDecodeGiveBitwiseTheSame) {
-  Int8Linear linear;
-  const RandomWeights source(WeightType::kQ4_1, 130, 96, 1);
-  const auto weights = *linear.device->LoadWeights(source.Source(), kUsePrefill | kUseDecode);
-  const Tensor x = Filled(*linear.device, RandomFloats(70 * 96, 2), 70);
-  const std::vector<float> prefill = linear.Run(weights, x, {}, 130);
-  const std::vector<float> decode = linear.Run(weights, x.Rows(69, 1), {.batch_invariant = true}, 130);
-  const std::vector<float> some = linear.Run(weights, x.Rows(69, 1), {.first_row = 3}, 40);  // no cut is needed
-  for (int64_t n = 0; n < 130; ++n) EXPECT_EQ(decode[n], prefill[69 * 130 + n]) << n;
-  for (int64_t n = 0; n < 40; ++n) EXPECT_EQ(some[n], decode[3 + n]) << n;
-}
-
-TEST(CpuDeviceInt8, OutIsRoundedToBf16WithBiasAndActivation) {
-  Int8Linear linear;
-  const RandomWeights source(WeightType::kQ8_0, 40, 64, 3);
-  const auto weights = *linear.device->LoadWeights(source.Source(), kUsePrefill);
-  const Tensor x = Filled(*linear.device, RandomFloats(3 * 64, 4), 3),
-               bias = Filled(*linear.device, RandomFloats(40, 5), 1);
-  const std::vector<float> exact = linear.Run(weights, x, {}, 40);
-  const Tensor out = Empty(*linear.device, DType::kBF16, 3, 40);
-  ASSERT_TRUE(
-      linear.device->Linear(*linear.stream, x, weights, {.bias = bias, .activation = Activation::kRelu}, out).ok());
-  ASSERT_TRUE(linear.device->Record(*linear.stream).Wait().ok());
-  for (int64_t r = 0; r < 3; ++r) {
-    for (int64_t n = 0; n < 40; ++n) {
-      const float wanted = std::max(0.0f, exact[r * 40 + n] + bias.row<float>(0)[n]);
-      EXPECT_EQ(out.row<BFloat16>(r)[n].bits, ToBFloat16(wanted).bits) << r << " " << n;
-    }
-  }
-}
 
 TEST(CpuDeviceInt8, StreamedWeightsAreWhatTheyWereWhereTheyAreBrought) {
   Int8Linear linear;
