@@ -7,6 +7,7 @@
 #include "kernels/base/checks.h"
 #include "kernels/base/status_macros.h"
 #include "kernels/cpu/int8/weight_block.h"
+#include "kernels/cpu/rows_by_type.h"
 #include "kernels/cpu/superblock_matvec.h"
 
 namespace runahead {
@@ -81,29 +82,16 @@ void CopyRow(const StoredView& view, const std::byte* from, int64_t in_group, st
 
 }  // namespace
 
-std::vector<const std::byte*> RowPointers(const WeightSource& source) {
-  std::vector<const std::byte*> rows;
-  rows.reserve(source.rows());
-  for (const WeightRows& run : source.runs) {
-    const size_t bytes = WeightRowBytes(run.type, source.cols);
-    for (int64_t r = 0; r < run.rows; ++r) rows.push_back(run.data + r * bytes);
-  }
-  return rows;
-}
-
 absl::StatusOr<StoredWeights> StoredWeights::Make(const WeightSource& source, Arena& arena, ThreadPool& pool) {
   RUNAHEAD_RETURN_IF_ERROR(CheckWeightSource(source));
   StoredWeights weights;
-  int64_t row = 0;
-  for (const WeightRows& run : source.runs) {
-    if (weights.segments_.empty() || weights.segments_.back().view.type != run.type) {
-      weights.segments_.push_back({row, MakeView(run.type, 0, source.cols)});
-    }
-    weights.segments_.back().view.rows += run.rows;
-    row += run.rows;
-  }
+  const std::vector<TypedRows> runs = RowsByType(source);
   size_t bytes = 0;
-  for (const Segment& segment : weights.segments_) bytes += Groups(segment.view) * segment.view.group_bytes;
+  for (const TypedRows& run : runs) {
+    const StoredView view = MakeView(run.type, run.count(), source.cols);
+    bytes += Groups(view) * view.group_bytes;
+    weights.segments_.push_back({run.first_row, view});
+  }
   RUNAHEAD_ASSIGN_OR_RETURN(weights.memory_, arena.Allocate(bytes));
   std::byte* at = weights.memory_.data();
   for (Segment& segment : weights.segments_) {
@@ -111,19 +99,17 @@ absl::StatusOr<StoredWeights> StoredWeights::Make(const WeightSource& source, Ar
     at += Groups(segment.view) * segment.view.group_bytes;
   }
   weights.MakeTasks();
-  const std::vector<const std::byte*> rows = RowPointers(source);
   std::byte* const base = weights.memory_.data();
   pool.ParallelFor(weights.tasks_.size(), [&](int64_t t) {
     const Task& task = weights.tasks_[t];
-    const Segment& segment = weights.segments_[task.segment];
-    const StoredView& view = segment.view;
+    const StoredView& view = weights.segments_[task.segment].view;
     std::byte* groups = base + (view.groups - base);
     for (int64_t g = task.begin; g < task.end; ++g) {
       std::byte* group = groups + g * view.group_bytes;
       std::memset(group, 0, view.group_bytes);
       const int64_t group_rows = GroupRows(view);
       for (int64_t r = g * group_rows; r < std::min(view.rows, (g + 1) * group_rows); ++r) {
-        CopyRow(view, rows[segment.first_row + r], r % group_rows, group);
+        CopyRow(view, runs[task.segment].rows[r], r % group_rows, group);
       }
     }
   });

@@ -12,9 +12,6 @@
 
 namespace runahead {
 
-// Where each row of a source is, top to bottom.
-std::vector<const std::byte*> RowPointers(const WeightSource& source);
-
 // A copy of all rows in the kernels' layout. Immutable.
 class StoredWeights {
  public:

@@ -11,7 +11,7 @@
 #include "kernels/cpu/for_rows.h"
 #include "kernels/cpu/int8/quantized_rows.h"
 #include "kernels/cpu/int8/weight_block.h"
-#include "kernels/cpu/stored_weights.h"
+#include "kernels/cpu/rows_by_type.h"
 
 namespace runahead {
 namespace {
@@ -31,28 +31,25 @@ absl::StatusOr<Int8Weights> Int8Weights::Make(const WeightSource& source, const 
   RUNAHEAD_RETURN_IF_ERROR(CheckWeightSource(source));
   Int8Weights weights;
   weights.cols_ = source.cols;
-  int64_t row = 0;
-  for (const WeightRows& run : source.runs) {
-    if (weights.segments_.empty() || weights.segments_.back().view.type != run.type) {
-      weights.segments_.push_back({row, {.type = run.type, .rows = 0, .blocks = source.cols / kInt8Block}});
-    }
-    weights.segments_.back().view.rows += run.rows;
-    row += run.rows;
-  }
+  const std::vector<TypedRows> runs = RowsByType(source);
   size_t bytes = 0;
-  for (const Segment& segment : weights.segments_) bytes += segment.groups() * segment.group_bytes();
+  for (const TypedRows& run : runs) {
+    const Segment segment{run.first_row, {.type = run.type, .rows = run.count(), .blocks = source.cols / kInt8Block}};
+    bytes += segment.groups() * segment.group_bytes();
+    weights.segments_.push_back(segment);
+  }
   RUNAHEAD_ASSIGN_OR_RETURN(SharedWeights::Block block, place.Take(bytes));
   weights.memory_ = std::move(block.memory);
-  const std::vector<const std::byte*> rows = RowPointers(source);
   std::byte* at = weights.memory_.data();
-  for (Segment& segment : weights.segments_) {
+  for (size_t s = 0; s < runs.size(); ++s) {
+    Segment& segment = weights.segments_[s];
     segment.view.groups = at;
     const size_t group_bytes = segment.group_bytes();
     ForRows(pool, block.filled ? 0 : segment.groups(), kInt8GroupRows * source.cols, [&](int64_t g) {
       std::byte* const group = at + g * group_bytes;
       std::memset(group, 0, group_bytes);
       for (int64_t r = g * kInt8GroupRows; r < std::min(segment.view.rows, (g + 1) * kInt8GroupRows); ++r) {
-        PackInt8Row(segment.view.type, rows[segment.first_row + r], segment.view.blocks, r % kInt8GroupRows, group);
+        PackInt8Row(segment.view.type, runs[s].rows[r], segment.view.blocks, r % kInt8GroupRows, group);
       }
     });
     at += segment.groups() * group_bytes;
