@@ -9,6 +9,7 @@
 #include "kernels/base/thread_pool.h"
 #include "kernels/base/weights.h"
 #include "kernels/cpu/simd/kernels.h"
+#include "kernels/cpu/stored_form.h"
 
 namespace runahead {
 
@@ -22,12 +23,7 @@ class StoredWeights {
   // The same rows where their bytes lie in `memory`, as large as memory() and at a multiple of 64 bytes.
   StoredWeights At(const BufferRef& memory) const;
 
-  // Consecutive rows of one type, top to bottom.
-  struct Segment {
-    int64_t first_row = 0;
-    StoredView view;
-  };
-  const std::vector<Segment>& segments() const { return segments_; }
+  // out[0..cols) = row `row`, each element the f32 nearest to its exact value.
   void DequantizeRow(const CpuKernels& kernels, int64_t row, float* out) const;
 
   // out[m, n] (+)= sum_k x[m, k] * w[begin_row + n, k]: args as for CpuKernels::matvec, with rows over all segments,
@@ -36,6 +32,13 @@ class StoredWeights {
   void Matvec(const CpuKernels& kernels, ThreadPool& pool, MatvecArgs args) const;
 
  private:
+  // Consecutive rows of one type, top to bottom.
+  struct Segment {
+    int64_t first_row;
+    const StoredForm* form;
+    StoredView view;
+    int64_t groups() const { return form->Groups(view); }
+  };
   struct Task {
     size_t segment;
     int64_t begin, end;          // groups
