@@ -16,6 +16,7 @@
 #include "kernels/cpu/activation.h"
 #include "kernels/cpu/cpu_isa.h"
 #include "kernels/cpu/gemm_plan.h"
+#include "kernels/cpu/panel_gemm.h"
 
 // Of the OpenMP runtime that oneDNN links; its header comes with another runtime under clang.
 extern "C" void omp_set_num_threads(int threads);
@@ -311,6 +312,7 @@ void OneDnnGemm::Run(const PackedMatrix& w, const GemmArgs& args) {
 
 absl::StatusOr<std::unique_ptr<Gemm>> Gemm::Make(DType dtype, ThreadPool& pool) {
   if (dtype == DType::kF16) return absl::UnimplementedError("the CPU multiplies in f32 or bf16, not in f16");
+  if (dtype == DType::kF32 && DetectCpuIsa() == CpuIsa::kAvx2) return NewPanelGemm(pool);
   try {
     WeightLayout(kGemmSlice, kGemmSlice, dtype);
   } catch (const dnnl::error& error) {

@@ -1,4 +1,5 @@
-// Linear for many rows: oneDNN's matrix product on weights packed once, one thread a call, spread over our own pool.
+// Linear for many rows, on weights packed once: oneDNN's matrix product, one thread a call, spread over our own pool; in
+// f32 on AVX2 one of our own (panel_gemm.h).
 #pragma once
 
 #include <cstdint>
@@ -14,7 +15,7 @@
 
 namespace runahead {
 
-// A weight matrix [n, k] (out features, in features) in the layout that oneDNN asks for. Immutable.
+// A weight matrix [n, k] (out features, in features) in the layout that its Gemm reads. Immutable.
 class PackedMatrix {
  public:
   virtual ~PackedMatrix() = default;
