@@ -66,6 +66,9 @@ class Cluster:
             sys.exit(f"build/bench/requests ended with code {self.requests.wait()}")
         return json.loads(line)
 
+    def memory_mib(self):
+        return memory_mib(self.process.pid)
+
     def metric(self, process, line):
         """The value of a line of the process's metrics, such as name_sum{label="x"}; the sum over all that begin so."""
         with urllib.request.urlopen(f"http://{self.addresses[process]}/metrics") as reply:
@@ -78,6 +81,17 @@ class Cluster:
             self.requests.wait()
         self.process.terminate()
         self.process.wait()
+
+
+def memory_mib(pid):
+    """What a process and those that it started have in memory, what they share counted once."""
+    with open(f"/proc/{pid}/smaps_rollup") as f:
+        own = next(int(line.split()[1]) for line in f if line.startswith("Pss:")) / 1024
+    children = []
+    for task in os.listdir(f"/proc/{pid}/task"):
+        with open(f"/proc/{pid}/task/{task}/children") as f:
+            children += map(int, f.read().split())
+    return own + sum(map(memory_mib, children))
 
 
 def version():
