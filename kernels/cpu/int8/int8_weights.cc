@@ -108,9 +108,9 @@ void Int8Weights::Multiply(const CpuKernels& rows, const Int8Kernels& kernels, T
   const int64_t panels = x.panels();
   // All panels of a task's groups, one after the other: they find the weights in the cache.
   pool.ParallelFor(static_cast<int64_t>(tasks.size()) * panels, [&](int64_t t) {
-    const Task& task = tasks[t % static_cast<int64_t>(tasks.size())];
-    const Int8Panel panel = x.panel(t / static_cast<int64_t>(tasks.size()));
-    const int64_t first_row = t / static_cast<int64_t>(tasks.size()) * kInt8PanelRows;
+    const Task& task = tasks[t / panels];
+    const Int8Panel panel = x.panel(t % panels);
+    const int64_t first_row = t % panels * kInt8PanelRows;
     // Rows of the task's segment that are asked for, and the column of `out` of its row 0.
     const int64_t column = task.segment->first_row - args.first_row;
     const int64_t begin = std::max(task.begin * kInt8GroupRows, -column);
