@@ -203,6 +203,13 @@ static void Int8GroupsOf(const Int8View& w, int64_t group, const Int8Panel& x, c
   for (int g = 0; g < kGroups; ++g) {
     blocks.block[g] = reinterpret_cast<const uint8_t*>(w.groups) + (group + g) * group_bytes;
   }
+  // The groups after these, most likely the next, are asked for in the order of memory, some with each block: so they
+  // come while rows are multiplied. One row or two take no longer than memory does, and prefetches would only delay
+  // them.
+  constexpr int64_t kLeastRows = 4;
+  const uint8_t* ahead = blocks.block[kGroups - 1] + group_bytes;
+  const uint8_t* const next = ahead;
+  const int64_t next_blocks = x.rows < kLeastRows ? 0 : w.blocks;
   int64_t prefetched = 0;
   for (int64_t b = 0; b < w.blocks; ++b) {
     if (b == w.blocks - 1) sums.to = out.at, sums.to_stride = out.stride;
@@ -212,6 +219,8 @@ static void Int8GroupsOf(const Int8View& w, int64_t group, const Int8Panel& x, c
         blocks.block[g] += kLayout.head;
       }
     }
+    const uint8_t* const until = next + kGroups * Int8BlockAt(kLayout, b < next_blocks ? b + 1 : 0);
+    for (; ahead < until; ahead += 64) __builtin_prefetch(ahead);
     // Rows of `out`, which is rarely in a near cache, are asked for in time, some with each block.
     for (; prefetched * w.blocks < (b + 1) * x.rows; ++prefetched) {
       const float* const row = out.at + prefetched * out.stride;
