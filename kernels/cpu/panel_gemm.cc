@@ -89,21 +89,29 @@ class PanelGemm final : public Gemm {
   void RunTask(const Panels& packed, const GemmArgs& args, int64_t row, int64_t panel, int64_t panels) const {
     const int64_t rows = std::min<int64_t>(kPanelRowBlock, args.m - row), col = panel * kPanelCols;
     const int64_t cols = std::min(panels * kPanelCols, packed.n - col);
-    float* const out = static_cast<float*>(args.out) + row * args.out_stride + col;
+    const int64_t at = row * args.out_stride + col;
+    const bool rounds = args.out_dtype == DType::kBF16;
+    std::vector<float> sums(rounds ? rows * cols : 0);  // that are to be rounded
+    float* const out = rounds ? sums.data() : static_cast<float*>(args.out) + at;
+    const int64_t out_stride = rounds ? cols : args.out_stride;
     MultiplyPanelsAvx2({.x = static_cast<const float*>(args.x) + row * args.x_stride,
                         .x_stride = args.x_stride,
                         .rows = rows,
                         .k = packed.k,
                         .panels = packed.panel(panel),
                         .out = out,
-                        .out_stride = args.out_stride,
+                        .out_stride = out_stride,
                         .cols = cols,
                         .accumulate = args.accumulate,
                         .scratch = ThreadScratch()});
-    if (args.bias == nullptr && !args.activation.has_value()) return;
     const float* const bias = args.bias == nullptr ? nullptr : args.bias + col;
-    for (int64_t r = 0; r < rows; ++r) {
-      FinishLinear(kernels_, bias, args.activation, out + r * args.out_stride, cols);
+    const bool unfinished = args.bias != nullptr || args.activation.has_value();
+    for (int64_t r = 0; unfinished && r < rows; ++r) {
+      FinishLinear(kernels_, bias, args.activation, out + r * out_stride, cols);
+    }
+    for (int64_t r = 0; rounds && r < rows; ++r) {
+      std::transform(out + r * cols, out + (r + 1) * cols, static_cast<BFloat16*>(args.out) + at + r * args.out_stride,
+                     ToBFloat16);
     }
   }
 
