@@ -7,6 +7,9 @@
 
 #include <cmath>
 #include <cstring>
+#include <filesystem>
+#include <string>
+#include <thread>
 
 #include "tests/kernels/cpu/random_weights.h"
 
@@ -80,6 +83,21 @@ TEST(CpuDevice, StreamsStepBack) {
   gate.Fire(absl::OkStatus());
   ASSERT_TRUE(device->Record(*stream).Wait().ok());
   EXPECT_EQ(seen, before + 5);
+}
+
+TEST(CpuDevice, ComputeThreadsStepBackAsItsStreamsDo) {
+  const int before = getpriority(PRIO_PROCESS, static_cast<id_t>(gettid()));
+  if (before > 10) GTEST_SKIP() << "this process has stepped back already";
+  const auto device = *NewCpuDevice({.threads = 3, .nice = 5});
+  const auto stream = device->NewStream("back");
+  const auto behind = [before] {
+    int threads = 0;
+    for (const auto& task : std::filesystem::directory_iterator("/proc/self/task")) {
+      threads += getpriority(PRIO_PROCESS, static_cast<id_t>(std::stoi(task.path().filename()))) == before + 5;
+    }
+    return threads;
+  };
+  while (behind() < 3) std::this_thread::yield();  // two workers and the stream; for ever where one does not
 }
 
 TEST(CpuDevice, LinearRefusesWrongArguments) {

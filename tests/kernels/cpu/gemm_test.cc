@@ -6,6 +6,7 @@
 
 #include "kernels/cpu/cpu_isa.h"
 #include "kernels/cpu/gemm_plan.h"
+#include "kernels/cpu/panel_gemm.h"
 #include "tests/kernels/cpu/random_weights.h"
 
 namespace runahead {
@@ -129,6 +130,33 @@ TEST_P(GemmTest, Bf16RoundsItsOutputWhereAsked) {
 }
 
 INSTANTIATE_TEST_SUITE_P(Threads, GemmTest, testing::Values(1, 2, 3));
+
+// On every machine, whichever product it takes for its own.
+TEST(PanelGemm, AnElementIsBitwiseTheSameWhateverIsBesideItAndOnAnyThreads) {
+  constexpr int64_t kRows = 200, kK = 600, kN = 137;
+  const std::vector<float> w = RandomFloats(kN * kK, 1), x = RandomFloats(kRows * kK, 2);
+  const auto multiply = [&](int threads, int64_t row, int64_t rows, int64_t col, int64_t cols) {
+    ThreadPool pool(threads);
+    Arena arena(HostChunks(nullptr));
+    const auto gemm = NewPanelGemm(pool);
+    const auto packed = *gemm->Pack(
+        cols, kK, [&](int64_t r, float* out) { std::copy_n(w.data() + (col + r) * kK, kK, out); }, arena);
+    std::vector<float> out(rows * cols);
+    gemm->Run(*packed, {.x = x.data() + row * kK, .x_stride = kK, .m = rows, .out = out.data(), .out_stride = cols});
+    return out;
+  };
+  const std::vector<float> all = multiply(1, 0, kRows, 0, kN);
+  EXPECT_EQ(multiply(3, 0, kRows, 0, kN), all);
+  for (int64_t rows = 1; rows <= 8; ++rows) {
+    const int64_t row = 23 * rows, col = 9 * rows, cols = 5 + 3 * rows;
+    const std::vector<float> part = multiply(2, row, rows, col, cols);
+    for (int64_t i = 0; i < rows; ++i) {
+      for (int64_t n = 0; n < cols; ++n) {
+        ASSERT_EQ(part[i * cols + n], all[(row + i) * kN + col + n]) << rows << " rows: " << i << "," << n;
+      }
+    }
+  }
+}
 
 TEST(Gemm, RefusesF16) {
   ThreadPool pool(1);
