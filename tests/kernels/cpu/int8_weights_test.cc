@@ -310,16 +310,28 @@ TEST(Int8Weights, AccumulatesFromWhatIsThereInTheRangeAskedForOnly) {
   }
 }
 
-TEST(Int8Weights, AddsABiasAndActivates) {
-  constexpr int64_t kCols = 32, kRows = 19;
-  const RandomWeights source(WeightType::kQ4_1, kRows, kCols, 10);
-  LoadedInt8 loaded(source.Source());
-  const std::vector<float> x = RandomFloats(kCols, 11), bias = RandomFloats(kRows, 12);
-  const std::vector<float> finished = loaded.Multiply(
-      Avx2Int8Kernels(),
-      {.x = x.data(), .x_stride = kCols, .m = 1, .cols = kRows, .bias = bias.data(), .activation = Activation::kRelu});
-  for (int64_t n = 0; n < kRows; ++n) {
-    EXPECT_EQ(finished[n], std::max(0.0f, ScalarProduct(source, n, x.data()) + bias[n]));
+// In each of several tasks of either type.
+TEST(Int8Weights, AddsABiasAndActivatesInTheRangeAskedFor) {
+  constexpr int64_t kCols = 1024, kFirst = 7, kAsked = 130, kM = 2, kStride = kCols + 8;
+  const RandomWeights a(WeightType::kQ4_1, 83, kCols, 10), b(WeightType::kQ8_0, 70, kCols, 13);
+  WeightSource source = a.Source();
+  source.runs.push_back(b.Source().runs[0]);
+  LoadedInt8 loaded(source);
+  const std::vector<float> x = RandomFloats(kM * kStride, 11), bias = RandomFloats(kAsked, 12);
+  const std::vector<float> finished = loaded.Multiply(Avx2Int8Kernels(), {.x = x.data(),
+                                                                          .x_stride = kStride,
+                                                                          .m = kM,
+                                                                          .first_row = kFirst,
+                                                                          .cols = kAsked,
+                                                                          .bias = bias.data(),
+                                                                          .activation = Activation::kRelu});
+  for (int64_t i = 0; i < kM; ++i) {
+    for (int64_t n = 0; n < kAsked; ++n) {
+      const float* const row = x.data() + i * kStride;
+      const int64_t of = kFirst + n;
+      const float sum = of < a.rows ? ScalarProduct(a, of, row) : ScalarProduct(b, of - a.rows, row);
+      ASSERT_EQ(finished[i * kAsked + n], std::max(0.0f, sum + bias[n])) << i << " " << n;
+    }
   }
 }
 

@@ -87,16 +87,44 @@ TEST(CpuLinear, In8BitsPrefillAndDecodeGiveBitwiseTheSame) {
 class CpuLinearForms : public testing::TestWithParam<bool> {};  // in 8 bits, or as stored
 INSTANTIATE_TEST_SUITE_P(Int8, CpuLinearForms, testing::Bool());
 
+TEST_P(CpuLinearForms, RowsThatLieApartAreAddedToInTheRangeAskedFor) {
+  constexpr int64_t kRows = 5, kCols = 96, kFirst = 3, kAsked = 70;
+  Products products(2, GetParam());
+  const auto weights = products.Load(RandomWeights(WeightType::kQ4_1, 130, kCols, 1), kUseDecode);
+  Tensor x = Filled(RandomFloats(kRows * (kCols + 40), 2), kRows);
+  x.cols = kCols;
+  const std::vector<float> before = RandomFloats(kRows * (kAsked + 9), 3);
+  const Tensor all = Filled(before, kRows);
+  Tensor out = all;
+  out.cols = kAsked;
+  products.Run(*weights, x, {.accumulate = true, .batch_invariant = true, .first_row = kFirst}, out);
+  for (int64_t r = 0; r < kRows; ++r) {
+    const Tensor alone = Filled(std::vector<float>(x.row<float>(r), x.row<float>(r) + kCols), 1);
+    const Tensor sums = Empty(DType::kF32, 1, 130);
+    products.Run(*weights, alone, {.batch_invariant = true}, sums);
+    for (int64_t n = 0; n < kAsked + 9; ++n) {
+      const float was = before[r * (kAsked + 9) + n], got = all.row<float>(r)[n];
+      if (n >= kAsked) {
+        ASSERT_EQ(got, was) << r << " " << n;
+      } else {
+        const float sum = sums.row<float>(0)[kFirst + n];
+        ASSERT_NEAR(got, was + sum, 1e-5 * (1 + std::abs(sum))) << r << " " << n;
+      }
+    }
+  }
+}
+
 TEST_P(CpuLinearForms, OutIsRoundedOnceAfterBiasAndActivation) {
+  constexpr int64_t kN = 600;  // more than are finished at a time
   Products products(1, GetParam());
-  const auto weights = products.Load(RandomWeights(WeightType::kQ8_0, 40, 64, 3), kUseDecode);
-  const Tensor x = Filled(RandomFloats(3 * 64, 4), 3), bias = Filled(RandomFloats(40, 5), 1);
-  const Tensor exact = Empty(DType::kF32, 3, 40), out = Empty(DType::kBF16, 3, 40), plain = Empty(DType::kBF16, 3, 40);
+  const auto weights = products.Load(RandomWeights(WeightType::kQ8_0, kN, 64, 3), kUseDecode);
+  const Tensor x = Filled(RandomFloats(3 * 64, 4), 3), bias = Filled(RandomFloats(kN, 5), 1);
+  const Tensor exact = Empty(DType::kF32, 3, kN), out = Empty(DType::kBF16, 3, kN), plain = Empty(DType::kBF16, 3, kN);
   products.Run(*weights, x, {.batch_invariant = true}, exact);
   products.Run(*weights, x, {.batch_invariant = true}, plain);
   products.Run(*weights, x, {.batch_invariant = true, .bias = bias, .activation = Activation::kRelu}, out);
   for (int64_t r = 0; r < 3; ++r) {
-    for (int64_t n = 0; n < 40; ++n) {
+    for (int64_t n = 0; n < kN; ++n) {
       const float sum = exact.row<float>(r)[n], wanted = std::max(0.0f, sum + bias.row<float>(0)[n]);
       EXPECT_EQ(plain.row<BFloat16>(r)[n].bits, ToBFloat16(sum).bits) << r << " " << n;
       EXPECT_EQ(out.row<BFloat16>(r)[n].bits, ToBFloat16(wanted).bits) << r << " " << n;
