@@ -67,6 +67,16 @@ TEST_P(AttentionPiecesTest, LongSequences) {
   }
 }
 
+// Several kv heads of an item, each with splits to join; or heads as items, where threads are many.
+TEST_P(AttentionPiecesTest, LongSequencesOfSeveralKvHeads) {
+  AttentionCase problem(6, 3, 24, kF32, kv(), kF32, {{1, 16'700}, {1, 17'100}});
+  problem.shape.window = 16'500;
+  ThreadPool few(1), many(64);
+  const std::vector<float> whole = problem.Step(few, isa()), by_head = problem.Step(many, isa());
+  problem.ExpectMatches(whole, 5e-6, 1e-6);
+  EXPECT_EQ(0, std::memcmp(by_head.data(), whole.data(), whole.size() * sizeof(float)));
+}
+
 // The splits of a piece are joined by their largest score, wherever that is.
 TEST_P(AttentionPiecesTest, ALargeScoreOutweighsTheOtherSplitsOfItsPiece) {
   for (const int64_t at : {16'400, 16'700}) {
