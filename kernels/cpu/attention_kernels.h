@@ -34,7 +34,7 @@ struct DecodeSplit {
   int64_t k_offset = 0;                    // bytes from a row to this head's K, head_dim elements
   int64_t v_offset = 0;                    // to its V
   bool cold = false;                       // nobody has asked for the rows yet: they are fetched a little ahead
-  KvAhead* ahead = nullptr;
+  KvAhead* ahead = nullptr;                // what is fetched besides; there always
   int count = 0;
   int group = 0;
   int head_dim = 0;
