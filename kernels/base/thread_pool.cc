@@ -104,8 +104,9 @@ struct ThreadPool::Impl {
 
 void StepBack(int nice) {
   if (nice == 0) return;
-  const auto self = static_cast<id_t>(gettid());                            // Linux has a priority for each thread
-  setpriority(PRIO_PROCESS, self, getpriority(PRIO_PROCESS, self) + nice);  // a hint: failing costs speed only
+  // Linux has a priority for each thread. A hint: failing costs speed only.
+  const auto self = static_cast<id_t>(gettid());
+  setpriority(PRIO_PROCESS, self, getpriority(PRIO_PROCESS, self) + nice);
 }
 
 ThreadPool::ThreadPool(int threads, int nice) : impl_(std::make_unique<Impl>()) {

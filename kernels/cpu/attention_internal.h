@@ -1,11 +1,9 @@
-// What attention's ops share: where KV rows lie, what a query sees, and scratch memory.
+// What attention's ops share: where KV rows lie, and what a query sees.
 #pragma once
 
 #include <algorithm>
 #include <cstddef>
 #include <cstdint>
-#include <cstdlib>
-#include <memory>
 
 #include "kernels/base/device.h"
 #include "kernels/cpu/attention.h"
@@ -37,27 +35,5 @@ inline void FindKvRows(const CpuAttentionArgs& args, const KvSequence& sequence,
     for (int64_t left = layout.page_tokens - at; left > 0 && i < count; --left, row += row_bytes) rows[i++] = row;
   }
 }
-
-// Memory that grows and is kept for the next call; 64-byte aligned, uninitialised. One per thread and purpose.
-class AttentionScratch {
- public:
-  std::byte* Get(size_t bytes) {
-    if (bytes > size_) {
-      memory_.reset();
-      size_ = (bytes + kAlignment - 1) / kAlignment * kAlignment;
-      memory_.reset(static_cast<std::byte*>(std::aligned_alloc(kAlignment, size_)));
-      RUNAHEAD_CHECK(memory_ != nullptr);
-    }
-    return memory_.get();
-  }
-
- private:
-  static constexpr size_t kAlignment = 64;
-  struct Free {
-    void operator()(std::byte* memory) const { std::free(memory); }
-  };
-  std::unique_ptr<std::byte, Free> memory_;
-  size_t size_ = 0;
-};
 
 }  // namespace runahead

@@ -9,6 +9,7 @@
 
 #include "kernels/cpu/attention_internal.h"
 #include "kernels/cpu/elements.h"
+#include "kernels/cpu/scratch.h"
 
 namespace runahead {
 namespace {
@@ -45,7 +46,7 @@ struct PiecesJob {
   Split SplitAfter(const Split& split, int64_t piece) const;
   int FindRows(const Split& split, const std::byte** rows) const;
   KvAhead Ahead(const std::byte* const* rows, int count, int count_now) const;
-  void Attend(int64_t piece, int64_t first_head) const;
+  void Attend(int64_t piece, int64_t first_head, const Split& first) const;
   void Finish(int64_t kv_head, int64_t row, const Seen& seen) const;
 };
 
@@ -79,20 +80,24 @@ auto SplitFor(const DecodeKernels& kernels, DType kv_dtype) {
                                     : kernels.split_f16;
 }
 
+// From a position of the piece to the next border of splits.
+Split SplitFrom(const CpuPiece& piece, int64_t begin) {
+  return {&piece, begin, std::min<int64_t>(piece.end, (begin / kDecodeSplit + 1) * kDecodeSplit)};
+}
+
 // The first split of a piece that the query sees something of.
 Split PiecesJob::FirstSplit(int64_t piece) const {
   const absl::Span<const CpuPiece> held = args.table.held();
   if (piece >= static_cast<int64_t>(held.size())) return {};
   const CpuPiece& of = held[piece];
   const int64_t begin = std::max<int64_t>(of.begin, FirstSeen(args.shape, args.table.positions()[of.sequence]));
-  if (begin >= of.end) return {};
-  return {&of, begin, std::min<int64_t>(of.end, (begin / kDecodeSplit + 1) * kDecodeSplit)};
+  return begin < of.end ? SplitFrom(of, begin) : Split{};
 }
 
 // That which is read next, so far as can be told: the item that comes after those beside this one.
 Split PiecesJob::SplitAfter(const Split& split, int64_t piece) const {
   if (split.end == split.piece->end) return FirstSplit(piece + beside);
-  return {split.piece, split.end, std::min<int64_t>(split.piece->end, split.end + kDecodeSplit)};
+  return SplitFrom(*split.piece, split.end);
 }
 
 // How many there are.
@@ -115,9 +120,9 @@ KvAhead PiecesJob::Ahead(const std::byte* const* rows, int count, int count_now)
           .step = static_cast<int>((int64_t{count} * lines + steps - 1) / steps)};
 }
 
-// The kv heads [first_head, first_head + heads) over a piece.
-void PiecesJob::Attend(int64_t piece, int64_t first_head) const {
-  thread_local AttentionScratch scratch;
+// The kv heads [first_head, first_head + heads) over a piece, from its first split on.
+void PiecesJob::Attend(int64_t piece, int64_t first_head, const Split& first) const {
+  thread_local Scratch scratch;
   const AttentionShape& shape = args.shape;
   const CpuPiece& of = args.table.held()[piece];
   const int64_t head_bytes = shape.head_dim * static_cast<int64_t>(DTypeSize(shape.kv_dtype));
@@ -133,7 +138,7 @@ void PiecesJob::Attend(int64_t piece, int64_t first_head) const {
   for (int64_t h = 0; h < heads; ++h) LoadQuery(of.sequence, first_head + h, q + h * values);
 
   const std::byte* rows[2][kDecodeSplit];
-  Split now = FirstSplit(piece);
+  Split now = first;
   int count = FindRows(now, rows[0]);
   for (int i = 0; now.piece == &of; ++i) {
     const Split next = SplitAfter(now, piece);
@@ -184,7 +189,8 @@ void PiecesJob::RunItem(int64_t item) const {
   const AttentionShape& shape = args.shape;
   const int64_t items = shape.kv_heads / heads;  // of a piece
   const int64_t piece = item / items, first_head = item % items * heads;
-  if (FirstSplit(piece).piece != nullptr) return Attend(piece, first_head);
+  const Split first = FirstSplit(piece);
+  if (first.piece != nullptr) return Attend(piece, first_head, first);
   float* const logs = args.out.row<float>(args.table.held()[piece].row) + shape.heads * shape.head_dim;
   std::fill(logs + first_head * group, logs + (first_head + heads) * group, -std::numeric_limits<float>::infinity());
 }

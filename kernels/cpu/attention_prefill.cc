@@ -8,6 +8,7 @@
 
 #include "kernels/cpu/attention_internal.h"
 #include "kernels/cpu/elements.h"
+#include "kernels/cpu/scratch.h"
 
 namespace runahead {
 namespace {
@@ -90,7 +91,7 @@ bool PrefillAttentionJob::SeesBad(int64_t head, int64_t position) const {
 }
 
 void PrefillAttentionJob::Attend(int64_t head, int64_t group_head, int64_t first_query, int queries) {
-  thread_local AttentionScratch scratch;
+  thread_local Scratch scratch;
   const AttentionShape& shape = args.shape;
   const int64_t column = ((first_head + head) * (shape.heads / shape.kv_heads) + group_head) * shape.head_dim;
   const int64_t row = first_row + first_query;
@@ -142,7 +143,7 @@ int64_t ItemQueries(const PrefillKernels& kernels, int64_t queries, int64_t head
 
 void RunPrefillAttention(ThreadPool& pool, const PrefillKernels& kernels, const CpuAttentionArgs& args,
                          const KvSequence& sequence, int64_t first_row) {
-  thread_local AttentionScratch scratch;
+  thread_local Scratch scratch;
   const AttentionShape& shape = args.shape;
   const int64_t group = shape.heads / shape.kv_heads;
   const int64_t first_block = FirstSeen(shape, sequence.length - sequence.queries) / kernels.key_block;

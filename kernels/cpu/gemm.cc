@@ -17,6 +17,7 @@
 #include "kernels/cpu/cpu_isa.h"
 #include "kernels/cpu/gemm_plan.h"
 #include "kernels/cpu/panel_gemm.h"
+#include "kernels/cpu/scratch.h"
 
 // Of the OpenMP runtime that oneDNN links; its header comes with another runtime under clang.
 extern "C" void omp_set_num_threads(int threads);
@@ -34,26 +35,6 @@ const dnnl::engine& CpuEngine() {
   static const auto* engine = new dnnl::engine(dnnl::engine::kind::cpu, 0);  // lives as long as any thread's stream
   return *engine;
 }
-
-// 64-byte aligned memory that grows and is used again.
-class Scratch {
- public:
-  std::byte* Get(size_t bytes) {
-    if (bytes > size_) {
-      size_ = (bytes + 4095) / 4096 * 4096;
-      data_.reset(static_cast<std::byte*>(std::aligned_alloc(64, size_)));
-      RUNAHEAD_CHECK(data_ != nullptr);
-    }
-    return data_.get();
-  }
-
- private:
-  struct Free {
-    void operator()(std::byte* p) const { std::free(p); }
-  };
-  std::unique_ptr<std::byte[], Free> data_;
-  size_t size_ = 0;
-};
 
 // What a thread needs to call oneDNN. Calls run on the calling thread alone.
 struct ThreadState {

@@ -1,7 +1,6 @@
 #include "kernels/cpu/panel_gemm.h"
 
 #include <algorithm>
-#include <cstdlib>
 #include <cstring>
 #include <utility>
 #include <vector>
@@ -9,6 +8,7 @@
 #include "kernels/base/status_macros.h"
 #include "kernels/cpu/activation.h"
 #include "kernels/cpu/panel_product.h"
+#include "kernels/cpu/scratch.h"
 
 namespace runahead {
 namespace {
@@ -30,16 +30,6 @@ struct Panels final : PackedMatrix {
   const int64_t n;
   const int64_t k;
 };
-
-float* ThreadScratch() {
-  struct Free {
-    void operator()(float* p) const { std::free(p); }
-  };
-  thread_local const std::unique_ptr<float, Free> scratch(
-      static_cast<float*>(std::aligned_alloc(64, sizeof(float) * kPanelRowBlock * kPanelDepth)));
-  RUNAHEAD_CHECK(scratch != nullptr);
-  return scratch.get();
-}
 
 class PanelGemm final : public Gemm {
  public:
@@ -87,6 +77,7 @@ class PanelGemm final : public Gemm {
 
  private:
   void RunTask(const Panels& packed, const GemmArgs& args, int64_t row, int64_t panel, int64_t panels) const {
+    thread_local Scratch scratch;
     const int64_t rows = std::min<int64_t>(kPanelRowBlock, args.m - row), col = panel * kPanelCols;
     const int64_t cols = std::min(panels * kPanelCols, packed.n - col);
     const int64_t at = row * args.out_stride + col;
@@ -94,16 +85,17 @@ class PanelGemm final : public Gemm {
     std::vector<float> sums(rounds ? rows * cols : 0);  // that are to be rounded
     float* const out = rounds ? sums.data() : static_cast<float*>(args.out) + at;
     const int64_t out_stride = rounds ? cols : args.out_stride;
-    MultiplyPanelsAvx2({.x = static_cast<const float*>(args.x) + row * args.x_stride,
-                        .x_stride = args.x_stride,
-                        .rows = rows,
-                        .k = packed.k,
-                        .panels = packed.panel(panel),
-                        .out = out,
-                        .out_stride = out_stride,
-                        .cols = cols,
-                        .accumulate = args.accumulate,
-                        .scratch = ThreadScratch()});
+    MultiplyPanelsAvx2(
+        {.x = static_cast<const float*>(args.x) + row * args.x_stride,
+         .x_stride = args.x_stride,
+         .rows = rows,
+         .k = packed.k,
+         .panels = packed.panel(panel),
+         .out = out,
+         .out_stride = out_stride,
+         .cols = cols,
+         .accumulate = args.accumulate,
+         .scratch = reinterpret_cast<float*>(scratch.Get(sizeof(float) * kPanelRowBlock * kPanelDepth))});
     const float* const bias = args.bias == nullptr ? nullptr : args.bias + col;
     const bool unfinished = args.bias != nullptr || args.activation.has_value();
     for (int64_t r = 0; unfinished && r < rows; ++r) {

@@ -27,6 +27,14 @@ struct Int8Sums {
   int64_t to_stride = 0;
 };
 
+// -offset * sum(q), which a sum of (u - offset) * q starts from.
+template <class Isa, WeightType type>
+static inline __attribute__((always_inline)) typename Isa::Int Int8Start(int32_t minus_sum) {
+  constexpr int kOffsetBits = Int8LayoutOf(type).offset_bits;
+  if constexpr (kOffsetBits == 0) return Isa::Set32(0);
+  return Isa::template ShiftLeft32<kOffsetBits>(Isa::Set32(minus_sum));
+}
+
 // Types whose rows have one scale for a block of 32 columns; kGroups groups at once.
 template <class Isa, WeightType type, int kGroups>
 class Int8BlockProduct {
@@ -64,11 +72,7 @@ class Int8BlockProduct {
         : scales(x.scales + b * x.rows),
           minus_sums(x.minus_sums + b * x.rows),
           scaled_sums(x.scaled_sums + b * x.rows) {}
-    // -offset * sum(q)
-    inline __attribute__((always_inline)) Int Start(int64_t r) const {
-      if constexpr (kLayout.offset_bits == 0) return Isa::Set32(0);
-      return Isa::template ShiftLeft32<kLayout.offset_bits>(Isa::Set32(minus_sums[r]));
-    }
+    inline __attribute__((always_inline)) Int Start(int64_t r) const { return Int8Start<Isa, type>(minus_sums[r]); }
     const float* scales;
     const int32_t* minus_sums;
     const float* scaled_sums;
@@ -142,7 +146,8 @@ class Int8HalvesProduct {
       const int32_t low = minus_sums[2 * r], high = minus_sums[2 * r + 1];
       Float sums[kGroups], minima[kGroups];
       for (int g = 0; g < kGroups; ++g) {
-        sums[g] = rows[g].Product(products.HalfSum(g, 0, r, Start(low)), products.HalfSum(g, 1, r, Start(high)));
+        sums[g] = rows[g].Product(products.HalfSum(g, 0, r, Int8Start<Isa, type>(low)),
+                                  products.HalfSum(g, 1, r, Int8Start<Isa, type>(high)));
         if constexpr (kMinima) minima[g] = rows[g].Minima(low, high);
       }
       for (int g = 0; g < kGroups; ++g) {
@@ -161,12 +166,6 @@ class Int8HalvesProduct {
   using Sums = typename Isa::template Sums<type, kGroups>;
   static constexpr Int8Layout kLayout = Int8LayoutOf(type);
   static constexpr bool kMinima = kLayout.offset_bits == 0;
-
-  // -offset * sum_h(q)
-  static inline __attribute__((always_inline)) Int Start(int32_t minus_sum) {
-    if constexpr (kMinima) return Isa::Set32(0);
-    return Isa::template ShiftLeft32<kLayout.offset_bits>(Isa::Set32(minus_sum));
-  }
 
   // What those of a group bring.
   struct Rows {
