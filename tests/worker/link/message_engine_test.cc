@@ -61,22 +61,6 @@ TEST_P(MessageEngineTest, OnlyWhoHasTheClusterKeyIsHeard) {
   EXPECT_EQ(strangers_heard, 0);
 }
 
-TEST_P(MessageEngineTest, MayEndWhileOthersConnect) {
-  std::vector<std::unique_ptr<MessageEngine>> others;
-  for (int i = 0; i < 4; ++i) others.push_back(NewEngine(GetParam()));
-  for (int round = 0; round < 6; ++round) {
-    auto ending = NewEngine(GetParam());
-    std::vector<EventSource> dead(others.size());
-    for (size_t i = 0; i < others.size(); ++i) {
-      others[i]->Connect(ending->self(), [dead = dead[i]](const absl::Status& why) { dead.Fire(why); });
-    }
-    ending = nullptr;
-    for (const EventSource& each : dead) {
-      EXPECT_EQ(each.event().Wait(absl::Seconds(60)).code(), absl::StatusCode::kUnavailable);
-    }
-  }
-}
-
 // Each life of it had a connection that it ended itself, which the system keeps for a minute.
 TEST_P(MessageEngineTest, AGivenPortIsHadAgainAtOnceByTheNextEpoch) {
   MessageEngineOptions options;

@@ -5,6 +5,7 @@
 //   spray    sends small messages without end
 //   answer   sends a message for each that comes
 //   stop     stops its engine
+//   end      ends its engine, and itself, at a line of its input
 #include <unistd.h>
 
 #include <cstdio>
@@ -34,7 +35,7 @@ void Spray(MessageEngine& engine, const PeerId& to) {
 int Main(char** argv) {
   const std::string mode = argv[2];
   const size_t bytes = std::stoull(argv[3]);
-  const auto engine = NewEngine(argv[1]);
+  auto engine = NewEngine(argv[1]);
   if (mode == "spray") {
     Say(ToArgument(engine->self()));
     for (int i = 0; i < 8; ++i) Spray(*engine, FromArgument(argv[4]));
@@ -51,6 +52,13 @@ int Main(char** argv) {
     engine->Stop();
     Say(ToArgument(engine->self()));
     for (;;) pause();
+  }
+  if (mode == "end") {
+    Say(ToArgument(engine->self()));
+    while (std::getchar() != '\n') {
+    }
+    engine = nullptr;
+    return 0;
   }
   MessageEdgeFactory factory(*engine);
   Say(ToArgument(factory.self()));

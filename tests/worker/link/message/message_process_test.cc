@@ -126,6 +126,24 @@ TEST_P(MessageProcess, AnEngineThatStoppedTakesNobody) {
   EXPECT_EQ(Soon(refused.event()), absl::StatusCode::kUnavailable);
 }
 
+// In a process of its own, as above.
+TEST_P(MessageProcess, AnEngineMayEndWhileOthersConnect) {
+  for (int round = 0; round < 6; ++round) {
+    auto peer = Peer("end", 0);
+    PeerId ending = FromArgument(peer->ReadLine());
+    std::vector<EventSource> dead(4);
+    for (EventSource& each : dead) {
+      ++ending.generation;  // a connection of its own
+      engine_->Connect(ending, [each](const absl::Status& why) { each.Fire(why); });
+    }
+    peer->WriteLine("end");
+    for (const EventSource& each : dead) {
+      EXPECT_EQ(each.event().Wait(absl::Seconds(60)).code(), absl::StatusCode::kUnavailable);
+    }
+    EXPECT_EQ(peer->Await(), 0) << "round " << round;
+  }
+}
+
 INSTANTIATE_TEST_SUITE_P(Engines, MessageProcess, EveryTransport(), TransportName);
 
 }  // namespace
