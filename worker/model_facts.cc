@@ -6,6 +6,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "kernels/base/status_macros.h"
+#include "worker/format/gguf.h"
 
 namespace runahead {
 namespace {
@@ -23,9 +24,9 @@ std::string NumbersOf(const std::string& path) {
 absl::StatusOr<OpenedModel> OpenModel(const std::string& path) {
   const std::string before = NumbersOf(path);
   OpenedModel opened;
-  RUNAHEAD_ASSIGN_OR_RETURN(opened.file, GgufFile::Open(path));
+  RUNAHEAD_ASSIGN_OR_RETURN(opened.file, OpenGguf(path));
   opened.facts.mostly_quantised = MostlyQuantised(*opened.file);
-  for (const GgufTensor& tensor : opened.file->tensors()) {
+  for (const FileTensor& tensor : opened.file->tensors()) {
     opened.facts.tensor_bytes += static_cast<int64_t>(tensor.data.size());
   }
   if (NumbersOf(path) == before) {

@@ -6,7 +6,7 @@
 #include <string>
 
 #include "absl/status/statusor.h"
-#include "worker/format/gguf.h"
+#include "worker/format/model_file.h"
 
 namespace runahead {
 
@@ -19,10 +19,10 @@ struct ModelFacts {
 };
 
 struct OpenedModel {
-  std::shared_ptr<const GgufFile> file;
+  std::shared_ptr<const ModelFile> file;
   ModelFacts facts;
 };
-// Errors: those of GgufFile::Open.
+// Errors: those of ModelFile::Open.
 absl::StatusOr<OpenedModel> OpenModel(const std::string& path);
 
 }  // namespace runahead

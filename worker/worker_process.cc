@@ -14,7 +14,7 @@
 #include "server/rpc/server.h"
 #include "worker/decode_role.h"
 #include "worker/device_factory.h"
-#include "worker/format/gguf.h"
+#include "worker/format/model_file.h"
 #include "worker/kvpr_decode.h"
 #include "worker/link/link_host.h"
 #include "worker/memory_defaults.h"
@@ -102,7 +102,7 @@ struct WorkerProcess::Parts {
 
   absl::Status LoadModelFor();
   // On the device, or streamed from host memory, by decode_schedule.
-  absl::StatusOr<std::shared_ptr<const Model>> LoadBySchedule(const std::shared_ptr<const GgufFile>& file,
+  absl::StatusOr<std::shared_ptr<const Model>> LoadBySchedule(const std::shared_ptr<const ModelFile>& file,
                                                               const ModelConfig& of_file);
   absl::Status StartRoles();
   absl::Status Serve();
@@ -132,7 +132,7 @@ absl::Status WorkerProcess::Parts::LoadModelFor() {
 }
 
 absl::StatusOr<std::shared_ptr<const Model>> WorkerProcess::Parts::LoadBySchedule(
-    const std::shared_ptr<const GgufFile>& file, const ModelConfig& of_file) {
+    const std::shared_ptr<const ModelFile>& file, const ModelConfig& of_file) {
   const auto load = [&](bool streamed) {
     const unsigned uses =
         UsesOf(options) | RecomputeUses(options, of_file, *device, streamed) | (streamed ? kUseStreamed : 0u);

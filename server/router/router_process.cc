@@ -30,7 +30,7 @@ std::string AliasOf(const std::string& path) {
   return std::string(absl::StripSuffix(path.substr(path.rfind('/') + 1), ".gguf"));
 }
 
-absl::StatusOr<ModelInfo> ReadModelInfo(const GgufFile& file, const Tokenizer& tokenizer) {
+absl::StatusOr<ModelInfo> ReadModelInfo(const ModelFile& file, const Tokenizer& tokenizer) {
   ModelInfo model;
   RUNAHEAD_ASSIGN_OR_RETURN(const std::string architecture, file.GetString("general.architecture"));
   if (file.Has("general.name")) {
@@ -99,7 +99,7 @@ RouterProcess::~RouterProcess() = default;
 absl::StatusOr<std::unique_ptr<RouterProcess>> RouterProcess::Start(const RouterOptions& options) {
   RUNAHEAD_RETURN_IF_ERROR(CheckWorkers(options.workers));
   RUNAHEAD_ASSIGN_OR_RETURN(const ClusterKey key, ClusterKey::Read(options.process.cluster_key));
-  RUNAHEAD_ASSIGN_OR_RETURN(const std::shared_ptr<const GgufFile> file, GgufFile::Open(options.model));
+  RUNAHEAD_ASSIGN_OR_RETURN(const std::shared_ptr<const ModelFile> file, OpenGguf(options.model));
   RUNAHEAD_ASSIGN_OR_RETURN(std::shared_ptr<const Tokenizer> tokenizer, Tokenizer::FromGguf(*file));
   RUNAHEAD_ASSIGN_OR_RETURN(ModelInfo model, ReadModelInfo(*file, *tokenizer));
   absl::StatusOr<ChatTemplate> chat_template = ChatTemplate::FromGguf(*file, *tokenizer);

@@ -141,7 +141,7 @@ class ChatTemplateParser {
   bool first_only_ = false;
 };
 
-absl::StatusOr<ChatTemplate> ChatTemplate::FromGguf(const GgufFile& file, const Tokenizer& tokenizer) {
+absl::StatusOr<ChatTemplate> ChatTemplate::FromGguf(const ModelFile& file, const Tokenizer& tokenizer) {
   if (!file.Has(kKey)) {
     return absl::FailedPreconditionError(
         absl::StrCat(file.path(), " has no chat template (", kKey, "): send the prompt as text"));

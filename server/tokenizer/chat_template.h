@@ -9,7 +9,7 @@
 #include "absl/status/statusor.h"
 #include "absl/types/span.h"
 #include "server/tokenizer/tokenizer.h"
-#include "worker/format/gguf.h"
+#include "worker/format/model_file.h"
 
 namespace runahead {
 
@@ -25,7 +25,7 @@ class ChatTemplate {
  public:
   // The template in the file. FAILED_PRECONDITION says that there is none or what in it is not understood; prompts as
   // text work all the same.
-  static absl::StatusOr<ChatTemplate> FromGguf(const GgufFile& file, const Tokenizer& tokenizer);
+  static absl::StatusOr<ChatTemplate> FromGguf(const ModelFile& file, const Tokenizer& tokenizer);
 
   // `bos` and `eos`: the names that the template's bos_token and eos_token stand for.
   static absl::StatusOr<ChatTemplate> Parse(std::string_view source, std::string_view bos, std::string_view eos);

@@ -25,7 +25,7 @@ constexpr int64_t kUserDefined = 4;
 constexpr std::string_view kEndNames[] = {"<|im_end|>", "<|endoftext|>", "<|end_of_text|>", "<|eot_id|>",
                                           "<|eom_id|>", "<|end|>",       "<end_of_turn>",   "</s>"};
 
-absl::Status Error(const GgufFile& file, const std::string& message) {
+absl::Status Error(const ModelFile& file, const std::string& message) {
   return absl::InvalidArgumentError(absl::StrCat(file.path(), ": ", message));
 }
 
@@ -38,7 +38,7 @@ std::vector<std::string_view> ToStd(const std::vector<absl::string_view>& views)
 
 }  // namespace
 
-absl::StatusOr<std::shared_ptr<const Tokenizer>> Tokenizer::FromGguf(const GgufFile& file) {
+absl::StatusOr<std::shared_ptr<const Tokenizer>> Tokenizer::FromGguf(const ModelFile& file) {
   RUNAHEAD_ASSIGN_OR_RETURN(const std::string model, file.GetString("tokenizer.ggml.model"));
   if (model != "gpt2") return Error(file, absl::StrCat("tokenizer model '", model, "' is not supported; 'gpt2' is"));
   std::string pre_name = "default";
@@ -62,7 +62,7 @@ absl::StatusOr<std::shared_ptr<const Tokenizer>> Tokenizer::FromGguf(const GgufF
   return tokenizer;
 }
 
-absl::Status Tokenizer::LoadTokens(const GgufFile& file, absl::Span<const std::string_view> tokens) {
+absl::Status Tokenizer::LoadTokens(const ModelFile& file, absl::Span<const std::string_view> tokens) {
   std::vector<int64_t> kinds(tokens.size(), kNormal);
   if (file.Has("tokenizer.ggml.token_type")) {
     RUNAHEAD_ASSIGN_OR_RETURN(kinds, file.GetInts("tokenizer.ggml.token_type"));
@@ -94,7 +94,7 @@ absl::Status Tokenizer::LoadTokens(const GgufFile& file, absl::Span<const std::s
   return absl::OkStatus();
 }
 
-absl::Status Tokenizer::LoadIds(const GgufFile& file) {
+absl::Status Tokenizer::LoadIds(const ModelFile& file) {
   const auto read = [&](const char* key, std::optional<int32_t>& id) -> absl::Status {
     if (!file.Has(key)) return absl::OkStatus();
     RUNAHEAD_ASSIGN_OR_RETURN(const uint64_t value, file.GetUint(key));

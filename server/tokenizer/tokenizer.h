@@ -18,7 +18,7 @@
 #include "server/tokenizer/keep_going.h"
 #include "server/tokenizer/pre_tokenizer.h"
 #include "server/tokenizer/special_tokens.h"
-#include "worker/format/gguf.h"
+#include "worker/format/model_file.h"
 
 namespace runahead {
 
@@ -40,7 +40,7 @@ struct TextPart {
 class Tokenizer {
  public:
   // INVALID_ARGUMENT or NOT_FOUND names the file and what is missing, wrong or not supported.
-  static absl::StatusOr<std::shared_ptr<const Tokenizer>> FromGguf(const GgufFile& file);
+  static absl::StatusOr<std::shared_ptr<const Tokenizer>> FromGguf(const ModelFile& file);
 
   // Any bytes are accepted: what is no UTF-8 is encoded byte by byte. Bytes for which the vocabulary has no token are
   // left out, as transformers does (SmolLM2 lacks 21 that hardly occur in valid UTF-8). Time is close to linear in the
@@ -79,8 +79,8 @@ class Tokenizer {
   explicit Tokenizer(PreTokenizer pre_tokenizer, BpeMerges merges)
       : pre_tokenizer_(std::move(pre_tokenizer)), merges_(std::move(merges)) {}
 
-  absl::Status LoadTokens(const GgufFile& file, absl::Span<const std::string_view> tokens);
-  absl::Status LoadIds(const GgufFile& file);
+  absl::Status LoadTokens(const ModelFile& file, absl::Span<const std::string_view> tokens);
+  absl::Status LoadIds(const ModelFile& file);
   struct View {
     std::string_view text;
     bool parse_special;

@@ -15,6 +15,7 @@
 #include "tests/bench/dtypes.h"
 #include "tests/bench/must.h"
 #include "worker/decode/engine.h"
+#include "worker/format/gguf.h"
 #include "worker/model/model.h"
 #include "worker/model/warm_up.h"
 
@@ -99,7 +100,7 @@ int Main(int argc, char** argv) {
     return std::string(argc > index ? argv[index] : otherwise);
   };
   CpuDeviceOptions options{.threads = static_cast<int>(Numbers(argument(2, "1")).front())};
-  const auto file = Must(GgufFile::Open(argv[1]));
+  const auto file = Must(OpenGguf(argv[1]));
   SetDTypes(argument(3, "auto"), MostlyQuantised(*file), options);
   const auto device = Must(NewCpuDevice(options));
   const auto model = Must(LoadModel(file, device, kUseDecode, [](int, int) {}));

@@ -43,7 +43,7 @@ class KvprBench {
         batch_(bench.Size(kBatch, 32)),
         tier_prompt_(shares_kv_ ? bench.Size(kSharedTierPrompt, 8) : bench.Size(kTierPrompt, 2)) {}
 
-  absl::Status Run(const std::shared_ptr<const GgufFile>& file) {
+  absl::Status Run(const std::shared_ptr<const ModelFile>& file) {
     RUNAHEAD_RETURN_IF_ERROR(Prepare(file));
     for (const int64_t prompt : kPrompts) RUNAHEAD_RETURN_IF_ERROR(CompareStreaming(bench_.Size(prompt, 8)));
     for (const int64_t gib : kBudgetsGib) RUNAHEAD_RETURN_IF_ERROR(CompareTiers(gib));
@@ -52,7 +52,7 @@ class KvprBench {
 
  private:
   // As a decode worker begins: the model, what lanes cost, and KV in host memory, with X where that is smaller.
-  absl::Status Prepare(const std::shared_ptr<const GgufFile>& file) {
+  absl::Status Prepare(const std::shared_ptr<const ModelFile>& file) {
     RUNAHEAD_ASSIGN_OR_RETURN(model_, LoadModel(file, bench_.device, kUses, [](int, int) {}));
     with_x_ = XRowBytes(*model_, device_) < model_->kv_row_bytes();
     RUNAHEAD_ASSIGN_OR_RETURN(costs_, Costs(*model_));
@@ -123,7 +123,7 @@ class KvprBench {
     return absl::OkStatus();
   }
 
-  absl::Status CompareWeights(const std::shared_ptr<const GgufFile>& file, int64_t prompt) {
+  absl::Status CompareWeights(const std::shared_ptr<const ModelFile>& file, int64_t prompt) {
     RUNAHEAD_ASSIGN_OR_RETURN(const std::shared_ptr<const Model> streamed,
                               LoadModel(file, bench_.device, kUses | kUseStreamed, [](int, int) {}));
     RUNAHEAD_ASSIGN_OR_RETURN(const LaneCosts costs, Costs(*streamed));
@@ -233,7 +233,7 @@ class KvprBench {
 absl::Status BenchKvpr(const Bench& bench) {
   RUNAHEAD_ASSIGN_OR_RETURN(const std::shared_ptr<Device> host, OpenHost());
   for (const SyntheticModel& shape : KvprModels(bench)) {
-    RUNAHEAD_ASSIGN_OR_RETURN(const std::shared_ptr<const GgufFile> file, RandomGguf(shape));
+    RUNAHEAD_ASSIGN_OR_RETURN(const std::shared_ptr<const ModelFile> file, RandomGguf(shape));
     const absl::Status status = KvprBench(bench, *host, shape).Run(file);
     if (absl::IsResourceExhausted(status)) {
       bench.report.Missing({.suite = "kvpr", .model = shape.name, .shape = "", .what = "step", .unit = "ms"},

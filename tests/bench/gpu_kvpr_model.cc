@@ -9,6 +9,7 @@
 #include "tests/bench/gpu_model.h"
 #include "tests/bench/random_values.h"
 #include "tests/testing/gguf_builder.h"
+#include "worker/format/gguf.h"
 
 namespace runahead {
 namespace {
@@ -116,7 +117,7 @@ std::vector<SyntheticModel> KvprModels(const Bench& bench) {
   return models;
 }
 
-absl::StatusOr<std::shared_ptr<const GgufFile>> RandomGguf(const SyntheticModel& model) {
+absl::StatusOr<std::shared_ptr<const ModelFile>> RandomGguf(const SyntheticModel& model) {
   const DType dtype = model.ffn_type == WeightType::kF32    ? DType::kF32
                       : model.ffn_type == WeightType::kBF16 ? DType::kBF16
                                                             : DType::kF16;
@@ -128,7 +129,7 @@ absl::StatusOr<std::shared_ptr<const GgufFile>> RandomGguf(const SyntheticModel&
   const std::shared_ptr<std::byte[]> whole(new std::byte[bytes]);  // some GiB, which are not cleared first
   std::memcpy(whole.get(), head.data(), head.size());
   tensors.Fill(whole.get() + head.size());
-  return GgufFile::Parse(model.name, absl::MakeConstSpan(whole.get(), bytes), whole);
+  return ParseGguf(model.name, absl::MakeConstSpan(whole.get(), bytes), whole);
 }
 
 }  // namespace runahead

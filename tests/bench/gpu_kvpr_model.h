@@ -8,7 +8,7 @@
 #include "absl/status/statusor.h"
 #include "tests/bench/gpu_suites.h"
 #include "tests/testing/synthetic_gguf.h"
-#include "worker/format/gguf.h"
+#include "worker/format/model_file.h"
 
 namespace runahead {
 
@@ -16,6 +16,6 @@ namespace runahead {
 std::vector<SyntheticModel> KvprModels(const Bench& bench);
 
 // Takes as much host memory as the weights do, until nobody holds the file.
-absl::StatusOr<std::shared_ptr<const GgufFile>> RandomGguf(const SyntheticModel& model);
+absl::StatusOr<std::shared_ptr<const ModelFile>> RandomGguf(const SyntheticModel& model);
 
 }  // namespace runahead

@@ -15,6 +15,7 @@
 #include "tests/testing/synthetic_gguf.h"
 #include "worker/decode/kvpr/profile.h"
 #include "worker/decode/step_loop.h"
+#include "worker/format/gguf.h"
 #include "worker/model/model.h"
 
 namespace runahead {
@@ -45,8 +46,7 @@ inline BenchModel Load(const std::string& path, double link_gbps) {
   CpuDeviceOptions options{.threads = 1};
   if (link_gbps > 0) options.emulated_link = loaded.link = Must(EmulatedLink::Create({.gbps = link_gbps}));
   loaded.device = Must(NewCpuDevice(options));
-  loaded.model =
-      Must(LoadModel(Must(GgufFile::Open(path)), loaded.device, kUseDecode | kUseRecompute, [](int, int) {}));
+  loaded.model = Must(LoadModel(Must(OpenGguf(path)), loaded.device, kUseDecode | kUseRecompute, [](int, int) {}));
   return loaded;
 }
 

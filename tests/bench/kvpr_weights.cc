@@ -20,6 +20,7 @@
 #include "tests/testing/synthetic_gguf.h"
 #include "worker/decode/kvpr/kvpr_loop.h"
 #include "worker/decode/kvpr/weight_stream.h"
+#include "worker/format/gguf.h"
 
 namespace runahead {
 namespace {
@@ -50,7 +51,7 @@ class Bench {
   Bench(const std::string& path, unsigned uses, const Question& question) : question_(question) {
     device_ =
         Must(NewCpuDevice({.threads = 1, .emulated_link = Must(EmulatedLink::Create({.gbps = question.link_gbps}))}));
-    model_ = Must(LoadModel(Must(GgufFile::Open(path)), device_, uses, [](int, int) {}));
+    model_ = Must(LoadModel(Must(OpenGguf(path)), device_, uses, [](int, int) {}));
     stream_ = device_->NewStream("decode");
     const int64_t total = question.length + kWarmSteps + question.steps + 1;
     store_ = Must(KvStore::Create({.layers = model_->config().layers,

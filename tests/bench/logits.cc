@@ -26,7 +26,7 @@ int Main(int argc, char** argv) {
   }
   CpuDeviceOptions options{.threads = argc > 2 ? std::atoi(argv[2]) : 2};
   LoadedModel loaded;
-  loaded.file = Must(GgufFile::Open(argv[1]));
+  loaded.file = Must(OpenGguf(argv[1]));
   SetDTypes(argc > 3 ? argv[3] : "auto", MostlyQuantised(*loaded.file), options);
   loaded.device = Must(NewCpuDevice(options));
   loaded.model = Must(LoadModel(loaded.file, loaded.device, kUsePrefill | kUseDecode, [](int, int) {}));

@@ -14,6 +14,7 @@
 #include "tests/bench/dtypes.h"
 #include "tests/bench/must.h"
 #include "tests/testing/dense_kv.h"
+#include "worker/format/gguf.h"
 #include "worker/model/llama.h"
 #include "worker/model/warm_up.h"
 
@@ -31,7 +32,7 @@ class PrefillBench {
  public:
   PrefillBench(const std::string& path, int threads, const std::string& dtype) {
     CpuDeviceOptions options{.threads = threads};
-    file_ = Must(GgufFile::Open(path));
+    file_ = Must(OpenGguf(path));
     SetDTypes(dtype, MostlyQuantised(*file_), options);
     device_ = Must(NewCpuDevice(options));
     config_ = Must(ReadModelConfig(*file_));
@@ -88,7 +89,7 @@ class PrefillBench {
 
  private:
   std::shared_ptr<Device> device_;
-  std::shared_ptr<const GgufFile> file_;
+  std::shared_ptr<const ModelFile> file_;
   ModelConfig config_;
   LlamaWeights weights_;
   std::shared_ptr<LlamaModel> model_;

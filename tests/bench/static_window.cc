@@ -26,6 +26,7 @@
 #include "tests/testing/windowed_model.h"
 #include "worker/decode/decode_loop.h"
 #include "worker/decode/static_window_loop.h"
+#include "worker/format/gguf.h"
 
 namespace runahead {
 namespace {
@@ -176,7 +177,7 @@ int Main(int argc, char** argv) {
   };
   const std::string path = WriteModel();
   const auto device = Must(NewCpuDevice({.threads = static_cast<int>(Number(argument(1, "1")))}));
-  const auto model = Must(LoadModel(Must(GgufFile::Open(path)), device, kUseDecode, [](int, int) {}));
+  const auto model = Must(LoadModel(Must(OpenGguf(path)), device, kUseDecode, [](int, int) {}));
   unlink(path.c_str());
   const int64_t rounds = Number(argument(3, "5")), steps = Number(argument(4, "32"));
   for (const auto& pair : absl::StrSplit(argument(2, "1:512,1:2048,8:512,8:2048"), ',')) {

@@ -11,6 +11,7 @@
 #include "kernels/cpu/cpu_device.h"
 #include "tests/golden/golden_files.h"
 #include "tests/testing/chain_fixture.h"
+#include "worker/format/gguf.h"
 
 namespace runahead {
 namespace {
@@ -18,7 +19,7 @@ namespace {
 // As a worker does with dtype int8.
 LoadedModel LoadInt8(const std::string& path) {
   LoadedModel loaded;
-  loaded.file = *GgufFile::Open(path);
+  loaded.file = *OpenGguf(path);
   loaded.device = *NewCpuDevice({.threads = 2, .int8 = true, .kv_dtype = DType::kF16});
   loaded.model = *LoadModel(loaded.file, loaded.device, kUsePrefill | kUseDecode, [](int, int) {});
   return loaded;

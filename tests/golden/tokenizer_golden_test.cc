@@ -8,6 +8,7 @@
 #include "server/tokenizer/chat_template.h"
 #include "server/tokenizer/text_stream.h"
 #include "server/tokenizer/tokenizer.h"
+#include "worker/format/gguf.h"
 
 namespace runahead {
 namespace {
@@ -17,7 +18,7 @@ class TokenizerGolden : public testing::Test {
   void SetUp() override {
     const char* model = std::getenv("RUNAHEAD_TEST_MODEL");
     if (model == nullptr) GTEST_SKIP() << "RUNAHEAD_TEST_MODEL is not set: tests/run sets it to the quick-start model";
-    const auto file = GgufFile::Open(model);
+    const auto file = OpenGguf(model);
     ASSERT_TRUE(file.ok()) << file.status();
     file_ = *file;
     const auto tokenizer = Tokenizer::FromGguf(*file_);
@@ -28,7 +29,7 @@ class TokenizerGolden : public testing::Test {
     golden_ = nlohmann::json::parse(in);
   }
 
-  std::shared_ptr<const GgufFile> file_;
+  std::shared_ptr<const ModelFile> file_;
   std::shared_ptr<const Tokenizer> tokenizer_;
   nlohmann::json golden_;
 };

@@ -14,9 +14,9 @@
 namespace runahead {
 
 // Adds to what `builder` has: the architecture, the numbers that have a value, and an embedding of [columns, 300].
-inline std::shared_ptr<const GgufFile> ConfigFile(GgufBuilder builder, const std::string& architecture,
-                                                  const std::map<std::string, std::optional<uint32_t>>& numbers,
-                                                  int64_t columns) {
+inline std::shared_ptr<const ModelFile> ConfigFile(GgufBuilder builder, const std::string& architecture,
+                                                   const std::map<std::string, std::optional<uint32_t>>& numbers,
+                                                   int64_t columns) {
   builder.AddString("general.architecture", architecture);
   for (const auto& [key, value] : numbers) {
     if (value.has_value()) builder.AddUint32(key, *value);

@@ -7,7 +7,7 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
-#include "worker/format/gguf.h"
+#include "worker/format/model_file.h"
 
 namespace runahead {
 namespace {
@@ -17,11 +17,11 @@ std::string Bytes(T value) {
   return std::string(reinterpret_cast<const char*>(&value), sizeof(value));
 }
 
-uint32_t TypeNumber(GgufValue::Type type) {
+uint32_t TypeNumber(MetadataValue::Type type) {
   return static_cast<uint32_t>(type);
 }
 
-std::string ArrayHead(GgufValue::Type element, size_t count) {
+std::string ArrayHead(MetadataValue::Type element, size_t count) {
   return Bytes(TypeNumber(element)) + Bytes<uint64_t>(count);
 }
 
@@ -47,34 +47,34 @@ void GgufBuilder::AddRaw(const std::string& key, uint32_t type, const std::strin
 }
 
 void GgufBuilder::AddString(const std::string& key, const std::string& value) {
-  AddRaw(key, TypeNumber(GgufValue::Type::kString), Text(value));
+  AddRaw(key, TypeNumber(MetadataValue::Type::kString), Text(value));
 }
 void GgufBuilder::AddUint32(const std::string& key, uint32_t value) {
-  AddRaw(key, TypeNumber(GgufValue::Type::kUint32), Bytes(value));
+  AddRaw(key, TypeNumber(MetadataValue::Type::kUint32), Bytes(value));
 }
 void GgufBuilder::AddUint64(const std::string& key, uint64_t value) {
-  AddRaw(key, TypeNumber(GgufValue::Type::kUint64), Bytes(value));
+  AddRaw(key, TypeNumber(MetadataValue::Type::kUint64), Bytes(value));
 }
 void GgufBuilder::AddInt32(const std::string& key, int32_t value) {
-  AddRaw(key, TypeNumber(GgufValue::Type::kInt32), Bytes(value));
+  AddRaw(key, TypeNumber(MetadataValue::Type::kInt32), Bytes(value));
 }
 void GgufBuilder::AddFloat(const std::string& key, float value) {
-  AddRaw(key, TypeNumber(GgufValue::Type::kFloat32), Bytes(value));
+  AddRaw(key, TypeNumber(MetadataValue::Type::kFloat32), Bytes(value));
 }
 void GgufBuilder::AddBool(const std::string& key, bool value) {
-  AddRaw(key, TypeNumber(GgufValue::Type::kBool), Bytes<uint8_t>(value ? 1 : 0));
+  AddRaw(key, TypeNumber(MetadataValue::Type::kBool), Bytes<uint8_t>(value ? 1 : 0));
 }
 
 void GgufBuilder::AddStrings(const std::string& key, const std::vector<std::string>& values) {
-  std::string bytes = ArrayHead(GgufValue::Type::kString, values.size());
+  std::string bytes = ArrayHead(MetadataValue::Type::kString, values.size());
   for (const std::string& value : values) bytes += Text(value);
-  AddRaw(key, TypeNumber(GgufValue::Type::kArray), bytes);
+  AddRaw(key, TypeNumber(MetadataValue::Type::kArray), bytes);
 }
 
 void GgufBuilder::AddInts(const std::string& key, const std::vector<int32_t>& values) {
-  std::string bytes = ArrayHead(GgufValue::Type::kInt32, values.size());
+  std::string bytes = ArrayHead(MetadataValue::Type::kInt32, values.size());
   for (int32_t value : values) bytes += Bytes(value);
-  AddRaw(key, TypeNumber(GgufValue::Type::kArray), bytes);
+  AddRaw(key, TypeNumber(MetadataValue::Type::kArray), bytes);
 }
 
 void GgufBuilder::AddTensorEntry(const std::string& name, uint32_t type, const std::vector<uint64_t>& dims,

@@ -7,12 +7,13 @@
 
 #include "tests/testing/device_tensor.h"
 #include "tests/testing/test_device.h"
+#include "worker/format/gguf.h"
 
 namespace runahead {
 
 LoadedModel LoadForTest(const std::string& path, DType dtype, int threads) {
   LoadedModel loaded;
-  auto file = GgufFile::Open(path);
+  auto file = OpenGguf(path);
   if (!file.ok()) ADD_FAILURE() << file.status();
   RUNAHEAD_CHECK(file.ok());
   loaded.file = *file;

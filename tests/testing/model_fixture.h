@@ -16,7 +16,7 @@ namespace runahead {
 
 // A model on a device of its own. Dies with a message when it cannot be loaded.
 struct LoadedModel {
-  std::shared_ptr<const GgufFile> file;
+  std::shared_ptr<const ModelFile> file;
   std::shared_ptr<Device> device;
   std::shared_ptr<const Model> model;
 };

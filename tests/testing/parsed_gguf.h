@@ -12,9 +12,9 @@
 namespace runahead {
 
 // Of GgufBuilder::Build(), or other bytes; messages call it test.gguf.
-inline absl::StatusOr<std::shared_ptr<const GgufFile>> ParseGguf(std::string bytes) {
+inline absl::StatusOr<std::shared_ptr<const ModelFile>> ParseGguf(std::string bytes) {
   const auto owner = std::make_shared<const std::string>(std::move(bytes));
-  return GgufFile::Parse("test.gguf", {reinterpret_cast<const std::byte*>(owner->data()), owner->size()}, owner);
+  return ParseGguf("test.gguf", {reinterpret_cast<const std::byte*>(owner->data()), owner->size()}, owner);
 }
 
 }  // namespace runahead

@@ -22,8 +22,8 @@ struct Matrix {
   }
 };
 
-Matrix Load(const GgufFile& file, const std::string& name) {
-  const GgufTensor& tensor = **file.FindTensor(name);
+Matrix Load(const ModelFile& file, const std::string& name) {
+  const FileTensor& tensor = **file.FindTensor(name);
   Matrix matrix{tensor.rows(), tensor.columns(), {}};
   matrix.values.resize(matrix.rows * matrix.cols);
   const size_t row_bytes = tensor.data.size() / matrix.rows;
@@ -93,7 +93,7 @@ void AddTo(Vec& x, const Vec& y) {
 
 }  // namespace
 
-ReferenceOutput RunReferenceLlama(const GgufFile& file, const std::vector<int32_t>& ids) {
+ReferenceOutput RunReferenceLlama(const ModelFile& file, const std::vector<int32_t>& ids) {
   const int64_t layers = *file.GetUint("llama.block_count");
   const int64_t heads = *file.GetUint("llama.attention.head_count");
   const Shape shape{heads, static_cast<int64_t>(*file.GetUint("llama.attention.head_count_kv")),

@@ -6,7 +6,7 @@
 #include <vector>
 
 #include "absl/status/statusor.h"
-#include "worker/format/gguf.h"
+#include "worker/format/model_file.h"
 
 namespace runahead {
 
@@ -18,6 +18,6 @@ struct ReferenceOutput {
 
 // Runs all `ids` as one sequence from position 0. Independent of worker/model: it knows GGUF's keys and row order
 // itself.
-ReferenceOutput RunReferenceLlama(const GgufFile& file, const std::vector<int32_t>& ids);
+ReferenceOutput RunReferenceLlama(const ModelFile& file, const std::vector<int32_t>& ids);
 
 }  // namespace runahead

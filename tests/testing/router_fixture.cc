@@ -60,7 +60,7 @@ void RouterFixture::SetUp() {
   SyntheticModel model;
   model.context_length = kFixtureContext;
   ASSERT_TRUE(WriteSyntheticGguf(model, path).ok());
-  const auto file = GgufFile::Open(path);
+  const auto file = OpenGguf(path);
   ASSERT_TRUE(file.ok()) << file.status();
   std::filesystem::remove(path);
   tokenizer_ = *Tokenizer::FromGguf(**file);

@@ -13,6 +13,7 @@
 #include "tests/testing/model_fixture.h"
 #include "tests/testing/small_model.h"
 #include "worker/decode/kvpr/kvpr_loop.h"
+#include "worker/format/gguf.h"
 
 namespace runahead {
 namespace {
@@ -24,7 +25,7 @@ using ::testing::Not;
 class KvprDecodeTest : public ::testing::Test {
  protected:
   KvprDecodeTest() {
-    const auto file = *GgufFile::Open(WriteSynthetic(SmallModel(1), "kvpr_decode"));
+    const auto file = *OpenGguf(WriteSynthetic(SmallModel(1), "kvpr_decode"));
     device_ =
         *NewCpuDevice({.threads = 1, .memory_budget = 64 << 20, .emulated_link = *EmulatedLink::Create({.gbps = 100})});
     model_ = *LoadModel(file, device_, kUseDecode, [](int, int) {});

@@ -10,6 +10,7 @@
 #include "tests/testing/model_fixture.h"
 #include "tests/testing/small_model.h"
 #include "tests/worker/decode/kvpr/counting_device.h"
+#include "worker/format/gguf.h"
 
 namespace runahead {
 namespace {
@@ -21,7 +22,7 @@ class LaneProfilerTest : public ::testing::Test {
   LaneProfilerTest() {
     SyntheticModel small = SmallModel(1);
     small.kv_heads = small.heads;
-    const auto file = *GgufFile::Open(WriteSynthetic(small, "lane_profiler"));
+    const auto file = *OpenGguf(WriteSynthetic(small, "lane_profiler"));
     device_ = *NewCpuDevice({.threads = 1, .emulated_link = link_});
     model_ = *LoadModel(file, device_, kUseDecode | kUseRecompute, [](int, int) {});
     profiler_ = std::make_unique<LaneProfiler>(*model_, *device_, LaneProfiler::Host{&host_, 16}, metrics_, clock_);

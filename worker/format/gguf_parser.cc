@@ -8,13 +8,14 @@
 #include "absl/strings/str_cat.h"
 #include "worker/format/gguf.h"
 #include "worker/format/gguf_cursor.h"
+#include "worker/format/gguf_types.h"
 #include "worker/format/mapped_file.h"
 #include "xxhash.h"
 
 namespace runahead {
 namespace {
 
-using Type = GgufValue::Type;
+using Type = MetadataValue::Type;
 
 constexpr uint32_t kMagic = 0x46554747;  // "GGUF"
 // Far above any real model; they bound the tables that a hostile file can make us build.
@@ -64,10 +65,20 @@ std::string Quoted(absl::string_view name) {
 
 }  // namespace
 
-// Reads one file image into a GgufFile. Used once.
+// Reads one file image into a ModelFile. Used once.
 class GgufParser {
  public:
-  GgufParser(GgufFile& file, absl::Span<const std::byte> bytes) : file_(file), bytes_(bytes), cursor_(bytes) {}
+  static absl::StatusOr<std::shared_ptr<const ModelFile>> Parse(std::string name, absl::Span<const std::byte> bytes,
+                                                                std::shared_ptr<const void> owner) {
+    std::shared_ptr<ModelFile> file(new ModelFile(ModelFile::Container::kGguf));
+    file->path_ = std::move(name);
+    file->owner_ = std::move(owner);
+    if (absl::Status status = GgufParser(*file, bytes).Run(); !status.ok()) return status;
+    return file;
+  }
+
+ private:
+  GgufParser(ModelFile& file, absl::Span<const std::byte> bytes) : file_(file), bytes_(bytes), cursor_(bytes) {}
 
   absl::Status Run() {
     absl::Status status = ReadHeader();
@@ -81,7 +92,6 @@ class GgufParser {
     return absl::OkStatus();
   }
 
- private:
   template <typename... Parts>
   absl::Status Error(const Parts&... parts) const {
     return absl::InvalidArgumentError(absl::StrCat(file_.path_, ": ", parts...));
@@ -125,7 +135,7 @@ class GgufParser {
     if (!type) return Truncated(where);
     if (*type > static_cast<uint32_t>(Type::kFloat64)) return Error(where, " has the unknown type ", *type);
 
-    GgufValue value = {static_cast<Type>(*type), static_cast<Type>(*type), 1, {}};
+    MetadataValue value = {static_cast<Type>(*type), static_cast<Type>(*type), 1, {}};
     if (value.type == Type::kArray) {
       if (absl::Status status = ReadArrayHeader(where, value); !status.ok()) return status;
     }
@@ -134,7 +144,7 @@ class GgufParser {
     return absl::OkStatus();
   }
 
-  absl::Status ReadArrayHeader(const std::string& where, GgufValue& value) {
+  absl::Status ReadArrayHeader(const std::string& where, MetadataValue& value) {
     const std::optional<uint32_t> element = cursor_.Number<uint32_t>();
     const std::optional<uint64_t> count = cursor_.Number<uint64_t>();
     if (!element || !count) return Truncated(where);
@@ -152,7 +162,7 @@ class GgufParser {
   }
 
   // Walks over the value's elements and keeps the bytes that they take.
-  absl::Status ReadElements(const std::string& where, GgufValue& value) {
+  absl::Status ReadElements(const std::string& where, MetadataValue& value) {
     const size_t start = cursor_.position();
     if (value.element == Type::kString) {
       for (uint64_t i = 0; i < value.count; ++i) {
@@ -189,7 +199,7 @@ class GgufParser {
                    " are allowed");
     }
     const std::string where = absl::StrCat("tensor ", Quoted(*name));
-    GgufTensor tensor;
+    FileTensor tensor;
     tensor.name = std::string(*name);
     if (absl::Status status = ReadDims(where, tensor.dims); !status.ok()) return status;
     const std::optional<uint32_t> type = cursor_.Number<uint32_t>();
@@ -233,7 +243,7 @@ class GgufParser {
     const uint64_t begin = (cursor_.position() + alignment_ - 1) / alignment_ * alignment_;
     const uint64_t available = begin < bytes_.size() ? bytes_.size() - begin : 0;
     for (size_t i = 0; i < file_.tensors_.size(); ++i) {
-      GgufTensor& tensor = file_.tensors_[i];
+      FileTensor& tensor = file_.tensors_[i];
       const std::string where = absl::StrCat("tensor ", Quoted(tensor.name));
       const int64_t block = BlockOf(tensor.type).elements;
       if (tensor.columns() % block != 0) {
@@ -255,10 +265,10 @@ class GgufParser {
   }
 
   absl::Status CheckOverlap() const {
-    std::vector<const GgufTensor*> order;
-    for (const GgufTensor& tensor : file_.tensors_) order.push_back(&tensor);
+    std::vector<const FileTensor*> order;
+    for (const FileTensor& tensor : file_.tensors_) order.push_back(&tensor);
     std::sort(order.begin(), order.end(),
-              [](const GgufTensor* a, const GgufTensor* b) { return a->data.data() < b->data.data(); });
+              [](const FileTensor* a, const FileTensor* b) { return a->data.data() < b->data.data(); });
     for (size_t i = 1; i < order.size(); ++i) {
       if (order[i - 1]->data.data() + order[i - 1]->data.size() > order[i]->data.data()) {
         return Error("tensors ", Quoted(order[i - 1]->name), " and ", Quoted(order[i]->name), " overlap");
@@ -267,7 +277,7 @@ class GgufParser {
     return absl::OkStatus();
   }
 
-  GgufFile& file_;
+  ModelFile& file_;
   const absl::Span<const std::byte> bytes_;
   GgufCursor cursor_;
   uint64_t key_count_ = 0;
@@ -276,20 +286,16 @@ class GgufParser {
   std::vector<uint64_t> offsets_;  // of the tensors, from the begin of the data section
 };
 
-absl::StatusOr<std::shared_ptr<const GgufFile>> GgufFile::Open(const std::string& path) {
+absl::StatusOr<std::shared_ptr<const ModelFile>> OpenGguf(const std::string& path) {
   absl::StatusOr<std::shared_ptr<const MappedFile>> mapped = MappedFile::Open(path);
   if (!mapped.ok()) return mapped.status();
   const absl::Span<const std::byte> bytes = (*mapped)->bytes();
-  return Parse(path, bytes, *std::move(mapped));
+  return ParseGguf(path, bytes, *std::move(mapped));
 }
 
-absl::StatusOr<std::shared_ptr<const GgufFile>> GgufFile::Parse(std::string name, absl::Span<const std::byte> bytes,
-                                                                std::shared_ptr<const void> owner) {
-  std::shared_ptr<GgufFile> file(new GgufFile());
-  file->path_ = std::move(name);
-  file->owner_ = std::move(owner);
-  if (absl::Status status = GgufParser(*file, bytes).Run(); !status.ok()) return status;
-  return file;
+absl::StatusOr<std::shared_ptr<const ModelFile>> ParseGguf(std::string name, absl::Span<const std::byte> bytes,
+                                                           std::shared_ptr<const void> owner) {
+  return GgufParser::Parse(std::move(name), bytes, std::move(owner));
 }
 
 }  // namespace runahead

@@ -19,7 +19,7 @@ absl::StatusOr<ModelConfig> ConfigKeys::Common() const {
   config.kv_heads = config.heads;
   RUNAHEAD_ASSIGN_OR_RETURN(config.ffn, Dimension("feed_forward_length"));
   RUNAHEAD_ASSIGN_OR_RETURN(config.context_length, Dimension("context_length", kMostContext));
-  RUNAHEAD_ASSIGN_OR_RETURN(const GgufTensor* embedding, file_.FindTensor("token_embd.weight"));
+  RUNAHEAD_ASSIGN_OR_RETURN(const FileTensor* embedding, file_.FindTensor("token_embd.weight"));
   if (embedding->dims.size() != 2 || embedding->dims[0] != config.hidden) {
     return absl::InvalidArgumentError(
         absl::StrCat(file_.path(), ": tensor token_embd.weight is not [", config.hidden, ", vocabulary]"));

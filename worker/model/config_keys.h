@@ -7,7 +7,7 @@
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
-#include "worker/format/gguf.h"
+#include "worker/format/model_file.h"
 #include "worker/model/model.h"
 
 namespace runahead {
@@ -17,7 +17,7 @@ namespace runahead {
 class ConfigKeys {
  public:
   // `file` outlives the keys.
-  ConfigKeys(const GgufFile& file, std::string_view architecture)
+  ConfigKeys(const ModelFile& file, std::string_view architecture)
       : file_(file), prefix_(std::string(architecture) + ".") {}
 
   // What all families have: name, fingerprint, layers, hidden, heads (kv_heads as many), ffn, context_length, and the
@@ -40,7 +40,7 @@ class ConfigKeys {
 
   std::string Key(std::string_view name) const { return prefix_ + std::string(name); }
 
-  const GgufFile& file_;
+  const ModelFile& file_;
   const std::string prefix_;
 };
 

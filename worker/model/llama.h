@@ -34,7 +34,7 @@ struct LlamaWeights {
 
 // Loads every tensor, in parallel; errors name the tensor. GGUF keeps Q and K rows permuted for interleaved rotation:
 // they are put back for the rotate-half form.
-absl::StatusOr<LlamaWeights> LoadLlamaWeights(std::shared_ptr<const GgufFile> file, const ModelConfig& config,
+absl::StatusOr<LlamaWeights> LoadLlamaWeights(std::shared_ptr<const ModelFile> file, const ModelConfig& config,
                                               Device& device, unsigned uses,
                                               const std::function<void(int, int)>& progress);
 

@@ -27,7 +27,7 @@ absl::StatusOr<float> LinearScale(const ConfigKeys& keys) {
 
 }  // namespace
 
-absl::StatusOr<ModelConfig> ReadLlamaConfig(const GgufFile& file) {
+absl::StatusOr<ModelConfig> ReadLlamaConfig(const ModelFile& file) {
   const ConfigKeys keys(file, "llama");
   RUNAHEAD_ASSIGN_OR_RETURN(ModelConfig config, keys.Common());
   RUNAHEAD_ASSIGN_OR_RETURN(config.kv_heads, keys.DimensionOr("attention.head_count_kv", config.heads));
@@ -54,12 +54,12 @@ absl::StatusOr<ModelConfig> ReadLlamaConfig(const GgufFile& file) {
   return config;
 }
 
-absl::StatusOr<std::vector<float>> LlamaRotation(const GgufFile& file, const ModelConfig& config) {
+absl::StatusOr<std::vector<float>> LlamaRotation(const ModelFile& file, const ModelConfig& config) {
   const int64_t half = config.head_dim / 2;
   RUNAHEAD_ASSIGN_OR_RETURN(const float scale, LinearScale(ConfigKeys(file, "llama")));
   std::vector<float> factors(half, scale);
   if (file.FindTensor("rope_freqs.weight").ok()) {
-    RUNAHEAD_ASSIGN_OR_RETURN(const GgufTensor* tensor, file.FindTensor("rope_freqs.weight"));
+    RUNAHEAD_ASSIGN_OR_RETURN(const FileTensor* tensor, file.FindTensor("rope_freqs.weight"));
     if (tensor->type != WeightType::kF32 || tensor->dims.empty() || tensor->dims[0] != half) {
       return absl::InvalidArgumentError(
           absl::StrCat(file.path(), ": tensor rope_freqs.weight is not f32 [", half, "]"));

@@ -47,7 +47,7 @@ absl::Status LoadEnds(const TensorLoader& loader, const ModelConfig& config, Lla
 
 }  // namespace
 
-absl::StatusOr<LlamaWeights> LoadLlamaWeights(std::shared_ptr<const GgufFile> file, const ModelConfig& config,
+absl::StatusOr<LlamaWeights> LoadLlamaWeights(std::shared_ptr<const ModelFile> file, const ModelConfig& config,
                                               Device& device, unsigned uses,
                                               const std::function<void(int, int)>& progress) {
   const TensorLoader loader(std::move(file), device, uses);

@@ -34,7 +34,7 @@ WeightBytes Model::weight_bytes() const {
 
 namespace {
 
-absl::StatusOr<std::shared_ptr<const Model>> LoadLlama(std::shared_ptr<const GgufFile> file, ModelConfig config,
+absl::StatusOr<std::shared_ptr<const Model>> LoadLlama(std::shared_ptr<const ModelFile> file, ModelConfig config,
                                                        std::shared_ptr<Device> device, unsigned uses,
                                                        const std::function<void(int, int)>& progress) {
   RUNAHEAD_ASSIGN_OR_RETURN(LlamaWeights weights, LoadLlamaWeights(std::move(file), config, *device, uses, progress));
@@ -44,14 +44,14 @@ absl::StatusOr<std::shared_ptr<const Model>> LoadLlama(std::shared_ptr<const Ggu
 // A family, by what general.architecture calls it.
 struct Family {
   const char* architecture;
-  absl::StatusOr<ModelConfig> (*read)(const GgufFile& file);
-  absl::StatusOr<std::shared_ptr<const Model>> (*load)(std::shared_ptr<const GgufFile> file, ModelConfig config,
+  absl::StatusOr<ModelConfig> (*read)(const ModelFile& file);
+  absl::StatusOr<std::shared_ptr<const Model>> (*load)(std::shared_ptr<const ModelFile> file, ModelConfig config,
                                                        std::shared_ptr<Device> device, unsigned uses,
                                                        const std::function<void(int, int)>& progress);
 };
 constexpr Family kFamilies[] = {{"llama", ReadLlamaConfig, LoadLlama}, {"opt", ReadOptConfig, LoadOpt}};
 
-absl::StatusOr<const Family*> FamilyOf(const GgufFile& file) {
+absl::StatusOr<const Family*> FamilyOf(const ModelFile& file) {
   RUNAHEAD_ASSIGN_OR_RETURN(const std::string architecture, file.GetString("general.architecture"));
   std::vector<std::string> names;
   for (const Family& family : kFamilies) {
@@ -64,12 +64,12 @@ absl::StatusOr<const Family*> FamilyOf(const GgufFile& file) {
 
 }  // namespace
 
-absl::StatusOr<ModelConfig> ReadModelConfig(const GgufFile& file) {
+absl::StatusOr<ModelConfig> ReadModelConfig(const ModelFile& file) {
   RUNAHEAD_ASSIGN_OR_RETURN(const Family* family, FamilyOf(file));
   return family->read(file);
 }
 
-absl::StatusOr<std::shared_ptr<const Model>> LoadModel(std::shared_ptr<const GgufFile> file,
+absl::StatusOr<std::shared_ptr<const Model>> LoadModel(std::shared_ptr<const ModelFile> file,
                                                        std::shared_ptr<Device> device, unsigned uses,
                                                        std::function<void(int, int)> progress) {
   RUNAHEAD_ASSIGN_OR_RETURN(const Family* family, FamilyOf(*file));

@@ -11,7 +11,7 @@
 #include "absl/status/statusor.h"
 #include "absl/types/span.h"
 #include "kernels/base/device.h"
-#include "worker/format/gguf.h"
+#include "worker/format/model_file.h"
 
 namespace runahead {
 
@@ -126,14 +126,14 @@ class Model {
 };
 
 // What is known without loading weights. INVALID_ARGUMENT naming the key when the file is not a model we run.
-absl::StatusOr<ModelConfig> ReadModelConfig(const GgufFile& file);
+absl::StatusOr<ModelConfig> ReadModelConfig(const ModelFile& file);
 
 // Beside kUseDecode: Recompute works on many rows, not batch-invariant. The weights of K and V take memory once more.
 inline constexpr unsigned kUseRecompute = 1u << 8;
 
 // Loads the weights onto `device` for `uses` (WeightUse bits, kUseRecompute; kUseStreamed: the matrices of layers,
 // while all else is on the device); `progress(done, total)` in tensors, from any thread.
-absl::StatusOr<std::shared_ptr<const Model>> LoadModel(std::shared_ptr<const GgufFile> file,
+absl::StatusOr<std::shared_ptr<const Model>> LoadModel(std::shared_ptr<const ModelFile> file,
                                                        std::shared_ptr<Device> device, unsigned uses,
                                                        std::function<void(int, int)> progress);
 

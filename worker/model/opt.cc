@@ -172,7 +172,7 @@ absl::Status LoadOptLayer(const TensorLoader& loader, const ModelConfig& config,
 
 }  // namespace
 
-absl::StatusOr<ModelConfig> ReadOptConfig(const GgufFile& file) {
+absl::StatusOr<ModelConfig> ReadOptConfig(const ModelFile& file) {
   const ConfigKeys keys(file, "opt");
   RUNAHEAD_ASSIGN_OR_RETURN(ModelConfig config, keys.Common());
   RUNAHEAD_ASSIGN_OR_RETURN(config.norm_eps, keys.Float("attention.layer_norm_epsilon"));
@@ -185,7 +185,7 @@ absl::StatusOr<ModelConfig> ReadOptConfig(const GgufFile& file) {
   return config;
 }
 
-absl::StatusOr<std::shared_ptr<const Model>> LoadOpt(std::shared_ptr<const GgufFile> file, ModelConfig config,
+absl::StatusOr<std::shared_ptr<const Model>> LoadOpt(std::shared_ptr<const ModelFile> file, ModelConfig config,
                                                      std::shared_ptr<Device> device, unsigned uses,
                                                      const std::function<void(int, int)>& progress) {
   const TensorLoader loader(std::move(file), *device, uses);

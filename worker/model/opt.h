@@ -9,10 +9,10 @@
 namespace runahead {
 
 // Names the key that is missing (NOT_FOUND), or with which this family cannot run (INVALID_ARGUMENT).
-absl::StatusOr<ModelConfig> ReadOptConfig(const GgufFile& file);
+absl::StatusOr<ModelConfig> ReadOptConfig(const ModelFile& file);
 
 // As LoadModel, of a file that ReadOptConfig gave `config` for.
-absl::StatusOr<std::shared_ptr<const Model>> LoadOpt(std::shared_ptr<const GgufFile> file, ModelConfig config,
+absl::StatusOr<std::shared_ptr<const Model>> LoadOpt(std::shared_ptr<const ModelFile> file, ModelConfig config,
                                                      std::shared_ptr<Device> device, unsigned uses,
                                                      const std::function<void(int, int)>& progress);
 

@@ -12,8 +12,8 @@
 
 namespace runahead {
 
-absl::StatusOr<const GgufTensor*> TensorLoader::Find(const std::string& name, const std::vector<int64_t>& dims) const {
-  RUNAHEAD_ASSIGN_OR_RETURN(const GgufTensor* tensor, file_->FindTensor(name));
+absl::StatusOr<const FileTensor*> TensorLoader::Find(const std::string& name, const std::vector<int64_t>& dims) const {
+  RUNAHEAD_ASSIGN_OR_RETURN(const FileTensor* tensor, file_->FindTensor(name));
   if (tensor->dims != dims) {
     return absl::InvalidArgumentError(absl::StrCat(file_->path(), ": tensor ", name, " is [",
                                                    absl::StrJoin(tensor->dims, ", "), "], the model's keys say [",
@@ -23,7 +23,7 @@ absl::StatusOr<const GgufTensor*> TensorLoader::Find(const std::string& name, co
 }
 
 absl::Status TensorLoader::Append(const std::string& name, int64_t rows, int64_t cols, WeightSource& source) const {
-  RUNAHEAD_ASSIGN_OR_RETURN(const GgufTensor* tensor, Find(name, {cols, rows}));
+  RUNAHEAD_ASSIGN_OR_RETURN(const FileTensor* tensor, Find(name, {cols, rows}));
   source.owner = file_;
   absl::StrAppend(&source.name, source.name.empty() ? "" : "+", name);
   source.cols = cols;
@@ -33,7 +33,7 @@ absl::Status TensorLoader::Append(const std::string& name, int64_t rows, int64_t
 
 absl::Status TensorLoader::AppendUnpermuted(const std::string& name, int64_t heads, int64_t head_dim, int64_t cols,
                                             WeightSource& source) const {
-  RUNAHEAD_ASSIGN_OR_RETURN(const GgufTensor* tensor, Find(name, {cols, heads * head_dim}));
+  RUNAHEAD_ASSIGN_OR_RETURN(const FileTensor* tensor, Find(name, {cols, heads * head_dim}));
   const WeightType type = tensor->type;
   const size_t row_bytes = WeightRowBytes(type, cols);
   source.owner = file_;
@@ -73,7 +73,7 @@ absl::StatusOr<std::shared_ptr<const Weights>> TensorLoader::LoadForRecompute(co
 absl::StatusOr<Tensor> TensorLoader::Vector(const std::vector<VectorPart>& parts) const {
   std::vector<float> values;
   for (const VectorPart& part : parts) {
-    RUNAHEAD_ASSIGN_OR_RETURN(const GgufTensor* tensor, Find(part.name, {part.size}));
+    RUNAHEAD_ASSIGN_OR_RETURN(const FileTensor* tensor, Find(part.name, {part.size}));
     if (tensor->type != WeightType::kF32) {
       return absl::InvalidArgumentError(absl::StrCat(file_->path(), ": tensor ", part.name, " is not f32"));
     }

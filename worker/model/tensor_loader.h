@@ -11,7 +11,7 @@
 #include "absl/status/statusor.h"
 #include "kernels/base/device.h"
 #include "kernels/base/mutex.h"
-#include "worker/format/gguf.h"
+#include "worker/format/model_file.h"
 
 namespace runahead {
 
@@ -20,10 +20,10 @@ namespace runahead {
 class TensorLoader {
  public:
   // `device` outlives the loader. Matrices are loaded for `uses` (WeightUse bits, kUseRecompute of model.h).
-  TensorLoader(std::shared_ptr<const GgufFile> file, Device& device, unsigned uses)
+  TensorLoader(std::shared_ptr<const ModelFile> file, Device& device, unsigned uses)
       : file_(std::move(file)), device_(device), uses_(uses), stream_(device.NewStream("load")) {}
 
-  const GgufFile& file() const { return *file_; }
+  const ModelFile& file() const { return *file_; }
 
   // Appends tensor `name`, which must be [rows, cols], to `source`, whose name is those of its tensors.
   absl::Status Append(const std::string& name, int64_t rows, int64_t cols, WeightSource& source) const;
@@ -48,10 +48,10 @@ class TensorLoader {
   absl::StatusOr<Tensor> Upload(const std::vector<float>& values, int64_t rows) const;
 
  private:
-  absl::StatusOr<const GgufTensor*> Find(const std::string& name, const std::vector<int64_t>& dims) const;
+  absl::StatusOr<const FileTensor*> Find(const std::string& name, const std::vector<int64_t>& dims) const;
   absl::Status CopyNow(const BufferRef& from, const BufferRef& to) const RUNAHEAD_EXCLUDES(mu_);
 
-  const std::shared_ptr<const GgufFile> file_;
+  const std::shared_ptr<const ModelFile> file_;
   Device& device_;
   const unsigned uses_;
   mutable Mutex mu_;

@@ -18,7 +18,7 @@ class AnswerTest : public ::testing::Test {
   void SetUp() override {
     const std::string path = absl::StrCat(::testing::TempDir(), "/answer_test.", getpid(), ".gguf");
     ASSERT_TRUE(WriteSyntheticGguf(SyntheticModel(), path).ok());
-    file_ = *GgufFile::Open(path);
+    file_ = *OpenGguf(path);
     tokenizer_ = *Tokenizer::FromGguf(*file_);
     std::filesystem::remove(path);
   }
@@ -37,7 +37,7 @@ class AnswerTest : public ::testing::Test {
     return out + answer.Finish();
   }
 
-  std::shared_ptr<const GgufFile> file_;
+  std::shared_ptr<const ModelFile> file_;
   std::shared_ptr<const Tokenizer> tokenizer_;
 };
 

@@ -152,7 +152,7 @@ class FromFile : public testing::Test {
     tokenizer_ = *Tokenizer::FromGguf(*file_);
   }
 
-  std::shared_ptr<const GgufFile> file_;
+  std::shared_ptr<const ModelFile> file_;
   std::shared_ptr<const Tokenizer> tokenizer_;
 };
 

@@ -11,6 +11,7 @@
 #include "tests/testing/model_fixture.h"
 #include "tests/testing/small_model.h"
 #include "worker/decode/decode_loop.h"
+#include "worker/format/gguf.h"
 #include "worker/model/token_sampler.h"
 
 namespace runahead {
@@ -27,7 +28,7 @@ SyntheticModel WideModel() {
 
 std::shared_ptr<const Model> LoadWithin(const std::string& path, size_t budget, std::shared_ptr<Device>& device) {
   device = *NewCpuDevice({.memory_budget = budget});
-  auto model = LoadModel(*GgufFile::Open(path), device, kUseDecode, [](int, int) {});
+  auto model = LoadModel(*OpenGguf(path), device, kUseDecode, [](int, int) {});
   return model.ok() ? *std::move(model) : nullptr;
 }
 

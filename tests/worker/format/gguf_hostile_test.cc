@@ -23,10 +23,10 @@ constexpr uint32_t kArray = 9;
 constexpr uint32_t kString = 8;
 constexpr uint64_t kHuge = uint64_t{1} << 62;
 
-absl::StatusOr<std::shared_ptr<const GgufFile>> ParseBytes(absl::string_view bytes) {
+absl::StatusOr<std::shared_ptr<const ModelFile>> ParseBytes(absl::string_view bytes) {
   std::shared_ptr<std::byte[]> copy(new std::byte[bytes.size()]);
   std::memcpy(copy.get(), bytes.data(), bytes.size());
-  return GgufFile::Parse("test.gguf", {copy.get(), bytes.size()}, copy);
+  return ParseGguf("test.gguf", {copy.get(), bytes.size()}, copy);
 }
 
 std::string Refusal(const GgufBuilder& builder) {
@@ -50,7 +50,7 @@ GgufBuilder ShortFile() {
 }
 
 // Uses all that the file offers, whatever it is.
-void TouchEverything(const GgufFile& file) {
+void TouchEverything(const ModelFile& file) {
   for (const char* key : {"general.architecture", "count", "epsilon", "yes", "words", "numbers"}) {
     (void)file.GetString(key).ok();
     (void)file.GetUint(key).ok();
@@ -59,7 +59,7 @@ void TouchEverything(const GgufFile& file) {
     (void)file.GetStrings(key).ok();
     (void)file.GetInts(key).ok();
   }
-  for (const GgufTensor& tensor : file.tensors()) {
+  for (const FileTensor& tensor : file.tensors()) {
     std::vector<float> row(static_cast<size_t>(tensor.columns()));
     const int64_t row_bytes = static_cast<int64_t>(WeightRowBytes(tensor.type, tensor.columns()));
     ASSERT_EQ(static_cast<int64_t>(tensor.data.size()), row_bytes * tensor.rows());

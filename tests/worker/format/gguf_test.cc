@@ -128,7 +128,7 @@ TEST(Gguf, OpensSyntheticCheckpoint) {
   model.SetWeightType(WeightType::kQ4_1);
   model.tied = false;
   ASSERT_TRUE(WriteSyntheticGguf(model, path).ok());
-  const auto file = GgufFile::Open(path);
+  const auto file = OpenGguf(path);
   ASSERT_TRUE(file.ok()) << file.status();
   EXPECT_EQ(*(*file)->GetUint("llama.attention.head_count_kv"), 2u);
   EXPECT_EQ((*file)->GetStrings("tokenizer.ggml.tokens")->size(), 320u);
@@ -153,18 +153,18 @@ TEST(Gguf, SyntheticCheckpointsAreReproducibleAndSeeded) {
 }
 
 TEST(Gguf, OpenRefusesWhatIsNoFile) {
-  EXPECT_EQ(GgufFile::Open("/nowhere/model.gguf").status().code(), absl::StatusCode::kNotFound);
-  EXPECT_THAT(std::string(GgufFile::Open("/nowhere/model.gguf").status().message()), HasSubstr("/nowhere/model.gguf"));
-  EXPECT_THAT(std::string(GgufFile::Open(testing::TempDir()).status().message()), HasSubstr("not a regular file"));
+  EXPECT_EQ(OpenGguf("/nowhere/model.gguf").status().code(), absl::StatusCode::kNotFound);
+  EXPECT_THAT(std::string(OpenGguf("/nowhere/model.gguf").status().message()), HasSubstr("/nowhere/model.gguf"));
+  EXPECT_THAT(std::string(OpenGguf(testing::TempDir()).status().message()), HasSubstr("not a regular file"));
 
   const std::string empty = TempPath("empty.gguf");
   std::ofstream(empty).close();
-  EXPECT_THAT(std::string(GgufFile::Open(empty).status().message()), HasSubstr("is empty"));
+  EXPECT_THAT(std::string(OpenGguf(empty).status().message()), HasSubstr("is empty"));
   std::filesystem::remove(empty);
 
   const std::string fifo = TempPath("fifo.gguf");
   ASSERT_EQ(mkfifo(fifo.c_str(), 0600), 0);
-  EXPECT_THAT(std::string(GgufFile::Open(fifo).status().message()), HasSubstr("not a regular file"));
+  EXPECT_THAT(std::string(OpenGguf(fifo).status().message()), HasSubstr("not a regular file"));
   std::filesystem::remove(fifo);
 }
 

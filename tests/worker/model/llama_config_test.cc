@@ -30,7 +30,7 @@ struct Keys {
   int64_t embedding_columns = 64;
 };
 
-std::shared_ptr<const GgufFile> Build(const Keys& keys) {
+std::shared_ptr<const ModelFile> Build(const Keys& keys) {
   GgufBuilder builder;
   if (keys.eps.has_value()) builder.AddFloat("llama.attention.layer_norm_rms_epsilon", *keys.eps);
   if (!keys.rope_scaling.empty()) builder.AddString("llama.rope.scaling.type", keys.rope_scaling);

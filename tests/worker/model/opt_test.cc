@@ -27,7 +27,7 @@ struct OptKeys {
   int64_t embedding_columns = 64;
 };
 
-std::shared_ptr<const GgufFile> BuildOpt(const OptKeys& keys) {
+std::shared_ptr<const ModelFile> BuildOpt(const OptKeys& keys) {
   GgufBuilder builder;
   if (keys.eps.has_value()) builder.AddFloat("opt.attention.layer_norm_epsilon", *keys.eps);
   return ConfigFile(std::move(builder), "opt", keys.numbers, keys.embedding_columns);

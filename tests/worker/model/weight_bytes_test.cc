@@ -3,6 +3,7 @@
 
 #include "kernels/cpu/cpu_device.h"
 #include "tests/testing/model_fixture.h"
+#include "worker/format/gguf.h"
 
 namespace runahead {
 namespace {
@@ -20,7 +21,7 @@ WeightBytes BytesOf(const CpuDeviceOptions& device, WeightType type, unsigned us
   model.ffn = kFfn;
   model.tied = false;
   model.SetWeightType(type);
-  const auto file = *GgufFile::Open(WriteSynthetic(model, "weight_bytes"));
+  const auto file = *OpenGguf(WriteSynthetic(model, "weight_bytes"));
   return (*LoadModel(file, *NewCpuDevice(device), uses, [](int, int) {}))->weight_bytes();
 }
 

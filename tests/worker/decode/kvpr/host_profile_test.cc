@@ -8,6 +8,7 @@
 #include "kernels/cpu/cpu_device.h"
 #include "tests/testing/model_fixture.h"
 #include "tests/testing/small_model.h"
+#include "worker/format/gguf.h"
 
 namespace runahead {
 namespace {
@@ -16,7 +17,7 @@ namespace {
 TEST(HostProfileTest, FindsTheRateOfTheHostAndTheLatencyOfTheLink) {
   SyntheticModel small = SmallModel(1);
   small.kv_heads = small.heads;
-  const auto file = *GgufFile::Open(WriteSynthetic(small, "host_profile"));
+  const auto file = *OpenGguf(WriteSynthetic(small, "host_profile"));
   const auto link = *EmulatedLink::Create({.gbps = 8, .latency = absl::Microseconds(100)});
   const std::shared_ptr<Device> device = *NewCpuDevice({.threads = 1, .emulated_link = link});
   const std::shared_ptr<Device> host = *NewCpuDevice({.threads = 1});

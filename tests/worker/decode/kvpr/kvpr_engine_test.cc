@@ -18,6 +18,7 @@
 #include "worker/decode/engine.h"
 #include "worker/decode/kvpr/kvpr_loop.h"
 #include "worker/decode/kvpr/weight_stream.h"
+#include "worker/format/gguf.h"
 
 namespace runahead {
 namespace {
@@ -33,7 +34,7 @@ class KvprEngineTest : public ::testing::Test {
   explicit KvprEngineTest(unsigned more_uses = 0) {
     SyntheticModel model = SmallModel(2);
     model.kv_heads = model.heads;
-    const auto file = *GgufFile::Open(WriteSynthetic(model, "kvpr_engine"));
+    const auto file = *OpenGguf(WriteSynthetic(model, "kvpr_engine"));
     CpuDeviceOptions options{.threads = 1, .memory_budget = 64 << 20};
     options.emulated_link = *EmulatedLink::Create({.gbps = 10});
     device_ = *NewCpuDevice(options);

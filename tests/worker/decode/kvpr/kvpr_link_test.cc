@@ -11,6 +11,7 @@
 #include "tests/worker/decode/kvpr/kvpr_world.h"
 #include "worker/decode/kvpr/profile.h"
 #include "worker/decode/kvpr/weight_stream.h"
+#include "worker/format/gguf.h"
 
 namespace runahead {
 namespace {
@@ -21,7 +22,7 @@ LoadedModel LoadOver(std::shared_ptr<EmulatedLink> link, SyntheticFamily family)
   model.kv_heads = model.heads;
   model.family = family;
   LoadedModel loaded;
-  loaded.file = *GgufFile::Open(WriteSynthetic(model, "kvpr_link"));
+  loaded.file = *OpenGguf(WriteSynthetic(model, "kvpr_link"));
   loaded.device = *NewCpuDevice({.threads = 2, .emulated_link = std::move(link)});
   loaded.model = *LoadModel(loaded.file, loaded.device, kUseDecode | kUseRecompute, [](int, int) {});
   return loaded;
@@ -88,7 +89,7 @@ TEST_P(KvprLinkTest, ALinkIsMeasuredAgainBySizesItWasMeasuredWith) {
 TEST(KvprBudgetTest, AModelLargerThanTheDeviceDecodesAsOneThatFits) {
   constexpr unsigned kUses = kUseDecode | kUseRecompute;
   LoadedModel all;
-  all.file = *GgufFile::Open(WriteSynthetic(WideModel(), "kvpr_wide"));
+  all.file = *OpenGguf(WriteSynthetic(WideModel(), "kvpr_wide"));
   all.device = *NewCpuDevice({.threads = 2});
   all.model = *LoadModel(all.file, all.device, kUses, [](int, int) {});
   LoadedModel large{.file = all.file, .device = nullptr, .model = nullptr};

@@ -13,6 +13,7 @@
 #include "tests/testing/small_model.h"
 #include "tests/worker/decode/kvpr/kvpr_cases.h"
 #include "tests/worker/decode/kvpr/kvpr_world.h"
+#include "worker/format/gguf.h"
 
 namespace runahead {
 namespace {
@@ -23,7 +24,7 @@ LoadedModel LoadBehind(std::shared_ptr<EmulatedLink> link, int64_t layers = kMea
   SyntheticModel model = SmallModel(layers);
   model.kv_heads = model.heads;
   LoadedModel loaded;
-  loaded.file = *GgufFile::Open(WriteSynthetic(model, "kvpr_measured"));
+  loaded.file = *OpenGguf(WriteSynthetic(model, "kvpr_measured"));
   loaded.device = *NewCpuDevice({.threads = 1, .emulated_link = std::move(link)});
   loaded.model = *LoadModel(loaded.file, loaded.device, kUseDecode | kUseRecompute, [](int, int) {});
   return loaded;

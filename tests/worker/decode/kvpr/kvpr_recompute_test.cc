@@ -9,6 +9,7 @@
 #include "tests/worker/decode/kvpr/kvpr_cases.h"
 #include "tests/worker/decode/kvpr/kvpr_world.h"
 #include "worker/decode/step_memory.h"
+#include "worker/format/gguf.h"
 
 namespace runahead {
 namespace {
@@ -51,7 +52,7 @@ TEST(KvprLoopMemory, StepsFindRoomInWhatIsSpared) {
   const std::string path = WriteSynthetic(model, "kvpr_memory");
   const auto load = [&](size_t budget) {
     const std::shared_ptr<Device> device = *NewCpuDevice({.memory_budget = budget});
-    const auto file = *GgufFile::Open(path);
+    const auto file = *OpenGguf(path);
     return LoadedModel{file, device, *LoadModel(file, device, kUseDecode | kUseRecompute, [](int, int) {})};
   };
   const LoadedModel unbounded = load(size_t{1} << 30);

@@ -1,4 +1,4 @@
-#include "worker/format/gguf.h"
+#include "worker/format/model_file.h"
 
 #include <cmath>
 #include <limits>
@@ -10,7 +10,7 @@
 namespace runahead {
 namespace {
 
-using Type = GgufValue::Type;
+using Type = MetadataValue::Type;
 
 absl::string_view TypeName(Type type) {
   constexpr absl::string_view kNames[] = {"an 8-bit unsigned integer",
@@ -64,13 +64,13 @@ std::optional<Integer> ReadInteger(Type type, GgufCursor& cursor) {
 
 }  // namespace
 
-int64_t GgufTensor::rows() const {
+int64_t FileTensor::rows() const {
   int64_t rows = 1;
   for (size_t i = 1; i < dims.size(); ++i) rows *= dims[i];
   return rows;
 }
 
-absl::StatusOr<const GgufValue*> GgufFile::Find(absl::string_view key) const {
+absl::StatusOr<const MetadataValue*> ModelFile::Find(absl::string_view key) const {
   const auto found = metadata_.find(key);
   if (found == metadata_.end()) {
     return absl::NotFoundError(absl::StrCat(path_, ": metadata key '", key, "' is missing"));
@@ -78,7 +78,7 @@ absl::StatusOr<const GgufValue*> GgufFile::Find(absl::string_view key) const {
   return &found->second;
 }
 
-absl::Status GgufFile::WrongType(absl::string_view key, const GgufValue& value, absl::string_view wanted) const {
+absl::Status ModelFile::WrongType(absl::string_view key, const MetadataValue& value, absl::string_view wanted) const {
   const std::string found = value.type == Type::kArray
                                 ? absl::StrCat("an array whose elements are each ", TypeName(value.element))
                                 : std::string(TypeName(value.type));
@@ -86,15 +86,15 @@ absl::Status GgufFile::WrongType(absl::string_view key, const GgufValue& value, 
       absl::StrCat(path_, ": metadata key '", key, "' is ", found, "; it must be ", wanted));
 }
 
-absl::StatusOr<std::string> GgufFile::GetString(absl::string_view key) const {
-  const absl::StatusOr<const GgufValue*> value = Find(key);
+absl::StatusOr<std::string> ModelFile::GetString(absl::string_view key) const {
+  const absl::StatusOr<const MetadataValue*> value = Find(key);
   if (!value.ok()) return value.status();
   if ((*value)->type != Type::kString) return WrongType(key, **value, "a string");
   return std::string(*GgufCursor((*value)->bytes).String());
 }
 
-absl::StatusOr<uint64_t> GgufFile::GetUint(absl::string_view key) const {
-  const absl::StatusOr<const GgufValue*> value = Find(key);
+absl::StatusOr<uint64_t> ModelFile::GetUint(absl::string_view key) const {
+  const absl::StatusOr<const MetadataValue*> value = Find(key);
   if (!value.ok()) return value.status();
   GgufCursor cursor((*value)->bytes);
   if ((*value)->type == Type::kUint64) return *cursor.Number<uint64_t>();
@@ -107,8 +107,8 @@ absl::StatusOr<uint64_t> GgufFile::GetUint(absl::string_view key) const {
   return static_cast<uint64_t>(integer->value);
 }
 
-absl::StatusOr<double> GgufFile::GetFloat(absl::string_view key) const {
-  const absl::StatusOr<const GgufValue*> value = Find(key);
+absl::StatusOr<double> ModelFile::GetFloat(absl::string_view key) const {
+  const absl::StatusOr<const MetadataValue*> value = Find(key);
   if (!value.ok()) return value.status();
   GgufCursor cursor((*value)->bytes);
   double number = 0;
@@ -125,15 +125,15 @@ absl::StatusOr<double> GgufFile::GetFloat(absl::string_view key) const {
   return number;
 }
 
-absl::StatusOr<bool> GgufFile::GetBool(absl::string_view key) const {
-  const absl::StatusOr<const GgufValue*> value = Find(key);
+absl::StatusOr<bool> ModelFile::GetBool(absl::string_view key) const {
+  const absl::StatusOr<const MetadataValue*> value = Find(key);
   if (!value.ok()) return value.status();
   if ((*value)->type != Type::kBool) return WrongType(key, **value, "a boolean");
   return *GgufCursor((*value)->bytes).Number<uint8_t>() != 0;
 }
 
-absl::StatusOr<std::vector<absl::string_view>> GgufFile::GetStrings(absl::string_view key) const {
-  const absl::StatusOr<const GgufValue*> value = Find(key);
+absl::StatusOr<std::vector<absl::string_view>> ModelFile::GetStrings(absl::string_view key) const {
+  const absl::StatusOr<const MetadataValue*> value = Find(key);
   if (!value.ok()) return value.status();
   if ((*value)->type != Type::kArray || (*value)->element != Type::kString) {
     return WrongType(key, **value, "an array of strings");
@@ -145,8 +145,8 @@ absl::StatusOr<std::vector<absl::string_view>> GgufFile::GetStrings(absl::string
   return strings;
 }
 
-absl::StatusOr<std::vector<int64_t>> GgufFile::GetInts(absl::string_view key) const {
-  const absl::StatusOr<const GgufValue*> value = Find(key);
+absl::StatusOr<std::vector<int64_t>> ModelFile::GetInts(absl::string_view key) const {
+  const absl::StatusOr<const MetadataValue*> value = Find(key);
   if (!value.ok()) return value.status();
   if ((*value)->type != Type::kArray) return WrongType(key, **value, "an array of integers");
   GgufCursor cursor((*value)->bytes);
@@ -163,7 +163,7 @@ absl::StatusOr<std::vector<int64_t>> GgufFile::GetInts(absl::string_view key) co
   return integers;
 }
 
-absl::StatusOr<const GgufTensor*> GgufFile::FindTensor(absl::string_view name) const {
+absl::StatusOr<const FileTensor*> ModelFile::FindTensor(absl::string_view name) const {
   const auto found = tensor_index_.find(name);
   if (found == tensor_index_.end()) {
     return absl::NotFoundError(absl::StrCat(path_, ": tensor '", name, "' is missing"));
@@ -171,9 +171,9 @@ absl::StatusOr<const GgufTensor*> GgufFile::FindTensor(absl::string_view name) c
   return &tensors_[found->second];
 }
 
-bool MostlyQuantised(const GgufFile& file) {
+bool MostlyQuantised(const ModelFile& file) {
   int64_t quantised = 0, all = 0;
-  for (const GgufTensor& tensor : file.tensors()) {
+  for (const FileTensor& tensor : file.tensors()) {
     const int64_t elements = tensor.columns() * tensor.rows();
     all += elements;
     if (!IsPlain(tensor.type)) quantised += elements;

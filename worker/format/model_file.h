@@ -1,0 +1,103 @@
+// A model as it is stored: metadata and tensors, whatever the container. Keys and names are GGUF's.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "absl/container/flat_hash_map.h"
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "absl/strings/string_view.h"
+#include "absl/types/span.h"
+#include "kernels/base/weight_type.h"
+
+namespace runahead {
+
+// One tensor. `data` points into the mapping of a file and lives as long as the ModelFile; it is aligned to the file's
+// alignment only, so read multi-byte values with memcpy.
+struct FileTensor {
+  std::string name;
+  WeightType type;
+  std::vector<int64_t> dims;  // GGUF's order: dims[0] is the row length (columns) and varies fastest; 1 to 4 of them
+  absl::Span<const std::byte> data;
+
+  int64_t columns() const { return dims[0]; }
+  int64_t rows() const;  // the product of all dims but the first
+};
+
+// One metadata value as it lies in a GGUF file. Checked when the file was opened.
+struct MetadataValue {
+  enum class Type : uint32_t {
+    kUint8 = 0,
+    kInt8 = 1,
+    kUint16 = 2,
+    kInt16 = 3,
+    kUint32 = 4,
+    kInt32 = 5,
+    kFloat32 = 6,
+    kBool = 7,
+    kString = 8,
+    kArray = 9,
+    kUint64 = 10,
+    kInt64 = 11,
+    kFloat64 = 12,
+  };
+  Type type;
+  Type element;                       // of arrays; otherwise the same as `type`
+  uint64_t count;                     // of an array's elements; otherwise 1
+  absl::Span<const std::byte> bytes;  // the elements, one after the other
+};
+
+// An open model. Everything it says about itself was checked against the files' sizes when it was opened, so the views
+// it gives never leave them. Immutable, hence safe for any number of threads. Errors name the file and the key or
+// tensor; no input crashes it or makes it allocate more than a small multiple of the files' own size.
+class ModelFile {
+ public:
+  enum class Container { kGguf };
+
+  Container container() const { return container_; }
+
+  bool Has(absl::string_view key) const { return metadata_.contains(key); }
+
+  // Typed metadata. NOT_FOUND when the key is missing, INVALID_ARGUMENT when it has another type or does not fit.
+  absl::StatusOr<std::string> GetString(absl::string_view key) const;
+  absl::StatusOr<uint64_t> GetUint(absl::string_view key) const;  // any integer type; negative values are refused
+  absl::StatusOr<double> GetFloat(absl::string_view key) const;   // 32 or 64 bit; not finite is refused
+  absl::StatusOr<bool> GetBool(absl::string_view key) const;
+  absl::StatusOr<std::vector<absl::string_view>> GetStrings(
+      absl::string_view key) const;                                           // views live as long as *this
+  absl::StatusOr<std::vector<int64_t>> GetInts(absl::string_view key) const;  // an array of any integer type
+
+  // NOT_FOUND names the tensor. The pointer lives as long as *this.
+  absl::StatusOr<const FileTensor*> FindTensor(absl::string_view name) const;
+
+  absl::Span<const FileTensor> tensors() const { return tensors_; }
+  const std::string& path() const { return path_; }
+
+  // xxHash64 over header, metadata, tensor table and file size: what workers compare to agree on the model. Weights are
+  // not read for it.
+  uint64_t fingerprint() const { return fingerprint_; }
+
+ private:
+  friend class GgufParser;
+
+  explicit ModelFile(Container container) : container_(container) {}
+  absl::StatusOr<const MetadataValue*> Find(absl::string_view key) const;
+  absl::Status WrongType(absl::string_view key, const MetadataValue& value, absl::string_view wanted) const;
+
+  const Container container_;
+  std::string path_;
+  std::shared_ptr<const void> owner_;
+  absl::flat_hash_map<absl::string_view, MetadataValue> metadata_;  // keys point into the file
+  std::vector<FileTensor> tensors_;
+  absl::flat_hash_map<absl::string_view, size_t> tensor_index_;  // keys point into the file
+  uint64_t fingerprint_ = 0;
+};
+
+// Whether more than half of the elements of its tensors are of quantised types.
+bool MostlyQuantised(const ModelFile& file);
+
+}  // namespace runahead
