@@ -115,7 +115,8 @@ absl::StatusOr<BenchModel> MakeBenchModel(const Bench& bench, const ModelConfig&
   RUNAHEAD_ASSIGN_OR_RETURN(made.weights.rotation, Upload(device, RotationTable(config), config.context_length));
   made.weights.output_norm = norm;
   for (int64_t i = 0; i < config.layers; ++i) {
-    LlamaLayer layer{.attention_norm = norm, .ffn_norm = norm, .matrices = {}};
+    LlamaLayer layer;
+    layer.attention_norm = layer.ffn_norm = norm;
     RUNAHEAD_ASSIGN_OR_RETURN(layer.matrices[kLlamaQkv], matrices.Make(query_dim + 2 * config.kv_dim(), config.hidden));
     RUNAHEAD_ASSIGN_OR_RETURN(layer.matrices[kLlamaOutput], matrices.Make(config.hidden, query_dim));
     RUNAHEAD_ASSIGN_OR_RETURN(layer.matrices[kLlamaGateUp], matrices.Make(2 * config.ffn, config.hidden));

@@ -77,6 +77,12 @@ void GgufBuilder::AddInts(const std::string& key, const std::vector<int32_t>& va
   AddRaw(key, TypeNumber(MetadataValue::Type::kArray), bytes);
 }
 
+void GgufBuilder::AddBools(const std::string& key, const std::vector<bool>& values) {
+  std::string bytes = ArrayHead(MetadataValue::Type::kBool, values.size());
+  for (const bool value : values) bytes += value ? '\1' : '\0';
+  AddRaw(key, TypeNumber(MetadataValue::Type::kArray), bytes);
+}
+
 void GgufBuilder::AddTensorEntry(const std::string& name, uint32_t type, const std::vector<uint64_t>& dims,
                                  uint64_t offset) {
   absl::StrAppend(&table_, Text(name), Bytes(static_cast<uint32_t>(dims.size())));

@@ -163,6 +163,17 @@ absl::StatusOr<std::vector<int64_t>> ModelFile::GetInts(absl::string_view key) c
   return integers;
 }
 
+absl::StatusOr<std::vector<bool>> ModelFile::GetBools(absl::string_view key) const {
+  const absl::StatusOr<const MetadataValue*> value = Find(key);
+  if (!value.ok()) return value.status();
+  if ((*value)->type != Type::kArray || (*value)->element != Type::kBool) {
+    return WrongType(key, **value, "an array of booleans");
+  }
+  std::vector<bool> bools;
+  for (const std::byte byte : (*value)->bytes) bools.push_back(byte != std::byte{0});
+  return bools;
+}
+
 absl::StatusOr<const FileTensor*> ModelFile::FindTensor(absl::string_view name) const {
   const auto found = tensor_index_.find(name);
   if (found == tensor_index_.end()) {

@@ -36,6 +36,14 @@ absl::StatusOr<int64_t> ConfigKeys::Dimension(std::string_view name, int64_t mos
   return static_cast<int64_t>(value);
 }
 
+absl::StatusOr<int64_t> ConfigKeys::Number(std::string_view name) const {
+  RUNAHEAD_ASSIGN_OR_RETURN(const uint64_t value, file_.GetUint(Key(name)));
+  if (value > static_cast<uint64_t>(kMostDimension)) {
+    return Refuse(name, absl::StrCat(value, " is above ", kMostDimension));
+  }
+  return static_cast<int64_t>(value);
+}
+
 absl::StatusOr<int64_t> ConfigKeys::DimensionOr(std::string_view name, int64_t otherwise) const {
   if (!Has(name)) return otherwise;
   return Dimension(name);

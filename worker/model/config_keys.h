@@ -4,6 +4,7 @@
 #include <cstdint>
 #include <string>
 #include <string_view>
+#include <vector>
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
@@ -24,11 +25,18 @@ class ConfigKeys {
   // vocabulary, which is the height of tensor token_embd.weight.
   absl::StatusOr<ModelConfig> Common() const;
 
+  const ModelFile& file() const { return file_; }
+
   bool Has(std::string_view name) const { return file_.Has(Key(name)); }
   // 1 to `most`.
   absl::StatusOr<int64_t> Dimension(std::string_view name, int64_t most = kMostDimension) const;
   absl::StatusOr<int64_t> DimensionOr(std::string_view name, int64_t otherwise) const;
+  // 0 to the most that a dimension may be.
+  absl::StatusOr<int64_t> Number(std::string_view name) const;
   absl::StatusOr<float> Float(std::string_view name) const;
+  absl::StatusOr<std::vector<bool>> Bools(std::string_view name) const { return file_.GetBools(Key(name)); }
+  // Whether it is there and an array of booleans.
+  bool HasBools(std::string_view name) const { return Bools(name).ok(); }
   absl::StatusOr<std::string> String(std::string_view name) const { return file_.GetString(Key(name)); }
   absl::Status Refuse(std::string_view name, std::string_view why) const;
 

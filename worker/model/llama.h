@@ -1,4 +1,4 @@
-// The Llama family: RMSNorm, rotary GQA attention, SwiGLU.
+// The Llama family: RMSNorm, rotary GQA attention, SwiGLU. Which architectures it is: llama_config.h.
 #pragma once
 
 #include <array>
@@ -18,9 +18,12 @@ enum LlamaMatrix {
   kLlamaDown,    // [hidden, ffn]
 };
 
+// Vectors are f32 [1, n]. Those that a model may lack have no buffer then.
 struct LlamaLayer {
-  Tensor attention_norm;  // f32 [1, hidden]
-  Tensor ffn_norm;        // f32 [1, hidden]
+  Tensor attention_norm;                                  // [1, hidden]
+  Tensor ffn_norm;                                        // [1, hidden]
+  Tensor qkv_bias, output_bias, gate_up_bias, down_bias;  // as their matrices have rows
+  Tensor q_norm, k_norm;                                  // [1, head_dim]: of each head
   std::array<std::shared_ptr<const Weights>, 4> matrices;
 };
 
@@ -29,11 +32,11 @@ struct LlamaWeights {
   std::vector<LlamaLayer> layers;
   Tensor output_norm;                   // f32 [1, hidden]
   std::shared_ptr<const Weights> head;  // [vocab, hidden]; the embedding itself where tied
-  Tensor rotation;                      // f32 [context_length, head_dim]
+  Tensor rotation;                      // f32 [context_length, rotated dimensions]
 };
 
-// Loads every tensor, in parallel; errors name the tensor. GGUF keeps Q and K rows permuted for interleaved rotation:
-// they are put back for the rotate-half form.
+// Loads every tensor, in parallel; errors name the tensor. Where a file keeps Q and K rows permuted for interleaved
+// rotation, they are put back for the rotate-half form.
 absl::StatusOr<LlamaWeights> LoadLlamaWeights(std::shared_ptr<const ModelFile> file, const ModelConfig& config,
                                               Device& device, unsigned uses,
                                               const std::function<void(int, int)>& progress);
@@ -42,7 +45,7 @@ class LlamaModel final : public Model {
  public:
   LlamaModel(ModelConfig config, std::shared_ptr<Device> device, LlamaWeights weights);
   const ModelConfig& config() const override { return config_; }
-  const AttentionShape& attention(int64_t) const override { return shape_; }
+  const AttentionShape& attention(int64_t layer) const override { return shapes_[layer]; }
   LayerMatrices Matrices(int64_t layer) const override { return weights_.layers[layer].matrices; }
   std::vector<std::shared_ptr<const Weights>> Tables() const override;
 
@@ -58,8 +61,12 @@ class LlamaModel final : public Model {
  private:
   const ModelConfig config_;
   const std::shared_ptr<Device> device_;
+  // Norms the heads of columns [0, q_cols) and [q_cols, q_cols + k_cols) of `x` where the layer has such norms, and
+  // rotates them.
+  absl::Status NormAndRotate(const SectionRows& rows, const LlamaLayer& layer, const Tensor& x, int64_t q_cols) const;
+
   const LlamaWeights weights_;
-  AttentionShape shape_;
+  std::vector<AttentionShape> shapes_;  // by layer
 };
 
 }  // namespace runahead

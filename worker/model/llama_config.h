@@ -1,6 +1,9 @@
-// What a Llama-family GGUF says about itself, checked.
+// What a model of the Llama family says about itself, checked.
 #pragma once
 
+#include <cstdint>
+#include <string>
+#include <string_view>
 #include <vector>
 
 #include "absl/status/statusor.h"
@@ -9,12 +12,25 @@
 
 namespace runahead {
 
+// The architectures that are this family, by what general.architecture calls them, and in what they differ. What a file
+// of any of them may have, they share: biases, windows, other forms of rotary positions, a head of its own.
+struct LlamaKind {
+  const char* architecture;
+  bool qkv_bias = false;   // Q, K and V must have biases
+  bool head_norm = false;  // each head of Q and K is normed before it is rotated
+  bool permuted = false;   // in GGUF files rows of Q and K lie permuted for interleaved rotation
+};
+inline constexpr LlamaKind kLlamaKinds[] = {{.architecture = "llama", .permuted = true},  // Mistral's, too
+                                            {.architecture = "qwen2", .qkv_bias = true},
+                                            {.architecture = "qwen3", .head_norm = true}};
+
+// Null for another family.
+const LlamaKind* LlamaKindOf(std::string_view architecture);
+
 // INVALID_ARGUMENT, naming the key, for what this family's pass cannot run.
 absl::StatusOr<ModelConfig> ReadLlamaConfig(const ModelFile& file);
 
-// The table of Rotation: [context_length, head_dim] = (cos | sin) of position * frequency, with
-// frequency_d = rope_base^(-2d/head_dim), divided by the file's own factor where it has them (Llama 3) or by the linear
-// scale. Angles are rounded to f32 before cos and sin, as reference implementations do.
+// The table of Rotation, [context_length, rotated dimensions], by ReadRotary.
 absl::StatusOr<std::vector<float>> LlamaRotation(const ModelFile& file, const ModelConfig& config);
 
 }  // namespace runahead

@@ -10,25 +10,49 @@
 namespace runahead {
 namespace {
 
-absl::Status LoadLayer(const TensorLoader& loader, const ModelConfig& config, int64_t index, LlamaLayer& layer) {
+using Part = TensorLoader::VectorPart;
+
+// Q, K and V: their matrix, and what goes with it.
+absl::Status LoadQkv(const TensorLoader& loader, const LlamaKind& kind, const ModelConfig& config,
+                     const std::string& prefix, LlamaLayer& layer) {
+  const int64_t q_dim = config.q_dim(), kv_dim = config.kv_dim();
+  WeightSource source;
+  const auto append = [&](const char* name, int64_t heads) {
+    if (!kind.permuted) return loader.Append(prefix + name, heads * config.head_dim, config.hidden, source);
+    return loader.AppendUnpermuted(prefix + name, heads, config.head_dim, config.hidden, source);
+  };
+  RUNAHEAD_RETURN_IF_ERROR(append("attn_q.weight", config.heads));
+  RUNAHEAD_RETURN_IF_ERROR(append("attn_k.weight", config.kv_heads));
+  RUNAHEAD_RETURN_IF_ERROR(loader.Append(prefix + "attn_v.weight", kv_dim, config.hidden, source));
+  source.cuts = {q_dim};  // K and V alone
+  RUNAHEAD_ASSIGN_OR_RETURN(layer.matrices[kLlamaQkv], loader.LoadForRecompute(source));
+  const std::vector<Part> biases = {
+      {prefix + "attn_q.bias", q_dim}, {prefix + "attn_k.bias", kv_dim}, {prefix + "attn_v.bias", kv_dim}};
+  RUNAHEAD_ASSIGN_OR_RETURN(layer.qkv_bias, kind.qkv_bias ? loader.Vector(biases) : loader.VectorOrNone(biases));
+  if (!kind.head_norm) return absl::OkStatus();
+  RUNAHEAD_ASSIGN_OR_RETURN(layer.q_norm, loader.Vector({{prefix + "attn_q_norm.weight", config.head_dim}}));
+  RUNAHEAD_ASSIGN_OR_RETURN(layer.k_norm, loader.Vector({{prefix + "attn_k_norm.weight", config.head_dim}}));
+  return absl::OkStatus();
+}
+
+absl::Status LoadLayer(const TensorLoader& loader, const LlamaKind& kind, const ModelConfig& config, int64_t index,
+                       LlamaLayer& layer) {
   const std::string prefix = absl::StrCat("blk.", index, ".");
-  WeightSource qkv, gate_up;
-  RUNAHEAD_RETURN_IF_ERROR(
-      loader.AppendUnpermuted(prefix + "attn_q.weight", config.heads, config.head_dim, config.hidden, qkv));
-  RUNAHEAD_RETURN_IF_ERROR(
-      loader.AppendUnpermuted(prefix + "attn_k.weight", config.kv_heads, config.head_dim, config.hidden, qkv));
-  RUNAHEAD_RETURN_IF_ERROR(loader.Append(prefix + "attn_v.weight", config.kv_dim(), config.hidden, qkv));
-  qkv.cuts = {config.heads * config.head_dim};  // K and V alone
-  RUNAHEAD_RETURN_IF_ERROR(loader.Append(prefix + "ffn_gate.weight", config.ffn, config.hidden, gate_up));
-  RUNAHEAD_RETURN_IF_ERROR(loader.Append(prefix + "ffn_up.weight", config.ffn, config.hidden, gate_up));
-  RUNAHEAD_ASSIGN_OR_RETURN(layer.attention_norm, loader.Vector({{prefix + "attn_norm.weight", config.hidden}}));
-  RUNAHEAD_ASSIGN_OR_RETURN(layer.ffn_norm, loader.Vector({{prefix + "ffn_norm.weight", config.hidden}}));
-  RUNAHEAD_ASSIGN_OR_RETURN(layer.matrices[kLlamaQkv], loader.LoadForRecompute(qkv));
-  RUNAHEAD_ASSIGN_OR_RETURN(layer.matrices[kLlamaOutput], loader.Matrix(prefix + "attn_output.weight", config.hidden,
-                                                                        config.heads * config.head_dim));
+  const int64_t hidden = config.hidden, ffn = config.ffn;
+  RUNAHEAD_RETURN_IF_ERROR(LoadQkv(loader, kind, config, prefix, layer));
+  WeightSource gate_up;
+  RUNAHEAD_RETURN_IF_ERROR(loader.Append(prefix + "ffn_gate.weight", ffn, hidden, gate_up));
+  RUNAHEAD_RETURN_IF_ERROR(loader.Append(prefix + "ffn_up.weight", ffn, hidden, gate_up));
   RUNAHEAD_ASSIGN_OR_RETURN(layer.matrices[kLlamaGateUp], loader.Load(gate_up));
-  RUNAHEAD_ASSIGN_OR_RETURN(layer.matrices[kLlamaDown],
-                            loader.Matrix(prefix + "ffn_down.weight", config.hidden, config.ffn));
+  RUNAHEAD_ASSIGN_OR_RETURN(layer.matrices[kLlamaOutput],
+                            loader.Matrix(prefix + "attn_output.weight", hidden, config.q_dim()));
+  RUNAHEAD_ASSIGN_OR_RETURN(layer.matrices[kLlamaDown], loader.Matrix(prefix + "ffn_down.weight", hidden, ffn));
+  RUNAHEAD_ASSIGN_OR_RETURN(layer.attention_norm, loader.Vector({{prefix + "attn_norm.weight", hidden}}));
+  RUNAHEAD_ASSIGN_OR_RETURN(layer.ffn_norm, loader.Vector({{prefix + "ffn_norm.weight", hidden}}));
+  RUNAHEAD_ASSIGN_OR_RETURN(layer.output_bias, loader.VectorOrNone({{prefix + "attn_output.bias", hidden}}));
+  RUNAHEAD_ASSIGN_OR_RETURN(layer.down_bias, loader.VectorOrNone({{prefix + "ffn_down.bias", hidden}}));
+  RUNAHEAD_ASSIGN_OR_RETURN(layer.gate_up_bias,
+                            loader.VectorOrNone({{prefix + "ffn_gate.bias", ffn}, {prefix + "ffn_up.bias", ffn}}));
   return absl::OkStatus();
 }
 
@@ -50,12 +74,15 @@ absl::Status LoadEnds(const TensorLoader& loader, const ModelConfig& config, Lla
 absl::StatusOr<LlamaWeights> LoadLlamaWeights(std::shared_ptr<const ModelFile> file, const ModelConfig& config,
                                               Device& device, unsigned uses,
                                               const std::function<void(int, int)>& progress) {
+  RUNAHEAD_ASSIGN_OR_RETURN(const std::string architecture, file->GetString("general.architecture"));
+  const LlamaKind& kind = *LlamaKindOf(architecture);
   const TensorLoader loader(std::move(file), device, uses);
   LlamaWeights weights;
   weights.layers.resize(config.layers);
   RUNAHEAD_RETURN_IF_ERROR(LoadEnds(loader, config, weights));
   RUNAHEAD_RETURN_IF_ERROR(LoadLayers(
-      config.layers, [&](int64_t index) { return LoadLayer(loader, config, index, weights.layers[index]); }, progress));
+      config.layers, [&](int64_t index) { return LoadLayer(loader, kind, config, index, weights.layers[index]); },
+      progress));
   return weights;
 }
 

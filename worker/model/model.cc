@@ -49,7 +49,10 @@ struct Family {
                                                        std::shared_ptr<Device> device, unsigned uses,
                                                        const std::function<void(int, int)>& progress);
 };
-constexpr Family kFamilies[] = {{"llama", ReadLlamaConfig, LoadLlama}, {"opt", ReadOptConfig, LoadOpt}};
+constexpr Family kFamilies[] = {{"llama", ReadLlamaConfig, LoadLlama},
+                                {"qwen2", ReadLlamaConfig, LoadLlama},
+                                {"qwen3", ReadLlamaConfig, LoadLlama},
+                                {"opt", ReadOptConfig, LoadOpt}};
 
 absl::StatusOr<const Family*> FamilyOf(const ModelFile& file) {
   RUNAHEAD_ASSIGN_OR_RETURN(const std::string architecture, file.GetString("general.architecture"));
@@ -59,7 +62,7 @@ absl::StatusOr<const Family*> FamilyOf(const ModelFile& file) {
     names.push_back(family.architecture);
   }
   return absl::InvalidArgumentError(absl::StrCat(file.path(), ": key general.architecture: '", architecture,
-                                                 "' is not supported; ", absl::StrJoin(names, " and "), " are"));
+                                                 "' is not supported; ", absl::StrJoin(names, ", "), " are"));
 }
 
 }  // namespace

@@ -28,6 +28,9 @@ struct ModelConfig {
   int64_t context_length = 0;
   float norm_eps = 0;
   float rope_base = 0;
+  int64_t rotated = 0;           // the first so many dimensions of a head, by RoPE
+  std::vector<int64_t> windows;  // by layer: AttentionShape::window; empty: all layers see all
+  int64_t q_dim() const { return heads * head_dim; }
   int64_t kv_dim() const { return kv_heads * head_dim; }
 };
 

@@ -84,6 +84,13 @@ absl::StatusOr<Tensor> TensorLoader::Vector(const std::vector<VectorPart>& parts
   return Upload(values, 1);
 }
 
+absl::StatusOr<Tensor> TensorLoader::VectorOrNone(const std::vector<VectorPart>& parts) const {
+  for (const VectorPart& part : parts) {
+    if (file_->FindTensor(part.name).ok()) return Vector(parts);
+  }
+  return Tensor();
+}
+
 absl::StatusOr<Tensor> TensorLoader::Upload(const std::vector<float>& values, int64_t rows) const {
   const size_t bytes = values.size() * sizeof(float);
   RUNAHEAD_ASSIGN_OR_RETURN(std::shared_ptr<Buffer> host, device_.Allocate(bytes, MemoryKind::kHost));

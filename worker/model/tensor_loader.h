@@ -45,6 +45,8 @@ class TensorLoader {
     int64_t size;
   };
   absl::StatusOr<Tensor> Vector(const std::vector<VectorPart>& parts) const;
+  // The same, or a tensor without a buffer where the file has none of them.
+  absl::StatusOr<Tensor> VectorOrNone(const std::vector<VectorPart>& parts) const;
   absl::StatusOr<Tensor> Upload(const std::vector<float>& values, int64_t rows) const;
 
  private:

@@ -104,19 +104,18 @@ TEST(LlamaRotation, TurnsByPositionTimesFrequency) {
   }
 }
 
-TEST(LlamaRotation, ScalesLinearlyAndRefusesOtherScaling) {
+TEST(LlamaConfig, ScalesRotationAndRefusesUnknownScaling) {
   Keys keys;
   keys.rope_scaling = "linear";
   keys.rope_factor = 4.0f;
   const auto scaled = Build(keys), plain = Build({});
   const ModelConfig config = *ReadModelConfig(*plain);
   EXPECT_NEAR((*LlamaRotation(*scaled, config))[4 * 16], (*LlamaRotation(*plain, config))[1 * 16], 1e-6);
-  keys.rope_scaling = "yarn";
-  EXPECT_THAT(std::string(LlamaRotation(*Build(keys), config).status().message()), HasSubstr("yarn"));
+  keys.rope_scaling = "su";
+  EXPECT_THAT(std::string(ReadModelConfig(*Build(keys)).status().message()), HasSubstr("'su' is not supported"));
   keys.rope_scaling = "linear";
   keys.rope_factor = 0.0f;
-  EXPECT_THAT(std::string(LlamaRotation(*Build(keys), config).status().message()),
-              HasSubstr("llama.rope.scaling.factor"));
+  EXPECT_THAT(std::string(ReadModelConfig(*Build(keys)).status().message()), HasSubstr("llama.rope.scaling.factor"));
 }
 
 TEST(LoadModel, NamesTheTensorThatIsMissing) {
