@@ -204,6 +204,16 @@ absl::Status CheckActivate(const ConstTensor& x, const MutTensor& out) {
   return CheckTensor("out", out, kAnyDType, x.rows, x.cols);
 }
 
+absl::Status CheckScale(const ConstTensor& x, const MutTensor& out) {
+  RUNAHEAD_RETURN_IF_ERROR(CheckAnyShape("x", x, {DType::kF32}));
+  return CheckTensor("out", out, {DType::kF32}, x.rows, x.cols);
+}
+
+absl::Status CheckSoftCap(const MutTensor& x, float cap) {
+  if (!(cap > 0)) return Invalid("a soft cap of ", cap, "; it is above 0");
+  return CheckAnyShape("x", x, {DType::kF32});
+}
+
 absl::Status CheckGatherRows(const ConstTensor& x, const std::vector<int32_t>& rows, const MutTensor& out) {
   RUNAHEAD_RETURN_IF_ERROR(CheckAnyShape("x", x, kAnyDType));
   RUNAHEAD_RETURN_IF_ERROR(CheckTensor("out", out, kAnyDType, rows.size(), x.cols));

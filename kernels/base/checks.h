@@ -56,6 +56,8 @@ absl::Status CheckMergePieces(const OpLimits& limits, const ConstTensor& partial
                               const KvTable& table, const MutTensor& out);
 absl::Status CheckGatedActivate(const OpLimits& limits, const ConstTensor& gate_up, const MutTensor& out);
 absl::Status CheckActivate(const ConstTensor& x, const MutTensor& out);
+absl::Status CheckScale(const ConstTensor& x, const MutTensor& out);
+absl::Status CheckSoftCap(const MutTensor& x, float cap);
 absl::Status CheckGatherRows(const ConstTensor& x, const std::vector<int32_t>& rows, const MutTensor& out);
 absl::Status CheckExchangeRows(const ConstTensor& x, const std::vector<int32_t>& rows, const MutTensor& out);
 absl::Status CheckQuantizeKv(const ConstTensor& rows, const KvQuant& quant, const BufferRef& out);

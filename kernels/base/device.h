@@ -180,6 +180,11 @@ class Device {
                                      const MutTensor& out) = 0;
   // out[t,f] = activation(x[t,f]).  x, out: [t, f]; out may be x.
   virtual absl::Status Activate(Stream& stream, const ConstTensor& x, Activation activation, const MutTensor& out) = 0;
+  // out[t,d] = factor * x[t,d], or with `accumulate` that is added to it.  x, out: f32 [t, d]; out may be x.
+  virtual absl::Status Scale(Stream& stream, const ConstTensor& x, float factor, bool accumulate,
+                             const MutTensor& out) = 0;
+  // x[t,d] = cap * tanh(x[t,d] / cap), in place.  x: f32 [t, d]; cap > 0.
+  virtual absl::Status SoftCap(Stream& stream, const MutTensor& x, float cap) = 0;
   // out[i] = x[rows[i]].  x and out: of one dtype and as many columns, in memory apart.
   virtual absl::Status GatherRows(Stream& stream, const ConstTensor& x, std::vector<int32_t> rows,
                                   const MutTensor& out) = 0;

@@ -99,6 +99,9 @@ class CpuDevice : public Device {
   absl::Status GatedActivate(Stream& stream, const ConstTensor& gate_up, Activation activation,
                              const MutTensor& out) override;
   absl::Status Activate(Stream& stream, const ConstTensor& x, Activation activation, const MutTensor& out) override;
+  absl::Status Scale(Stream& stream, const ConstTensor& x, float factor, bool accumulate,
+                     const MutTensor& out) override;
+  absl::Status SoftCap(Stream& stream, const MutTensor& x, float cap) override;
   absl::Status GatherRows(Stream& stream, const ConstTensor& x, std::vector<int32_t> rows,
                           const MutTensor& out) override;
   absl::Status ExchangeRows(Stream& stream, const ConstTensor& x, std::vector<int32_t> rows,
@@ -278,6 +281,21 @@ absl::Status CpuDevice::Activate(Stream& stream, const ConstTensor& x, Activatio
   RUNAHEAD_RETURN_IF_ERROR(CheckActivate(x, out));
   RUNAHEAD_RETURN_IF_ERROR(guard_.Check("Activate", {{"x", x}, {"out", out}}));
   Cast(stream).Enqueue([this, x, activation, out] { rows().Activate(x, activation, out); });
+  return absl::OkStatus();
+}
+
+absl::Status CpuDevice::Scale(Stream& stream, const ConstTensor& x, float factor, bool accumulate,
+                              const MutTensor& out) {
+  RUNAHEAD_RETURN_IF_ERROR(CheckScale(x, out));
+  RUNAHEAD_RETURN_IF_ERROR(guard_.Check("Scale", {{"x", x}, {"out", out}}));
+  Cast(stream).Enqueue([this, x, factor, accumulate, out] { rows().Scale(x, factor, accumulate, out); });
+  return absl::OkStatus();
+}
+
+absl::Status CpuDevice::SoftCap(Stream& stream, const MutTensor& x, float cap) {
+  RUNAHEAD_RETURN_IF_ERROR(CheckSoftCap(x, cap));
+  RUNAHEAD_RETURN_IF_ERROR(guard_.Check("SoftCap", {{"x", x}}));
+  Cast(stream).Enqueue([this, x, cap] { rows().SoftCap(x, cap); });
   return absl::OkStatus();
 }
 

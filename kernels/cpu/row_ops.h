@@ -29,6 +29,8 @@ struct RowOps {
                  const MutTensor& out) const;
   void GatedActivate(const ConstTensor& gate_up, Activation activation, const MutTensor& out) const;
   void Activate(const ConstTensor& x, Activation activation, const MutTensor& out) const;
+  void Scale(const ConstTensor& x, float factor, bool accumulate, const MutTensor& out) const;
+  void SoftCap(const MutTensor& x, float cap) const;
   void GatherRows(const ConstTensor& x, const std::vector<int32_t>& rows, const MutTensor& out) const;
   void ExchangeRows(const ConstTensor& x, const std::vector<int32_t>& rows, const MutTensor& out) const;
   void QuantizeKv(const ConstTensor& rows, const KvQuant& quant, const BufferRef& out) const;

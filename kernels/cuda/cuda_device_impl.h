@@ -65,6 +65,9 @@ class CudaDevice final : public Device {
   absl::Status GatedActivate(Stream& stream, const ConstTensor& gate_up, Activation activation,
                              const MutTensor& out) override;
   absl::Status Activate(Stream& stream, const ConstTensor& x, Activation activation, const MutTensor& out) override;
+  absl::Status Scale(Stream& stream, const ConstTensor& x, float factor, bool accumulate,
+                     const MutTensor& out) override;
+  absl::Status SoftCap(Stream& stream, const MutTensor& x, float cap) override;
   absl::Status GatherRows(Stream& stream, const ConstTensor& x, std::vector<int32_t> rows,
                           const MutTensor& out) override;
   absl::Status ExchangeRows(Stream& stream, const ConstTensor& x, std::vector<int32_t> rows,

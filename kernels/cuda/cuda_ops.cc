@@ -174,6 +174,23 @@ absl::Status CudaDevice::Activate(Stream& stream, const ConstTensor& x, Activati
   return absl::OkStatus();
 }
 
+absl::Status CudaDevice::Scale(Stream& stream, const ConstTensor& x, float factor, bool accumulate,
+                               const MutTensor& out) {
+  RUNAHEAD_RETURN_IF_ERROR(CheckScale(x, out));
+  CudaStream& cuda = CudaStreamOf(stream);
+  Hold(cuda, {&x, &out});
+  cuda.Enqueue("Scale", &LaunchScale, MatrixOf(x), factor, accumulate, MatrixOf(out));
+  return absl::OkStatus();
+}
+
+absl::Status CudaDevice::SoftCap(Stream& stream, const MutTensor& x, float cap) {
+  RUNAHEAD_RETURN_IF_ERROR(CheckSoftCap(x, cap));
+  CudaStream& cuda = CudaStreamOf(stream);
+  Hold(cuda, {&x});
+  cuda.Enqueue("SoftCap", &LaunchSoftCap, MatrixOf(x), cap);
+  return absl::OkStatus();
+}
+
 absl::Status CudaDevice::GatherRows(Stream& stream, const ConstTensor& x, std::vector<int32_t> rows,
                                     const MutTensor& out) {
   RUNAHEAD_RETURN_IF_ERROR(CheckGatherRows(x, rows, out));

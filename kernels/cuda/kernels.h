@@ -100,6 +100,11 @@ cudaError_t LaunchActivate(const CudaMatrix& x, Activation activation, const Cud
 cudaError_t LaunchBias(const CudaMatrix& x, const float* bias, std::optional<Activation> activation,
                        const CudaMatrix& out, cudaStream_t stream);
 
+// out[t,d] = factor * x[t,d], added to what is there where `accumulate`.  x, out: f32; out may be x.
+cudaError_t LaunchScale(const CudaMatrix& x, float factor, bool accumulate, const CudaMatrix& out, cudaStream_t stream);
+// x[t,d] = cap * tanh(x[t,d] / cap).  x: f32.
+cudaError_t LaunchSoftCap(const CudaMatrix& x, float cap, cudaStream_t stream);
+
 // out[i] = x[rows[i]], as many as out has. rows: in device memory. x and out: of one dtype and as many columns, in
 // memory apart.
 cudaError_t LaunchGatherRows(const CudaMatrix& x, const int32_t* rows, const CudaMatrix& out, cudaStream_t stream);

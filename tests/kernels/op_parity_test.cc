@@ -37,6 +37,38 @@ TEST_P(OpParity, LayerNorm) {
   }
 }
 
+TEST_P(OpParity, Scale) {
+  for (const int64_t dim : {1, 7, 129, 2050}) {
+    const int64_t rows = 5;
+    const std::vector<float> x = RandomFloats(rows * dim, 1), before = RandomFloats(rows * dim, 2);
+    for (const bool accumulate : {false, true}) {
+      const Tensor out = memory().NewTensor(before, rows, DType::kF32, 3);
+      ASSERT_TRUE(device().Scale(stream(), memory().NewTensor(x, rows, DType::kF32, 2), 2.5f, accumulate, out).ok());
+      const std::vector<float> got = memory().Read(out);
+      for (int64_t i = 0; i < rows * dim; ++i) {
+        ASSERT_NEAR(got[i], 2.5 * x[i] + (accumulate ? before[i] : 0), 1e-5) << dim << " " << i;
+      }
+    }
+    const Tensor in_place = memory().NewTensor(x, rows);
+    ASSERT_TRUE(device().Scale(stream(), in_place, -3.0f, false, in_place).ok());
+    const std::vector<float> got = memory().Read(in_place);
+    for (int64_t i = 0; i < rows * dim; ++i) ASSERT_NEAR(got[i], -3.0 * x[i], 1e-5) << dim << " " << i;
+  }
+}
+
+TEST_P(OpParity, SoftCap) {
+  for (const int64_t dim : {1, 7, 129, 2050}) {
+    const int64_t rows = 3;
+    std::vector<float> x = RandomFloats(rows * dim, 1);
+    for (float& value : x) value *= 40;
+    const Tensor in_place = memory().NewTensor(x, rows, DType::kF32, 3);
+    ASSERT_TRUE(device().SoftCap(stream(), in_place, 30.0f).ok());
+    const std::vector<float> got = memory().Read(in_place);
+    for (int64_t i = 0; i < rows * dim; ++i) ASSERT_NEAR(got[i], 30 * std::tanh(x[i] / 30.0), 1e-4) << dim << " " << i;
+  }
+  EXPECT_EQ(device().SoftCap(stream(), memory().Empty(1, 8), 0.0f).code(), absl::StatusCode::kInvalidArgument);
+}
+
 TEST_P(OpParity, LinearFinishesWithBiasAndActivation) {
   const int64_t m = 19, n = 129, k = 96;
   const RandomWeights source(WeightType::kQ8_0, n, k, 1);

@@ -121,6 +121,8 @@ class FakeDevice : public Device {
   absl::Status Activate(Stream&, const ConstTensor&, Activation, const MutTensor&) override {
     return Missing("Activate");
   }
+  absl::Status Scale(Stream&, const ConstTensor&, float, bool, const MutTensor&) override { return Missing("Scale"); }
+  absl::Status SoftCap(Stream&, const MutTensor&, float) override { return Missing("SoftCap"); }
   absl::Status GatherRows(Stream&, const ConstTensor&, std::vector<int32_t>, const MutTensor&) override {
     return Missing("GatherRows");
   }

@@ -92,6 +92,13 @@ class WrappingDevice : public Device {
   absl::Status Activate(Stream& stream, const ConstTensor& x, Activation activation, const MutTensor& out) override {
     return inner_->Activate(stream, x, activation, out);
   }
+  absl::Status Scale(Stream& stream, const ConstTensor& x, float factor, bool accumulate,
+                     const MutTensor& out) override {
+    return inner_->Scale(stream, x, factor, accumulate, out);
+  }
+  absl::Status SoftCap(Stream& stream, const MutTensor& x, float cap) override {
+    return inner_->SoftCap(stream, x, cap);
+  }
   absl::Status GatherRows(Stream& stream, const ConstTensor& x, std::vector<int32_t> rows,
                           const MutTensor& out) override {
     return inner_->GatherRows(stream, x, std::move(rows), out);

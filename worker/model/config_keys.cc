@@ -5,6 +5,11 @@
 #include "kernels/base/status_macros.h"
 
 namespace runahead {
+namespace {
+
+constexpr int64_t kMaxHeadDim = 1024;
+
+}  // namespace
 
 absl::StatusOr<ModelConfig> ConfigKeys::Common() const {
   ModelConfig config;
@@ -26,6 +31,37 @@ absl::StatusOr<ModelConfig> ConfigKeys::Common() const {
   }
   config.vocab = embedding->dims[1];
   return config;
+}
+
+absl::Status ConfigKeys::ReadHeads(ModelConfig& config) const {
+  RUNAHEAD_ASSIGN_OR_RETURN(config.kv_heads, DimensionOr("attention.head_count_kv", config.heads));
+  if (config.heads % config.kv_heads != 0) {
+    return Refuse("attention.head_count_kv",
+                  absl::StrCat(config.kv_heads, " does not divide the ", config.heads, " heads"));
+  }
+  RUNAHEAD_ASSIGN_OR_RETURN(config.head_dim, DimensionOr("attention.key_length", config.hidden / config.heads));
+  RUNAHEAD_ASSIGN_OR_RETURN(const int64_t of_values, DimensionOr("attention.value_length", config.head_dim));
+  if (of_values != config.head_dim) return Refuse("attention.value_length", "differs from key_length");
+  RUNAHEAD_ASSIGN_OR_RETURN(config.rotated, DimensionOr("rope.dimension_count", config.head_dim));
+  if (config.head_dim < 2 || config.head_dim > kMaxHeadDim || config.head_dim % 2 != 0 || config.rotated % 2 != 0 ||
+      config.rotated > config.head_dim) {
+    return Refuse("rope.dimension_count",
+                  absl::StrCat("head size ", config.head_dim, " with ", config.rotated,
+                               " rotated dimensions is not supported; both must be even and at most ", kMaxHeadDim));
+  }
+  return absl::OkStatus();
+}
+
+absl::StatusOr<float> ConfigKeys::NotNegative(std::string_view name) const {
+  RUNAHEAD_ASSIGN_OR_RETURN(const float value, Float(name));
+  if (!(value >= 0)) return Refuse(name, "must not be negative");
+  return value;
+}
+
+absl::StatusOr<float> ConfigKeys::RopeBase(float otherwise) const {
+  RUNAHEAD_ASSIGN_OR_RETURN(const float base, FloatOr("rope.freq_base", otherwise));
+  if (!(base > 0)) return Refuse("rope.freq_base", "must be positive");
+  return base;
 }
 
 absl::StatusOr<int64_t> ConfigKeys::Dimension(std::string_view name, int64_t most) const {
@@ -52,6 +88,11 @@ absl::StatusOr<int64_t> ConfigKeys::DimensionOr(std::string_view name, int64_t o
 absl::StatusOr<float> ConfigKeys::Float(std::string_view name) const {
   RUNAHEAD_ASSIGN_OR_RETURN(const double value, file_.GetFloat(Key(name)));
   return static_cast<float>(value);
+}
+
+absl::StatusOr<float> ConfigKeys::FloatOr(std::string_view name, float otherwise) const {
+  if (!Has(name)) return otherwise;
+  return Float(name);
 }
 
 absl::Status ConfigKeys::Refuse(std::string_view name, std::string_view why) const {

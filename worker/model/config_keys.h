@@ -25,6 +25,10 @@ class ConfigKeys {
   // vocabulary, which is the height of tensor token_embd.weight.
   absl::StatusOr<ModelConfig> Common() const;
 
+  // What families with grouped heads and rotary positions have: kv_heads, head_dim, rotated.
+  absl::Status ReadHeads(ModelConfig& config) const;
+  absl::StatusOr<float> RopeBase(float otherwise) const;
+
   const ModelFile& file() const { return file_; }
 
   bool Has(std::string_view name) const { return file_.Has(Key(name)); }
@@ -34,6 +38,8 @@ class ConfigKeys {
   // 0 to the most that a dimension may be.
   absl::StatusOr<int64_t> Number(std::string_view name) const;
   absl::StatusOr<float> Float(std::string_view name) const;
+  absl::StatusOr<float> NotNegative(std::string_view name) const;
+  absl::StatusOr<float> FloatOr(std::string_view name, float otherwise) const;
   absl::StatusOr<std::vector<bool>> Bools(std::string_view name) const { return file_.GetBools(Key(name)); }
   // Whether it is there and an array of booleans.
   bool HasBools(std::string_view name) const { return Bools(name).ok(); }

@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "worker/model/model.h"
+#include "worker/model/rotary_qkv.h"
 
 namespace runahead {
 
@@ -20,10 +21,10 @@ enum LlamaMatrix {
 
 // Vectors are f32 [1, n]. Those that a model may lack have no buffer then.
 struct LlamaLayer {
-  Tensor attention_norm;                                  // [1, hidden]
-  Tensor ffn_norm;                                        // [1, hidden]
-  Tensor qkv_bias, output_bias, gate_up_bias, down_bias;  // as their matrices have rows
-  Tensor q_norm, k_norm;                                  // [1, head_dim]: of each head
+  Tensor attention_norm;  // [1, hidden]
+  Tensor ffn_norm;        // [1, hidden]
+  QkvVectors qkv;
+  Tensor output_bias, gate_up_bias, down_bias;  // as their matrices have rows
   std::array<std::shared_ptr<const Weights>, 4> matrices;
 };
 
@@ -61,9 +62,7 @@ class LlamaModel final : public Model {
  private:
   const ModelConfig config_;
   const std::shared_ptr<Device> device_;
-  // Norms the heads of columns [0, q_cols) and [q_cols, q_cols + k_cols) of `x` where the layer has such norms, and
-  // rotates them.
-  absl::Status NormAndRotate(const SectionRows& rows, const LlamaLayer& layer, const Tensor& x, int64_t q_cols) const;
+  RotaryQkv Qkv(const SectionRows& rows, int64_t layer) const;
 
   const LlamaWeights weights_;
   std::vector<AttentionShape> shapes_;  // by layer

@@ -9,31 +9,6 @@
 #include "worker/model/windows.h"
 
 namespace runahead {
-namespace {
-
-constexpr int64_t kMaxHeadDim = 1024;
-
-absl::Status ReadHeads(const ConfigKeys& keys, ModelConfig& config) {
-  RUNAHEAD_ASSIGN_OR_RETURN(config.kv_heads, keys.DimensionOr("attention.head_count_kv", config.heads));
-  if (config.heads % config.kv_heads != 0) {
-    return keys.Refuse("attention.head_count_kv",
-                       absl::StrCat(config.kv_heads, " does not divide the ", config.heads, " heads"));
-  }
-  RUNAHEAD_ASSIGN_OR_RETURN(config.head_dim, keys.DimensionOr("attention.key_length", config.hidden / config.heads));
-  RUNAHEAD_ASSIGN_OR_RETURN(const int64_t of_values, keys.DimensionOr("attention.value_length", config.head_dim));
-  if (of_values != config.head_dim) return keys.Refuse("attention.value_length", "differs from key_length");
-  RUNAHEAD_ASSIGN_OR_RETURN(config.rotated, keys.DimensionOr("rope.dimension_count", config.head_dim));
-  if (config.head_dim > kMaxHeadDim || config.head_dim % 2 != 0 || config.rotated % 2 != 0 ||
-      config.rotated > config.head_dim) {
-    return keys.Refuse(
-        "rope.dimension_count",
-        absl::StrCat("head size ", config.head_dim, " with ", config.rotated,
-                     " rotated dimensions is not supported; both must be even and at most ", kMaxHeadDim));
-  }
-  return absl::OkStatus();
-}
-
-}  // namespace
 
 const LlamaKind* LlamaKindOf(std::string_view architecture) {
   for (const LlamaKind& kind : kLlamaKinds) {
@@ -46,18 +21,13 @@ absl::StatusOr<ModelConfig> ReadLlamaConfig(const ModelFile& file) {
   RUNAHEAD_ASSIGN_OR_RETURN(const std::string architecture, file.GetString("general.architecture"));
   const ConfigKeys keys(file, architecture);
   RUNAHEAD_ASSIGN_OR_RETURN(ModelConfig config, keys.Common());
-  RUNAHEAD_RETURN_IF_ERROR(ReadHeads(keys, config));
+  RUNAHEAD_RETURN_IF_ERROR(keys.ReadHeads(config));
+  RUNAHEAD_ASSIGN_OR_RETURN(config.norm_eps, keys.NotNegative("attention.layer_norm_rms_epsilon"));
   if (LlamaKindOf(architecture)->permuted && config.rotated != config.head_dim) {
     return keys.Refuse("rope.dimension_count", absl::StrCat(config.rotated, " of ", config.head_dim,
                                                             " dimensions rotated is not supported here; all are"));
   }
-  RUNAHEAD_ASSIGN_OR_RETURN(config.norm_eps, keys.Float("attention.layer_norm_rms_epsilon"));
-  if (config.norm_eps < 0) return keys.Refuse("attention.layer_norm_rms_epsilon", "must not be negative");
-  config.rope_base = 10000.0f;
-  if (keys.Has("rope.freq_base")) {
-    RUNAHEAD_ASSIGN_OR_RETURN(config.rope_base, keys.Float("rope.freq_base"));
-  }
-  if (config.rope_base <= 0) return keys.Refuse("rope.freq_base", "must be positive");
+  RUNAHEAD_ASSIGN_OR_RETURN(config.rope_base, keys.RopeBase(10000));
   if (keys.Has("expert_count")) {
     RUNAHEAD_ASSIGN_OR_RETURN(const int64_t experts, keys.Number("expert_count"));
     if (experts > 0) return keys.Refuse("expert_count", "mixtures of experts are not supported");

@@ -10,36 +10,17 @@
 namespace runahead {
 namespace {
 
-using Part = TensorLoader::VectorPart;
-
-// Q, K and V: their matrix, and what goes with it.
-absl::Status LoadQkv(const TensorLoader& loader, const LlamaKind& kind, const ModelConfig& config,
-                     const std::string& prefix, LlamaLayer& layer) {
-  const int64_t q_dim = config.q_dim(), kv_dim = config.kv_dim();
-  WeightSource source;
-  const auto append = [&](const char* name, int64_t heads) {
-    if (!kind.permuted) return loader.Append(prefix + name, heads * config.head_dim, config.hidden, source);
-    return loader.AppendUnpermuted(prefix + name, heads, config.head_dim, config.hidden, source);
-  };
-  RUNAHEAD_RETURN_IF_ERROR(append("attn_q.weight", config.heads));
-  RUNAHEAD_RETURN_IF_ERROR(append("attn_k.weight", config.kv_heads));
-  RUNAHEAD_RETURN_IF_ERROR(loader.Append(prefix + "attn_v.weight", kv_dim, config.hidden, source));
-  source.cuts = {q_dim};  // K and V alone
-  RUNAHEAD_ASSIGN_OR_RETURN(layer.matrices[kLlamaQkv], loader.LoadForRecompute(source));
-  const std::vector<Part> biases = {
-      {prefix + "attn_q.bias", q_dim}, {prefix + "attn_k.bias", kv_dim}, {prefix + "attn_v.bias", kv_dim}};
-  RUNAHEAD_ASSIGN_OR_RETURN(layer.qkv_bias, kind.qkv_bias ? loader.Vector(biases) : loader.VectorOrNone(biases));
-  if (!kind.head_norm) return absl::OkStatus();
-  RUNAHEAD_ASSIGN_OR_RETURN(layer.q_norm, loader.Vector({{prefix + "attn_q_norm.weight", config.head_dim}}));
-  RUNAHEAD_ASSIGN_OR_RETURN(layer.k_norm, loader.Vector({{prefix + "attn_k_norm.weight", config.head_dim}}));
-  return absl::OkStatus();
-}
-
 absl::Status LoadLayer(const TensorLoader& loader, const LlamaKind& kind, const ModelConfig& config, int64_t index,
                        LlamaLayer& layer) {
   const std::string prefix = absl::StrCat("blk.", index, ".");
   const int64_t hidden = config.hidden, ffn = config.ffn;
-  RUNAHEAD_RETURN_IF_ERROR(LoadQkv(loader, kind, config, prefix, layer));
+  RUNAHEAD_ASSIGN_OR_RETURN(
+      LoadedQkv qkv, LoadQkv(loader, config, prefix,
+                             {.permuted = kind.permuted && loader.file().container() == ModelFile::Container::kGguf,
+                              .needs_bias = kind.qkv_bias,
+                              .head_norm = kind.head_norm}));
+  layer.matrices[kLlamaQkv] = std::move(qkv.matrix);
+  layer.qkv = std::move(qkv.vectors);
   WeightSource gate_up;
   RUNAHEAD_RETURN_IF_ERROR(loader.Append(prefix + "ffn_gate.weight", ffn, hidden, gate_up));
   RUNAHEAD_RETURN_IF_ERROR(loader.Append(prefix + "ffn_up.weight", ffn, hidden, gate_up));

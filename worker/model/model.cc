@@ -1,5 +1,6 @@
 #include "worker/model/model.h"
 
+#include <cmath>
 #include <string>
 #include <utility>
 #include <vector>
@@ -7,11 +8,25 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "kernels/base/status_macros.h"
+#include "worker/model/falcon.h"
+#include "worker/model/gemma.h"
 #include "worker/model/llama.h"
 #include "worker/model/llama_config.h"
 #include "worker/model/opt.h"
 
 namespace runahead {
+
+std::vector<AttentionShape> AttentionShapes(const ModelConfig& config, const Device& device) {
+  AttentionShape shape;
+  shape.heads = config.heads;
+  shape.kv_heads = config.kv_heads;
+  shape.head_dim = config.head_dim;
+  shape.kv_dtype = device.kv_dtype();
+  shape.scale = 1.0f / std::sqrt(static_cast<float>(config.head_dim));
+  std::vector<AttentionShape> shapes(config.layers, shape);
+  for (size_t layer = 0; layer < config.windows.size(); ++layer) shapes[layer].window = config.windows[layer];
+  return shapes;
+}
 
 absl::StatusOr<Tensor> ForwardScratch::Get(int slot, DType dtype, int64_t rows, int64_t cols) {
   if (static_cast<size_t>(slot) >= buffers_.size()) buffers_.resize(slot + 1);
@@ -49,9 +64,9 @@ struct Family {
                                                        std::shared_ptr<Device> device, unsigned uses,
                                                        const std::function<void(int, int)>& progress);
 };
-constexpr Family kFamilies[] = {{"llama", ReadLlamaConfig, LoadLlama},
-                                {"qwen2", ReadLlamaConfig, LoadLlama},
-                                {"qwen3", ReadLlamaConfig, LoadLlama},
+constexpr Family kFamilies[] = {{"llama", ReadLlamaConfig, LoadLlama},  {"qwen2", ReadLlamaConfig, LoadLlama},
+                                {"qwen3", ReadLlamaConfig, LoadLlama},  {"gemma2", ReadGemmaConfig, LoadGemma},
+                                {"gemma3", ReadGemmaConfig, LoadGemma}, {"falcon", ReadFalconConfig, LoadFalcon},
                                 {"opt", ReadOptConfig, LoadOpt}};
 
 absl::StatusOr<const Family*> FamilyOf(const ModelFile& file) {

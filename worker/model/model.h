@@ -34,6 +34,9 @@ struct ModelConfig {
   int64_t kv_dim() const { return kv_heads * head_dim; }
 };
 
+// What attention does in each layer: scores by 1/sqrt(head_dim), the config's windows, KV in the device's dtype.
+std::vector<AttentionShape> AttentionShapes(const ModelConfig& config, const Device& device);
+
 // Activation memory: a buffer a slot, grown as needed, kept. Who enqueues on one stream only may use a slot again at
 // once: what was enqueued before reads it before it is written again.
 class ForwardScratch {

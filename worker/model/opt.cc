@@ -175,8 +175,7 @@ absl::Status LoadOptLayer(const TensorLoader& loader, const ModelConfig& config,
 absl::StatusOr<ModelConfig> ReadOptConfig(const ModelFile& file) {
   const ConfigKeys keys(file, "opt");
   RUNAHEAD_ASSIGN_OR_RETURN(ModelConfig config, keys.Common());
-  RUNAHEAD_ASSIGN_OR_RETURN(config.norm_eps, keys.Float("attention.layer_norm_epsilon"));
-  if (config.norm_eps < 0) return keys.Refuse("attention.layer_norm_epsilon", "must not be negative");
+  RUNAHEAD_ASSIGN_OR_RETURN(config.norm_eps, keys.NotNegative("attention.layer_norm_epsilon"));
   if (config.hidden % config.heads != 0) {
     return keys.Refuse("attention.head_count",
                        absl::StrCat(config.heads, " heads do not divide a hidden size of ", config.hidden));

@@ -15,11 +15,6 @@ namespace {
 
 using std::numbers::pi;
 
-absl::StatusOr<float> FloatOr(const ConfigKeys& keys, const char* name, float otherwise) {
-  if (!keys.Has(name)) return otherwise;
-  return keys.Float(name);
-}
-
 absl::StatusOr<float> Factor(const ConfigKeys& keys) {
   RUNAHEAD_ASSIGN_OR_RETURN(const float factor, keys.Float("rope.scaling.factor"));
   if (!(factor >= 1.0f)) return keys.Refuse("rope.scaling.factor", "must be at least 1");
@@ -50,16 +45,16 @@ absl::Status StretchByWaves(const ConfigKeys& keys, std::vector<float>& frequenc
 absl::StatusOr<float> YarnMagnitude(const ConfigKeys& keys, float factor) {
   if (keys.Has("rope.scaling.yarn_attention_factor")) return keys.Float("rope.scaling.yarn_attention_factor");
   const auto grown = [factor](float scale) { return factor <= 1 ? 1.0f : 0.1f * scale * std::log(factor) + 1.0f; };
-  RUNAHEAD_ASSIGN_OR_RETURN(const float scale, FloatOr(keys, "rope.scaling.yarn_mscale", 0));
-  RUNAHEAD_ASSIGN_OR_RETURN(const float of_all, FloatOr(keys, "rope.scaling.yarn_mscale_all_dim", 0));
-  RUNAHEAD_ASSIGN_OR_RETURN(const float more, FloatOr(keys, "rope.scaling.attn_factor", 1));  // GGUF's name
+  RUNAHEAD_ASSIGN_OR_RETURN(const float scale, keys.FloatOr("rope.scaling.yarn_mscale", 0));
+  RUNAHEAD_ASSIGN_OR_RETURN(const float of_all, keys.FloatOr("rope.scaling.yarn_mscale_all_dim", 0));
+  RUNAHEAD_ASSIGN_OR_RETURN(const float more, keys.FloatOr("rope.scaling.attn_factor", 1));  // GGUF's name
   return more * (scale > 0 && of_all > 0 ? grown(scale) / grown(of_all) : grown(1));
 }
 
 absl::Status StretchByYarn(const ConfigKeys& keys, float base, int64_t context_length, Rotary& rotary) {
   RUNAHEAD_ASSIGN_OR_RETURN(const float factor, Factor(keys));
-  RUNAHEAD_ASSIGN_OR_RETURN(const float fast, FloatOr(keys, "rope.scaling.yarn_beta_fast", 32));
-  RUNAHEAD_ASSIGN_OR_RETURN(const float slow, FloatOr(keys, "rope.scaling.yarn_beta_slow", 1));
+  RUNAHEAD_ASSIGN_OR_RETURN(const float fast, keys.FloatOr("rope.scaling.yarn_beta_fast", 32));
+  RUNAHEAD_ASSIGN_OR_RETURN(const float slow, keys.FloatOr("rope.scaling.yarn_beta_slow", 1));
   RUNAHEAD_ASSIGN_OR_RETURN(const int64_t original,
                             keys.DimensionOr("rope.scaling.original_context_length", context_length));
   RUNAHEAD_ASSIGN_OR_RETURN(rotary.magnitude, YarnMagnitude(keys, factor));
@@ -98,11 +93,16 @@ absl::Status DivideByTensor(const ModelFile& file, std::vector<float>& frequenci
 
 }  // namespace
 
-absl::StatusOr<Rotary> ReadRotary(const ConfigKeys& keys, float base, int64_t dims, int64_t context_length) {
-  Rotary rotary;
+std::vector<float> PlainFrequencies(float base, int64_t dims) {
+  std::vector<float> frequencies;
   for (int64_t d = 0; 2 * d < dims; ++d) {
-    rotary.frequencies.push_back(1.0f / std::pow(base, static_cast<float>(2 * d) / static_cast<float>(dims)));
+    frequencies.push_back(1.0f / std::pow(base, static_cast<float>(2 * d) / static_cast<float>(dims)));
   }
+  return frequencies;
+}
+
+absl::StatusOr<Rotary> ReadRotary(const ConfigKeys& keys, float base, int64_t dims, int64_t context_length) {
+  Rotary rotary{.frequencies = PlainFrequencies(base, dims)};
   std::string type = "none";
   if (keys.Has("rope.scaling.type")) {
     RUNAHEAD_ASSIGN_OR_RETURN(type, keys.String("rope.scaling.type"));

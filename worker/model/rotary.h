@@ -14,7 +14,10 @@ struct Rotary {
   float magnitude = 1;             // of cosines and sines
 };
 
-// frequency_d = base^(-2d/dims), stretched as `rope.scaling.type` says:
+// [dims/2]: frequency_d = base^(-2d/dims).
+std::vector<float> PlainFrequencies(float base, int64_t dims);
+
+// The plain frequencies, stretched as `rope.scaling.type` says:
 //   none      not at all
 //   linear    divided by `factor`
 //   dynamic   not at all: it differs only beyond the context that the model was trained with, which is the limit here

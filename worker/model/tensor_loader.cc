@@ -4,6 +4,7 @@
 #include <cstring>
 #include <thread>
 
+#include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "kernels/base/status_macros.h"
@@ -23,11 +24,16 @@ absl::StatusOr<const FileTensor*> TensorLoader::Find(const std::string& name, co
 }
 
 absl::Status TensorLoader::Append(const std::string& name, int64_t rows, int64_t cols, WeightSource& source) const {
+  return AppendRows(name, rows, cols, 0, rows, source);
+}
+
+absl::Status TensorLoader::AppendRows(const std::string& name, int64_t rows, int64_t cols, int64_t first, int64_t count,
+                                      WeightSource& source) const {
   RUNAHEAD_ASSIGN_OR_RETURN(const FileTensor* tensor, Find(name, {cols, rows}));
   source.owner = file_;
-  absl::StrAppend(&source.name, source.name.empty() ? "" : "+", name);
+  if (!absl::EndsWith(source.name, name)) absl::StrAppend(&source.name, source.name.empty() ? "" : "+", name);
   source.cols = cols;
-  source.runs.push_back({tensor->type, tensor->data.data(), rows});
+  source.runs.push_back({tensor->type, tensor->data.data() + first * WeightRowBytes(tensor->type, cols), count});
   return absl::OkStatus();
 }
 
@@ -41,7 +47,7 @@ absl::Status TensorLoader::AppendUnpermuted(const std::string& name, int64_t hea
   source.cols = cols;
   for (int64_t head = 0; head < heads; ++head) {
     for (int64_t row = 0; row < head_dim; ++row) {
-      const int64_t stored = head * head_dim + 2 * (row % (head_dim / 2)) + row / (head_dim / 2);
+      const int64_t stored = head * head_dim + StoredRow(row, head_dim);
       source.runs.push_back({type, tensor->data.data() + stored * row_bytes, 1});
     }
   }
@@ -70,17 +76,23 @@ absl::StatusOr<std::shared_ptr<const Weights>> TensorLoader::LoadForRecompute(co
   return device_.LoadWeights(source, (uses_ & kUseRecompute) != 0 ? uses_ | kUsePrefill : uses_);
 }
 
-absl::StatusOr<Tensor> TensorLoader::Vector(const std::vector<VectorPart>& parts) const {
+absl::StatusOr<std::vector<float>> TensorLoader::Floats(const VectorPart& part) const {
+  RUNAHEAD_ASSIGN_OR_RETURN(const FileTensor* tensor, Find(part.name, {part.size}));
+  if (tensor->type != WeightType::kF32) {
+    return absl::InvalidArgumentError(absl::StrCat(file_->path(), ": tensor ", part.name, " is not f32"));
+  }
+  std::vector<float> values(part.size);
+  std::memcpy(values.data(), tensor->data.data(), part.size * sizeof(float));  // it may lie unaligned
+  return values;
+}
+
+absl::StatusOr<Tensor> TensorLoader::Vector(const std::vector<VectorPart>& parts, float plus) const {
   std::vector<float> values;
   for (const VectorPart& part : parts) {
-    RUNAHEAD_ASSIGN_OR_RETURN(const FileTensor* tensor, Find(part.name, {part.size}));
-    if (tensor->type != WeightType::kF32) {
-      return absl::InvalidArgumentError(absl::StrCat(file_->path(), ": tensor ", part.name, " is not f32"));
-    }
-    values.resize(values.size() + part.size);
-    // The file's alignment may be less than a float's.
-    std::memcpy(values.data() + values.size() - part.size, tensor->data.data(), part.size * sizeof(float));
+    RUNAHEAD_ASSIGN_OR_RETURN(const std::vector<float> more, Floats(part));
+    values.insert(values.end(), more.begin(), more.end());
   }
+  for (float& value : values) value += plus;
   return Upload(values, 1);
 }
 

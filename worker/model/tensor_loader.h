@@ -15,6 +15,12 @@
 
 namespace runahead {
 
+// Where row `row` of a head's rotate-half form lies in the head, permuted for interleaved rotation: row 2i+j there is
+// row j*head_dim/2 + i.
+constexpr int64_t StoredRow(int64_t row, int64_t head_dim) {
+  return 2 * (row % (head_dim / 2)) + row / (head_dim / 2);
+}
+
 // Thread-safe. Errors name the tensor: NOT_FOUND where it is missing, INVALID_ARGUMENT where it has another shape or
 // type.
 class TensorLoader {
@@ -27,8 +33,10 @@ class TensorLoader {
 
   // Appends tensor `name`, which must be [rows, cols], to `source`, whose name is those of its tensors.
   absl::Status Append(const std::string& name, int64_t rows, int64_t cols, WeightSource& source) const;
-  // The same for Q and K of GGUF's llama, whose rows lie permuted for interleaved rotation: row 2i+j of a head is row
-  // j*head_dim/2 + i of the rotate-half form.
+  // The same for `count` rows of it from `first` on.
+  absl::Status AppendRows(const std::string& name, int64_t rows, int64_t cols, int64_t first, int64_t count,
+                          WeightSource& source) const;
+  // The same for Q and K whose rows lie as StoredRow says.
   absl::Status AppendUnpermuted(const std::string& name, int64_t heads, int64_t head_dim, int64_t cols,
                                 WeightSource& source) const;
   absl::StatusOr<std::shared_ptr<const Weights>> Load(const WeightSource& source) const;
@@ -39,12 +47,15 @@ class TensorLoader {
   // One from which rows are looked up, or which is applied to few rows only: as stored, whatever the uses.
   absl::StatusOr<std::shared_ptr<const Weights>> Table(const std::string& name, int64_t rows, int64_t cols) const;
 
-  // f32 [1, sizes added up] of f32 tensors of these names and sizes, one after the other.
+  // A vector by its name and size.
   struct VectorPart {
     std::string name;
     int64_t size;
   };
-  absl::StatusOr<Tensor> Vector(const std::vector<VectorPart>& parts) const;
+  absl::StatusOr<std::vector<float>> Floats(const VectorPart& part) const;
+  // f32 [1, sizes added up] of these, one after the other.
+  // `plus` is added to each element.
+  absl::StatusOr<Tensor> Vector(const std::vector<VectorPart>& parts, float plus = 0) const;
   // The same, or a tensor without a buffer where the file has none of them.
   absl::StatusOr<Tensor> VectorOrNone(const std::vector<VectorPart>& parts) const;
   absl::StatusOr<Tensor> Upload(const std::vector<float>& values, int64_t rows) const;

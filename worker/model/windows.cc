@@ -19,7 +19,9 @@ absl::StatusOr<std::vector<bool>> Listed(const ConfigKeys& keys, const char* key
   return local;
 }
 
-absl::StatusOr<std::vector<bool>> LocalLayers(const ConfigKeys& keys, int64_t layers, int64_t pattern) {
+}  // namespace
+
+absl::StatusOr<std::vector<bool>> ReadLocalLayers(const ConfigKeys& keys, int64_t layers, int64_t pattern) {
   if (keys.Has(kLayersKey)) return Listed(keys, kLayersKey, layers);
   if (keys.HasBools(kPatternKey)) return Listed(keys, kPatternKey, layers);
   int64_t from = 0;
@@ -35,14 +37,12 @@ absl::StatusOr<std::vector<bool>> LocalLayers(const ConfigKeys& keys, int64_t la
   return local;
 }
 
-}  // namespace
-
 absl::StatusOr<std::vector<int64_t>> ReadWindows(const ConfigKeys& keys, const ModelConfig& config, int64_t pattern) {
   std::vector<int64_t> windows(config.layers, 0);
   if (!keys.Has("attention.sliding_window")) return windows;
   RUNAHEAD_ASSIGN_OR_RETURN(const int64_t window, keys.Number("attention.sliding_window"));
   if (window == 0 || window >= config.context_length) return windows;
-  RUNAHEAD_ASSIGN_OR_RETURN(const std::vector<bool> local, LocalLayers(keys, config.layers, pattern));
+  RUNAHEAD_ASSIGN_OR_RETURN(const std::vector<bool> local, ReadLocalLayers(keys, config.layers, pattern));
   for (int64_t layer = 0; layer < config.layers; ++layer) {
     if (local[layer]) windows[layer] = window;
   }

@@ -125,6 +125,9 @@ const std::map<std::string, OpCall>& OpCalls() {
        [](GuardedCall& c) {
          return c.device.Activate(c.stream, c.Floats("x", 2, 8), Activation::kRelu, c.Floats("out", 2, 8));
        }},
+      {"Scale",
+       [](GuardedCall& c) { return c.device.Scale(c.stream, c.Floats("x", 2, 8), 2, false, c.Floats("out", 2, 8)); }},
+      {"SoftCap", [](GuardedCall& c) { return c.device.SoftCap(c.stream, c.Floats("x", 2, 8), 30); }},
       {"GatherRows",
        [](GuardedCall& c) { return c.device.GatherRows(c.stream, c.Floats("x", 2, 8), {1}, c.Floats("out", 1, 8)); }},
       {"QuantizeKv",

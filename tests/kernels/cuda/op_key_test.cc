@@ -75,6 +75,8 @@ TEST(OpKey, EveryArgumentOfEveryLaunchCounts) {
   ExpectEveryArgumentCounts(&LaunchStoreQkv);
   ExpectEveryArgumentCounts(&LaunchGatedActivate);
   ExpectEveryArgumentCounts(&LaunchActivate);
+  ExpectEveryArgumentCounts(&LaunchScale);
+  ExpectEveryArgumentCounts(&LaunchSoftCap);
   ExpectEveryArgumentCounts(&LaunchGatherRows);
   ExpectEveryArgumentCounts(&LaunchExchangeRows);
   ExpectEveryArgumentCounts(&LaunchQuantizeKv);

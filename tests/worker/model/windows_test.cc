@@ -28,16 +28,17 @@ constexpr const char* kWindow = "llama.attention.sliding_window";
 constexpr const char* kPattern = "llama.attention.sliding_window_pattern";
 
 TEST(Windows, AreNoneWhereTheFileSaysNothingOrNothingIsHidden) {
-  EXPECT_THAT(*Read({}, {}), ElementsAre(0, 0, 0, 0));
-  EXPECT_THAT(*Read({}, {{kWindow, 0}}), ElementsAre(0, 0, 0, 0));
-  EXPECT_THAT(*Read({}, {{kWindow, 100}}), ElementsAre(0, 0, 0, 0));
+  EXPECT_THAT(*Read(GgufBuilder(), {}), ElementsAre(0, 0, 0, 0));
+  EXPECT_THAT(*Read(GgufBuilder(), {{kWindow, 0}}), ElementsAre(0, 0, 0, 0));
+  EXPECT_THAT(*Read(GgufBuilder(), {{kWindow, 100}}), ElementsAre(0, 0, 0, 0));
 }
 
 TEST(Windows, AreOfAllLayersOrOfSomeByAnyOfTheKeys) {
-  EXPECT_THAT(*Read({}, {{kWindow, 99}}), ElementsAre(99, 99, 99, 99));
-  EXPECT_THAT(*Read({}, {{kWindow, 8}}, 2), ElementsAre(8, 0, 8, 0));
-  EXPECT_THAT(*Read({}, {{kWindow, 8}, {kPattern, 3}}, 2), ElementsAre(8, 8, 0, 8));
-  EXPECT_THAT(*Read({}, {{kWindow, 8}, {"llama.attention.sliding_window_from_layer", 3}}), ElementsAre(0, 0, 0, 8));
+  EXPECT_THAT(*Read(GgufBuilder(), {{kWindow, 99}}), ElementsAre(99, 99, 99, 99));
+  EXPECT_THAT(*Read(GgufBuilder(), {{kWindow, 8}}, 2), ElementsAre(8, 0, 8, 0));
+  EXPECT_THAT(*Read(GgufBuilder(), {{kWindow, 8}, {kPattern, 3}}, 2), ElementsAre(8, 8, 0, 8));
+  EXPECT_THAT(*Read(GgufBuilder(), {{kWindow, 8}, {"llama.attention.sliding_window_from_layer", 3}}),
+              ElementsAre(0, 0, 0, 8));
   for (const char* key : {kPattern, "llama.attention.sliding_window_layers"}) {
     GgufBuilder builder;
     builder.AddBools(key, {false, true, true, false});
