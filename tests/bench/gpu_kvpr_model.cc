@@ -39,6 +39,11 @@ class RandomTensors final : public TensorSink {
     Add({Part::kZeros, 0, 4 * size}, name, WeightType::kF32, {static_cast<uint64_t>(size)});
   }
 
+  // Ones stand for them.
+  void Values(const std::string& name, const std::vector<float>& values) override {
+    Norm(name, static_cast<int64_t>(values.size()));
+  }
+
   int64_t bytes() const { return bytes_; }
   // Fills memory of bytes().
   void Fill(std::byte* data) const {

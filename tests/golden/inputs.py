@@ -195,4 +195,22 @@ TINY = [
     ("--family opt --kv-heads 4 --seed 22".split(), [1, 5, 33, 129]),
     ("--family opt --heads 6 --kv-heads 6 --hidden 96 --ffn 384 --layers 3 --context 600 --seed 23".split(), [7, 500]),
     ("--family opt --kv-heads 4 --type q8_0 --seed 24".split(), [17]),
+    # Llama's other forms: biases, Mistral's window (of which chains and decode see the border), stretched positions
+    ("--biases --untied --seed 40".split(), [1, 5, 33, 129]),
+    ("--window 24 --layers 3 --seed 41".split(), [5, 33, 129]),
+    ("--rope-scaling linear --context 512 --seed 42".split(), [33, 300]),
+    ("--rope-scaling dynamic --context 512 --seed 43".split(), [33, 300]),
+    ("--rope-scaling llama3 --context 512 --seed 44".split(), [33, 300]),
+    ("--rope-scaling yarn --context 512 --seed 45".split(), [33, 300]),
+    ("--family qwen2 --seed 46".split(), [1, 5, 33, 129]),
+    ("--family qwen2 --window 20 --layers 4 --untied --seed 47".split(), [33, 129]),
+    ("--family qwen2 --rope-scaling yarn --context 512 --type q8_0 --seed 48".split(), [17, 300]),
+    ("--family qwen3 --head-dim 32 --seed 49".split(), [1, 5, 33, 129]),
+    ("--family qwen3 --rope-base 1000000 --untied --type q4_0 --seed 50".split(), [17]),
+    ("--family gemma2 --window 24 --layers 3 --head-dim 24 --seed 51".split(), [1, 5, 33, 129]),
+    ("--family gemma3 --window 24 --layers 7 --kv-heads 1 --head-dim 32 --rope-base 1000000 --seed 52".split(), [1, 5, 33, 129]),
+    ("--family gemma3 --window 24 --layers 6 --rope-scaling linear --context 512 --type q8_0 --seed 53".split(), [17, 300]),
+    ("--family falcon --kv-heads 1 --seed 54".split(), [1, 5, 33, 129]),  # as Falcon-7B
+    ("--family falcon --kv-heads 2 --two-norms --untied --seed 55".split(), [1, 5, 33, 129]),  # as Falcon-40B
+    ("--family falcon --kv-heads 2 --biases --seed 56".split(), [17]),
 ]

@@ -16,8 +16,16 @@ int main(int argc, char** argv) {
 
   CLI::App app{"Write a synthetic checkpoint with seeded random weights."};
   app.add_option("output", path, "file to write")->required();
-  const std::map<std::string, runahead::SyntheticFamily> families = {{"llama", runahead::SyntheticFamily::kLlama},
-                                                                     {"opt", runahead::SyntheticFamily::kOpt}};
+  using runahead::SyntheticFamily;
+  using runahead::SyntheticScaling;
+  const std::map<std::string, SyntheticFamily> families = {
+      {"llama", SyntheticFamily::kLlama},   {"qwen2", SyntheticFamily::kQwen2},   {"qwen3", SyntheticFamily::kQwen3},
+      {"gemma2", SyntheticFamily::kGemma2}, {"gemma3", SyntheticFamily::kGemma3}, {"falcon", SyntheticFamily::kFalcon},
+      {"opt", SyntheticFamily::kOpt}};
+  const std::map<std::string, SyntheticScaling> scalings = {{"linear", SyntheticScaling::kLinear},
+                                                            {"dynamic", SyntheticScaling::kDynamic},
+                                                            {"llama3", SyntheticScaling::kLlama3},
+                                                            {"yarn", SyntheticScaling::kYarn}};
   app.add_option("--family", model.family)->transform(CLI::CheckedTransformer(families, CLI::ignore_case));
   app.add_option("--name", model.name, "general.name of the model")->capture_default_str();
   app.add_option("--layers", model.layers)->capture_default_str();
@@ -29,6 +37,10 @@ int main(int argc, char** argv) {
   app.add_option("--vocab", model.vocab, "at least 259")->capture_default_str();
   app.add_option("--context", model.context_length)->capture_default_str();
   app.add_option("--rope-base", model.rope_base)->capture_default_str();
+  app.add_option("--rope-scaling", model.scaling)->transform(CLI::CheckedTransformer(scalings, CLI::ignore_case));
+  app.add_option("--window", model.window, "of local layers; 0: none are")->capture_default_str();
+  app.add_flag("--biases", model.biases);
+  app.add_flag("--two-norms", model.two_norms, "of Falcon");
   app.add_option("--type", type, "of all matrices")->transform(CLI::CheckedTransformer(types, CLI::ignore_case));
   app.add_option("--finer-type", model.finer_type, "of V and the down projection instead")
       ->transform(CLI::CheckedTransformer(types, CLI::ignore_case));

@@ -14,7 +14,11 @@ namespace runahead {
 
 class GgufBuilder;
 
-enum class SyntheticFamily { kLlama, kOpt };
+enum class SyntheticFamily { kLlama, kQwen2, kQwen3, kGemma2, kGemma3, kFalcon, kOpt };
+
+// How rotary positions are stretched: by this factor, over a context a quarter of the model's.
+inline constexpr float kSyntheticFactor = 4;
+enum class SyntheticScaling { kNone, kLinear, kDynamic, kLlama3, kYarn };
 
 // What to write. heads == kv_heads is MHA, 1 < kv_heads < heads is GQA, kv_heads == 1 is MQA.
 struct SyntheticModel {
@@ -28,7 +32,11 @@ struct SyntheticModel {
   int64_t ffn = 160;
   int64_t vocab = 320;  // at least 259: every byte and three special tokens
   int64_t context_length = 4096;
-  float rope_base = 10000;  // llama
+  float rope_base = 10000;                             // of all but OPT
+  SyntheticScaling scaling = SyntheticScaling::kNone;  // llama, Qwen; global layers of Gemma 3, but not llama3
+  int64_t window = 0;      // of local layers: Gemma's; all of llama's; the last half of Qwen 2's. 0: none are
+  bool biases = false;     // llama: of all matrices of its layers; Falcon: likewise. Qwen 2 and OPT have theirs always
+  bool two_norms = false;  // Falcon: one before attention, another before the MLP, as large ones have
   float norm_eps = 1e-5f;
   bool tied = true;  // the head is the embedding; otherwise it is a tensor of its own
   WeightType embedding_type = WeightType::kF32;
@@ -61,6 +69,8 @@ class TensorSink {
   // [size] in f32: near 1, and near 0.
   virtual void Norm(const std::string& name, int64_t size) = 0;
   virtual void Bias(const std::string& name, int64_t size) = 0;
+  // These, in f32.
+  virtual void Values(const std::string& name, const std::vector<float>& values) = 0;
 };
 // The checkpoint without its vocabulary: keys into `file`, and all tensors in the file's order to `tensors`. Errors as
 // WriteSyntheticGguf.

@@ -58,12 +58,15 @@ class WeightWriter final : public TensorSink {
   void Norm(const std::string& name, int64_t size) override { Vector(name, size, 1, 0.1f); }
   // Biases, near but not at 0; so small that what a model says still depends on its input.
   void Bias(const std::string& name, int64_t size) override { Vector(name, size, 0, 0.02f); }
+  void Values(const std::string& name, const std::vector<float>& values) override {
+    file_.AddTensor(name, WeightType::kF32, {static_cast<int64_t>(values.size())}, Quantize(WeightType::kF32, values));
+  }
 
  private:
   void Vector(const std::string& name, int64_t size, float mean, float deviation) {
     std::vector<float> values(static_cast<size_t>(size));
     for (float& value : values) value = mean + deviation * random_.Normal();
-    file_.AddTensor(name, WeightType::kF32, {size}, Quantize(WeightType::kF32, values));
+    Values(name, values);
   }
 
   GgufBuilder& file_;
