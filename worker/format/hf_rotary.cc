@@ -17,6 +17,7 @@ class RotaryTranslation {
   // `key`: what the object is called.
   void Scaling(ConfigObject& config, const char* key) {
     const std::string type = from_.Has("rope_type") ? from_.Text("rope_type") : from_.Text("type");
+    if (!from_.status().ok()) return config.Update(from_);
     if (from_.Has("mrope_section")) return config.Refuse(key, "has mrope_section, which is not supported");
     if (!from_.BoolOr("truncate", true)) return config.Refuse(key, "has truncate false, which is not supported");
     if (type == "default") return;

@@ -1,10 +1,8 @@
 // Files that are truncated, damaged or made to harm: an error that names the place, never a crash or a huge allocation.
 // The image lies in a heap block of exactly its size, so that the address sanitizer sees every read beyond it.
-#include <malloc.h>
 #include <sys/resource.h>
 
 #include <cstring>
-#include <limits>
 #include <memory>
 #include <random>
 #include <string>
@@ -114,7 +112,7 @@ TEST(SafetensorsHostile, RandomNumbersAreSurvived) {
     }
     if (ReadHostile(SafetensorsImage(header, std::string(32, '\1'))).ok()) ++read;
   }
-  EXPECT_GT(read, 100);  // both ways were taken
+  EXPECT_GT(read, 50);  // both ways were taken
 }
 
 TEST(SafetensorsHostile, LengthsOfTheHeader) {
@@ -206,25 +204,31 @@ int64_t PeakBytes() {
   return int64_t{usage.ru_maxrss} * 1024;
 }
 
-// What a header of so many bytes may add to it: the image twice, its parsed form, the parser's own copies.
-constexpr int64_t kMayAdd = int64_t{700} << 20;
+// The refusal of a header that has nothing behind it, read without a copy of ours.
+std::string RefusalOfHeader(const std::string& header) {
+  constexpr int64_t kTimes = 10;  // seen: 6.4, of a text that does not end
+  const std::string image = SafetensorsImage(header, "");
+  const int64_t before = PeakBytes();
+  const absl::Status status =
+      ReadSafetensors("m.safetensors", {reinterpret_cast<const std::byte*>(image.data()), image.size()}).status();
+  EXPECT_LT(PeakBytes() - before, kTimes * static_cast<int64_t>(image.size()));
+  return std::string(status.message());
+}
 
 TEST(SafetensorsHostile, DeepAndLongHeadersTakeBoundedMemory) {
-  constexpr size_t kBytes = 40'000'000;
-  const int64_t before = PeakBytes();
-  const std::string deep = absl::StrCat("{\"a\":", std::string(kBytes, '['));
-  EXPECT_THAT(HostileRefusal(SafetensorsImage(deep, "")), HasSubstr("the header is nested deeper than 3"));
+  constexpr size_t kBytes = 20'000'000;
+  EXPECT_THAT(RefusalOfHeader(absl::StrCat("{\"a\":", std::string(kBytes, '['))),
+              HasSubstr("the header is nested deeper than 3"));
   std::string many = "{\"a\":[";
   while (many.size() < kBytes) many += "0,";
-  EXPECT_THAT(HostileRefusal(SafetensorsImage(many + "0]}", "")), HasSubstr("has more than 1310720 values"));
+  EXPECT_THAT(RefusalOfHeader(many + "0]}"), HasSubstr("has more than 1310720 values"));
   std::string tensors = "{";
   for (int i = 0; i < 200'000; ++i) {
     absl::StrAppend(&tensors, i == 0 ? "" : ",", "\"", i, R"(":{"dtype":"U8","shape":[0],"data_offsets":[0,0]})");
   }
-  EXPECT_THAT(HostileRefusal(SafetensorsImage(tensors + "}", "")), HasSubstr("more than"));
-  const std::string text = absl::StrCat("{\"", std::string(kBytes, 'n'));
-  EXPECT_THAT(HostileRefusal(SafetensorsImage(text, "")), AllOf(HasSubstr("is not JSON"), SizeIs(testing::Lt(200u))));
-  EXPECT_LT(PeakBytes() - before, kMayAdd);
+  EXPECT_THAT(RefusalOfHeader(tensors + "}"), HasSubstr("has more than 1310720 values"));
+  EXPECT_THAT(RefusalOfHeader(absl::StrCat("{\"", std::string(kBytes, 'n'))),
+              AllOf(HasSubstr("is not JSON"), SizeIs(testing::Lt(200u))));
 }
 
 }  // namespace
