@@ -2,7 +2,11 @@
 
 namespace runahead {
 
+namespace {
+
 using Type = MetadataValue::Type;
+
+}  // namespace
 
 void MetadataWriter::Uint(absl::string_view key, uint64_t value) {
   Put(key, {Type::kUint64, Type::kUint64, 1, Keep(&value, sizeof(value))});
