@@ -124,7 +124,7 @@ TEST(ModelFolder, VocabularyIsPassedOn) {
   EXPECT_EQ(*file->GetString("tokenizer.chat_template"), "{{ a }}");
 
   folder.Text("tokenizer_config.json", R"({"chat_template":[{"name":"tool_use","template":"t"},
-                                                            {"name":"default","template":"d"}]})");
+      {"name":"default","template":"d"},{"name":"rag","template":"r"}]})");
   EXPECT_EQ(*(*OpenFolder(folder.path()))->GetString("tokenizer.chat_template"), "d");
   folder.Text("chat_template.jinja", "own file");
   EXPECT_EQ(*(*OpenFolder(folder.path()))->GetString("tokenizer.chat_template"), "own file");
@@ -165,7 +165,10 @@ TEST(ModelFolder, FingerprintTellsFoldersApartAndNotPaths) {
   EXPECT_NE(fingerprint(same), first);
   std::filesystem::remove(same.path() + "/tokenizer.json");
   same.Text("config.json", absl::StrCat(kTinyConfig, R"(,"_name_or_path":"one","rope_theta":7})"));
-  EXPECT_NE(fingerprint(same), first);
+  const uint64_t longer = fingerprint(same);
+  EXPECT_NE(longer, first);
+  same.Text("config.json", absl::StrCat(kTinyConfig, R"(,"_name_or_path":"one","rope_theta":8})"));  // of the same size
+  EXPECT_NE(fingerprint(same), longer);
 }
 
 TEST(ModelFolder, LinksAsInHuggingFacesCacheAreFollowed) {
