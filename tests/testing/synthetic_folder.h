@@ -14,9 +14,9 @@ struct SyntheticFolder {
   int spaces = 0;  // FolderBuilder::WriteTensors
 };
 
-// Writes what the GGUF file `from`, of the architectures llama, qwen2 or qwen3 and in F32, holds into the folder
-// `path`: config.json, generation_config.json, and the tensors with the names and the order of rows that transformers
-// has.
+// Writes what the synthetic GGUF file `from`, all of it in F32, holds into the folder `path`: config.json,
+// generation_config.json, and the tensors with the names, the order of rows and, for Gemma's norms, the numbers that
+// transformers has. `from` has no tensor rope_freqs.weight, which folders have as numbers.
 void WriteSyntheticFolder(const ModelFile& from, const std::string& path, const SyntheticFolder& options = {});
 
 }  // namespace runahead

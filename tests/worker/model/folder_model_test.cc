@@ -49,6 +49,15 @@ TEST(FolderModel, LogitsAreThoseOfTheGgufFile) {
   }
 }
 
+TEST(FolderModel, OptsLogitsAreThoseOfTheGgufFile) {
+  SyntheticModel model;
+  model.family = SyntheticFamily::kOpt;
+  model.kv_heads = model.heads;
+  std::string gguf;
+  const std::string folder = WriteBoth(model, "opt_f32", {}, &gguf);
+  EXPECT_EQ(LogitsOf(folder), LogitsOf(gguf));
+}
+
 TEST(FolderModel, TypesOf16BitsLieUnaligned) {
   for (const WeightType type : {WeightType::kF16, WeightType::kBF16}) {
     const std::string aligned = WriteBoth(GroupedModel(), "aligned", {.type = type});
