@@ -122,9 +122,10 @@ void WriteDecoderConfig(ConfigWriter& config, const std::string& architecture) {
   config.Real("rms_norm_eps", "attention.layer_norm_rms_epsilon");
   const bool window = config.Has("attention.sliding_window");
   if (window) config.Size("sliding_window", "attention.sliding_window");
-  if (window && config.Has("attention.sliding_window_from_layer")) {
+  if (window && absl::StartsWith(architecture, "qwen")) {
+    constexpr char kFrom[] = "attention.sliding_window_from_layer";
     config.Write("use_sliding_window", "true");
-    config.Size("max_window_layers", "attention.sliding_window_from_layer");
+    config.Write("max_window_layers", absl::StrCat(config.Has(kFrom) ? config.Number(kFrom) : 0));
   }
   if (!gemma) return;
   config.Write("query_pre_attn_scalar", absl::StrCat(HeadDimOf(config)));
