@@ -12,9 +12,9 @@ namespace runahead {
 
 struct ModelFacts {
   bool mostly_quantised = false;  // most of its elements are of quantised types
-  int64_t tensor_bytes = 0;       // of all tensors, in the file
-  // Of this file on this host, as it is now: with the file system's numbers, for fingerprints are not of weights. Empty
-  // where it was replaced while it was opened.
+  int64_t tensor_bytes = 0;       // of all tensors, as they are stored
+  // Of these files on this host, as it is now: with the file system's numbers, for fingerprints are not of weights.
+  // Empty where one was replaced while it was opened.
   std::string identity = {};
 };
 
@@ -22,7 +22,7 @@ struct OpenedModel {
   std::shared_ptr<const ModelFile> file;
   ModelFacts facts;
 };
-// Errors: those of ModelFile::Open.
+// Errors: those of OpenModelFile.
 absl::StatusOr<OpenedModel> OpenModel(const std::string& path);
 
 }  // namespace runahead

@@ -17,7 +17,7 @@ void DeclareWorkerOptions(ConfigSchema& schema, WorkerOptions& options) {
                 "What this worker does");
   schema.String("name", &options.name, {}, "Name in logs and plans; the role where empty");
   schema.String("model", &options.model, {.allow_empty = false, .required = true, .value_name = "PATH"},
-                "GGUF file of the model");
+                "GGUF file, or Hugging Face folder, of the model");
   schema.String("device", &options.device, {.one_of = {"auto", "cpu", "cuda"}},
                 "What computes; auto takes the GPU where there is one, and says in the log why it took the CPU");
   schema.Int("gpu", &options.gpu, {.min = 0, .max = 1023},

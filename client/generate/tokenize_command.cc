@@ -12,7 +12,7 @@
 #include "server/rpc/channel.h"
 #include "server/rpc/status.h"
 #include "server/tokenizer/tokenizer.h"
-#include "worker/format/gguf.h"
+#include "worker/format/open_model.h"
 
 namespace runahead {
 namespace {
@@ -29,7 +29,7 @@ struct TokenizeFlags {
 };
 
 absl::StatusOr<std::vector<int32_t>> TokenizeByModel(const TokenizeFlags& flags) {
-  RUNAHEAD_ASSIGN_OR_RETURN(const auto file, OpenGguf(flags.model));
+  RUNAHEAD_ASSIGN_OR_RETURN(const auto file, OpenModelFile(flags.model));
   RUNAHEAD_ASSIGN_OR_RETURN(const auto tokenizer, Tokenizer::FromGguf(*file));
   return tokenizer->Encode(flags.text, {.parse_special = flags.special, .add_bos = false});
 }
@@ -70,10 +70,10 @@ int RunTokenize(const TokenizeFlags& flags) {
 void AddTokenizeCommand(CLI::App& app, Command* chosen) {
   CLI::App& tokenize =
       *app.add_subcommand(kTokenize,
-                          "Turns text into token ids, by a model file or by the model that a router serves.\n"
+                          "Turns text into token ids, by a model's file or by the model that a router serves.\n"
                           "Prints them as generate --token-ids takes them.");
   const auto flags = std::make_shared<TokenizeFlags>();
-  tokenize.add_option("--model", flags->model, "GGUF file of the model")->type_name("PATH");
+  tokenize.add_option("--model", flags->model, "GGUF file, or Hugging Face folder, of the model")->type_name("PATH");
   tokenize.add_option("--router", flags->router, "Where the router listens (host:port)")->type_name("ADDR");
   tokenize.add_flag("--special", flags->special,
                     "Names of special tokens in the text, as <|im_end|>, become their ids");

@@ -70,7 +70,7 @@ ChildSpec WorkerSpec(const UpOptions& options, const std::string& role, int inde
 
 void DeclareUpOptions(ConfigSchema& schema, UpOptions& options) {
   schema.String("model", &options.model, {.allow_empty = false, .required = true, .value_name = "PATH"},
-                "GGUF file of the model");
+                "GGUF file, or Hugging Face folder, of the model");
   schema.Int("prefill", &options.prefill, {.min = 1, .max = 64}, "Prefill workers; they form the chain");
   schema.Int("decode", &options.decode, {.min = 1, .max = 64}, "Decode workers");
   schema.Int("threads", &options.threads, {.min = 0, .max = 1024},

@@ -19,8 +19,10 @@ void DeclareWorker(ConfigSchema& schema, WorkerSpec& worker) {
 
 void DeclareRouterOptions(ConfigSchema& schema, RouterOptions& options) {
   DeclareProcessOptions(schema, options.process);
-  schema.String("model", &options.model, {.allow_empty = false, .required = true, .value_name = "PATH"},
-                "GGUF file of the model that the workers serve: vocabulary, chat template and context length");
+  schema.String(
+      "model", &options.model, {.allow_empty = false, .required = true, .value_name = "PATH"},
+      "GGUF file, or Hugging Face folder, of the model that the workers serve: vocabulary, chat template and context "
+      "length");
   schema.Maps<WorkerSpec>("workers", &options.workers, DeclareWorker,
                           {.min_items = 1, .max_items = 1024, .required = true},
                           "The workers; the prefill workers of one host form the line in this order");

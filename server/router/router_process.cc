@@ -18,7 +18,7 @@
 #include "server/router/service_watch.h"
 #include "server/router/worker_registry.h"
 #include "server/rpc/server.h"
-#include "worker/format/gguf.h"
+#include "worker/format/open_model.h"
 
 namespace runahead {
 namespace {
@@ -99,7 +99,7 @@ RouterProcess::~RouterProcess() = default;
 absl::StatusOr<std::unique_ptr<RouterProcess>> RouterProcess::Start(const RouterOptions& options) {
   RUNAHEAD_RETURN_IF_ERROR(CheckWorkers(options.workers));
   RUNAHEAD_ASSIGN_OR_RETURN(const ClusterKey key, ClusterKey::Read(options.process.cluster_key));
-  RUNAHEAD_ASSIGN_OR_RETURN(const std::shared_ptr<const ModelFile> file, OpenGguf(options.model));
+  RUNAHEAD_ASSIGN_OR_RETURN(const std::shared_ptr<const ModelFile> file, OpenModelFile(options.model));
   RUNAHEAD_ASSIGN_OR_RETURN(std::shared_ptr<const Tokenizer> tokenizer, Tokenizer::FromGguf(*file));
   RUNAHEAD_ASSIGN_OR_RETURN(ModelInfo model, ReadModelInfo(*file, *tokenizer));
   absl::StatusOr<ChatTemplate> chat_template = ChatTemplate::FromGguf(*file, *tokenizer);

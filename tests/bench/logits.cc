@@ -11,7 +11,7 @@
 #include "tests/bench/dtypes.h"
 #include "tests/bench/must.h"
 #include "tests/testing/model_fixture.h"
-#include "worker/format/gguf.h"
+#include "worker/format/open_model.h"
 #include "worker/model/model.h"
 
 namespace runahead {
@@ -26,7 +26,7 @@ int Main(int argc, char** argv) {
   }
   CpuDeviceOptions options{.threads = argc > 2 ? std::atoi(argv[2]) : 2};
   LoadedModel loaded;
-  loaded.file = Must(OpenGguf(argv[1]));
+  loaded.file = Must(OpenModelFile(argv[1]));
   SetDTypes(argc > 3 ? argv[3] : "auto", MostlyQuantised(*loaded.file), options);
   loaded.device = Must(NewCpuDevice(options));
   loaded.model = Must(LoadModel(loaded.file, loaded.device, kUsePrefill | kUseDecode, [](int, int) {}));

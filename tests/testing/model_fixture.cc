@@ -7,13 +7,13 @@
 
 #include "tests/testing/device_tensor.h"
 #include "tests/testing/test_device.h"
-#include "worker/format/gguf.h"
+#include "worker/format/open_model.h"
 
 namespace runahead {
 
 LoadedModel LoadForTest(const std::string& path, DType dtype, int threads) {
   LoadedModel loaded;
-  auto file = OpenGguf(path);
+  auto file = OpenModelFile(path);
   if (!file.ok()) ADD_FAILURE() << file.status();
   RUNAHEAD_CHECK(file.ok());
   loaded.file = *file;

@@ -6,6 +6,7 @@
 #include <string>
 
 #include "tests/testing/model_fixture.h"
+#include "tests/testing/synthetic_folder.h"
 
 namespace runahead {
 namespace {
@@ -37,6 +38,27 @@ TEST(ModelFacts, ModelsThatDifferInWeightsAloneAreTwo) {
   EXPECT_NE(OpenModel(other)->facts.identity, before.facts.identity);
   std::filesystem::rename(other, path);
   EXPECT_NE(OpenModel(path)->facts.identity, before.facts.identity);
+}
+
+// Who writes anew any file of a folder, its weights or what says how they are used, has another model.
+TEST(ModelFacts, FoldersAreAllTheirFiles) {
+  const std::string gguf = WriteSynthetic(SyntheticModel{}, "facts"), path = testing::TempDir() + "facts_folder";
+  WriteSyntheticFolder(*OpenModel(gguf)->file, path, {.type = WeightType::kBF16, .shards = 2});
+  const auto before = *OpenModel(path);
+  EXPECT_FALSE(before.facts.mostly_quantised);
+  EXPECT_EQ(2 * before.facts.tensor_bytes, OpenModel(gguf)->facts.tensor_bytes);
+  EXPECT_FALSE(before.facts.identity.empty());
+  EXPECT_LT(before.facts.identity.size(), 100u);
+  EXPECT_EQ(OpenModel(path)->facts.identity, before.facts.identity);
+  for (const char* name : {"/config.json", "/model-00001-of-00002.safetensors", "/model-00002-of-00002.safetensors"}) {
+    const auto old = *OpenModel(path);
+    std::filesystem::copy_file(path + name, path + "/copy");
+    std::filesystem::rename(path + "/copy", path + name);
+    const auto now = OpenModel(path);
+    ASSERT_TRUE(now.ok()) << now.status();
+    EXPECT_EQ(now->file->fingerprint(), old.file->fingerprint());
+    EXPECT_NE(now->facts.identity, old.facts.identity) << name;
+  }
 }
 
 }  // namespace

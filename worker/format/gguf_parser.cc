@@ -4,12 +4,12 @@
 #include <optional>
 #include <utility>
 
-#include "absl/strings/escaping.h"
 #include "absl/strings/str_cat.h"
 #include "worker/format/gguf.h"
 #include "worker/format/gguf_cursor.h"
 #include "worker/format/gguf_types.h"
 #include "worker/format/mapped_file.h"
+#include "worker/format/quoted.h"
 #include "xxhash.h"
 
 namespace runahead {
@@ -56,21 +56,16 @@ size_t FixedBytes(Type type) {
   return 0;
 }
 
-// A name from the file as it may stand in a message: escaped, and cut where it is long.
-std::string Quoted(absl::string_view name) {
-  constexpr size_t kShown = 80;
-  const absl::string_view shown = name.substr(0, kShown);
-  return absl::StrCat("'", absl::CHexEscape({shown.data(), shown.size()}), name.size() > kShown ? "...'" : "'");
-}
-
 }  // namespace
 
 // Reads one file image into a ModelFile. Used once.
 class GgufParser {
  public:
   static absl::StatusOr<std::shared_ptr<const ModelFile>> Parse(std::string name, absl::Span<const std::byte> bytes,
-                                                                std::shared_ptr<const void> owner) {
+                                                                std::shared_ptr<const void> owner,
+                                                                std::vector<ModelFile::Part> parts) {
     std::shared_ptr<ModelFile> file(new ModelFile(ModelFile::Container::kGguf));
+    file->parts_ = std::move(parts);
     file->path_ = std::move(name);
     file->owner_ = std::move(owner);
     if (absl::Status status = GgufParser(*file, bytes).Run(); !status.ok()) return status;
@@ -171,7 +166,8 @@ class GgufParser {
     } else if (!cursor_.Take(value.count * FixedBytes(value.element))) {
       return Truncated(where);
     }
-    value.bytes = bytes_.subspan(start, cursor_.position() - start);
+    const size_t length = value.type == Type::kString ? sizeof(uint64_t) : 0;
+    value.bytes = bytes_.subspan(start + length, cursor_.position() - start - length);
     if (value.element == Type::kBool &&
         std::any_of(value.bytes.begin(), value.bytes.end(), [](std::byte b) { return b > std::byte{1}; })) {
       return Error(where, " is a boolean that is neither 0 nor 1");
@@ -290,12 +286,13 @@ absl::StatusOr<std::shared_ptr<const ModelFile>> OpenGguf(const std::string& pat
   absl::StatusOr<std::shared_ptr<const MappedFile>> mapped = MappedFile::Open(path);
   if (!mapped.ok()) return mapped.status();
   const absl::Span<const std::byte> bytes = (*mapped)->bytes();
-  return ParseGguf(path, bytes, *std::move(mapped));
+  const ModelFile::Part part{path, (*mapped)->numbers()};
+  return GgufParser::Parse(path, bytes, *std::move(mapped), {part});
 }
 
 absl::StatusOr<std::shared_ptr<const ModelFile>> ParseGguf(std::string name, absl::Span<const std::byte> bytes,
                                                            std::shared_ptr<const void> owner) {
-  return GgufParser::Parse(std::move(name), bytes, std::move(owner));
+  return GgufParser::Parse(std::move(name), bytes, std::move(owner), {});
 }
 
 }  // namespace runahead

@@ -4,11 +4,16 @@
 #include <cstddef>
 #include <memory>
 #include <string>
+#include <utility>
 
 #include "absl/status/statusor.h"
 #include "absl/types/span.h"
 
 namespace runahead {
+
+// Who writes to a file, or puts another in its place, changes these: numbers that the file system gives it, its size
+// and times. Empty where there is none.
+std::string FileNumbers(const std::string& path);
 
 // Owns the mapping and unmaps when destroyed. Whoever shortens the file while it is mapped makes reads of the lost part
 // fail with SIGBUS, as with any mapping: replace a model file by renaming a new one over it.
@@ -23,11 +28,14 @@ class MappedFile {
 
   // Valid as long as this object.
   absl::Span<const std::byte> bytes() const { return bytes_; }
+  // FileNumbers, as they were when it was opened.
+  const std::string& numbers() const { return numbers_; }
 
  private:
-  explicit MappedFile(absl::Span<const std::byte> bytes) : bytes_(bytes) {}
+  MappedFile(absl::Span<const std::byte> bytes, std::string numbers) : bytes_(bytes), numbers_(std::move(numbers)) {}
 
-  absl::Span<const std::byte> bytes_;
+  const absl::Span<const std::byte> bytes_;
+  const std::string numbers_;
 };
 
 }  // namespace runahead

@@ -73,6 +73,8 @@ int64_t FileTensor::rows() const {
 absl::StatusOr<const MetadataValue*> ModelFile::Find(absl::string_view key) const {
   const auto found = metadata_.find(key);
   if (found == metadata_.end()) {
+    const auto why = absent_.find(key);
+    if (why != absent_.end()) return absl::NotFoundError(why->second);
     return absl::NotFoundError(absl::StrCat(path_, ": metadata key '", key, "' is missing"));
   }
   return &found->second;
@@ -90,7 +92,7 @@ absl::StatusOr<std::string> ModelFile::GetString(absl::string_view key) const {
   const absl::StatusOr<const MetadataValue*> value = Find(key);
   if (!value.ok()) return value.status();
   if ((*value)->type != Type::kString) return WrongType(key, **value, "a string");
-  return std::string(*GgufCursor((*value)->bytes).String());
+  return std::string(reinterpret_cast<const char*>((*value)->bytes.data()), (*value)->bytes.size());
 }
 
 absl::StatusOr<uint64_t> ModelFile::GetUint(absl::string_view key) const {

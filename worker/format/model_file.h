@@ -23,12 +23,13 @@ struct FileTensor {
   WeightType type;
   std::vector<int64_t> dims;  // GGUF's order: dims[0] is the row length (columns) and varies fastest; 1 to 4 of them
   absl::Span<const std::byte> data;
+  std::string stored_as = {};  // where it lies in a folder: the file, and what it is called there
 
   int64_t columns() const { return dims[0]; }
   int64_t rows() const;  // the product of all dims but the first
 };
 
-// One metadata value as it lies in a GGUF file. Checked when the file was opened.
+// One metadata value as GGUF files have it. Checked when the file was opened.
 struct MetadataValue {
   enum class Type : uint32_t {
     kUint8 = 0,
@@ -46,9 +47,11 @@ struct MetadataValue {
     kFloat64 = 12,
   };
   Type type;
-  Type element;                       // of arrays; otherwise the same as `type`
-  uint64_t count;                     // of an array's elements; otherwise 1
-  absl::Span<const std::byte> bytes;  // the elements, one after the other
+  Type element;    // of arrays; otherwise the same as `type`
+  uint64_t count;  // of an array's elements; otherwise 1
+  // The elements, one after the other; those that are strings each behind a 64-bit length. Of a single string: its
+  // text.
+  absl::Span<const std::byte> bytes;
 };
 
 // An open model. Everything it says about itself was checked against the files' sizes when it was opened, so the views
@@ -56,7 +59,14 @@ struct MetadataValue {
 // tensor; no input crashes it or makes it allocate more than a small multiple of the files' own size.
 class ModelFile {
  public:
-  enum class Container { kGguf };
+  // A folder's tensors have GGUF's names, and the numbers and rows that they have in the folder: Q and K are not
+  // permuted, norms of Gemma lack the 1, Falcon's Q, K and V lie in groups.
+  enum class Container { kGguf, kFolder };
+  // One file of it, and what changes when it is written to or another takes its place (FileNumbers).
+  struct Part {
+    std::string path;
+    std::string numbers;
+  };
 
   Container container() const { return container_; }
 
@@ -78,12 +88,16 @@ class ModelFile {
   absl::Span<const FileTensor> tensors() const { return tensors_; }
   const std::string& path() const { return path_; }
 
-  // xxHash64 over header, metadata, tensor table and file size: what workers compare to agree on the model. Weights are
-  // not read for it.
+  // The files that it was read from, as they were when they were opened; none where it was in memory already.
+  absl::Span<const Part> parts() const { return parts_; }
+
+  // xxHash64 over headers, metadata, tensor tables and sizes of files: what workers compare to agree on the model.
+  // Weights are not read for it.
   uint64_t fingerprint() const { return fingerprint_; }
 
  private:
   friend class GgufParser;
+  friend class FolderReader;
 
   explicit ModelFile(Container container) : container_(container) {}
   absl::StatusOr<const MetadataValue*> Find(absl::string_view key) const;
@@ -91,10 +105,12 @@ class ModelFile {
 
   const Container container_;
   std::string path_;
-  std::shared_ptr<const void> owner_;
-  absl::flat_hash_map<absl::string_view, MetadataValue> metadata_;  // keys point into the file
+  std::vector<Part> parts_;
+  std::shared_ptr<const void> owner_;  // of what keys and values point into
+  absl::flat_hash_map<absl::string_view, MetadataValue> metadata_;
+  absl::flat_hash_map<std::string, std::string> absent_;  // what is said of a key that is missing, where it is known
   std::vector<FileTensor> tensors_;
-  absl::flat_hash_map<absl::string_view, size_t> tensor_index_;  // keys point into the file
+  absl::flat_hash_map<absl::string_view, size_t> tensor_index_;
   uint64_t fingerprint_ = 0;
 };
 

@@ -9,6 +9,7 @@
 #include "absl/strings/str_join.h"
 #include "kernels/base/status_macros.h"
 #include "server/base/cpu_limit.h"
+#include "worker/format/dequantize.h"
 #include "worker/model/model.h"
 
 namespace runahead {
@@ -16,7 +17,8 @@ namespace runahead {
 absl::StatusOr<const FileTensor*> TensorLoader::Find(const std::string& name, const std::vector<int64_t>& dims) const {
   RUNAHEAD_ASSIGN_OR_RETURN(const FileTensor* tensor, file_->FindTensor(name));
   if (tensor->dims != dims) {
-    return absl::InvalidArgumentError(absl::StrCat(file_->path(), ": tensor ", name, " is [",
+    const std::string stored = tensor->stored_as.empty() ? "" : absl::StrCat(" (", tensor->stored_as, ")");
+    return absl::InvalidArgumentError(absl::StrCat(file_->path(), ": tensor ", name, stored, " is [",
                                                    absl::StrJoin(tensor->dims, ", "), "], the model's keys say [",
                                                    absl::StrJoin(dims, ", "), "]"));
   }
@@ -78,11 +80,12 @@ absl::StatusOr<std::shared_ptr<const Weights>> TensorLoader::LoadForRecompute(co
 
 absl::StatusOr<std::vector<float>> TensorLoader::Floats(const VectorPart& part) const {
   RUNAHEAD_ASSIGN_OR_RETURN(const FileTensor* tensor, Find(part.name, {part.size}));
-  if (tensor->type != WeightType::kF32) {
-    return absl::InvalidArgumentError(absl::StrCat(file_->path(), ": tensor ", part.name, " is not f32"));
+  if (!IsPlain(tensor->type)) {
+    return absl::InvalidArgumentError(
+        absl::StrCat(file_->path(), ": tensor ", part.name, " is quantised; as a vector it must not be"));
   }
   std::vector<float> values(part.size);
-  std::memcpy(values.data(), tensor->data.data(), part.size * sizeof(float));  // it may lie unaligned
+  DequantizeRow(tensor->type, tensor->data.data(), part.size, values.data());
   return values;
 }
 

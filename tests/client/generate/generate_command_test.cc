@@ -258,7 +258,7 @@ TEST(Usage, SaysWhichFlagWhichValueAndWhatIsAllowed) {
       {{"generate", "--router", "a:1", "--json=maybe"}, "--json: 'maybe' is neither true nor false"},
       {{"tokenize", "--model", "m"}, "runahead tokenize: missing: TEXT: The text"},
       {{"up", "--prefil", "2"}, "runahead up: there is no flag --prefil; did you mean --prefill?"},
-      {{"up"}, "runahead up: missing: --model PATH: GGUF file of the model"},
+      {{"up"}, "runahead up: missing: --model PATH: GGUF file, or Hugging Face folder, of the model"},
       {{"up", "--model", "/no/such/file"}, "runahead up: --model: cannot read the file /no/such/file: No such file"}};
   for (std::pair<std::vector<std::string>, std::string> each : wrong) {
     each.first.insert(each.first.begin(), RUNAHEAD_BINARY);

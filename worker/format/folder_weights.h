@@ -1,0 +1,27 @@
+// The safetensors files of a Hugging Face folder.
+#pragma once
+
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "absl/status/statusor.h"
+#include "worker/format/mapped_file.h"
+#include "worker/format/safetensors.h"
+
+namespace runahead {
+
+struct FolderShard {
+  std::string path;
+  std::shared_ptr<const MappedFile> mapped;
+  Safetensors tensors;
+};
+
+// A file of the folder that may be missing: null then.
+absl::StatusOr<std::shared_ptr<const MappedFile>> OpenIfThere(const std::string& path);
+
+// Those that hold the weights, each opened and its header checked: model.safetensors, or those of the index. The index
+// names files of the folder itself only, and each tensor lies where it says, and nowhere else.
+absl::StatusOr<std::vector<FolderShard>> OpenFolderWeights(const std::string& folder);
+
+}  // namespace runahead

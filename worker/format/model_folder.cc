@@ -1,0 +1,244 @@
+#include "worker/format/model_folder.h"
+
+#include <filesystem>
+#include <optional>
+#include <system_error>
+#include <utility>
+#include <vector>
+
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_split.h"
+#include "absl/strings/strip.h"
+#include "worker/format/config_object.h"
+#include "worker/format/folder_weights.h"
+#include "worker/format/hf_config.h"
+#include "worker/format/hf_names.h"
+#include "worker/format/json_value.h"
+#include "worker/format/metadata_writer.h"
+#include "worker/format/quoted.h"
+#include "xxhash.h"
+
+namespace runahead {
+namespace {
+
+// Far above any real one. tokenizer.json, which is not parsed here, may have more.
+constexpr size_t kMostTextBytes = size_t{64} << 20;
+
+absl::string_view TextOf(const MappedFile& file) {
+  return {reinterpret_cast<const char*>(file.bytes().data()), file.bytes().size()};
+}
+
+// What the folder is called: in Hugging Face's cache, where folders are called after commits, the model's name.
+std::string NameOf(const std::string& path) {
+  std::error_code ignored;
+  const std::filesystem::path whole = std::filesystem::absolute(path, ignored).lexically_normal();
+  const std::filesystem::path folder = whole.has_filename() ? whole : whole.parent_path();
+  const std::string model = folder.parent_path().parent_path().filename().string();
+  if (folder.parent_path().filename() == "snapshots") {
+    const std::vector<std::string> parts = absl::StrSplit(model, "--");
+    if (parts.size() >= 3 && parts[0] == "models") return parts.back();
+  }
+  return folder.filename().string();
+}
+
+}  // namespace
+
+// Reads one folder into a ModelFile. Used once.
+class FolderReader {
+ public:
+  explicit FolderReader(std::string path)
+      : path_(std::move(path)), file_(new ModelFile(ModelFile::Container::kFolder)), kept_(new Kept) {
+    file_->path_ = path_;
+    file_->owner_ = kept_;
+  }
+
+  absl::StatusOr<std::shared_ptr<const ModelFile>> Read() {
+    const absl::StatusOr<JsonValue> config = Json("config.json", /*needed=*/true);
+    if (!config.ok()) return config.status();
+    const absl::StatusOr<HfModel> model = TranslateHfConfig(*config, In("config.json"), keys());
+    if (!model.ok()) return model.status();
+    keys().String("general.name", Name(*config));
+    absl::Status status = ReadEnds(*config);
+    if (status.ok()) status = ReadTokenizer();
+    if (status.ok()) status = ReadTensors(*model);
+    if (!status.ok()) return status;
+    file_->metadata_ = keys().values();
+    for (size_t i = 0; i < file_->tensors_.size(); ++i) file_->tensor_index_.emplace(file_->tensors_[i].name, i);
+    file_->fingerprint_ = XXH64(hashed_.data(), hashed_.size(), /*seed=*/0);
+    return std::shared_ptr<const ModelFile>(std::move(file_));
+  }
+
+ private:
+  // What the ModelFile's views are of.
+  struct Kept {
+    MetadataWriter keys;
+    std::vector<std::shared_ptr<const MappedFile>> mapped;
+  };
+
+  MetadataWriter& keys() { return kept_->keys; }
+  std::string In(absl::string_view name) const { return absl::StrCat(path_, "/", name); }
+
+  // A file became part of the model; `hashed` of it says which it is.
+  void Keep(const std::string& path, std::shared_ptr<const MappedFile> mapped, absl::Span<const std::byte> hashed) {
+    const uint64_t numbers[] = {mapped->bytes().size(), XXH64(hashed.data(), hashed.size(), /*seed=*/0)};
+    absl::StrAppend(&hashed_, path.substr(path.rfind('/') + 1), "\n");
+    hashed_.append(reinterpret_cast<const char*>(numbers), sizeof(numbers));
+    file_->parts_.push_back({path, mapped->numbers()});
+    kept_->mapped.push_back(std::move(mapped));
+  }
+
+  // A text of the folder; null where there is none.
+  absl::StatusOr<std::shared_ptr<const MappedFile>> Text(const char* name) {
+    absl::StatusOr<std::shared_ptr<const MappedFile>> mapped = OpenIfThere(In(name));
+    if (mapped.ok() && *mapped != nullptr) Keep(In(name), *mapped, (*mapped)->bytes());
+    return mapped;
+  }
+
+  // The same parsed; an empty value where there is none.
+  absl::StatusOr<JsonValue> Json(const char* name, bool needed = false) {
+    const absl::StatusOr<std::shared_ptr<const MappedFile>> text = Text(name);
+    if (!text.ok()) return text.status();
+    if (*text == nullptr) {
+      if (!needed) return JsonValue();
+      return absl::NotFoundError(absl::StrCat(path_, " has no ", name, ": it is no folder of a model"));
+    }
+    if ((*text)->bytes().size() > kMostTextBytes) {
+      return absl::InvalidArgumentError(absl::StrCat(In(name), ": it has more than ", kMostTextBytes, " bytes"));
+    }
+    return ParseJson(TextOf(**text), absl::StrCat(In(name), ": the text"));
+  }
+
+  std::string Name(const JsonValue& config) const {
+    const JsonValue* own = config.Find("_name_or_path");
+    if (own == nullptr || own->text() == nullptr) return NameOf(path_);
+    const absl::string_view whole = absl::StripSuffix(*own->text(), "/");
+    const absl::string_view name = whole.substr(whole.rfind('/') + 1);
+    return name.empty() || name == "." || name == ".." ? NameOf(path_) : std::string(name);
+  }
+
+  // The tokens that begin and end texts.
+  absl::Status ReadEnds(const JsonValue& config) {
+    const absl::StatusOr<JsonValue> generation = Json("generation_config.json");
+    if (!generation.ok()) return generation.status();
+    const JsonValue* text = config.Find("text_config");
+    const JsonValue* const ends[] = {generation->Find("eos_token_id"), config.Find("eos_token_id"),
+                                     text == nullptr ? nullptr : text->Find("eos_token_id")};
+    for (size_t i = 0; i < 3; ++i) {
+      if (ends[i] == nullptr || ends[i]->is_null()) continue;
+      std::optional<std::vector<int64_t>> ids = Ids(*ends[i]);
+      if (!ids) {
+        return absl::InvalidArgumentError(absl::StrCat(In(i == 0 ? "generation_config.json" : "config.json"),
+                                                       ": key eos_token_id must be a token's id, or an array of such"));
+      }
+      keys().Ints("tokenizer.ggml.eos_token_ids", *ids);
+      break;
+    }
+    for (const JsonValue* object : {&config, text}) {
+      const JsonValue* bos = object == nullptr ? nullptr : object->Find("bos_token_id");
+      if (bos == nullptr || bos->integer() == nullptr || *bos->integer() < 0) continue;
+      keys().Uint("tokenizer.ggml.bos_token_id", static_cast<uint64_t>(*bos->integer()));
+      break;
+    }
+    return absl::OkStatus();
+  }
+
+  static std::optional<std::vector<int64_t>> Ids(const JsonValue& value) {
+    std::vector<int64_t> ids;
+    const JsonValue::Array one = {value};
+    for (const JsonValue& id : value.array() == nullptr ? one : *value.array()) {
+      if (id.integer() == nullptr || *id.integer() < 0) return std::nullopt;
+      ids.push_back(*id.integer());
+    }
+    return ids;
+  }
+
+  absl::Status ReadTokenizer() {
+    for (const auto& [key, name] : {std::pair("tokenizer.huggingface.json", "tokenizer.json"),
+                                    {"tokenizer.huggingface.config", "tokenizer_config.json"},
+                                    {"tokenizer.chat_template", "chat_template.jinja"}}) {
+      const absl::StatusOr<std::shared_ptr<const MappedFile>> text = Text(name);
+      if (!text.ok()) return text.status();
+      if (*text != nullptr) keys().Text(key, (*text)->bytes());
+      if (*text == nullptr) file_->absent_.emplace(key, absl::StrCat(path_, " has no ", name));
+    }
+    if (keys().values().contains("tokenizer.chat_template")) return absl::OkStatus();
+    return ReadTemplate();
+  }
+
+  // The chat template in tokenizer_config.json: a text, or several with names.
+  absl::Status ReadTemplate() {
+    const auto found = keys().values().find("tokenizer.huggingface.config");
+    if (found == keys().values().end()) return absl::OkStatus();
+    const absl::Span<const std::byte> bytes = found->second.bytes;
+    const std::string where = In("tokenizer_config.json");
+    if (bytes.size() > kMostTextBytes) {
+      return absl::InvalidArgumentError(absl::StrCat(where, ": it has more than ", kMostTextBytes, " bytes"));
+    }
+    const absl::StatusOr<JsonValue> config =
+        ParseJson({reinterpret_cast<const char*>(bytes.data()), bytes.size()}, absl::StrCat(where, ": the text"));
+    if (!config.ok()) return config.status();
+    const JsonValue* chat = config->Find("chat_template");
+    if (chat != nullptr && chat->array() != nullptr) {
+      const JsonValue* chosen = nullptr;
+      for (const JsonValue& entry : *chat->array()) {
+        const JsonValue* name = entry.Find("name");
+        if (name != nullptr && name->text() != nullptr && *name->text() == "default") chosen = entry.Find("template");
+      }
+      chat = chosen;
+    }
+    if (chat != nullptr && chat->text() != nullptr) keys().String("tokenizer.chat_template", *chat->text());
+    return absl::OkStatus();
+  }
+
+  absl::Status ReadTensors(const HfModel& model) {
+    absl::StatusOr<std::vector<FolderShard>> shards = OpenFolderWeights(path_);
+    if (!shards.ok()) return shards.status();
+    const HfNames names(model.architecture, model.layers, model.tied);
+    absl::flat_hash_map<std::string, std::string> stored;  // where each is, by GGUF's name
+    for (FolderShard& shard : *shards) {
+      for (const SafetensorsEntry& entry : shard.tensors.entries) {
+        const absl::Status status = ReadTensor(names.Of(entry.name), entry, shard.path, stored);
+        if (!status.ok()) return status;
+      }
+      Keep(shard.path, std::move(shard.mapped), shard.tensors.head);
+    }
+    const auto has = [&](const std::string& name) { return stored.contains(name); };
+    const std::optional<HfNames::Needed> missing = names.FirstMissing(has);
+    if (!missing) return absl::OkStatus();
+    return absl::NotFoundError(
+        absl::StrCat(path_, ": tensor '", missing->stored, "' (", missing->name, ") is missing"));
+  }
+
+  absl::Status ReadTensor(HfName name, const SafetensorsEntry& entry, const std::string& shard,
+                          absl::flat_hash_map<std::string, std::string>& stored) {
+    if (name.role == HfName::Role::kIgnored) return absl::OkStatus();
+    if (name.role == HfName::Role::kUnknown) {
+      return absl::InvalidArgumentError(
+          absl::StrCat(shard, ": tensor ", Quoted(entry.name),
+                       " is none that the family knows; the model would compute without it"));
+    }
+    absl::StatusOr<FileTensor> tensor = ToFileTensor(entry, shard, std::move(name.name));
+    if (!tensor.ok()) return tensor.status();
+    const auto [other, is_new] = stored.emplace(tensor->name, tensor->stored_as);
+    if (!is_new) {
+      return absl::InvalidArgumentError(
+          absl::StrCat(tensor->stored_as, " and ", other->second, " are the same tensor"));
+    }
+    file_->tensors_.push_back(*std::move(tensor));
+    return absl::OkStatus();
+  }
+
+  const std::string path_;
+  std::shared_ptr<ModelFile> file_;
+  const std::shared_ptr<Kept> kept_;
+  std::string hashed_;  // names, sizes and hashes of all files
+};
+
+absl::StatusOr<std::shared_ptr<const ModelFile>> OpenFolder(const std::string& path) {
+  absl::string_view trimmed = path;
+  while (trimmed.size() > 1 && absl::ConsumeSuffix(&trimmed, "/")) {
+  }
+  return FolderReader(std::string(trimmed)).Read();
+}
+
+}  // namespace runahead
