@@ -43,11 +43,19 @@ std::vector<Merge> MergesByScore(const TokenIds& ids, absl::Span<const std::stri
       if (right >= 0) merges.push_back({left, right, static_cast<int32_t>(id)});
     }
   }
+  const auto characters = [&](int32_t id) {
+    const std::string_view token = tokens[static_cast<size_t>(id)];
+    return std::count_if(token.begin(), token.end(),
+                         [](char byte) { return (static_cast<unsigned char>(byte) & 0xc0) != 0x80; });
+  };
   std::sort(merges.begin(), merges.end(), [&](const Merge& a, const Merge& b) {
-    const auto key = [&](const Merge& merge) {
-      return std::make_tuple(-scores[static_cast<size_t>(merge.result)], merge.result, merge.left, merge.right);
-    };
-    return key(a) < key(b);
+    const double score_a = scores[static_cast<size_t>(a.result)], score_b = scores[static_cast<size_t>(b.result)];
+    if (score_a != score_b) return score_a > score_b;
+    if (a.left != b.left && characters(a.left) != characters(b.left)) return characters(a.left) > characters(b.left);
+    if (a.right != b.right && characters(a.right) != characters(b.right)) {
+      return characters(a.right) > characters(b.right);
+    }
+    return std::tie(a.result, a.left, a.right) < std::tie(b.result, b.left, b.right);
   });
   return merges;
 }

@@ -135,24 +135,24 @@ void Tokenizer::LoadWords(const Vocabulary& vocabulary) {
 }
 
 void Tokenizer::LoadBounds(const Vocabulary& vocabulary) {
-  // What a byte of the text may do without a token of its own: be of an unknown character, or of one that a normal form
-  // makes into another.
-  const bool all_bytes = std::all_of(vocabulary.byte_ids.begin(), vocabulary.byte_ids.end(),
-                                     [](int32_t id) { return id >= 0; });
-  bool bounded = !pre_tokenizer_.removes() && normalizer_.most_bytes_for_one() > 0;
-  if (!all_bytes) bounded = bounded && normalizer_.most_bytes_for_one() == 1;
-  if (bounded && all_bytes) {
-    counts_.fill(true);
-  } else if (bounded && vocabulary.model == TokenModel::kByteBpe) {
-    for (size_t byte = 0; byte < counts_.size(); ++byte) counts_[byte] = vocabulary.byte_ids[byte] >= 0;
-  } else if (bounded) {
+  // Every byte counts where each has a token. Else one may be of an unknown character, or of one that a normal form makes
+  // another: then those count that have a token whatever stands beside them.
+  std::array<bool, 256> covered = {};
+  for (size_t byte = 0; byte < covered.size(); ++byte) covered[byte] = vocabulary.byte_ids[byte] >= 0;
+  if (vocabulary.model != TokenModel::kByteBpe) {
     for (const auto& [character, id] : Characters(vocabulary)) {
-      if (character < 0x80) counts_[character] = true;
+      if (character < 0x80) covered[character] = true;
     }
+  }
+  const bool all = std::all_of(covered.begin(), covered.end(), [](bool byte) { return byte; });
+  const int64_t most = normalizer_.most_bytes_for_one();
+  if (!pre_tokenizer_.removes() && (all ? most > 0 : most == 1)) counts_ = covered;
+  if (!all) {
     for (const NormalizerStep& step : vocabulary.normalizer) {
       for (const char c : step.from) counts_[static_cast<unsigned char>(c)] = false;
     }
     if (!vocabulary.blanks.mark.empty()) counts_[' '] = false;
+    if (vocabulary.model != TokenModel::kByteBpe) std::fill(counts_.begin() + 0x80, counts_.end(), false);
   }
   blanks_count_ = !normalizer_.drops_white_space();
   for (const NamedToken& token : vocabulary.named) {
@@ -163,7 +163,7 @@ void Tokenizer::LoadBounds(const Vocabulary& vocabulary) {
     const size_t bytes = as_written ? vocabulary.tokens[id].text.size() : bytes_[id].size();
     longest_token_ = std::max(longest_token_, static_cast<int64_t>(bytes));
   }
-  longest_token_ *= std::max<int64_t>(normalizer_.most_bytes_for_one(), 1);
+  longest_token_ *= std::max<int64_t>(most, 1);
 }
 
 }  // namespace runahead

@@ -53,9 +53,9 @@ TEST(Merges, WhatIsOutsideTheVocabularyIsNamed) {
 }
 
 TEST(Merges, ByScoreEveryWayToMakeAToken) {
-  // abc is a+bc and ab+c; the best score comes first, of one token the lower ids.
+  // abc is a+bc and ab+c; the best score comes first, of one token the longer left part.
   EXPECT_THAT(ByScore({"a", "b", "c", "ab", "bc", "abc"}, {-9, -9, -9, -2, -1, -3}),
-              ElementsAre("1+2=4", "0+1=3", "0+4=5", "3+2=5"));
+              ElementsAre("1+2=4", "0+1=3", "3+2=5", "0+4=5"));
   EXPECT_THAT(ByScore({"b", "a", "ba", "ab"}, {0, 0, -5, -5}), ElementsAre("0+1=2", "1+0=3"));
 }
 
