@@ -4,6 +4,7 @@
 #include <string>
 #include <utility>
 
+#include "absl/strings/match.h"
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_replace.h"
@@ -173,8 +174,10 @@ class GgufVocabularyReader {
       const VocabularyToken& token = vocabulary_.tokens[id];
       if (token.kind != TokenKind::kControl && token.kind != TokenKind::kUserDefined) continue;
       NamedToken named = {token.text, static_cast<int32_t>(id), token.kind == TokenKind::kControl};
-      if (vocabulary_.model != TokenModel::kByteBpe) {
-        named.name = absl::StrReplaceAll(named.name, {{kBlankMark, " "}});  // it is looked for in the text as it came
+      if (vocabulary_.model != TokenModel::kByteBpe && !named.control) {
+        // Runs of blanks, which some converters write as blanks and some as marks.
+        named.name = absl::StrReplaceAll(named.name, {{" ", kBlankMark}});
+        named.normalized = absl::StrContains(named.name, kBlankMark);
       }
       named.strip_right = phi3 && token.text != "<unk>" && token.text != "<s>" && token.text != "<|endoftext|>";
       vocabulary_.named.push_back(std::move(named));
