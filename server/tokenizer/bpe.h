@@ -16,8 +16,8 @@ namespace runahead {
 // O(n log n). A word begins as the tokens of its characters, or of its bytes where `characters` is empty.
 class Bpe : public WordModel {
  public:
-  // `merges` by rank; of two for one pair the last counts. `characters`: the tokens of one character, by it; what is not
-  // among them falls back.
+  // `merges` by rank; of two for one pair the last counts. `characters`: the tokens of one character, by it; what is
+  // not among them falls back.
   Bpe(absl::Span<const Merge> merges, absl::flat_hash_map<uint32_t, int32_t> characters, const Fallback& fallback);
 
   absl::Status Encode(std::string_view word, Steps& steps, std::vector<int32_t>& ids) const override;

@@ -42,8 +42,7 @@ absl::Status CheckShape(absl::string_view text, const std::string& name) {
     values += opens || c == ',';
     depth += opens ? 1 : c == ']' || c == '}' ? -1 : 0;
     if (depth > kMaxDepth) {
-      return absl::InvalidArgumentError(
-          absl::StrCat(name, ": is nested deeper than ", kMaxDepth, " at byte ", i));
+      return absl::InvalidArgumentError(absl::StrCat(name, ": is nested deeper than ", kMaxDepth, " at byte ", i));
     }
     if (values > kMaxValues) {
       return absl::InvalidArgumentError(absl::StrCat(name, ": has more than ", kMaxValues, " values"));
@@ -138,7 +137,8 @@ absl::Status JsonView::ForMembers(
     absl::FunctionRef<absl::Status(absl::string_view key, const JsonView& value)> on_member) const {
   if (!IsObject()) return Error("must be an object");
   for (const auto& [key, value] : AsJson(value_).items()) {
-    RUNAHEAD_RETURN_IF_ERROR(on_member(key, Child(&value, absl::StrCat(place_, ".", absl::string_view(key).substr(0, kMaxNamedBytes)))));
+    RUNAHEAD_RETURN_IF_ERROR(
+        on_member(key, Child(&value, absl::StrCat(place_, ".", absl::string_view(key).substr(0, kMaxNamedBytes)))));
   }
   return absl::OkStatus();
 }

@@ -37,7 +37,8 @@ class JsonView {
   absl::StatusOr<double> Number() const;  // finite
 
   // In order of keys, and of the text; what is not OK ends it.
-  absl::Status ForMembers(absl::FunctionRef<absl::Status(absl::string_view key, const JsonView& value)> on_member) const;
+  absl::Status ForMembers(
+      absl::FunctionRef<absl::Status(absl::string_view key, const JsonView& value)> on_member) const;
   absl::Status ForElements(absl::FunctionRef<absl::Status(const JsonView& value)> on_element) const;
 
   // INVALID_ARGUMENT with the place and what is said of it.

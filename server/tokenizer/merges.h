@@ -28,9 +28,9 @@ absl::StatusOr<Merge> MergeOf(const TokenIds& ids, absl::string_view left, absl:
 // The same from "left right".
 absl::StatusOr<Merge> MergeOf(const TokenIds& ids, absl::string_view pair);
 
-// All pairs of tokens that make another one, by rank: the result's score, falling; then, as transformers orders them when
-// it converts such a vocabulary, the longer left part, the longer right part, the lower id of the result. `scores` by id; `mergeable` says which tokens are parts and results, none of them longer than
-// kMaxPieceBytes.
+// All pairs of tokens that make another one, by rank: the result's score, falling; then, as transformers orders them
+// when it converts such a vocabulary, the longer left part, the longer right part, the lower id of the result. `scores`
+// by id; `mergeable` says which tokens are parts and results, none of them longer than kMaxPieceBytes.
 std::vector<Merge> MergesByScore(const TokenIds& ids, absl::Span<const std::string_view> tokens,
                                  absl::Span<const double> scores, const std::vector<bool>& mergeable);
 

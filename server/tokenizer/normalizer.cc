@@ -31,7 +31,8 @@ absl::StatusOr<std::string> ReplacePattern(std::string_view text, const Regex& p
   std::string out;
   RUNAHEAD_RETURN_IF_ERROR(pattern.Split(text, [&](std::string_view piece, bool match) -> absl::Status {
     out += match ? to : piece;
-    if (out.size() > kMaxNormalizedBytes) return absl::InvalidArgumentError("the text is too long once it is normalised");
+    if (out.size() > kMaxNormalizedBytes)
+      return absl::InvalidArgumentError("the text is too long once it is normalised");
     return steps.Next();
   }));
   return out;
@@ -86,9 +87,9 @@ absl::StatusOr<std::string> Normalizer::Apply(std::string_view text, Steps& step
   for (const Stage& stage : stages_) {
     RUNAHEAD_ASSIGN_OR_RETURN(normalized, Run(stage, normalized, steps));
     if (normalized.size() > kMaxNormalizedBytes) {
-      return absl::InvalidArgumentError(
-          absl::StrCat("the text has ", normalized.size(), " bytes once it is normalised; at most ",
-                       kMaxNormalizedBytes, " can be encoded"));
+      return absl::InvalidArgumentError(absl::StrCat("the text has ", normalized.size(),
+                                                     " bytes once it is normalised; at most ", kMaxNormalizedBytes,
+                                                     " can be encoded"));
     }
   }
   return normalized;

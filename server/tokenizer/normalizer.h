@@ -17,11 +17,11 @@ namespace runahead {
 
 struct NormalizerStep {
   enum class Kind {
-    kPrepend,   // `to` before a text that is not empty
-    kReplace,   // every `from` by `to`
-    kPattern,   // every match of the pattern `from` by `to`
-    kStrip,     // white space at the begin (`left`) and the end (`right`) goes
-    kUnicode,   // a normal form
+    kPrepend,  // `to` before a text that is not empty
+    kReplace,  // every `from` by `to`
+    kPattern,  // every match of the pattern `from` by `to`
+    kStrip,    // white space at the begin (`left`) and the end (`right`) goes
+    kUnicode,  // a normal form
   };
   Kind kind;
   std::string from = {};

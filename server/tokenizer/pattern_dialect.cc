@@ -38,8 +38,7 @@ class Translation {
   char At(size_t ahead) const { return at_ + ahead < in_.size() ? in_[at_ + ahead] : '\0'; }
 
   absl::Status Refused(absl::string_view what) const {
-    return absl::InvalidArgumentError(
-        absl::StrCat("pattern '", in_, "': '", what, "' at ", at_, " is not supported"));
+    return absl::InvalidArgumentError(absl::StrCat("pattern '", in_, "': '", what, "' at ", at_, " is not supported"));
   }
 
   void Copy(size_t bytes) {

@@ -11,8 +11,8 @@ using Matches = SplitRule::Matches;
 
 // GPT-4's and its followers': contractions in any case, one character of anything before a word, numbers cut by
 // `NUMBER`, line ends kept together with what is before them.
-#define GPT4_WITH_NUMBER(NUMBER)                                                      \
-  "(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\\r\\n\\p{L}\\p{N}]?\\p{L}+|" NUMBER                \
+#define GPT4_WITH_NUMBER(NUMBER)                                       \
+  "(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\\r\\n\\p{L}\\p{N}]?\\p{L}+|" NUMBER \
   "| ?[^\\s\\p{L}\\p{N}]+[\\r\\n]*|\\s*[\\r\\n]+|\\s+(?!\\S)|\\s+"
 constexpr char kLlama3[] = GPT4_WITH_NUMBER("\\p{N}{1,3}");
 constexpr char kQwen2[] = GPT4_WITH_NUMBER("\\p{N}");
@@ -49,18 +49,12 @@ struct Name {
 };
 
 constexpr Name kNames[] = {
-    {"smollm", Splits::kDigitsGpt2},
-    {"starcoder", Splits::kDigitsGpt2},
-    {"refact", Splits::kDigitsGpt2},
-    {"gpt-2", Splits::kGpt2},
-    {"phi-2", Splits::kGpt2},
-    {"default", Splits::kGpt2},
-    {"falcon", Splits::kFalcon},
-    {"llama-bpe", Splits::kLlama3, false, true, true},
-    {"dbrx", Splits::kLlama3},
-    {"smaug-bpe", Splits::kLlama3},
-    {"qwen2", Splits::kQwen2, true},
-    {"deepseek-r1-qwen", Splits::kQwen2, true, false, true},
+    {"smollm", Splits::kDigitsGpt2}, {"starcoder", Splits::kDigitsGpt2},
+    {"refact", Splits::kDigitsGpt2}, {"gpt-2", Splits::kGpt2},
+    {"phi-2", Splits::kGpt2},        {"default", Splits::kGpt2},
+    {"falcon", Splits::kFalcon},     {"llama-bpe", Splits::kLlama3, false, true, true},
+    {"dbrx", Splits::kLlama3},       {"smaug-bpe", Splits::kLlama3},
+    {"qwen2", Splits::kQwen2, true}, {"deepseek-r1-qwen", Splits::kQwen2, true, false, true},
 };
 
 }  // namespace

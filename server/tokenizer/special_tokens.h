@@ -42,7 +42,7 @@ class SpecialTokens {
 
  private:
   std::vector<NamedToken> tokens_;
-  ByteTrie names_;                   // to indices into tokens_
+  ByteTrie names_;                     // to indices into tokens_
   std::array<bool, 256> begins_ = {};  // by byte: some name begins with it
 };
 

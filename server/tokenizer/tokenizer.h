@@ -49,8 +49,8 @@ class Tokenizer {
   static absl::StatusOr<std::shared_ptr<const Tokenizer>> FromVocabulary(const Vocabulary& vocabulary);
 
   // Any bytes are accepted: what is no UTF-8 is encoded byte by byte. What the vocabulary has no token for becomes its
-  // unknown token, or is left out where there is none, as transformers does (SmolLM2 lacks 21 bytes that hardly occur in
-  // valid UTF-8). Time is close to linear in the text, and memory at most 40 bytes for each of it, or of what a
+  // unknown token, or is left out where there is none, as transformers does (SmolLM2 lacks 21 bytes that hardly occur
+  // in valid UTF-8). Time is close to linear in the text, and memory at most 40 bytes for each of it, or of what a
   // normaliser makes of it. INVALID_ARGUMENT above 1 GiB; else it fails only where `keep_going` does, and soon then.
   absl::StatusOr<std::vector<int32_t>> Encode(std::string_view text, const EncodeOptions& options = {},
                                               KeepGoing keep_going = Always) const;
@@ -115,14 +115,14 @@ class Tokenizer {
   BlankMarks blanks_;
   DecodedBegin decoded_begin_ = DecodedBegin::kAll;
   std::unique_ptr<const WordModel> words_;
-  SpecialTokens special_tokens_;                                 // found in the text as it came
-  SpecialTokens normalized_tokens_;                              // found in the normalised text
-  std::vector<std::string> bytes_;                               // by id
-  std::vector<TokenKind> kinds_;                                 // by id
-  absl::flat_hash_map<std::string, int32_t> whole_words_;        // filled only where asked for
-  std::array<bool, 256> counts_ = {};                            // by byte: some token covers it
-  bool blanks_count_ = true;                                     // white space does not vanish
-  int64_t longest_token_ = 1;                                    // in bytes
+  SpecialTokens special_tokens_;                           // found in the text as it came
+  SpecialTokens normalized_tokens_;                        // found in the normalised text
+  std::vector<std::string> bytes_;                         // by id
+  std::vector<TokenKind> kinds_;                           // by id
+  absl::flat_hash_map<std::string, int32_t> whole_words_;  // filled only where asked for
+  std::array<bool, 256> counts_ = {};                      // by byte: some token covers it
+  bool blanks_count_ = true;                               // white space does not vanish
+  int64_t longest_token_ = 1;                              // in bytes
   std::optional<int32_t> bos_id_;
   std::optional<int32_t> eos_id_;
   std::vector<int32_t> end_ids_;

@@ -115,8 +115,7 @@ void Tokenizer::LoadWords(const Vocabulary& vocabulary) {
   }
   switch (vocabulary.model) {
     case TokenModel::kByteBpe:
-      words_ = std::make_unique<Bpe>(merges, absl::flat_hash_map<uint32_t, int32_t>(),
-                                     FallbackOf(vocabulary));
+      words_ = std::make_unique<Bpe>(merges, absl::flat_hash_map<uint32_t, int32_t>(), FallbackOf(vocabulary));
       break;
     case TokenModel::kPieceBpe:
       words_ = std::make_unique<Bpe>(merges, Characters(vocabulary), FallbackOf(vocabulary));
@@ -128,15 +127,14 @@ void Tokenizer::LoadWords(const Vocabulary& vocabulary) {
   if (!vocabulary.whole_words_first) return;
   for (size_t id = 0; id < bytes_.size(); ++id) {
     if (kinds_[id] != TokenKind::kNormal) continue;
-    const std::string& word =
-        vocabulary.model == TokenModel::kByteBpe ? bytes_[id] : vocabulary.tokens[id].text;
+    const std::string& word = vocabulary.model == TokenModel::kByteBpe ? bytes_[id] : vocabulary.tokens[id].text;
     whole_words_.emplace(word, static_cast<int32_t>(id));
   }
 }
 
 void Tokenizer::LoadBounds(const Vocabulary& vocabulary) {
-  // Every byte counts where each has a token. Else one may be of an unknown character, or of one that a normal form makes
-  // another: then those count that have a token whatever stands beside them.
+  // Every byte counts where each has a token. Else one may be of an unknown character, or of one that a normal form
+  // makes another: then those count that have a token whatever stands beside them.
   std::array<bool, 256> covered = {};
   for (size_t byte = 0; byte < covered.size(); ++byte) covered[byte] = vocabulary.byte_ids[byte] >= 0;
   if (vocabulary.model != TokenModel::kByteBpe) {

@@ -127,10 +127,12 @@ size_t WhiteSpaceEnd(std::string_view text) {
   while (bytes < text.size()) {
     const std::string_view rest = text.substr(0, text.size() - bytes);
     size_t last = 1;  // white space is of one to three bytes
-    while (last < 3 && last < rest.size() && (static_cast<unsigned char>(rest[rest.size() - last]) & 0xc0) == 0x80) ++last;
+    while (last < 3 && last < rest.size() && (static_cast<unsigned char>(rest[rest.size() - last]) & 0xc0) == 0x80)
+      ++last;
     const std::string_view character = rest.substr(rest.size() - last);
     const Utf8Step step = NextUtf8(character);
-    if (step.kind != Utf8Step::Kind::kCharacter || step.bytes != last || !IsWhiteSpace(FirstCharacter(character))) break;
+    if (step.kind != Utf8Step::Kind::kCharacter || step.bytes != last || !IsWhiteSpace(FirstCharacter(character)))
+      break;
     bytes += last;
   }
   return bytes;

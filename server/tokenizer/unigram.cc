@@ -74,7 +74,8 @@ void Unigram::Append(std::string_view word, const std::vector<Best>& best, std::
     if (id != kNoToken) {
       ids.push_back(id);
     } else if (known) {
-      for (size_t i = piece.size(); i > 0; --i) ids.push_back(fallback_.byte_ids[static_cast<unsigned char>(piece[i - 1])]);
+      for (size_t i = piece.size(); i > 0; --i)
+        ids.push_back(fallback_.byte_ids[static_cast<unsigned char>(piece[i - 1])]);
     } else if (fallback_.unknown >= 0 && !(unknown_last && fallback_.fuse_unknown)) {
       ids.push_back(fallback_.unknown);
     }

@@ -8,8 +8,8 @@ namespace runahead {
 bool IsEndName(absl::string_view name, bool user_defined) {
   // Gemma has </s> as a user-defined token of text: HTML's.
   if (name == "</s>") return !user_defined;
-  for (const absl::string_view end : {"<|im_end|>", "<|endoftext|>", "<|end_of_text|>", "<|eot_id|>", "<|eom_id|>",
-                                      "<|end|>", "<end_of_turn>"}) {
+  for (const absl::string_view end :
+       {"<|im_end|>", "<|endoftext|>", "<|end_of_text|>", "<|eot_id|>", "<|eom_id|>", "<|end|>", "<end_of_turn>"}) {
     if (name == end) return true;
   }
   return false;
@@ -18,8 +18,8 @@ bool IsEndName(absl::string_view name, bool user_defined) {
 absl::Status ReadIdKeys(const ModelFile& file, Vocabulary& vocabulary) {
   const auto check = [&](absl::string_view key, uint64_t id) {
     if (id < vocabulary.tokens.size()) return absl::OkStatus();
-    return absl::InvalidArgumentError(absl::StrCat(file.path(), ": ", key, " is ", id, "; the vocabulary ends at ",
-                                                   vocabulary.tokens.size() - 1));
+    return absl::InvalidArgumentError(
+        absl::StrCat(file.path(), ": ", key, " is ", id, "; the vocabulary ends at ", vocabulary.tokens.size() - 1));
   };
   const auto read = [&](absl::string_view key, std::optional<int32_t>& id) -> absl::Status {
     if (!file.Has(key)) return absl::OkStatus();

@@ -48,20 +48,20 @@ struct BlankMarks {
 
 // What is taken away at the begin of a decoded text.
 enum class DecodedBegin {
-  kAll,         // nothing is
-  kNoBlank,     // one blank
-  kNoMarks,     // all blanks of the first token
+  kAll,      // nothing is
+  kNoBlank,  // one blank
+  kNoMarks,  // all blanks of the first token
 };
 
 struct Vocabulary {
   TokenModel model = TokenModel::kByteBpe;
-  std::vector<VocabularyToken> tokens;    // by id; at least one
-  std::vector<double> scores;             // kUnigram: by id; finite
-  std::vector<Merge> merges;              // of the others: by rank
-  bool whole_words_first = false;         // a word that is a token is that token, whatever the merges would make of it
+  std::vector<VocabularyToken> tokens;     // by id; at least one
+  std::vector<double> scores;              // kUnigram: by id; finite
+  std::vector<Merge> merges;               // of the others: by rank
+  bool whole_words_first = false;          // a word that is a token is that token, whatever the merges would make of it
   std::array<int32_t, 256> byte_ids = {};  // by byte: kByteBpe's token of it, else that of kByte; -1: none
-  std::optional<int32_t> unknown;         // what has no token is this one; where there is none it is left out
-  bool fuse_unknown = false;              // adjacent ones are one token
+  std::optional<int32_t> unknown;          // what has no token is this one; where there is none it is left out
+  bool fuse_unknown = false;               // adjacent ones are one token
 
   std::vector<NormalizerStep> normalizer;
   BlankMarks blanks;

@@ -94,7 +94,8 @@ class GgufVocabularyReader {
       uint32_t byte = 0;
       if (token.text.size() != 6 || token.text.back() != '>' || token.text.substr(0, 3) != "<0x" ||
           !absl::SimpleHexAtoi(token.text.substr(3, 2), &byte)) {
-        return Error("tokenizer.ggml.tokens: token ", id, " '", token.text, "' is of type byte, but not of the form <0x00>");
+        return Error("tokenizer.ggml.tokens: token ", id, " '", token.text,
+                     "' is of type byte, but not of the form <0x00>");
       }
       token.kind = TokenKind::kByte;
       if (vocabulary_.byte_ids[byte] < 0) vocabulary_.byte_ids[byte] = id;
@@ -189,7 +190,8 @@ class GgufVocabularyReader {
     constexpr char kUnknown[] = "tokenizer.ggml.unknown_token_id";
     if (vocabulary_.model != TokenModel::kByteBpe && file_.Has(kUnknown)) {
       RUNAHEAD_ASSIGN_OR_RETURN(const uint64_t unknown, file_.GetUint(kUnknown));
-      if (unknown >= types_.size()) return Error(kUnknown, " is ", unknown, "; the vocabulary ends at ", types_.size() - 1);
+      if (unknown >= types_.size())
+        return Error(kUnknown, " is ", unknown, "; the vocabulary ends at ", types_.size() - 1);
       vocabulary_.unknown = static_cast<int32_t>(unknown);
     }
     RUNAHEAD_ASSIGN_OR_RETURN(vocabulary_.adds_bos, GetBool("tokenizer.ggml.add_bos_token", vocabulary_.adds_bos));

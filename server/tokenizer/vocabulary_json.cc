@@ -189,8 +189,8 @@ class JsonVocabularyReader {
     RUNAHEAD_ASSIGN_OR_RETURN(const bool fallback, model.GetBool("byte_fallback", false));
     if (!by_bytes && !fallback) return absl::OkStatus();
     for (int byte = 0; byte < 256; ++byte) {
-      const int32_t id = Find(by_bytes ? ByteToAlphabet(static_cast<unsigned char>(byte))
-                                       : absl::StrFormat("<0x%02X>", byte));
+      const int32_t id =
+          Find(by_bytes ? ByteToAlphabet(static_cast<unsigned char>(byte)) : absl::StrFormat("<0x%02X>", byte));
       vocabulary_.byte_ids[static_cast<size_t>(byte)] = id;
       if (id < 0 || by_bytes || !decodes_bytes_) continue;
       VocabularyToken& token = vocabulary_.tokens[static_cast<size_t>(id)];
@@ -253,7 +253,8 @@ class JsonVocabularyReader {
     if (!vocabulary_.bos) vocabulary_.bos = bos;  // else it is what the post_processor puts there
     RUNAHEAD_ASSIGN_OR_RETURN(vocabulary_.eos, ConfigToken(config, "eos_token"));
     RUNAHEAD_ASSIGN_OR_RETURN(vocabulary_.adds_bos, config.GetBool("add_bos_token", vocabulary_.adds_bos));
-    if (vocabulary_.adds_bos && !vocabulary_.bos) return config.Error("add_bos_token is true, but there is no bos_token");
+    if (vocabulary_.adds_bos && !vocabulary_.bos)
+      return config.Error("add_bos_token is true, but there is no bos_token");
     return absl::OkStatus();
   }
 

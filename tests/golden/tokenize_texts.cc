@@ -1,6 +1,6 @@
-// Tokenizes texts by a vocabulary, for check_vocabularies.py: one JSON string a line in, one object with ids, and the
-// text that they decode to, a line out.
-// usage: tokenize_texts MODEL.gguf|tokenizer.json < TEXTS > IDS
+// Tokenizes texts by a vocabulary, for check_vocabularies.py: one JSON string a line in, one object a line out: ids,
+// with special tokens recognised (`ids`) and as ordinary text (`plain`), and the text that `ids` decode to. usage:
+// tokenize_texts MODEL.gguf|tokenizer.json < TEXTS > IDS
 #include <filesystem>
 #include <fstream>
 #include <iostream>
@@ -25,8 +25,8 @@ std::string Read(const std::filesystem::path& path) {
 
 absl::StatusOr<std::shared_ptr<const runahead::ModelFile>> Open(const std::string& path) {
   if (!absl::EndsWith(path, ".json")) return runahead::OpenGguf(path);
-  return runahead::ModelOfTokenizerJson(
-      Read(path), Read(std::filesystem::path(path).replace_filename("tokenizer_config.json")));
+  return runahead::ModelOfTokenizerJson(Read(path),
+                                        Read(std::filesystem::path(path).replace_filename("tokenizer_config.json")));
 }
 
 int Run(const std::string& path) {
@@ -44,11 +44,13 @@ int Run(const std::string& path) {
   while (std::getline(std::cin, line)) {
     const std::string text = nlohmann::json::parse(line);
     const auto ids = (*tokenizer)->Encode(text, {.parse_special = true, .add_bos = false});
-    if (!ids.ok()) {
-      std::cerr << ids.status() << "\n";
+    const auto plain = (*tokenizer)->Encode(text, {.add_bos = false});
+    if (!ids.ok() || !plain.ok()) {
+      std::cerr << ids.status() << " " << plain.status() << "\n";
       return 1;
     }
-    std::cout << nlohmann::json{{"ids", *ids}, {"text", (*tokenizer)->Decode(*ids, false)}}.dump() << "\n";
+    const std::string decoded = (*tokenizer)->Decode(*ids, /*skip_special=*/false);
+    std::cout << nlohmann::json{{"ids", *ids}, {"plain", *plain}, {"text", decoded}}.dump() << "\n";
   }
   return 0;
 }

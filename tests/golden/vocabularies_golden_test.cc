@@ -74,10 +74,7 @@ std::string GgufOf(const json& golden) {
   builder.AddInts("tokenizer.ggml.token_type", table.types);
   if (gguf.contains("pre")) builder.AddString("tokenizer.ggml.pre", gguf["pre"]);
   if (gguf.contains("scores")) {
-    const std::vector<float> scores = gguf["scores"];
-    std::string bytes = GgufBuilder::Number(uint32_t{6}) + GgufBuilder::Number(uint64_t{scores.size()});
-    bytes.append(reinterpret_cast<const char*>(scores.data()), scores.size() * sizeof(float));
-    builder.AddRaw("tokenizer.ggml.scores", 9, bytes);
+    builder.AddFloats("tokenizer.ggml.scores", gguf["scores"].get<std::vector<float>>());
   } else {
     std::vector<std::string> merges;
     for (const json& merge : golden["tokenizer"]["model"]["merges"]) {

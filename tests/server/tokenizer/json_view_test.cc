@@ -29,17 +29,21 @@ TEST(JsonView, ValuesByTheirPlace) {
   EXPECT_TRUE(*root->GetBool("t", false));
   EXPECT_TRUE(*root->GetBool("z", true));
   std::vector<std::string> places;
-  ASSERT_TRUE(root->Get("a")->Get("b")->ForElements([&](const JsonView& value) {
-    places.push_back(std::string(value.Error("here").message()));
-    return absl::OkStatus();
-  }).ok());
+  ASSERT_TRUE(root->Get("a")
+                  ->Get("b")
+                  ->ForElements([&](const JsonView& value) {
+                    places.push_back(std::string(value.Error("here").message()));
+                    return absl::OkStatus();
+                  })
+                  .ok());
   EXPECT_THAT(places, ElementsAre("name.a.b[0]: here", "name.a.b[1]: here", "name.a.b[2]: here", "name.a.b[3]: here",
                                   "name.a.b[4]: here"));
   std::vector<std::string> keys;
   ASSERT_TRUE(root->ForMembers([&](absl::string_view key, const JsonView&) {
-    keys.emplace_back(key);
-    return absl::OkStatus();
-  }).ok());
+                    keys.emplace_back(key);
+                    return absl::OkStatus();
+                  })
+                  .ok());
   EXPECT_THAT(keys, ElementsAre("a", "n", "t"));
 }
 
@@ -72,7 +76,8 @@ TEST(JsonView, HostileTexts) {
 
 TEST(JsonView, LongKeysAreCutInPlaces) {
   const auto root = *JsonView::Parse("{\"" + std::string(100000, 'k') + "\":1}", "name");
-  const absl::Status status = root.ForMembers([](absl::string_view, const JsonView& value) { return value.Error("x"); });
+  const absl::Status status =
+      root.ForMembers([](absl::string_view, const JsonView& value) { return value.Error("x"); });
   EXPECT_LT(status.message().size(), 100u);
 }
 

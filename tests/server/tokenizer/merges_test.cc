@@ -61,7 +61,8 @@ TEST(Merges, ByScoreEveryWayToMakeAToken) {
 
 TEST(Merges, ByScoreOnlyOfThoseThatMerge) {
   EXPECT_THAT(ByScore({"a", "b", "ab", "aab"}, {0, 0, -1, -2}, {true, true, false, true}), ElementsAre());
-  EXPECT_THAT(ByScore({"a", "aa", "aa"}, {0, -1, -2}), ElementsAre("0+0=1"));  // the second of two has no text of its own
+  EXPECT_THAT(ByScore({"a", "aa", "aa"}, {0, -1, -2}),
+              ElementsAre("0+0=1"));  // the second of two has no text of its own
 }
 
 }  // namespace

@@ -32,7 +32,8 @@ TEST(Normalizer, StepsInTheirOrder) {
 }
 
 TEST(Normalizer, BytesThatAreNoUtf8Stay) {
-  const std::vector<NormalizerStep> rules = {{.kind = Kind::kUnicode}, {.kind = Kind::kPattern, .from = "a+", .to = "b"}};
+  const std::vector<NormalizerStep> rules = {{.kind = Kind::kUnicode},
+                                             {.kind = Kind::kPattern, .from = "a+", .to = "b"}};
   EXPECT_EQ(Normalized(rules, "aa\xff\xc3 e\u0301\xe4\xbd"), "b\xff\xc3 \u00e9\xe4\xbd");
 }
 

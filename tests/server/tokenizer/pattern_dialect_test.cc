@@ -16,16 +16,16 @@ TEST(PatternDialect, WhiteSpaceIsUnicodes) {
 }
 
 TEST(PatternDialect, WhatBothUnderstandStays) {
-  for (const std::string pattern : {"(?i:'s|'t)|[^\\r\\n\\p{L}]?\\p{L}+", "\\p{N}{1,3}", "(?<=a)b|(?>c)++", "[A-Z\\-\\]]*",
-                                    "\\x{4e00}|\\x41|\\d"}) {
+  for (const std::string pattern : {"(?i:'s|'t)|[^\\r\\n\\p{L}]?\\p{L}+", "\\p{N}{1,3}", "(?<=a)b|(?>c)++",
+                                    "[A-Z\\-\\]]*", "\\x{4e00}|\\x41|\\d"}) {
     EXPECT_EQ(*PatternForPcre2(pattern), pattern);
   }
   EXPECT_EQ(*PatternForPcre2("[\\u0E00-\\u0E7F]"), "[\\x{0E00}-\\x{0E7F}]");
 }
 
 TEST(PatternDialect, WhatTheyUnderstandDifferentlyIsRefused) {
-  for (const std::string pattern : {"\\w", "\\b", "\\h", "(a)\\1", "[a[b]]", "[a&&b]", "[]a]", "[\\S]", "a{1,2}+", "(?m)a",
-                                    "(?<name>a)", "\\k<a>", "[a", "\\p", "\\xff", "\\", "\\u12", "(?#c)"}) {
+  for (const std::string pattern : {"\\w", "\\b", "\\h", "(a)\\1", "[a[b]]", "[a&&b]", "[]a]", "[\\S]", "a{1,2}+",
+                                    "(?m)a", "(?<name>a)", "\\k<a>", "[a", "\\p", "\\xff", "\\", "\\u12", "(?#c)"}) {
     const absl::Status status = PatternForPcre2(pattern).status();
     EXPECT_EQ(status.code(), absl::StatusCode::kInvalidArgument) << pattern;
     EXPECT_THAT(std::string(status.message()), HasSubstr("is not supported")) << pattern;

@@ -30,7 +30,8 @@ TEST(PreTokenizer, UnknownRuleNamesItselfAndTheKnown) {
   const absl::Status status = FindPreTokenizer("tekken").status();
   EXPECT_EQ(status.code(), absl::StatusCode::kInvalidArgument);
   EXPECT_THAT(std::string(status.message()), HasSubstr("'tekken'"));
-  EXPECT_THAT(std::string(status.message()), HasSubstr("smollm, starcoder, refact, gpt-2, phi-2, default, falcon, llama-bpe"));
+  EXPECT_THAT(std::string(status.message()),
+              HasSubstr("smollm, starcoder, refact, gpt-2, phi-2, default, falcon, llama-bpe"));
 }
 
 TEST(PreTokenizer, Gpt2) {

@@ -33,7 +33,8 @@ struct SentencePieceFile {
 
   SentencePieceFile() {
     for (int byte = 0; byte < 256; ++byte) Add(absl::StrFormat("<0x%02X>", byte), 0, 6);
-    for (const char* piece : {"\u2581", "a", "b", "\u2581a", "ab", "\u2581\u2581"}) Add(piece, -static_cast<float>(tokens.size()));
+    for (const char* piece : {"\u2581", "a", "b", "\u2581a", "ab", "\u2581\u2581"})
+      Add(piece, -static_cast<float>(tokens.size()));
   }
 
   int32_t Add(const std::string& token, float score, int32_t type = 1) {
@@ -49,9 +50,7 @@ struct SentencePieceFile {
     builder.AddString("tokenizer.ggml.model", model);
     builder.AddStrings("tokenizer.ggml.tokens", tokens);
     builder.AddInts("tokenizer.ggml.token_type", types);
-    std::string floats = GgufBuilder::Number(uint32_t{6}) + GgufBuilder::Number(uint64_t{scores.size()});
-    floats.append(reinterpret_cast<const char*>(scores.data()), scores.size() * sizeof(float));
-    builder.AddRaw("tokenizer.ggml.scores", 9, floats);
+    builder.AddFloats("tokenizer.ggml.scores", scores);
     builder.AddUint32("tokenizer.ggml.bos_token_id", bos);
     builder.AddUint32("tokenizer.ggml.eos_token_id", 2);
     if (add_space_prefix) builder.AddBool("tokenizer.ggml.add_space_prefix", *add_space_prefix);
@@ -192,7 +191,8 @@ TEST(SentencePieceGguf, RefusalsNameWhatIsWrong) {
   EXPECT_THAT(PieceRefusal(file), HasSubstr("tokenizer.ggml.scores has 264 entries for 265 tokens"));
   file = {};
   file.scores[7] = std::numeric_limits<float>::quiet_NaN();
-  EXPECT_THAT(PieceRefusal(file), HasSubstr("element 7 of metadata key 'tokenizer.ggml.scores' is not a finite number"));
+  EXPECT_THAT(PieceRefusal(file),
+              HasSubstr("element 7 of metadata key 'tokenizer.ggml.scores' is not a finite number"));
   file = {};
   file.tokens[10] = "<0x0G>";
   EXPECT_THAT(PieceRefusal(file), HasSubstr("token 10 '<0x0G>' is of type byte, but not of the form <0x00>"));

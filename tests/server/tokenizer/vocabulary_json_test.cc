@@ -24,7 +24,7 @@ json ByteLevelJson() {
   vocab["the"] = 257;
   vocab["whole"] = 258;
   const auto added = [](int id, const char* content, bool special) {
-    return json{{"id", id},         {"content", content},  {"single_word", false}, {"lstrip", false},
+    return json{{"id", id},        {"content", content},  {"single_word", false}, {"lstrip", false},
                 {"rstrip", false}, {"normalized", false}, {"special", special}};
   };
   return {{"added_tokens", {added(259, "<|end|>", true), added(260, "<tool>", false)}},
@@ -37,7 +37,7 @@ json ByteLevelJson() {
 
 // One as Llama 2's is: <unk>, <s>, </s>, the marks and three letters; of the bytes only those of é.
 json PieceJson() {
-  json vocab = {{"<unk>", 0}, {"<s>", 1},       {"</s>", 2}, {"\u2581", 3},  {"a", 4},
+  json vocab = {{"<unk>", 0}, {"<s>", 1},     {"</s>", 2}, {"\u2581", 3}, {"a", 4},
                 {"b", 5},     {"\u2581a", 6}, {"ab", 7},   {"<0xC3>", 8}, {"<0xA9>", 9}};
   const auto special = [](int id, const char* content) {
     return json{{"id", id}, {"content", content}, {"normalized", false}, {"special", true}};
@@ -51,7 +51,8 @@ json PieceJson() {
           {"pre_tokenizer", nullptr},
           {"post_processor",
            {{"type", "TemplateProcessing"},
-            {"single", {{{"SpecialToken", {{"id", "<s>"}, {"type_id", 0}}}}, {{"Sequence", {{"id", "A"}, {"type_id", 0}}}}}},
+            {"single",
+             {{{"SpecialToken", {{"id", "<s>"}, {"type_id", 0}}}}, {{"Sequence", {{"id", "A"}, {"type_id", 0}}}}}},
             {"special_tokens", {{"<s>", {{"id", "<s>"}, {"ids", {1}}, {"tokens", {"<s>"}}}}}}}},
           {"decoder",
            {{"type", "Sequence"},
@@ -114,11 +115,12 @@ TEST(TokenizerJson, APrefixedBlank) {
 
 TEST(TokenizerJson, SplitsInTheByteAlphabet) {
   json file = ByteLevelJson();
-  file["pre_tokenizer"] = {{"type", "Sequence"},
-                           {"pretokenizers",
-                            {{{"type", "ByteLevel"}, {"add_prefix_space", false}, {"use_regex", false}},
-                             {{"type", "Split"}, {"pattern", {{"String", "\u0120"}}}, {"behavior", "Removed"}, {"invert", false}},
-                             {{"type", "Digits"}, {"individual_digits", true}}}}};
+  file["pre_tokenizer"] = {
+      {"type", "Sequence"},
+      {"pretokenizers",
+       {{{"type", "ByteLevel"}, {"add_prefix_space", false}, {"use_regex", false}},
+        {{"type", "Split"}, {"pattern", {{"String", "\u0120"}}}, {"behavior", "Removed"}, {"invert", false}},
+        {{"type", "Digits"}, {"individual_digits", true}}}}};
   EXPECT_THAT(Ids(file, "a b1²"), ElementsAre('a', 'b', '1', 0xc2, 0xb2));
 }
 
@@ -149,7 +151,8 @@ TEST(TokenizerJson, SentencePiece) {
 TEST(TokenizerJson, MetaspaceAtTheVeryBeginOnly) {
   json file = PieceJson();
   file["normalizer"] = nullptr;
-  file["pre_tokenizer"] = {{"type", "Metaspace"}, {"replacement", "\u2581"}, {"prepend_scheme", "first"}, {"split", false}};
+  file["pre_tokenizer"] = {
+      {"type", "Metaspace"}, {"replacement", "\u2581"}, {"prepend_scheme", "first"}, {"split", false}};
   EXPECT_THAT(Ids(file, "a</s>a a"), ElementsAre(6, 2, 4, 6));
   EXPECT_THAT(Ids(file, " a"), ElementsAre(6));  // a text that begins with one gets none
   EXPECT_THAT(Ids(file, "</s>a"), ElementsAre(2, 4));
@@ -161,10 +164,11 @@ TEST(TokenizerJson, MetaspaceAtTheVeryBeginOnly) {
 
 TEST(TokenizerJson, Unigram) {
   json file = PieceJson();
-  file["model"] = {{"type", "Unigram"},
-                   {"unk_id", 0},
-                   {"byte_fallback", false},
-                   {"vocab", json::array({{"<unk>", 0}, {"<s>", 0}, {"</s>", 0}, {"\u2581", -3}, {"a", -2}, {"aa", -5}})}};
+  file["model"] = {
+      {"type", "Unigram"},
+      {"unk_id", 0},
+      {"byte_fallback", false},
+      {"vocab", json::array({{"<unk>", 0}, {"<s>", 0}, {"</s>", 0}, {"\u2581", -3}, {"a", -2}, {"aa", -5}})}};
   EXPECT_THAT(Ids(file, "aa xyz"), ElementsAre(3, 4, 4, 3, 0));
   file["model"]["vocab"][5][1] = -3.5;
   EXPECT_THAT(Ids(file, "aa"), ElementsAre(3, 5));
@@ -180,7 +184,8 @@ TEST(TokenizerJson, TheMetaspaceDecoderTakesAllMarksOfTheFirstToken) {
 
 TEST(TokenizerJson, TheConfigurationNamesBosAndEos) {
   const json file = ByteLevelJson();
-  auto tokenizer = *LoadJson(file, {{"bos_token", nullptr}, {"eos_token", {{"content", "the"}}}, {"add_bos_token", false}});
+  auto tokenizer =
+      *LoadJson(file, {{"bos_token", nullptr}, {"eos_token", {{"content", "the"}}}, {"add_bos_token", false}});
   EXPECT_EQ(tokenizer->eos_id(), 257);
   EXPECT_EQ(tokenizer->bos_id(), std::nullopt);
   EXPECT_THAT(tokenizer->end_ids(), ElementsAre(257, 259));
@@ -188,8 +193,10 @@ TEST(TokenizerJson, TheConfigurationNamesBosAndEos) {
   EXPECT_TRUE(tokenizer->adds_bos());
   EXPECT_EQ(tokenizer->bos_id(), 259);
   EXPECT_FALSE((*LoadJson(PieceJson(), {{"add_bos_token", false}}))->adds_bos());
-  EXPECT_THAT(JsonTokenizerRefusal(file, {{"add_bos_token", true}, {"bos_token", "<none>"}}), HasSubstr("no bos_token"));
-  EXPECT_THAT(JsonTokenizerRefusal(file, {{"bos_token", 7}}), HasSubstr("tokenizer_config.json.bos_token: must be a string"));
+  EXPECT_THAT(JsonTokenizerRefusal(file, {{"add_bos_token", true}, {"bos_token", "<none>"}}),
+              HasSubstr("no bos_token"));
+  EXPECT_THAT(JsonTokenizerRefusal(file, {{"bos_token", 7}}),
+              HasSubstr("tokenizer_config.json.bos_token: must be a string"));
 }
 
 TEST(TokenizerJson, UsersTextNeverMergesIntoAControlToken) {
@@ -198,7 +205,8 @@ TEST(TokenizerJson, UsersTextNeverMergesIntoAControlToken) {
   file["model"]["vocab"]["<|"] = 261;
   file["model"]["vocab"]["end|>"] = 262;
   file["model"]["vocab"]["<|end|>"] = 259;
-  for (const char* merge : {"< |", "e n", "en d", "| >", "end |>", "<| end|>"}) file["model"]["merges"].push_back(merge);
+  for (const char* merge : {"< |", "e n", "en d", "| >", "end |>", "<| end|>"})
+    file["model"]["merges"].push_back(merge);
   file["model"]["vocab"]["en"] = 263;
   file["model"]["vocab"]["end"] = 264;
   file["model"]["vocab"]["|>"] = 265;
@@ -247,7 +255,8 @@ TEST(TokenizerJson, RefusalsNameThePlace) {
       {"/pre_tokenizer", {{"type", "BertPreTokenizer"}}, "pre_tokenizer: type 'BertPreTokenizer' is not supported"},
       {"/pre_tokenizer", nullptr, "decoder: must replace marks by blanks"},
       {"/pre_tokenizer",
-       {{"type", "Sequence"}, {"pretokenizers", {{{"type", "ByteLevel"}, {"add_prefix_space", false}}, {{"type", "ByteLevel"}}}}},
+       {{"type", "Sequence"},
+        {"pretokenizers", {{{"type", "ByteLevel"}, {"add_prefix_space", false}}, {{"type", "ByteLevel"}}}}},
        "pre_tokenizer.pretokenizers[1]: a second ByteLevel"},
       {"/post_processor", {{"type", "BertProcessing"}}, "post_processor: type 'BertProcessing' is not supported"},
       {"/decoder", {{"type", "WordPiece"}}, "decoder: type 'WordPiece' is not supported"},
