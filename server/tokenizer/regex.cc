@@ -1,6 +1,8 @@
 #include "server/tokenizer/regex.h"
 
+#include <algorithm>
 #include <cstdint>
+#include <memory>
 #include <utility>
 
 #include "absl/strings/ascii.h"
@@ -20,9 +22,10 @@ std::string ErrorText(int code) {
   return reinterpret_cast<const char*>(buffer);
 }
 
-// Trying to end a match at each of many million blanks is a step each, and more than PCRE2 allows unasked: the longest
-// text that is encoded may be all blanks.
-constexpr uint32_t kMaxSteps = uint32_t{1} << 31;
+// Trying to end a match at each of many million blanks is a step each, and more than PCRE2 allows unasked. A pattern
+// that takes many more for each byte is one that would never end.
+constexpr uint64_t kMaxStepsForEachByte = 32;
+constexpr uint64_t kMaxStepsOfShortText = 1 << 20;
 constexpr uint32_t kMaxHeapKib = 256 << 10;
 
 struct Free {
@@ -35,7 +38,6 @@ struct Free {
 
 struct Regex::Compiled {
   std::unique_ptr<pcre2_code, Free> code;
-  std::unique_ptr<pcre2_match_context, Free> context;
 };
 
 absl::StatusOr<Regex> Regex::Compile(const std::string& pattern) {
@@ -50,9 +52,6 @@ absl::StatusOr<Regex> Regex::Compile(const std::string& pattern) {
   }
   // Where there is no JIT for this machine the interpreter does the same, slower.
   pcre2_jit_compile(compiled->code.get(), PCRE2_JIT_COMPLETE);
-  compiled->context.reset(pcre2_match_context_create(nullptr));
-  pcre2_set_match_limit(compiled->context.get(), kMaxSteps);
-  pcre2_set_heap_limit(compiled->context.get(), kMaxHeapKib);
   return Regex(std::move(compiled));
 }
 
@@ -67,11 +66,15 @@ std::string Regex::Quoted(std::string_view text) {
 
 absl::Status Regex::Split(std::string_view text, OnPiece on_piece) const {
   const std::unique_ptr<pcre2_match_data, Free> match(pcre2_match_data_create(1, nullptr));
+  const std::unique_ptr<pcre2_match_context, Free> context(pcre2_match_context_create(nullptr));
+  pcre2_set_match_limit(context.get(), static_cast<uint32_t>(std::min<uint64_t>(
+                                           kMaxStepsOfShortText + kMaxStepsForEachByte * text.size(), UINT32_MAX)));
+  pcre2_set_heap_limit(context.get(), kMaxHeapKib);
   const PCRE2_SIZE* range = pcre2_get_ovector_pointer(match.get());
   const auto find = [&](size_t from, uint32_t options) {
     // The text is known to be valid; checking it again for every match would make this quadratic.
     return pcre2_match(compiled_->code.get(), reinterpret_cast<PCRE2_SPTR>(text.data()), text.size(), from,
-                       PCRE2_NO_UTF_CHECK | options, match.get(), compiled_->context.get());
+                       PCRE2_NO_UTF_CHECK | options, match.get(), context.get());
   };
   size_t done = 0;
   while (done < text.size()) {

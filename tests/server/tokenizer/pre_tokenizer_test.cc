@@ -123,6 +123,16 @@ TEST(PreTokenizer, MegabytesOfOneKind) {
   }
 }
 
+// A pattern of some file may never end on some text: it is given up soon.
+TEST(PreTokenizer, PatternsThatTakeTooLongAreGivenUp) {
+  const auto pre = PreTokenizer::Create({{"(?:a|a)+b"}});
+  ASSERT_TRUE(pre.ok()) << pre.status();
+  const absl::Status status =
+      pre->Split(std::string(1000, 'a') + "!b", [](std::string_view) { return absl::OkStatus(); });
+  EXPECT_EQ(status.code(), absl::StatusCode::kInternal);
+  EXPECT_THAT(std::string(status.message()), HasSubstr("splitting text failed: match limit exceeded"));
+}
+
 // More blanks than PCRE2 would step back over unasked.
 TEST(PreTokenizer, TwelveMillionBlanks) {
   const std::string blanks(12 << 20, ' ');

@@ -82,7 +82,8 @@ TEST(Gguf, ErrorsNameFileAndKeyAndWhatItIs) {
 TEST(Gguf, ReadsArraysOfFloats) {
   GgufBuilder builder;
   builder.AddFloats("single", {1.5f, -2, 0});
-  builder.AddRaw("double", 9, GgufBuilder::Number(uint32_t{12}) + GgufBuilder::Number(uint64_t{1}) + std::string(8, '\0'));
+  builder.AddRaw("double", 9,
+                 GgufBuilder::Number(uint32_t{12}) + GgufBuilder::Number(uint64_t{1}) + std::string(8, '\0'));
   builder.AddFloats("infinite", {1, std::numeric_limits<float>::infinity()});
   builder.AddInts("numbers", {1});
   const auto file = *ParseGguf(builder.Build());
