@@ -30,7 +30,7 @@ struct TokenizeFlags {
 
 absl::StatusOr<std::vector<int32_t>> TokenizeByModel(const TokenizeFlags& flags) {
   RUNAHEAD_ASSIGN_OR_RETURN(const auto file, OpenModelFile(flags.model));
-  RUNAHEAD_ASSIGN_OR_RETURN(const auto tokenizer, Tokenizer::FromGguf(*file));
+  RUNAHEAD_ASSIGN_OR_RETURN(const auto tokenizer, Tokenizer::FromModel(*file));
   return tokenizer->Encode(flags.text, {.parse_special = flags.special, .add_bos = false});
 }
 

@@ -100,7 +100,7 @@ absl::StatusOr<std::unique_ptr<RouterProcess>> RouterProcess::Start(const Router
   RUNAHEAD_RETURN_IF_ERROR(CheckWorkers(options.workers));
   RUNAHEAD_ASSIGN_OR_RETURN(const ClusterKey key, ClusterKey::Read(options.process.cluster_key));
   RUNAHEAD_ASSIGN_OR_RETURN(const std::shared_ptr<const ModelFile> file, OpenModelFile(options.model));
-  RUNAHEAD_ASSIGN_OR_RETURN(std::shared_ptr<const Tokenizer> tokenizer, Tokenizer::FromGguf(*file));
+  RUNAHEAD_ASSIGN_OR_RETURN(std::shared_ptr<const Tokenizer> tokenizer, Tokenizer::FromModel(*file));
   RUNAHEAD_ASSIGN_OR_RETURN(ModelInfo model, ReadModelInfo(*file, *tokenizer));
   absl::StatusOr<ChatTemplate> chat_template = ChatTemplate::FromGguf(*file, *tokenizer);
   if (!chat_template.ok()) LogWarning("model", "chats will be refused: ", chat_template.status().message());

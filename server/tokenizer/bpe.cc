@@ -2,12 +2,11 @@
 
 #include <algorithm>
 #include <functional>
-#include <string>
 #include <utility>
 
-#include "absl/strings/str_cat.h"
 #include "kernels/base/status_macros.h"
-#include "server/tokenizer/byte_alphabet.h"
+#include "server/tokenizer/unicode.h"
+#include "server/tokenizer/utf8.h"
 
 namespace runahead {
 namespace {
@@ -16,67 +15,65 @@ uint64_t Key(int32_t left, int32_t right) {
   return static_cast<uint64_t>(left) << 32 | static_cast<uint32_t>(right);
 }
 
-// One symbol of a word; symbols form a list from which merged ones drop out.
-struct Symbol {
-  int32_t id;        // -1: merged away
-  int32_t previous;  // index, or -1
-  int32_t next;      // index, or -1
-};
-
 }  // namespace
 
-absl::StatusOr<BpeMerges> BpeMerges::Build(absl::Span<const std::string_view> tokens,
-                                           absl::Span<const std::string_view> merges) {
-  absl::flat_hash_map<std::string, int32_t> ids;
-  ids.reserve(tokens.size());
-  for (size_t id = 0; id < tokens.size(); ++id) ids.emplace(std::string(tokens[id]), static_cast<int32_t>(id));
-  const auto find = [&ids](std::string_view token) {
-    const auto found = ids.find(std::string(token));
-    return found == ids.end() ? -1 : found->second;
-  };
-
-  BpeMerges bpe;
-  for (int byte = 0; byte < 256; ++byte) bpe.byte_ids_[byte] = find(ByteToAlphabet(static_cast<unsigned char>(byte)));
-  bpe.merges_.reserve(merges.size());
+Bpe::Bpe(absl::Span<const Merge> merges, absl::flat_hash_map<uint32_t, int32_t> characters, const Fallback& fallback)
+    : characters_(std::move(characters)), fallback_(fallback) {
+  merges_.reserve(merges.size());
   for (size_t rank = 0; rank < merges.size(); ++rank) {
-    const std::string merge(merges[rank]);
-    const size_t blank = merge.find(' ', 1);
-    if (merge.empty() || blank == std::string::npos) {
-      return absl::InvalidArgumentError(absl::StrCat("merge ", rank, " '", merge, "' is not a pair"));
-    }
-    const int32_t left = find(merge.substr(0, blank));
-    const int32_t right = find(merge.substr(blank + 1));
-    const int32_t result = find(merge.substr(0, blank) + merge.substr(blank + 1));
-    if (left < 0 || right < 0 || result < 0) {
-      return absl::InvalidArgumentError(
-          absl::StrCat("merge ", rank, " '", merge, "' joins or makes what is not in the vocabulary"));
-    }
-    bpe.merges_.insert_or_assign(Key(left, right), Merge{static_cast<uint32_t>(rank), result});
+    const Merge& merge = merges[rank];
+    merges_.insert_or_assign(Key(merge.left, merge.right), Ranked{static_cast<uint32_t>(rank), merge.result});
   }
-  return bpe;
 }
 
-const BpeMerges::Merge* BpeMerges::Find(int32_t left, int32_t right) const {
+const Bpe::Ranked* Bpe::Find(int32_t left, int32_t right) const {
   const auto found = merges_.find(Key(left, right));
   return found == merges_.end() ? nullptr : &found->second;
 }
 
-absl::Status BpeMerges::Encode(std::string_view word, Steps& steps, std::vector<int32_t>& ids) const {
+std::vector<Bpe::Symbol> Bpe::Begin(std::string_view word) const {
   std::vector<Symbol> symbols;
-  symbols.reserve(word.size());
-  for (const char c : word) {
-    const int32_t id = byte_ids_[static_cast<unsigned char>(c)];
+  bool unknown_last = false;
+  const auto add = [&](int32_t id) {
     const int32_t index = static_cast<int32_t>(symbols.size());
-    if (id >= 0) symbols.push_back({id, index - 1, index + 1});
+    symbols.push_back({id, index - 1, index + 1});
+  };
+  const auto begins = [](char byte) { return (static_cast<unsigned char>(byte) & 0xc0) != 0x80; };
+  const bool by_bytes = characters_.empty();
+  symbols.reserve(by_bytes ? word.size() : static_cast<size_t>(std::count_if(word.begin(), word.end(), begins)));
+  while (!word.empty()) {
+    size_t bytes = 1;
+    auto found = characters_.end();
+    if (!by_bytes) {
+      const Utf8Step step = NextUtf8(word);
+      bytes = step.bytes;
+      if (step.kind == Utf8Step::Kind::kCharacter) found = characters_.find(FirstCharacter(word));
+    }
+    const std::string_view piece = word.substr(0, bytes);
+    word.remove_prefix(bytes);
+    const bool known = found != characters_.end() || fallback_.HasBytes(piece);
+    if (found != characters_.end()) {
+      add(found->second);
+    } else if (known) {
+      for (const char byte : piece) add(fallback_.byte_ids[static_cast<unsigned char>(byte)]);
+    } else if (fallback_.unknown >= 0 && !(unknown_last && fallback_.fuse_unknown)) {
+      add(fallback_.unknown);
+    }
+    unknown_last = !known;
   }
+  if (!symbols.empty()) symbols.back().next = -1;
+  return symbols;
+}
+
+absl::Status Bpe::Encode(std::string_view word, Steps& steps, std::vector<int32_t>& ids) const {
+  std::vector<Symbol> symbols = Begin(word);
   if (symbols.empty()) return absl::OkStatus();
-  symbols.back().next = -1;
 
   // Candidates as rank << 32 | index of the left symbol, the least on top: lowest rank first, then leftmost.
   std::vector<uint64_t> heap;
   const auto candidate = [&](int32_t left) {
     if (left < 0 || symbols[left].next < 0) return false;
-    const Merge* merge = Find(symbols[left].id, symbols[symbols[left].next].id);
+    const Ranked* merge = Find(symbols[left].id, symbols[symbols[left].next].id);
     if (merge == nullptr) return false;
     heap.push_back(static_cast<uint64_t>(merge->rank) << 32 | static_cast<uint32_t>(left));
     return true;
@@ -101,7 +98,7 @@ absl::Status BpeMerges::Encode(std::string_view word, Steps& steps, std::vector<
     Symbol& left = symbols[index];
     if (left.id < 0 || left.next < 0) continue;
     Symbol& right = symbols[left.next];
-    const Merge* merge = Find(left.id, right.id);
+    const Ranked* merge = Find(left.id, right.id);
     // A candidate is stale when one of its symbols has become another since; a pair has one rank, so ranks tell.
     if (merge == nullptr || merge->rank != rank) continue;
     left.id = merge->result;

@@ -1,43 +1,45 @@
 // Byte-pair merging within one word.
 #pragma once
 
-#include <array>
 #include <cstdint>
 #include <string_view>
 #include <vector>
 
 #include "absl/container/flat_hash_map.h"
-#include "absl/status/status.h"
-#include "absl/status/statusor.h"
 #include "absl/types/span.h"
-#include "server/tokenizer/keep_going.h"
+#include "server/tokenizer/merges.h"
+#include "server/tokenizer/word_model.h"
 
 namespace runahead {
 
-// The merges of a vocabulary. Immutable after building; thread-safe.
-class BpeMerges {
+// Again and again the adjacent pair with the lowest rank, leftmost first, becomes one token, until no pair can:
+// O(n log n). A word begins as the tokens of its characters, or of its bytes where `characters` is empty.
+class Bpe : public WordModel {
  public:
-  // `tokens` in the byte-level alphabet, by id; `merges` as "left right", by rank. INVALID_ARGUMENT names a merge whose
-  // parts or result are no tokens. A token that stands twice counts by its first id.
-  static absl::StatusOr<BpeMerges> Build(absl::Span<const std::string_view> tokens,
-                                         absl::Span<const std::string_view> merges);
+  // `merges` by rank; of two for one pair the last counts. `characters`: the tokens of one character, by it; what is
+  // not among them falls back.
+  Bpe(absl::Span<const Merge> merges, absl::flat_hash_map<uint32_t, int32_t> characters, const Fallback& fallback);
 
-  // Appends the tokens of `word` to `ids`: again and again the adjacent pair with the lowest rank, leftmost first,
-  // becomes one, until no pair can. O(n log n), in at most 28 bytes of memory for each of the word. A byte without a
-  // token of its own is left out, as the models' own tokenizers do. Fails only where `steps` do.
-  absl::Status Encode(std::string_view word, Steps& steps, std::vector<int32_t>& ids) const;
+  absl::Status Encode(std::string_view word, Steps& steps, std::vector<int32_t>& ids) const override;
 
  private:
-  struct Merge {
+  struct Ranked {
     uint32_t rank;
     int32_t result;
   };
+  // One symbol of a word; symbols form a list from which merged ones drop out.
+  struct Symbol {
+    int32_t id;        // -1: merged away
+    int32_t previous;  // index, or -1
+    int32_t next;      // index, or -1
+  };
 
-  BpeMerges() = default;
-  const Merge* Find(int32_t left, int32_t right) const;
+  std::vector<Symbol> Begin(std::string_view word) const;
+  const Ranked* Find(int32_t left, int32_t right) const;
 
-  std::array<int32_t, 256> byte_ids_ = {};       // -1: none
-  absl::flat_hash_map<uint64_t, Merge> merges_;  // by left << 32 | right
+  absl::flat_hash_map<uint64_t, Ranked> merges_;  // by left << 32 | right
+  const absl::flat_hash_map<uint32_t, int32_t> characters_;
+  const Fallback fallback_;
 };
 
 }  // namespace runahead

@@ -1,108 +1,101 @@
 #include "server/tokenizer/pre_tokenizer.h"
 
+#include <algorithm>
+#include <optional>
 #include <utility>
 
-#include "absl/strings/str_cat.h"
 #include "kernels/base/status_macros.h"
+#include "server/tokenizer/byte_alphabet.h"
 #include "server/tokenizer/utf8.h"
 
 namespace runahead {
 namespace {
 
-// White space as Unicode has it. PCRE2's own \s counts U+180E, too, which the models' tokenizers do not.
-#define SPACES "\\x09-\\x0d\\x{85}\\p{Z}"
+// Puts adjacent pieces of one text together into words, as a rule says.
+class WordJoiner {
+ public:
+  WordJoiner(const SplitRule& rule, PreTokenizer::OnWord on_word) : rule_(rule), on_word_(on_word) {}
 
-// Every numeric character alone.
-constexpr const char* kDigits = "\\p{N}";
+  absl::Status Add(std::string_view piece, bool match) {
+    match = match != rule_.inverted;
+    using Matches = SplitRule::Matches;
+    if (rule_.matches == Matches::kIsolated) return on_word_(piece);
+    if (rule_.matches == Matches::kRemoved) return match ? absl::OkStatus() : on_word_(piece);
+    const bool joins = word_ && ((rule_.matches == Matches::kWithPrevious && match && !ends_in_match_) ||
+                                 (rule_.matches == Matches::kWithNext && !match && ends_in_match_) ||
+                                 (rule_.matches == Matches::kContiguous && match == ends_in_match_));
+    if (joins) {
+      word_ = std::string_view(word_->data(), word_->size() + piece.size());
+    } else {
+      RUNAHEAD_RETURN_IF_ERROR(Finish());
+      word_ = piece;
+    }
+    ends_in_match_ = match;
+    return absl::OkStatus();
+  }
 
-// GPT-2: contractions, words, numbers and punctuation with the blank before them, blanks.
-constexpr const char* kGpt2 =
-    "'s|'t|'re|'ve|'m|'ll|'d"
-    "| ?\\p{L}+"
-    "| ?\\p{N}+"
-    "| ?[^" SPACES
-    "\\p{L}\\p{N}]+"
-    "|[" SPACES "]+(?![^" SPACES
-    "])"
-    "|[" SPACES "]+";
+  absl::Status Finish() {
+    const std::optional<std::string_view> word = std::exchange(word_, std::nullopt);
+    return word ? on_word_(*word) : absl::OkStatus();
+  }
 
-// GPT-4 and its followers: contractions in any case, one character of anything before a word, numbers cut by `NUMBER`,
-// line ends kept together with what is before them.
-#define GPT4_WITH_NUMBER(NUMBER)   \
-  "(?i:'s|'t|'re|'ve|'m|'ll|'d)"   \
-  "|[^\\r\\n\\p{L}\\p{N}]?\\p{L}+" \
-  "|" NUMBER "| ?[^" SPACES        \
-  "\\p{L}\\p{N}]+[\\r\\n]*"        \
-  "|[" SPACES                      \
-  "]*[\\r\\n]+"                    \
-  "|[" SPACES "]+(?![^" SPACES     \
-  "])"                             \
-  "|[" SPACES "]+"
-constexpr const char* kLlama3 = GPT4_WITH_NUMBER("\\p{N}{1,3}");
-constexpr const char* kQwen2 = GPT4_WITH_NUMBER("\\p{N}");
-
-#undef GPT4_WITH_NUMBER
-#undef SPACES
-
-struct Rule {
-  const char* name;
-  const char* passes[2];  // the second may be absent
-  bool whole_words_first;
-  bool adds_bos;
+ private:
+  const SplitRule& rule_;
+  const PreTokenizer::OnWord on_word_;
+  std::optional<std::string_view> word_;
+  bool ends_in_match_ = false;
 };
 
-constexpr Rule kRules[] = {
-    {"smollm", {kDigits, kGpt2}, false, false},    {"starcoder", {kDigits, kGpt2}, false, false},
-    {"gpt-2", {kGpt2, nullptr}, false, false},     {"default", {kGpt2, nullptr}, false, false},
-    {"llama-bpe", {kLlama3, nullptr}, true, true}, {"qwen2", {kQwen2, nullptr}, false, false},
-};
-
-// The longest run at the beginning of `text` that is all characters or all no characters.
-std::pair<std::string_view, bool> FirstRun(std::string_view text) {
-  const auto is_character = [](std::string_view rest, size_t& bytes) {
-    const Utf8Step step = NextUtf8(rest);
-    bytes = step.bytes;
-    return step.kind == Utf8Step::Kind::kCharacter;
-  };
-  size_t bytes = 0;
-  const bool valid = is_character(text, bytes);
-  size_t end = bytes;
-  while (end < text.size() && is_character(text.substr(end), bytes) == valid) end += bytes;
-  return {text.substr(0, end), valid};
+std::string InAlphabet(std::string_view bytes) {
+  std::string text;
+  for (const char byte : bytes) text += ByteToAlphabet(static_cast<unsigned char>(byte));
+  return text;
 }
 
 }  // namespace
 
-absl::StatusOr<PreTokenizer> PreTokenizer::Create(std::string_view name) {
-  std::string known;
-  for (const Rule& rule : kRules) {
-    absl::StrAppend(&known, known.empty() ? "" : ", ", rule.name);
-    if (name != rule.name) continue;
-    PreTokenizer pre;
-    for (const char* pass : rule.passes) {
-      if (pass == nullptr) continue;
-      RUNAHEAD_ASSIGN_OR_RETURN(Regex regex, Regex::Compile(pass));
-      pre.passes_.push_back(std::move(regex));
-    }
-    pre.whole_words_first_ = rule.whole_words_first;
-    pre.adds_bos_ = rule.adds_bos;
-    return pre;
+absl::StatusOr<PreTokenizer> PreTokenizer::Create(const std::vector<SplitRule>& rules) {
+  PreTokenizer pre;
+  for (const SplitRule& rule : rules) {
+    RUNAHEAD_ASSIGN_OR_RETURN(Regex regex, Regex::Compile(rule.pattern));
+    pre.passes_.push_back({rule, std::move(regex)});
   }
-  return absl::InvalidArgumentError(absl::StrCat("unknown pre-tokenizer '", std::string(name), "'; known are ", known));
+  return pre;
 }
 
-absl::Status PreTokenizer::Split(std::string_view text, Regex::OnPiece on_word) const {
+bool PreTokenizer::removes() const {
+  return std::any_of(passes_.begin(), passes_.end(),
+                     [](const Pass& pass) { return pass.rule.matches == SplitRule::Matches::kRemoved; });
+}
+
+absl::Status PreTokenizer::Split(std::string_view text, OnWord on_word) const {
   while (!text.empty()) {
-    const auto [run, valid] = FirstRun(text);
-    text.remove_prefix(run.size());
-    RUNAHEAD_RETURN_IF_ERROR(valid ? Cut(run, 0, on_word) : on_word(run));
+    const Utf8Run run = FirstUtf8Run(text);
+    text.remove_prefix(run.text.size());
+    RUNAHEAD_RETURN_IF_ERROR(run.valid ? Cut(run.text, 0, on_word) : on_word(run.text));
   }
   return absl::OkStatus();
 }
 
-absl::Status PreTokenizer::Cut(std::string_view piece, size_t pass, Regex::OnPiece on_word) const {
+absl::Status PreTokenizer::Cut(std::string_view piece, size_t pass, OnWord on_word) const {
   if (pass == passes_.size()) return on_word(piece);
-  return passes_[pass].Split(piece, [&](std::string_view smaller) { return Cut(smaller, pass + 1, on_word); });
+  const SplitRule& rule = passes_[pass].rule;
+  const auto cut_further = [&](std::string_view word) { return Cut(word, pass + 1, on_word); };
+  WordJoiner joiner(rule, cut_further);
+  if (!rule.over_alphabet) {
+    const auto add = [&](std::string_view smaller, bool match) { return joiner.Add(smaller, match); };
+    RUNAHEAD_RETURN_IF_ERROR(passes_[pass].regex.Split(piece, add));
+    return joiner.Finish();
+  }
+  size_t done = 0;  // every character stands for a byte
+  RUNAHEAD_RETURN_IF_ERROR(passes_[pass].regex.Split(InAlphabet(piece), [&](std::string_view smaller, bool match) {
+    const auto begins = [](char byte) { return (static_cast<unsigned char>(byte) & 0xc0) != 0x80; };
+    const size_t bytes = static_cast<size_t>(std::count_if(smaller.begin(), smaller.end(), begins));
+    const std::string_view word = piece.substr(done, bytes);
+    done += bytes;
+    return joiner.Add(word, match);
+  }));
+  return joiner.Finish();
 }
 
 }  // namespace runahead

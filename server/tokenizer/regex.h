@@ -1,4 +1,4 @@
-// A compiled PCRE2 pattern that cuts text into pieces.
+// A pattern that cuts text into pieces.
 #pragma once
 
 #include <memory>
@@ -11,17 +11,22 @@
 
 namespace runahead {
 
-// Immutable; any number of threads may use one at the same time.
+// A pattern of the form that tokenizer.json files have, which is Oniguruma's; PCRE2 does the work. Immutable; any
+// number of threads may use one at the same time.
 class Regex {
  public:
-  // INTERNAL when the pattern is wrong: patterns are ours, never a caller's.
+  // INVALID_ARGUMENT when the pattern is wrong, or has what Oniguruma and PCRE2 understand differently.
   static absl::StatusOr<Regex> Compile(const std::string& pattern);
 
+  // The pattern that matches `text` and nothing else.
+  static std::string Quoted(std::string_view text);
+
   // What is done with a piece; what is not OK ends the whole.
-  using OnPiece = absl::FunctionRef<absl::Status(std::string_view)>;
+  using OnPiece = absl::FunctionRef<absl::Status(std::string_view piece, bool match)>;
 
   // Hands over the pieces of `text`: every match, and what lies between matches, in order and without empty ones, so
-  // that joined they are `text`, which must be valid UTF-8. Look-ahead ends where the text ends.
+  // that joined they are `text`, which must be valid UTF-8. Look-ahead ends where the text ends. INTERNAL where a
+  // pattern takes too long or matches nothing.
   absl::Status Split(std::string_view text, OnPiece on_piece) const;
 
  private:

@@ -1,37 +1,43 @@
 #include "server/tokenizer/special_tokens.h"
 
+#include "server/tokenizer/unicode.h"
+#include "server/tokenizer/utf8.h"
+
 namespace runahead {
 namespace {
 
-uint64_t Edge(uint32_t node, char byte) {
-  return static_cast<uint64_t>(node) << 8 | static_cast<unsigned char>(byte);
+// Whether neither the character before `begin` nor the one at `end` is of a word.
+bool StandsAlone(std::string_view text, size_t begin, size_t end) {
+  const auto is_word = [](std::string_view rest) {
+    return NextUtf8(rest).kind == Utf8Step::Kind::kCharacter && IsWordCharacter(FirstCharacter(rest));
+  };
+  if (end < text.size() && is_word(text.substr(end))) return false;
+  if (begin == 0) return true;
+  size_t before = begin - 1;
+  while (before > 0 && begin - before < 4 && (static_cast<unsigned char>(text[before]) & 0xc0) == 0x80) --before;
+  return !is_word(text.substr(before, begin - before));
 }
 
 }  // namespace
 
-void SpecialTokens::Add(std::string_view name, int32_t id, bool control) {
-  if (name.empty()) return;
-  uint32_t node = 0;
-  for (const char byte : name) {
-    const auto [child, added] = children_.try_emplace(Edge(node, byte), static_cast<uint32_t>(ends_.size()));
-    if (added) ends_.emplace_back();
-    node = child->second;
-  }
-  if (ends_[node].id < 0) ends_[node] = {id, control};
+void SpecialTokens::Add(const NamedToken& token) {
+  if (token.name.empty()) return;
+  names_.Add(token.name, static_cast<int32_t>(tokens_.size()));
+  begins_[static_cast<unsigned char>(token.name[0])] = true;
+  tokens_.push_back(token);
 }
 
 std::optional<SpecialTokens::Match> SpecialTokens::Find(std::string_view text, size_t from, bool with_control) const {
   for (size_t begin = from; begin < text.size(); ++begin) {
+    if (!begins_[static_cast<unsigned char>(text[begin])]) continue;
     std::optional<Match> longest;
-    uint32_t node = 0;
-    for (size_t i = begin; i < text.size(); ++i) {
-      const auto child = children_.find(Edge(node, text[i]));
-      if (child == children_.end()) break;
-      node = child->second;
-      const End& end = ends_[node];
-      if (end.id >= 0 && (with_control || !end.control)) longest = Match{begin, i + 1 - begin, end.id};
-    }
-    if (longest) return longest;
+    names_.ForPrefixes(text.substr(begin), [&](size_t bytes, int32_t index) {
+      const NamedToken& token = tokens_[static_cast<size_t>(index)];
+      if (with_control || !token.control) longest = Match{begin, bytes, &token};
+    });
+    if (!longest) continue;
+    if (!longest->token->single_word || StandsAlone(text, begin, begin + longest->bytes)) return longest;
+    begin += longest->bytes - 1;
   }
   return std::nullopt;
 }

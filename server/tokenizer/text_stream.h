@@ -19,10 +19,7 @@ class TextStream {
       : tokenizer_(std::move(tokenizer)), skip_special_(skip_special) {}
 
   // The text that is complete with this token; often more or less than the token's own.
-  std::string Feed(int32_t id) {
-    if (skip_special_ && tokenizer_->IsSpecial(id)) return std::string();
-    return bytes_.Feed(tokenizer_->TokenBytes(id));
-  }
+  std::string Feed(int32_t id) { return bytes_.Feed(tokenizer_->NextBytes(id, skip_special_, begun_)); }
 
   // What is left at the end of the answer: U+FFFD for a character that was never completed.
   std::string Finish() { return bytes_.Finish(); }
@@ -30,6 +27,7 @@ class TextStream {
  private:
   std::shared_ptr<const Tokenizer> tokenizer_;
   const bool skip_special_;
+  bool begun_ = false;
   Utf8Stream bytes_;
 };
 

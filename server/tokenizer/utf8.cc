@@ -40,6 +40,19 @@ Utf8Step NextUtf8(std::string_view text) {
   return {Utf8Step::Kind::kCharacter, lead.length};
 }
 
+Utf8Run FirstUtf8Run(std::string_view text) {
+  const auto is_character = [](std::string_view rest, size_t& bytes) {
+    const Utf8Step step = NextUtf8(rest);
+    bytes = step.bytes;
+    return step.kind == Utf8Step::Kind::kCharacter;
+  };
+  size_t bytes = 0;
+  const bool valid = is_character(text, bytes);
+  size_t end = bytes;
+  while (end < text.size() && is_character(text.substr(end), bytes) == valid) end += bytes;
+  return {text.substr(0, end), valid};
+}
+
 std::string ReplaceInvalidUtf8(std::string_view text) {
   Utf8Stream stream;
   std::string out = stream.Feed(text);

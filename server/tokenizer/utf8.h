@@ -21,6 +21,15 @@ struct Utf8Step {
 // `text` is not empty.
 Utf8Step NextUtf8(std::string_view text);
 
+// The longest run at the beginning of a text that is all characters or no character at all.
+struct Utf8Run {
+  std::string_view text;  // not empty
+  bool valid;
+};
+
+// `text` is not empty.
+Utf8Run FirstUtf8Run(std::string_view text);
+
 // `text` with U+FFFD for every invalid part, as Unicode recommends (one for each longest possible beginning).
 std::string ReplaceInvalidUtf8(std::string_view text);
 

@@ -21,7 +21,7 @@ class TokenizerGolden : public testing::Test {
     const auto file = OpenGguf(model);
     ASSERT_TRUE(file.ok()) << file.status();
     file_ = *file;
-    const auto tokenizer = Tokenizer::FromGguf(*file_);
+    const auto tokenizer = Tokenizer::FromModel(*file_);
     ASSERT_TRUE(tokenizer.ok()) << tokenizer.status();
     tokenizer_ = *tokenizer;
     std::ifstream in("tests/golden/data/tokens.json");

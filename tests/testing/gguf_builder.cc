@@ -77,6 +77,12 @@ void GgufBuilder::AddInts(const std::string& key, const std::vector<int32_t>& va
   AddRaw(key, TypeNumber(MetadataValue::Type::kArray), bytes);
 }
 
+void GgufBuilder::AddFloats(const std::string& key, const std::vector<float>& values) {
+  std::string bytes = ArrayHead(MetadataValue::Type::kFloat32, values.size());
+  bytes.append(reinterpret_cast<const char*>(values.data()), values.size() * sizeof(float));
+  AddRaw(key, TypeNumber(MetadataValue::Type::kArray), bytes);
+}
+
 void GgufBuilder::AddBools(const std::string& key, const std::vector<bool>& values) {
   std::string bytes = ArrayHead(MetadataValue::Type::kBool, values.size());
   for (const bool value : values) bytes += value ? '\1' : '\0';

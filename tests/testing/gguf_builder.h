@@ -32,6 +32,7 @@ class GgufBuilder {
   void AddBool(const std::string& key, bool value);
   void AddStrings(const std::string& key, const std::vector<std::string>& values);
   void AddInts(const std::string& key, const std::vector<int32_t>& values);
+  void AddFloats(const std::string& key, const std::vector<float>& values);
   void AddBools(const std::string& key, const std::vector<bool>& values);
   // Any value: the file's number of its type, then `bytes` as they are.
   void AddRaw(const std::string& key, uint32_t type, const std::string& bytes);

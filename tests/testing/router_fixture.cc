@@ -63,7 +63,7 @@ void RouterFixture::SetUp() {
   const auto file = OpenGguf(path);
   ASSERT_TRUE(file.ok()) << file.status();
   std::filesystem::remove(path);
-  tokenizer_ = *Tokenizer::FromGguf(**file);
+  tokenizer_ = *Tokenizer::FromModel(**file);
   chat_template_ = ChatTemplate::FromGguf(**file, *tokenizer_);
   model_ = {"tiny", absl::StrFormat("%016x", (*file)->fingerprint()), kFixtureContext,
             static_cast<int>(tokenizer_->vocab_size())};

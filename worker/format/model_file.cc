@@ -165,6 +165,26 @@ absl::StatusOr<std::vector<int64_t>> ModelFile::GetInts(absl::string_view key) c
   return integers;
 }
 
+absl::StatusOr<std::vector<double>> ModelFile::GetFloats(absl::string_view key) const {
+  const absl::StatusOr<const MetadataValue*> value = Find(key);
+  if (!value.ok()) return value.status();
+  const Type element = (*value)->element;
+  if ((*value)->type != Type::kArray || (element != Type::kFloat32 && element != Type::kFloat64)) {
+    return WrongType(key, **value, "an array of floats");
+  }
+  GgufCursor cursor((*value)->bytes);
+  std::vector<double> floats;
+  floats.reserve((*value)->count);
+  for (uint64_t i = 0; i < (*value)->count; ++i) {
+    floats.push_back(element == Type::kFloat32 ? *cursor.Number<float>() : *cursor.Number<double>());
+    if (!std::isfinite(floats.back())) {
+      return absl::InvalidArgumentError(
+          absl::StrCat(path_, ": element ", i, " of metadata key '", key, "' is not a finite number"));
+    }
+  }
+  return floats;
+}
+
 absl::StatusOr<std::vector<bool>> ModelFile::GetBools(absl::string_view key) const {
   const absl::StatusOr<const MetadataValue*> value = Find(key);
   if (!value.ok()) return value.status();

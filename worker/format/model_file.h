@@ -78,8 +78,9 @@ class ModelFile {
   absl::StatusOr<double> GetFloat(absl::string_view key) const;   // 32 or 64 bit; not finite is refused
   absl::StatusOr<bool> GetBool(absl::string_view key) const;
   absl::StatusOr<std::vector<absl::string_view>> GetStrings(
-      absl::string_view key) const;                                           // views live as long as *this
-  absl::StatusOr<std::vector<int64_t>> GetInts(absl::string_view key) const;  // an array of any integer type
+      absl::string_view key) const;                                            // views live as long as *this
+  absl::StatusOr<std::vector<int64_t>> GetInts(absl::string_view key) const;   // an array of any integer type
+  absl::StatusOr<std::vector<double>> GetFloats(absl::string_view key) const;  // of either width; all are finite
   absl::StatusOr<std::vector<bool>> GetBools(absl::string_view key) const;
 
   // NOT_FOUND names the tensor. The pointer lives as long as *this.

@@ -19,7 +19,7 @@ class AnswerTest : public ::testing::Test {
     const std::string path = absl::StrCat(::testing::TempDir(), "/answer_test.", getpid(), ".gguf");
     ASSERT_TRUE(WriteSyntheticGguf(SyntheticModel(), path).ok());
     file_ = *OpenGguf(path);
-    tokenizer_ = *Tokenizer::FromGguf(*file_);
+    tokenizer_ = *Tokenizer::FromModel(*file_);
     std::filesystem::remove(path);
   }
 

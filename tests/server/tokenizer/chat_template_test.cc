@@ -149,7 +149,7 @@ class FromFile : public testing::Test {
     builder.AddStrings("tokenizer.ggml.merges", vocabulary.merges);
     if (source != nullptr) builder.AddString("tokenizer.chat_template", source);
     file_ = *ParseGguf(builder.Build());
-    tokenizer_ = *Tokenizer::FromGguf(*file_);
+    tokenizer_ = *Tokenizer::FromModel(*file_);
   }
 
   std::shared_ptr<const ModelFile> file_;

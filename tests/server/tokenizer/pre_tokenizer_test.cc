@@ -4,6 +4,7 @@
 
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
+#include "server/tokenizer/pre_tokenizer_names.h"
 
 namespace runahead {
 namespace {
@@ -11,9 +12,9 @@ namespace {
 using testing::ElementsAre;
 using testing::HasSubstr;
 
-std::vector<std::string> Words(std::string_view rule, std::string_view text) {
+std::vector<std::string> Cut(const std::vector<SplitRule>& rules, std::string_view text) {
   std::vector<std::string> words;
-  const absl::Status status = PreTokenizer::Create(rule)->Split(text, [&words](std::string_view word) {
+  const absl::Status status = PreTokenizer::Create(rules)->Split(text, [&words](std::string_view word) {
     words.emplace_back(word);
     return absl::OkStatus();
   });
@@ -21,11 +22,16 @@ std::vector<std::string> Words(std::string_view rule, std::string_view text) {
   return words;
 }
 
+std::vector<std::string> Words(std::string_view name, std::string_view text) {
+  return Cut(FindPreTokenizer(name)->splits, text);
+}
+
 TEST(PreTokenizer, UnknownRuleNamesItselfAndTheKnown) {
-  const absl::Status status = PreTokenizer::Create("tekken").status();
+  const absl::Status status = FindPreTokenizer("tekken").status();
   EXPECT_EQ(status.code(), absl::StatusCode::kInvalidArgument);
   EXPECT_THAT(std::string(status.message()), HasSubstr("'tekken'"));
-  EXPECT_THAT(std::string(status.message()), HasSubstr("smollm, starcoder, gpt-2, default, llama-bpe, qwen2"));
+  EXPECT_THAT(std::string(status.message()),
+              HasSubstr("smollm, starcoder, refact, gpt-2, phi-2, default, falcon, llama-bpe"));
 }
 
 TEST(PreTokenizer, Gpt2) {
@@ -51,6 +57,31 @@ TEST(PreTokenizer, Qwen2CutsEveryDigit) {
   EXPECT_THAT(Words("qwen2", "v12.5"), ElementsAre("v", "1", "2", ".", "5"));
 }
 
+TEST(PreTokenizer, FalconCutsPunctuationAndThreeDigits) {
+  EXPECT_THAT(Words("falcon", "a+b, 12345!"), ElementsAre("a", "+", "b", ",", " ", "123", "45", "!"));
+  EXPECT_THAT(Words("falcon", "((x))"), ElementsAre("((", "x", "))"));
+  // Its digits are cut in the byte alphabet, where B2 of these two is written as a superscript.
+  EXPECT_THAT(Words("falcon", "²"), ElementsAre("\xc2", "\xb2"));
+}
+
+TEST(PreTokenizer, WhatBecomesOfMatches) {
+  using Matches = SplitRule::Matches;
+  EXPECT_THAT(Cut({{"x"}}, "xaxxb"), ElementsAre("x", "a", "x", "x", "b"));
+  EXPECT_THAT(Cut({{"x", Matches::kRemoved}}, "xaxxb"), ElementsAre("a", "b"));
+  EXPECT_THAT(Cut({{"x", Matches::kWithPrevious}}, "xaxxb"), ElementsAre("x", "ax", "x", "b"));
+  EXPECT_THAT(Cut({{"x", Matches::kWithNext}}, "xaxxb"), ElementsAre("xa", "x", "xb"));
+  EXPECT_THAT(Cut({{"x", Matches::kContiguous}}, "xaxxb"), ElementsAre("x", "a", "xx", "b"));
+  EXPECT_THAT(Cut({{"x", Matches::kRemoved, /*inverted=*/true}}, "xaxxb"), ElementsAre("x", "x", "x"));
+  EXPECT_TRUE(PreTokenizer::Create({{"x", Matches::kRemoved}})->removes());
+  EXPECT_FALSE(PreTokenizer::Create({{"x"}})->removes());
+}
+
+TEST(PreTokenizer, WrongPatternsAreNamed) {
+  const absl::Status status = PreTokenizer::Create({{"a("}}).status();
+  EXPECT_EQ(status.code(), absl::StatusCode::kInvalidArgument);
+  EXPECT_THAT(std::string(status.message()), HasSubstr("pattern 'a('"));
+}
+
 TEST(PreTokenizer, UnicodeSpacesAndLetters) {
   EXPECT_THAT(Words("gpt-2", "a\u00a0b\u3000c"), ElementsAre("a", "\u00a0", "b", "\u3000", "c"));
   EXPECT_THAT(Words("gpt-2", "xin chào 你好"), ElementsAre("xin", " chào", " 你好"));
@@ -68,7 +99,7 @@ TEST(PreTokenizer, InvalidBytesAreWordsOfTheirOwn) {
 TEST(PreTokenizer, WordsJoinedAreTheText) {
   std::mt19937 random(3);
   const std::string likely[] = {"a", "'s", " ", "\n", "\r\n", "1", "!", "é", "你", "😀", "\u00a0", "\xff", "\xc3", "\t"};
-  for (const char* rule : {"smollm", "starcoder", "gpt-2", "default", "llama-bpe", "qwen2"}) {
+  for (const char* rule : {"smollm", "gpt-2", "default", "falcon", "llama-bpe", "qwen2"}) {
     for (int round = 0; round < 500; ++round) {
       std::string text;
       for (int i = 0; i < 15; ++i) text += likely[random() % std::size(likely)];
@@ -83,13 +114,23 @@ TEST(PreTokenizer, WordsJoinedAreTheText) {
 }
 
 TEST(PreTokenizer, MegabytesOfOneKind) {
-  for (const char* rule : {"smollm", "llama-bpe"}) {
+  for (const char* rule : {"smollm", "llama-bpe", "falcon"}) {
     for (const char c : {'a', ' ', '\n', '!', '1', '\xff'}) {
       size_t bytes = 0;
       for (const std::string& word : Words(rule, std::string(1 << 20, c) + "x")) bytes += word.size();
       EXPECT_EQ(bytes, (1u << 20) + 1) << rule << " " << static_cast<int>(c);
     }
   }
+}
+
+// A pattern of some file may never end on some text: it is given up soon.
+TEST(PreTokenizer, PatternsThatTakeTooLongAreGivenUp) {
+  const auto pre = PreTokenizer::Create({{"(?:a|a)+b"}});
+  ASSERT_TRUE(pre.ok()) << pre.status();
+  const absl::Status status =
+      pre->Split(std::string(1000, 'a') + "!b", [](std::string_view) { return absl::OkStatus(); });
+  EXPECT_EQ(status.code(), absl::StatusCode::kInternal);
+  EXPECT_THAT(std::string(status.message()), HasSubstr("splitting text failed: match limit exceeded"));
 }
 
 // More blanks than PCRE2 would step back over unasked.

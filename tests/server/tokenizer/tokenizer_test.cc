@@ -48,7 +48,7 @@ struct TokenizerFile {
     if (add_bos) builder.AddBool("tokenizer.ggml.add_bos_token", *add_bos);
     const auto file = ParseGguf(builder.Build());
     if (!file.ok()) return file.status();
-    return Tokenizer::FromGguf(**file);
+    return Tokenizer::FromModel(**file);
   }
 };
 
@@ -184,8 +184,8 @@ TEST(Tokenizer, IdsOutsideTheVocabularyAreNothing) {
 
 TEST(Tokenizer, RefusalsNameWhatIsWrong) {
   TokenizerFile file;
-  file.model = "llama";
-  EXPECT_THAT(Refusal(file), HasSubstr("tokenizer model 'llama' is not supported; 'gpt2' is"));
+  file.model = "bert";
+  EXPECT_THAT(Refusal(file), HasSubstr("tokenizer model 'bert' is not supported; 'gpt2', 'llama' and 't5' are"));
   file = {};
   file.pre = "tekken";
   EXPECT_THAT(Refusal(file), HasSubstr("tokenizer.ggml.pre: unknown pre-tokenizer 'tekken'; known are smollm"));

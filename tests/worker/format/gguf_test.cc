@@ -79,6 +79,22 @@ TEST(Gguf, ErrorsNameFileAndKeyAndWhatItIs) {
   EXPECT_THAT(message(file->GetInts("count")), HasSubstr("must be an array of integers"));
 }
 
+TEST(Gguf, ReadsArraysOfFloats) {
+  GgufBuilder builder;
+  builder.AddFloats("single", {1.5f, -2, 0});
+  builder.AddRaw("double", 9,
+                 GgufBuilder::Number(uint32_t{12}) + GgufBuilder::Number(uint64_t{1}) + std::string(8, '\0'));
+  builder.AddFloats("infinite", {1, std::numeric_limits<float>::infinity()});
+  builder.AddInts("numbers", {1});
+  const auto file = *ParseGguf(builder.Build());
+  EXPECT_THAT(*file->GetFloats("single"), ElementsAre(1.5, -2, 0));
+  EXPECT_THAT(*file->GetFloats("double"), ElementsAre(0));
+  EXPECT_THAT(std::string(file->GetFloats("infinite").status().message()),
+              HasSubstr("element 1 of metadata key 'infinite' is not a finite number"));
+  EXPECT_THAT(std::string(file->GetFloats("numbers").status().message()), HasSubstr("must be an array of floats"));
+  EXPECT_EQ(file->GetFloats("nothing").status().code(), absl::StatusCode::kNotFound);
+}
+
 TEST(Gguf, FindsTensorsWithShapeAndData) {
   const auto file = *ParseGguf(SmallFile().Build());
   const auto norm = file->FindTensor("norm");

@@ -1,0 +1,50 @@
+#include "server/tokenizer/vocabulary.h"
+
+#include "absl/strings/str_cat.h"
+#include "kernels/base/status_macros.h"
+
+namespace runahead {
+
+bool IsEndName(absl::string_view name, bool user_defined) {
+  // Gemma has </s> as a user-defined token of text: HTML's.
+  if (name == "</s>") return !user_defined;
+  for (const absl::string_view end :
+       {"<|im_end|>", "<|endoftext|>", "<|end_of_text|>", "<|eot_id|>", "<|eom_id|>", "<|end|>", "<end_of_turn>"}) {
+    if (name == end) return true;
+  }
+  return false;
+}
+
+absl::Status ReadIdKeys(const ModelFile& file, Vocabulary& vocabulary) {
+  const auto check = [&](absl::string_view key, uint64_t id) {
+    if (id < vocabulary.tokens.size()) return absl::OkStatus();
+    return absl::InvalidArgumentError(
+        absl::StrCat(file.path(), ": ", key, " is ", id, "; the vocabulary ends at ", vocabulary.tokens.size() - 1));
+  };
+  const auto read = [&](absl::string_view key, std::optional<int32_t>& id) -> absl::Status {
+    if (!file.Has(key)) return absl::OkStatus();
+    RUNAHEAD_ASSIGN_OR_RETURN(const uint64_t value, file.GetUint(key));
+    RUNAHEAD_RETURN_IF_ERROR(check(key, value));
+    if (!id) id = static_cast<int32_t>(value);
+    return absl::OkStatus();
+  };
+  RUNAHEAD_RETURN_IF_ERROR(read("tokenizer.ggml.bos_token_id", vocabulary.bos));
+  RUNAHEAD_RETURN_IF_ERROR(read("tokenizer.ggml.eos_token_id", vocabulary.eos));
+  std::optional<int32_t> end_of_turn;
+  RUNAHEAD_RETURN_IF_ERROR(read("tokenizer.ggml.eot_token_id", end_of_turn));
+  if (end_of_turn) vocabulary.ends.push_back(*end_of_turn);
+  constexpr char kEnds[] = "tokenizer.ggml.eos_token_ids";
+  if (!file.Has(kEnds)) return absl::OkStatus();
+  RUNAHEAD_ASSIGN_OR_RETURN(const std::vector<int64_t> ends, file.GetInts(kEnds));
+  for (const int64_t end : ends) {
+    RUNAHEAD_RETURN_IF_ERROR(check(kEnds, static_cast<uint64_t>(end)));  // a negative one is a very large one
+    vocabulary.ends.push_back(static_cast<int32_t>(end));
+  }
+  return absl::OkStatus();
+}
+
+absl::StatusOr<Vocabulary> ReadVocabulary(const ModelFile& file) {
+  return file.Has("tokenizer.huggingface.json") ? ReadJsonVocabulary(file) : ReadGgufVocabulary(file);
+}
+
+}  // namespace runahead

@@ -1,0 +1,190 @@
+// Small vocabularies of every kind, by tokenizer.json and by GGUF's keys, against the `tokenizers` library
+// (tests/golden/README.md).
+#include <algorithm>
+#include <cstring>
+#include <fstream>
+#include <memory>
+#include <set>
+#include <string>
+#include <vector>
+
+#include "gtest/gtest.h"
+#include "nlohmann/json.hpp"
+#include "server/tokenizer/text_stream.h"
+#include "server/tokenizer/tokenizer.h"
+#include "tests/testing/tokenizer_json.h"
+
+namespace runahead {
+namespace {
+
+using nlohmann::json;
+
+constexpr char kFolder[] = "tests/golden/data/tokenizers/";
+
+json ReadJson(const std::string& name) {
+  std::ifstream in(kFolder + name + ".json");
+  EXPECT_TRUE(in) << kFolder << name << ".json cannot be read; the test runs in the repository's root";
+  return json::parse(in);
+}
+
+// FNV-1a of 32 bits.
+uint32_t SumOf(std::string_view bytes) {
+  uint32_t sum = 0x811c9dc5;
+  for (const char byte : bytes) sum = (sum ^ static_cast<unsigned char>(byte)) * 0x01000193;
+  return sum;
+}
+
+uint32_t SumOfIds(const std::vector<int32_t>& ids) {
+  return SumOf({reinterpret_cast<const char*>(ids.data()), ids.size() * sizeof(int32_t)});
+}
+
+// The tokens of a tokenizer.json by their ids, and GGUF's numbers for their kinds.
+struct TokenTable {
+  std::vector<std::string> tokens;
+  std::vector<int32_t> types;
+
+  explicit TokenTable(const json& tokenizer) {
+    const auto set = [this](size_t id, const std::string& text, int32_t type) {
+      if (id >= tokens.size()) {
+        tokens.resize(id + 1);
+        types.resize(id + 1, 1);
+      }
+      tokens[id] = text;
+      types[id] = type;
+    };
+    const json& vocab = tokenizer["model"]["vocab"];
+    if (vocab.is_array()) {
+      for (size_t id = 0; id < vocab.size(); ++id) set(id, vocab[id][0], 1);
+    } else {
+      for (const auto& [text, id] : vocab.items()) set(id, text, 1);
+    }
+    for (const json& added : tokenizer["added_tokens"]) set(added["id"], added["content"], added["special"] ? 3 : 4);
+  }
+};
+
+// A GGUF file of the same vocabulary: what converters write.
+std::string GgufOf(const json& golden) {
+  const json& gguf = golden["gguf"];
+  TokenTable table(golden["tokenizer"]);
+  if (gguf.contains("types")) table.types = gguf["types"].get<std::vector<int32_t>>();
+  GgufBuilder builder;
+  builder.AddString("general.architecture", gguf.value("architecture", "llama"));
+  builder.AddString("tokenizer.ggml.model", gguf["model"]);
+  builder.AddStrings("tokenizer.ggml.tokens", table.tokens);
+  builder.AddInts("tokenizer.ggml.token_type", table.types);
+  if (gguf.contains("pre")) builder.AddString("tokenizer.ggml.pre", gguf["pre"]);
+  if (gguf.contains("scores")) {
+    builder.AddFloats("tokenizer.ggml.scores", gguf["scores"].get<std::vector<float>>());
+  } else {
+    std::vector<std::string> merges;
+    for (const json& merge : golden["tokenizer"]["model"]["merges"]) {
+      merges.push_back(merge.is_string() ? merge.get<std::string>()
+                                         : merge[0].get<std::string>() + " " + merge[1].get<std::string>());
+    }
+    builder.AddStrings("tokenizer.ggml.merges", merges);
+  }
+  if (gguf.contains("bos")) {
+    const auto bos = std::find(table.tokens.begin(), table.tokens.end(), gguf["bos"].get<std::string>());
+    builder.AddUint32("tokenizer.ggml.bos_token_id", static_cast<uint32_t>(bos - table.tokens.begin()));
+  }
+  for (const char* flag : {"add_space_prefix", "add_bos"}) {
+    const std::string key = std::string("tokenizer.ggml.") + flag + (std::strcmp(flag, "add_bos") == 0 ? "_token" : "");
+    if (gguf.contains(flag)) builder.AddBool(key, gguf[flag]);
+  }
+  return builder.Build();
+}
+
+class VocabulariesGolden : public testing::TestWithParam<std::string> {
+ protected:
+  void SetUp() override {
+    texts_ = ReadJson("texts")["texts"].get<std::vector<std::string>>();
+    golden_ = ReadJson(GetParam());
+    ASSERT_GE(texts_.size(), 2000u);
+    ASSERT_EQ(golden_["sums"].size(), texts_.size());
+  }
+
+  void ExpectGolden(const absl::StatusOr<std::shared_ptr<const ModelFile>>& file, const std::set<size_t>& skips = {}) {
+    ASSERT_TRUE(file.ok()) << file.status();
+    const auto loaded = Tokenizer::FromModel(**file);
+    ASSERT_TRUE(loaded.ok()) << loaded.status();
+    const std::shared_ptr<const Tokenizer>& tokenizer = *loaded;
+    int wrong = 0, decoded = 0, compared = 0;
+    for (size_t i = 0; i < texts_.size() && wrong < 20; ++i) {
+      if (skips.contains(i)) continue;
+      SCOPED_TRACE("text " + std::to_string(i) + ": " + json(texts_[i]).dump().substr(0, 200));
+      const std::vector<int32_t> ids = Ids(*tokenizer, texts_[i], /*special=*/true);
+      const std::vector<int32_t> plain = Ids(*tokenizer, texts_[i], /*special=*/false);
+      const bool same = IsGolden("sums", i, SumOfIds(ids)) && IsGolden("plain_sums", i, SumOfIds(plain));
+      EXPECT_TRUE(same) << "ids " << testing::PrintToString(ids) << ", without special tokens "
+                        << testing::PrintToString(plain)
+                        << (i < golden_["ids"].size() ? ", wanted " + golden_["ids"][i].dump() : std::string());
+      const std::string text = tokenizer->Decode(ids, /*skip_special=*/false);
+      EXPECT_TRUE(IsGolden("decoded_sums", i, SumOf(text))) << json(text).dump();
+      EXPECT_EQ(Streamed(tokenizer, ids), text);
+      EXPECT_LE(tokenizer->LeastTokens({texts_[i]}), static_cast<int64_t>(ids.size()));
+      for (const int32_t id : plain) EXPECT_TRUE(!tokenizer->IsSpecial(id) || tokenizer->TokenBytes(id) == "<unk>");
+      wrong += !same;
+      compared += golden_["sums"][i] != 0;
+      decoded += golden_["decoded_sums"][i] != 0;
+    }
+    EXPECT_GT(compared, 1900);
+    EXPECT_GT(decoded, 1800);
+    std::vector<int32_t> begin = golden_["begin"];
+    EXPECT_EQ(tokenizer->adds_bos(), !begin.empty());
+    if (!begin.empty()) {
+      EXPECT_EQ(tokenizer->Encode("a")->front(), begin.front());
+    }
+  }
+
+ private:
+  // Where the sum is 0, ours is another on purpose (make_tokenizers.py).
+  bool IsGolden(const char* sums, size_t text, uint32_t sum) const {
+    const uint32_t golden = golden_[sums][text];
+    return golden == 0 || golden == sum;
+  }
+
+  static std::vector<int32_t> Ids(const Tokenizer& tokenizer, const std::string& text, bool special) {
+    const auto ids = tokenizer.Encode(text, {.parse_special = special, .add_bos = false});
+    EXPECT_TRUE(ids.ok()) << ids.status();
+    return *ids;
+  }
+
+  static std::string Streamed(const std::shared_ptr<const Tokenizer>& tokenizer, const std::vector<int32_t>& ids) {
+    TextStream stream(tokenizer, /*skip_special=*/false);
+    std::string text;
+    for (const int32_t id : ids) text += stream.Feed(id);
+    return text + stream.Finish();
+  }
+
+ protected:
+  std::vector<std::string> texts_;
+  json golden_;
+};
+
+std::string FamilyName(const testing::TestParamInfo<std::string>& family) {
+  return family.param;
+}
+
+TEST_P(VocabulariesGolden, FromTokenizerJson) {
+  ExpectGolden(ModelOfTokenizerJson(golden_["tokenizer"].dump()));
+}
+
+INSTANTIATE_TEST_SUITE_P(Families, VocabulariesGolden,
+                         testing::Values("gpt2", "opt", "llama3", "qwen2", "smollm", "falcon", "llama2", "mistral",
+                                         "phi3", "gemma", "unigram", "unigram_unknown"),
+                         FamilyName);
+
+// Of mistral and unigram_unknown GGUF's keys cannot say the rules.
+class VocabulariesGgufGolden : public VocabulariesGolden {};
+
+TEST_P(VocabulariesGgufGolden, FromGguf) {
+  ExpectGolden(ParseGguf(GgufOf(golden_)), golden_["gguf_skips"].get<std::set<size_t>>());
+}
+
+INSTANTIATE_TEST_SUITE_P(Families, VocabulariesGgufGolden,
+                         testing::Values("gpt2", "opt", "llama3", "qwen2", "smollm", "falcon", "llama2", "phi3",
+                                         "gemma", "unigram"),
+                         FamilyName);
+
+}  // namespace
+}  // namespace runahead
