@@ -24,8 +24,9 @@ namespace runahead {
 class PrefixSource {
  public:
   virtual ~PrefixSource() = default;
-  // Fills `into` with the layer's rows of tokens [0, bounds[0]); fires when they are there, or with an error.
-  virtual Event Load(int64_t layer, BufferRef into) = 0;
+  // Fills `into` with the layer's rows of tokens [first, bounds[0]); fires when they are there, or with an error. First
+  // is above 0 where the layer's window hides what lies before it from all parts.
+  virtual Event Load(int64_t layer, int64_t first, BufferRef into) = 0;
 };
 
 // Part `part` owns prompt tokens [bounds[part], bounds[part+1]). The part before the last one is not the tail.
