@@ -108,9 +108,11 @@ TEST_P(KvprWindowedTest, QuantisedItIsBitwiseTheSameWhereItIsResident) {
 
 // Copies from the stores are of what is seen, and blocks of X that are hidden as a whole are not multiplied.
 TEST_P(KvprWindowedTest, WhatIsHiddenIsNeitherCopiedNorMultiplied) {
-  LoadedModel counted = loaded_;
   const auto device = std::make_shared<CountingDevice>(loaded_.device);
-  counted.device = device;
+  const LoadedModel counted{
+      loaded_.file, device,
+      std::make_shared<WindowedModel>(*LoadModel(loaded_.file, device, kUsePrefill | kUseDecode, [](int, int) {}),
+                                      GetParam())};
   constexpr int64_t kPrompt = 1000, kRecomputed = 512;
   KvprWorld kvpr(counted, {kPrompt}, kSteps);
   kvpr.UseKvpr(SplitAt(kRecomputed));
