@@ -61,7 +61,8 @@ struct PrefillJob {
   int64_t own_x_tokens() const { return std::max<int64_t>(0, std::min(x_tokens, end()) - begin()); }
   // From where on KV of the own tokens is handed off; end(): of none.
   int64_t own_kv_from() const { return std::clamp(kv_from, begin(), end()); }
-  // Tokens [0, held_tokens()) whose KV this worker has of every layer, once it attends.
+  // Tokens [0, held_tokens()) have rows in every layer's buffer: once it attends, with KV of all that the layer's window
+  // leaves to be seen.
   int64_t held_tokens() const { return IsTsp(schedule) ? bounds.back() : end(); }
 };
 
