@@ -23,6 +23,7 @@ KvStoreOptions StoreOptions(const WorkerOptions& options, const Model& model, ui
   store.quantisation = quantisation;
   store.capacity_tokens = options.kv_memory / (store.layers * (store.stored_row_bytes() + x_row_bytes));
   store.incarnation = incarnation;
+  store.windows = model.windows();
   return store;
 }
 

@@ -1,5 +1,6 @@
 #include "worker/worker_epoch.h"
 
+#include <algorithm>
 #include <utility>
 
 #include "kernels/base/status_macros.h"
@@ -87,6 +88,11 @@ v1::Capabilities WorkerEpoch::capabilities() const {
   capabilities.set_kv_heads(static_cast<int32_t>(shape.kv_heads));
   capabilities.set_head_dim(static_cast<int32_t>(shape.head_dim));
   capabilities.set_kv_row_order(kKvRowOrder);
+  for (const int64_t window : parts_.model->windows()) {
+    if (window == 0) continue;
+    capabilities.set_window_layers(capabilities.window_layers() + 1);
+    capabilities.set_window(std::max(capabilities.window(), static_cast<int32_t>(window)));
+  }
   capabilities.set_build(BuildId());
   capabilities.set_link_address(engine_->self().address);
   if (parts_.peer_comms != nullptr) capabilities.set_device_link(parts_.peer_comms->identity());

@@ -34,6 +34,8 @@ std::string ModelsJson(const v1::ListModelsResponse& response) {
                       {"decode_workers", model.decode_workers()},
                       {"layers", model.layers()},
                       {"kv_bytes_per_token", model.kv_bytes_per_token()},
+                      {"window_layers", model.window_layers()},
+                      {"window", model.window()},
                       {"builds", std::vector<std::string>(model.builds().begin(), model.builds().end())}});
   }
   return nlohmann::ordered_json{{"models", std::move(models)}}.dump();

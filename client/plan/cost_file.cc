@@ -69,6 +69,10 @@ absl::StatusOr<std::string> PrintCostFile(const CostModel& model, const std::vec
   add_unless(usual.floor_s, "floor_s", model.floor_s);
   add_unless(usual.logits_s, "logits_s", model.logits_s);
   add_unless(usual.qkv_share, "qkv_share", model.qkv_share);
+  if (model.window_layers > 0) {
+    add("window_layers", model.window_layers);
+    add("window", model.window);
+  }
   add("causal_skip", model.causal_skip ? "true" : "false");
   add("receive_ahead_layers", model.receive_ahead_layers);
   if (!model.worker_factors.empty())

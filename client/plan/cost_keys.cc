@@ -26,6 +26,9 @@ void DeclareModelKeys(ConfigSchema& schema, ModelKeys& keys, bool required) {
   schema.Int("layers", &model.layers, {.min = 1, .max = kMaxLayers, .required = required}, "Layers of the model");
   schema.Double("kv_bytes_per_token", &model.kv_bytes_per_token,
                 {.min = 0, .max = kMaxBytesPerToken, .required = required}, "K and V of a token, all layers");
+  schema.Int("window_layers", &model.window_layers, {.min = 0, .max = kMaxLayers},
+             "Of the layers, those that see a window");
+  schema.Int("window", &model.window, {.min = 0, .max = kMaxPlanTokens}, "How many tokens a query sees in these");
   schema.Bool("causal_skip", &model.causal_skip, "Whether attention computes only what causality needs");
   schema.Double("floor_s", &model.floor_s, {.min = 0, .max = kMaxCostSeconds}, "The least time however few the tokens");
   schema.Double("logits_s", &model.logits_s, {.min = 0, .max = kMaxCostSeconds}, "After the last worker's last layer");

@@ -133,6 +133,8 @@ int Profile(const ProfileFlags& flags, LineTimingOptions options, v1::Inference:
   CostModel start;
   start.layers = served->layers();
   start.kv_bytes_per_token = static_cast<double>(served->kv_bytes_per_token());
+  start.window_layers = served->window_layers();
+  start.window = served->window();
   const auto profile = ProfileLine(start, times->probes, options.workers);
   if (!profile.ok()) return Refused(kProfile, profile.status());
   const ProfiledLine line{served->name(),

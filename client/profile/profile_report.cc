@@ -172,6 +172,8 @@ std::string ProfileJson(const std::string& file, const ProfiledLine& line, const
               {"dtype", line.dtype},
               {"layers", model.layers},
               {"kv_bytes_per_token", model.kv_bytes_per_token},
+              {"window_layers", model.window_layers},
+              {"window", model.window},
               {"fixed_s", model.fixed_s},
               {"linear_s_per_token", model.linear_s_per_token},
               {"attention_s_per_token_pair", model.attention_s_per_token_pair},

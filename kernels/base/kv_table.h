@@ -16,6 +16,12 @@ inline constexpr int64_t kSmallestPiece = 256;
 // window and tier. Cuts are at multiples of it, from position 0 on, so only the last piece has less.
 int64_t PieceTokens(int64_t length);
 
+// The first position that a query at `position` sees where attention has this window (AttentionShape): 0, no window,
+// hides none. It never falls as positions rise.
+inline int64_t FirstSeen(int64_t window, int64_t position) {
+  return window == 0 ? 0 : std::max<int64_t>(0, position + 1 - window);
+}
+
 // One sequence of a step: its query rows are its last `queries` positions. The query rows of a step's sequences follow
 // each other from row 0 on, in the order of the sequences.
 struct KvSequence {

@@ -1,7 +1,6 @@
-// What attention's ops share: where KV rows lie, and what a query sees.
+// What attention's ops share: where KV rows lie.
 #pragma once
 
-#include <algorithm>
 #include <cstddef>
 #include <cstdint>
 
@@ -16,11 +15,6 @@ namespace runahead {
 void RunPrefillAttention(ThreadPool& pool, const PrefillKernels& kernels, const CpuAttentionArgs& args,
                          const KvSequence& sequence, int64_t first_row);
 void RunPieces(ThreadPool& pool, const DecodeKernels& kernels, const CpuAttentionArgs& args);
-
-// The first KV row that the query at `position` sees.
-inline int64_t FirstSeen(const AttentionShape& shape, int64_t position) {
-  return shape.window == 0 ? 0 : std::max<int64_t>(0, position + 1 - shape.window);
-}
 
 // rows[i] = address of the KV row of position first + i of `sequence` plus `offset`, for i < count; the table has them.
 inline void FindKvRows(const CpuAttentionArgs& args, const KvSequence& sequence, int64_t first, int count,

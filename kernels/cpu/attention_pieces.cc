@@ -90,7 +90,7 @@ Split PiecesJob::FirstSplit(int64_t piece) const {
   const absl::Span<const CpuPiece> held = args.table.held();
   if (piece >= static_cast<int64_t>(held.size())) return {};
   const CpuPiece& of = held[piece];
-  const int64_t begin = std::max<int64_t>(of.begin, FirstSeen(args.shape, args.table.positions()[of.sequence]));
+  const int64_t begin = std::max<int64_t>(of.begin, FirstSeen(args.shape.window, args.table.positions()[of.sequence]));
   return begin < of.end ? SplitFrom(of, begin) : Split{};
 }
 

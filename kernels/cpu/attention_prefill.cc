@@ -75,7 +75,7 @@ bool PrefillAttentionJob::SeesBad(int64_t head, int64_t position) const {
   const AttentionShape& shape = args.shape;
   const int64_t bad = first_bad[head].load(std::memory_order_relaxed);
   if (position < bad) return false;
-  const int64_t first = FirstSeen(shape, position);
+  const int64_t first = FirstSeen(shape.window, position);
   if (first <= bad) return true;
   // The first is behind the window, but there may be others. This is as slow as it is rare.
   const int64_t head_bytes = shape.head_dim * static_cast<int64_t>(DTypeSize(shape.kv_dtype));
@@ -108,7 +108,7 @@ void PrefillAttentionJob::Attend(int64_t head, int64_t group_head, int64_t first
   block.keys = block.dense ? keys : block.position + queries;
   block.head_dim = static_cast<int>(shape.head_dim);
   block.scale = shape.scale;
-  const int64_t key_block = FirstSeen(shape, block.position) / kernels.key_block;
+  const int64_t key_block = FirstSeen(shape.window, block.position) / kernels.key_block;
   block.first_key = key_block * kernels.key_block;
   block.window = shape.window;
   block.soft_cap = shape.soft_cap;
@@ -146,7 +146,7 @@ void RunPrefillAttention(ThreadPool& pool, const PrefillKernels& kernels, const 
   thread_local Scratch scratch;
   const AttentionShape& shape = args.shape;
   const int64_t group = shape.heads / shape.kv_heads;
-  const int64_t first_block = FirstSeen(shape, sequence.length - sequence.queries) / kernels.key_block;
+  const int64_t first_block = FirstSeen(shape.window, sequence.length - sequence.queries) / kernels.key_block;
   const int64_t key_blocks = (Keys(sequence) + kernels.key_block - 1) / kernels.key_block - first_block;
   const size_t packed_bytes = kernels.packed_bytes(static_cast<int>(shape.head_dim));
   const int64_t heads_at_once =

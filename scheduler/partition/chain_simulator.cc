@@ -1,6 +1,7 @@
 #include "scheduler/partition/chain_simulator.h"
 
 #include <algorithm>
+#include <cmath>
 #include <cstddef>
 #include <utility>
 
@@ -57,34 +58,39 @@ class LinkUse {
   double free_s_ = 0;
 };
 
+// What a layer is: its times and what crosses each link. Of two kinds where some layers have windows.
+struct LayerKind {
+  int64_t layers = 0;                 // of this kind
+  int64_t window = 0;                 // 0: none
+  std::vector<LayerTimes> times;      // [width]
+  std::vector<int64_t> dot_products;  // [width]
+  int64_t traffic_entries = 0;
+};
+
 class Simulation {
  public:
   Simulation(const CostModel& model, Schedule schedule, absl::Span<const int64_t> parts)
-      : model_(model), parts_(parts), width_(static_cast<int>(parts.size())) {
-    int64_t tokens = 0;
-    for (int64_t part : parts) tokens += part;
-    const bool kvr = !IsTsp(schedule);
-    const bool skip = kvr ? model.causal_skip : schedule == Schedule::kTspCausal;
-    int64_t begin = 0;
+      : model_(model),
+        parts_(parts),
+        width_(static_cast<int>(parts.size())),
+        kvr_(!IsTsp(schedule)),
+        bytes_per_row_(model.kv_bytes_per_token / static_cast<double>(model.layers)) {
+    for (int64_t part : parts) bounds_.push_back(bounds_.back() + part);
+    const bool skip = kvr_ ? model.causal_skip : schedule == Schedule::kTspCausal || model.window_layers > 0;
+    plain_ = KindOf(model.layers - model.window_layers, 0, skip);
+    windowed_ = KindOf(model.window_layers, model.window, skip);
     for (int i = 0; i < width_; ++i) {
-      const int64_t end = begin + parts[i];
-      run_.dot_products.push_back(AttentionPairs(begin, end, kvr ? end : tokens, skip));
-      times_.push_back(TimesOfLayer(model, i, parts[i], run_.dot_products.back()));
-      if (width_ > 1) {
-        times_.back().qkv_s *= model.together_factor;
-        times_.back().rest_s *= model.together_factor;
-      }
-      run_.busy_s.push_back((times_[i].qkv_s + times_[i].rest_s) * static_cast<double>(model.layers));
-      bytes_.push_back(model.kv_bytes_per_token / static_cast<double>(model.layers) * static_cast<double>(parts[i]));
-      if (i + 1 < width_) {
-        run_.traffic_entries += kvr ? end : tokens;
-        downstream_.emplace_back(LinkOf(model, i), 2 * i);
-        upstream_.emplace_back(LinkOf(model, i), 2 * i + 1);
-      }
-      begin = end;
+      run_.dot_products.push_back(Mean(plain_.dot_products[i], windowed_.dot_products[i]));
+      run_.busy_s.push_back(OfAllLayers(plain_.times[i].qkv_s + plain_.times[i].rest_s,
+                                        windowed_.times[i].qkv_s + windowed_.times[i].rest_s));
+      if (i + 1 == width_) break;
+      downstream_.emplace_back(LinkOf(model, i), 2 * i);
+      upstream_.emplace_back(LinkOf(model, i), 2 * i + 1);
     }
     run_.waiting_s.resize(width_);
-    run_.traffic_bytes = static_cast<double>(run_.traffic_entries) * model.kv_bytes_per_token;
+    run_.traffic_entries = Mean(plain_.traffic_entries, windowed_.traffic_entries);
+    run_.traffic_bytes = bytes_per_row_ * OfAllLayers(static_cast<double>(plain_.traffic_entries),
+                                                      static_cast<double>(windowed_.traffic_entries));
     frames_.reserve(width_ + 1);
   }
 
@@ -92,16 +98,17 @@ class Simulation {
     // ends[l * width + i]: worker i has finished layer l - 1.
     std::vector<double> ends((model_.layers + 1) * width_);
     for (int64_t layer = 0; layer < model_.layers; ++layer) {
+      const LayerKind& kind = KindAt(layer);
       const double* begin = &ends[layer * width_];
       double* end = &ends[(layer + 1) * width_];
       const double* posted = &ends[std::max<int64_t>(0, layer + 1 - model_.receive_ahead_layers) * width_];
       frames_.clear();
       for (int i = 0; i < width_; ++i) {
-        const double own = begin[i] + times_[i].qkv_s;
+        const double own = begin[i] + kind.times[i].qkv_s;
         const double whole = frames_.empty() ? own : std::max(own, frames_.back().whole_s);
         run_.waiting_s[i] += whole - own;
-        end[i] = whole + times_[i].rest_s;
-        if (i + 1 < width_) Pass(downstream_[i], layer, i, own, posted[i + 1]);
+        end[i] = whole + kind.times[i].rest_s;
+        if (i + 1 < width_) Pass(downstream_[i], layer, i, i + 1, own, posted[i + 1]);
       }
     }
     return Finish(ends.back());
@@ -110,35 +117,79 @@ class Simulation {
   SimulatedRun Tsp() {
     std::vector<double> now(width_), own(width_), whole(width_);
     for (int64_t layer = 0; layer < model_.layers; ++layer) {
-      for (int i = 0; i < width_; ++i) whole[i] = own[i] = now[i] + times_[i].qkv_s;
+      const LayerKind& kind = KindAt(layer);
+      for (int i = 0; i < width_; ++i) whole[i] = own[i] = now[i] + kind.times[i].qkv_s;
       // The exchange is collective: a worker takes frames once it has its own.
       frames_.clear();
       for (int i = 0; i + 1 < width_; ++i) {
-        Pass(downstream_[i], layer, i, own[i], own[i + 1]);
+        Pass(downstream_[i], layer, i, i + 1, own[i], own[i + 1]);
         whole[i + 1] = std::max(whole[i + 1], frames_.back().whole_s);
       }
       frames_.clear();
       for (int i = width_ - 1; i > 0; --i) {
-        Pass(upstream_[i - 1], layer, i, own[i], own[i - 1]);
+        Pass(upstream_[i - 1], layer, i, i - 1, own[i], own[i - 1]);
         whole[i - 1] = std::max(whole[i - 1], frames_.back().whole_s);
       }
       for (int i = 0; i < width_; ++i) {
         run_.waiting_s[i] += whole[i] - own[i];
-        now[i] = whole[i] + times_[i].rest_s;
+        now[i] = whole[i] + kind.times[i].rest_s;
       }
     }
     return Finish(now.back());
   }
 
  private:
-  // Worker i sends on what it has (frames_) and its own part, each once it is whole and taken at the other end from
-  // `posted` on. Afterwards frames_ are the neighbour's, still in the order of arrival.
-  void Pass(LinkUse& link, int64_t layer, int i, double own, double posted) {
+  // As if all layers were of this kind.
+  LayerKind KindOf(int64_t layers, int64_t window, bool skip) const {
+    LayerKind kind{.layers = layers, .window = window, .times = {}, .dot_products = {}, .traffic_entries = 0};
+    for (int i = 0; i < width_; ++i) {
+      const int64_t begin = bounds_[i], end = bounds_[i + 1], keys = kvr_ ? end : bounds_.back();
+      kind.dot_products.push_back(window > 0 ? WindowPairs(begin, end, window)
+                                             : AttentionPairs(begin, end, keys, skip));
+      LayerTimes times = TimesOfLayer(model_, i, parts_[i], kind.dot_products.back());
+      if (width_ > 1) {
+        times.qkv_s *= model_.together_factor;
+        times.rest_s *= model_.together_factor;
+      }
+      kind.times.push_back(times);
+      if (i + 1 == width_) break;
+      if (kvr_) {
+        kind.traffic_entries += window > 0 ? std::min(end, window - 1) : end;
+      } else {
+        kind.traffic_entries += bounds_.back();
+      }
+    }
+    return kind;
+  }
+  const LayerKind& KindAt(int64_t layer) const { return IsWindowLayer(model_, layer) ? windowed_ : plain_; }
+  double OfAllLayers(double plain, double windowed) const {
+    return plain * static_cast<double>(plain_.layers) + windowed * static_cast<double>(windowed_.layers);
+  }
+  // Of a layer, rounded.
+  int64_t Mean(int64_t plain, int64_t windowed) const {
+    const double share = static_cast<double>(windowed_.layers) / static_cast<double>(model_.layers);
+    return plain - std::llround(static_cast<double>(plain - windowed) * share);
+  }
+  // Rows of part `part` that go to worker `to`.
+  int64_t RowsTo(int to, int part, int64_t window) const {
+    const int64_t seen = kvr_ && window > 0 ? bounds_[to] + 1 - window : 0;
+    return bounds_[part + 1] - std::max(bounds_[part], seen);
+  }
+
+  // Worker i sends on to its neighbour what that one needs of what it has (frames_) and of its own part, each once it
+  // is whole and taken at the other end from `posted` on. Afterwards frames_ are the neighbour's, still in the order of
+  // arrival.
+  void Pass(LinkUse& link, int64_t layer, int i, int to, double own, double posted) {
     size_t at = frames_.size();
     while (at > 0 && frames_[at - 1].whole_s > own) --at;
     frames_.insert(frames_.begin() + at, Frame{own, i});
+    const int64_t window = KindAt(layer).window;
+    frames_.erase(std::remove_if(frames_.begin(), frames_.end(),
+                                 [&](const Frame& frame) { return RowsTo(to, frame.part, window) <= 0; }),
+                  frames_.end());
     for (Frame& frame : frames_) {
-      frame.whole_s = link.Carry(std::max(frame.whole_s, posted), bytes_[frame.part], layer, frame.part);
+      const double bytes = bytes_per_row_ * static_cast<double>(RowsTo(to, frame.part, window));
+      frame.whole_s = link.Carry(std::max(frame.whole_s, posted), bytes, layer, frame.part);
     }
   }
 
@@ -151,8 +202,10 @@ class Simulation {
   const CostModel& model_;
   const absl::Span<const int64_t> parts_;
   const int width_;
-  std::vector<LayerTimes> times_;               // [width] of one layer
-  std::vector<double> bytes_;                   // [width] K and V of one layer
+  const bool kvr_;
+  const double bytes_per_row_;  // of one layer
+  std::vector<int64_t> bounds_ = {0};
+  LayerKind plain_, windowed_;
   std::vector<LinkUse> downstream_, upstream_;  // [width - 1]
   std::vector<Frame> frames_;                   // what the worker at hand has, but for its own part
   SimulatedRun run_;

@@ -13,11 +13,12 @@
 namespace runahead {
 
 struct SimulatedRun {
-  double ttft_s = 0;                  // the last worker has computed the logits
-  std::vector<double> busy_s;         // [width] computing
-  std::vector<double> waiting_s;      // [width] between its own QKV projection and the last KV that it attends over
-  std::vector<int64_t> dot_products;  // [width] of queries and keys, per layer and head
-  int64_t traffic_entries = 0;        // (K, V) pairs of one token over one link, per layer
+  double ttft_s = 0;              // the last worker has computed the logits
+  std::vector<double> busy_s;     // [width] computing
+  std::vector<double> waiting_s;  // [width] between its own QKV projection and the last KV that it attends over
+  // Of a layer; where layers differ (CostModel::window_layers) their mean, rounded.
+  std::vector<int64_t> dot_products;  // [width] of queries and keys, per head
+  int64_t traffic_entries = 0;        // (K, V) pairs of one token over one link
   double traffic_bytes = 0;           // all links, all layers
 };
 

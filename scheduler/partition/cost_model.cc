@@ -42,6 +42,14 @@ absl::Status CheckCostModel(const CostModel& model, int width) {
   if (model.layers < 1 || model.layers > kMaxLayers) {
     return absl::InvalidArgumentError(absl::StrCat("layers: ", model.layers, " is not between 1 and ", kMaxLayers));
   }
+  if (model.window_layers < 0 || model.window_layers > model.layers) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("window_layers: ", model.window_layers, " is not between 0 and the ", model.layers, " layers"));
+  }
+  if (model.window < 0 || (model.window > 0) != (model.window_layers > 0)) {
+    return absl::InvalidArgumentError(absl::StrCat("window: ", model.window, " tokens beside window_layers ",
+                                                   model.window_layers, "; both are above 0, or neither is"));
+  }
   RUNAHEAD_RETURN_IF_ERROR(CheckNotNegative("kv_bytes_per_token", model.kv_bytes_per_token));
   RUNAHEAD_RETURN_IF_ERROR(CheckNotNegative("fixed_s", model.fixed_s));
   RUNAHEAD_RETURN_IF_ERROR(CheckNotNegative("linear_s_per_token", model.linear_s_per_token));
@@ -92,6 +100,15 @@ LayerTimes TimesOfLayer(const CostModel& model, int worker, int64_t tokens, int6
 int64_t AttentionPairs(int64_t begin, int64_t end, int64_t keys, bool causal_skip) {
   const int64_t queries = end - begin;
   return causal_skip ? queries * begin + queries * (queries + 1) / 2 : queries * keys;
+}
+
+int64_t WindowPairs(int64_t begin, int64_t end, int64_t window) {
+  const int64_t full = std::clamp(window, begin, end);  // from here on queries see a whole window
+  return AttentionPairs(begin, full, full, /*causal_skip=*/true) + (end - full) * window;
+}
+
+bool IsWindowLayer(const CostModel& model, int64_t layer) {
+  return (layer + 1) * model.window_layers / model.layers > layer * model.window_layers / model.layers;
 }
 
 }  // namespace runahead

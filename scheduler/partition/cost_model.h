@@ -36,6 +36,12 @@ struct CostModel {
   double attention_s_per_token_pair = 0;
   bool causal_skip = false;  // the kernel computes nothing above the diagonal; false: the whole rectangle
 
+  // So many of the layers, evenly among the others, attend through a window: a query sees itself and the window - 1
+  // tokens before it. There pairs are what the window leaves, whatever causal_skip says, and a frame holds what the
+  // receiver or one behind it sees. An all-gather carries all the same; beside windows it computes no dense rectangle.
+  int64_t window_layers = 0;
+  int64_t window = 0;  // tokens; 0 without window_layers
+
   // The least that the layers take however few the tokens: starting kernels, or reading the weights. What is started
   // while the device still works adds nothing, hence a floor beside fixed_s.
   double floor_s = 0;
@@ -80,5 +86,11 @@ LayerTimes TimesOfLayer(const CostModel& model, int worker, int64_t tokens, int6
 // Pairs of query and key for the queries [begin, end) over the keys [0, keys), end <= keys: the rectangle, or what lies
 // on and below the diagonal.
 int64_t AttentionPairs(int64_t begin, int64_t end, int64_t keys, bool causal_skip);
+
+// The same through a window of at least 1: min(p + 1, window) for the query at p.
+int64_t WindowPairs(int64_t begin, int64_t end, int64_t window);
+
+// Whether layer `layer` of a checked model is one of its window_layers.
+bool IsWindowLayer(const CostModel& model, int64_t layer);
 
 }  // namespace runahead

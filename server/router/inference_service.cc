@@ -169,6 +169,8 @@ grpc::ServerUnaryReactor* InferenceService::ListModels(grpc::CallbackServerConte
   model.set_decode_workers(parts_.fleet.ready_decode());
   model.set_layers(pool.layers());
   model.set_kv_bytes_per_token(int64_t{pool.layers()} * pool.kv_row_bytes());
+  model.set_window_layers(pool.window_layers());
+  model.set_window(pool.window());
   for (const std::string& build : parts_.fleet.builds()) model.add_builds(build);
   for (v1::LaneProfile& profile : parts_.fleet.lane_profiles()) *model.add_lane_profiles() = std::move(profile);
   grpc::ServerUnaryReactor* const reactor = context->DefaultReactor();

@@ -1,6 +1,7 @@
 // A prefill chain in one process: stages over loopback edges that share one model, and a hand-off that keeps what it
-// gets (through pinned memory where the device's is not the host's). Loopback moves bytes as the host's: it is for the
-// CPU's device and the emulated one.
+// gets (through pinned memory where the device's is not the host's). Where the host can write the stages' memory it is
+// full of NaN before the first job: who reads what was never written is seen. Loopback moves bytes as the host's: it is
+// for the CPU's device and the emulated one.
 #pragma once
 
 #include <atomic>
@@ -148,7 +149,7 @@ class TestChain {
 struct WholeRun {
   Sampled token;
   std::vector<std::string> kv;  // bytes of a layer each
-  int64_t begin = 0;            // the first token that was handed off
+  std::vector<int64_t> begins;  // of each layer: the first token that was handed off, which its window leaves to decode
 };
 // As many logprobs as a device gives, of a small model those of the whole vocabulary: comparing them is comparing
 // logits.

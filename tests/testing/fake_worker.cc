@@ -73,6 +73,8 @@ v1::Capabilities FakeWorker::Able(const std::string& name, const std::vector<v1:
   able.set_kv_heads(2);
   able.set_head_dim(16);
   able.set_kv_row_order("token-major k|v");
+  able.set_window_layers(1);
+  able.set_window(40);
   able.set_link_address("link of " + name);
   able.set_device_link("device link of " + name);
   able.set_kv_capacity_tokens(context_length * 64);

@@ -3,28 +3,33 @@
 
 #include <memory>
 #include <utility>
+#include <vector>
 
 #include "worker/model/model.h"
 
 namespace runahead {
 
-// `inner`, but attention sees the last `window` positions in all layers but the last, which has one of
-// `last_layer_window`; 0 is no window.
+// `inner`, but attention has other windows; 0 is none.
 class WindowedModel final : public Model {
  public:
+  // By layer; where there are fewer windows than layers they come again in turn.
+  WindowedModel(std::shared_ptr<const Model> inner, const std::vector<int64_t>& windows) : inner_(std::move(inner)) {
+    for (int64_t layer = 0; layer < config().layers; ++layer) {
+      shapes_.push_back(inner_->attention(layer));
+      shapes_.back().window = windows[static_cast<size_t>(layer) % windows.size()];
+    }
+  }
+  // One in all layers, or another in the last.
   WindowedModel(std::shared_ptr<const Model> inner, int64_t window, int64_t last_layer_window)
-      : inner_(std::move(inner)), shape_(inner_->attention(0)), last_(shape_) {
-    shape_.window = window;
-    last_.window = last_layer_window;
+      : WindowedModel(std::move(inner), std::vector<int64_t>{window}) {
+    shapes_.back().window = last_layer_window;
   }
   WindowedModel(std::shared_ptr<const Model> inner, int64_t window) : WindowedModel(std::move(inner), window, window) {}
 
   const ModelConfig& config() const override { return inner_->config(); }
   LayerMatrices Matrices(int64_t layer) const override { return inner_->Matrices(layer); }
   std::vector<std::shared_ptr<const Weights>> Tables() const override { return inner_->Tables(); }
-  const AttentionShape& attention(int64_t layer) const override {
-    return layer + 1 == config().layers ? last_ : shape_;
-  }
+  const AttentionShape& attention(int64_t layer) const override { return shapes_[layer]; }
   absl::Status Embed(const SectionRows& rows, absl::Span<const int32_t> ids, const MutTensor& x) const override {
     return inner_->Embed(rows, ids, x);
   }
@@ -46,7 +51,7 @@ class WindowedModel final : public Model {
 
  private:
   const std::shared_ptr<const Model> inner_;
-  AttentionShape shape_, last_;
+  std::vector<AttentionShape> shapes_;
 };
 
 }  // namespace runahead

@@ -113,6 +113,9 @@ absl::StatusOr<std::unique_ptr<DecodeEngine>> DecodeEngine::Create(Device& devic
         absl::StrFormat("the KV store has %d layers of %d bytes a token, the model needs %d layers of %d bytes",
                         store.options().layers, store.options().row_bytes, layers, row_bytes));
   }
+  if (const std::vector<int64_t>& windows = store.options().windows; !windows.empty() && windows != model->windows()) {
+    return absl::InvalidArgumentError("the KV store waits for what other windows than the model's leave to decode");
+  }
   if (options.max_batch < 1) return absl::InvalidArgumentError("max_batch is the size of a step: at least 1");
   RUNAHEAD_ASSIGN_OR_RETURN(std::unique_ptr<TokenSampler> sampler,
                             TokenSampler::Create(device, options.max_batch, model->config().vocab));

@@ -7,10 +7,23 @@
 
 namespace runahead {
 
-Arrival::Arrival(int64_t layers, int64_t tokens, std::vector<SliceKind> kinds, int64_t kv_from)
-    : layers_(layers), tokens_(tokens), kv_from_(kv_from), kinds_(std::move(kinds)), covered_(kinds_.size() * layers) {
+Arrival::Arrival(int64_t layers, int64_t tokens, std::vector<SliceKind> kinds, int64_t kv_from,
+                 std::vector<int64_t> hidden)
+    : layers_(layers),
+      tokens_(tokens),
+      kv_from_(kv_from),
+      kinds_(std::move(kinds)),
+      hidden_(std::move(hidden)),
+      covered_(kinds_.size() * layers) {
+  hidden_.resize(layers);
   RUNAHEAD_CHECK(kv_from >= 0 && kv_from <= tokens);
-  for (int64_t layer = 0; kv_from > 0 && layer < layers; ++layer) Add(SetOf(SliceKind::kKv, layer), 0, kv_from);
+  for (const SliceKind kind : kinds_) {
+    for (int64_t layer = 0; layer < layers; ++layer) {
+      RUNAHEAD_CHECK(hidden_[layer] >= 0 && hidden_[layer] <= tokens);
+      const int64_t come = std::max(hidden_[layer], kind == SliceKind::kKv ? kv_from : 0);
+      if (come > 0) Add(SetOf(kind, layer), 0, come);
+    }
+  }
 }
 
 bool Arrival::Has(SliceKind kind) const {
@@ -69,6 +82,17 @@ int64_t Arrival::Settled() const {
   int64_t settled = tokens_;
   for (const IntervalSet& set : covered_) settled = std::min(settled, set.Prefix());
   for (const UnderWay& write : under_way_) settled = std::min(settled, write.begin);
+  return settled;
+}
+
+int64_t Arrival::SettledFor(const Arrival& other) const {
+  const bool has_kinds =
+      std::all_of(other.kinds_.begin(), other.kinds_.end(), [&](SliceKind kind) { return Has(kind); });
+  if (!has_kinds || other.kv_from_ < kv_from_) return 0;
+  int64_t settled = Settled();
+  for (int64_t layer = 0; layer < layers_; ++layer) {
+    if (other.hidden_[layer] < hidden_[layer]) settled = std::min(settled, other.hidden_[layer]);
+  }
   return settled;
 }
 

@@ -17,8 +17,10 @@ enum class SliceKind { kKv, kX };
 class Arrival {
  public:
   // Of a prompt of `tokens` tokens: complete when each of `kinds` has come for all of it in every layer. Other kinds
-  // are not to be asked for. KV before `kv_from` is not waited for: it counts as come from the beginning.
-  Arrival(int64_t layers, int64_t tokens, std::vector<SliceKind> kinds = {SliceKind::kKv}, int64_t kv_from = 0);
+  // are not to be asked for. KV before `kv_from` is not waited for, nor is anything of the first hidden[layer] tokens,
+  // which nobody sees in that layer (without `hidden`: none): they count as come from the beginning.
+  Arrival(int64_t layers, int64_t tokens, std::vector<SliceKind> kinds = {SliceKind::kKv}, int64_t kv_from = 0,
+          std::vector<int64_t> hidden = {});
 
   const std::vector<SliceKind>& kinds() const { return kinds_; }
   bool Has(SliceKind kind) const;  // is among kinds()
@@ -43,6 +45,8 @@ class Arrival {
 
   // How many tokens from the first on have come in every kind and layer, and no write under way touches.
   int64_t Settled() const;
+  // As many of them as `other`, of a prompt that begins alike, needs no more of than was waited for here.
+  int64_t SettledFor(const Arrival& other) const;
   // The first `tokens` tokens have come in every kind and layer, from wherever, and their owner writes them no more:
   // see fixed(). Less than before changes nothing.
   void Fix(int64_t tokens);
@@ -60,6 +64,7 @@ class Arrival {
 
   int64_t layers_, tokens_, kv_from_;
   std::vector<SliceKind> kinds_;
+  std::vector<int64_t> hidden_;       // [layers]
   std::vector<IntervalSet> covered_;  // [kinds][layers]
   std::vector<UnderWay> under_way_;
   uint64_t next_write_ = 1;

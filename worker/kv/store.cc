@@ -6,6 +6,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
+#include "kernels/base/kv_table.h"
 #include "kernels/base/status_macros.h"
 
 namespace runahead {
@@ -79,6 +80,10 @@ absl::StatusOr<std::unique_ptr<KvStore>> KvStore::Create(const KvStoreOptions& o
                         "layer, one byte and %d tokens",
                         options.layers, options.row_bytes, options.capacity_tokens, kKvBlockTokens));
   }
+  if (!options.windows.empty() && static_cast<int64_t>(options.windows.size()) != options.layers) {
+    return absl::InvalidArgumentError(
+        absl::StrFormat("windows of %d layers, and the store has %d", options.windows.size(), options.layers));
+  }
   RUNAHEAD_RETURN_IF_ERROR(CheckQuantisation(options));
   RUNAHEAD_ASSIGN_OR_RETURN(std::unique_ptr<BounceBuffer> bounce, MakeBounceBuffer(options, device, blocks));
   RUNAHEAD_ASSIGN_OR_RETURN(KvArena arena,
@@ -133,6 +138,9 @@ absl::StatusOr<LeaseId> KvStore::Reserve(int64_t prompt_tokens, int64_t total_to
                         "prompt or max_tokens, or start the worker with a larger store",
                         total_tokens, arena_.blocks() * kKvBlockTokens));
   }
+  std::vector<SliceKind> kinds = {SliceKind::kKv};
+  if (with_x) kinds.push_back(SliceKind::kX);
+  Arrival arrival(options_.layers, prompt_tokens, std::move(kinds), kv_from, HiddenOf(prompt_tokens));
   MutexLock lock(mu_);
   if (KvBlocksFor(total_tokens) > pool_.free()) Reap();
   KvLease* from = nullptr;
@@ -140,16 +148,11 @@ absl::StatusOr<LeaseId> KvStore::Reserve(int64_t prompt_tokens, int64_t total_to
   if (share.tokens > 0) {
     RUNAHEAD_ASSIGN_OR_RETURN(from, leases_.Find(share.lease));
     // Decode appends behind the prompt, so whole blocks of both prompts are appended to by nobody.
-    int64_t tokens = std::min({share.tokens, prompt_tokens, from->arrival.Settled()});
-    if (with_x && !from->arrival.Has(SliceKind::kX)) tokens = 0;
-    if (kv_from < from->arrival.kv_from()) tokens = 0;
+    const int64_t tokens = std::min({share.tokens, prompt_tokens, from->arrival.SettledFor(arrival)});
     blocks.assign(from->blocks.begin(), from->blocks.begin() + tokens / kKvBlockTokens);
   }
   const int64_t shared = static_cast<int64_t>(blocks.size());
   RUNAHEAD_ASSIGN_OR_RETURN(const std::vector<int32_t> fresh, pool_.Take(KvBlocksFor(total_tokens) - shared));
-  std::vector<SliceKind> kinds = {SliceKind::kKv};
-  if (with_x) kinds.push_back(SliceKind::kX);
-  Arrival arrival(options_.layers, prompt_tokens, std::move(kinds), kv_from);
   if (from != nullptr) {
     pool_.Share(blocks);
     from->arrival.Fix(shared * kKvBlockTokens);
@@ -213,6 +216,12 @@ uint32_t KvStore::epoch() const {
 
 int64_t KvStore::RowBytes(SliceKind kind) const {
   return kind == SliceKind::kKv ? options_.row_bytes : options_.x_row_bytes;
+}
+
+std::vector<int64_t> KvStore::HiddenOf(int64_t prompt_tokens) const {
+  std::vector<int64_t> hidden;
+  for (const int64_t window : options_.windows) hidden.push_back(FirstSeen(window, prompt_tokens));
+  return hidden;
 }
 
 KvStore::Stats::Handoff& KvStore::HandoffOf(SliceKind kind) {

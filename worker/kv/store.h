@@ -42,6 +42,9 @@ struct KvStoreOptions {
   // X of one token in one layer; 0: the store keeps none. For stores in host memory.
   int64_t x_row_bytes = 0;
   std::optional<KvQuantisation> quantisation = {};  // for stores in host memory, whose rows are whole groups
+  // Of each layer's attention (Model::windows): what of a prompt the first query behind it does not see is not waited
+  // for. Empty: there are none.
+  std::vector<int64_t> windows = {};
 
   // K and V of one token in one layer, as the arena has them.
   int64_t stored_row_bytes() const;
@@ -75,7 +78,7 @@ class KvStore {
     // Where the slice's bytes go, in order, cut where blocks do not follow each other in memory: memory that the host
     // writes. Empty when already_covered(), because a decode may be reading those rows.
     const std::vector<BufferRef>& destination() const;
-    // Everything was covered before, or is KV that nobody waits for: the bytes need not be written (or sent) again.
+    // Everything was covered before, or is what nobody waits for: the bytes need not be written (or sent) again.
     bool already_covered() const { return already_covered_; }
     // The bytes are in, and ready() has fired. Fires OK once the rows hold them: [begin, end) of the layer is covered,
     // the lease renewed, and the pin has ended. This is so when it returns, unless they pass through the bounce buffer:
@@ -136,7 +139,9 @@ class KvStore {
   // lease. With `with_x` X of the prompt is to arrive, too, and the sequence has room for that of its output; what it
   // shares has X then. INVALID_ARGUMENT where the store keeps none. Of tokens [0, kv_from) X is to arrive instead of
   // KV: INVALID_ARGUMENT without X, or beyond the prompt. Their KV may come all the same, from a worker that knows
-  // nothing of it: it is taken, and nobody reads it. Nothing is shared with a lease that has KV from later on only.
+  // nothing of it: it is taken, and nobody reads it. Nothing is shared with a lease that has KV from later on only, nor
+  // rows of which a window hid that from it which the new lease's does not. Rows that are hidden take memory all the
+  // same: blocks are of all layers.
   absl::StatusOr<LeaseId> Reserve(int64_t prompt_tokens, int64_t total_tokens, const SharedPrefix& share = {},
                                   bool with_x = false, int64_t kv_from = 0) RUNAHEAD_EXCLUDES(mu_);
   // NOT_FOUND when the lease is unknown, released or expired.
@@ -163,7 +168,8 @@ class KvStore {
   // try again when it has ended.
   absl::StatusOr<Write> BeginWrite(const LeaseId& lease, int64_t layer, int64_t begin, int64_t end,
                                    SliceKind kind = SliceKind::kKv) RUNAHEAD_EXCLUDES(mu_);
-  // Fires OK when every layer covers the prompt in every kind of the lease, CANCELLED when the lease is released
+  // Fires OK when every layer covers what of the prompt decode sees there, in every kind of the lease, CANCELLED when
+  // the lease is released
   // before. NOT_FOUND at once when unknown or dead. From here on the lease does not expire: who asked opens it, or
   // releases it.
   Event Complete(const LeaseId& lease) RUNAHEAD_EXCLUDES(mu_);
@@ -197,6 +203,8 @@ class KvStore {
 
   // Of rows that arrive.
   int64_t RowBytes(SliceKind kind) const;
+  // How many tokens of such a prompt decode does not see, by layer.
+  std::vector<int64_t> HiddenOf(int64_t prompt_tokens) const;
   Stats::Handoff& HandoffOf(SliceKind kind) RUNAHEAD_REQUIRES(mu_);
   // Of a block in all layers, X included.
   int64_t BlockBytes() const;

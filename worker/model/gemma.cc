@@ -18,10 +18,10 @@ namespace {
 
 // A layer's matrices, in the order of Model::Matrices.
 enum GemmaMatrix {
-  kQkvMatrix,     // [q_dim + 2*kv_dim, hidden]: Q over K over V
-  kOutputMatrix,  // [hidden, q_dim]
-  kGateUpMatrix,  // [2*ffn, hidden]: gate over up
-  kDownMatrix,    // [hidden, ffn]
+  kGemmaQkvMatrix,     // [q_dim + 2*kv_dim, hidden]: Q over K over V
+  kGemmaOutputMatrix,  // [hidden, q_dim]
+  kGemmaGateUpMatrix,  // [2*ffn, hidden]: gate over up
+  kGemmaDownMatrix,    // [hidden, ffn]
 };
 
 // Norms are f32 [1, hidden].
@@ -91,12 +91,12 @@ class GemmaModel final : public Model {
     RUNAHEAD_ASSIGN_OR_RETURN(const Tensor gate_up, rows.scratch.Get(kGemmaGateUp, act, x.rows, 2 * config_.ffn));
     RUNAHEAD_ASSIGN_OR_RETURN(const Tensor ffn, rows.scratch.Get(kGemmaFfn, act, x.rows, config_.ffn));
     RUNAHEAD_RETURN_IF_ERROR(
-        AddNormed(rows, attended, rows.Matrix(layer.matrices, kOutputMatrix), layer.after_attention_norm, x));
+        AddNormed(rows, attended, rows.Matrix(layer.matrices, kGemmaOutputMatrix), layer.after_attention_norm, x));
     RUNAHEAD_RETURN_IF_ERROR(device_->RmsNorm(rows.stream, x, layer.ffn_norm, config_.norm_eps, normed));
     RUNAHEAD_RETURN_IF_ERROR(
-        device_->Linear(rows.stream, normed, rows.Matrix(layer.matrices, kGateUpMatrix), product, gate_up));
+        device_->Linear(rows.stream, normed, rows.Matrix(layer.matrices, kGemmaGateUpMatrix), product, gate_up));
     RUNAHEAD_RETURN_IF_ERROR(device_->GatedActivate(rows.stream, gate_up, Activation::kGeluTanh, ffn));
-    return AddNormed(rows, ffn, rows.Matrix(layer.matrices, kDownMatrix), layer.after_ffn_norm, x);
+    return AddNormed(rows, ffn, rows.Matrix(layer.matrices, kGemmaDownMatrix), layer.after_ffn_norm, x);
   }
 
   // cap(norm(x) * Whead).
@@ -115,7 +115,7 @@ class GemmaModel final : public Model {
     return {.device = *device_,
             .rows = rows,
             .shape = shapes_[index],
-            .matrix = rows.Matrix(layer.matrices, kQkvMatrix),
+            .matrix = rows.Matrix(layer.matrices, kGemmaQkvMatrix),
             .vectors = layer.qkv,
             .rotation = traits_.local[index] ? weights_.local_rotation : weights_.global_rotation,
             .norm_eps = config_.norm_eps,
@@ -145,15 +145,15 @@ absl::Status LoadGemmaLayer(const TensorLoader& loader, const GemmaTraits& trait
   const int64_t hidden = config.hidden, ffn = config.ffn;
   RUNAHEAD_ASSIGN_OR_RETURN(
       LoadedQkv qkv, LoadQkv(loader, config, prefix, {.head_norm = traits.head_norm, .norm_plus = traits.norm_plus}));
-  layer.matrices[kQkvMatrix] = std::move(qkv.matrix);
+  layer.matrices[kGemmaQkvMatrix] = std::move(qkv.matrix);
   layer.qkv = std::move(qkv.vectors);
   WeightSource gate_up;
   RUNAHEAD_RETURN_IF_ERROR(loader.Append(prefix + "ffn_gate.weight", ffn, hidden, gate_up));
   RUNAHEAD_RETURN_IF_ERROR(loader.Append(prefix + "ffn_up.weight", ffn, hidden, gate_up));
-  RUNAHEAD_ASSIGN_OR_RETURN(layer.matrices[kGateUpMatrix], loader.Load(gate_up));
-  RUNAHEAD_ASSIGN_OR_RETURN(layer.matrices[kOutputMatrix],
+  RUNAHEAD_ASSIGN_OR_RETURN(layer.matrices[kGemmaGateUpMatrix], loader.Load(gate_up));
+  RUNAHEAD_ASSIGN_OR_RETURN(layer.matrices[kGemmaOutputMatrix],
                             loader.Matrix(prefix + "attn_output.weight", hidden, config.q_dim()));
-  RUNAHEAD_ASSIGN_OR_RETURN(layer.matrices[kDownMatrix], loader.Matrix(prefix + "ffn_down.weight", hidden, ffn));
+  RUNAHEAD_ASSIGN_OR_RETURN(layer.matrices[kGemmaDownMatrix], loader.Matrix(prefix + "ffn_down.weight", hidden, ffn));
   const struct {
     const char* name;
     Tensor& to;

@@ -128,6 +128,12 @@ class Model {
   // Of all its matrices.
   WeightBytes weight_bytes() const;
   int64_t kv_row_bytes() const { return attention(0).kv_row_bytes(); }
+  // Of each layer's attention; 0: it has none.
+  std::vector<int64_t> windows() const {
+    std::vector<int64_t> windows;
+    for (int64_t layer = 0; layer < config().layers; ++layer) windows.push_back(attention(layer).window);
+    return windows;
+  }
   DType kv_dtype() const { return attention(0).kv_dtype; }
 };
 

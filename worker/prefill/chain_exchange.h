@@ -7,6 +7,9 @@ namespace runahead {
 
 // In every layer: receives KV [0, begin) piece by piece into one contiguous buffer while the own part is projected,
 // forwards each piece as soon as it is whole, sends its own piece once it is computed, and attends over KV [0, end).
+// Where the layer's attention has a window, what crosses an edge is what the receiver or one behind it sees: a piece
+// may be its last rows only, and where they see nothing of it there is no frame. Both ends know by bounds and window
+// alone. Rows that do not come are not written.
 class ChainExchange final : public Exchange {
  public:
   using Exchange::Exchange;
@@ -15,7 +18,8 @@ class ChainExchange final : public Exchange {
  private:
   void BeforeOwn(int64_t layer) override;
   void AfterOwn(int64_t layer, const Event& own_ready) override;
-  void Take(const FrameId& id, const BufferRef& into);
+  // Tokens [begin, end) of an earlier part or of the prefix, as far as they are needed.
+  void Take(const FrameId& id, int64_t begin, int64_t end);
 };
 
 }  // namespace runahead

@@ -18,10 +18,10 @@ constexpr int64_t kLayersAhead = 2;
 
 }  // namespace
 
-Exchange::Exchange(const PrefillJob& job, const AttentionShape& shape, LayerRing ring, Device& device, Stream& compute,
+Exchange::Exchange(const PrefillJob& job, const Model& model, LayerRing ring, Device& device, Stream& compute,
                    HandoffSender& handoff, const JobStop& stop, TraceSink* trace)
     : job_(job),
-      shape_(shape),
+      model_(model),
       ring_(std::move(ring)),
       device_(device),
       compute_(compute),
@@ -60,14 +60,25 @@ FrameId Exchange::PartFrame(int64_t layer, int part) const {
   return {job_.id, static_cast<int32_t>(layer), part + 1};
 }
 
-void Exchange::Expect(const FrameId& id, const BufferRef& into, const Reception& received, JobCause source,
-                      Edge* onward) {
+bool Exchange::has_windows() const {
+  const std::vector<int64_t> windows = model_.windows();
+  return std::any_of(windows.begin(), windows.end(), [](int64_t window) { return window > 0; });
+}
+
+// Parts that come later see no more of what lies before this one. Behind the last layer there is only the last token.
+int64_t Exchange::FirstNeeded(int64_t layer, int part) const {
+  const bool last = layer + 1 == model_.config().layers;
+  return FirstSeen(model_.attention(layer).window, last ? job_.bounds.back() - 1 : job_.bounds[part]);
+}
+
+void Exchange::Expect(const FrameId& id, const BufferRef& into, const Reception& received, JobCause source) {
   if (received.wire() != nullptr) wires_.push_back(received.wire());
-  JobTrace::Transfer transfer{id.layer, TracePoint::kReceived, into.size, nullptr, received.wire()};
-  received_.push_back(Track(received, source, transfer));
-  if (onward == nullptr) return;
-  transfer.point = TracePoint::kForwarded;
-  uses_.push_back(Track(onward->Send(id, into, received), JobCause::kPeer, std::move(transfer)));
+  received_.push_back(Track(received, source, {id.layer, TracePoint::kReceived, into.size, nullptr, received.wire()}));
+}
+
+void Exchange::Forward(Edge& to, const FrameId& id, const BufferRef& rows, const Reception& received) {
+  uses_.push_back(Track(to.Send(id, rows, received), JobCause::kPeer,
+                        {id.layer, TracePoint::kForwarded, rows.size, nullptr, received.wire()}));
 }
 
 BufferRef Exchange::Own(int64_t layer) {
@@ -87,8 +98,10 @@ Event Exchange::Send(int64_t layer) {
   TraceInOrder(layer, TracePoint::kQkvEnd);
   const Event own_ready = OwnReady();
   AfterOwn(layer, own_ready);
-  if (job_.lease.has_value() && job_.own_kv_from() < job_.end()) HandOff(layer, own_ready);
-  if (job_.own_x_tokens() > 0) HandOffX(layer, own_ready);
+  if (job_.lease.has_value()) {
+    HandOff(layer, own_ready);
+    HandOffX(layer, own_ready);
+  }
   return WhenAll(received_);
 }
 
@@ -124,16 +137,22 @@ void Exchange::AddIdle(absl::Time begin, absl::Time end) {
   transfers_.AddIdle(begin, end);
 }
 
-void Exchange::SendOwn(Edge& to, int64_t layer, const Event& own_ready) {
+void Exchange::SendOwn(Edge& to, int64_t layer, int64_t begin, const Event& own_ready) {
+  if (begin >= job_.end()) return;
   Posted(layer, TracePoint::kSendPosted);
-  const BufferRef rows = PartRows(layer, job_.part);
+  const BufferRef rows = Rows(layer, begin, job_.end());
   const Event sent = to.Send(PartFrame(layer, job_.part), rows, own_ready);
   uses_.push_back(Track(sent, JobCause::kPeer, {layer, TracePoint::kSent, rows.size, own_ready_ns_, nullptr}));
 }
 
+int64_t Exchange::FirstDecoded(int64_t layer) const {
+  return FirstSeen(model_.attention(layer).window, job_.bounds.back());
+}
+
 void Exchange::HandOff(int64_t layer, const Event& own_ready) {
-  const int64_t from = job_.own_kv_from();
-  const Slice slice{*job_.lease, static_cast<int32_t>(layer), from, job_.end(), SliceKind::kKv, shape_.kv_dtype};
+  const int64_t from = std::max(job_.own_kv_from(), FirstDecoded(layer));
+  if (from >= job_.end()) return;
+  const Slice slice{*job_.lease, static_cast<int32_t>(layer), from, job_.end(), SliceKind::kKv, model_.kv_dtype()};
   const BufferRef rows = Rows(layer, from, job_.end());
   const Event accepted = handoff_.Push(job_.decode, slice, rows, own_ready);
   uses_.push_back(
@@ -141,9 +160,10 @@ void Exchange::HandOff(int64_t layer, const Event& own_ready) {
 }
 
 void Exchange::HandOffX(int64_t layer, const Event& own_ready) {
-  const MutTensor x = OwnX(layer).Rows(0, job_.own_x_tokens());
-  const Slice slice{*job_.lease, static_cast<int32_t>(layer), job_.begin(), job_.begin() + x.rows, SliceKind::kX,
-                    x.dtype};
+  const int64_t from = std::max(job_.begin(), FirstDecoded(layer)), end = job_.begin() + job_.own_x_tokens();
+  if (from >= end) return;
+  const MutTensor x = OwnX(layer).Rows(from - job_.begin(), end - from);
+  const Slice slice{*job_.lease, static_cast<int32_t>(layer), from, end, SliceKind::kX, x.dtype};
   const Event accepted = handoff_.Push(job_.decode, slice, x.ref, own_ready);
   uses_.push_back(
       Track(accepted, JobCause::kDecode, {layer, TracePoint::kXHandedOff, x.ref.size, own_ready_ns_, nullptr}));
@@ -164,7 +184,7 @@ void Exchange::End(int64_t layer) {
 }
 
 BufferRef Exchange::Rows(int64_t layer, int64_t begin, int64_t end) const {
-  const size_t row = static_cast<size_t>(shape_.kv_row_bytes());
+  const size_t row = static_cast<size_t>(model_.kv_row_bytes());
   return ring_.Kv(layer).Slice(begin * row, (end - begin) * row);
 }
 

@@ -9,6 +9,7 @@
 #include "absl/status/status.h"
 #include "absl/time/time.h"
 #include "worker/handoff/handoff.h"
+#include "worker/model/model.h"
 #include "worker/prefill/job.h"
 #include "worker/prefill/job_trace.h"
 #include "worker/prefill/layer_ring.h"
@@ -26,7 +27,7 @@ class Exchange {
   // All references outlive the exchange. `ring` holds KV of job.held_tokens() a layer, and X of job.tokens() where the
   // job hands off X of some (job.own_x_tokens()). `stop` is fired by whoever ends the job early, also by the exchange
   // when a transfer fails.
-  Exchange(const PrefillJob& job, const AttentionShape& shape, LayerRing ring, Device& device, Stream& compute,
+  Exchange(const PrefillJob& job, const Model& model, LayerRing ring, Device& device, Stream& compute,
            HandoffSender& handoff, const JobStop& stop, TraceSink* trace);
   virtual ~Exchange() = default;
 
@@ -71,17 +72,24 @@ class Exchange {
   // Frames are numbered by what they hold: the prefix is piece 0, part p is piece p + 1.
   FrameId PrefixFrame(int64_t layer) const;
   FrameId PartFrame(int64_t layer, int part) const;
-  // The layer's KV of tokens [begin, end), and of a part.
+  // The layer's KV of tokens [begin, end).
   BufferRef Rows(int64_t layer, int64_t begin, int64_t end) const;
-  BufferRef PartRows(int64_t layer, int part) const { return Rows(layer, job_.bounds[part], job_.bounds[part + 1]); }
-  // The frame is in `into` once `received` has fired: attention is enqueued then, and it goes on to `onward`, where
-  // there is one, as soon as it is whole (cut-through). `source` is whose failure it is when `received` fires with one.
-  void Expect(const FrameId& id, const BufferRef& into, const Reception& received, JobCause source, Edge* onward);
-  void SendOwn(Edge& to, int64_t layer, const Event& own_ready);
+  bool has_windows() const;
+  // The first token of which the worker of part `part`, or one behind it, attends to KV in the layer.
+  int64_t FirstNeeded(int64_t layer, int part) const;
+  // The frame is in `into` once `received` has fired: attention is enqueued then. `source` is whose failure it is when
+  // `received` fires with one.
+  void Expect(const FrameId& id, const BufferRef& into, const Reception& received, JobCause source);
+  // `rows`, of such a frame, go on as soon as it is whole (cut-through).
+  void Forward(Edge& to, const FrameId& id, const BufferRef& rows, const Reception& received);
+  // The own KV of the layer from token `begin` on.
+  void SendOwn(Edge& to, int64_t layer, int64_t begin, const Event& own_ready);
   void Posted(int64_t layer, TracePoint point) const;
 
  private:
   Event OwnReady();
+  // The first token that decode attends to in the layer: its first query follows the prompt.
+  int64_t FirstDecoded(int64_t layer) const;
   void HandOff(int64_t layer, const Event& own_ready);
   void HandOffX(int64_t layer, const Event& own_ready);
   // A transfer that fails dooms the job. What is returned fires after it, when the job has been told.
@@ -91,7 +99,7 @@ class Exchange {
   void TraceInOrder(int64_t layer, TracePoint point);
 
   const PrefillJob& job_;
-  const AttentionShape& shape_;
+  const Model& model_;
   LayerRing ring_;
   Device& device_;
   Stream& compute_;

@@ -24,8 +24,9 @@ namespace runahead {
 class PrefixSource {
  public:
   virtual ~PrefixSource() = default;
-  // Fills `into` with the layer's rows of tokens [0, bounds[0]); fires when they are there, or with an error.
-  virtual Event Load(int64_t layer, BufferRef into) = 0;
+  // Fills `into` with the layer's rows of tokens [first, bounds[0]); fires when they are there, or with an error. First
+  // is above 0 where the layer's window hides what lies before it from all parts.
+  virtual Event Load(int64_t layer, int64_t first, BufferRef into) = 0;
 };
 
 // Part `part` owns prompt tokens [bounds[part], bounds[part+1]). The part before the last one is not the tail.
@@ -60,7 +61,8 @@ struct PrefillJob {
   int64_t own_x_tokens() const { return std::max<int64_t>(0, std::min(x_tokens, end()) - begin()); }
   // From where on KV of the own tokens is handed off; end(): of none.
   int64_t own_kv_from() const { return std::clamp(kv_from, begin(), end()); }
-  // Tokens [0, held_tokens()) whose KV this worker has of every layer, once it attends.
+  // Tokens [0, held_tokens()) have rows in every layer's buffer: once it attends, with KV of all that the layer's window
+  // leaves to be seen.
   int64_t held_tokens() const { return IsTsp(schedule) ? bounds.back() : end(); }
 };
 

@@ -248,7 +248,6 @@ absl::Status PrefillStage::Begin(Running& running) {
   running.begun = running.waiting_from = MonotonicNow();
   if (running.interleaved && ordered_->loop != nullptr) AccountWait(*ordered_, running.begun);
   if (job.spans != nullptr) job.spans->Add("queue", -1, running.started, running.begun);
-  const AttentionShape& shape = model_->attention(0);
   BufferRef memory;
   {
     MutexLock lock(mu_);
@@ -257,7 +256,7 @@ absl::Status PrefillStage::Begin(Running& running) {
   RUNAHEAD_ASSIGN_OR_RETURN(LayerRing ring, LayerRing::Create(std::move(memory), model_->config().layers,
                                                               LayerRowsOf(job, *model_, device_)));
   std::unique_ptr<Exchange> exchange =
-      MakeExchange(job, shape, std::move(ring), device_, *compute_, handoff_, running.stop, options_.trace);
+      MakeExchange(job, *model_, std::move(ring), device_, *compute_, handoff_, running.stop, options_.trace);
   const PassMemory memory_of_pass{running.interleaved ? interleaved_scratch_ : ordered_scratch_, shared_scratch_};
   ForwardBatch batch = BatchOf(job, exchange->Layout());
   running.loop =

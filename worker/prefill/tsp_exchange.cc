@@ -4,8 +4,8 @@ namespace runahead {
 
 void TspExchange::AfterOwn(int64_t layer, const Event& own_ready) {
   const std::shared_ptr<Edge>&before = job().predecessor, &after = job().successor;
-  if (before != nullptr) SendOwn(*before, layer, own_ready);
-  if (after != nullptr) SendOwn(*after, layer, own_ready);
+  if (before != nullptr) SendOwn(*before, layer, job().begin(), own_ready);
+  if (after != nullptr) SendOwn(*after, layer, job().begin(), own_ready);
   for (int part = 0; part < job().part; ++part) Gather(before, after.get(), layer, part, own_ready);
   for (int part = job().part + 1; part < job().parts(); ++part) Gather(after, before.get(), layer, part, own_ready);
 }
@@ -14,7 +14,7 @@ void TspExchange::AfterOwn(int64_t layer, const Event& own_ready) {
 void TspExchange::Gather(const std::shared_ptr<Edge>& from, Edge* onward, int64_t layer, int part,
                          const Event& own_ready) {
   const FrameId id = PartFrame(layer, part);
-  const BufferRef into = PartRows(layer, part);
+  const BufferRef into = Rows(layer, job().bounds[part], job().bounds[part + 1]);
   const EventSource received;
   const auto wire = std::make_shared<WireTime>();
   own_ready.OnFire([from, id, into, received, wire](const absl::Status&) {
@@ -24,11 +24,13 @@ void TspExchange::Gather(const std::shared_ptr<Edge>& from, Edge* onward, int64_
       received.Fire(status);
     });
   });
-  Expect(id, into, {received.event(), wire}, JobCause::kPeer, onward);
+  const Reception reception(received.event(), wire);
+  Expect(id, into, reception, JobCause::kPeer);
+  if (onward != nullptr) Forward(*onward, id, into, reception);
 }
 
 KvLayout TspExchange::Layout() const {
-  const int64_t dense = job().schedule == Schedule::kTsp ? job().bounds.back() : 0;
+  const int64_t dense = job().schedule == Schedule::kTsp && !has_windows() ? job().bounds.back() : 0;
   return KvLayout::OnePage(job().tokens(), job().end(), dense);
 }
 

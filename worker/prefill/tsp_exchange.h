@@ -10,7 +10,8 @@ namespace runahead {
 // In every layer an all-gather of K and V along the line: once the own part is there, it goes to both neighbours, and
 // what comes from one goes on to the other. Nobody attends before it has the whole prompt's KV, so all workers of the
 // job keep step, layer by layer. Attention is over the dense rectangle, masked (kTsp), or skips what causality hides
-// (kTspCausal).
+// (kTspCausal). Windows change nothing of what goes to whom; no device masks them in a dense rectangle, so a model that
+// has some is computed as kTspCausal.
 class TspExchange final : public Exchange {
  public:
   using Exchange::Exchange;

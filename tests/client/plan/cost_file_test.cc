@@ -100,6 +100,8 @@ TEST_F(CostFileTest, IsReadBackAsItWasPrinted) {
   model.floor_s = 0.25;
   model.worker_factors = {1, 2.4, 0.5};
   model.together_factor = 1.125;
+  model.window_layers = 25;
+  model.window = 1234567;
   const auto read_back = [&model] {
     const auto text = PrintCostFile(model, {"first\nline: 1", "second"});
     EXPECT_TRUE(text.ok()) << text.status();
@@ -118,6 +120,8 @@ TEST_F(CostFileTest, IsReadBackAsItWasPrinted) {
   EXPECT_EQ(several.floor_s, 0.25);
   EXPECT_THAT(several.worker_factors, ElementsAre(1, 2.4, 0.5));
   EXPECT_EQ(several.together_factor, 1.125);
+  EXPECT_EQ(several.window_layers, 25);
+  EXPECT_EQ(several.window, 1234567);
   ASSERT_THAT(several.links, SizeIs(2));
   EXPECT_EQ(several.links[0].bytes_per_s, 1e9);
   EXPECT_EQ(several.links[1].latency_s, 2e-3);
@@ -149,6 +153,7 @@ TEST_F(CostFileTest, RefusesAndSaysWhere) {
   EXPECT_THAT(CostError(absl::StrCat(kShort, "worker_factors: [1, 0]\n")),
               HasSubstr("FILE:5: worker_factors: [1]: 0 is out of range; allowed: a list of up to 16 items, each a"));
   EXPECT_THAT(CostError(absl::StrCat(kShort, "worker_factors: 2\n")), HasSubstr("worker_factors: is not a list"));
+  EXPECT_THAT(CostError(absl::StrCat(kShort, "window: -1\n")), HasSubstr("FILE:5: window: -1 is out of range"));
   EXPECT_THAT(CostError(absl::StrCat(kShort, "link_gbps: 0\n")), HasSubstr("link_gbps: 0 is out of range"));
   EXPECT_THAT(CostError(absl::StrCat(kShort, "link_gbps: 1\nlinks: [{gbps: 2}]\n")), HasSubstr("one form of the two"));
   EXPECT_THAT(CostError(absl::StrCat(kShort, "links: [{gbps: 0}]\n")), HasSubstr("FILE:5: links[0].gbps: 0 is out of"));

@@ -229,5 +229,75 @@ TEST(ChainSimulator, SchedulesThatDifferInTheirPartsOnlyAreOne) {
   }
 }
 
+// 9 tokens on 3 workers, of which a query sees the last 4: what goes over the first link is 3 of the head's 4 tokens,
+// over the second the middle's 3. (The all-gather carries all, and computes what the window leaves.)
+TEST(ChainSimulator, AWindowLayerSendsAndComputesWhatIsSeen) {
+  CostModel model = OneLayer();
+  model.window_layers = 1;
+  model.window = 4;
+  const SimulatedRun kvr = Kvr(model, {4, 3, 2});
+  EXPECT_THAT(kvr.dot_products, ElementsAre(1 + 2 + 3 + 4, 4 + 4 + 4, 4 + 4));
+  EXPECT_EQ(kvr.traffic_entries, 3 + 3);
+  EXPECT_EQ(kvr.traffic_bytes, 6);
+  const SimulatedRun tsp = Simulate(model, Schedule::kTsp, {3, 3, 3});
+  EXPECT_THAT(tsp.dot_products, ElementsAre(1 + 2 + 3, 4 + 4 + 4, 4 + 4 + 4));
+  EXPECT_EQ(tsp.traffic_entries, TspTrafficEntries(9, 3));
+}
+
+// Token by token: whoever receives over a link, or somebody behind it, sees it. Windows over part of a part, over
+// several, of one token, and longer than the prompt.
+TEST(ChainSimulator, TrafficOfAWindowIsCountedTokenByToken) {
+  const Parts parts = {7, 1, 5, 2, 6};
+  for (const int64_t window : {1, 2, 3, 6, 8, 9, 14, 21, 100}) {
+    CostModel model = OneLayer();
+    model.window_layers = 1;
+    model.window = window;
+    int64_t entries = 0, end = 0;
+    for (size_t i = 0; i + 1 < parts.size(); ++i) {
+      end += parts[i];
+      for (int64_t token = 0; token < end; ++token) entries += token > end - window;
+    }
+    EXPECT_EQ(Kvr(model, parts).traffic_entries, entries) << window;
+  }
+}
+
+// A frame nobody needs does not exist: with a window of one token nobody waits, whatever the link.
+TEST(ChainSimulator, WhoSeesNothingOfOthersDoesNotWait) {
+  CostModel model = OneLayer();
+  model.links = {{1, 1, {}}};
+  model.window_layers = model.window = 1;
+  const SimulatedRun run = Kvr(model, {8, 2});
+  EXPECT_DOUBLE_EQ(run.waiting_s[1], 0);
+  EXPECT_DOUBLE_EQ(run.ttft_s, 2);
+  EXPECT_EQ(run.traffic_bytes, 0);
+  // Of three tokens two come, at 2 s + 1 s + 2 s; the own QKV is there at 0.5 s.
+  model.window = 3;
+  EXPECT_DOUBLE_EQ(Kvr(model, {8, 2}).waiting_s[1], 4.5);
+  // Of the first part's frame the third worker sees nothing: one frame comes there, at 1 s (own) + 1 + 2.
+  EXPECT_DOUBLE_EQ(Kvr(model, {4, 4, 2}).waiting_s[2], 3.5);
+}
+
+TEST(ChainSimulator, MixedLayersAreTheMeanOfBothKinds) {
+  CostModel model = OneLayer();
+  model.layers = 4;
+  model.attention_s_per_token_pair = 0.5;
+  model.kv_bytes_per_token = 4;
+  model.causal_skip = true;
+  model.links[0].bytes_per_s = 3;
+  CostModel local = model, half = model;
+  local.window_layers = 4, half.window_layers = 2;
+  local.window = half.window = 5;
+  const Parts parts = {20, 12, 8};
+  const SimulatedRun all = Kvr(model, parts), none = Kvr(local, parts), mixed = Kvr(half, parts);
+  EXPECT_EQ(mixed.traffic_entries, (all.traffic_entries + none.traffic_entries) / 2);
+  EXPECT_DOUBLE_EQ(mixed.traffic_bytes, (all.traffic_bytes + none.traffic_bytes) / 2);
+  for (size_t i = 0; i < parts.size(); ++i) {
+    EXPECT_EQ(mixed.dot_products[i], (all.dot_products[i] + none.dot_products[i]) / 2);
+    EXPECT_DOUBLE_EQ(mixed.busy_s[i], (all.busy_s[i] + none.busy_s[i]) / 2);
+  }
+  EXPECT_LT(mixed.ttft_s, all.ttft_s);
+  EXPECT_GT(mixed.ttft_s, none.ttft_s);
+}
+
 }  // namespace
 }  // namespace runahead

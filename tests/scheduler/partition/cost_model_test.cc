@@ -1,7 +1,10 @@
 #include "scheduler/partition/cost_model.h"
 
+#include <algorithm>
 #include <cmath>
 #include <limits>
+#include <string>
+#include <utility>
 
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
@@ -68,6 +71,9 @@ TEST(CostModel, RefusesWhatCannotBeAndNamesIt) {
   refused([](CostModel& m) { m.linear_s_per_token = std::nan(""); }, 1, "linear_s_per_token: nan");
   refused([](CostModel& m) { m.attention_s_per_token_pair = std::numeric_limits<double>::infinity(); }, 1,
           "attention_s_per_token_pair: inf");
+  refused([](CostModel& m) { m.window_layers = 5; }, 1, "window_layers: 5 is not between 0 and the 4 layers");
+  refused([](CostModel& m) { m.window_layers = 2; }, 1, "window: 0 tokens beside window_layers 2");
+  refused([](CostModel& m) { m.window = 100; }, 1, "window: 100 tokens beside window_layers 0");
   refused([](CostModel& m) { m.floor_s = -1; }, 1, "floor_s");
   refused([](CostModel& m) { m.logits_s = -1; }, 1, "logits_s");
   refused([](CostModel& m) { m.kv_bytes_per_token = -1; }, 1, "kv_bytes_per_token");
@@ -82,6 +88,31 @@ TEST(CostModel, RefusesWhatCannotBeAndNamesIt) {
   refused([](CostModel& m) { m.links[0].latency_s = -1; }, 2, "links[0].latency_s");
   refused([](CostModel& m) { m.links[0].slowdown.probability = 2; }, 2, "slowdown.probability: 2");
   refused([](CostModel& m) { m.links[0].slowdown.max_factor = 0.5; }, 2, "slowdown.max_factor: 0.5");
+}
+
+TEST(CostModel, CountsPairsOfAWindowQueryByQuery) {
+  for (const int64_t window : {1, 2, 5, 6, 7, 100}) {
+    for (const auto& [begin, end] : {std::pair<int64_t, int64_t>{0, 1}, {0, 9}, {4, 7}, {6, 6}, {6, 20}}) {
+      int64_t pairs = 0;
+      for (int64_t query = begin; query < end; ++query) pairs += std::min(query + 1, window);
+      EXPECT_EQ(WindowPairs(begin, end, window), pairs) << begin << " to " << end << ", window " << window;
+    }
+  }
+}
+
+TEST(CostModel, WindowLayersLieEvenlyAmongTheOthers) {
+  const auto layers = [](int64_t all, int64_t windowed) {
+    CostModel model;
+    model.layers = all;
+    model.window_layers = windowed;
+    std::string kinds;
+    for (int64_t layer = 0; layer < all; ++layer) kinds += IsWindowLayer(model, layer) ? 'w' : '.';
+    return kinds;
+  };
+  EXPECT_EQ(layers(4, 0), "....");
+  EXPECT_EQ(layers(4, 4), "wwww");
+  EXPECT_EQ(layers(6, 3), ".w.w.w");
+  EXPECT_EQ(layers(12, 10), ".wwwww.wwwww");
 }
 
 }  // namespace

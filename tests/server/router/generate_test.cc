@@ -249,6 +249,8 @@ TEST_F(GenerateTest, TokenizesAndListsTheModel) {
   EXPECT_EQ(models.models(0).decode_workers(), 1);
   EXPECT_EQ(models.models(0).layers(), 2);
   EXPECT_EQ(models.models(0).kv_bytes_per_token(), 2 * 256);
+  EXPECT_EQ(models.models(0).window_layers(), 1);
+  EXPECT_EQ(models.models(0).window(), 40);
 }
 
 TEST_F(GenerateTest, RefusesWithFieldAndLimitAndThenAnswers) {

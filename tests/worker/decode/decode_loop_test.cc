@@ -2,6 +2,7 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <cstring>
 #include <memory>
 #include <random>
@@ -12,6 +13,7 @@
 #include "tests/testing/model_fixture.h"
 #include "tests/testing/small_model.h"
 #include "tests/testing/test_device.h"
+#include "tests/testing/windowed_model.h"
 
 namespace runahead {
 namespace {
@@ -19,17 +21,24 @@ namespace {
 constexpr int64_t kPrompts[] = {1, 5, 255, 256, 300, 700};
 constexpr int64_t kSteps = 3;
 
-// A store in one tier with made-up KV of all prompts, the same whatever the tier, and a loop over it.
+// A store in one tier with made-up KV of all prompts, the same whatever the tier, and a loop over it. With `windows` of
+// the store only what they leave to decode is there, the other rows are NaN (in host memory).
 class TierLoop {
  public:
-  TierLoop(const LoadedModel& loaded, MemoryKind tier)
+  TierLoop(const LoadedModel& loaded, MemoryKind tier, std::vector<int64_t> windows = {})
       : memory_(loaded.device),
         store_(*KvStore::Create({.layers = loaded.model->config().layers,
                                  .row_bytes = loaded.model->kv_row_bytes(),
                                  .capacity_tokens = 16 * kKvBlockTokens,
-                                 .tier = tier},
+                                 .tier = tier,
+                                 .windows = std::move(windows)},
                                 *loaded.device, RealClock())),
         loop_(*loaded.model, *loaded.device, *store_, memory_.stream()) {
+    if (!store_->options().windows.empty()) {
+      for (int64_t layer = 0; layer < store_->options().layers; ++layer) {
+        std::memset(store_->arena().Layer(layer).data(), 0xff, store_->arena().Layer(layer).size);
+      }
+    }
     for (const int64_t prompt : kPrompts) sequences_.push_back(Fill(prompt));
   }
 
@@ -53,17 +62,26 @@ class TierLoop {
     std::mt19937 random(static_cast<uint32_t>(prompt));
     std::normal_distribution<float> normal;
     for (int64_t layer = 0; layer < store_->options().layers; ++layer) {
-      auto write = store_->BeginWrite(lease, layer, 0, prompt);
-      RUNAHEAD_CHECK(write.ok() && write->ready().Wait().ok());
-      for (const BufferRef& to : write->destination()) {
-        for (size_t at = 0; at < to.size; at += sizeof(float)) {
-          const float value = normal(random);
-          std::memcpy(to.data() + at, &value, sizeof(value));
-        }
-      }
-      RUNAHEAD_CHECK(write->Commit().Wait().ok());
+      std::vector<float> values(static_cast<size_t>(prompt * store_->options().row_bytes) / sizeof(float));
+      for (float& value : values) value = normal(random);
+      Write(lease, layer, prompt, reinterpret_cast<const std::byte*>(values.data()));
     }
     return *store_->Open(lease);
+  }
+
+  void Write(const LeaseId& lease, int64_t layer, int64_t prompt, const std::byte* rows) {
+    const std::vector<int64_t>& windows = store_->options().windows;
+    const int64_t window = windows.empty() ? 0 : windows[layer];
+    const int64_t seen = window == 0 ? 0 : std::max<int64_t>(0, prompt + 1 - window);
+    if (seen == prompt) return;
+    auto write = store_->BeginWrite(lease, layer, seen, prompt);
+    RUNAHEAD_CHECK(write.ok() && write->ready().Wait().ok());
+    rows += seen * store_->options().row_bytes;
+    for (const BufferRef& to : write->destination()) {
+      std::memcpy(to.data(), rows, to.size);
+      rows += to.size;
+    }
+    RUNAHEAD_CHECK(write->Commit().Wait().ok());
   }
 
   DeviceMemory memory_;
@@ -86,6 +104,20 @@ TEST_F(DecodeLoopTest, GivesBitwiseTheSameInBothTiersAndInAnyCompany) {
     const auto together = host.Step(all, step);
     EXPECT_EQ(device.Step(all, step), together);
     for (const size_t i : all) EXPECT_EQ(alone.Step({i}, step).front(), together[i]) << kPrompts[i];
+  }
+}
+
+TEST_F(DecodeLoopTest, RowsThatWindowsHideMayNeverHaveCome) {
+  const LoadedModel plain = LoadForTest(WriteSynthetic(SmallModel(), "decode_loop"), DType::kF32, 2);
+  for (const std::vector<int64_t>& windows :
+       std::vector<std::vector<int64_t>>{{1, 1, 1, 1}, {2, 0, 256, 257}, {300, 299, 40, 0}, {600, 5000, 701, 702}}) {
+    SCOPED_TRACE(testing::PrintToString(windows));
+    const LoadedModel loaded{plain.file, plain.device, std::make_shared<WindowedModel>(plain.model, windows)};
+    TierLoop all(loaded, MemoryKind::kHost), seen(loaded, MemoryKind::kHost, windows);
+    for (int64_t step = 0; step < kSteps; ++step) {
+      SCOPED_TRACE(step);
+      EXPECT_EQ(seen.Step({0, 1, 2, 3, 4, 5}, step), all.Step({0, 1, 2, 3, 4, 5}, step));
+    }
   }
 }
 

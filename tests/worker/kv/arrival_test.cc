@@ -134,5 +134,36 @@ TEST(Arrival, WhatIsFixedHasComeInEveryLayer) {
   EXPECT_TRUE(whole.complete());
 }
 
+TEST(Arrival, WhatALayerHidesIsWaitedForInNoKind) {
+  Arrival arrival(3, 300, {SliceKind::kKv, SliceKind::kX}, /*kv_from=*/64, /*hidden=*/{0, 200, 300});
+  EXPECT_EQ(arrival.layers_complete(), 1) << "nobody sees anything of the last layer";
+  EXPECT_EQ(arrival.Missing(SliceKind::kKv), 236 + 100);
+  EXPECT_EQ(arrival.Missing(SliceKind::kX), 300 + 100);
+  EXPECT_TRUE(arrival.Covers(SliceKind::kX, 1, 0, 200));
+  EXPECT_FALSE(arrival.Covers(SliceKind::kX, 1, 0, 201));
+  EXPECT_FALSE(arrival.Covers(SliceKind::kKv, 1, 199, 201));
+  Come(arrival, 0, 64, 300);
+  Come(arrival, 0, 0, 300, SliceKind::kX);
+  Come(arrival, 1, 200, 300);
+  EXPECT_FALSE(arrival.complete());
+  Come(arrival, 1, 100, 300, SliceKind::kX);  // from a worker that hands more off
+  EXPECT_TRUE(arrival.complete());
+}
+
+TEST(Arrival, WhatWasHiddenHereIsSettledForThoseOnlyThatDoNotSeeItEither) {
+  Arrival arrival(2, 600, {SliceKind::kKv}, 0, /*hidden=*/{400, 100});
+  Come(arrival, 0, 400, 600);
+  Come(arrival, 1, 100, 550);
+  const auto settled = [&](int64_t first, int64_t second) {
+    return arrival.SettledFor(Arrival(2, 600, {SliceKind::kKv}, 0, {first, second}));
+  };
+  EXPECT_EQ(settled(400, 100), 550);
+  EXPECT_EQ(settled(500, 300), 550);
+  EXPECT_EQ(settled(399, 100), 399);
+  EXPECT_EQ(settled(400, 99), 99);
+  EXPECT_EQ(settled(0, 100), 0);
+  EXPECT_EQ(arrival.SettledFor(Arrival(2, 600, {SliceKind::kKv, SliceKind::kX}, 0, {400, 100})), 0) << "it has no X";
+}
+
 }  // namespace
 }  // namespace runahead

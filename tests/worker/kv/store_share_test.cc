@@ -201,5 +201,23 @@ TEST_F(KvStoreShareTest, RefusesToShareWhatIsNotThere) {
   EXPECT_EQ(UsedBlocks(), 0);
 }
 
+// Of 1,000 tokens a window of 200 leaves 801 to 999, of 1,100 tokens 901 to 1,099.
+TEST_F(KvStoreShareTest, WhatAWindowHidIsSharedWithThoseOnlyThatDoNotSeeIt) {
+  KvStoreOptions options = store_->options();
+  options.capacity_tokens = 64 * kKvBlockTokens;
+  options.windows = {0, 200, 200};
+  store_ = *KvStore::Create(options, device_, clock_);
+  const LeaseId first = Reserve(1000, 1000);
+  ASSERT_TRUE(Fill(first, 0, 0, 1000).ok());
+  for (int64_t layer : {1, 2}) ASSERT_TRUE(Fill(first, layer, 801, 1000).ok());
+  EXPECT_EQ(Shared(Share(1000, 1000, first, 1000)), 768);
+  const LeaseId longer = Share(1100, 1100, first, 1000);
+  EXPECT_EQ(Shared(longer), 768);
+  EXPECT_EQ(Shared(Share(800, 800, first, 1000)), 512) << "it sees 601 on";
+  EXPECT_EQ(Shared(Share(300, 300, first, 1000)), 0) << "it sees 101 on";
+  EXPECT_EQ(Shared(Share(1000, 1000, longer, 1100)), 768) << "before what either of them sees";
+  EXPECT_EQ(Shared(Share(900, 900, longer, 1100)), 512) << "it sees 701 on";
+}
+
 }  // namespace
 }  // namespace runahead

@@ -162,5 +162,33 @@ TEST_F(KvStoreTest, BytesWrittenAreTheBytesReadInEveryLayer) {
   }
 }
 
+// The first query behind 600 tokens is at position 600: through a window of 101 it sees 500 to 600.
+TEST_F(KvStoreTest, CompleteWaitsInEachLayerForWhatItsWindowLeavesToDecode) {
+  KvStoreOptions options = store_->options();
+  options.windows = {0, 101, 1};
+  store_ = *KvStore::Create(options, device_, clock_);
+  const LeaseId lease = Reserve(600, 700);
+  EXPECT_EQ(store_->stats().kv.expected_bytes, (600 + 100) * kRowBytes);
+  EXPECT_TRUE(store_->BeginWrite(lease, 1, 0, 500)->already_covered()) << "nobody waits for it";
+  EXPECT_TRUE(store_->BeginWrite(lease, 2, 0, 600)->already_covered());
+  ASSERT_TRUE(Fill(lease, 1, 499, 599).ok());
+  ASSERT_TRUE(Fill(lease, 0, 0, 600).ok());
+  EXPECT_FALSE(store_->Complete(lease).fired());
+  EXPECT_FALSE(store_->Open(lease).ok());
+  ASSERT_TRUE(Fill(lease, 1, 599, 600).ok());
+  EXPECT_TRUE(store_->Complete(lease).fired());
+  EXPECT_TRUE(store_->Open(lease).ok());
+  EXPECT_EQ(store_->stats().kv.received_bytes, store_->stats().kv.expected_bytes);
+}
+
+TEST_F(KvStoreTest, ALeaseOfWhosePromptDecodeSeesNothingIsCompleteAtOnce) {
+  KvStoreOptions options = store_->options();
+  options.windows = {1, 1, 1};
+  store_ = *KvStore::Create(options, device_, clock_);
+  EXPECT_TRUE(store_->Complete(Reserve(600, 700)).fired());
+  options.windows = {1, 1};
+  EXPECT_EQ(KvStore::Create(options, device_, clock_).status().code(), absl::StatusCode::kInvalidArgument);
+}
+
 }  // namespace
 }  // namespace runahead

@@ -2,6 +2,7 @@
 // the rule of f32 what one worker alone leaves there. Not to the bit: a part's attention adds up in another order.
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <memory>
 #include <string>
 #include <vector>
@@ -13,6 +14,7 @@
 #include "tests/testing/small_model.h"
 #include "tests/testing/stored_kv.h"
 #include "tests/testing/test_device.h"
+#include "tests/testing/windowed_model.h"
 #include "tests/worker/link/message_engines.h"
 #include "worker/handoff/in_process_handoff.h"
 #include "worker/handoff/message_handoff.h"
@@ -36,7 +38,17 @@ class ChainStore : public ::testing::TestWithParam<Way> {
   void SetUp() override {
     RUNAHEAD_NEED_TEST_DEVICE(GetParam().dtype);
     loaded_ = LoadForTest(WriteSynthetic(SmallModel(), "chain_store"), GetParam().dtype, 2);
+    MakeStore();
+  }
+
+  // For loaded_, in place of the one before.
+  void MakeStore() {
+    metered_.reset();
+    sender_.reset();
+    from_engine_.reset();
+    receiver_.reset();
     KvStoreOptions options{layers(), row_bytes(), 16 * kKvBlockTokens, 5};
+    options.windows = loaded_.model->windows();
     options.x_row_bytes = x_row_bytes();
     store_ = *KvStore::Create(options, *loaded_.device, RealClock());
     receiver_ = std::make_unique<SliceReceiver>(*store_, SliceReceiverOptions{GetParam().dtype, {}, nullptr});
@@ -90,14 +102,21 @@ class ChainStore : public ::testing::TestWithParam<Way> {
     EXPECT_EQ(stored.has_x(), with_x);
     std::vector<std::string> bytes;
     for (int64_t layer = 0; layer < layers(); ++layer) {
-      bytes.push_back(stored.Bytes(layer, 0, kTokens));
-      EXPECT_TRUE(bytes.back() == chain.handoff().Layer(lease, layer, 0, kTokens, row_bytes())) << "layer " << layer;
+      const int64_t seen = SeenFrom(layer);
+      bytes.push_back(stored.Bytes(layer, seen, kTokens));
+      EXPECT_TRUE(bytes.back() == chain.handoff().Layer(lease, layer, seen, kTokens, row_bytes())) << "layer " << layer;
       if (!with_x) continue;
-      EXPECT_TRUE(stored.Bytes(layer, 0, kTokens, SliceKind::kX) ==
-                  chain.handoff().Layer(lease, layer, 0, kTokens, x_row_bytes(), SliceKind::kX))
+      EXPECT_TRUE(stored.Bytes(layer, seen, kTokens, SliceKind::kX) ==
+                  chain.handoff().Layer(lease, layer, seen, kTokens, x_row_bytes(), SliceKind::kX))
           << "layer " << layer;
     }
     return bytes;
+  }
+
+  // The first token of the prompt that decode sees in the layer.
+  int64_t SeenFrom(int64_t layer) const {
+    const int64_t window = loaded_.model->attention(layer).window;
+    return window == 0 ? 0 : std::max<int64_t>(0, kTokens + 1 - window);
   }
 
   LoadedModel loaded_;
@@ -141,6 +160,29 @@ TEST_P(ChainStore, HoldsXBesideKvWhereTheLeaseTakesIt) {
   EXPECT_TRUE(Stored(bounds, ids, Schedule::kKvr, /*with_x=*/true) == without) << "KV is the same";
   EXPECT_EQ(Bytes("x"), layers() * kTokens * x_row_bytes());
   EXPECT_EQ(Bytes("kv"), 2 * layers() * kTokens * row_bytes());
+}
+
+// Members whose part a layer's window hides hand nothing of it off, and the lease is complete all the same.
+TEST_P(ChainStore, HoldsOfALayerWithAWindowWhatDecodeSees) {
+  const std::vector<int32_t> ids = RandomIds(kTokens, 320, 33);
+  const std::vector<int64_t> windows = {0, 100, 301, 1};
+  loaded_.model = std::make_shared<WindowedModel>(loaded_.model, windows);
+  MakeStore();
+  const int64_t rows = kTokens + 99 + 300 + 0;
+  for (const std::vector<int64_t>& bounds : std::vector<std::vector<int64_t>>{{0, 600}, {0, 250, 301, 600}}) {
+    SCOPED_TRACE(::testing::PrintToString(bounds));
+    const double kv = Bytes("kv"), x = Bytes("x");
+    const std::vector<std::string> stored = Stored(bounds, ids, Schedule::kKvr, /*with_x=*/true);
+    EXPECT_EQ(Bytes("kv") - kv, rows * row_bytes());
+    EXPECT_EQ(Bytes("x") - x, rows * x_row_bytes());
+    if (GetParam().dtype != DType::kF32) continue;
+    const ExpectedRun plain = PlainRun(loaded_, ids);
+    for (int64_t layer = 0; layer < layers(); ++layer) {
+      SCOPED_TRACE(layer);
+      ExpectRows(Floats(stored[layer]),
+                 absl::MakeConstSpan(plain.kv[layer]).subspan(SeenFrom(layer) * 2 * plain.kv_dim), plain.kv_dim);
+    }
+  }
 }
 
 INSTANTIATE_TEST_SUITE_P(Ways, ChainStore,

@@ -24,8 +24,8 @@ struct SteppedLoop {
     const LayerRows rows = LayerRowsOf(job, *loaded.model, *loaded.device);
     const auto memory = loaded.device->Allocate(slots * rows.bytes(), MemoryKind::kDevice);
     auto ring = LayerRing::Create(BufferRef::Whole(*memory), loaded.model->config().layers, rows);
-    auto exchange = std::make_unique<ChainExchange>(job, loaded.model->attention(0), *std::move(ring), *loaded.device,
-                                                    stream, handoff, stop, trace);
+    auto exchange = std::make_unique<ChainExchange>(job, *loaded.model, *std::move(ring), *loaded.device, stream,
+                                                    handoff, stop, trace);
     ForwardBatch batch;
     batch.ids.assign(job.ids.end() - job.tokens(), job.ids.end());
     batch.kv = exchange->Layout();

@@ -10,6 +10,7 @@
 #include <thread>
 
 #include "tests/testing/chain_fixture.h"
+#include "tests/testing/windowed_model.h"
 
 namespace runahead {
 namespace {
@@ -61,7 +62,13 @@ TEST_P(ProtocolTest, EveryJobEndsAndNothingIsLeft) {
   options.heads = 2;
   options.kv_heads = 1;
   options.ffn = 32;
-  static const LoadedModel& loaded = *new LoadedModel(LoadForTest(WriteSynthetic(options, "protocol"), DType::kF32, 1));
+  static const LoadedModel& plain = *new LoadedModel(LoadForTest(WriteSynthetic(options, "protocol"), DType::kF32, 1));
+  // Whose parts wait less for each other, in some layers for nobody.
+  static const LoadedModel& windowed =
+      *new LoadedModel{plain.file, plain.device,
+                       std::make_shared<WindowedModel>(plain.model, std::vector<int64_t>{30, 1, 0, 200, 1, 8})};
+  const bool windows = draw(3) == 0;
+  const LoadedModel& loaded = windows ? windowed : plain;
   std::vector<int32_t> ids;
   for (int i = 0; i < kTokens; ++i) ids.push_back(i * 7 % 320);
 
@@ -146,7 +153,12 @@ TEST_P(ProtocolTest, EveryJobEndsAndNothingIsLeft) {
     }
   }
 
-  static const ExpectedRun& reference = *new ExpectedRun(ReferenceRun(loaded, ids));
+  static const ExpectedRun& reference = *new ExpectedRun(ReferenceRun(plain, ids));
+  static const ExpectedRun& long_windowed = *new ExpectedRun(PlainRun(windowed, ids));
+  static const ExpectedRun& short_windowed = *new ExpectedRun(PlainRun(windowed, {ids.begin(), ids.begin() + kShort}));
+  const auto expected = [&](int64_t tokens) {
+    return !windows ? reference.First(tokens) : tokens == kShort ? short_windowed : long_windowed;
+  };
   for (size_t index = 0; index < jobs.size(); ++index) {
     const Planned& job = jobs[index];
     const bool hit = dead >= job.first && dead < job.first + job.parts();
@@ -159,7 +171,7 @@ TEST_P(ProtocolTest, EveryJobEndsAndNothingIsLeft) {
     ++(well ? compared_ : cancelled[index] ? ended_by_cancel_ : ended_by_death_);
     // Also one that a cancel or a death came too late for.
     if (well && chain.member(job.first).news.times(job.job).interleaved) ++interleaved_;
-    if (well) ExpectRun(AwaitWhole(loaded, chain, job.job, job.first, job.bounds), reference.First(job.tokens()));
+    if (well) ExpectRun(AwaitWhole(loaded, chain, job.job, job.first, job.bounds), expected(job.tokens()));
   }
   ++runs_;
   chain.network().DeliverAll();

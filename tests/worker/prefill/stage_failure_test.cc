@@ -119,7 +119,7 @@ TEST_F(CauseTest, ASliceThatIsRefusedIsTheDecodeWorkers) {
 // A store of prefixes that has lost one.
 class NoPrefix : public PrefixSource {
  public:
-  Event Load(int64_t, BufferRef) override {
+  Event Load(int64_t, int64_t, BufferRef) override {
     EventSource source;
     source.Fire(absl::DataLossError("the disk is gone"));
     return source.event();

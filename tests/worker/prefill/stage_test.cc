@@ -2,11 +2,11 @@
 
 #include <gtest/gtest.h>
 
-#include <cstring>
 #include <set>
 
 #include "absl/algorithm/container.h"
 #include "tests/testing/exactness.h"
+#include "tests/worker/prefill/given_prefix.h"
 #include "tests/worker/prefill/stage_fixture.h"
 
 namespace runahead {
@@ -76,28 +76,13 @@ TEST_F(StageTest, PenaltiesCountForTheFirstTokenToo) {
   EXPECT_NE(token, likeliest);
 }
 
-// A prefix whose KV comes from elsewhere than a worker: here from the scalar reference.
-class GivenPrefix : public PrefixSource {
- public:
-  explicit GivenPrefix(const ExpectedRun& run) {
-    for (const std::vector<double>& layer : run.kv) layers_.emplace_back(layer.begin(), layer.end());
-  }
-  Event Load(int64_t layer, BufferRef into) override {
-    std::memcpy(into.data(), layers_[layer].data(), into.size);
-    return Event();
-  }
-
- private:
-  std::vector<std::vector<float>> layers_;
-};
-
 TEST_F(StageTest, APrefixFromElsewhereGivesTheSame) {
   const std::vector<int32_t> ids = RandomIds(160, 320, 14);
   const ExpectedRun reference = Reference(ids);
   TestChain chain(loaded_, 2, 160);
   const std::vector<int64_t> bounds = {50, 110, 160};
   auto head = chain.JobOf(1, 0, 0, bounds, ids, EveryLogprob(loaded_), true, absl::InfiniteFuture());
-  head.prefix = std::make_shared<GivenPrefix>(reference);
+  head.prefix = std::make_shared<GivenPrefix>(reference, loaded_.model->kv_row_bytes());
   chain.member(0).stage->Start(head);
   chain.member(1).stage->Start(chain.JobOf(1, 0, 1, bounds, ids, EveryLogprob(loaded_), true, absl::InfiniteFuture()));
   ExpectRun(AwaitWhole(loaded_, chain, 1, 0, bounds), reference);

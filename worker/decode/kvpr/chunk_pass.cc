@@ -56,6 +56,15 @@ absl::Status ChunkPass::Attend(LayerPass& pass, const At& at, const Tensor& qkv)
   return KeepWhatStays(at);
 }
 
+int64_t ChunkPass::RecomputedFrom(const At& at, const ChunkPart& part) const {
+  const int64_t seen = at.step.FirstSeenBy(part.sequence, model_.attention(at.layer).window);
+  return std::clamp(seen, part.begin, part.recompute_end);
+}
+
+int64_t ChunkPass::StreamedFrom(const At& at, const ChunkPart& part) const {
+  return std::max(part.recompute_end, at.step.FirstSeenBy(part.sequence, model_.attention(at.layer).window));
+}
+
 // X that is on the device comes to where the chunk's other X is.
 absl::Status ChunkPass::FillX(const At& at) {
   for (const ChunkPart& part : at.chunk.parts) {
@@ -65,7 +74,8 @@ absl::Status ChunkPass::FillX(const At& at) {
       return device_.Copy(stream_, RowsOf(block, begin % kKvBlockTokens, end - begin, x_row_bytes_),
                           RowsOf(ring_.X(at.loaded), part.Row(begin), end - begin, x_row_bytes_));
     };
-    RUNAHEAD_RETURN_IF_ERROR(ForBlocks(part.begin, std::min(resident.x_resident, part.recompute_end), copy));
+    RUNAHEAD_RETURN_IF_ERROR(
+        ForBlocks(RecomputedFrom(at, part), std::min(resident.x_resident, part.recompute_end), copy));
   }
   return absl::OkStatus();
 }
@@ -77,17 +87,18 @@ absl::Status ChunkPass::RecomputeRows(const At& at) {
   int64_t query = 0;
   for (const ChunkPart& part : at.chunk.parts) {
     for (int64_t begin = part.begin; begin < part.recompute_end; begin += kChunkPageTokens) {
-      const int64_t count = std::min(kChunkPageTokens, part.recompute_end - begin);
+      const int64_t count = std::min(kChunkPageTokens, part.recompute_end - begin), first_query = query;
+      query += count;
+      if (begin + count <= RecomputedFrom(at, part)) continue;
       const int64_t row = part.Row(begin);
       const Tensor normed = MakeTensor(RowsOf(ring_.X(at.loaded), row, RoundUpTo(kSplitTile, count), x_row_bytes_),
                                        device_.compute_dtype(), RoundUpTo(kSplitTile, count), model_.config().hidden);
-      const SectionRows rows{stream_, scratch_, *at.tables.recompute, query, count, false, at.matrices};
+      const SectionRows rows{stream_, scratch_, *at.tables.recompute, first_query, count, false, at.matrices};
       RUNAHEAD_RETURN_IF_ERROR(model_.Recompute(rows, at.layer, normed, ring_.Kv(at.loaded)));
-      query += count;
     }
   }
   for (const ChunkPart& part : at.chunk.parts) {
-    const int64_t first = part.Row(part.begin), count = part.recompute_end - part.begin;
+    const int64_t from = RecomputedFrom(at, part), first = part.Row(from), count = part.recompute_end - from;
     RUNAHEAD_RETURN_IF_ERROR(Quantise(at, first, count));
     RUNAHEAD_RETURN_IF_ERROR(Dequantise(at, first, count));
   }
@@ -97,7 +108,8 @@ absl::Status ChunkPass::RecomputeRows(const At& at) {
 absl::Status ChunkPass::DequantiseStreamed(const At& at) {
   for (const ChunkPart& part : at.chunk.parts) {
     const int64_t end = std::min(part.end, at.step.stored[part.sequence].stored);
-    RUNAHEAD_RETURN_IF_ERROR(Dequantise(at, part.Row(part.recompute_end), end - part.recompute_end));
+    const int64_t from = StreamedFrom(at, part);
+    RUNAHEAD_RETURN_IF_ERROR(Dequantise(at, part.Row(from), end - from));
   }
   return absl::OkStatus();
 }

@@ -43,6 +43,9 @@ class ChunkPass {
   absl::Status Attend(LayerPass& pass, const At& at, const Tensor& qkv);
 
  private:
+  // Where what is recomputed of the part, or streamed, begins in the layer: what its window hides is neither.
+  int64_t RecomputedFrom(const At& at, const ChunkPart& part) const;
+  int64_t StreamedFrom(const At& at, const ChunkPart& part) const;
   absl::Status FillX(const At& at);
   absl::Status RecomputeRows(const At& at);
   absl::Status DequantiseStreamed(const At& at);

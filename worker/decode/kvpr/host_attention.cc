@@ -1,5 +1,6 @@
 #include "worker/decode/kvpr/host_attention.h"
 
+#include <algorithm>
 #include <memory>
 
 #include "absl/time/clock.h"
@@ -10,9 +11,13 @@
 namespace runahead {
 namespace {
 
-int64_t PositionsOf(const KvTable& table) {
+// That are read.
+int64_t PositionsOf(const KvTable& table, int64_t window) {
   int64_t positions = 0;
-  for (const KvSequence& sequence : table.layout().sequences) positions += sequence.end - sequence.begin;
+  for (const KvSequence& sequence : table.layout().sequences) {
+    const int64_t begin = std::max(sequence.begin, FirstSeen(window, sequence.length - 1));
+    positions += std::max<int64_t>(0, sequence.end - begin);
+  }
   return positions;
 }
 
@@ -24,8 +29,8 @@ absl::Status HostAttention::Enqueue(const ConstTensor& q, const AttentionShape& 
   const auto begin = std::make_shared<absl::Time>();
   host.Call(stream, [begin] { *begin = MonotonicNow(); });
   RUNAHEAD_RETURN_IF_ERROR(host.AttendPieces(stream, q, shape, table, layer, partials));
-  const absl::Duration takes =
-      absl::Seconds(static_cast<double>(PositionsOf(table) * shape.kv_row_bytes()) * 8 / (emulated_gbps * 1e9));
+  const absl::Duration takes = absl::Seconds(
+      static_cast<double>(PositionsOf(table, shape.window) * shape.kv_row_bytes()) * 8 / (emulated_gbps * 1e9));
   host.Call(stream, [begin, takes] { absl::SleepFor(*begin + takes - MonotonicNow()); });
   return absl::OkStatus();
 }

@@ -157,8 +157,9 @@ absl::Status KvprLoop::LoadUpTo(LoadedStep& step, int64_t loads) {
   const auto chunks = static_cast<int64_t>(step.chunks.size());
   for (; step.loads < std::min(loads, layers_ * chunks); ++step.loads) {
     const int64_t layer = step.loads / chunks;
-    RUNAHEAD_ASSIGN_OR_RETURN(const StagingRing::Loaded loaded, ring_->Load(layer, step.chunks[step.loads % chunks],
-                                                                            step.stored, written_[layer], step.times));
+    RUNAHEAD_ASSIGN_OR_RETURN(const StagingRing::Loaded loaded,
+                              ring_->Load(layer, model_.attention(layer).window, step.chunks[step.loads % chunks],
+                                          step.stored, written_[layer], step.times));
     step.under_way.push_back(loaded);
   }
   return absl::OkStatus();
@@ -258,11 +259,12 @@ absl::StatusOr<Event> KvprLoop::SaveRecomputed(int64_t layer, const StepChunk& c
                                                const StagingRing::Loaded& loaded) {
   Event free = device_.Record(stream_);
   for (const ChunkPart& part : chunk.parts) {
+    const int64_t begin = std::max(part.begin, now_.FirstSeenBy(part.sequence, model_.attention(layer).window));
     const int64_t end = std::min(part.recompute_end, now_.keys[part.sequence].kv_from);
-    if (part.begin >= end) continue;
-    const BufferRef rows = ring_->StoredRows(loaded, part.Row(part.begin), end - part.begin);
+    if (begin >= end) continue;
+    const BufferRef rows = ring_->StoredRows(loaded, part.Row(begin), end - begin);
     RUNAHEAD_ASSIGN_OR_RETURN(
-        free, write_back_->Save(layer, now_.stored[part.sequence].blocks, part.begin, rows, free, now_.times));
+        free, write_back_->Save(layer, now_.stored[part.sequence].blocks, begin, rows, free, now_.times));
     written_[layer] = free;
   }
   return free;

@@ -6,6 +6,7 @@
 #include <string_view>
 #include <vector>
 
+#include "kernels/base/kv_table.h"
 #include "scheduler/recompute/split_solver.h"
 #include "worker/decode/kvpr/residency.h"
 #include "worker/decode/kvpr/staging_ring.h"
@@ -25,6 +26,10 @@ struct PlannedStep {
   LanePlan plan;
   std::vector<StepChunk> chunks;
   std::shared_ptr<StepTimes> times;
+
+  // The first position that the sequence's query sees in layers of this window (0: none). Rows before it may never have
+  // come to the stores; what is made of them is read by nobody.
+  int64_t FirstSeenBy(int64_t sequence, int64_t window) const { return FirstSeen(window, lengths[sequence] - 1); }
 };
 
 }  // namespace runahead

@@ -61,7 +61,7 @@ StagingRing::StagingRing(Device& device, const KvStore& store, const Options& op
     : device_(device), store_(store), options_(options), stream_(device.NewStream("kvpr load")) {}
 
 // X first: what is made from it takes the device's time, KV only has to be there for attention.
-absl::StatusOr<StagingRing::Loaded> StagingRing::Load(int64_t layer, const StepChunk& chunk,
+absl::StatusOr<StagingRing::Loaded> StagingRing::Load(int64_t layer, int64_t window, const StepChunk& chunk,
                                                       absl::Span<const StoredSequence> sequences, const Event& after,
                                                       const std::shared_ptr<StepTimes>& times) {
   Loaded loaded{.slot = next_slot_, .x_there = {}, .kv_there = {}};
@@ -72,18 +72,19 @@ absl::StatusOr<StagingRing::Loaded> StagingRing::Load(int64_t layer, const StepC
   const LaneSpan span(device_, *stream_, times, StepLane::kLink, layer);
   for (const ChunkPart& part : chunk.parts) {
     const StoredSequence& sequence = sequences[part.sequence];
-    const int64_t from = std::max(part.begin, std::min(sequence.x_resident, part.recompute_end));
-    if (from == part.recompute_end) continue;
+    const int64_t from = std::max({part.begin, sequence.x_resident, FirstSeen(window, sequence.stored)});
+    if (from >= part.recompute_end) continue;
     RUNAHEAD_RETURN_IF_ERROR(CopyRows(*store_.x_arena(), sequence, layer, from, part.recompute_end, slot.x,
                                       part.Row(from), options_.x_row_bytes));
   }
   loaded.x_there = device_.Record(*stream_);
   for (const ChunkPart& part : chunk.parts) {
     const StoredSequence& sequence = sequences[part.sequence];
+    const int64_t from = std::max(part.recompute_end, FirstSeen(window, sequence.stored));
     const int64_t end = std::min(part.end, sequence.stored);
-    if (part.recompute_end >= end) continue;
-    RUNAHEAD_RETURN_IF_ERROR(CopyRows(store_.arena(), sequence, layer, part.recompute_end, end, slot.stored,
-                                      part.Row(part.recompute_end), options_.stored_row_bytes));
+    if (from >= end) continue;
+    RUNAHEAD_RETURN_IF_ERROR(
+        CopyRows(store_.arena(), sequence, layer, from, end, slot.stored, part.Row(from), options_.stored_row_bytes));
   }
   loaded.kv_there = device_.Record(*stream_);
   return loaded;

@@ -19,7 +19,8 @@ namespace runahead {
 // What the stores hold of a step's sequences, as the loads of a chunk need it.
 struct StoredSequence {
   std::vector<int32_t> blocks;
-  int64_t stored = 0;      // KV and X of positions [0, stored) are in the stores when a step's loads run
+  int64_t stored = 0;      // KV and X of positions [0, stored) are in the stores when a step's loads run; its query is
+                           // at the next one
   int64_t x_resident = 0;  // X of [0, x_resident) does not travel: it is on the device
 };
 
@@ -59,9 +60,10 @@ class StagingRing {
     Event x_there, kv_there;
   };
   // Enqueues the copies of `chunk` in `layer` into the next slot, behind `after`: what the step before wrote of the
-  // layer. `sequences` are the step's.
-  absl::StatusOr<Loaded> Load(int64_t layer, const StepChunk& chunk, absl::Span<const StoredSequence> sequences,
-                              const Event& after, const std::shared_ptr<StepTimes>& times);
+  // layer. `sequences` are the step's; what the layer's `window` (0: none) hides from them stays away.
+  absl::StatusOr<Loaded> Load(int64_t layer, int64_t window, const StepChunk& chunk,
+                              absl::Span<const StoredSequence> sequences, const Event& after,
+                              const std::shared_ptr<StepTimes>& times);
   // From `free` on the slot may be filled again.
   void Release(const Loaded& loaded, const Event& free) { slots_[loaded.slot].free = free; }
 

@@ -75,7 +75,7 @@ inline std::unique_ptr<GivenSplit> SplitAt(int64_t l) {
 class KvprWorld {
  public:
   // `maker`: the same model with resident weights, which makes the contents; null: `loaded` itself. KV of tokens before
-  // `kv_from` has not been handed off: these rows are NaN.
+  // `kv_from` has not been handed off, nor has what windows hide from decode: these rows are NaN.
   KvprWorld(const LoadedModel& loaded, std::vector<int64_t> prompts, int64_t steps, bool with_x = true,
             std::optional<KvQuant> quant = {}, const LoadedModel* maker = nullptr, int64_t kv_from = 0)
       : loaded_(loaded),
@@ -91,6 +91,7 @@ class KvprWorld {
     KvStoreOptions options{
         .layers = config.layers, .row_bytes = loaded.model->kv_row_bytes(), .capacity_tokens = blocks * kKvBlockTokens};
     if (with_x) options.x_row_bytes = config.hidden * static_cast<int64_t>(DTypeSize(device_->compute_dtype()));
+    options.windows = loaded.model->windows();
     if (quant.has_value()) options.quantisation = KvQuantisation{*quant, loaded.model->kv_dtype(), host_.get()};
     store_ = *KvStore::Create(options, *device_, RealClock());
     for (size_t i = 0; i < prompts_.size(); ++i) Fill(i, steps);
@@ -172,11 +173,21 @@ class KvprWorld {
     const LeaseId lease = *store_->Reserve(prompts_[i], prompts_[i] + steps, {}, with_x_, kv_from);
     for (int64_t layer = 0; layer < store_->options().layers; ++layer) {
       const auto [kv, x] = KvAndX(i, layer);
-      if (kv_from < prompts_[i]) Write(lease, layer, kv, SliceKind::kKv, i, kv_from);
-      if (with_x_) Write(lease, layer, x, SliceKind::kX, i);
+      const int64_t hidden = HiddenIn(i, layer), from = std::max(kv_from, hidden);
+      if (from < prompts_[i]) Write(lease, layer, kv, SliceKind::kKv, i, from);
+      if (with_x_ && hidden < prompts_[i]) Write(lease, layer, x, SliceKind::kX, i, hidden);
     }
     sequences_.push_back(std::make_unique<Sequence>(Sequence{*store_->Open(lease), prompts_[i]}));
-    Poison(i, 0, kv_from);
+    for (int64_t layer = 0; layer < store_->options().layers; ++layer) {
+      PoisonLayer(store_->arena(), i, layer, 0, std::max(kv_from, HiddenIn(i, layer)));
+      if (with_x_) PoisonLayer(*store_->x_arena(), i, layer, 0, HiddenIn(i, layer));
+    }
+  }
+
+  // Positions that no query of decode sees in the layer.
+  int64_t HiddenIn(size_t i, int64_t layer) const {
+    const int64_t window = loaded_.model->attention(layer).window;
+    return window == 0 ? 0 : std::max<int64_t>(0, prompts_[i] + 1 - window);
   }
 
   std::pair<std::vector<std::byte>, std::vector<std::byte>> KvAndX(size_t i, int64_t layer) {
@@ -209,10 +220,11 @@ class KvprWorld {
   }
 
   void PoisonIn(const KvArena& arena, size_t i, int64_t begin, int64_t end) {
-    for (int64_t layer = 0; layer < store_->options().layers; ++layer) {
-      for (const KvSpan& span : arena.Spans(sequences_[i]->kv.blocks(), layer, begin, end)) {
-        std::memset(span.rows.data(), 0xff, span.rows.size);
-      }
+    for (int64_t layer = 0; layer < store_->options().layers; ++layer) PoisonLayer(arena, i, layer, begin, end);
+  }
+  void PoisonLayer(const KvArena& arena, size_t i, int64_t layer, int64_t begin, int64_t end) {
+    for (const KvSpan& span : arena.Spans(sequences_[i]->kv.blocks(), layer, begin, end)) {
+      std::memset(span.rows.data(), 0xff, span.rows.size);
     }
   }
 
