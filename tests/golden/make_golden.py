@@ -99,6 +99,19 @@ def generate(checkpoint):
     return {"model_sha256": sha256(checkpoint.path), "prompts": prompts}
 
 
+def gemma(checkpoint, texts):
+    """The texts of the quick-start model's prompts on Gemma: ids with BOS, and what follows them."""
+    model = checkpoint.model()
+    prompts = []
+    for text in texts["prompts"]:
+        made = entry(model, text["ids"], GREEDY_TOKENS)
+        wanted = min(made["margins"]) >= SMALLEST_MARGIN
+        print(f"{'kept' if wanted else 'LEFT'} {len(made['ids'])} tokens, margin {min(made['margins']):.4f}: {text['text'][:40]!r}")
+        if wanted:
+            prompts.append({"text": text["text"], **made})
+    return {"model_sha256": sha256(checkpoint.path), "strings": texts["strings"], "prompts": prompts}
+
+
 def decided_prompt(model, length):
     """The first of some made-up prompts on which every step is decided by a safe margin."""
     for start in range(100):
@@ -130,9 +143,14 @@ def main():
     parser.add_argument("--model", help="the quick-start model (deploy/model prints its path): all but tiny.json")
     parser.add_argument("--make-synthetic-gguf", help="the built make_synthetic_gguf: tiny.json")
     parser.add_argument("--out", default=DATA)
+    parser.add_argument("--gemma", help="gemma3-270m (`runahead pull` prints its path): gemma3.json")
+    parser.add_argument("--gemma-ids", help="for --gemma: what gemma_ids.py made")
     args = parser.parse_args()
-    if not args.model and not args.make_synthetic_gguf:
-        parser.error("give --model, --make-synthetic-gguf, or both")
+    if not args.model and not args.make_synthetic_gguf and not args.gemma:
+        parser.error("give --model, --make-synthetic-gguf, --gemma, or several")
+    if args.gemma:
+        with open(args.gemma_ids) as f:
+            write(args.out, "gemma3.json", gemma(Checkpoint(args.gemma), json.load(f)))
     if args.model:
         checkpoint = Checkpoint(args.model)
         write(args.out, "tokens.json", tokens(checkpoint))

