@@ -134,6 +134,14 @@ TEST(TokenizerJson, NormalizedTokensAreFoundInTheNormalisedText) {
   EXPECT_THAT(Ids(file, "a <tool>\n b"), ElementsAre('a', 260, 'b'));
 }
 
+TEST(TokenizerJson, ControlTokensSteerWhateverIsNormalised) {
+  json file = PieceJson();
+  for (json& token : file["added_tokens"]) token["normalized"] = true;
+  EXPECT_THAT(Ids(file, "a</s>a"), ElementsAre(6, 2, 6));
+  const std::vector<int32_t> text = *(*LoadJson(file))->Encode("a</s>a", {.add_bos = false});
+  EXPECT_THAT(text, testing::Not(testing::Contains(2)));
+}
+
 TEST(TokenizerJson, SentencePiece) {
   const json file = PieceJson();
   EXPECT_THAT(Ids(file, "a ab"), ElementsAre(6, 6, 5));
@@ -223,6 +231,15 @@ TEST(TokenizerJson, HolesBetweenIdsAreNothing) {
   EXPECT_EQ(tokenizer->vocab_size(), 1001);
   EXPECT_EQ(tokenizer->TokenBytes(500), "");
   EXPECT_THAT(Ids(file, "<tool>"), ElementsAre(1000));
+}
+
+TEST(TokenizerJson, TheBlankAtTheBeginIsTheTextsWhateverStandsBefore) {
+  json file = PieceJson();
+  file["added_tokens"].push_back({{"id", 20}, {"content", "<tool>"}, {"normalized", false}, {"special", true}});
+  const auto tokenizer = *LoadJson(file);
+  EXPECT_EQ(tokenizer->Decode({15, 6, 6}, true), "a a");  // the first is no token at all
+  EXPECT_EQ(tokenizer->Decode({20, 6}, true), "a");
+  EXPECT_EQ(tokenizer->Decode({20, 6}, false), "<tool> a");
 }
 
 // What is changed in a good file, and what the refusal says.
