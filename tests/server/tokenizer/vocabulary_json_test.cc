@@ -134,6 +134,15 @@ TEST(TokenizerJson, NormalizedTokensAreFoundInTheNormalisedText) {
   EXPECT_THAT(Ids(file, "a <tool>\n b"), ElementsAre('a', 260, 'b'));
 }
 
+TEST(TokenizerJson, TokensTakeWhiteSpaceOfTheTextBesideThem) {
+  json file = ByteLevelJson();
+  file["added_tokens"][1]["lstrip"] = true;
+  EXPECT_THAT(Ids(file, "a \t<tool> b"), ElementsAre('a', 260, ' ', 'b'));
+  const auto tokenizer = *LoadJson(file);
+  EXPECT_THAT(*tokenizer->EncodeParts({{"a ", false}, {"\n", false}, {" <tool>", false}}), ElementsAre('a', 260));
+  EXPECT_THAT(*tokenizer->EncodeParts({{"a ", false}, {"b <tool>", false}}), ElementsAre('a', ' ', 'b', 260));
+}
+
 TEST(TokenizerJson, ControlTokensSteerWhateverIsNormalised) {
   json file = PieceJson();
   for (json& token : file["added_tokens"]) token["normalized"] = true;
