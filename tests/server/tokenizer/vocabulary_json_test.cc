@@ -165,6 +165,20 @@ TEST(TokenizerJson, SentencePiece) {
   EXPECT_EQ(tokenizer->Decode({1, 6, 2}, false), "<s> a</s>");
 }
 
+TEST(TokenizerJson, LeastTokensCountsNothingThatMayFuseOrVanish) {
+  json file = PieceJson();
+  std::string unknown;
+  for (int i = 0; i < 1000; ++i) unknown += "ê";  // C3 has a token, AA has none
+  EXPECT_THAT(*(*LoadJson(file))->Encode(unknown, {.add_bos = false}), ElementsAre(3, 0));
+  EXPECT_LE((*LoadJson(file))->LeastTokens({unknown}), 2);
+  EXPECT_GE((*LoadJson(file))->LeastTokens({std::string(1000, 'a')}), 100);
+  file["normalizer"]["normalizers"].push_back({{"type", "NFC"}});
+  EXPECT_EQ((*LoadJson(file))->LeastTokens({std::string(1000, 'a')}), 0);  // marks may make another letter of each
+  file = ByteLevelJson();
+  file["normalizer"] = {{"type", "Strip"}};
+  EXPECT_EQ((*LoadJson(file))->LeastTokens({std::string(1000, ' ')}), 0);
+}
+
 TEST(TokenizerJson, MetaspaceAtTheVeryBeginOnly) {
   json file = PieceJson();
   file["normalizer"] = nullptr;
