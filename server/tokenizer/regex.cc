@@ -50,6 +50,9 @@ absl::StatusOr<Regex> Regex::Compile(const std::string& pattern) {
   if (compiled->code == nullptr) {
     return absl::InvalidArgumentError(absl::StrCat("pattern '", pattern, "': ", ErrorText(error)));
   }
+  uint32_t may_be_empty = 0;
+  pcre2_pattern_info(compiled->code.get(), PCRE2_INFO_MATCHEMPTY, &may_be_empty);
+  if (may_be_empty != 0) return absl::InvalidArgumentError(absl::StrCat("pattern '", pattern, "' can match nothing"));
   // Where there is no JIT for this machine the interpreter does the same, slower.
   pcre2_jit_compile(compiled->code.get(), PCRE2_JIT_COMPLETE);
   return Regex(std::move(compiled));

@@ -15,7 +15,8 @@ namespace runahead {
 // number of threads may use one at the same time.
 class Regex {
  public:
-  // INVALID_ARGUMENT when the pattern is wrong, or has what Oniguruma and PCRE2 understand differently.
+  // INVALID_ARGUMENT when the pattern is wrong, can match nothing, or has what Oniguruma and PCRE2 understand
+  // differently.
   static absl::StatusOr<Regex> Compile(const std::string& pattern);
 
   // The pattern that matches `text` and nothing else.
@@ -25,8 +26,8 @@ class Regex {
   using OnPiece = absl::FunctionRef<absl::Status(std::string_view piece, bool match)>;
 
   // Hands over the pieces of `text`: every match, and what lies between matches, in order and without empty ones, so
-  // that joined they are `text`, which must be valid UTF-8. Look-ahead ends where the text ends. INTERNAL where a
-  // pattern takes too long or matches nothing.
+  // that joined they are `text`, which must be valid UTF-8. Look-ahead ends where the text ends. INTERNAL where the
+  // pattern takes too long.
   absl::Status Split(std::string_view text, OnPiece on_piece) const;
 
  private:

@@ -106,7 +106,7 @@ absl::Status Tokenizer::AppendText(std::string_view text, Output& out) const {
     text = normalized;
   }
   size_t done = 0;
-  while (const auto match = normalized_tokens_.Find(text, done, /*with_control=*/true)) {
+  while (const auto match = normalized_tokens_.Find(text, done, /*with_control=*/false)) {
     RUNAHEAD_RETURN_IF_ERROR(out.steps.Next());
     std::string_view before = text.substr(done, match->begin - done);
     if (match->token->strip_left) before.remove_suffix(WhiteSpaceEnd(before));

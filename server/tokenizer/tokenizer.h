@@ -116,7 +116,7 @@ class Tokenizer {
   DecodedBegin decoded_begin_ = DecodedBegin::kAll;
   std::unique_ptr<const WordModel> words_;
   SpecialTokens special_tokens_;                           // found in the text as it came
-  SpecialTokens normalized_tokens_;                        // found in the normalised text
+  SpecialTokens normalized_tokens_;                        // found in the normalised text; none of control
   std::vector<std::string> bytes_;                         // by id
   std::vector<TokenKind> kinds_;                           // by id
   absl::flat_hash_map<std::string, int32_t> whole_words_;  // filled only where asked for

@@ -4,134 +4,10 @@
 #include <utility>
 
 #include "kernels/base/status_macros.h"
-#include "server/tokenizer/pre_tokenizer_names.h"
+#include "server/tokenizer/vocabulary_json_parts.h"
 
 namespace runahead {
 namespace {
-
-using Matches = SplitRule::Matches;
-
-absl::Status NotSupported(const JsonView& view, const std::string& type) {
-  return view.Error("type '", type, "' is not supported");
-}
-
-// A text or a pattern; `literal` says which.
-struct JsonPattern {
-  std::string text;
-  bool literal;
-};
-
-absl::StatusOr<JsonPattern> ReadPattern(const JsonView& step) {
-  RUNAHEAD_ASSIGN_OR_RETURN(const JsonView pattern, step.Get("pattern"));
-  const bool literal = pattern.Has("String");
-  RUNAHEAD_ASSIGN_OR_RETURN(std::string text, pattern.GetString(literal ? "String" : "Regex"));
-  if (text.empty()) return pattern.Error("is empty");
-  return JsonPattern{std::move(text), literal};
-}
-
-absl::StatusOr<Matches> ReadBehavior(const JsonView& step, const std::string& otherwise) {
-  std::string name = otherwise;
-  if (step.Has("behavior")) {
-    RUNAHEAD_ASSIGN_OR_RETURN(name, step.GetString("behavior"));
-  }
-  constexpr std::pair<absl::string_view, Matches> kNames[] = {{"Isolated", Matches::kIsolated},
-                                                              {"Removed", Matches::kRemoved},
-                                                              {"MergedWithPrevious", Matches::kWithPrevious},
-                                                              {"MergedWithNext", Matches::kWithNext},
-                                                              {"Contiguous", Matches::kContiguous}};
-  for (const auto& [known, matches] : kNames) {
-    if (name == known) return matches;
-  }
-  return step.Error("behavior '", name, "' is not supported");
-}
-
-absl::StatusOr<BlankMarks::Prefix> ReadPrefix(const JsonView& metaspace) {
-  using Prefix = BlankMarks::Prefix;
-  if (!metaspace.Has("prepend_scheme")) {  // older files
-    RUNAHEAD_ASSIGN_OR_RETURN(const bool prefix, metaspace.GetBool("add_prefix_space", true));
-    return prefix ? Prefix::kAlways : Prefix::kNever;
-  }
-  RUNAHEAD_ASSIGN_OR_RETURN(const std::string scheme, metaspace.GetString("prepend_scheme"));
-  if (scheme == "always") return Prefix::kAlways;
-  if (scheme == "first") return Prefix::kFirst;
-  if (scheme == "never") return Prefix::kNever;
-  return metaspace.Error("prepend_scheme '", scheme, "' is not supported");
-}
-
-absl::Status CheckMark(const JsonView& metaspace) {
-  RUNAHEAD_ASSIGN_OR_RETURN(const std::string mark, metaspace.GetString("replacement"));
-  if (mark != kBlankMark) return metaspace.Error("replacement '", mark, "' is not supported; '", kBlankMark, "' is");
-  return absl::OkStatus();
-}
-
-class PreTokenizerReader {
- public:
-  PreTokenizerReader(Vocabulary& vocabulary, bool& byte_level) : vocabulary_(vocabulary), byte_level_(byte_level) {}
-
-  absl::Status Read(const JsonView& step) {
-    RUNAHEAD_ASSIGN_OR_RETURN(const std::string type, step.GetString("type"));
-    if (type == "Sequence") {
-      RUNAHEAD_ASSIGN_OR_RETURN(const JsonView steps, step.Get("pretokenizers"));
-      return steps.ForElements([&](const JsonView& one) { return Read(one); });
-    }
-    if (type == "Split") return ReadSplit(step);
-    if (type == "ByteLevel") return ReadByteLevel(step);
-    if (type == "Metaspace") return ReadMetaspace(step);
-    if (type == "Digits") {
-      RUNAHEAD_ASSIGN_OR_RETURN(const bool each, step.GetBool("individual_digits", false));
-      Add("\\p{N}", each ? Matches::kIsolated : Matches::kContiguous);
-      return absl::OkStatus();
-    }
-    if (type == "Punctuation") {
-      RUNAHEAD_ASSIGN_OR_RETURN(const Matches matches, ReadBehavior(step, "Isolated"));
-      Add(kPunctuation, matches);
-      return absl::OkStatus();
-    }
-    return NotSupported(step, type);
-  }
-
- private:
-  void Add(const std::string& pattern, Matches matches, bool inverted = false) {
-    vocabulary_.splits.push_back({pattern, matches, inverted, /*over_alphabet=*/byte_level_});
-  }
-
-  // Whether nothing has been cut yet.
-  bool First() const { return vocabulary_.splits.empty() && !byte_level_ && vocabulary_.blanks.mark.empty(); }
-
-  absl::Status ReadSplit(const JsonView& step) {
-    RUNAHEAD_ASSIGN_OR_RETURN(const JsonPattern pattern, ReadPattern(step));
-    RUNAHEAD_ASSIGN_OR_RETURN(const Matches matches, ReadBehavior(step, ""));
-    RUNAHEAD_ASSIGN_OR_RETURN(const bool inverted, step.GetBool("invert", false));
-    Add(pattern.literal ? Regex::Quoted(pattern.text) : pattern.text, matches, inverted);
-    return absl::OkStatus();
-  }
-
-  absl::Status ReadByteLevel(const JsonView& step) {
-    RUNAHEAD_ASSIGN_OR_RETURN(const bool prefix, step.GetBool("add_prefix_space", true));
-    RUNAHEAD_ASSIGN_OR_RETURN(const bool cuts, step.GetBool("use_regex", true));
-    if (byte_level_) return step.Error("a second ByteLevel is not supported");
-    if (prefix) {
-      if (!First()) return step.Error("add_prefix_space behind other steps is not supported");
-      vocabulary_.blanks.prefix = BlankMarks::Prefix::kAlways;
-    }
-    if (cuts) Add(kGpt2Pattern, Matches::kIsolated);
-    byte_level_ = true;
-    return absl::OkStatus();
-  }
-
-  absl::Status ReadMetaspace(const JsonView& step) {
-    RUNAHEAD_RETURN_IF_ERROR(CheckMark(step));
-    if (!First()) return step.Error("Metaspace behind other steps is not supported");
-    vocabulary_.blanks.mark = kBlankMark;
-    RUNAHEAD_ASSIGN_OR_RETURN(vocabulary_.blanks.prefix, ReadPrefix(step));
-    RUNAHEAD_ASSIGN_OR_RETURN(const bool cuts, step.GetBool("split", true));
-    if (cuts) Add(kBlankMark, Matches::kWithNext);
-    return absl::OkStatus();
-  }
-
-  Vocabulary& vocabulary_;
-  bool& byte_level_;
-};
 
 // What a decoder's steps do, together.
 struct DecoderSteps {
@@ -173,7 +49,7 @@ absl::Status ReadDecoderStep(const JsonView& step, DecoderSteps& found) {
     found.marks = true;
     if (prefix != BlankMarks::Prefix::kNever) found.begin = DecodedBegin::kNoMarks;
   } else {
-    return NotSupported(step, type);
+    return TypeNotSupported(step, type);
   }
   return absl::OkStatus();
 }
@@ -226,14 +102,10 @@ absl::Status ReadJsonNormalizer(const JsonView& normalizer, Vocabulary& vocabula
   } else if (type == "NFKD") {
     step.form = NormalForm::kNfkd;
   } else {
-    return NotSupported(normalizer, type);
+    return TypeNotSupported(normalizer, type);
   }
   vocabulary.normalizer.push_back(std::move(step));
   return absl::OkStatus();
-}
-
-absl::Status ReadJsonPreTokenizer(const JsonView& pre_tokenizer, Vocabulary& vocabulary, bool& byte_level) {
-  return PreTokenizerReader(vocabulary, byte_level).Read(pre_tokenizer);
 }
 
 absl::Status ReadJsonDecoder(const JsonView& decoder, bool byte_level, Vocabulary& vocabulary, bool& byte_fallback) {
@@ -262,7 +134,7 @@ absl::StatusOr<std::optional<int64_t>> ReadJsonPostProcessor(const JsonView& pos
     return begin;
   }
   if (type == "ByteLevel") return begin;
-  if (type != "TemplateProcessing") return NotSupported(post_processor, type);
+  if (type != "TemplateProcessing") return TypeNotSupported(post_processor, type);
   RUNAHEAD_ASSIGN_OR_RETURN(const JsonView pieces, post_processor.Get("single"));
   bool text_came = false;
   RUNAHEAD_RETURN_IF_ERROR(pieces.ForElements([&](const JsonView& piece) -> absl::Status {

@@ -80,6 +80,9 @@ TEST(PreTokenizer, WrongPatternsAreNamed) {
   const absl::Status status = PreTokenizer::Create({{"a("}}).status();
   EXPECT_EQ(status.code(), absl::StatusCode::kInvalidArgument);
   EXPECT_THAT(std::string(status.message()), HasSubstr("pattern 'a('"));
+  for (const char* empty : {"a*", "(?=a)", "|a", "^"}) {
+    EXPECT_THAT(std::string(PreTokenizer::Create({{empty}}).status().message()), HasSubstr("can match nothing"));
+  }
 }
 
 TEST(PreTokenizer, UnicodeSpacesAndLetters) {

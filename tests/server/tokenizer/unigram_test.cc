@@ -47,6 +47,11 @@ TEST(Unigram, OfEqualSumsTheFirstFoundStays) {
   EXPECT_THAT(UnigramPieces({"a", "b", "ab"}, {-1, -1, -2}).Encode("ab"), ElementsAre(2));
 }
 
+TEST(Unigram, ACharacterWithoutTokenCostsTenMoreThanTheDearest) {
+  EXPECT_THAT(UnigramPieces({"xa", "b", "ab"}, {-15, -10, -1}).Encode("xab"), ElementsAre(0, 1));   // -25, not -26
+  EXPECT_THAT(UnigramPieces({"xa", "b", "ab"}, {-15, -12, -1}).Encode("xab"), ElementsAre(99, 2));  // -26, not -27
+}
+
 TEST(Unigram, UnknownCharactersFuse) {
   UnigramPieces pieces({"a", "é"}, {-1, -1});
   EXPECT_THAT(pieces.Encode("xyaé你z"), ElementsAre(99, 0, 1, 99));

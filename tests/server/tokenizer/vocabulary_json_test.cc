@@ -134,6 +134,23 @@ TEST(TokenizerJson, NormalizedTokensAreFoundInTheNormalisedText) {
   EXPECT_THAT(Ids(file, "a <tool>\n b"), ElementsAre('a', 260, 'b'));
 }
 
+TEST(TokenizerJson, TokensTakeWhiteSpaceOfTheTextBesideThem) {
+  json file = ByteLevelJson();
+  file["added_tokens"][1]["lstrip"] = true;
+  EXPECT_THAT(Ids(file, "a \t<tool> b"), ElementsAre('a', 260, ' ', 'b'));
+  const auto tokenizer = *LoadJson(file);
+  EXPECT_THAT(*tokenizer->EncodeParts({{"a ", false}, {"\n", false}, {" <tool>", false}}), ElementsAre('a', 260));
+  EXPECT_THAT(*tokenizer->EncodeParts({{"a ", false}, {"b <tool>", false}}), ElementsAre('a', ' ', 'b', 260));
+}
+
+TEST(TokenizerJson, ControlTokensSteerWhateverIsNormalised) {
+  json file = PieceJson();
+  for (json& token : file["added_tokens"]) token["normalized"] = true;
+  EXPECT_THAT(Ids(file, "a</s>a"), ElementsAre(6, 2, 6));
+  const std::vector<int32_t> text = *(*LoadJson(file))->Encode("a</s>a", {.add_bos = false});
+  EXPECT_THAT(text, testing::Not(testing::Contains(2)));
+}
+
 TEST(TokenizerJson, SentencePiece) {
   const json file = PieceJson();
   EXPECT_THAT(Ids(file, "a ab"), ElementsAre(6, 6, 5));
@@ -146,6 +163,20 @@ TEST(TokenizerJson, SentencePiece) {
   EXPECT_THAT(tokenizer->end_ids(), ElementsAre(2));
   EXPECT_EQ(tokenizer->Decode({1, 6, 6, 8, 9}, true), "a aé");
   EXPECT_EQ(tokenizer->Decode({1, 6, 2}, false), "<s> a</s>");
+}
+
+TEST(TokenizerJson, LeastTokensCountsNothingThatMayFuseOrVanish) {
+  json file = PieceJson();
+  std::string unknown;
+  for (int i = 0; i < 1000; ++i) unknown += "ê";  // C3 has a token, AA has none
+  EXPECT_THAT(*(*LoadJson(file))->Encode(unknown, {.add_bos = false}), ElementsAre(3, 0));
+  EXPECT_LE((*LoadJson(file))->LeastTokens({unknown}), 2);
+  EXPECT_GE((*LoadJson(file))->LeastTokens({std::string(1000, 'a')}), 100);
+  file["normalizer"]["normalizers"].push_back({{"type", "NFC"}});
+  EXPECT_EQ((*LoadJson(file))->LeastTokens({std::string(1000, 'a')}), 0);  // marks may make another letter of each
+  file = ByteLevelJson();
+  file["normalizer"] = {{"type", "Strip"}};
+  EXPECT_EQ((*LoadJson(file))->LeastTokens({std::string(1000, ' ')}), 0);
 }
 
 TEST(TokenizerJson, MetaspaceAtTheVeryBeginOnly) {
@@ -223,6 +254,15 @@ TEST(TokenizerJson, HolesBetweenIdsAreNothing) {
   EXPECT_EQ(tokenizer->vocab_size(), 1001);
   EXPECT_EQ(tokenizer->TokenBytes(500), "");
   EXPECT_THAT(Ids(file, "<tool>"), ElementsAre(1000));
+}
+
+TEST(TokenizerJson, TheBlankAtTheBeginIsTheTextsWhateverStandsBefore) {
+  json file = PieceJson();
+  file["added_tokens"].push_back({{"id", 20}, {"content", "<tool>"}, {"normalized", false}, {"special", true}});
+  const auto tokenizer = *LoadJson(file);
+  EXPECT_EQ(tokenizer->Decode({15, 6, 6}, true), "a a");  // the first is no token at all
+  EXPECT_EQ(tokenizer->Decode({20, 6}, true), "a");
+  EXPECT_EQ(tokenizer->Decode({20, 6}, false), "<tool> a");
 }
 
 // What is changed in a good file, and what the refusal says.
