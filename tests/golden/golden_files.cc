@@ -74,6 +74,28 @@ std::vector<GoldenBlocks> ReadGoldenSuperblocks() {
   return all;
 }
 
+std::vector<GoldenPrompt> ReadGemmaPrompts() {
+  return PromptsOf(Read("gemma3.json"));
+}
+
+std::vector<GoldenText> ReadGemmaTexts() {
+  std::vector<GoldenText> texts;
+  const nlohmann::json file = Read("gemma3.json");
+  for (const char* part : {"strings", "prompts"}) {
+    for (const auto& entry : file.at(part)) {
+      texts.push_back({.text = entry.at("text"),
+                       .with_bos = std::string(part) == "prompts",
+                       .ids = entry.at("ids").get<std::vector<int32_t>>()});
+    }
+  }
+  return texts;
+}
+
+std::string GemmaModelPath() {
+  const char* path = std::getenv("RUNAHEAD_TEST_GEMMA");
+  return path == nullptr ? "" : path;
+}
+
 std::string QuickStartModelPath() {
   const char* path = std::getenv("RUNAHEAD_TEST_MODEL");
   return path == nullptr ? "" : path;

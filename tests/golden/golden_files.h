@@ -48,6 +48,16 @@ std::vector<GoldenCheckpoint> ReadGoldenCheckpoints();  // data/tiny.json
 GoldenPerplexity ReadGoldenPerplexity();                // data/perplexity.json: the quick-start model
 GoldenDivergence ReadGoldenDivergence();                // data/divergence.json: the quick-start model
 std::vector<GoldenBlocks> ReadGoldenSuperblocks();      // data/superblocks.json
+// A text and its ids in Gemma's vocabulary.
+struct GoldenText {
+  std::string text;
+  bool with_bos = false;
+  std::vector<int32_t> ids;
+};
+std::vector<GoldenPrompt> ReadGemmaPrompts();  // data/gemma3.json
+std::vector<GoldenText> ReadGemmaTexts();      // data/gemma3.json
+// Path of gemma3-270m, "" where the tests run without it.
+std::string GemmaModelPath();
 // Path of the quick-start model, "" where the tests run without it.
 std::string QuickStartModelPath();
 
