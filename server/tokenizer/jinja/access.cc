@@ -11,7 +11,13 @@ Value Missing(std::string_view name) {
   return Undefined{std::make_shared<const std::string>(name)};
 }
 
-Value LoopMember(const Loop& loop, std::string_view name) {
+Value Method(const Value& object, std::string_view name) {
+  if (FindMethod(object, name) == nullptr) return Missing(name);
+  return std::make_shared<const Function>(Function{std::string(name), object, /*method=*/true});
+}
+
+Value LoopMember(const Value& whole, std::string_view name) {
+  const Loop& loop = **As<std::shared_ptr<const Loop>>(whole);
   const std::vector<Value>& items = loop.items->items;
   const int64_t index = static_cast<int64_t>(loop.index), length = static_cast<int64_t>(items.size());
   if (name == "index") return index + 1;
@@ -25,20 +31,14 @@ Value LoopMember(const Loop& loop, std::string_view name) {
   if (name == "depth0") return int64_t{loop.depth - 1};
   if (name == "previtem" && index > 0) return items[loop.index - 1];
   if (name == "nextitem" && index + 1 < length) return items[loop.index + 1];
-  return Missing(name);
-}
-
-Value Method(const Value& object, std::string_view name) {
-  if (FindMethod(object, name) == nullptr) return Missing(name);
-  return std::make_shared<const Function>(Function{std::string(name), object, /*method=*/true});
+  return Method(whole, name);
 }
 
 }  // namespace
 
 Value Member(const Value& object, std::string_view name, Rendering& r) {
   if (IsUndefined(object)) return r.Fail("there is no ", name, " of it: ", Describe(object));
-  if (const std::shared_ptr<const Loop>* loop = As<std::shared_ptr<const Loop>>(object))
-    return LoopMember(**loop, name);
+  if (As<std::shared_ptr<const Loop>>(object) != nullptr) return LoopMember(object, name);
   const Value* found = nullptr;
   if (Dict* const* space = As<Dict*>(object)) found = (*space)->Get(name);
   const DictPtr* dict = As<DictPtr>(object);
@@ -103,7 +103,8 @@ Value Run(const Builtin* builtin, std::string_view kind, std::string_view name, 
           Rendering& r) {
   if (builtin == nullptr) return r.Fail("the ", kind, " '", name, "' is not known here");
   if (builtin->parameters != "*") {
-    const std::vector<std::string> parameters = absl::StrSplit(std::string(builtin->parameters), ' ', absl::SkipEmpty());
+    const std::vector<std::string> parameters =
+        absl::StrSplit(std::string(builtin->parameters), ' ', absl::SkipEmpty());
     if (given.plain.size() > parameters.size()) {
       return r.Fail("the ", kind, " '", name, "' takes at most ", parameters.size(), " arguments");
     }

@@ -107,6 +107,7 @@ Value Extreme(Call& call) {
 // select, reject, and the same by an attribute: the test's name and its arguments follow.
 template <bool kWanted, bool kByAttribute>
 Value Select(Call& call) {
+  if (!Truth(call.self)) return MakeList({}, call.r);
   Items& given = call.given.plain;
   const size_t first = kByAttribute ? 1 : 0;
   if (given.size() < first) return call.r.Fail("the name of an attribute is missing");
@@ -126,6 +127,7 @@ Value Select(Call& call) {
 }
 
 Value Map(Call& call) {
+  if (!Truth(call.self)) return MakeList({}, call.r);
   Value attribute, otherwise;
   for (const auto& [name, value] : call.given.named) {
     if (name == "attribute") attribute = value;

@@ -416,7 +416,7 @@ class Parser {
 
   NodePtr Postfix(NodePtr node) {
     while (status_.ok()) {
-      const size_t place = now().place;
+      const size_t place = node->place;
       if (TakeSymbol(".")) {
         int64_t index = 0;
         if (now().kind == Kind::kInteger && absl::SimpleAtoi(now().text, &index)) {
@@ -473,7 +473,8 @@ class Parser {
   }
 
   NodePtr Call(NodePtr callee) {
-    NodePtr call = New(NodeKind::kCall, now().place, "", std::move(callee));
+    const size_t place = callee->place;
+    NodePtr call = New(NodeKind::kCall, place, "", std::move(callee));
     Arguments(*call);
     return call;
   }
@@ -496,8 +497,7 @@ class Parser {
     const bool negated = TakeWord("not");
     const size_t place = now().place;
     NodePtr test = New(NodeKind::kTest, place, Name(), std::move(input));
-    if (!HasTest(test->text))
-      unknown_.emplace_back(place, Cat("the test '", test->text, "' is not known here"));
+    if (!HasTest(test->text)) unknown_.emplace_back(place, Cat("the test '", test->text, "' is not known here"));
     const Kind kind = now().kind;
     const bool word = kind == Kind::kName && !IsWord("else") && !IsWord("or") && !IsWord("and") && !IsWord("is") &&
                       !IsWord("if") && !IsWord("in") && !IsWord("not");

@@ -121,7 +121,9 @@ Text ToCase(const Text& text, bool upper) {
     char32_t mapped = c;
     if (c < 0x80 && (upper ? c >= 'a' && c <= 'z' : c >= 'A' && c <= 'Z')) mapped = c ^ 0x20;
     if (c >= 0x80 && known) mapped = upper ? towupper_l(c, kUnicode) : towlower_l(c, kUnicode);
-    if (mapped == c) {
+    if (upper && c == 0xdf) {
+      result.Append("SS", text.Cut(at, 1).Parts()[0].parse_special);
+    } else if (mapped == c) {
       result.Append(text, at, bytes);
     } else {
       std::string changed;

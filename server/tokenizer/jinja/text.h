@@ -63,7 +63,7 @@ size_t OffsetOfChar(std::string_view text, size_t index);
 Text Strip(const Text& text, std::optional<std::string_view> chars, bool left, bool right);
 // Linear in both. npos where there is none.
 size_t Find(std::string_view text, std::string_view part, size_t from);
-// One character to one: what becomes two, as the German sharp s, does not.
+// One character to one; of those that become two, only the German sharp s does.
 Text ToCase(const Text& text, bool upper);
 // The lines of `text`, as Python's splitlines.
 std::vector<Text> Lines(const Text& text, bool keep_ends);
