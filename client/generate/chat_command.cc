@@ -13,6 +13,7 @@
 #include "client/generate/generate_call.h"
 #include "client/generate/generate_result.h"
 #include "client/generate/sampling_flags.h"
+#include "client/generate/template_flags.h"
 
 namespace runahead {
 namespace {
@@ -23,6 +24,7 @@ struct ChatFlags {
   std::string router;
   std::string model;
   std::string system;
+  TemplateFlags template_flags;
   SamplingFlags sampling;
 };
 
@@ -32,8 +34,10 @@ void Append(const std::string& role, const std::string& content, v1::ChatMessage
   message.set_content(content);
 }
 
-v1::GenerateRequest NewConversation(const ChatFlags& flags) {
+// `extra`: what its template reads beside the messages.
+v1::GenerateRequest NewConversation(const ChatFlags& flags, const v1::ChatMessages& extra) {
   v1::GenerateRequest request;
+  *request.mutable_chat() = extra;
   request.set_model(flags.model);
   flags.sampling.FillIn(request);
   if (!flags.system.empty()) Append("system", flags.system, *request.mutable_chat());
@@ -73,9 +77,11 @@ int RunChat(const ChatFlags& flags) {
   for (const auto& [flag, text] : {std::pair("--model", flags.model), std::pair("--system", flags.system)}) {
     if (const absl::Status utf8 = CheckUtf8(text); !utf8.ok()) return WrongUsage(kChat, InFlag(flag, utf8));
   }
+  v1::ChatMessages extra;
+  if (const absl::Status filled = flags.template_flags.FillIn(extra); !filled.ok()) return WrongUsage(kChat, filled);
   const bool terminal = isatty(STDIN_FILENO);
   if (terminal) std::cerr << "/reset forgets the conversation, Ctrl-C stops an answer, /exit or Ctrl-D ends.\n";
-  v1::GenerateRequest request = NewConversation(flags);
+  v1::GenerateRequest request = NewConversation(flags, extra);
   std::string line;
   while (true) {
     if (terminal) std::cerr << "\n> " << std::flush;
@@ -84,7 +90,7 @@ int RunChat(const ChatFlags& flags) {
     if (question.empty()) continue;
     if (question == "/exit") return kDone;
     if (question == "/reset") {
-      request = NewConversation(flags);
+      request = NewConversation(flags, extra);
     } else if (question[0] == '/' && question.find(' ') == std::string::npos) {
       std::cerr << "no such command; there are /reset and /exit\n";
     } else if (const absl::Status utf8 = CheckUtf8(question); !utf8.ok()) {
@@ -111,6 +117,7 @@ void AddChatCommand(CLI::App& app, Command* chosen) {
       ->type_name("NAME");
   chat.add_option("--system", flags->system, "The system message (default: the model's own, if it has one)")
       ->type_name("TEXT");
+  flags->template_flags.AddTo(chat);
   flags->sampling.AddTo(chat);
   chat.callback([flags, chosen] { *chosen = [flags] { return RunChat(*flags); }; });
 }

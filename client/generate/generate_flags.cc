@@ -53,6 +53,8 @@ void GenerateFlags::AddTo(CLI::App& app) {
   app.add_option("--token-ids", token_ids_, "Token ids, as in 1,2,3")->type_name("IDS");
   AddRepeated(app, "--message", &messages_,
               "A message of a chat, as in 'user:Hello'; repeated for more, the oldest first", "ROLE:TEXT");
+  app.option_defaults()->group("Chats (with --message)");
+  template_.AddTo(app);
   sampling_.AddTo(app);
   app.option_defaults()->group("Experiments (only where the router runs with --experiments)");
   AddNumber(app, "--width", &width_, "Workers of the chain", "N");
@@ -101,7 +103,11 @@ absl::Status GenerateFlags::FillInput(v1::GenerateRequest& request) const {
     RUNAHEAD_RETURN_IF_ERROR(InFlag("--message", message.status()));
     *request.mutable_chat()->add_messages() = *message;
   }
-  return absl::OkStatus();
+  if (!template_.given()) return absl::OkStatus();
+  if (messages_.empty()) {
+    return absl::InvalidArgumentError("--tools and --template-variable go with --message: only chats have a template");
+  }
+  return template_.FillIn(*request.mutable_chat());
 }
 
 // Absent unless asked for: most routers refuse experiments.

@@ -8,6 +8,7 @@
 #include "absl/status/statusor.h"
 #include "absl/time/time.h"
 #include "client/generate/sampling_flags.h"
+#include "client/generate/template_flags.h"
 #include "runahead/v1/inference.pb.h"
 
 namespace CLI {
@@ -22,7 +23,7 @@ class GenerateFlags {
   // Keeps references into *this.
   void AddTo(CLI::App& app);
 
-  // After parsing: INVALID_ARGUMENT names the flag and what is wrong with it. Reads --prompt-file.
+  // After parsing: INVALID_ARGUMENT names the flag and what is wrong with it. Reads --prompt-file and --tools.
   absl::StatusOr<v1::GenerateRequest> Request() const;
 
   // Of the whole call; infinite without --timeout. INVALID_ARGUMENT unless it is above 0.
@@ -40,6 +41,7 @@ class GenerateFlags {
   std::string model_;
   std::optional<std::string> prompt_, prompt_file_, token_ids_, parts_, schedule_;
   std::vector<std::string> messages_;
+  TemplateFlags template_;
   SamplingFlags sampling_;
   std::optional<int32_t> logprobs_, width_;
   std::optional<double> timeout_s_;

@@ -5,6 +5,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
+#include "absl/strings/str_split.h"
 #include "kernels/base/status_macros.h"
 #include "server/base/random.h"
 #include "server/router/validation.h"
@@ -43,6 +44,33 @@ void CountRejection(RouterMetrics& metrics, const absl::Status& status) {
   if (absl::IsResourceExhausted(status)) metrics.CountAdmissionRejection(AdmissionRejection::kQueueFull);
   if (absl::IsOutOfRange(status)) metrics.CountAdmissionRejection(AdmissionRejection::kNeverFits);
   if (absl::IsUnavailable(status)) metrics.CountAdmissionRejection(AdmissionRejection::kNoWorkers);
+}
+
+Chat ChatOf(const v1::ChatMessages& given, absl::Time now) {
+  const auto if_there = [](bool there, const std::string& text) {
+    return there ? std::optional<std::string>(text) : std::nullopt;
+  };
+  Chat chat;
+  for (const v1::ChatMessage& message : given.messages()) {
+    ChatMessage& added = chat.messages.emplace_back();
+    added.role = message.role();
+    added.content = message.content();
+    added.name = if_there(message.has_name(), message.name());
+    added.tool_call_id = if_there(message.has_tool_call_id(), message.tool_call_id());
+    added.tool_calls = if_there(message.has_tool_calls(), message.tool_calls());
+    added.reasoning_content = if_there(message.has_reasoning_content(), message.reasoning_content());
+  }
+  chat.tools = given.tools();
+  chat.variables = given.template_variables();
+  chat.now = now;
+  return chat;
+}
+
+// "messages: why" as the field chat.messages.
+absl::Status InChat(const absl::Status& status) {
+  if (!absl::IsInvalidArgument(status)) return status;
+  const std::pair<std::string, std::string> parts = absl::StrSplit(status.message(), absl::MaxSplits(": ", 1));
+  return InvalidField(absl::StrCat("chat.", parts.first), parts.second);
 }
 
 }  // namespace
@@ -143,11 +171,9 @@ absl::StatusOr<std::vector<int32_t>> Session::Tokenize() const {
       return router_.tokenizer->Encode(request_.prompt(), {}, keep_going);
     case v1::GenerateRequest::kChat: {
       RUNAHEAD_RETURN_IF_ERROR(router_.chat_template.status());
-      std::vector<ChatMessage> messages;
-      for (const v1::ChatMessage& message : request_.chat().messages()) {
-        messages.push_back({message.role(), message.content()});
-      }
-      return router_.chat_template->Encode(*router_.tokenizer, messages, /*generation_prompt=*/true, keep_going);
+      absl::StatusOr<std::vector<int32_t>> ids =
+          router_.chat_template->Encode(*router_.tokenizer, ChatOf(request_.chat(), router_.clock.Now()), keep_going);
+      return ids.ok() ? std::move(ids) : InChat(ids.status());
     }
     default:
       return std::vector<int32_t>(request_.token_ids().ids().begin(), request_.token_ids().ids().end());

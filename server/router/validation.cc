@@ -13,6 +13,7 @@
 #include "server/base/printable.h"
 #include "server/rpc/schedule_proto.h"
 #include "server/rpc/status.h"
+#include "server/tokenizer/chat_template.h"
 
 namespace runahead {
 namespace {
@@ -36,15 +37,42 @@ absl::Status CheckId(const std::string& field, int32_t id, const ModelInfo& mode
   return OutOfRange(field, id, " is not in [0, ", model.vocabulary_size, ")");
 }
 
+absl::Status InField(const std::string& field, const absl::Status& status) {
+  return status.ok() ? status : InvalidField(field, status.message());
+}
+
+size_t JsonBytes(const v1::ChatMessages& chat) {
+  size_t bytes = chat.tools().size() + chat.template_variables().size();
+  for (const v1::ChatMessage& message : chat.messages()) bytes += message.tool_calls().size();
+  return bytes;
+}
+
+absl::Status CheckChatJson(const v1::ChatMessages& chat) {
+  if (const size_t bytes = JsonBytes(chat); bytes > kMaxChatJsonBytes) {
+    const char* field = !chat.tools().empty() ? "chat.tools" : "chat.template_variables";
+    return Invalid(field, bytes, " bytes of JSON in the chat are more than ", kMaxChatJsonBytes);
+  }
+  if (!chat.tools().empty()) RUNAHEAD_RETURN_IF_ERROR(InField("chat.tools", CheckJsonArray(chat.tools())));
+  if (!chat.template_variables().empty()) {
+    RUNAHEAD_RETURN_IF_ERROR(InField("chat.template_variables", CheckJsonObject(chat.template_variables())));
+  }
+  for (int i = 0; i < chat.messages_size(); ++i) {
+    if (!chat.messages(i).has_tool_calls()) continue;
+    RUNAHEAD_RETURN_IF_ERROR(
+        InField(absl::StrCat("chat.messages[", i, "].tool_calls"), CheckJsonArray(chat.messages(i).tool_calls())));
+  }
+  return absl::OkStatus();
+}
+
 absl::Status CheckChat(const v1::ChatMessages& chat) {
   if (chat.messages().empty()) return Invalid("chat.messages", "at least one is needed");
   for (int i = 0; i < chat.messages_size(); ++i) {
     const std::string& role = chat.messages(i).role();
-    if (role == "system" || role == "user" || role == "assistant") continue;
+    if (IsKnownRole(role)) continue;
     // Not what it is instead: messages are logged, and that may be the text.
-    return Invalid(absl::StrCat("chat.messages[", i, "].role"), "it is not system, user or assistant");
+    return Invalid(absl::StrCat("chat.messages[", i, "].role"), "it is not system, developer, user, assistant or tool");
   }
-  return absl::OkStatus();
+  return CheckChatJson(chat);
 }
 
 absl::Status CheckInput(const v1::GenerateRequest& request, const ModelInfo& model) {
@@ -158,8 +186,11 @@ absl::Status ValidateRequest(const v1::GenerateRequest& request, const ModelInfo
 
 size_t TextBytes(const v1::GenerateRequest& request) {
   size_t bytes = request.prompt().size();
-  for (const v1::ChatMessage& message : request.chat().messages()) bytes += message.content().size();
-  return bytes;
+  for (const v1::ChatMessage& message : request.chat().messages()) {
+    bytes += message.content().size() + message.reasoning_content().size() + message.name().size() +
+             message.tool_call_id().size();
+  }
+  return bytes + JsonBytes(request.chat());
 }
 
 absl::Status CheckInputSize(const v1::GenerateRequest& request, const Tokenizer& tokenizer, const ModelInfo& model) {

@@ -21,6 +21,8 @@ inline constexpr int32_t kDefaultMaxTokens = 1024;
 inline constexpr size_t kMaxPromptBytes = size_t{8} << 20;
 // What Tokenize takes, whatever the model's context. inference.proto says it.
 inline constexpr size_t kMaxTokenizeBytes = size_t{4} << 20;
+// Of all JSON in a chat: parsed, it takes up to some hundred times its size. inference.proto says it.
+inline constexpr size_t kMaxChatJsonBytes = size_t{1} << 20;
 inline constexpr size_t kMaxRequestIdBytes = 128;
 
 // All else that can be said before the prompt is tokenized, of a request that CheckInputSize lets pass: quick then, and
@@ -39,7 +41,7 @@ absl::Status CheckInputSize(const v1::GenerateRequest& request, const Tokenizer&
 // INVALID_ARGUMENT for a text above kMaxTokenizeBytes.
 absl::Status CheckTextSize(const v1::TokenizeRequest& request);
 
-// The text that Generate tokenizes: its prompt, or all contents of its chat; 0 for token ids.
+// The text that Generate tokenizes: its prompt, or all that its chat says; 0 for token ids.
 size_t TextBytes(const v1::GenerateRequest& request);
 
 // The tokens that the request may generate. INVALID_ARGUMENT for a prompt without tokens; OUT_OF_RANGE for one that,

@@ -1,150 +1,74 @@
 #include "server/tokenizer/chat_template.h"
 
-#include <utility>
+#include <algorithm>
+#include <array>
+#include <memory>
 
-#include "absl/strings/str_cat.h"
 #include "kernels/base/status_macros.h"
-#include "server/tokenizer/template_lexer.h"
+#include "server/tokenizer/jinja/json.h"
+#include "server/tokenizer/utf8.h"
 
 namespace runahead {
 namespace {
 
 constexpr const char* kKey = "tokenizer.chat_template";
+constexpr const char* kInstead = "; send the prompt as text, or as token ids";
+constexpr std::array<std::string_view, 5> kKnownRoles = {"system", "developer", "user", "assistant", "tool"};
 
-// A statement as one line, to compare with those that are known. A string is shown as 'value'.
-std::string Canonical(const std::vector<TemplateWord>& words) {
-  std::string line;
-  for (const TemplateWord& word : words) {
-    if (!line.empty()) line += ' ';
-    line += word.kind == TemplateWord::Kind::kString ? absl::StrCat("'", word.text, "'") : word.text;
+using Variables = std::vector<std::pair<std::string, jinja::Value>>;
+
+jinja::Value TextValue(std::string_view text, bool own) {
+  return std::make_shared<const jinja::Text>(text, own);
+}
+
+absl::Status InJson(const std::string& where, const absl::Status& status) {
+  return absl::InvalidArgumentError(jinja::Cat(where, ": ", status.message()));
+}
+
+absl::StatusOr<jinja::Value> MessageValue(const ChatMessage& message, size_t index) {
+  jinja::Dict dict;
+  const auto set = [&dict](std::string_view key, jinja::Value value) {
+    dict.Set(TextValue(key, /*own=*/false), std::move(value));
+  };
+  set("role", TextValue(message.role, IsKnownRole(message.role)));
+  set("content", TextValue(message.content, /*own=*/false));
+  if (message.name) set("name", TextValue(*message.name, /*own=*/false));
+  if (message.tool_call_id) set("tool_call_id", TextValue(*message.tool_call_id, /*own=*/false));
+  if (message.reasoning_content) set("reasoning_content", TextValue(*message.reasoning_content, /*own=*/false));
+  if (message.tool_calls) {
+    absl::StatusOr<jinja::Value> calls = jinja::ParseJson(*message.tool_calls);
+    if (!calls.ok()) return InJson(jinja::Cat("messages[", index, "].tool_calls"), calls.status());
+    set("tool_calls", *std::move(calls));
   }
-  return line;
+  return std::make_shared<const jinja::Dict>(std::move(dict));
+}
+
+absl::StatusOr<jinja::Value> MessageValues(const std::vector<ChatMessage>& messages) {
+  if (messages.empty()) return absl::InvalidArgumentError("messages: a chat needs at least one message");
+  jinja::List list;
+  for (size_t i = 0; i < messages.size(); ++i) {
+    if (messages[i].role.empty()) {
+      return absl::InvalidArgumentError(jinja::Cat("messages[", i, "].role: it is empty"));
+    }
+    RUNAHEAD_ASSIGN_OR_RETURN(jinja::Value message, MessageValue(messages[i], i));
+    list.items.push_back(std::move(message));
+  }
+  list.depth = jinja::kMaxJsonDepth + 2;
+  return std::make_shared<const jinja::List>(std::move(list));
+}
+
+template <typename T>
+absl::Status CheckJson(std::string_view json, std::string_view what) {
+  RUNAHEAD_ASSIGN_OR_RETURN(const jinja::Value value, jinja::ParseJson(json));
+  if (jinja::As<T>(value) != nullptr) return absl::OkStatus();
+  return absl::InvalidArgumentError(jinja::Cat("it is ", jinja::TypeName(value), ", not a JSON ", what));
 }
 
 }  // namespace
 
-// Reads the nodes of a template in order. A statement that is not one of the family's ends it with an error.
-class ChatTemplateParser {
- public:
-  ChatTemplateParser(std::vector<TemplateNode> nodes, std::string_view bos, std::string_view eos)
-      : nodes_(std::move(nodes)), bos_(bos), eos_(eos) {}
-
-  absl::StatusOr<ChatTemplate> Run() {
-    for (const TemplateNode& node : nodes_) {
-      RUNAHEAD_RETURN_IF_ERROR(node.kind == TemplateNode::Kind::kStatement ? Statement(node) : Output(node));
-    }
-    if (place_ != Place::kAfter || in_if_) return absl::InvalidArgumentError("it has no whole loop over the messages");
-    for (const ChatTemplate::Piece& piece : result_.each_) {
-      if (piece.what == ChatTemplate::What::kContent) return std::move(result_);
-    }
-    return absl::InvalidArgumentError("it does not show the messages' contents");
-  }
-
- private:
-  enum class Place { kBefore, kEach, kAfter };
-
-  static absl::Status Beyond(const TemplateNode& node) {
-    return absl::InvalidArgumentError(absl::StrCat("it has `", node.text.substr(0, 80), "`"));
-  }
-
-  absl::Status Statement(const TemplateNode& node) {
-    const std::string line = Canonical(node.words);
-    if (line == "for message in messages" && place_ == Place::kBefore && !in_if_) {
-      place_ = Place::kEach;
-    } else if (line == "endfor" && place_ == Place::kEach && !in_if_) {
-      place_ = Place::kAfter;
-    } else if (line == "endif" && in_if_) {
-      in_if_ = defaulting_ = first_only_ = false;
-      when_ = ChatTemplate::When::kAlways;
-    } else if (line == "set add_generation_prompt = false" && defaulting_) {
-      // We always say whether we want it.
-    } else if (!in_if_ && !node.words.empty() && node.words[0].text == "if") {
-      in_if_ = true;
-      return Condition(node, line);
-    } else {
-      return Beyond(node);
-    }
-    return absl::OkStatus();
-  }
-
-  absl::Status Condition(const TemplateNode& node, const std::string& line) {
-    const auto role_differs = [&](size_t from) {
-      const std::vector<TemplateWord>& words = node.words;
-      if (words.size() != from + 3 || words[from].text != "messages.0.role" || words[from + 1].text != "!=" ||
-          words[from + 2].kind != TemplateWord::Kind::kString) {
-        return false;
-      }
-      if (!result_.first_role_.empty() && result_.first_role_ != words[from + 2].text) return false;
-      result_.first_role_ = words[from + 2].text;
-      return true;
-    };
-    if (line == "if add_generation_prompt" && place_ != Place::kEach) {
-      when_ = ChatTemplate::When::kGenerationPrompt;
-    } else if (line == "if not add_generation_prompt is defined" && place_ == Place::kBefore) {
-      defaulting_ = true;
-    } else if (line.rfind("if loop.first and ", 0) == 0 && place_ == Place::kEach && role_differs(3)) {
-      when_ = ChatTemplate::When::kFirstRoleDiffers;
-      first_only_ = true;
-    } else if (place_ != Place::kEach && role_differs(1)) {
-      when_ = ChatTemplate::When::kFirstRoleDiffers;
-    } else {
-      return Beyond(node);
-    }
-    return absl::OkStatus();
-  }
-
-  // Raw text, or strings and variables joined by +.
-  absl::Status Output(const TemplateNode& node) {
-    if (node.kind == TemplateNode::Kind::kText) return Add(node, {TemplateWord::Kind::kString, node.text});
-    if (node.words.size() % 2 == 0) return Beyond(node);
-    for (size_t i = 0; i < node.words.size(); ++i) {
-      if (i % 2 == 0) {
-        RUNAHEAD_RETURN_IF_ERROR(Add(node, node.words[i]));
-      } else if (node.words[i].text != "+" || node.words[i].kind != TemplateWord::Kind::kSymbol) {
-        return Beyond(node);
-      }
-    }
-    return absl::OkStatus();
-  }
-
-  absl::Status Add(const TemplateNode& node, const TemplateWord& word) {
-    if (defaulting_) return Beyond(node);
-    ChatTemplate::Piece piece = {when_, first_only_, ChatTemplate::What::kText, ""};
-    if (word.kind == TemplateWord::Kind::kString) {
-      piece.text = word.text;
-    } else if (word.text == "message.role" && place_ == Place::kEach) {
-      piece.what = ChatTemplate::What::kRole;
-    } else if (word.text == "message.content" && place_ == Place::kEach) {
-      piece.what = ChatTemplate::What::kContent;
-    } else if (word.text == "bos_token") {
-      piece.text = std::string(bos_);
-    } else if (word.text == "eos_token") {
-      piece.text = std::string(eos_);
-    } else {
-      return Beyond(node);
-    }
-    (place_ == Place::kBefore ? result_.before_
-     : place_ == Place::kEach ? result_.each_
-                              : result_.after_)
-        .push_back(std::move(piece));
-    return absl::OkStatus();
-  }
-
-  const std::vector<TemplateNode> nodes_;
-  const std::string_view bos_;
-  const std::string_view eos_;
-  ChatTemplate result_;
-  Place place_ = Place::kBefore;
-  bool in_if_ = false;
-  bool defaulting_ = false;  // within `if not add_generation_prompt is defined`
-  ChatTemplate::When when_ = ChatTemplate::When::kAlways;
-  bool first_only_ = false;
-};
-
-absl::StatusOr<ChatTemplate> ChatTemplate::FromGguf(const ModelFile& file, const Tokenizer& tokenizer) {
+absl::StatusOr<ChatTemplate> ChatTemplate::FromModel(const ModelFile& file, const Tokenizer& tokenizer) {
   if (!file.Has(kKey)) {
-    return absl::FailedPreconditionError(
-        absl::StrCat(file.path(), " has no chat template (", kKey, "): send the prompt as text"));
+    return absl::FailedPreconditionError(jinja::Cat(file.path(), " has no chat template (", kKey, ")", kInstead));
   }
   RUNAHEAD_ASSIGN_OR_RETURN(const std::string source, file.GetString(kKey));
   const auto name = [&tokenizer](std::optional<int32_t> id) {
@@ -153,52 +77,80 @@ absl::StatusOr<ChatTemplate> ChatTemplate::FromGguf(const ModelFile& file, const
   absl::StatusOr<ChatTemplate> parsed = Parse(source, name(tokenizer.bos_id()), name(tokenizer.eos_id()));
   if (!parsed.ok()) {
     return absl::FailedPreconditionError(
-        absl::StrCat(file.path(), ": the chat template is not of the ChatML family, the only one that is rendered: ",
-                     parsed.status().message(), "; send the prompt as text"));
+        jinja::Cat(file.path(), ": the chat template is not understood: ", parsed.status().message(), kInstead));
+  }
+  for (const auto& [variable, key] : {std::pair("unk_token", "tokenizer.ggml.unknown_token_id"),
+                                      std::pair("pad_token", "tokenizer.ggml.padding_token_id")}) {
+    const absl::StatusOr<uint64_t> id = file.GetUint(key);
+    if (!id.ok() || *id >= static_cast<uint64_t>(tokenizer.vocab_size())) continue;
+    parsed->tokens_.emplace_back(variable, tokenizer.TokenBytes(static_cast<int32_t>(*id)));
   }
   return parsed;
 }
 
 absl::StatusOr<ChatTemplate> ChatTemplate::Parse(std::string_view source, std::string_view bos, std::string_view eos) {
-  RUNAHEAD_ASSIGN_OR_RETURN(std::vector<TemplateNode> nodes, LexTemplate(source));
-  return ChatTemplateParser(std::move(nodes), bos, eos).Run();
-}
-
-absl::StatusOr<std::vector<TextPart>> ChatTemplate::Parts(absl::Span<const ChatMessage> messages,
-                                                          bool generation_prompt) const {
-  if (messages.empty()) return absl::InvalidArgumentError("messages: a chat needs at least one message");
-  for (size_t i = 0; i < messages.size(); ++i) {
-    if (messages[i].role.empty())
-      return absl::InvalidArgumentError(absl::StrCat("messages[", i, "].role: it is empty"));
-  }
-  std::vector<TextPart> parts;
-  const auto add = [&](const std::vector<Piece>& pieces, const ChatMessage& message, bool first) {
-    for (const Piece& piece : pieces) {
-      if (piece.first_only && !first) continue;
-      if (piece.when == When::kGenerationPrompt && !generation_prompt) continue;
-      if (piece.when == When::kFirstRoleDiffers && messages[0].role == first_role_) continue;
-      const bool own = piece.what == What::kText;
-      parts.push_back({own ? piece.text : piece.what == What::kRole ? message.role : message.content, own});
+  for (size_t at = 0; at < source.size();) {
+    const Utf8Step step = NextUtf8(source.substr(at));
+    if (step.kind != Utf8Step::Kind::kCharacter) {
+      return absl::InvalidArgumentError(jinja::Cat("it is not UTF-8 at byte ", at));
     }
-  };
-  add(before_, messages[0], true);
-  for (size_t i = 0; i < messages.size(); ++i) add(each_, messages[i], i == 0);
-  add(after_, messages.back(), true);
-  return parts;
+    at += step.bytes;
+  }
+  RUNAHEAD_ASSIGN_OR_RETURN(jinja::Template parsed, jinja::Template::Parse(source));
+  ChatTemplate result(std::move(parsed));
+  if (!bos.empty()) result.tokens_.emplace_back("bos_token", bos);
+  if (!eos.empty()) result.tokens_.emplace_back("eos_token", eos);
+  return result;
 }
 
-absl::StatusOr<std::string> ChatTemplate::Render(absl::Span<const ChatMessage> messages, bool generation_prompt) const {
-  RUNAHEAD_ASSIGN_OR_RETURN(const std::vector<TextPart> parts, Parts(messages, generation_prompt));
-  std::string text;
-  for (const TextPart& part : parts) text += part.text;
-  return text;
+absl::StatusOr<jinja::Text> ChatTemplate::Rendered(const Chat& chat, KeepGoing keep_going) const {
+  Variables variables;
+  for (const auto& [name, token] : tokens_) variables.emplace_back(name, TextValue(token, /*own=*/true));
+  RUNAHEAD_ASSIGN_OR_RETURN(jinja::Value messages, MessageValues(chat.messages));
+  jinja::Value tools = jinja::None();
+  if (!chat.tools.empty()) {
+    absl::StatusOr<jinja::Value> parsed = jinja::ParseJson(chat.tools);
+    if (!parsed.ok()) return InJson("tools", parsed.status());
+    tools = *std::move(parsed);
+  }
+  if (!chat.variables.empty()) {
+    absl::StatusOr<jinja::Value> parsed = jinja::ParseJson(chat.variables);
+    if (!parsed.ok()) return InJson("template_variables", parsed.status());
+    const jinja::DictPtr* dict = jinja::As<jinja::DictPtr>(*parsed);
+    if (dict == nullptr) return absl::InvalidArgumentError("template_variables: it is no JSON object");
+    for (const auto& [key, value] : (*dict)->items) variables.emplace_back(jinja::AsText(key)->view(), value);
+  }
+  variables.emplace_back("messages", std::move(messages));
+  variables.emplace_back("tools", std::move(tools));
+  variables.emplace_back("documents", jinja::None());
+  variables.emplace_back("add_generation_prompt", chat.generation_prompt);
+  absl::StatusOr<jinja::Text> text = template_.Render(std::move(variables), chat.now, keep_going);
+  if (!absl::IsInvalidArgument(text.status())) return text;
+  return absl::InvalidArgumentError(
+      jinja::Cat("messages: they cannot be rendered: ", text.status().message(), kInstead));
 }
 
-absl::StatusOr<std::vector<int32_t>> ChatTemplate::Encode(const Tokenizer& tokenizer,
-                                                          absl::Span<const ChatMessage> messages,
-                                                          bool generation_prompt, KeepGoing keep_going) const {
-  RUNAHEAD_ASSIGN_OR_RETURN(std::vector<TextPart> parts, Parts(messages, generation_prompt));
-  return tokenizer.EncodeParts(parts, keep_going);
+absl::StatusOr<std::string> ChatTemplate::Render(const Chat& chat, KeepGoing keep_going) const {
+  RUNAHEAD_ASSIGN_OR_RETURN(const jinja::Text text, Rendered(chat, keep_going));
+  return std::string(text.view());
+}
+
+absl::StatusOr<std::vector<int32_t>> ChatTemplate::Encode(const Tokenizer& tokenizer, const Chat& chat,
+                                                          KeepGoing keep_going) const {
+  RUNAHEAD_ASSIGN_OR_RETURN(const jinja::Text text, Rendered(chat, keep_going));
+  return tokenizer.EncodeParts(text.Parts(), keep_going);
+}
+
+absl::Status CheckJsonArray(std::string_view json) {
+  return CheckJson<jinja::ListPtr>(json, "array");
+}
+
+absl::Status CheckJsonObject(std::string_view json) {
+  return CheckJson<jinja::DictPtr>(json, "object");
+}
+
+bool IsKnownRole(std::string_view role) {
+  return std::find(kKnownRoles.begin(), kKnownRoles.end(), role) != kKnownRoles.end();
 }
 
 }  // namespace runahead

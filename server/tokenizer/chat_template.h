@@ -1,63 +1,78 @@
-// Chats to text as the model's own template has it, for the ChatML family.
+// Chats to text as the model's own template has it.
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <string_view>
+#include <utility>
 #include <vector>
 
+#include "absl/status/status.h"
 #include "absl/status/statusor.h"
-#include "absl/types/span.h"
+#include "absl/time/time.h"
+#include "server/tokenizer/jinja/template.h"
 #include "server/tokenizer/tokenizer.h"
 #include "worker/format/model_file.h"
 
 namespace runahead {
 
+// What is absent is absent for the template, too: it may ask whether it is there.
 struct ChatMessage {
   std::string role;
   std::string content;
+  std::optional<std::string> name = std::nullopt;
+  std::optional<std::string> tool_call_id = std::nullopt;
+  std::optional<std::string> reasoning_content = std::nullopt;
+  std::optional<std::string> tool_calls = std::nullopt;  // a JSON array
 };
 
-// A template that was recognised: texts before, for each and after the messages, some of them on a condition. All of it
-// comes from the template's source, the default system message included; nothing is known about any model here. There
-// is no Jinja engine: a template that asks for more than this is refused when it is read. Immutable and thread-safe.
+// All that a template may look at.
+struct Chat {
+  std::vector<ChatMessage> messages;
+  std::string tools = {};  // a JSON array; empty: none
+  std::string variables =
+      {};  // a JSON object of further variables, which come before the template's own names; or empty
+  bool generation_prompt = true;       // ends where the assistant's answer begins
+  absl::Time now = absl::UnixEpoch();  // what the template takes for the time
+};
+
+// A Jinja template (server/tokenizer/jinja/template.h says what of Jinja is evaluated), read once. Nothing is known
+// about any model here: all that is written comes from the template. Immutable and thread-safe.
 class ChatTemplate {
  public:
-  // The template in the file. FAILED_PRECONDITION says that there is none or what in it is not understood; prompts as
-  // text work all the same.
-  static absl::StatusOr<ChatTemplate> FromGguf(const ModelFile& file, const Tokenizer& tokenizer);
+  // The template in the file. FAILED_PRECONDITION says that there is none or what in it, and where, is not understood;
+  // prompts as text or token ids work all the same.
+  static absl::StatusOr<ChatTemplate> FromModel(const ModelFile& file, const Tokenizer& tokenizer);
 
-  // `bos` and `eos`: the names that the template's bos_token and eos_token stand for.
+  // `bos` and `eos`: what the template's bos_token and eos_token stand for; empty: they are undefined. INVALID_ARGUMENT
+  // names the line and what stands there.
   static absl::StatusOr<ChatTemplate> Parse(std::string_view source, std::string_view bos, std::string_view eos);
 
-  // The chat as text; with `generation_prompt` it ends where the assistant's answer begins. INVALID_ARGUMENT when there
-  // is no message or one has no role.
-  absl::StatusOr<std::string> Render(absl::Span<const ChatMessage> messages, bool generation_prompt = true) const;
+  // The chat as text. INVALID_ARGUMENT when there is no message, one has no role, JSON is none, or the template cannot
+  // render it: what the template itself complains about, or where it failed. It shows nothing of the messages.
+  absl::StatusOr<std::string> Render(const Chat& chat, KeepGoing keep_going = Always) const;
 
-  // The chat as tokens. Control tokens come from the template alone: their names in roles and contents are text, so
-  // that no user can end a turn or write a system message.
-  absl::StatusOr<std::vector<int32_t>> Encode(const Tokenizer& tokenizer, absl::Span<const ChatMessage> messages,
-                                              bool generation_prompt = true, KeepGoing keep_going = Always) const;
+  // The chat as tokens. Control tokens come from the template alone: their names in what the caller gave are text, so
+  // that no user can end a turn or write a system message. Of that, only roles that are well known (system, developer,
+  // user, assistant, tool) count as the template's: many templates make a control token of a role.
+  absl::StatusOr<std::vector<int32_t>> Encode(const Tokenizer& tokenizer, const Chat& chat,
+                                              KeepGoing keep_going = Always) const;
 
  private:
-  friend class ChatTemplateParser;
+  explicit ChatTemplate(jinja::Template parsed) : template_(std::move(parsed)) {}
+  absl::StatusOr<jinja::Text> Rendered(const Chat& chat, KeepGoing keep_going) const;
 
-  enum class When { kAlways, kFirstRoleDiffers, kGenerationPrompt };
-  enum class What { kText, kRole, kContent };
-  struct Piece {
-    When when;
-    bool first_only;  // within the messages: at the first one only
-    What what;
-    std::string text;  // of kText
-  };
-
-  ChatTemplate() = default;
-  absl::StatusOr<std::vector<TextPart>> Parts(absl::Span<const ChatMessage> messages, bool generation_prompt) const;
-
-  std::vector<Piece> before_;
-  std::vector<Piece> each_;  // once a message
-  std::vector<Piece> after_;
-  std::string first_role_;  // what When::kFirstRoleDiffers compares the first message's role with
+  jinja::Template template_;
+  std::vector<std::pair<std::string, std::string>> tokens_;  // name of a variable, and the token that it is
 };
+
+// What can be said of JSON in a request before it is used. INVALID_ARGUMENT: it is no JSON array, or object, or is
+// nested too deep.
+absl::Status CheckJsonArray(std::string_view json);
+absl::Status CheckJsonObject(std::string_view json);
+
+// Whether templates may take it for their own word.
+bool IsKnownRole(std::string_view role);
 
 }  // namespace runahead

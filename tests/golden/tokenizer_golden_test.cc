@@ -58,16 +58,16 @@ TEST_F(TokenizerGolden, EveryStringComesBackFromItsIds) {
 }
 
 TEST_F(TokenizerGolden, EveryChatIsRenderedAsTheReferenceDoes) {
-  const auto chat_template = ChatTemplate::FromGguf(*file_, *tokenizer_);
+  const auto chat_template = ChatTemplate::FromModel(*file_, *tokenizer_);
   ASSERT_TRUE(chat_template.ok()) << chat_template.status();
   ASSERT_FALSE(golden_["chats"].empty());
   for (const auto& entry : golden_["chats"]) {
-    std::vector<ChatMessage> messages;
-    for (const auto& message : entry["messages"]) messages.push_back({message["role"], message["content"]});
+    Chat chat;
+    for (const auto& message : entry["messages"]) chat.messages.push_back({message["role"], message["content"]});
     const std::string text = entry["text"];
     const std::vector<int32_t> ids = entry["ids"];
-    EXPECT_EQ(*chat_template->Render(messages), text);
-    EXPECT_EQ(*chat_template->Encode(*tokenizer_, messages), ids) << text;
+    EXPECT_EQ(*chat_template->Render(chat), text);
+    EXPECT_EQ(*chat_template->Encode(*tokenizer_, chat), ids) << text;
     EXPECT_EQ(*tokenizer_->Encode(text, {.parse_special = true, .add_bos = false}), ids) << text;
   }
 }

@@ -64,7 +64,7 @@ void RouterFixture::SetUp() {
   ASSERT_TRUE(file.ok()) << file.status();
   std::filesystem::remove(path);
   tokenizer_ = *Tokenizer::FromModel(**file);
-  chat_template_ = ChatTemplate::FromGguf(**file, *tokenizer_);
+  chat_template_ = ChatTemplate::FromModel(**file, *tokenizer_);
   model_ = {"tiny", absl::StrFormat("%016x", (*file)->fingerprint()), kFixtureContext,
             static_cast<int>(tokenizer_->vocab_size())};
 }

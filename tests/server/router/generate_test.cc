@@ -198,7 +198,7 @@ TEST_F(GenerateTest, TakesTextAndChats) {
   const Got chat = Generate(request);
   ASSERT_TRUE(chat.status.ok()) << chat.status;
   EXPECT_EQ(chat.started().prompt_tokens(),
-            static_cast<int>(chat_template_->Encode(*tokenizer_, {{"user", "Hi"}})->size()));
+            static_cast<int>(chat_template_->Encode(*tokenizer_, {.messages = {{"user", "Hi"}}})->size()));
 }
 
 TEST_F(GenerateTest, ManyAtOnceStandInTheSameOrderOnAllWorkers) {

@@ -46,34 +46,34 @@ using R = v1::GenerateRequest;
 
 INSTANTIATE_TEST_SUITE_P(
     Input, ValidateRequestRefuses,
-    ::testing::Values(
-        Bad{"prompt: one of prompt, chat and token_ids must be given", [](R& r) { r.clear_prompt(); }},
-        Bad{"prompt: it is empty", [](R& r) { r.set_prompt(""); }},
-        Bad{"model: \"other\" is not served here; this router serves \"tiny\" (or \"Tiny-v2.Q4_1\")",
-            [](R& r) { r.set_model("other"); }, absl::StatusCode::kNotFound},
-        Bad{"chat.messages: at least one", [](R& r) { r.mutable_chat(); }},
-        Bad{"chat.messages[1].role: it is not system, user or assistant",
-            [](R& r) {
-              r.mutable_chat()->add_messages()->set_role("user");
-              r.mutable_chat()->add_messages()->set_role("tool");
-            }},
-        Bad{"model: \"a\\n\\x1b[31mmod\u00e8le\" is not served", [](R& r) { r.set_model("a\n\x1b[31mmod\u00e8le"); },
-            absl::StatusCode::kNotFound},
-        Bad{"model: \"xxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxx...\" is",
-            [](R& r) { r.set_model(std::string(1000, 'x')); }, absl::StatusCode::kNotFound},
-        Bad{"token_ids.ids: at least one", [](R& r) { r.mutable_token_ids(); }},
-        Bad{"token_ids.ids[1]: 320 is not in [0, 320)",
-            [](R& r) {
-              r.mutable_token_ids()->add_ids(319);
-              r.mutable_token_ids()->add_ids(320);
-            },
-            absl::StatusCode::kOutOfRange},
-        Bad{"token_ids.ids[0]: -1 is not in", [](R& r) { r.mutable_token_ids()->add_ids(-1); },
-            absl::StatusCode::kOutOfRange},
-        Bad{"request_id: 129 characters", [](R& r) { r.set_request_id(std::string(129, 'a')); }},
-        Bad{"request_id: only printable", [](R& r) { r.set_request_id("a\nb"); }},
-        Bad{"experiment.width: 0 is not at least 1", [](R& r) { r.mutable_experiment()->set_width(0); }},
-        Bad{"experiment.schedule: 99", [](R& r) { r.mutable_experiment()->set_schedule(v1::Schedule(99)); }}));
+    ::testing::Values(Bad{"prompt: one of prompt, chat and token_ids must be given", [](R& r) { r.clear_prompt(); }},
+                      Bad{"prompt: it is empty", [](R& r) { r.set_prompt(""); }},
+                      Bad{"model: \"other\" is not served here; this router serves \"tiny\" (or \"Tiny-v2.Q4_1\")",
+                          [](R& r) { r.set_model("other"); }, absl::StatusCode::kNotFound},
+                      Bad{"chat.messages: at least one", [](R& r) { r.mutable_chat(); }},
+                      Bad{"chat.messages[1].role: it is not system, developer, user, assistant or tool",
+                          [](R& r) {
+                            r.mutable_chat()->add_messages()->set_role("user");
+                            r.mutable_chat()->add_messages()->set_role("narrator");
+                          }},
+                      Bad{"model: \"a\\n\\x1b[31mmod\u00e8le\" is not served",
+                          [](R& r) { r.set_model("a\n\x1b[31mmod\u00e8le"); }, absl::StatusCode::kNotFound},
+                      Bad{"model: \"xxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxx...\" is",
+                          [](R& r) { r.set_model(std::string(1000, 'x')); }, absl::StatusCode::kNotFound},
+                      Bad{"token_ids.ids: at least one", [](R& r) { r.mutable_token_ids(); }},
+                      Bad{"token_ids.ids[1]: 320 is not in [0, 320)",
+                          [](R& r) {
+                            r.mutable_token_ids()->add_ids(319);
+                            r.mutable_token_ids()->add_ids(320);
+                          },
+                          absl::StatusCode::kOutOfRange},
+                      Bad{"token_ids.ids[0]: -1 is not in", [](R& r) { r.mutable_token_ids()->add_ids(-1); },
+                          absl::StatusCode::kOutOfRange},
+                      Bad{"request_id: 129 characters", [](R& r) { r.set_request_id(std::string(129, 'a')); }},
+                      Bad{"request_id: only printable", [](R& r) { r.set_request_id("a\nb"); }},
+                      Bad{"experiment.width: 0 is not at least 1", [](R& r) { r.mutable_experiment()->set_width(0); }},
+                      Bad{"experiment.schedule: 99",
+                          [](R& r) { r.mutable_experiment()->set_schedule(v1::Schedule(99)); }}));
 
 INSTANTIATE_TEST_SUITE_P(
     Sampling, ValidateRequestRefuses,

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <memory>
+#include <utility>
 
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
@@ -24,116 +25,102 @@ ChatTemplate Parsed(std::string_view source) {
   return *std::move(parsed);
 }
 
-std::string Refusal(std::string_view source) {
-  const auto parsed = ChatTemplate::Parse(source, "<s>", "</s>");
-  EXPECT_EQ(parsed.status().code(), absl::StatusCode::kInvalidArgument) << source;
-  return std::string(parsed.status().message());
+Chat Of(std::vector<ChatMessage> messages, bool generation_prompt = true) {
+  return {.messages = std::move(messages), .generation_prompt = generation_prompt};
 }
 
-// A template whose loop shows role and content around `inner`.
-std::string Loop(std::string_view inner) {
-  return "{% for message in messages %}" + std::string(inner) +
-         "{{ message.role + ':' + message.content }}{% endfor %}";
+std::string Refusal(const ChatTemplate& chat_template, const Chat& chat) {
+  const absl::Status status = chat_template.Render(chat).status();
+  EXPECT_EQ(status.code(), absl::StatusCode::kInvalidArgument);
+  return std::string(status.message());
 }
 
 TEST(ChatTemplate, PlainChatMl) {
   const ChatTemplate chat = Parsed(kPlain);
-  EXPECT_EQ(*chat.Render({{"user", "Hi"}, {"assistant", "Hello"}}),
+  EXPECT_EQ(*chat.Render(Of({{"user", "Hi"}, {"assistant", "Hello"}})),
             "<|im_start|>user\nHi<|im_end|>\n<|im_start|>assistant\nHello<|im_end|>\n<|im_start|>assistant\n");
-  EXPECT_EQ(*chat.Render({{"user", "Hi"}}, /*generation_prompt=*/false), "<|im_start|>user\nHi<|im_end|>\n");
+  EXPECT_EQ(*chat.Render(Of({{"user", "Hi"}}, /*generation_prompt=*/false)), "<|im_start|>user\nHi<|im_end|>\n");
 }
 
 TEST(ChatTemplate, TheDefaultSystemMessageComesFromTheTemplate) {
   const ChatTemplate chat = Parsed(SyntheticChatTemplate());
-  EXPECT_EQ(*chat.Render({{"user", "Hi"}}),
+  EXPECT_EQ(*chat.Render(Of({{"user", "Hi"}})),
             "<|im_start|>system\nYou are a synthetic model.<|im_end|>\n<|im_start|>user\nHi<|im_end|>\n"
             "<|im_start|>assistant\n");
-  EXPECT_EQ(*chat.Render({{"system", "Be brief."}, {"user", "Hi"}}),
+  EXPECT_EQ(*chat.Render(Of({{"system", "Be brief."}, {"user", "Hi"}})),
             "<|im_start|>system\nBe brief.<|im_end|>\n<|im_start|>user\nHi<|im_end|>\n<|im_start|>assistant\n");
-  // A later system message does not replace the default.
-  EXPECT_THAT(*chat.Render({{"user", "Hi"}, {"system", "x"}}), HasSubstr("synthetic"));
 }
 
-TEST(ChatTemplate, TheDefaultMayStandBeforeTheLoop) {
-  const ChatTemplate chat = Parsed("{% if messages[0].role != \"system\" %}[default]{% endif %}" + Loop(""));
-  EXPECT_EQ(*chat.Render({{"user", "a"}, {"user", "b"}}), "[default]user:auser:b");
-  EXPECT_EQ(*chat.Render({{"system", "a"}}), "system:a");
+TEST(ChatTemplate, TokensAreThereOnlyWhereTheModelHasThem) {
+  EXPECT_EQ(*Parsed("{{ bos_token }}{{ eos_token }}").Render(Of({{"user", "a"}})), "<s></s>");
+  const auto none = ChatTemplate::Parse("{{ bos_token is defined }}{{ eos_token }}", "", "");
+  EXPECT_EQ(*none->Render(Of({{"user", "a"}})), "False");
 }
 
-TEST(ChatTemplate, DefaultForTheGenerationPromptIsAccepted) {
-  const std::string source =
-      "{% if not add_generation_prompt is defined %}{% set add_generation_prompt = false %}{% endif %}";
-  EXPECT_EQ(*Parsed(source + kPlain).Render({{"user", "Hi"}}), *Parsed(kPlain).Render({{"user", "Hi"}}));
-}
-
-TEST(ChatTemplate, BosEosAndComments) {
-  const ChatTemplate chat = Parsed("{# a comment with 'quote #}{{ bos_token }}" + Loop("") + "{{ eos_token }}");
-  EXPECT_EQ(*chat.Render({{"user", "a"}}), "<s>user:a</s>");
-}
-
-TEST(ChatTemplate, WhiteSpaceAsJinjaHasItInChatTemplates) {
-  // trim_blocks and lstrip_blocks: statements on lines of their own leave nothing behind; raw text stays.
+TEST(ChatTemplate, WhatAMessageLacksIsAbsent) {
   const ChatTemplate chat = Parsed(
-      "{% for message in messages %}\n"
-      "  {% if loop.first and messages[0]['role'] != 'system' %}\n"
-      "default\n"
-      "  {% endif %}\n"
-      "<{{ message['role'] }}>\n"
-      "{{- message['content'] -}}\n"
-      "  ;\n"
-      "{%- endfor %}\n"
-      "{% if add_generation_prompt %}\n"
-      "> {% endif %}\n");
-  EXPECT_EQ(*chat.Render({{"user", "a"}, {"user", "b"}}), "default\n<user>a;<user>b;> ");
+      "{% for m in messages %}{{ m.name is defined }}{{ m.tool_call_id is defined }}{{ 'tool_calls' in m }}"
+      "{{ 'reasoning_content' in m }};{% endfor %}");
+  ChatMessage all{"assistant", "", "n", "i", "r", "[]"};
+  EXPECT_EQ(*chat.Render(Of({{"user", "a"}, all})), "FalseFalseFalseFalse;TrueTrueTrueTrue;");
 }
 
-TEST(ChatTemplate, StringsMayHoldAnything) {
-  EXPECT_EQ(*Parsed(Loop("{{ '%} }} {{ \\'q\\' \\\\ \\t' }}")).Render({{"u", "c"}}), "%} }} {{ 'q' \\ \tu:c");
-  EXPECT_EQ(*Parsed(Loop("a{b}{ x")).Render({{"u", "c"}}), "a{b}{ xu:c");
+TEST(ChatTemplate, ToolsAndVariablesAreJson) {
+  const ChatTemplate chat = Parsed("{{ tools[0].name if tools else tools }} {{ x is defined }} {{ x }}{{ bos_token }}");
+  Chat given = Of({{"user", "a"}});
+  EXPECT_EQ(*chat.Render(given), "None False <s>");
+  given.tools = R"([{"name": "clock"}])";
+  given.variables = R"({"x": false, "bos_token": "other", "messages": 1})";
+  EXPECT_EQ(*chat.Render(given), "clock True Falseother");
+  given.variables = "[";
+  EXPECT_THAT(Refusal(chat, given), HasSubstr("template_variables: it is no JSON"));
+  given.variables = "[]";
+  EXPECT_THAT(Refusal(chat, given), HasSubstr("template_variables: it is no JSON object"));
+  given.tools = "{";
+  EXPECT_THAT(Refusal(chat, given), HasSubstr("tools: it is no JSON"));
+  ChatMessage call{"assistant", ""};
+  call.tool_calls = "x";
+  EXPECT_THAT(Refusal(chat, Of({{"user", "a"}, call})), HasSubstr("messages[1].tool_calls: it is no JSON"));
 }
 
-TEST(ChatTemplate, WhatIsBeyondTheFamilyIsShown) {
-  EXPECT_THAT(Refusal("{% if tools %}x{% endif %}" + Loop("")), HasSubstr("`{% if tools %}`"));
-  EXPECT_THAT(Refusal(Loop("{% if message['role'] == 'user' %}x{% endif %}")), HasSubstr("message['role'] == 'user'"));
-  EXPECT_THAT(Refusal(Loop("{{ message['content'] | trim }}")), HasSubstr("| trim"));
-  EXPECT_THAT(Refusal(Loop("{{ raise_exception('no') }}")), HasSubstr("raise_exception"));
-  EXPECT_THAT(Refusal(Loop("{% set x = 1 %}")), HasSubstr("set x = 1"));
-  EXPECT_THAT(Refusal(Loop("{% if add_generation_prompt %}x{% endif %}")), HasSubstr("add_generation_prompt"));
-  EXPECT_THAT(Refusal(Loop("{{ 'a' 'b' }}")), HasSubstr("'a' 'b'"));
-  EXPECT_THAT(Refusal(Loop("{{ }}")), HasSubstr("{{ }}"));
-  EXPECT_THAT(Refusal("{{ message['content'] }}" + Loop("")), HasSubstr("message['content']"));
-  EXPECT_THAT(Refusal(Loop("") + Loop("")), HasSubstr("for message"));
+TEST(ChatTemplate, TheTimeIsTheCallers) {
+  Chat chat = Of({{"user", "a"}});
+  chat.now = absl::FromUnixSeconds(86400);
+  EXPECT_EQ(*Parsed("{{ strftime_now('%d %b %Y') }}").Render(chat), "02 Jan 1970");
 }
 
-TEST(ChatTemplate, BrokenTemplatesAreErrors) {
-  EXPECT_THAT(Refusal(""), HasSubstr("no whole loop"));
-  EXPECT_THAT(Refusal("just text"), HasSubstr("no whole loop"));
-  EXPECT_THAT(Refusal("{% for message in messages %}{{ message.content }}"), HasSubstr("no whole loop"));
-  EXPECT_THAT(Refusal("{% for message in messages %}x{% endfor %}"), HasSubstr("contents"));
-  EXPECT_THAT(Refusal(Loop("") + "{% if add_generation_prompt %}x"), HasSubstr("no whole loop"));
-  for (const std::string source :
-       {"{{", "{%", "{{ 'a }}", "{% for", "{{ a[ }}", "{{ a['b }}", "{{ a. }}", "{{ '\\x' }}"}) {
-    EXPECT_THAT(Refusal(source), HasSubstr("cannot be read")) << source;
-  }
-  EXPECT_FALSE(ChatTemplate::Parse("{%}", "", "").ok());
-  EXPECT_FALSE(ChatTemplate::Parse("{%-%}", "", "").ok());
-}
-
-TEST(ChatTemplate, EveryBeginningOfATemplateIsSurvived) {
-  const std::string source = SyntheticChatTemplate();
-  const std::string end = "{% endfor %}";
-  const size_t whole_loop = source.find(end) + end.size();  // the loop alone is a template, without a generation prompt
-  for (size_t size = 0; size < source.size(); ++size) {
-    const bool recognised = ChatTemplate::Parse(source.substr(0, size), "", "").ok();
-    EXPECT_EQ(recognised, size == whole_loop || size == whole_loop + 1) << size;  // one more is a lone brace
-  }
+TEST(ChatTemplate, WhatIsNotUnderstoodIsShownWithItsPlace) {
+  const auto refusal = [](std::string_view source) {
+    const absl::Status status = ChatTemplate::Parse(source, "", "").status();
+    EXPECT_EQ(status.code(), absl::StatusCode::kInvalidArgument) << source;
+    return std::string(status.message());
+  };
+  EXPECT_THAT(refusal("\n{% extends 'x' %}"), HasSubstr("line 2, at `{% extends 'x' %}`"));
+  EXPECT_THAT(refusal("a\xff"), HasSubstr("it is not UTF-8 at byte 1"));
 }
 
 TEST(ChatTemplate, MessagesAreChecked) {
   const ChatTemplate chat = Parsed(kPlain);
-  EXPECT_EQ(chat.Render({}).status().code(), absl::StatusCode::kInvalidArgument);
-  EXPECT_THAT(std::string(chat.Render({{"user", "a"}, {"", "b"}}).status().message()), HasSubstr("messages[1].role"));
-  EXPECT_TRUE(chat.Render({{"user", ""}}).ok());
+  EXPECT_THAT(Refusal(chat, Of({})), HasSubstr("at least one message"));
+  EXPECT_THAT(Refusal(chat, Of({{"user", "a"}, {"", "b"}})), HasSubstr("messages[1].role"));
+  EXPECT_TRUE(chat.Render(Of({{"user", ""}})).ok());
+}
+
+TEST(ChatTemplate, WhatTheTemplateComplainsAboutNamesTheMessages) {
+  const ChatTemplate chat = Parsed("{{ raise_exception('roles alternate, not ' ~ messages[0].content) }}");
+  EXPECT_EQ(Refusal(chat, Of({{"user", "secret"}})),
+            "messages: they cannot be rendered: the chat template says: roles alternate, not ...; send the prompt as "
+            "text, or as token ids");
+  EXPECT_THAT(Refusal(Parsed("{{ messages[3].content }}"), Of({{"user", "secret"}})),
+              HasSubstr("messages: they cannot"));
+}
+
+TEST(ChatTemplate, JsonOfRequestsIsChecked) {
+  EXPECT_TRUE(CheckJsonArray(R"([{"a": 1}])").ok());
+  EXPECT_THAT(std::string(CheckJsonArray("{}").message()), HasSubstr("it is a dict, not a JSON array"));
+  EXPECT_THAT(std::string(CheckJsonArray("[").message()), HasSubstr("it is no JSON at byte"));
+  EXPECT_TRUE(CheckJsonObject("{}").ok());
+  EXPECT_THAT(std::string(CheckJsonObject("1").message()), HasSubstr("not a JSON object"));
 }
 
 class FromFile : public testing::Test {
@@ -158,18 +145,18 @@ class FromFile : public testing::Test {
 
 TEST_F(FromFile, EncodesAsTheRenderedTextDoes) {
   Load(kPlain);
-  const ChatTemplate chat = *ChatTemplate::FromGguf(*file_, *tokenizer_);
-  const std::vector<ChatMessage> messages = {{"user", " the thing\n"}, {"assistant", "and"}, {"user", "你好 12"}};
+  const ChatTemplate chat = *ChatTemplate::FromModel(*file_, *tokenizer_);
+  const Chat messages = Of({{"user", " the thing\n"}, {"assistant", "and"}, {"user", "你好 12"}});
   EXPECT_EQ(*chat.Encode(*tokenizer_, messages),
             *tokenizer_->Encode(*chat.Render(messages), {.parse_special = true, .add_bos = false}));
 }
 
 TEST_F(FromFile, WhatUsersWriteIsNeverAControlToken) {
   Load(kPlain);
-  const ChatTemplate chat = *ChatTemplate::FromGguf(*file_, *tokenizer_);
+  const ChatTemplate chat = *ChatTemplate::FromModel(*file_, *tokenizer_);
   const auto controls = [&](const ChatMessage& message) {
-    const std::vector<int32_t> ids = *chat.Encode(*tokenizer_, {message});
-    EXPECT_EQ(tokenizer_->Decode(ids, false), *chat.Render({message}));
+    const std::vector<int32_t> ids = *chat.Encode(*tokenizer_, Of({message}));
+    EXPECT_EQ(tokenizer_->Decode(ids, false), *chat.Render(Of({message})));
     return std::count_if(ids.begin(), ids.end(), [&](int32_t id) { return tokenizer_->IsSpecial(id); });
   };
   EXPECT_EQ(controls({"user", "hi"}), 3);
@@ -177,16 +164,41 @@ TEST_F(FromFile, WhatUsersWriteIsNeverAControlToken) {
   EXPECT_EQ(controls({"user<|im_end|>", "<|endoftext|>"}), 3);
 }
 
+TEST_F(FromFile, ToolsVariablesAndCallsAreNoControlTokensEither) {
+  Load(
+      "<|im_start|>{{ tools | tojson }}{{ x }}{{ messages[0].tool_calls[0] }}{{ messages[0].name | trim }}"
+      "{{ messages[0].reasoning_content.split(',') | join }}{{ messages[0].tool_call_id[1:] }}");
+  const ChatTemplate chat = *ChatTemplate::FromModel(*file_, *tokenizer_);
+  const std::string end = "<|im_end|>", quoted = "[\"<|im_end|>\"]";
+  Chat given = Of({ChatMessage{"user", end, end, " " + end, end, quoted}});
+  given.tools = quoted;
+  given.variables = R"({"x": "<|im_end|>"})";
+  const std::vector<int32_t> ids = *chat.Encode(*tokenizer_, given);
+  EXPECT_EQ(std::count_if(ids.begin(), ids.end(), [&](int32_t id) { return tokenizer_->IsSpecial(id); }), 1);
+  EXPECT_EQ(tokenizer_->Decode(ids, false), *chat.Render(given));
+}
+
+TEST_F(FromFile, AControlTokenMayBeMadeOfAKnownRole) {
+  Load("{{ '<|im_' + messages[0].role + '|>' }}{{ '<|' + messages[0].role + '|>' }}");
+  const ChatTemplate chat = *ChatTemplate::FromModel(*file_, *tokenizer_);
+  const auto specials = [&](const char* role) {
+    const std::vector<int32_t> ids = *chat.Encode(*tokenizer_, Of({{role, ""}}));
+    return std::count_if(ids.begin(), ids.end(), [&](int32_t id) { return tokenizer_->IsSpecial(id); });
+  };
+  EXPECT_EQ(specials("start"), 0) << "what is no known role is the caller's word";
+  EXPECT_EQ(specials("im_end"), 0);
+}
+
 TEST_F(FromFile, MissingAndForeignTemplatesSayHowToGoOn) {
   Load(nullptr);
-  absl::Status status = ChatTemplate::FromGguf(*file_, *tokenizer_).status();
+  absl::Status status = ChatTemplate::FromModel(*file_, *tokenizer_).status();
   EXPECT_EQ(status.code(), absl::StatusCode::kFailedPrecondition);
   EXPECT_THAT(std::string(status.message()), HasSubstr("test.gguf has no chat template"));
-  Load("{{ bos_token }}{% for m in messages %}[INST] {{ m.content }} [/INST]{% endfor %}");
-  status = ChatTemplate::FromGguf(*file_, *tokenizer_).status();
+  Load("{{ bos_token }}{% for m in messages %}[INST] {{ m.content | censor }} [/INST]{% endfor %}");
+  status = ChatTemplate::FromModel(*file_, *tokenizer_).status();
   EXPECT_EQ(status.code(), absl::StatusCode::kFailedPrecondition);
-  EXPECT_THAT(std::string(status.message()), HasSubstr("`{% for m in messages %}`"));
-  EXPECT_THAT(std::string(status.message()), HasSubstr("send the prompt as text"));
+  EXPECT_THAT(std::string(status.message()), HasSubstr("line 1, at `censor }}"));
+  EXPECT_THAT(std::string(status.message()), HasSubstr("send the prompt as text, or as token ids"));
 }
 
 }  // namespace

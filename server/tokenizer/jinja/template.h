@@ -1,0 +1,49 @@
+// Jinja templates, as far as chat templates use them, evaluated without running anything of anybody's.
+//
+// What is there: outputs, text, comments and raw; if, for (with a condition and else; the loop's variables; break and
+// continue), set (names, several at once, members of a namespace, blocks with filters), macro, call, filter, and
+// {% generation %}, which does nothing; all operators; conditional expressions; lists, tuples, dicts, slices; the
+// filters, tests, functions and methods that filters.cc and methods.cc list. White space is as transformers sets it up
+// (trim_blocks, lstrip_blocks). As with transformers, nothing can be changed but names and members of namespaces.
+//
+// What is not: other templates (include, import, extends, block), with, do, autoescape, recursive loops, macros inside
+// loops or other macros, * and ** of arguments, % of strings, integers beyond 64 bits, marking as safe (which does
+// nothing). Such a template is refused when it is parsed, or the rendering fails, with the line and what stands there.
+//
+// No template can do harm: steps, memory and depth are bounded (Rendering, kMaxNodeDepth), and there are no files, no
+// network and no clock: the time is an argument.
+#pragma once
+
+#include <memory>
+#include <string>
+#include <string_view>
+#include <utility>
+#include <vector>
+
+#include "absl/status/statusor.h"
+#include "absl/time/time.h"
+#include "server/tokenizer/jinja/parser.h"
+#include "server/tokenizer/jinja/value.h"
+#include "server/tokenizer/keep_going.h"
+
+namespace runahead::jinja {
+
+// Immutable and thread-safe.
+class Template {
+ public:
+  // INVALID_ARGUMENT: "line 3, at `...`: what is wrong".
+  static absl::StatusOr<Template> Parse(std::string_view source);
+
+  // The text that the template makes of the variables; a later one of a name replaces an earlier one. INVALID_ARGUMENT
+  // says where it failed, or what the template itself complains about; what `keep_going` fails with ends it, too.
+  absl::StatusOr<Text> Render(std::vector<std::pair<std::string, Value>> variables, absl::Time now,
+                              KeepGoing keep_going) const;
+
+ private:
+  Template() = default;
+
+  std::string source_;
+  std::shared_ptr<const Node> root_;
+};
+
+}  // namespace runahead::jinja

@@ -1,0 +1,64 @@
+// Templates in the manner of many families against transformers (tests/golden/README.md).
+#include <filesystem>
+#include <fstream>
+#include <iterator>
+#include <nlohmann/json.hpp>
+#include <set>
+
+#include "gtest/gtest.h"
+#include "server/tokenizer/chat_template.h"
+#include "tests/testing/json_chat.h"
+
+namespace runahead {
+namespace {
+
+class TemplateGolden : public testing::Test {
+ protected:
+  void SetUp() override {
+    std::ifstream in("tests/golden/data/templates.json");
+    ASSERT_TRUE(in) << "tests/golden/data/templates.json cannot be read; the test runs in the repository's root";
+    golden_ = nlohmann::json::parse(in);
+    for (const auto& conversation : golden_["conversations"]) chats_.push_back(ChatFromJson(conversation));
+  }
+
+  ChatTemplate Parsed(const std::string& name) {
+    std::ifstream in("tests/golden/templates/" + name + ".jinja");
+    const std::string source(std::istreambuf_iterator<char>(in), {});
+    EXPECT_FALSE(source.empty()) << name;
+    auto parsed = ChatTemplate::Parse(source, golden_["bos"].get<std::string>(), golden_["eos"].get<std::string>());
+    EXPECT_TRUE(parsed.ok()) << name << ": " << parsed.status();
+    return *std::move(parsed);
+  }
+
+  nlohmann::json golden_;
+  std::vector<Chat> chats_;
+};
+
+TEST_F(TemplateGolden, EveryConversationIsRenderedOrRefusedAsTheReferenceDoes) {
+  ASSERT_EQ(chats_.size(), 50u);
+  ASSERT_GE(golden_["rendered"].size(), 16u);
+  for (const auto& [name, rendered] : golden_["rendered"].items()) {
+    const ChatTemplate chat_template = Parsed(name);
+    ASSERT_EQ(rendered.size(), chats_.size());
+    for (size_t i = 0; i < chats_.size(); ++i) {
+      const auto text = chat_template.Render(chats_[i]);
+      if (rendered[i].is_null()) {
+        EXPECT_EQ(text.status().code(), absl::StatusCode::kInvalidArgument) << name << ", conversation " << i;
+      } else {
+        ASSERT_TRUE(text.ok()) << name << ", conversation " << i << ": " << text.status();
+        EXPECT_EQ(*text, rendered[i].get<std::string>()) << name << ", conversation " << i;
+      }
+    }
+  }
+}
+
+TEST_F(TemplateGolden, EveryTemplateOfTheFolderIsCompared) {
+  std::set<std::string> files, rendered;
+  for (const auto& entry : std::filesystem::directory_iterator("tests/golden/templates"))
+    files.insert(entry.path().stem());
+  for (const auto& [name, texts] : golden_["rendered"].items()) rendered.insert(name);
+  EXPECT_EQ(files, rendered);
+}
+
+}  // namespace
+}  // namespace runahead

@@ -1,0 +1,124 @@
+// Hostile templates and inputs end soon, with an error, in bounded memory and stack.
+#include <string>
+
+#include "absl/strings/str_cat.h"
+#include "gmock/gmock.h"
+#include "gtest/gtest.h"
+#include "tests/testing/jinja_render.h"
+
+namespace runahead::jinja {
+namespace {
+
+using testing::HasSubstr;
+
+std::string Repeated(const std::string& part, int times) {
+  std::string all;
+  for (int i = 0; i < times; ++i) all += part;
+  return all;
+}
+
+constexpr const char* kForever = "{% for a in range(99999) %}{% for b in range(99999) %}";
+constexpr const char* kEnds = "{% endfor %}{% endfor %}";
+
+TEST(Limits, Steps) {
+  EXPECT_THAT(Rendered(std::string(kForever) + kEnds), HasSubstr("more than 10000000 steps"));
+  EXPECT_THAT(Rendered("{% macro f(n) %}{% if n %}{{ f(n - 1) }}{{ f(n - 1) }}{% endif %}{% endmacro %}{{ f(40) }}"),
+              HasSubstr("steps"));
+  EXPECT_THAT(
+      Rendered(std::string("{% set l = range(99999) | list %}") + kForever + "{% if a in l %}{% endif %}" + kEnds),
+      HasSubstr("steps"));
+  EXPECT_THAT(Rendered("{{ 1 ** 9223372036854775807 }}"), HasSubstr("1"));
+}
+
+TEST(Limits, ValuesThatShareTheirPartsAreNotGoneOverForever) {
+  const std::string doubled =
+      "{% set ns = namespace(a=['x'], b=['x']) %}{% for i in range(60) %}{% set ns.a = [ns.a, ns.a] %}"
+      "{% set ns.b = [ns.b, ns.b] %}{% endfor %}";
+  EXPECT_THAT(Rendered(doubled + "{{ ns.a == ns.b }}"), HasSubstr("steps"));
+  EXPECT_THAT(Rendered(doubled + "{{ ns.a < ns.b }}"), HasSubstr("steps"));
+  EXPECT_THAT(Rendered(doubled + "{{ ns.a | tojson }}"), HasSubstr("error"));
+  EXPECT_THAT(Rendered(doubled + "{{ ns.a }}"), HasSubstr("error"));
+}
+
+TEST(Limits, Texts) {
+  const std::string doubled = "{% set ns = namespace(t='xxxxxxxx') %}{% for i in range(40) %}{% set ns.t = ";
+  for (const char* grown :
+       {"ns.t + ns.t", "ns.t ~ ns.t", "ns.t * 2", "[ns.t, ns.t] | join", "ns.t.replace('x', 'xx')",
+        "'{}{}'.format(ns.t, ns.t)", "([ns.t] | tojson) ~ ns.t", "ns.t | indent(9999999, true)", "ns.t.join('abc')"}) {
+    EXPECT_THAT(Rendered(doubled + grown + " %}{% endfor %}"), HasSubstr("error")) << grown;
+  }
+  EXPECT_THAT(Rendered("{{ 'x' * 9223372036854775807 }}"), HasSubstr("error"));
+  EXPECT_THAT(Rendered("{{ '' * 9223372036854775807 }}"), HasSubstr("steps"));
+  EXPECT_THAT(Rendered("{{ 'x' | indent(9223372036854775807, true) }}"), HasSubstr("longer than"));
+  EXPECT_THAT(Rendered("{% set x = 'x' * 1000000 %}{% for i in range(100) %}{{ x }}{% endfor %}"),
+              HasSubstr("longer than"));
+}
+
+TEST(Limits, Memory) {
+  EXPECT_THAT(
+      Rendered("{% set ns = namespace(l=[]) %}{% for i in range(99) %}{% set ns.l = ns.l + ['x' * (9999999 + i)] %}"
+               "{% endfor %}"),
+      HasSubstr("values take more than"));
+  EXPECT_THAT(Rendered(std::string(kForever) + "{% set x = namespace() %}" + kEnds),
+              HasSubstr("values take more than"));
+  EXPECT_THAT(Rendered("{% set l = range(99999) | list %}{{ l * 1000 }}"), HasSubstr("error"));
+  EXPECT_THAT(Rendered("{% set l = 'ab' * 9000000 %}{{ l | list }}"), HasSubstr("error"));
+  EXPECT_EQ(Rendered("{% set x = 'x' * 20000000 %}{% for i in range(20) %}{% set y = x + 'a' %}{% endfor %}"), "")
+      << "what is gone is given back";
+}
+
+TEST(Limits, DepthOfValues) {
+  EXPECT_THAT(Rendered("{% set ns = namespace(l=[]) %}{% for i in range(200) %}{% set ns.l = [ns.l] %}{% endfor %}"),
+              HasSubstr("nested deeper than 100"));
+  EXPECT_THAT(
+      Rendered("{% set ns = namespace(l={}) %}{% for i in range(200) %}{% set ns.l = {'k': ns.l} %}{% endfor %}"),
+      HasSubstr("nested deeper than 100"));
+  EXPECT_EQ(Rendered("{% set ns = namespace() %}{% set ns.me = ns %}{{ ns.me.me == ns }}"), "True");
+}
+
+TEST(Limits, DepthOfTemplates) {
+  constexpr int kMany = 20000;
+  for (const char* part :
+       {"(", "[", "{1:", "not ", "-", "1 if 1 else ", "x[", "f(", "x|d(", "1+", "1 ~", "1 and ", "1<("}) {
+    EXPECT_THAT(Rendered("{{ " + Repeated(part, kMany)), HasSubstr("error")) << part;
+  }
+  for (const char* part : {"+1", "*1", ".a", "[0]", "|d", "()", " and 1", "**1"}) {
+    EXPECT_THAT(Rendered("{{ x" + Repeated(part, kMany) + " }}"), HasSubstr("nested deeper than")) << part;
+  }
+  EXPECT_EQ(Rendered("{{ ''" + Repeated(" ~ 'a'", 3) + " }}"), "aaa");
+  EXPECT_EQ(Rendered("{{ ''" + Repeated(" ~ 'a'", kMany) + " }}").size(), static_cast<size_t>(kMany));
+  EXPECT_THAT(Rendered(Repeated("{% if 1 %}", kMany)), HasSubstr("nested deeper than"));
+  EXPECT_THAT(Rendered(Repeated("{% for i in x %}", kMany)), HasSubstr("nested deeper than"));
+  EXPECT_THAT(Rendered("{% if 0 %}" + Repeated("{% elif 0 %}", kMany) + "{% else %}a{% endif %}"), HasSubstr("a"));
+}
+
+TEST(Limits, DepthOfCalls) {
+  EXPECT_THAT(Rendered("{% macro f() %}{{ f() }}{% endmacro %}{{ f() }}"), HasSubstr("deeper than 1000 levels"));
+  EXPECT_THAT(Rendered("{% macro f(x=f()) %}{% endmacro %}{{ f() }}"), HasSubstr("deeper than 1000 levels"));
+  EXPECT_THAT(Rendered("{% macro f() %}{% call f() %}{% endcall %}{% endmacro %}{{ f() }}"), HasSubstr("deeper than"));
+}
+
+TEST(Limits, SearchesAreLinear) {
+  const std::string text(4 << 20, 'a');
+  const std::string needle = std::string(2 << 20, 'a') + "b";
+  const std::string variables = absl::StrCat(R"({"t": ")", text, R"(", "n": ")", needle, R"("})");
+  EXPECT_EQ(Rendered("{{ n in t }}{{ t.find(n) }}{{ t.count(n) }}{{ t.split(n) | length }}{{ t.replace(n, '') == t }}",
+                     variables),
+            "False-101True");
+  EXPECT_THAT(Rendered("{{ t.rsplit(n) }}", variables), HasSubstr("steps"));
+}
+
+TEST(Limits, SizeOfTemplates) {
+  EXPECT_EQ(Rendered(std::string(512 << 10, 'x')).size(), size_t{512} << 10);
+  EXPECT_THAT(Rendered(std::string((512 << 10) + 1, 'x')), HasSubstr("bytes are more than"));
+}
+
+TEST(Limits, SomebodyMayEndIt) {
+  int asked = 0;
+  const auto stop = [&asked] { return ++asked < 3 ? absl::OkStatus() : absl::CancelledError("enough"); };
+  EXPECT_EQ(RenderText(std::string(kForever) + kEnds, "{}", stop).status(), absl::CancelledError("enough"));
+  EXPECT_EQ(asked, 3);
+}
+
+}  // namespace
+}  // namespace runahead::jinja

@@ -1,0 +1,42 @@
+// Templates in tests of the evaluator.
+#pragma once
+
+#include <string>
+#include <string_view>
+#include <utility>
+#include <vector>
+
+#include "absl/status/statusor.h"
+#include "absl/time/time.h"
+#include "server/tokenizer/jinja/json.h"
+#include "server/tokenizer/jinja/template.h"
+
+namespace runahead::jinja {
+
+inline absl::StatusOr<Text> RenderText(std::string_view source, std::string_view variables = "{}",
+                                       KeepGoing keep_going = Always) {
+  const auto parsed = Template::Parse(source);
+  if (!parsed.ok()) return parsed.status();
+  const auto json = ParseJson(variables);
+  if (!json.ok()) return json.status();
+  std::vector<std::pair<std::string, Value>> given;
+  for (const auto& [key, value] : (*As<DictPtr>(*json))->items) given.emplace_back(AsText(key)->view(), value);
+  return parsed->Render(std::move(given), absl::FromUnixSeconds(1753963200), keep_going);  // 31 July 2025, noon UTC
+}
+
+// What the template makes of `variables`, a JSON object; "error: ..." where it fails.
+inline std::string Rendered(std::string_view source, std::string_view variables = "{}") {
+  const auto text = RenderText(source, variables);
+  return text.ok() ? std::string(text->view()) : "error: " + std::string(text.status().message());
+}
+
+// The same with what is the template's in <>.
+inline std::string Marked(std::string_view source, std::string_view variables = "{}") {
+  const auto text = RenderText(source, variables);
+  if (!text.ok()) return "error: " + std::string(text.status().message());
+  std::string marked;
+  for (const TextPart& part : text->Parts()) marked += part.parse_special ? "<" + part.text + ">" : part.text;
+  return marked;
+}
+
+}  // namespace runahead::jinja
