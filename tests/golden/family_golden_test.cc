@@ -1,5 +1,5 @@
-// Every family through the loops that all of them share: chains of one to three workers, then decode from a store,
-// against transformers.
+// Every family through the loops that all of them share: chains and TSP of one to three workers, then decode from a
+// store, against transformers.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -107,10 +107,13 @@ TEST(FamilyGolden, ChainsAndDecodeGiveWhatTransformersGives) {
         ExpectTop10Of(run.token.logprobs, prompt);
         ExpectRun(run, plain);
         ExpectDecoded(loaded, run, prompt);
+        if (width < 2) continue;
+        TestChain all_to_all(loaded, width, tokens);
+        ExpectRun(RunWhole(loaded, all_to_all, 1, Bounds(tokens, width), prompt.ids, Schedule::kTsp), plain);
       }
     }
   }
-  EXPECT_EQ(families, (std::set<std::string>{"falcon", "gemma2", "gemma3", "llama", "opt", "qwen2", "qwen3"}));
+  EXPECT_EQ(families, (std::set<std::string>{"falcon", "gemma2", "gemma3", "llama", "opt", "phi3", "qwen2", "qwen3"}));
 }
 
 }  // namespace
