@@ -64,7 +64,9 @@ TEST(FalconConfig, NamesTheKeyThatIsMissingOrCannotBe) {
     without.numbers[key] = std::nullopt;
     zero.numbers[key] = 0;
     // Without a number of KV heads, there are as many as heads.
-    if (key != "falcon.attention.head_count_kv") EXPECT_THAT(Refused(without), HasSubstr(key));
+    if (key != "falcon.attention.head_count_kv") {
+      EXPECT_THAT(Refused(without), HasSubstr(key));
+    }
     EXPECT_THAT(Refused(zero), HasSubstr(key));
   }
   FalconKeys keys;
