@@ -44,7 +44,8 @@ void ExpectDecoded(const LoadedModel& loaded, const WholeRun& run, const GoldenP
   const auto tokens = static_cast<int64_t>(prompt.ids.size()), most = static_cast<int64_t>(prompt.greedy.size());
   const auto store = KvStore::Create({.layers = loaded.model->config().layers,
                                       .row_bytes = loaded.model->kv_row_bytes(),
-                                      .capacity_tokens = tokens + most + kKvBlockTokens},
+                                      .capacity_tokens = tokens + most + kKvBlockTokens,
+                                      .windows = loaded.model->windows()},
                                      *loaded.device, RealClock());
   ASSERT_TRUE(store.ok()) << store.status();
   const auto engine = DecodeEngine::Create(*loaded.device, loaded.model, **store, {});
@@ -55,7 +56,7 @@ void ExpectDecoded(const LoadedModel& loaded, const WholeRun& run, const GoldenP
   sequence.first_token = run.token.id;
   sequence.max_tokens = most;
   for (size_t layer = 0; layer < run.kv.size(); ++layer) {
-    auto write = (*store)->BeginWrite(sequence.lease, static_cast<int64_t>(layer), 0, tokens);
+    auto write = (*store)->BeginWrite(sequence.lease, static_cast<int64_t>(layer), run.begins[layer], tokens);
     ASSERT_TRUE(write.ok()) << write.status();
     size_t done = 0;
     for (const BufferRef& to : write->destination()) {
