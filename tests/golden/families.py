@@ -24,6 +24,7 @@ LLAMA_LAYER = {
     "ffn_up": "mlp.up_proj",
     "ffn_down": "mlp.down_proj",
 }
+PHI3_FUSED = {"attn_qkv": "self_attn.qkv_proj", "ffn_up": "mlp.gate_up_proj"}
 GEMMA_LAYER = LLAMA_LAYER | {
     "post_attention_norm": "post_attention_layernorm",
     "ffn_norm": "pre_feedforward_layernorm",
@@ -138,6 +139,9 @@ def config_and_model(checkpoint):
         return transformers.Qwen2Config(**settings), transformers.Qwen2ForCausalLM
     if keys.architecture == "qwen3":
         return transformers.Qwen3Config(**settings), transformers.Qwen3ForCausalLM
+    if keys.architecture == "phi3":
+        settings |= {"sliding_window": window, "partial_rotary_factor": keys("rope.dimension_count") / settings["head_dim"]}
+        return transformers.Phi3Config(**settings, pad_token_id=0), transformers.Phi3ForCausalLM
     settings |= {"sliding_window": window, "query_pre_attn_scalar": settings["head_dim"]}
     if keys.architecture == "gemma2":
         settings |= {
@@ -180,6 +184,8 @@ def hugging_face_entries(architecture, name, weight, config):
     if gemma and kind.endswith("norm"):
         weight = weight - 1  # transformers adds it
     heads = {"attn_q": config.num_attention_heads, "attn_k": config.num_key_value_heads}.get(kind)
+    if architecture == "phi3" and kind in PHI3_FUSED:
+        return {f"model.layers.{layer[1]}.{PHI3_FUSED[kind]}.{what}": weight}
     if architecture == "llama" and heads:
         weight = _halves(weight, heads)
     names = GEMMA_LAYER if gemma else LLAMA_LAYER

@@ -1,5 +1,5 @@
-// Every family through the loops that all of them share: chains of one to three workers, then decode from a store,
-// against transformers.
+// Every family through the loops that all of them share: chains and TSP of one to three workers, then decode from a
+// store, against transformers.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -44,7 +44,8 @@ void ExpectDecoded(const LoadedModel& loaded, const WholeRun& run, const GoldenP
   const auto tokens = static_cast<int64_t>(prompt.ids.size()), most = static_cast<int64_t>(prompt.greedy.size());
   const auto store = KvStore::Create({.layers = loaded.model->config().layers,
                                       .row_bytes = loaded.model->kv_row_bytes(),
-                                      .capacity_tokens = tokens + most + kKvBlockTokens},
+                                      .capacity_tokens = tokens + most + kKvBlockTokens,
+                                      .windows = loaded.model->windows()},
                                      *loaded.device, RealClock());
   ASSERT_TRUE(store.ok()) << store.status();
   const auto engine = DecodeEngine::Create(*loaded.device, loaded.model, **store, {});
@@ -55,7 +56,7 @@ void ExpectDecoded(const LoadedModel& loaded, const WholeRun& run, const GoldenP
   sequence.first_token = run.token.id;
   sequence.max_tokens = most;
   for (size_t layer = 0; layer < run.kv.size(); ++layer) {
-    auto write = (*store)->BeginWrite(sequence.lease, static_cast<int64_t>(layer), 0, tokens);
+    auto write = (*store)->BeginWrite(sequence.lease, static_cast<int64_t>(layer), run.begins[layer], tokens);
     ASSERT_TRUE(write.ok()) << write.status();
     size_t done = 0;
     for (const BufferRef& to : write->destination()) {
@@ -107,10 +108,13 @@ TEST(FamilyGolden, ChainsAndDecodeGiveWhatTransformersGives) {
         ExpectTop10Of(run.token.logprobs, prompt);
         ExpectRun(run, plain);
         ExpectDecoded(loaded, run, prompt);
+        if (width < 2) continue;
+        TestChain all_to_all(loaded, width, tokens);
+        ExpectRun(RunWhole(loaded, all_to_all, 1, Bounds(tokens, width), prompt.ids, Schedule::kTsp), plain);
       }
     }
   }
-  EXPECT_EQ(families, (std::set<std::string>{"falcon", "gemma2", "gemma3", "llama", "opt", "qwen2", "qwen3"}));
+  EXPECT_EQ(families, (std::set<std::string>{"falcon", "gemma2", "gemma3", "llama", "opt", "phi3", "qwen2", "qwen3"}));
 }
 
 }  // namespace

@@ -207,6 +207,9 @@ TINY = [
     ("--family qwen2 --rope-scaling yarn --context 512 --type q8_0 --seed 48".split(), [17, 300]),
     ("--family qwen3 --head-dim 32 --seed 49".split(), [1, 5, 33, 129]),
     ("--family qwen3 --rope-base 1000000 --untied --type q4_0 --seed 50".split(), [17]),
+    ("--family phi3 --untied --seed 57".split(), [1, 5, 33, 129]),
+    ("--family phi3 --kv-heads 4 --window 24 --layers 3 --untied --seed 58".split(), [5, 33, 129]),  # as Phi-3-mini
+    ("--family phi3 --kv-heads 1 --rotated 12 --type q8_0 --seed 59".split(), [17]),  # as Phi-4-mini, of which a part is rotated
     ("--family gemma2 --window 24 --layers 3 --head-dim 24 --seed 51".split(), [1, 5, 33, 129]),
     ("--family gemma3 --window 24 --layers 7 --kv-heads 1 --head-dim 32 --rope-base 1000000 --seed 52".split(), [1, 5, 33, 129]),
     ("--family gemma3 --window 24 --layers 6 --rope-scaling linear --context 512 --type q8_0 --seed 53".split(), [17, 300]),

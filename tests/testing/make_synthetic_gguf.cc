@@ -18,10 +18,8 @@ int main(int argc, char** argv) {
   app.add_option("output", path, "file to write")->required();
   using runahead::SyntheticFamily;
   using runahead::SyntheticScaling;
-  const std::map<std::string, SyntheticFamily> families = {
-      {"llama", SyntheticFamily::kLlama},   {"qwen2", SyntheticFamily::kQwen2},   {"qwen3", SyntheticFamily::kQwen3},
-      {"gemma2", SyntheticFamily::kGemma2}, {"gemma3", SyntheticFamily::kGemma3}, {"falcon", SyntheticFamily::kFalcon},
-      {"opt", SyntheticFamily::kOpt}};
+  std::map<std::string, SyntheticFamily> families;
+  for (const SyntheticFamily family : runahead::kSyntheticFamilies) families[runahead::ArchitectureOf(family)] = family;
   const std::map<std::string, SyntheticScaling> scalings = {{"linear", SyntheticScaling::kLinear},
                                                             {"dynamic", SyntheticScaling::kDynamic},
                                                             {"llama3", SyntheticScaling::kLlama3},
@@ -33,6 +31,7 @@ int main(int argc, char** argv) {
   app.add_option("--heads", model.heads)->capture_default_str();
   app.add_option("--kv-heads", model.kv_heads)->capture_default_str();
   app.add_option("--head-dim", model.head_dim, "0: hidden / heads")->capture_default_str();
+  app.add_option("--rotated", model.rotated, "dimensions of a head; 0: all")->capture_default_str();
   app.add_option("--ffn", model.ffn)->capture_default_str();
   app.add_option("--vocab", model.vocab, "at least 259")->capture_default_str();
   app.add_option("--context", model.context_length)->capture_default_str();

@@ -49,26 +49,6 @@ uint32_t FileTypeOf(WeightType type) {
   return 0;
 }
 
-const char* Architecture(SyntheticFamily family) {
-  switch (family) {
-    case SyntheticFamily::kLlama:
-      return "llama";
-    case SyntheticFamily::kQwen2:
-      return "qwen2";
-    case SyntheticFamily::kQwen3:
-      return "qwen3";
-    case SyntheticFamily::kGemma2:
-      return "gemma2";
-    case SyntheticFamily::kGemma3:
-      return "gemma3";
-    case SyntheticFamily::kFalcon:
-      return "falcon";
-    case SyntheticFamily::kOpt:
-      return "opt";
-  }
-  return "";
-}
-
 bool IsGemma(SyntheticFamily family) {
   return family == SyntheticFamily::kGemma2 || family == SyntheticFamily::kGemma3;
 }
@@ -100,7 +80,7 @@ void AddRotaryKeys(const SyntheticModel& m, const std::string& prefix, GgufBuild
   const bool falcon = m.family == SyntheticFamily::kFalcon;
   file.AddFloat(prefix + (falcon ? "attention.layer_norm_epsilon" : "attention.layer_norm_rms_epsilon"), m.norm_eps);
   file.AddFloat(prefix + "rope.freq_base", m.rope_base);
-  file.AddUint32(prefix + "rope.dimension_count", static_cast<uint32_t>(HeadDim(m)));
+  file.AddUint32(prefix + "rope.dimension_count", static_cast<uint32_t>(m.rotated != 0 ? m.rotated : HeadDim(m)));
   if (HeadDim(m) * m.heads != m.hidden) {
     file.AddUint32(prefix + "attention.key_length", static_cast<uint32_t>(HeadDim(m)));
     file.AddUint32(prefix + "attention.value_length", static_cast<uint32_t>(HeadDim(m)));
@@ -129,9 +109,14 @@ void AddLlamaLayer(const SyntheticModel& m, const std::string& prefix, TensorSin
   const WeightType finer_attention = m.finer_type.value_or(m.attention_type);
   const bool qkv_biases = m.biases || m.family == SyntheticFamily::kQwen2;
   tensors.Norm(prefix + "attn_norm.weight", m.hidden);
-  AddBiased(prefix + "attn_q", m.attention_type, m.hidden, q_dim, qkv_biases, tensors);
-  AddBiased(prefix + "attn_k", m.attention_type, m.hidden, kv_dim, qkv_biases, tensors);
-  AddBiased(prefix + "attn_v", finer_attention, m.hidden, kv_dim, qkv_biases, tensors);
+  const bool fused = m.family == SyntheticFamily::kPhi3;
+  if (fused) {
+    AddBiased(prefix + "attn_qkv", m.attention_type, m.hidden, q_dim + 2 * kv_dim, m.biases, tensors);
+  } else {
+    AddBiased(prefix + "attn_q", m.attention_type, m.hidden, q_dim, qkv_biases, tensors);
+    AddBiased(prefix + "attn_k", m.attention_type, m.hidden, kv_dim, qkv_biases, tensors);
+    AddBiased(prefix + "attn_v", finer_attention, m.hidden, kv_dim, qkv_biases, tensors);
+  }
   if (m.family == SyntheticFamily::kQwen3 || m.family == SyntheticFamily::kGemma3) {
     tensors.Norm(prefix + "attn_q_norm.weight", HeadDim(m));
     tensors.Norm(prefix + "attn_k_norm.weight", HeadDim(m));
@@ -139,8 +124,8 @@ void AddLlamaLayer(const SyntheticModel& m, const std::string& prefix, TensorSin
   AddBiased(prefix + "attn_output", m.attention_type, q_dim, m.hidden, m.biases, tensors);
   if (IsGemma(m.family)) tensors.Norm(prefix + "post_attention_norm.weight", m.hidden);
   tensors.Norm(prefix + "ffn_norm.weight", m.hidden);
-  AddBiased(prefix + "ffn_gate", m.ffn_type, m.hidden, m.ffn, m.biases, tensors);
-  AddBiased(prefix + "ffn_up", m.ffn_type, m.hidden, m.ffn, m.biases, tensors);
+  if (!fused) AddBiased(prefix + "ffn_gate", m.ffn_type, m.hidden, m.ffn, m.biases, tensors);
+  AddBiased(prefix + "ffn_up", m.ffn_type, m.hidden, fused ? 2 * m.ffn : m.ffn, m.biases, tensors);
   AddBiased(prefix + "ffn_down", m.finer_type.value_or(m.ffn_type), m.ffn, m.hidden, m.biases, tensors);
   if (IsGemma(m.family)) tensors.Norm(prefix + "post_ffw_norm.weight", m.hidden);
 }
@@ -207,8 +192,30 @@ void AddOptTensors(const SyntheticModel& m, TensorSink& tensors) {
 
 }  // namespace
 
+const char* ArchitectureOf(SyntheticFamily family) {
+  switch (family) {
+    case SyntheticFamily::kLlama:
+      return "llama";
+    case SyntheticFamily::kQwen2:
+      return "qwen2";
+    case SyntheticFamily::kQwen3:
+      return "qwen3";
+    case SyntheticFamily::kPhi3:
+      return "phi3";
+    case SyntheticFamily::kGemma2:
+      return "gemma2";
+    case SyntheticFamily::kGemma3:
+      return "gemma3";
+    case SyntheticFamily::kFalcon:
+      return "falcon";
+    case SyntheticFamily::kOpt:
+      return "opt";
+  }
+  return "";
+}
+
 void AddFamilyKeys(const SyntheticModel& model, GgufBuilder& file) {
-  const std::string architecture = Architecture(model.family), prefix = architecture + ".";
+  const std::string architecture = ArchitectureOf(model.family), prefix = architecture + ".";
   AddCommonKeys(model, architecture, file);
   if (model.family == SyntheticFamily::kOpt) {
     file.AddFloat(prefix + "attention.layer_norm_epsilon", model.norm_eps);

@@ -53,6 +53,7 @@ Replacements NamesOf(const ModelFile& from, const std::string& architecture) {
           {"attn_k_norm", "self_attn.k_norm"},
           {"attn_norm", "input_layernorm"},
           {"attn_output", "self_attn.o_proj"},
+          {"attn_qkv", "self_attn.qkv_proj"},
           {"attn_q.", "self_attn.q_proj."},
           {"attn_k.", "self_attn.k_proj."},
           {"attn_v.", "self_attn.v_proj."},
@@ -60,7 +61,7 @@ Replacements NamesOf(const ModelFile& from, const std::string& architecture) {
           {"post_ffw_norm", "post_feedforward_layernorm"},
           {"ffn_norm", gemma ? "pre_feedforward_layernorm" : "post_attention_layernorm"},
           {"ffn_gate", "mlp.gate_proj"},
-          {"ffn_up", "mlp.up_proj"},
+          {"ffn_up", architecture == "phi3" ? "mlp.gate_up_proj" : "mlp.up_proj"},
           {"ffn_down", "mlp.down_proj"}};
 }
 
@@ -120,6 +121,11 @@ void WriteDecoderConfig(ConfigWriter& config, const std::string& architecture) {
   config.Write("head_dim", absl::StrCat(HeadDimOf(config)));
   config.Write(gemma ? "hidden_activation" : "hidden_act", gemma ? "\"gelu_pytorch_tanh\"" : "\"silu\"");
   config.Real("rms_norm_eps", "attention.layer_norm_rms_epsilon");
+  const int64_t rotated = config.Number("rope.dimension_count");
+  if (rotated != HeadDimOf(config)) {
+    config.Write("partial_rotary_factor",
+                 absl::StrFormat("%.17g", static_cast<double>(rotated) / static_cast<double>(HeadDimOf(config))));
+  }
   const bool window = config.Has("attention.sliding_window");
   if (window) config.Size("sliding_window", "attention.sliding_window");
   if (window && absl::StartsWith(architecture, "qwen")) {
@@ -179,7 +185,8 @@ std::vector<int64_t> RowsOf(const ConfigWriter& config, const std::string& archi
     if (architecture == "llama" && q_or_k) {  // two that are rotated together lie half a head apart
       to[row] = head * head_dim + in_head / 2 + in_head % 2 * (head_dim / 2);
     }
-    if (!absl::StrContains(name, "attn_qkv")) continue;  // a group is its queries, a key, a value
+    if (architecture != "falcon" || !absl::StrContains(name, "attn_qkv"))
+      continue;  // a group is its queries, a key, a value
     const int64_t heads = config.Number("attention.head_count"), kv_heads = KvHeadsOf(config);
     const int64_t queries = heads / kv_heads, group = queries + 2;
     const int64_t place = head < heads ? head / queries * group + head % queries

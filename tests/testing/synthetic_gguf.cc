@@ -24,6 +24,8 @@ absl::Status Validate(const SyntheticModel& m) {
   status.Update(Check(m.heads % m.kv_heads == 0, "heads must be a multiple of kv_heads"));
   status.Update(Check(m.head_dim != 0 || m.hidden % m.heads == 0, "hidden must be a multiple of heads"));
   status.Update(Check(HeadDim(m) % 2 == 0, "head_dim must be even"));
+  status.Update(Check(m.rotated >= 0 && m.rotated % 2 == 0 && m.rotated <= HeadDim(m),
+                      "rotated dimensions must be even and at most head_dim"));
   if (m.family == SyntheticFamily::kOpt) {
     status.Update(Check(m.kv_heads == m.heads && HeadDim(m) * m.heads == m.hidden && m.tied,
                         "OPT has as many KV heads as heads, which share the hidden size, and a tied head"));

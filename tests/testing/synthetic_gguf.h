@@ -14,7 +14,12 @@ namespace runahead {
 
 class GgufBuilder;
 
-enum class SyntheticFamily { kLlama, kQwen2, kQwen3, kGemma2, kGemma3, kFalcon, kOpt };
+enum class SyntheticFamily { kLlama, kQwen2, kQwen3, kPhi3, kGemma2, kGemma3, kFalcon, kOpt };
+inline constexpr SyntheticFamily kSyntheticFamilies[] = {
+    SyntheticFamily::kLlama,  SyntheticFamily::kQwen2,  SyntheticFamily::kQwen3,  SyntheticFamily::kPhi3,
+    SyntheticFamily::kGemma2, SyntheticFamily::kGemma3, SyntheticFamily::kFalcon, SyntheticFamily::kOpt};
+// As general.architecture has it.
+const char* ArchitectureOf(SyntheticFamily family);
 
 // How rotary positions are stretched: by this factor, over a context a quarter of the model's.
 inline constexpr float kSyntheticFactor = 4;
@@ -29,13 +34,14 @@ struct SyntheticModel {
   int64_t heads = 4;
   int64_t kv_heads = 2;
   int64_t head_dim = 0;  // 0: hidden / heads
+  int64_t rotated = 0;   // dimensions of a head; 0: all. Phi-3, Qwen
   int64_t ffn = 160;
   int64_t vocab = 320;  // at least 259: every byte and three special tokens
   int64_t context_length = 4096;
   float rope_base = 10000;                             // of all but OPT
   SyntheticScaling scaling = SyntheticScaling::kNone;  // llama, Qwen; global layers of Gemma 3, but not llama3
-  int64_t window = 0;      // of local layers: Gemma's; all of llama's; the last half of Qwen 2's. 0: none are
-  bool biases = false;     // llama: of all matrices of its layers; Falcon: likewise. Qwen 2 and OPT have theirs always
+  int64_t window = 0;   // of local layers: Gemma's; all of llama's and Phi-3's; the last half of Qwen 2's. 0: none are
+  bool biases = false;  // llama: of all matrices of its layers; Falcon: likewise. Qwen 2 and OPT have theirs always
   bool two_norms = false;  // Falcon: one before attention, another before the MLP, as large ones have
   float norm_eps = 1e-5f;
   bool tied = true;  // the head is the embedding; otherwise it is a tensor of its own

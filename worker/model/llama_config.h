@@ -19,10 +19,12 @@ struct LlamaKind {
   bool qkv_bias = false;   // Q, K and V must have biases
   bool head_norm = false;  // each head of Q and K is normed before it is rotated
   bool permuted = false;   // in GGUF files rows of Q and K lie permuted for interleaved rotation
+  bool fused = false;      // Q, K and V are one tensor, gate and up another
 };
 inline constexpr LlamaKind kLlamaKinds[] = {{.architecture = "llama", .permuted = true},  // Mistral's, too
                                             {.architecture = "qwen2", .qkv_bias = true},
-                                            {.architecture = "qwen3", .head_norm = true}};
+                                            {.architecture = "qwen3", .head_norm = true},
+                                            {.architecture = "phi3", .fused = true}};
 
 // Null for another family.
 const LlamaKind* LlamaKindOf(std::string_view architecture);

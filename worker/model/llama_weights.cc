@@ -1,5 +1,6 @@
 #include <string>
 #include <utility>
+#include <vector>
 
 #include "absl/strings/str_cat.h"
 #include "kernels/base/status_macros.h"
@@ -10,6 +11,22 @@
 namespace runahead {
 namespace {
 
+absl::Status LoadGateUp(const TensorLoader& loader, const LlamaKind& kind, const ModelConfig& config,
+                        const std::string& prefix, LlamaLayer& layer) {
+  using Names = std::vector<std::pair<const char*, int64_t>>;  // with how many rows each has
+  const Names names =
+      kind.fused ? Names{{"ffn_up", 2 * config.ffn}} : Names{{"ffn_gate", config.ffn}, {"ffn_up", config.ffn}};
+  WeightSource matrix;
+  std::vector<TensorLoader::VectorPart> biases;
+  for (const auto& [name, rows] : names) {
+    RUNAHEAD_RETURN_IF_ERROR(loader.Append(absl::StrCat(prefix, name, ".weight"), rows, config.hidden, matrix));
+    biases.push_back({absl::StrCat(prefix, name, ".bias"), rows});
+  }
+  RUNAHEAD_ASSIGN_OR_RETURN(layer.matrices[kLlamaGateUp], loader.Load(matrix));
+  RUNAHEAD_ASSIGN_OR_RETURN(layer.gate_up_bias, loader.VectorOrNone(biases));
+  return absl::OkStatus();
+}
+
 absl::Status LoadLayer(const TensorLoader& loader, const LlamaKind& kind, const ModelConfig& config, int64_t index,
                        LlamaLayer& layer) {
   const std::string prefix = absl::StrCat("blk.", index, ".");
@@ -18,13 +35,11 @@ absl::Status LoadLayer(const TensorLoader& loader, const LlamaKind& kind, const 
       LoadedQkv qkv, LoadQkv(loader, config, prefix,
                              {.permuted = kind.permuted && loader.file().container() == ModelFile::Container::kGguf,
                               .needs_bias = kind.qkv_bias,
-                              .head_norm = kind.head_norm}));
+                              .head_norm = kind.head_norm,
+                              .fused = kind.fused}));
   layer.matrices[kLlamaQkv] = std::move(qkv.matrix);
   layer.qkv = std::move(qkv.vectors);
-  WeightSource gate_up;
-  RUNAHEAD_RETURN_IF_ERROR(loader.Append(prefix + "ffn_gate.weight", ffn, hidden, gate_up));
-  RUNAHEAD_RETURN_IF_ERROR(loader.Append(prefix + "ffn_up.weight", ffn, hidden, gate_up));
-  RUNAHEAD_ASSIGN_OR_RETURN(layer.matrices[kLlamaGateUp], loader.Load(gate_up));
+  RUNAHEAD_RETURN_IF_ERROR(LoadGateUp(loader, kind, config, prefix, layer));
   RUNAHEAD_ASSIGN_OR_RETURN(layer.matrices[kLlamaOutput],
                             loader.Matrix(prefix + "attn_output.weight", hidden, config.q_dim()));
   RUNAHEAD_ASSIGN_OR_RETURN(layer.matrices[kLlamaDown], loader.Matrix(prefix + "ffn_down.weight", hidden, ffn));
@@ -32,8 +47,6 @@ absl::Status LoadLayer(const TensorLoader& loader, const LlamaKind& kind, const 
   RUNAHEAD_ASSIGN_OR_RETURN(layer.ffn_norm, loader.Vector({{prefix + "ffn_norm.weight", hidden}}));
   RUNAHEAD_ASSIGN_OR_RETURN(layer.output_bias, loader.VectorOrNone({{prefix + "attn_output.bias", hidden}}));
   RUNAHEAD_ASSIGN_OR_RETURN(layer.down_bias, loader.VectorOrNone({{prefix + "ffn_down.bias", hidden}}));
-  RUNAHEAD_ASSIGN_OR_RETURN(layer.gate_up_bias,
-                            loader.VectorOrNone({{prefix + "ffn_gate.bias", ffn}, {prefix + "ffn_up.bias", ffn}}));
   return absl::OkStatus();
 }
 

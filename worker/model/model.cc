@@ -64,10 +64,10 @@ struct Family {
                                                        std::shared_ptr<Device> device, unsigned uses,
                                                        const std::function<void(int, int)>& progress);
 };
-constexpr Family kFamilies[] = {{"llama", ReadLlamaConfig, LoadLlama},  {"qwen2", ReadLlamaConfig, LoadLlama},
-                                {"qwen3", ReadLlamaConfig, LoadLlama},  {"gemma2", ReadGemmaConfig, LoadGemma},
-                                {"gemma3", ReadGemmaConfig, LoadGemma}, {"falcon", ReadFalconConfig, LoadFalcon},
-                                {"opt", ReadOptConfig, LoadOpt}};
+constexpr Family kFamilies[] = {{"llama", ReadLlamaConfig, LoadLlama},    {"qwen2", ReadLlamaConfig, LoadLlama},
+                                {"qwen3", ReadLlamaConfig, LoadLlama},    {"phi3", ReadLlamaConfig, LoadLlama},
+                                {"gemma2", ReadGemmaConfig, LoadGemma},   {"gemma3", ReadGemmaConfig, LoadGemma},
+                                {"falcon", ReadFalconConfig, LoadFalcon}, {"opt", ReadOptConfig, LoadOpt}};
 
 absl::StatusOr<const Family*> FamilyOf(const ModelFile& file) {
   RUNAHEAD_ASSIGN_OR_RETURN(const std::string architecture, file.GetString("general.architecture"));

@@ -77,6 +77,17 @@ absl::Status StretchByYarn(const ConfigKeys& keys, float base, int64_t context_l
   return absl::OkStatus();
 }
 
+// Two sets of divisors, for contexts below and above the original one: which is right depends on how long a text gets.
+absl::Status RefuseLongRope(const ModelFile& file) {
+  for (const char* name : {"rope_factors_long.weight", "rope_factors_short.weight"}) {
+    if (file.FindTensor(name).ok()) {
+      return absl::InvalidArgumentError(
+          absl::StrCat(file.path(), ": tensor ", name, ": positions stretched by longrope are not supported"));
+    }
+  }
+  return absl::OkStatus();
+}
+
 absl::Status DivideByTensor(const ModelFile& file, std::vector<float>& frequencies) {
   const absl::StatusOr<const FileTensor*> tensor = file.FindTensor("rope_freqs.weight");
   if (!tensor.ok()) return absl::OkStatus();
@@ -118,6 +129,7 @@ absl::StatusOr<Rotary> ReadRotary(const ConfigKeys& keys, float base, int64_t di
     return keys.Refuse("rope.scaling.type",
                        absl::StrCat("'", type, "' is not supported; none, linear, dynamic, llama3 and yarn are"));
   }
+  RUNAHEAD_RETURN_IF_ERROR(RefuseLongRope(keys.file()));
   RUNAHEAD_RETURN_IF_ERROR(DivideByTensor(keys.file(), rotary.frequencies));
   for (const float frequency : rotary.frequencies) {
     if (!std::isfinite(frequency)) return keys.Refuse("rope.scaling", "a frequency is not finite");

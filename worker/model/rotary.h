@@ -26,7 +26,7 @@ std::vector<float> PlainFrequencies(float base, int64_t dims);
 //             instead: what each frequency is divided by, whatever the type
 //   yarn      between the two correction dimensions, where a wave turns beta_fast and beta_slow times in the original
 //             context, from not at all to divided by `factor`; cosines and sines grow by 0.1 ln(factor) + 1
-// INVALID_ARGUMENT names the key or tensor. `dims` is even.
+// INVALID_ARGUMENT names the key or tensor (longrope's, too: rope_factors_long). `dims` is even.
 absl::StatusOr<Rotary> ReadRotary(const ConfigKeys& keys, float base, int64_t dims, int64_t context_length);
 
 // The table of Rotation, [context_length, dims] = (cos | sin) of position * frequency, times the magnitude. Angles are

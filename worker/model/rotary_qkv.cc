@@ -46,6 +46,7 @@ namespace {
 // [q_dim + 2*kv_dim], or without a buffer where the file has none and needs none.
 absl::StatusOr<Tensor> LoadBias(const TensorLoader& loader, const ModelConfig& config, const std::string& prefix,
                                 const QkvForm& form) {
+  if (form.fused) return loader.VectorOrNone({{prefix + "attn_qkv.bias", config.q_dim() + 2 * config.kv_dim()}});
   if (!form.needs_bias && !loader.file().FindTensor(prefix + "attn_q.bias").ok()) return Tensor();
   RUNAHEAD_ASSIGN_OR_RETURN(const std::vector<float> q, loader.Floats({prefix + "attn_q.bias", config.q_dim()}));
   RUNAHEAD_ASSIGN_OR_RETURN(const std::vector<float> k, loader.Floats({prefix + "attn_k.bias", config.kv_dim()}));
@@ -61,19 +62,28 @@ absl::StatusOr<Tensor> LoadBias(const TensorLoader& loader, const ModelConfig& c
   return loader.Upload(all, 1);
 }
 
-}  // namespace
-
-absl::StatusOr<LoadedQkv> LoadQkv(const TensorLoader& loader, const ModelConfig& config, const std::string& prefix,
-                                  const QkvForm& form) {
-  LoadedQkv loaded;
-  WeightSource source;
+// Appends Q over K over V.
+absl::Status AppendQkv(const TensorLoader& loader, const ModelConfig& config, const std::string& prefix,
+                       const QkvForm& form, WeightSource& source) {
+  if (form.fused) {
+    return loader.Append(prefix + "attn_qkv.weight", config.q_dim() + 2 * config.kv_dim(), config.hidden, source);
+  }
   const auto append = [&](const char* name, int64_t heads) {
     if (!form.permuted) return loader.Append(prefix + name, heads * config.head_dim, config.hidden, source);
     return loader.AppendUnpermuted(prefix + name, heads, config.head_dim, config.hidden, source);
   };
   RUNAHEAD_RETURN_IF_ERROR(append("attn_q.weight", config.heads));
   RUNAHEAD_RETURN_IF_ERROR(append("attn_k.weight", config.kv_heads));
-  RUNAHEAD_RETURN_IF_ERROR(loader.Append(prefix + "attn_v.weight", config.kv_dim(), config.hidden, source));
+  return loader.Append(prefix + "attn_v.weight", config.kv_dim(), config.hidden, source);
+}
+
+}  // namespace
+
+absl::StatusOr<LoadedQkv> LoadQkv(const TensorLoader& loader, const ModelConfig& config, const std::string& prefix,
+                                  const QkvForm& form) {
+  LoadedQkv loaded;
+  WeightSource source;
+  RUNAHEAD_RETURN_IF_ERROR(AppendQkv(loader, config, prefix, form, source));
   source.cuts = {config.q_dim()};  // K and V alone
   RUNAHEAD_ASSIGN_OR_RETURN(loaded.matrix, loader.LoadForRecompute(source));
   RUNAHEAD_ASSIGN_OR_RETURN(loaded.vectors.bias, LoadBias(loader, config, prefix, form));

@@ -48,13 +48,14 @@ struct QkvForm {
   bool permuted = false;    // rows of Q and K lie permuted for interleaved rotation
   bool needs_bias = false;  // else biases may be missing
   bool head_norm = false;
+  bool fused = false;   // one tensor, attn_qkv: Q over K over V
   float norm_plus = 0;  // see TensorLoader::Vector
 };
 struct LoadedQkv {
   std::shared_ptr<const Weights> matrix;  // for Recompute, too
   QkvVectors vectors;
 };
-// Tensors <prefix>attn_q, attn_k, attn_v, attn_q_norm and attn_k_norm.
+// Tensors <prefix>attn_q, attn_k, attn_v (or attn_qkv), attn_q_norm and attn_k_norm.
 absl::StatusOr<LoadedQkv> LoadQkv(const TensorLoader& loader, const ModelConfig& config, const std::string& prefix,
                                   const QkvForm& form);
 

@@ -52,9 +52,7 @@ TEST(FolderModel, LogitsAreThoseOfTheGgufFile) {
 // Each family, with what its folders say in other words.
 std::vector<SyntheticModel> AllFamilies() {
   std::vector<SyntheticModel> models;
-  for (const SyntheticFamily family :
-       {SyntheticFamily::kLlama, SyntheticFamily::kQwen2, SyntheticFamily::kQwen3, SyntheticFamily::kGemma2,
-        SyntheticFamily::kGemma3, SyntheticFamily::kFalcon, SyntheticFamily::kOpt}) {
+  for (const SyntheticFamily family : kSyntheticFamilies) {
     SyntheticModel& model = models.emplace_back();
     model.family = family;
     model.layers = 6;
@@ -66,6 +64,10 @@ std::vector<SyntheticModel> AllFamilies() {
       model.window = 8;
     }
   }
+  SyntheticModel part;
+  part.family = SyntheticFamily::kPhi3;
+  part.rotated = 12;
+  models.push_back(part);
   SyntheticModel biased;
   biased.biases = true;
   biased.scaling = SyntheticScaling::kYarn;

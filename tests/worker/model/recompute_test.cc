@@ -70,8 +70,8 @@ TEST_P(RecomputeTest, GivesItBitwiseWhereRowsDoNotDependOnEachOther) {
   }
 }
 
-INSTANTIATE_TEST_SUITE_P(Families, RecomputeTest, ::testing::Values(SyntheticFamily::kLlama, SyntheticFamily::kOpt),
-                         [](const auto& info) { return info.param == SyntheticFamily::kLlama ? "Llama" : "Opt"; });
+INSTANTIATE_TEST_SUITE_P(Families, RecomputeTest, ::testing::ValuesIn(kSyntheticFamilies),
+                         [](const auto& info) { return std::string(ArchitectureOf(info.param)); });
 
 }  // namespace
 }  // namespace runahead

@@ -17,15 +17,22 @@ struct Heads {
   const char* name;
   SyntheticFamily family;
   int64_t kv_heads;
+  int64_t window = 0;
 };
 inline constexpr Heads kMha{"Mha", SyntheticFamily::kLlama, 6}, kGqa{"Gqa", SyntheticFamily::kLlama, 2},
     kMqa{"Mqa", SyntheticFamily::kLlama, 1}, kOpt{"Opt", SyntheticFamily::kOpt, 6};
+// With windows where families have them.
+inline constexpr Heads kOtherFamilies[] = {
+    {"Qwen2", SyntheticFamily::kQwen2, 2},        {"Qwen3", SyntheticFamily::kQwen3, 2},
+    {"Phi3", SyntheticFamily::kPhi3, 6, 200},     {"Gemma2", SyntheticFamily::kGemma2, 2, 200},
+    {"Gemma3", SyntheticFamily::kGemma3, 1, 200}, {"Falcon", SyntheticFamily::kFalcon, 1}};
 
 inline LoadedModel LoadHeads(const Heads& heads, DType dtype = DType::kF32,
                              int64_t layers = TestDeviceIsSlow() ? 2 : 3) {
   SyntheticModel model = SmallModel(layers);
   model.kv_heads = heads.kv_heads;
   model.family = heads.family;
+  model.window = heads.window;
   if (heads.family == SyntheticFamily::kOpt) model.context_length = 1500;
   return LoadForTest(WriteSynthetic(model, std::string("kvpr_") + heads.name), dtype, 2);
 }

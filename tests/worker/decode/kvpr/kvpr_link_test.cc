@@ -109,10 +109,8 @@ TEST(KvprBudgetTest, AModelLargerThanTheDeviceDecodesAsOneThatFits) {
   for (int step = 0; step < 3; ++step) EXPECT_EQ(world.Step(), plain.Step()) << step;
 }
 
-INSTANTIATE_TEST_SUITE_P(Families, KvprLinkTest, testing::Values(SyntheticFamily::kLlama, SyntheticFamily::kOpt),
-                         [](const auto& info) {
-                           return std::string(info.param == SyntheticFamily::kOpt ? "Opt" : "Llama");
-                         });
+INSTANTIATE_TEST_SUITE_P(Families, KvprLinkTest, testing::ValuesIn(kSyntheticFamilies),
+                         [](const auto& info) { return std::string(ArchitectureOf(info.param)); });
 
 }  // namespace
 }  // namespace runahead

@@ -74,6 +74,8 @@ TEST_P(KvprTest, RecomputationGivesTheSameUpToRounding) {
 
 INSTANTIATE_TEST_SUITE_P(Heads, KvprTest, ::testing::Values(kMha, kGqa, kMqa, kOpt),
                          [](const auto& info) { return std::string(info.param.name); });
+INSTANTIATE_TEST_SUITE_P(Families, KvprTest, ::testing::ValuesIn(kOtherFamilies),
+                         [](const auto& info) { return std::string(info.param.name); });
 
 class KvprIn16BitsTest : public ::testing::TestWithParam<Heads> {
  protected:
