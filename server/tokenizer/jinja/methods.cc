@@ -185,7 +185,7 @@ Value Stripped(Call& c) {
 
 // At white space, which is none of the parts' own.
 void SplitAtSpace(const Text& text, int64_t most, Rendering& r, List& parts) {
-  Text rest = Strip(text, std::nullopt, true, false);
+  const Text rest = Strip(text, std::nullopt, true, false);
   size_t begin = 0, bytes = 0;
   bool inside = false;
   const auto add = [&](size_t end) { parts.items.push_back(r.Make(rest.Cut(begin, end - begin))); };
@@ -194,10 +194,7 @@ void SplitAtSpace(const Text& text, int64_t most, Rendering& r, List& parts) {
     if (space && inside) add(at);
     if (!space && !inside) begin = at;
     inside = !space;
-    if (inside && static_cast<int64_t>(parts.items.size()) == most) {
-      rest = Strip(rest, std::nullopt, false, true);
-      break;
-    }
+    if (inside && static_cast<int64_t>(parts.items.size()) == most) break;
   }
   if (inside) add(rest.size());
 }
