@@ -139,6 +139,7 @@ Value MakeDict(Call& c) {
   if (!c.given.plain.empty()) {
     const DictPtr* from = As<DictPtr>(c[0]);
     if (from == nullptr) return c.r.Fail("dict takes a dict, or arguments with names");
+    if (!c.r.Step(0, 8 * (*from)->items.size())) return Undefined();
     dict = **from;
   }
   for (auto& [name, value] : c.given.named) dict.Set(c.r.Make(name), value);
@@ -180,6 +181,7 @@ const Text& Self(const Call& c) {
 template <bool kLeft, bool kRight>
 Value Stripped(Call& c) {
   const Text* chars = AsText(c[0]);
+  if (!c.r.Step(Self(c).size() * (chars == nullptr ? 1 : chars->size()))) return Undefined();
   return c.r.Make(Strip(Self(c), chars == nullptr ? std::nullopt : std::optional(chars->view()), kLeft, kRight));
 }
 
@@ -331,7 +333,10 @@ const Table& TextMethods() {
        {"keepends",
         [](Call& c) {
           List list;
-          for (Text& line : Lines(Self(c), Truth(c[0]))) list.items.push_back(c.r.Make(std::move(line)));
+          ForLines(Self(c), Truth(c[0]), [&](Text line) {
+            list.items.push_back(c.r.Make(std::move(line)));
+            return c.r.ok();
+          });
           return c.r.Make(std::move(list));
         }}},
       {"startswith", {"prefix", HasEndMethod<true>}},

@@ -27,7 +27,15 @@ TEST(Limits, Steps) {
   EXPECT_THAT(
       Rendered(std::string("{% set l = range(99999) | list %}") + kForever + "{% if a in l %}{% endif %}" + kEnds),
       HasSubstr("steps"));
-  EXPECT_THAT(Rendered("{{ 1 ** 9223372036854775807 }}"), HasSubstr("1"));
+  for (const char* work : {"dict(m)", "m | dictsort", "l | select", "s | title", "s.upper()", "s.split('x')"}) {
+    const std::string source =
+        absl::StrCat("{% set l = range(9999) | list %}", kForever, "{% set x = ", work, " %}", kEnds);
+    std::string members = "\"0\": 0";
+    for (int i = 1; i < 9999; ++i) absl::StrAppend(&members, ", \"", i, "\": ", i);
+    const std::string variables = absl::StrCat("{\"s\": \"", std::string(99999, 'x'), "\", \"m\": {", members, "}}");
+    EXPECT_THAT(Rendered(source, variables), HasSubstr("steps")) << work;
+  }
+  EXPECT_EQ(Rendered("{{ 1 ** 9223372036854775807 }}"), "1");
 }
 
 TEST(Limits, ValuesThatShareTheirPartsAreNotGoneOverForever) {
@@ -106,6 +114,8 @@ TEST(Limits, SearchesAreLinear) {
                      variables),
             "False-101True");
   EXPECT_THAT(Rendered("{{ t.rsplit(n) }}", variables), HasSubstr("steps"));
+  EXPECT_THAT(Rendered("{{ t.strip(n) }}", variables), HasSubstr("steps"));
+  EXPECT_THAT(Rendered("{{ t | trim(n) }}", variables), HasSubstr("steps"));
 }
 
 TEST(Limits, SizeOfTemplates) {
