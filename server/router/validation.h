@@ -21,7 +21,7 @@ inline constexpr int32_t kDefaultMaxTokens = 1024;
 inline constexpr size_t kMaxPromptBytes = size_t{8} << 20;
 // What Tokenize takes, whatever the model's context. inference.proto says it.
 inline constexpr size_t kMaxTokenizeBytes = size_t{4} << 20;
-// Of all JSON in a chat: parsed, it takes up to some hundred times its size. inference.proto says it.
+// Of all JSON in a chat: parsed, it takes up to some forty times its size. inference.proto says it.
 inline constexpr size_t kMaxChatJsonBytes = size_t{1} << 20;
 inline constexpr size_t kMaxRequestIdBytes = 128;
 

@@ -18,7 +18,7 @@ class TemplateGolden : public testing::Test {
     std::ifstream in("tests/golden/data/templates.json");
     ASSERT_TRUE(in) << "tests/golden/data/templates.json cannot be read; the test runs in the repository's root";
     golden_ = nlohmann::json::parse(in);
-    for (const auto& conversation : golden_["conversations"]) chats_.push_back(ChatFromJson(conversation));
+    for (const auto& conversation : golden_["conversations"]) chats_.push_back(ChatFromJson(conversation.dump()));
   }
 
   ChatTemplate Parsed(const std::string& name) {

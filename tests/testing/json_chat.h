@@ -1,34 +1,14 @@
 // Chats as the golden files have them.
 #pragma once
 
-#include <nlohmann/json.hpp>
-#include <optional>
 #include <string>
 
 #include "server/tokenizer/chat_template.h"
 
 namespace runahead {
 
-// `json` has messages, and may have tools, variables, add_generation_prompt (absent: true) and now (Unix seconds).
-inline Chat ChatFromJson(const nlohmann::json& json) {
-  Chat chat;
-  for (const auto& message : json.at("messages")) {
-    const auto text = [&message](const char* key) {
-      return message.contains(key) ? std::optional(message[key].get<std::string>()) : std::nullopt;
-    };
-    ChatMessage& added = chat.messages.emplace_back();
-    added.role = message.at("role");
-    added.content = message.value("content", "");
-    added.name = text("name");
-    added.tool_call_id = text("tool_call_id");
-    added.reasoning_content = text("reasoning_content");
-    added.tool_calls = text("tool_calls");
-  }
-  chat.tools = json.value("tools", "");
-  chat.variables = json.value("variables", "");
-  chat.generation_prompt = json.value("add_generation_prompt", true);
-  chat.now = absl::FromUnixSeconds(json.value("now", 0));
-  return chat;
-}
+// `json`: an object with messages, and maybe tools, variables (both JSON as text), add_generation_prompt (absent: true)
+// and now (Unix seconds). Throws where it is none.
+Chat ChatFromJson(const std::string& json);
 
 }  // namespace runahead

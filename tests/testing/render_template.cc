@@ -12,10 +12,10 @@ namespace runahead {
 namespace {
 
 nlohmann::json Answer(const nlohmann::json& question) {
-  const auto parsed = ChatTemplate::Parse(question.at("template").get<std::string>(), question.at("bos").get<std::string>(),
-                                          question.at("eos").get<std::string>());
+  const auto parsed = ChatTemplate::Parse(question.at("template").get<std::string>(),
+                                          question.at("bos").get<std::string>(), question.at("eos").get<std::string>());
   if (!parsed.ok()) return {{"error", std::string(parsed.status().message())}};
-  const auto text = parsed->Render(ChatFromJson(question));
+  const auto text = parsed->Render(ChatFromJson(question.dump()));
   if (!text.ok()) return {{"error", std::string(text.status().message())}};
   return {{"text", *text}};
 }

@@ -48,6 +48,7 @@ Value Member(const Value& object, std::string_view name, Rendering& r) {
 
 Value Item(const Value& object, const Value& index, Rendering& r) {
   if (IsUndefined(object)) return r.Fail("there is no item of it: ", Describe(object));
+  if (const Text* name = AsText(index); name != nullptr && !r.Step(name->size())) return Undefined();
   if (const DictPtr* dict = As<DictPtr>(object)) {
     if (const Value* found = (*dict)->Get(index)) return *found;
   }
@@ -115,8 +116,17 @@ Value Run(const Builtin* builtin, std::string_view kind, std::string_view name, 
       given.plain[at - parameters.begin()] = std::move(value);
     }
   }
+  // About what it takes to look at all of `self`; an item of a dict is a copy of two values, and a look into a table.
+  constexpr size_t kOfDictItem = 8;
+  const Text* text = AsText(self);
+  const ListPtr* list = As<ListPtr>(self);
+  const DictPtr* dict = As<DictPtr>(self);
+  const size_t items = list != nullptr   ? (*list)->items.size()
+                       : dict != nullptr ? kOfDictItem * (*dict)->items.size()
+                                         : 0;
+  if (!r.Step(text == nullptr ? 0 : text->size(), items)) return Undefined();
   Call call{r, std::move(self), std::move(given)};
-  return r.Step() ? builtin->run(call) : Undefined();
+  return builtin->run(call);
 }
 
 }  // namespace runahead::jinja

@@ -252,6 +252,7 @@ Value Evaluator::Display(const Node& node, const Scope& scope) {
   Dict dict;
   for (size_t i = 0; i < node.parts.size() && r_.ok(); i += 2) {
     const Value key = Evaluate(*node.parts[i], scope);
+    if (!r_.Step(AsText(key) == nullptr ? 0 : AsText(key)->size())) break;
     if (!dict.Set(key, Evaluate(*node.parts[i + 1], scope))) return r_.Fail("it cannot be a key: ", Describe(key));
   }
   return r_.Make(std::move(dict));

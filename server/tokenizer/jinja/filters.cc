@@ -173,6 +173,7 @@ Value Join(Call& call) {
 Value Trim(Call& call) {
   const Text text = ToText(call.self, call.r);
   const Text* chars = AsText(call[0]);
+  if (!call.r.Step(text.size() * (chars == nullptr ? 1 : chars->size()))) return Undefined();
   return call.r.Make(Strip(text, chars == nullptr ? std::nullopt : std::optional(chars->view()), true, true));
 }
 
@@ -190,13 +191,15 @@ Value Indent(Call& call) {
   const Text indent = with != nullptr ? *with : Text(std::string(std::max<int64_t>(width, 0), ' '), /*own=*/true);
   Text text = ToText(call.self, call.r);
   text.Append("\n", /*own=*/true);  // so that an empty text is a line, too
-  const std::vector<Text> lines = Lines(text, /*keep_ends=*/false);
   Text out;
-  for (size_t i = 0; i < lines.size() && call.r.Step(indent.size()) && call.r.FitsText(out.size()); ++i) {
-    if (i > 0) out.Append("\n", /*own=*/true);
-    if (i == 0 ? Truth(call[1]) : !lines[i].empty() || Truth(call[2])) out.Append(indent);
-    out.Append(lines[i]);
-  }
+  bool first = true;
+  ForLines(text, /*keep_ends=*/false, [&](const Text& line) {
+    if (!first) out.Append("\n", /*own=*/true);
+    if (first ? Truth(call[1]) : !line.empty() || Truth(call[2])) out.Append(indent);
+    out.Append(line);
+    first = false;
+    return call.r.Step(indent.size()) && call.r.FitsText(out.size());
+  });
   return call.r.Make(std::move(out));
 }
 
@@ -266,6 +269,7 @@ Value ItemPairs(Call& call) {
 
 Value Title(Call& call) {
   const Text text = ToText(call.self, call.r);
+  if (!call.r.Step(32 * text.size())) return Undefined();
   Text out;
   size_t begin = 0, bytes = 0;
   for (size_t at = 0; at < text.size(); at += bytes) {

@@ -139,6 +139,7 @@ Value MakeDict(Call& c) {
   if (!c.given.plain.empty()) {
     const DictPtr* from = As<DictPtr>(c[0]);
     if (from == nullptr) return c.r.Fail("dict takes a dict, or arguments with names");
+    if (!c.r.Step(0, 8 * (*from)->items.size())) return Undefined();
     dict = **from;
   }
   for (auto& [name, value] : c.given.named) dict.Set(c.r.Make(name), value);
@@ -180,12 +181,13 @@ const Text& Self(const Call& c) {
 template <bool kLeft, bool kRight>
 Value Stripped(Call& c) {
   const Text* chars = AsText(c[0]);
+  if (!c.r.Step(Self(c).size() * (chars == nullptr ? 1 : chars->size()))) return Undefined();
   return c.r.Make(Strip(Self(c), chars == nullptr ? std::nullopt : std::optional(chars->view()), kLeft, kRight));
 }
 
 // At white space, which is none of the parts' own.
 void SplitAtSpace(const Text& text, int64_t most, Rendering& r, List& parts) {
-  Text rest = Strip(text, std::nullopt, true, false);
+  const Text rest = Strip(text, std::nullopt, true, false);
   size_t begin = 0, bytes = 0;
   bool inside = false;
   const auto add = [&](size_t end) { parts.items.push_back(r.Make(rest.Cut(begin, end - begin))); };
@@ -194,10 +196,7 @@ void SplitAtSpace(const Text& text, int64_t most, Rendering& r, List& parts) {
     if (space && inside) add(at);
     if (!space && !inside) begin = at;
     inside = !space;
-    if (inside && static_cast<int64_t>(parts.items.size()) == most) {
-      rest = Strip(rest, std::nullopt, false, true);
-      break;
-    }
+    if (inside && static_cast<int64_t>(parts.items.size()) == most) break;
   }
   if (inside) add(rest.size());
 }
@@ -334,7 +333,10 @@ const Table& TextMethods() {
        {"keepends",
         [](Call& c) {
           List list;
-          for (Text& line : Lines(Self(c), Truth(c[0]))) list.items.push_back(c.r.Make(std::move(line)));
+          ForLines(Self(c), Truth(c[0]), [&](Text line) {
+            list.items.push_back(c.r.Make(std::move(line)));
+            return c.r.ok();
+          });
           return c.r.Make(std::move(list));
         }}},
       {"startswith", {"prefix", HasEndMethod<true>}},

@@ -3,8 +3,12 @@
 #include <locale.h>
 #include <wctype.h>
 
+#include <algorithm>
 #include <cstring>
+#include <utility>
 
+#include "absl/strings/ascii.h"
+#include "kernels/base/status_macros.h"
 #include "server/tokenizer/utf8.h"
 
 namespace runahead::jinja {
@@ -42,6 +46,14 @@ Text Text::Cut(size_t from, size_t size) const {
   Text cut;
   cut.Append(*this, from, size);
   return cut;
+}
+
+Text Text::With(std::string bytes) const {
+  RUNAHEAD_CHECK(bytes.size() == bytes_.size());
+  Text other;
+  other.bytes_ = std::move(bytes);
+  other.marks_ = marks_;
+  return other;
 }
 
 std::vector<TextPart> Text::Parts() const {
@@ -113,6 +125,12 @@ size_t Find(std::string_view text, std::string_view part, size_t from) {
 
 Text ToCase(const Text& text, bool upper) {
   static const locale_t kUnicode = newlocale(LC_CTYPE_MASK, "C.UTF-8", nullptr);
+  const auto ascii = [](char c) { return static_cast<unsigned char>(c) < 0x80; };
+  if (std::all_of(text.view().begin(), text.view().end(), ascii)) {
+    std::string same(text.view());
+    upper ? absl::AsciiStrToUpper(&same) : absl::AsciiStrToLower(&same);
+    return text.With(std::move(same));
+  }
   Text result;
   size_t bytes = 0;
   for (size_t at = 0; at < text.size(); at += bytes) {
@@ -134,18 +152,16 @@ Text ToCase(const Text& text, bool upper) {
   return result;
 }
 
-std::vector<Text> Lines(const Text& text, bool keep_ends) {
-  std::vector<Text> lines;
+void ForLines(const Text& text, bool keep_ends, absl::FunctionRef<bool(Text line)> use) {
   size_t begin = 0, bytes = 0;
   for (size_t at = 0; at < text.size(); at += bytes) {
     const char32_t c = CharAt(text.view(), at, &bytes);
     if (!IsLineEnd(c)) continue;
     if (c == '\r' && text.view().substr(at + 1, 1) == "\n") bytes = 2;
-    lines.push_back(text.Cut(begin, at - begin + (keep_ends ? bytes : 0)));
+    if (!use(text.Cut(begin, at - begin + (keep_ends ? bytes : 0)))) return;
     begin = at + bytes;
   }
-  if (begin < text.size()) lines.push_back(text.Cut(begin, text.size() - begin));
-  return lines;
+  if (begin < text.size()) use(text.Cut(begin, text.size() - begin));
 }
 
 }  // namespace runahead::jinja

@@ -8,6 +8,7 @@
 #include <type_traits>
 #include <vector>
 
+#include "absl/functional/function_ref.h"
 #include "absl/strings/str_cat.h"
 #include "server/tokenizer/tokenizer.h"
 
@@ -41,6 +42,8 @@ class Text {
   void Append(const Text& other, size_t from, size_t size);
   void Append(std::string_view bytes, bool own);
   Text Cut(size_t from, size_t size) const;
+  // Other bytes, as many, with the same marks.
+  Text With(std::string bytes) const;
 
   // Neighbours of one origin are one part: a control token that the template puts together is found.
   std::vector<TextPart> Parts() const;
@@ -65,7 +68,7 @@ Text Strip(const Text& text, std::optional<std::string_view> chars, bool left, b
 size_t Find(std::string_view text, std::string_view part, size_t from);
 // One character to one; of those that become two, only the German sharp s does.
 Text ToCase(const Text& text, bool upper);
-// The lines of `text`, as Python's splitlines.
-std::vector<Text> Lines(const Text& text, bool keep_ends);
+// Hands over each line of `text`, as Python's splitlines has them, until it gets false.
+void ForLines(const Text& text, bool keep_ends, absl::FunctionRef<bool(Text line)> use);
 
 }  // namespace runahead::jinja

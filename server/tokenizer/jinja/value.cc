@@ -284,7 +284,9 @@ bool Contains(const Value& whole, const Value& part, Rendering& r) {
     if (searched == nullptr) return r.Fail(TypeName(part), " cannot be in a string"), false;
     return r.Step(text->size()) && Find(text->view(), searched->view(), 0) != std::string_view::npos;
   }
-  if (const DictPtr* dict = As<DictPtr>(whole)) return (*dict)->Get(part) != nullptr;
+  if (const DictPtr* dict = As<DictPtr>(whole)) {
+    return r.Step(AsText(part) == nullptr ? 0 : AsText(part)->size()) && (*dict)->Get(part) != nullptr;
+  }
   const ListPtr list = ToList(whole, r);
   return std::any_of(list->items.begin(), list->items.end(), [&](const Value& item) { return Equal(item, part, r); });
 }

@@ -128,6 +128,26 @@ TEST(GenerateFlags, KeepsTheOrderOfMessages) {
   EXPECT_EQ(request->chat().messages(1).content(), "[Hi, you]");
 }
 
+TEST(GenerateFlags, ToolsAndVariablesGoWithAChat) {
+  const std::string path = absl::StrCat(::testing::TempDir(), "/tools.json");
+  std::ofstream(path) << R"([{"name": "clock"}])";
+  const auto request = Request({"--message", "user:Hi", "--tools", path, "--template-variable", "enable_thinking=false",
+                                "--template-variable", "date=\"1 = 1\""});
+  ASSERT_TRUE(request.ok()) << request.status();
+  EXPECT_EQ(request->chat().tools(), R"([{"name": "clock"}])");
+  EXPECT_EQ(request->chat().template_variables(), R"({"enable_thinking": false, "date": "1 = 1"})");
+  EXPECT_EQ(Request({"--message", "user:Hi"})->chat().tools(), "");
+  EXPECT_THAT(Request({"--prompt", "p", "--tools", path}).status().message(), HasSubstr("go with --message"));
+  std::ofstream(path) << "{}";
+  const auto refused = [](const std::string& flag, const std::string& value) {
+    return std::string(Request({"--message", "user:Hi", flag, value}).status().message());
+  };
+  EXPECT_THAT(refused("--tools", path), HasSubstr("--tools: it is a dict, not a JSON array"));
+  EXPECT_THAT(refused("--tools", "/no/such/file"), HasSubstr("--tools: cannot read /no/such/file"));
+  EXPECT_THAT(refused("--template-variable", "x"), HasSubstr("--template-variable: 'x' has no name"));
+  EXPECT_THAT(refused("--template-variable", "x=y"), HasSubstr("what 'x' is set to is no JSON"));
+}
+
 TEST(GenerateFlags, SendsExperimentsOnlyWhenTyped) {
   const auto request = Request({"--prompt", "p", "--width", "2", "--parts", "700,324", "--schedule", "kvr-even"});
   ASSERT_TRUE(request.ok()) << request.status();

@@ -201,6 +201,40 @@ TEST_F(GenerateTest, TakesTextAndChats) {
             static_cast<int>(chat_template_->Encode(*tokenizer_, {.messages = {{"user", "Hi"}}})->size()));
 }
 
+TEST_F(GenerateTest, TheTemplateSeesAllOfAChat) {
+  chat_template_ = ChatTemplate::Parse(
+      "{{ tools[0].name }}{{ x }}{% for m in messages %}{{ m.role }}{{ m.content }}{{ m.name }}{{ m.tool_call_id }}"
+      "{{ m.tool_calls }}{{ m.reasoning_content }}{% endfor %}",
+      "", "");
+  Start();
+  v1::GenerateRequest request;
+  v1::ChatMessages& given = *request.mutable_chat();
+  given.set_tools(R"([{"name": "clock"}])");
+  given.set_template_variables(R"({"x": 1})");
+  v1::ChatMessage& message = *given.add_messages();
+  message.set_role("tool");
+  message.set_content("c");
+  message.set_name("n");
+  message.set_tool_call_id("i");
+  message.set_tool_calls("[2]");
+  message.set_reasoning_content("r");
+  const Got chat = Generate(request);
+  ASSERT_TRUE(chat.status.ok()) << chat.status;
+  EXPECT_EQ(chat.started().prompt_tokens(),
+            static_cast<int>(tokenizer_->Encode("clock1toolcni[2]r", {.add_bos = false})->size()));
+}
+
+TEST_F(GenerateTest, AChatThatItsTemplateRefusesBlamesTheMessages) {
+  chat_template_ = ChatTemplate::Parse("{{ raise_exception('roles alternate') }}", "", "");
+  Start();
+  v1::GenerateRequest request;
+  request.mutable_chat()->add_messages()->set_role("user");
+  const absl::Status status = Generate(request).status;
+  EXPECT_EQ(status.code(), absl::StatusCode::kInvalidArgument);
+  EXPECT_EQ(BlamedField(status), "chat.messages");
+  EXPECT_THAT(std::string(status.message()), HasSubstr("the chat template says: roles alternate; send the prompt as"));
+}
+
 TEST_F(GenerateTest, ManyAtOnceStandInTheSameOrderOnAllWorkers) {
   Start({.prefill = 3, .decode = 2});
   constexpr int kRequests = 32;

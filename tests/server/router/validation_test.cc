@@ -56,7 +56,27 @@ INSTANTIATE_TEST_SUITE_P(
                             r.mutable_chat()->add_messages()->set_role("user");
                             r.mutable_chat()->add_messages()->set_role("narrator");
                           }},
-                      Bad{"model: \"a\\n\\x1b[31mmod\u00e8le\" is not served",
+                      Bad{"chat.tools: it is a dict, not a JSON array",
+            [](R& r) {
+              r.mutable_chat()->add_messages()->set_role("user");
+              r.mutable_chat()->set_tools("{}");
+            }},
+        Bad{"chat.tools: 1048577 bytes of JSON in the chat are more than 1048576",
+            [](R& r) {
+              r.mutable_chat()->add_messages()->set_role("user");
+              r.mutable_chat()->set_tools(std::string((1 << 20) + 1, ' '));
+            }},
+        Bad{"chat.template_variables: it is no JSON at byte",
+            [](R& r) {
+              r.mutable_chat()->add_messages()->set_role("user");
+              r.mutable_chat()->set_template_variables("{");
+            }},
+        Bad{"chat.messages[0].tool_calls: it is no JSON at byte",
+            [](R& r) {
+              r.mutable_chat()->add_messages()->set_role("assistant");
+              r.mutable_chat()->mutable_messages(0)->set_tool_calls("");
+            }},
+        Bad{"model: \"a\\n\\x1b[31mmod\u00e8le\" is not served",
                           [](R& r) { r.set_model("a\n\x1b[31mmod\u00e8le"); }, absl::StatusCode::kNotFound},
                       Bad{"model: \"xxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxx...\" is",
                           [](R& r) { r.set_model(std::string(1000, 'x')); }, absl::StatusCode::kNotFound},

@@ -33,7 +33,7 @@ INSTANTIATE_TEST_SUITE_P(
         Case{"m | dictsort(true, reverse=true)", "[('b', 1), ('A', [2])]"},
         Case{"{'a': 2, 'b': 1} | dictsort(by='value')", "[('b', 1), ('a', 2)]"},
         Case{"[1, 2] | first ~ 'ab' | last", "1b"}, Case{"e | first is defined", "False"},
-        Case{"'1.5' | float + ('x' | float(2))", "3.5"}, Case{"'a\n\nb\n' | indent", "a\n\n    b"},
+        Case{"'1.5' | float + ('x' | float(2))", "3.5"}, Case{"'a\n\nb\n' | indent", "a\n\n    b\n"},
         Case{"'a\n\nb' | indent('> ', true, true)", "> a\n> \n> b"},
         Case{"'12' | int ~ ' ' ~ 3.9 | int ~ ' ' ~ 'x' | int(7) ~ ' ' ~ '-4.2' | int", "12 3 7 -4"},
         Case{"m | items | list", "[('b', 1), ('A', [2])]"}, Case{"[1, none, 'a'] | join('-')", "1-None-a"},

@@ -12,7 +12,8 @@ using testing::HasSubstr;
 TEST(Evaluator, OperatorsBindAsInPython) {
   EXPECT_EQ(Rendered("{{ 1 + 2 * 3 - 4 // 3 }} {{ 2 ** 3 ** 2 }} {{ -2 ** 2 }}"), "6 64 4") << "as Jinja has powers";
   EXPECT_EQ(Rendered("{{ -7 // 2 }} {{ -7 % 3 }} {{ 7 % -3 }} {{ 7 / 2 }} {{ -7.5 // 2 }}"), "-4 2 -2 3.5 -4.0");
-  EXPECT_EQ(Rendered("{{ 'a' ~ 1 + 2 ~ none ~ true }}"), "a3NoneTrue");
+  EXPECT_EQ(Rendered("{{ 'a' ~ 1 + 2 ~ none ~ true }}"), "a12NoneTrue") << "~ binds more than +";
+  EXPECT_EQ(Rendered("{{ 1 ~ 2 * 3 }}"), "16");
   EXPECT_EQ(Rendered("{{ not true or true and false }} {{ 1 < 2 < 3 }} {{ 3 > 2 > 2 }} {{ not 1 in [2] }}"),
             "False True False True");
   EXPECT_EQ(Rendered("{{ 0 or 'x' }} {{ 1 and '' }}| {{ 'a' if 0 else 'b' }} {{ 'a' if 0 }}"), "x | b ");
