@@ -84,7 +84,9 @@ std::vector<ModelConfig> BenchModels(const Bench& bench) {
                      .vocab = 32000,
                      .context_length = 33000,
                      .norm_eps = 1e-5f,
-                     .rope_base = 10000};
+                     .rope_base = 10000,
+                     .rotated = 128,
+                     .windows = {}};
   ModelConfig newer = config;
   newer.name = "llama-3-8b";
   newer.kv_heads = 8;

@@ -181,6 +181,10 @@ absl::StatusOr<ModelConfig> ReadOptConfig(const ModelFile& file) {
                        absl::StrCat(config.heads, " heads do not divide a hidden size of ", config.hidden));
   }
   config.head_dim = config.hidden / config.heads;
+  if (file.FindTensor("output.weight").ok()) {
+    return absl::InvalidArgumentError(
+        absl::StrCat(file.path(), ": tensor output.weight: a head of its own is not supported in this family"));
+  }
   return config;
 }
 
