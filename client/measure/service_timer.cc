@@ -20,7 +20,7 @@ namespace {
 constexpr absl::Duration kRunTimeout = absl::Minutes(15);
 // Pauses of 1, 2, 4, .. ms before a worker's last job is known to have ended: a second in all.
 constexpr int kTries = 11;
-constexpr absl::Duration kTokenizeTimeout = absl::Seconds(30);
+constexpr absl::Duration kBenchTokenizeTimeout = absl::Seconds(30);
 
 constexpr char kWords[] =
     "The quick brown fox jumps over the lazy dog, while 0123456789 boxes of five dozen liquor jugs are packed. "
@@ -43,7 +43,7 @@ absl::Status Explain(const absl::Status& status) {
 
 absl::StatusOr<std::vector<int32_t>> ServiceTimer::OrdinaryIds(v1::Inference::StubInterface& stub) {
   grpc::ClientContext context;
-  SetTimeout(context, kTokenizeTimeout);
+  SetTimeout(context, kBenchTokenizeTimeout);
   v1::TokenizeRequest request;
   request.set_text(kWords);
   v1::TokenizeResponse response;
