@@ -14,14 +14,15 @@
 namespace runahead::jinja {
 
 inline absl::StatusOr<Text> RenderText(std::string_view source, std::string_view variables = "{}",
-                                       KeepGoing keep_going = Always) {
+                                       KeepGoing keep_going = Always, const Limits& limits = {}) {
   const auto parsed = Template::Parse(source);
   if (!parsed.ok()) return parsed.status();
   const auto json = ParseJson(variables);
   if (!json.ok()) return json.status();
   std::vector<std::pair<std::string, Value>> given;
   for (const auto& [key, value] : (*As<DictPtr>(*json))->items) given.emplace_back(AsText(key)->view(), value);
-  return parsed->Render(std::move(given), absl::FromUnixSeconds(1753963200), keep_going);  // 31 July 2025, noon UTC
+  return parsed->Render(std::move(given), absl::FromUnixSeconds(1753963200), keep_going,
+                        limits);  // 31 July 2025, noon UTC
 }
 
 // What the template makes of `variables`, a JSON object; "error: ..." where it fails.

@@ -14,8 +14,8 @@ absl::StatusOr<Template> Template::Parse(std::string_view source) {
 }
 
 absl::StatusOr<Text> Template::Render(std::vector<std::pair<std::string, Value>> variables, absl::Time now,
-                                      KeepGoing keep_going) const {
-  Rendering rendering(source_, now, keep_going);
+                                      KeepGoing keep_going, const Limits& limits) const {
+  Rendering rendering(source_, now, keep_going, limits);
   Scope scope;
   for (auto& [name, value] : variables) scope.names[name] = std::move(value);
   Evaluator evaluator(rendering);

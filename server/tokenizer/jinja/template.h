@@ -10,7 +10,7 @@
 // loops or other macros, * and ** of arguments, % of strings, integers beyond 64 bits, marking as safe (which does
 // nothing). Such a template is refused when it is parsed, or the rendering fails, with the line and what stands there.
 //
-// No template can do harm: steps, memory and depth are bounded (Rendering, kMaxNodeDepth), and there are no files, no
+// No template can do harm: steps, memory and depth are bounded (Limits, kMaxNodeDepth), and there are no files, no
 // network and no clock: the time is an argument.
 #pragma once
 
@@ -37,7 +37,7 @@ class Template {
   // The text that the template makes of the variables; a later one of a name replaces an earlier one. INVALID_ARGUMENT
   // says where it failed, or what the template itself complains about; what `keep_going` fails with ends it, too.
   absl::StatusOr<Text> Render(std::vector<std::pair<std::string, Value>> variables, absl::Time now,
-                              KeepGoing keep_going) const;
+                              KeepGoing keep_going, const Limits& limits = {}) const;
 
  private:
   Template() = default;

@@ -144,18 +144,18 @@ bool Rendering::Step(size_t bytes, size_t items) {
   const int64_t before = steps_;
   steps_ += static_cast<int64_t>(1 + items + bytes / kBytesPerStep);
   if (before / kStepsBetween != steps_ / kStepsBetween) status_ = keep_going_();
-  if (steps_ > kMaxSteps) Fail("the template takes more than ", kMaxSteps, " steps");
+  if (steps_ > limits_.steps) Fail("the template takes more than ", limits_.steps, " steps");
   return ok();
 }
 
 bool Rendering::FitsText(size_t bytes) {
-  if (bytes > kMaxText) Fail("a text is longer than ", kMaxText, " bytes");
+  if (bytes > limits_.text) Fail("a text is longer than ", limits_.text, " bytes");
   return ok();
 }
 
 bool Rendering::Keep(size_t bytes) {
   memory_ += static_cast<int64_t>(bytes);
-  if (memory_ > kMaxMemory) Fail("the template's values take more than ", kMaxMemory, " bytes");
+  if (memory_ > limits_.memory) Fail("the template's values take more than ", limits_.memory, " bytes");
   return ok();
 }
 

@@ -67,19 +67,23 @@ struct Function {
   bool method = false;
 };
 
+// What one rendering may use.
+struct Limits {
+  int64_t steps = 10'000'000;           // a node evaluated, an item or 256 bytes handled
+  size_t text = size_t{64} << 20;       // bytes of any text, and of all that is written
+  int64_t memory = int64_t{256} << 20;  // bytes of all values that live at one time, about
+};
+
 // One rendering: its limits and its first error, after which everything returns at once and what it returns is not
 // looked at. For one thread.
 class Rendering {
  public:
-  static constexpr int64_t kMaxSteps = 10'000'000;           // a node evaluated, an item or 256 bytes handled
-  static constexpr size_t kMaxText = size_t{64} << 20;       // bytes of any text, and of all that is written
-  static constexpr int64_t kMaxMemory = int64_t{256} << 20;  // bytes of all values that live at one time, about
-  static constexpr int kMaxDepth = 100;                      // of lists and dicts in one another
-  static constexpr size_t kSmall = 256;                      // bytes of an object that the evaluator keeps
+  static constexpr int kMaxDepth = 100;  // of lists and dicts in one another
+  static constexpr size_t kSmall = 256;  // bytes of an object that the evaluator keeps
 
   // `source`, `keep_going` and what it refers to outlive it.
-  Rendering(std::string_view source, absl::Time now, KeepGoing keep_going)
-      : source_(source), now_(now), keep_going_(keep_going) {}
+  Rendering(std::string_view source, absl::Time now, KeepGoing keep_going, const Limits& limits)
+      : source_(source), now_(now), keep_going_(keep_going), limits_(limits) {}
   ~Rendering() = default;
   Rendering(const Rendering&) = delete;
   Rendering& operator=(const Rendering&) = delete;
@@ -119,6 +123,7 @@ class Rendering {
   const std::string_view source_;
   const absl::Time now_;
   const KeepGoing keep_going_;
+  const Limits limits_;
   absl::Status status_;
   size_t place_ = 0;
   int64_t steps_ = 0;
