@@ -1,16 +1,15 @@
 #include "client/generate/template_flags.h"
 
 #include <CLI/CLI.hpp>
-#include <cerrno>
-#include <cstring>
-#include <fstream>
-#include <iterator>
+#include <algorithm>
 #include <nlohmann/json.hpp>
 
 #include "absl/strings/str_cat.h"
 #include "client/base/parse.h"
 #include "client/base/typed_flags.h"
 #include "kernels/base/status_macros.h"
+#include "server/base/text_file.h"
+#include "server/rpc/transport_options.h"
 #include "server/tokenizer/chat_template.h"
 
 namespace runahead {
@@ -31,9 +30,7 @@ absl::StatusOr<std::string> ParseVariable(const std::string& text) {
 }
 
 absl::StatusOr<std::string> ReadTools(const std::string& path) {
-  std::ifstream file(path, std::ios::binary);
-  if (!file) return absl::InvalidArgumentError(absl::StrCat("cannot read ", path, ": ", strerror(errno)));
-  std::string text(std::istreambuf_iterator<char>(file), {});
+  RUNAHEAD_ASSIGN_OR_RETURN(std::string text, ReadTextFile(path, kMaxMessageBytes));
   RUNAHEAD_RETURN_IF_ERROR(CheckJsonArray(text));
   return text;
 }

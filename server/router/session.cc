@@ -5,9 +5,9 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
-#include "absl/strings/str_split.h"
 #include "kernels/base/status_macros.h"
 #include "server/base/random.h"
+#include "server/router/chat_input.h"
 #include "server/router/validation.h"
 #include "server/router/worker_failure.h"
 #include "server/rpc/channel.h"
@@ -44,33 +44,6 @@ void CountRejection(RouterMetrics& metrics, const absl::Status& status) {
   if (absl::IsResourceExhausted(status)) metrics.CountAdmissionRejection(AdmissionRejection::kQueueFull);
   if (absl::IsOutOfRange(status)) metrics.CountAdmissionRejection(AdmissionRejection::kNeverFits);
   if (absl::IsUnavailable(status)) metrics.CountAdmissionRejection(AdmissionRejection::kNoWorkers);
-}
-
-Chat ChatOf(const v1::ChatMessages& given, absl::Time now) {
-  const auto if_there = [](bool there, const std::string& text) {
-    return there ? std::optional<std::string>(text) : std::nullopt;
-  };
-  Chat chat;
-  for (const v1::ChatMessage& message : given.messages()) {
-    ChatMessage& added = chat.messages.emplace_back();
-    added.role = message.role();
-    added.content = message.content();
-    added.name = if_there(message.has_name(), message.name());
-    added.tool_call_id = if_there(message.has_tool_call_id(), message.tool_call_id());
-    added.tool_calls = if_there(message.has_tool_calls(), message.tool_calls());
-    added.reasoning_content = if_there(message.has_reasoning_content(), message.reasoning_content());
-  }
-  chat.tools = given.tools();
-  chat.variables = given.template_variables();
-  chat.now = now;
-  return chat;
-}
-
-// "messages: why" as the field chat.messages.
-absl::Status InChat(const absl::Status& status) {
-  if (!absl::IsInvalidArgument(status)) return status;
-  const std::pair<std::string, std::string> parts = absl::StrSplit(status.message(), absl::MaxSplits(": ", 1));
-  return InvalidField(absl::StrCat("chat.", parts.first), parts.second);
 }
 
 }  // namespace
@@ -171,9 +144,7 @@ absl::StatusOr<std::vector<int32_t>> Session::Tokenize() const {
       return router_.tokenizer->Encode(request_.prompt(), {}, keep_going);
     case v1::GenerateRequest::kChat: {
       RUNAHEAD_RETURN_IF_ERROR(router_.chat_template.status());
-      absl::StatusOr<std::vector<int32_t>> ids =
-          router_.chat_template->Encode(*router_.tokenizer, ChatOf(request_.chat(), router_.clock.Now()), keep_going);
-      return ids.ok() ? std::move(ids) : InChat(ids.status());
+      return EncodeChat(*router_.chat_template, *router_.tokenizer, request_.chat(), router_.clock.Now(), keep_going);
     }
     default:
       return std::vector<int32_t>(request_.token_ids().ids().begin(), request_.token_ids().ids().end());

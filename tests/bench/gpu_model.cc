@@ -111,8 +111,8 @@ absl::StatusOr<BenchModel> MakeBenchModel(const Bench& bench, const ModelConfig&
   const int64_t query_dim = config.heads * config.head_dim;
   BenchModel made;
   made.config = config;
-  RUNAHEAD_ASSIGN_OR_RETURN(made.weights.embedding, matrices.Make(config.vocab, config.hidden));
-  RUNAHEAD_ASSIGN_OR_RETURN(made.weights.head, matrices.Make(config.vocab, config.hidden));
+  RUNAHEAD_ASSIGN_OR_RETURN(made.weights.tables.embedding, matrices.Make(config.vocab, config.hidden));
+  RUNAHEAD_ASSIGN_OR_RETURN(made.weights.tables.head, matrices.Make(config.vocab, config.hidden));
   RUNAHEAD_ASSIGN_OR_RETURN(const Tensor norm, Upload(device, std::vector<float>(config.hidden, 1), 1));
   RUNAHEAD_ASSIGN_OR_RETURN(made.weights.rotation, Upload(device, RotationTable(config), config.context_length));
   made.weights.output_norm = norm;

@@ -71,8 +71,7 @@ absl::Status CheckShard(const std::string& index, const FolderShard& shard, Name
 
 absl::StatusOr<std::vector<FolderShard>> OpenShards(const std::string& folder, const MappedFile& mapped) {
   const std::string path = absl::StrCat(folder, "/", kIndex);
-  const absl::string_view text(reinterpret_cast<const char*>(mapped.bytes().data()), mapped.bytes().size());
-  const absl::StatusOr<JsonValue> index = ParseJson(text, absl::StrCat(path, ": the text"));
+  const absl::StatusOr<JsonValue> index = ParseJson(mapped.text(), absl::StrCat(path, ": the text"));
   if (!index.ok()) return index.status();
   const absl::StatusOr<std::map<absl::string_view, Names>> by_file = ReadWeightMap(path, *index);
   if (!by_file.ok()) return by_file.status();

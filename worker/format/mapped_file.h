@@ -7,6 +7,7 @@
 #include <utility>
 
 #include "absl/status/statusor.h"
+#include "absl/strings/string_view.h"
 #include "absl/types/span.h"
 
 namespace runahead {
@@ -28,6 +29,7 @@ class MappedFile {
 
   // Valid as long as this object.
   absl::Span<const std::byte> bytes() const { return bytes_; }
+  absl::string_view text() const { return {reinterpret_cast<const char*>(bytes_.data()), bytes_.size()}; }
   // FileNumbers, as they were when it was opened.
   const std::string& numbers() const { return numbers_; }
 

@@ -24,10 +24,6 @@ namespace {
 // Far above any real one. tokenizer.json, which is not parsed here, may have more.
 constexpr size_t kMostTextBytes = size_t{64} << 20;
 
-absl::string_view TextOf(const MappedFile& file) {
-  return {reinterpret_cast<const char*>(file.bytes().data()), file.bytes().size()};
-}
-
 // What the folder is called: in Hugging Face's cache, where folders are called after commits, the model's name.
 std::string NameOf(const std::string& path) {
   std::error_code ignored;
@@ -105,7 +101,7 @@ class FolderReader {
     if ((*text)->bytes().size() > kMostTextBytes) {
       return absl::InvalidArgumentError(absl::StrCat(In(name), ": it has more than ", kMostTextBytes, " bytes"));
     }
-    return ParseJson(TextOf(**text), absl::StrCat(In(name), ": the text"));
+    return ParseJson((*text)->text(), absl::StrCat(In(name), ": the text"));
   }
 
   std::string Name(const JsonValue& config) const {

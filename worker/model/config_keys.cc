@@ -95,6 +95,11 @@ absl::StatusOr<float> ConfigKeys::FloatOr(std::string_view name, float otherwise
   return Float(name);
 }
 
+absl::StatusOr<bool> ConfigKeys::BoolOr(std::string_view name, bool otherwise) const {
+  if (!Has(name)) return otherwise;
+  return file_.GetBool(Key(name));
+}
+
 absl::Status ConfigKeys::Refuse(std::string_view name, std::string_view why) const {
   return absl::InvalidArgumentError(absl::StrCat(file_.path(), ": key ", Key(name), ": ", std::string(why)));
 }

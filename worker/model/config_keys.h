@@ -40,6 +40,7 @@ class ConfigKeys {
   absl::StatusOr<float> Float(std::string_view name) const;
   absl::StatusOr<float> NotNegative(std::string_view name) const;
   absl::StatusOr<float> FloatOr(std::string_view name, float otherwise) const;
+  absl::StatusOr<bool> BoolOr(std::string_view name, bool otherwise) const;
   absl::StatusOr<std::vector<bool>> Bools(std::string_view name) const { return file_.GetBools(Key(name)); }
   // Whether it is there and an array of booleans.
   bool HasBools(std::string_view name) const { return Bools(name).ok(); }

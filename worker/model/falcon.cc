@@ -11,6 +11,7 @@
 #include "worker/model/rotary.h"
 #include "worker/model/rotary_qkv.h"
 #include "worker/model/tensor_loader.h"
+#include "worker/model/token_tables.h"
 
 namespace runahead {
 namespace {
@@ -33,7 +34,7 @@ struct FalconLayer {
 };
 
 struct FalconWeights {
-  std::shared_ptr<const Weights> embedding, head;  // [vocab, hidden]; one where tied
+  TokenTables tables;
   std::vector<FalconLayer> layers;
   Tensor output_norm, output_norm_bias;  // f32 [1, hidden]
   Tensor rotation;                       // f32 [context_length, head_dim]
@@ -52,13 +53,10 @@ class FalconModel final : public Model {
   const ModelConfig& config() const override { return config_; }
   const AttentionShape& attention(int64_t layer) const override { return shapes_[layer]; }
   LayerMatrices Matrices(int64_t layer) const override { return weights_.layers[layer].matrices; }
-  std::vector<std::shared_ptr<const Weights>> Tables() const override {
-    if (weights_.head == weights_.embedding) return {weights_.embedding};
-    return {weights_.embedding, weights_.head};
-  }
+  std::vector<std::shared_ptr<const Weights>> Tables() const override { return weights_.tables.All(); }
 
   absl::Status Embed(const SectionRows& rows, absl::Span<const int32_t> ids, const MutTensor& x) const override {
-    return device_->Embed(rows.stream, *weights_.embedding, {ids.begin(), ids.end()}, false, x);
+    return device_->Embed(rows.stream, *weights_.tables.embedding, {ids.begin(), ids.end()}, false, x);
   }
 
   absl::Status Project(const SectionRows& rows, int64_t index, const ConstTensor& x,
@@ -101,7 +99,7 @@ class FalconModel final : public Model {
                               rows.scratch.Get(kFalconNormed, device_->invariant_dtype(), x.rows, config_.hidden));
     RUNAHEAD_RETURN_IF_ERROR(
         device_->LayerNorm(rows.stream, x, weights_.output_norm, weights_.output_norm_bias, config_.norm_eps, normed));
-    return device_->Linear(rows.stream, normed, weights_.head, {.batch_invariant = true}, logits);
+    return device_->Linear(rows.stream, normed, weights_.tables.head, {.batch_invariant = true}, logits);
   }
 
  private:
@@ -177,13 +175,6 @@ absl::Status LoadFalconLayer(const TensorLoader& loader, const ModelConfig& conf
   return absl::OkStatus();
 }
 
-// Whether a boolean key, where it is there, says `value`.
-absl::StatusOr<bool> Says(const ModelFile& file, const char* key, bool value) {
-  if (!file.Has(key)) return false;
-  RUNAHEAD_ASSIGN_OR_RETURN(const bool said, file.GetBool(key));
-  return said == value;
-}
-
 }  // namespace
 
 absl::StatusOr<ModelConfig> ReadFalconConfig(const ModelFile& file) {
@@ -194,11 +185,11 @@ absl::StatusOr<ModelConfig> ReadFalconConfig(const ModelFile& file) {
     return keys.Refuse("attention.head_count", "the heads do not share the hidden size, or are not rotated whole");
   }
   RUNAHEAD_ASSIGN_OR_RETURN(config.norm_eps, keys.NotNegative("attention.layer_norm_epsilon"));
-  RUNAHEAD_ASSIGN_OR_RETURN(const bool alibi, Says(file, "falcon.alibi", true));
+  RUNAHEAD_ASSIGN_OR_RETURN(const bool alibi, keys.BoolOr("alibi", false));
   if (alibi) return keys.Refuse("alibi", "positions by ALiBi are not supported");
-  RUNAHEAD_ASSIGN_OR_RETURN(const bool newer, Says(file, "falcon.new_decoder_architecture", true));
-  RUNAHEAD_ASSIGN_OR_RETURN(const bool one_by_one, Says(file, "falcon.parallel_attn", false));
-  if (one_by_one && !newer) return keys.Refuse("parallel_attn", "an MLP that follows attention is not supported");
+  RUNAHEAD_ASSIGN_OR_RETURN(const bool newer, keys.BoolOr("new_decoder_architecture", false));
+  RUNAHEAD_ASSIGN_OR_RETURN(const bool parallel, keys.BoolOr("parallel_attn", true));
+  if (!parallel && !newer) return keys.Refuse("parallel_attn", "an MLP that follows attention is not supported");
   RUNAHEAD_ASSIGN_OR_RETURN(config.rope_base, keys.RopeBase(10000));
   RUNAHEAD_RETURN_IF_ERROR(ReadRotary(keys, config.rope_base, config.rotated, config.context_length).status());
   return config;
@@ -211,11 +202,7 @@ absl::StatusOr<std::shared_ptr<const Model>> LoadFalcon(std::shared_ptr<const Mo
                                                             config.rotated, config.context_length));
   const TensorLoader loader(std::move(file), *device, uses);
   FalconWeights weights;
-  RUNAHEAD_ASSIGN_OR_RETURN(weights.embedding, loader.Table("token_embd.weight", config.vocab, config.hidden));
-  weights.head = weights.embedding;
-  if (loader.file().FindTensor("output.weight").ok()) {
-    RUNAHEAD_ASSIGN_OR_RETURN(weights.head, loader.Table("output.weight", config.vocab, config.hidden));
-  }
+  RUNAHEAD_ASSIGN_OR_RETURN(weights.tables, LoadTokenTables(loader, config));
   RUNAHEAD_ASSIGN_OR_RETURN(weights.output_norm, loader.Vector({{"output_norm.weight", config.hidden}}));
   RUNAHEAD_ASSIGN_OR_RETURN(weights.output_norm_bias, loader.Vector({{"output_norm.bias", config.hidden}}));
   RUNAHEAD_ASSIGN_OR_RETURN(weights.rotation,

@@ -12,6 +12,7 @@
 #include "worker/model/rotary.h"
 #include "worker/model/rotary_qkv.h"
 #include "worker/model/tensor_loader.h"
+#include "worker/model/token_tables.h"
 
 namespace runahead {
 namespace {
@@ -32,10 +33,10 @@ struct GemmaLayer {
 };
 
 struct GemmaWeights {
-  std::shared_ptr<const Weights> embedding, head;  // [vocab, hidden]; one where tied
+  TokenTables tables;
   std::vector<GemmaLayer> layers;
   Tensor output_norm;                      // f32 [1, hidden]
-  Tensor global_rotation, local_rotation;  // f32 [context_length, rotated dimensions]
+  Tensor global_rotation, local_rotation;  // f32 [context_length, rotated dimensions]; one where they are the same
 };
 
 // Slots of the sections' scratch.
@@ -57,14 +58,12 @@ class GemmaModel final : public Model {
   const ModelConfig& config() const override { return config_; }
   const AttentionShape& attention(int64_t layer) const override { return shapes_[layer]; }
   LayerMatrices Matrices(int64_t layer) const override { return weights_.layers[layer].matrices; }
-  std::vector<std::shared_ptr<const Weights>> Tables() const override {
-    if (weights_.head == weights_.embedding) return {weights_.embedding};
-    return {weights_.embedding, weights_.head};
-  }
+  std::vector<std::shared_ptr<const Weights>> Tables() const override { return weights_.tables.All(); }
 
   // x = Wtoken[id] * sqrt(hidden).
   absl::Status Embed(const SectionRows& rows, absl::Span<const int32_t> ids, const MutTensor& x) const override {
-    RUNAHEAD_RETURN_IF_ERROR(device_->Embed(rows.stream, *weights_.embedding, {ids.begin(), ids.end()}, false, x));
+    RUNAHEAD_RETURN_IF_ERROR(
+        device_->Embed(rows.stream, *weights_.tables.embedding, {ids.begin(), ids.end()}, false, x));
     return device_->Scale(rows.stream, x, std::sqrt(static_cast<float>(config_.hidden)), false, x);
   }
 
@@ -104,7 +103,8 @@ class GemmaModel final : public Model {
     RUNAHEAD_ASSIGN_OR_RETURN(const Tensor normed,
                               rows.scratch.Get(kGemmaNormed, device_->invariant_dtype(), x.rows, config_.hidden));
     RUNAHEAD_RETURN_IF_ERROR(device_->RmsNorm(rows.stream, x, weights_.output_norm, config_.norm_eps, normed));
-    RUNAHEAD_RETURN_IF_ERROR(device_->Linear(rows.stream, normed, weights_.head, {.batch_invariant = true}, logits));
+    RUNAHEAD_RETURN_IF_ERROR(
+        device_->Linear(rows.stream, normed, weights_.tables.head, {.batch_invariant = true}, logits));
     if (traits_.final_soft_cap == 0) return absl::OkStatus();
     return device_->SoftCap(rows.stream, logits, traits_.final_soft_cap);
   }
@@ -170,17 +170,15 @@ absl::Status LoadGemmaLayer(const TensorLoader& loader, const GemmaTraits& trait
 // Everything that is not a layer.
 absl::Status LoadGemmaEnds(const TensorLoader& loader, const GemmaTraits& traits, const ModelConfig& config,
                            GemmaWeights& weights) {
-  RUNAHEAD_ASSIGN_OR_RETURN(weights.embedding, loader.Table("token_embd.weight", config.vocab, config.hidden));
-  weights.head = weights.embedding;
-  if (loader.file().FindTensor("output.weight").ok()) {
-    RUNAHEAD_ASSIGN_OR_RETURN(weights.head, loader.Table("output.weight", config.vocab, config.hidden));
-  }
+  RUNAHEAD_ASSIGN_OR_RETURN(weights.tables, LoadTokenTables(loader, config));
   RUNAHEAD_ASSIGN_OR_RETURN(weights.output_norm,
                             loader.Vector({{"output_norm.weight", config.hidden}}, traits.norm_plus));
   const auto upload = [&](const Rotary& rotary) {
     return loader.Upload(RotationTable(rotary, config.context_length), config.context_length);
   };
   RUNAHEAD_ASSIGN_OR_RETURN(weights.global_rotation, upload(traits.global_rotary));
+  weights.local_rotation = weights.global_rotation;
+  if (traits.local_rotary == traits.global_rotary) return absl::OkStatus();
   RUNAHEAD_ASSIGN_OR_RETURN(weights.local_rotation, upload(traits.local_rotary));
   return absl::OkStatus();
 }

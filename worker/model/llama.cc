@@ -18,13 +18,8 @@ LlamaModel::LlamaModel(ModelConfig config, std::shared_ptr<Device> device, Llama
       weights_(std::move(weights)),
       shapes_(AttentionShapes(config_, *device_)) {}
 
-std::vector<std::shared_ptr<const Weights>> LlamaModel::Tables() const {
-  if (weights_.head == weights_.embedding) return {weights_.embedding};
-  return {weights_.embedding, weights_.head};
-}
-
 absl::Status LlamaModel::Embed(const SectionRows& rows, absl::Span<const int32_t> ids, const MutTensor& x) const {
-  return device_->Embed(rows.stream, *weights_.embedding, {ids.begin(), ids.end()}, false, x);
+  return device_->Embed(rows.stream, *weights_.tables.embedding, {ids.begin(), ids.end()}, false, x);
 }
 
 RotaryQkv LlamaModel::Qkv(const SectionRows& rows, int64_t index) const {
@@ -78,7 +73,7 @@ absl::Status LlamaModel::Logits(const SectionRows& rows, const ConstTensor& x, c
   RUNAHEAD_ASSIGN_OR_RETURN(const Tensor normed,
                             rows.scratch.Get(kNormed, device_->invariant_dtype(), x.rows, config_.hidden));
   RUNAHEAD_RETURN_IF_ERROR(device_->RmsNorm(rows.stream, x, weights_.output_norm, config_.norm_eps, normed));
-  return device_->Linear(rows.stream, normed, weights_.head, {.batch_invariant = true}, logits);
+  return device_->Linear(rows.stream, normed, weights_.tables.head, {.batch_invariant = true}, logits);
 }
 
 }  // namespace runahead

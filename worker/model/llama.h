@@ -8,6 +8,7 @@
 
 #include "worker/model/model.h"
 #include "worker/model/rotary_qkv.h"
+#include "worker/model/token_tables.h"
 
 namespace runahead {
 
@@ -29,11 +30,10 @@ struct LlamaLayer {
 };
 
 struct LlamaWeights {
-  std::shared_ptr<const Weights> embedding;  // [vocab, hidden]
+  TokenTables tables;
   std::vector<LlamaLayer> layers;
-  Tensor output_norm;                   // f32 [1, hidden]
-  std::shared_ptr<const Weights> head;  // [vocab, hidden]; the embedding itself where tied
-  Tensor rotation;                      // f32 [context_length, rotated dimensions]
+  Tensor output_norm;  // f32 [1, hidden]
+  Tensor rotation;     // f32 [context_length, rotated dimensions]
 };
 
 // Loads every tensor, in parallel; errors name the tensor. Where a file keeps Q and K rows permuted for interleaved
@@ -48,7 +48,7 @@ class LlamaModel final : public Model {
   const ModelConfig& config() const override { return config_; }
   const AttentionShape& attention(int64_t layer) const override { return shapes_[layer]; }
   LayerMatrices Matrices(int64_t layer) const override { return weights_.layers[layer].matrices; }
-  std::vector<std::shared_ptr<const Weights>> Tables() const override;
+  std::vector<std::shared_ptr<const Weights>> Tables() const override { return weights_.tables.All(); }
 
   absl::Status Embed(const SectionRows& rows, absl::Span<const int32_t> ids, const MutTensor& x) const override;
   absl::Status Project(const SectionRows& rows, int64_t layer, const ConstTensor& x,
@@ -60,12 +60,12 @@ class LlamaModel final : public Model {
   absl::Status Logits(const SectionRows& rows, const ConstTensor& x, const MutTensor& logits) const override;
 
  private:
-  const ModelConfig config_;
-  const std::shared_ptr<Device> device_;
   RotaryQkv Qkv(const SectionRows& rows, int64_t layer) const;
 
+  const ModelConfig config_;
+  const std::shared_ptr<Device> device_;
   const LlamaWeights weights_;
-  std::vector<AttentionShape> shapes_;  // by layer
+  const std::vector<AttentionShape> shapes_;  // by layer
 };
 
 }  // namespace runahead

@@ -52,11 +52,7 @@ absl::Status LoadLayer(const TensorLoader& loader, const LlamaKind& kind, const 
 
 // Everything that is not a layer.
 absl::Status LoadEnds(const TensorLoader& loader, const ModelConfig& config, LlamaWeights& weights) {
-  RUNAHEAD_ASSIGN_OR_RETURN(weights.embedding, loader.Table("token_embd.weight", config.vocab, config.hidden));
-  weights.head = weights.embedding;
-  if (loader.file().FindTensor("output.weight").ok()) {
-    RUNAHEAD_ASSIGN_OR_RETURN(weights.head, loader.Table("output.weight", config.vocab, config.hidden));
-  }
+  RUNAHEAD_ASSIGN_OR_RETURN(weights.tables, LoadTokenTables(loader, config));
   RUNAHEAD_ASSIGN_OR_RETURN(weights.output_norm, loader.Vector({{"output_norm.weight", config.hidden}}));
   RUNAHEAD_ASSIGN_OR_RETURN(const std::vector<float> rotation, LlamaRotation(loader.file(), config));
   RUNAHEAD_ASSIGN_OR_RETURN(weights.rotation, loader.Upload(rotation, config.context_length));

@@ -12,6 +12,7 @@ namespace runahead {
 struct Rotary {
   std::vector<float> frequencies;  // [dims/2], in radians a position
   float magnitude = 1;             // of cosines and sines
+  bool operator==(const Rotary&) const = default;
 };
 
 // [dims/2]: frequency_d = base^(-2d/dims).

@@ -8,6 +8,7 @@
 #include "kernels/base/status_macros.h"
 #include "server/tokenizer/jinja/text.h"
 #include "server/tokenizer/jinja/value.h"
+#include "server/tokenizer/unicode.h"
 
 namespace runahead::jinja {
 namespace {
@@ -231,7 +232,7 @@ class Lexer {
       return Error(begin, "this is no character");
     }
     at_ += digits;
-    AppendChar(code, value);
+    AppendCharacter(code, value);
     return absl::OkStatus();
   }
 

@@ -9,6 +9,7 @@
 
 #include "absl/strings/ascii.h"
 #include "kernels/base/status_macros.h"
+#include "server/tokenizer/unicode.h"
 #include "server/tokenizer/utf8.h"
 
 namespace runahead::jinja {
@@ -68,28 +69,17 @@ std::vector<TextPart> Text::Parts() const {
 }
 
 bool IsSpace(char32_t c) {
-  if (c < 0x80) return (c >= '\t' && c <= '\r') || (c >= 0x1c && c <= ' ');
-  return c == 0x85 || c == 0xa0 || c == 0x1680 || (c >= 0x2000 && c <= 0x200a) || c == 0x2028 || c == 0x2029 ||
-         c == 0x202f || c == 0x205f || c == 0x3000;
+  return (c >= 0x1c && c <= 0x1f) || IsWhiteSpace(c);
 }
 
 char32_t CharAt(std::string_view text, size_t at, size_t* bytes) {
-  const auto byte = [&](size_t i) { return static_cast<unsigned char>(text[at + i]); };
+  const auto first = static_cast<unsigned char>(text[at]);
   *bytes = 1;
-  if (byte(0) < 0x80) return byte(0);
+  if (first < 0x80) return first;
   const Utf8Step step = NextUtf8(text.substr(at));
-  if (step.kind != Utf8Step::Kind::kCharacter) return byte(0);
+  if (step.kind != Utf8Step::Kind::kCharacter) return first;
   *bytes = step.bytes;
-  char32_t c = byte(0) & (0xFF >> (step.bytes + 1));
-  for (size_t i = 1; i < step.bytes; ++i) c = c << 6 | (byte(i) & 0x3F);
-  return c;
-}
-
-void AppendChar(char32_t c, std::string& text) {
-  const int more = c < 0x80 ? 0 : c < 0x800 ? 1 : c < 0x10000 ? 2 : 3;
-  constexpr unsigned char kFirst[] = {0, 0xC0, 0xE0, 0xF0};
-  text += static_cast<char>(kFirst[more] | (c >> (6 * more)));
-  for (int i = more - 1; i >= 0; --i) text += static_cast<char>(0x80 | ((c >> (6 * i)) & 0x3F));
+  return FirstCharacter(text.substr(at));
 }
 
 size_t CountChars(std::string_view text) {
@@ -145,7 +135,7 @@ Text ToCase(const Text& text, bool upper) {
       result.Append(text, at, bytes);
     } else {
       std::string changed;
-      AppendChar(mapped, changed);
+      AppendCharacter(mapped, changed);
       result.Append(changed, text.Cut(at, 1).Parts()[0].parse_special);
     }
   }

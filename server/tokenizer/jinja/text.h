@@ -53,11 +53,10 @@ class Text {
   std::string marks_;  // 1 for each byte that is the template's, else 0
 };
 
-// Python's idea of white space.
+// Python's idea of white space: Unicode's, and four separators of ASCII.
 bool IsSpace(char32_t c);
 // The character at `at`, and its bytes; a byte that begins none is itself.
 char32_t CharAt(std::string_view text, size_t at, size_t* bytes);
-void AppendChar(char32_t c, std::string& text);
 size_t CountChars(std::string_view text);
 // Where the character `index` begins, or the text's end.
 size_t OffsetOfChar(std::string_view text, size_t index);

@@ -45,6 +45,16 @@ inline int64_t Steps() {
   return TestDeviceIsSlow() ? 3 : 8;
 }
 
+// What plain decode gives, where KV of all came.
+inline std::vector<StepLogits> PlainSteps(const LoadedModel& loaded, const std::vector<int64_t>& prompts,
+                                          int64_t steps) {
+  KvprWorld plain(loaded, prompts, steps);
+  plain.UseDecodeLoop();
+  std::vector<StepLogits> logits;
+  for (int64_t step = 0; step < steps; ++step) logits.push_back(plain.Step());
+  return logits;
+}
+
 inline void ExpectSame(const StepLogits& actual, const StepLogits& expected) {
   ASSERT_EQ(actual.size(), expected.size());
   for (size_t row = 0; row < actual.size(); ++row) EXPECT_EQ(actual[row], expected[row]) << "row " << row;

@@ -39,10 +39,7 @@ GivenSplit::Cut Always(int64_t value) {
 TEST_P(KvprHostLaneTest, GivesTheSameUpToRounding) {
   const LoadedModel loaded = LoadHeads(GetParam());
   const std::vector<int64_t> prompts = {1024, 700, 5, 300};
-  KvprWorld plain(loaded, prompts, Steps());
-  plain.UseDecodeLoop();
-  std::vector<StepLogits> expected;
-  for (int64_t step = 0; step < Steps(); ++step) expected.push_back(plain.Step());
+  const std::vector<StepLogits> expected = PlainSteps(loaded, prompts, Steps());
   auto random = std::make_shared<std::mt19937>(5);
   const std::pair<GivenSplit::Cut, GivenSplit::Cut> cuts[] = {
       {Always(0), Always(100)},

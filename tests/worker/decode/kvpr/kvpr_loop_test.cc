@@ -46,10 +46,7 @@ TEST_P(KvprTest, WhatIsStreamedOrResidentIsBitwiseWhatPlainDecodeGives) {
 
 TEST_P(KvprTest, RecomputationGivesTheSameUpToRounding) {
   const LoadedModel loaded = LoadHeads(GetParam());
-  KvprWorld plain(loaded, Prompts(), Steps());
-  plain.UseDecodeLoop();
-  std::vector<StepLogits> expected;
-  for (int64_t step = 0; step < Steps(); ++step) expected.push_back(plain.Step());
+  const std::vector<StepLogits> expected = PlainSteps(loaded, Prompts(), Steps());
   auto random = std::make_shared<std::mt19937>(5);
   const std::pair<const char*, GivenSplit::Cut> cuts[] = {
       {"one", [](size_t, const LaneShape&) { return 1; }},

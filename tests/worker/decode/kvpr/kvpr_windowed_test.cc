@@ -35,13 +35,7 @@ class KvprWindowedTest : public ::testing::TestWithParam<std::vector<int64_t>> {
     loaded_ = LoadHeads(kMha);
     loaded_.model = std::make_shared<WindowedModel>(loaded_.model, GetParam());
   }
-  std::vector<StepLogits> Plain(const std::vector<int64_t>& prompts) {
-    KvprWorld plain(loaded_, prompts, kSteps);
-    plain.UseDecodeLoop();
-    std::vector<StepLogits> steps;
-    for (int64_t step = 0; step < kSteps; ++step) steps.push_back(plain.Step());
-    return steps;
-  }
+  std::vector<StepLogits> Plain(const std::vector<int64_t>& prompts) { return PlainSteps(loaded_, prompts, kSteps); }
 
   LoadedModel loaded_;
 };

@@ -39,14 +39,7 @@ class KvprXInsteadTest : public ::testing::TestWithParam<Heads> {
   KvprWorld World(std::vector<int64_t> prompts, int64_t steps, int64_t kv_from, std::optional<KvQuant> quant = {}) {
     return KvprWorld(loaded_, std::move(prompts), steps, /*with_x=*/true, quant, nullptr, kv_from);
   }
-  // Where KV of all came.
-  std::vector<StepLogits> Plain(const std::vector<int64_t>& prompts) {
-    KvprWorld plain(loaded_, prompts, kSteps);
-    plain.UseDecodeLoop();
-    std::vector<StepLogits> steps;
-    for (int64_t step = 0; step < kSteps; ++step) steps.push_back(plain.Step());
-    return steps;
-  }
+  std::vector<StepLogits> Plain(const std::vector<int64_t>& prompts) { return PlainSteps(loaded_, prompts, kSteps); }
 
   LoadedModel loaded_;
 };
