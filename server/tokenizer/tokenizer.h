@@ -78,6 +78,7 @@ class Tokenizer {
   // The bytes that `id` adds to a text that is decoded token by token. `begun`, false before the first, is kept here.
   std::string NextBytes(int32_t id, bool skip_special, bool& begun) const;
 
+  TokenModel model() const { return model_; }
   int64_t vocab_size() const { return static_cast<int64_t>(bytes_.size()); }
   // A control token: it steers the model and is no text.
   bool IsSpecial(int32_t id) const;
@@ -114,6 +115,7 @@ class Tokenizer {
   const PreTokenizer pre_tokenizer_;
   BlankMarks blanks_;
   DecodedBegin decoded_begin_ = DecodedBegin::kAll;
+  TokenModel model_ = TokenModel::kByteBpe;
   std::unique_ptr<const WordModel> words_;
   SpecialTokens special_tokens_;                           // found in the text as it came
   SpecialTokens normalized_tokens_;                        // found in the normalised text; none of control

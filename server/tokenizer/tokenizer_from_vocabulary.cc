@@ -108,6 +108,7 @@ void Tokenizer::LoadTokens(const Vocabulary& vocabulary) {
 }
 
 void Tokenizer::LoadWords(const Vocabulary& vocabulary) {
+  model_ = vocabulary.model;
   std::vector<Merge> merges;
   for (const Merge& merge : vocabulary.merges) {
     // What users write never becomes a token that steers.

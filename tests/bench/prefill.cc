@@ -36,7 +36,7 @@ class PrefillBench {
     SetDTypes(dtype, MostlyQuantised(*file_), options);
     device_ = Must(NewCpuDevice(options));
     config_ = Must(ReadModelConfig(*file_));
-    weights_ = Must(LoadLlamaWeights(file_, config_, *device_, kUsePrefill, [](int, int) {}));
+    weights_ = Must(LoadLlamaWeights(TensorLoader(file_, device_, kUsePrefill), config_, [](int, int) {}));
     model_ = std::make_shared<LlamaModel>(config_, device_, weights_);
     Must(WarmUp(*model_, *device_, kUsePrefill));
     stream_ = device_->NewStream("bench");

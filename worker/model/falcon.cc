@@ -195,23 +195,21 @@ absl::StatusOr<ModelConfig> ReadFalconConfig(const ModelFile& file) {
   return config;
 }
 
-absl::StatusOr<std::shared_ptr<const Model>> LoadFalcon(std::shared_ptr<const ModelFile> file, ModelConfig config,
-                                                        std::shared_ptr<Device> device, unsigned uses,
+absl::StatusOr<std::shared_ptr<const Model>> LoadFalcon(const TensorLoader& loader, ModelConfig config,
                                                         const std::function<void(int, int)>& progress) {
-  RUNAHEAD_ASSIGN_OR_RETURN(const Rotary rotary, ReadRotary(ConfigKeys(*file, "falcon"), config.rope_base,
+  RUNAHEAD_ASSIGN_OR_RETURN(const Rotary rotary, ReadRotary(ConfigKeys(loader.file(), "falcon"), config.rope_base,
                                                             config.rotated, config.context_length));
-  const TensorLoader loader(std::move(file), *device, uses);
   FalconWeights weights;
   RUNAHEAD_ASSIGN_OR_RETURN(weights.tables, LoadTokenTables(loader, config));
   RUNAHEAD_ASSIGN_OR_RETURN(weights.output_norm, loader.Vector({{"output_norm.weight", config.hidden}}));
   RUNAHEAD_ASSIGN_OR_RETURN(weights.output_norm_bias, loader.Vector({{"output_norm.bias", config.hidden}}));
-  RUNAHEAD_ASSIGN_OR_RETURN(weights.rotation,
-                            loader.Upload(RotationTable(rotary, config.context_length), config.context_length));
+  RUNAHEAD_ASSIGN_OR_RETURN(weights.rotation, loader.UploadRotation(rotary, config.context_length));
   weights.layers.resize(config.layers);
   RUNAHEAD_RETURN_IF_ERROR(LoadLayers(
       config.layers, [&](int64_t index) { return LoadFalconLayer(loader, config, index, weights.layers[index]); },
       progress));
-  return std::make_shared<const FalconModel>(std::move(config), std::move(device), std::move(weights));
+  if (loader.only_checks()) return nullptr;
+  return std::make_shared<const FalconModel>(std::move(config), loader.device(), std::move(weights));
 }
 
 }  // namespace runahead

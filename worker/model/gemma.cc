@@ -173,31 +173,27 @@ absl::Status LoadGemmaEnds(const TensorLoader& loader, const GemmaTraits& traits
   RUNAHEAD_ASSIGN_OR_RETURN(weights.tables, LoadTokenTables(loader, config));
   RUNAHEAD_ASSIGN_OR_RETURN(weights.output_norm,
                             loader.Vector({{"output_norm.weight", config.hidden}}, traits.norm_plus));
-  const auto upload = [&](const Rotary& rotary) {
-    return loader.Upload(RotationTable(rotary, config.context_length), config.context_length);
-  };
-  RUNAHEAD_ASSIGN_OR_RETURN(weights.global_rotation, upload(traits.global_rotary));
+  RUNAHEAD_ASSIGN_OR_RETURN(weights.global_rotation,
+                            loader.UploadRotation(traits.global_rotary, config.context_length));
   weights.local_rotation = weights.global_rotation;
   if (traits.local_rotary == traits.global_rotary) return absl::OkStatus();
-  RUNAHEAD_ASSIGN_OR_RETURN(weights.local_rotation, upload(traits.local_rotary));
+  RUNAHEAD_ASSIGN_OR_RETURN(weights.local_rotation, loader.UploadRotation(traits.local_rotary, config.context_length));
   return absl::OkStatus();
 }
 
 }  // namespace
 
-absl::StatusOr<std::shared_ptr<const Model>> LoadGemma(std::shared_ptr<const ModelFile> file, ModelConfig config,
-                                                       std::shared_ptr<Device> device, unsigned uses,
+absl::StatusOr<std::shared_ptr<const Model>> LoadGemma(const TensorLoader& loader, ModelConfig config,
                                                        const std::function<void(int, int)>& progress) {
-  RUNAHEAD_ASSIGN_OR_RETURN(GemmaTraits traits, ReadGemmaTraits(*file, config));
-  const TensorLoader loader(std::move(file), *device, uses);
+  RUNAHEAD_ASSIGN_OR_RETURN(GemmaTraits traits, ReadGemmaTraits(loader.file(), config));
   GemmaWeights weights;
   weights.layers.resize(config.layers);
   RUNAHEAD_RETURN_IF_ERROR(LoadGemmaEnds(loader, traits, config, weights));
   RUNAHEAD_RETURN_IF_ERROR(LoadLayers(
       config.layers,
       [&](int64_t index) { return LoadGemmaLayer(loader, traits, config, index, weights.layers[index]); }, progress));
-  return std::make_shared<const GemmaModel>(std::move(config), std::move(traits), std::move(device),
-                                            std::move(weights));
+  if (loader.only_checks()) return nullptr;
+  return std::make_shared<const GemmaModel>(std::move(config), std::move(traits), loader.device(), std::move(weights));
 }
 
 }  // namespace runahead

@@ -8,6 +8,7 @@
 
 #include "worker/model/model.h"
 #include "worker/model/rotary_qkv.h"
+#include "worker/model/tensor_loader.h"
 #include "worker/model/token_tables.h"
 
 namespace runahead {
@@ -38,8 +39,7 @@ struct LlamaWeights {
 
 // Loads every tensor, in parallel; errors name the tensor. Where a file keeps Q and K rows permuted for interleaved
 // rotation, they are put back for the rotate-half form.
-absl::StatusOr<LlamaWeights> LoadLlamaWeights(std::shared_ptr<const ModelFile> file, const ModelConfig& config,
-                                              Device& device, unsigned uses,
+absl::StatusOr<LlamaWeights> LoadLlamaWeights(const TensorLoader& loader, const ModelConfig& config,
                                               const std::function<void(int, int)>& progress);
 
 class LlamaModel final : public Model {

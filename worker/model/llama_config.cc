@@ -37,11 +37,9 @@ absl::StatusOr<ModelConfig> ReadLlamaConfig(const ModelFile& file) {
   return config;
 }
 
-absl::StatusOr<std::vector<float>> LlamaRotation(const ModelFile& file, const ModelConfig& config) {
+absl::StatusOr<Rotary> LlamaRotary(const ModelFile& file, const ModelConfig& config) {
   RUNAHEAD_ASSIGN_OR_RETURN(const std::string architecture, file.GetString("general.architecture"));
-  RUNAHEAD_ASSIGN_OR_RETURN(const Rotary rotary, ReadRotary(ConfigKeys(file, architecture), config.rope_base,
-                                                            config.rotated, config.context_length));
-  return RotationTable(rotary, config.context_length);
+  return ReadRotary(ConfigKeys(file, architecture), config.rope_base, config.rotated, config.context_length);
 }
 
 }  // namespace runahead

@@ -4,11 +4,11 @@
 #include <cstdint>
 #include <string>
 #include <string_view>
-#include <vector>
 
 #include "absl/status/statusor.h"
 #include "worker/format/model_file.h"
 #include "worker/model/model.h"
+#include "worker/model/rotary.h"
 
 namespace runahead {
 
@@ -32,7 +32,7 @@ const LlamaKind* LlamaKindOf(std::string_view architecture);
 // INVALID_ARGUMENT, naming the key, for what this family's pass cannot run.
 absl::StatusOr<ModelConfig> ReadLlamaConfig(const ModelFile& file);
 
-// The table of Rotation, [context_length, rotated dimensions], by ReadRotary.
-absl::StatusOr<std::vector<float>> LlamaRotation(const ModelFile& file, const ModelConfig& config);
+// Of a config that ReadLlamaConfig gave, which has asked for it already.
+absl::StatusOr<Rotary> LlamaRotary(const ModelFile& file, const ModelConfig& config);
 
 }  // namespace runahead

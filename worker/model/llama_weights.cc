@@ -54,19 +54,17 @@ absl::Status LoadLayer(const TensorLoader& loader, const LlamaKind& kind, const 
 absl::Status LoadEnds(const TensorLoader& loader, const ModelConfig& config, LlamaWeights& weights) {
   RUNAHEAD_ASSIGN_OR_RETURN(weights.tables, LoadTokenTables(loader, config));
   RUNAHEAD_ASSIGN_OR_RETURN(weights.output_norm, loader.Vector({{"output_norm.weight", config.hidden}}));
-  RUNAHEAD_ASSIGN_OR_RETURN(const std::vector<float> rotation, LlamaRotation(loader.file(), config));
-  RUNAHEAD_ASSIGN_OR_RETURN(weights.rotation, loader.Upload(rotation, config.context_length));
+  RUNAHEAD_ASSIGN_OR_RETURN(const Rotary rotary, LlamaRotary(loader.file(), config));
+  RUNAHEAD_ASSIGN_OR_RETURN(weights.rotation, loader.UploadRotation(rotary, config.context_length));
   return absl::OkStatus();
 }
 
 }  // namespace
 
-absl::StatusOr<LlamaWeights> LoadLlamaWeights(std::shared_ptr<const ModelFile> file, const ModelConfig& config,
-                                              Device& device, unsigned uses,
+absl::StatusOr<LlamaWeights> LoadLlamaWeights(const TensorLoader& loader, const ModelConfig& config,
                                               const std::function<void(int, int)>& progress) {
-  RUNAHEAD_ASSIGN_OR_RETURN(const std::string architecture, file->GetString("general.architecture"));
+  RUNAHEAD_ASSIGN_OR_RETURN(const std::string architecture, loader.file().GetString("general.architecture"));
   const LlamaKind& kind = *LlamaKindOf(architecture);
-  const TensorLoader loader(std::move(file), device, uses);
   LlamaWeights weights;
   weights.layers.resize(config.layers);
   RUNAHEAD_RETURN_IF_ERROR(LoadEnds(loader, config, weights));

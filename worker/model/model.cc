@@ -13,6 +13,8 @@
 #include "worker/model/llama.h"
 #include "worker/model/llama_config.h"
 #include "worker/model/opt.h"
+#include "worker/model/rotary.h"
+#include "worker/model/tensor_loader.h"
 
 namespace runahead {
 
@@ -49,19 +51,19 @@ WeightBytes Model::weight_bytes() const {
 
 namespace {
 
-absl::StatusOr<std::shared_ptr<const Model>> LoadLlama(std::shared_ptr<const ModelFile> file, ModelConfig config,
-                                                       std::shared_ptr<Device> device, unsigned uses,
+absl::StatusOr<std::shared_ptr<const Model>> LoadLlama(const TensorLoader& loader, ModelConfig config,
                                                        const std::function<void(int, int)>& progress) {
-  RUNAHEAD_ASSIGN_OR_RETURN(LlamaWeights weights, LoadLlamaWeights(std::move(file), config, *device, uses, progress));
-  return std::make_shared<const LlamaModel>(std::move(config), std::move(device), std::move(weights));
+  RUNAHEAD_ASSIGN_OR_RETURN(LlamaWeights weights, LoadLlamaWeights(loader, config, progress));
+  if (loader.only_checks()) return nullptr;
+  return std::make_shared<const LlamaModel>(std::move(config), loader.device(), std::move(weights));
 }
 
 // A family, by what general.architecture calls it.
 struct Family {
   const char* architecture;
   absl::StatusOr<ModelConfig> (*read)(const ModelFile& file);
-  absl::StatusOr<std::shared_ptr<const Model>> (*load)(std::shared_ptr<const ModelFile> file, ModelConfig config,
-                                                       std::shared_ptr<Device> device, unsigned uses,
+  // Null where the loader only checks.
+  absl::StatusOr<std::shared_ptr<const Model>> (*load)(const TensorLoader& loader, ModelConfig config,
                                                        const std::function<void(int, int)>& progress);
 };
 constexpr Family kFamilies[] = {{"llama", ReadLlamaConfig, LoadLlama},    {"qwen2", ReadLlamaConfig, LoadLlama},
@@ -80,6 +82,18 @@ absl::StatusOr<const Family*> FamilyOf(const ModelFile& file) {
                                                  "' is not supported; ", absl::StrJoin(names, ", "), " are"));
 }
 
+// A tensor that no part of the family reads would be left out of what the model computes.
+absl::Status CheckAllAreRead(const ModelFile& file, const LoadPlan& plan) {
+  std::vector<std::string> unread;
+  for (const FileTensor& tensor : file.tensors()) {
+    if (!plan.read.contains(tensor.name) && tensor.name != kRopeFreqs) unread.push_back(tensor.name);
+  }
+  if (unread.empty()) return absl::OkStatus();
+  const std::string more = unread.size() == 1 ? "" : absl::StrCat(" (nor ", unread.size() - 1, " others)");
+  return absl::InvalidArgumentError(
+      absl::StrCat(file.path(), ": tensor ", unread[0], ": models of this architecture do not have it", more));
+}
+
 }  // namespace
 
 absl::StatusOr<ModelConfig> ReadModelConfig(const ModelFile& file) {
@@ -87,12 +101,22 @@ absl::StatusOr<ModelConfig> ReadModelConfig(const ModelFile& file) {
   return family->read(file);
 }
 
+absl::StatusOr<LoadPlan> PlanLoading(std::shared_ptr<const ModelFile> file) {
+  RUNAHEAD_ASSIGN_OR_RETURN(const Family* family, FamilyOf(*file));
+  RUNAHEAD_ASSIGN_OR_RETURN(ModelConfig config, family->read(*file));
+  LoadPlan plan;
+  RUNAHEAD_RETURN_IF_ERROR(family->load(TensorLoader(file, &plan), std::move(config), [](int, int) {}).status());
+  RUNAHEAD_RETURN_IF_ERROR(CheckAllAreRead(*file, plan));
+  return plan;
+}
+
 absl::StatusOr<std::shared_ptr<const Model>> LoadModel(std::shared_ptr<const ModelFile> file,
                                                        std::shared_ptr<Device> device, unsigned uses,
                                                        std::function<void(int, int)> progress) {
+  RUNAHEAD_RETURN_IF_ERROR(PlanLoading(file).status());
   RUNAHEAD_ASSIGN_OR_RETURN(const Family* family, FamilyOf(*file));
   RUNAHEAD_ASSIGN_OR_RETURN(ModelConfig config, family->read(*file));
-  return family->load(std::move(file), std::move(config), std::move(device), uses, progress);
+  return family->load(TensorLoader(std::move(file), std::move(device), uses), std::move(config), progress);
 }
 
 }  // namespace runahead

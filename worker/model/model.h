@@ -12,6 +12,7 @@
 #include "absl/types/span.h"
 #include "kernels/base/device.h"
 #include "worker/format/model_file.h"
+#include "worker/model/load_plan.h"
 
 namespace runahead {
 
@@ -143,8 +144,13 @@ absl::StatusOr<ModelConfig> ReadModelConfig(const ModelFile& file);
 // Beside kUseDecode: Recompute works on many rows, not batch-invariant. The weights of K and V take memory once more.
 inline constexpr unsigned kUseRecompute = 1u << 8;
 
-// Loads the weights onto `device` for `uses` (WeightUse bits, kUseRecompute; kUseStreamed: the matrices of layers,
-// while all else is on the device); `progress(done, total)` in tensors, from any thread.
+// What LoadModel would load of `file`, after all that it checks: nothing is read of the weights. Errors: those of
+// ReadModelConfig and TensorLoader, which name key or tensor; INVALID_ARGUMENT for a tensor that the family lacks.
+absl::StatusOr<LoadPlan> PlanLoading(std::shared_ptr<const ModelFile> file);
+
+// Once all of PlanLoading holds, loads the weights onto `device` for `uses` (WeightUse bits, kUseRecompute;
+// kUseStreamed: the matrices of layers, while all else is on the device); `progress(done, total)` in tensors, from any
+// thread.
 absl::StatusOr<std::shared_ptr<const Model>> LoadModel(std::shared_ptr<const ModelFile> file,
                                                        std::shared_ptr<Device> device, unsigned uses,
                                                        std::function<void(int, int)> progress);

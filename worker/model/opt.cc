@@ -188,10 +188,8 @@ absl::StatusOr<ModelConfig> ReadOptConfig(const ModelFile& file) {
   return config;
 }
 
-absl::StatusOr<std::shared_ptr<const Model>> LoadOpt(std::shared_ptr<const ModelFile> file, ModelConfig config,
-                                                     std::shared_ptr<Device> device, unsigned uses,
+absl::StatusOr<std::shared_ptr<const Model>> LoadOpt(const TensorLoader& loader, ModelConfig config,
                                                      const std::function<void(int, int)>& progress) {
-  const TensorLoader loader(std::move(file), *device, uses);
   OptWeights weights;
   RUNAHEAD_ASSIGN_OR_RETURN(weights.embedding, loader.Table("token_embd.weight", config.vocab, config.hidden));
   RUNAHEAD_ASSIGN_OR_RETURN(
@@ -202,7 +200,8 @@ absl::StatusOr<std::shared_ptr<const Model>> LoadOpt(std::shared_ptr<const Model
   RUNAHEAD_RETURN_IF_ERROR(LoadLayers(
       config.layers, [&](int64_t index) { return LoadOptLayer(loader, config, index, weights.layers[index]); },
       progress));
-  return std::make_shared<const OptModel>(std::move(config), std::move(device), std::move(weights));
+  if (loader.only_checks()) return nullptr;
+  return std::make_shared<const OptModel>(std::move(config), loader.device(), std::move(weights));
 }
 
 }  // namespace runahead

@@ -89,7 +89,7 @@ absl::Status RefuseLongRope(const ModelFile& file) {
 }
 
 absl::Status DivideByTensor(const ModelFile& file, std::vector<float>& frequencies) {
-  const absl::StatusOr<const FileTensor*> tensor = file.FindTensor("rope_freqs.weight");
+  const absl::StatusOr<const FileTensor*> tensor = file.FindTensor(kRopeFreqs);
   if (!tensor.ok()) return absl::OkStatus();
   if ((*tensor)->type != WeightType::kF32 || (*tensor)->dims.empty() ||
       (*tensor)->dims[0] != static_cast<int64_t>(frequencies.size()) || (*tensor)->rows() != 1) {

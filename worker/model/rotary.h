@@ -9,6 +9,9 @@
 
 namespace runahead {
 
+// The tensor that ReadRotary reads, where it is there.
+inline constexpr char kRopeFreqs[] = "rope_freqs.weight";
+
 struct Rotary {
   std::vector<float> frequencies;  // [dims/2], in radians a position
   float magnitude = 1;             // of cosines and sines

@@ -7,6 +7,7 @@
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
+#include "kernels/base/checks.h"
 #include "kernels/base/status_macros.h"
 #include "server/base/cpu_limit.h"
 #include "worker/format/dequantize.h"
@@ -16,6 +17,10 @@ namespace runahead {
 
 absl::StatusOr<const FileTensor*> TensorLoader::Find(const std::string& name, const std::vector<int64_t>& dims) const {
   RUNAHEAD_ASSIGN_OR_RETURN(const FileTensor* tensor, file_->FindTensor(name));
+  if (only_checks()) {
+    MutexLock lock(mu_);
+    plan_->read.insert(name);
+  }
   if (tensor->dims != dims) {
     const std::string stored = tensor->stored_as.empty() ? "" : absl::StrCat(" (", tensor->stored_as, ")");
     return absl::InvalidArgumentError(absl::StrCat(file_->path(), ": tensor ", name, stored, " is [",
@@ -56,8 +61,22 @@ absl::Status TensorLoader::AppendUnpermuted(const std::string& name, int64_t hea
   return absl::OkStatus();
 }
 
+absl::StatusOr<std::shared_ptr<const Weights>> TensorLoader::LoadFor(const WeightSource& source, unsigned uses,
+                                                                     bool of_layer) const {
+  if (!only_checks()) return device_->LoadWeights(source, uses);
+  RUNAHEAD_RETURN_IF_ERROR(CheckWeightSource(source));
+  LoadPlan::Matrix matrix{.rows = source.rows(), .cols = source.cols, .of_layer = of_layer};
+  for (const WeightRows& run : source.runs) {
+    matrix.stored_bytes += run.rows * WeightRowBytes(run.type, source.cols);
+    matrix.quantised = matrix.quantised && !IsPlain(run.type);
+  }
+  MutexLock lock(mu_);
+  plan_->matrices.push_back(matrix);
+  return nullptr;
+}
+
 absl::StatusOr<std::shared_ptr<const Weights>> TensorLoader::Load(const WeightSource& source) const {
-  return device_.LoadWeights(source, uses_);
+  return LoadFor(source, uses_, true);
 }
 
 absl::StatusOr<std::shared_ptr<const Weights>> TensorLoader::Matrix(const std::string& name, int64_t rows,
@@ -71,11 +90,11 @@ absl::StatusOr<std::shared_ptr<const Weights>> TensorLoader::Table(const std::st
                                                                    int64_t cols) const {
   WeightSource source;
   RUNAHEAD_RETURN_IF_ERROR(Append(name, rows, cols, source));
-  return device_.LoadWeights(source, kUseDecode);
+  return LoadFor(source, kUseDecode, false);
 }
 
 absl::StatusOr<std::shared_ptr<const Weights>> TensorLoader::LoadForRecompute(const WeightSource& source) const {
-  return device_.LoadWeights(source, (uses_ & kUseRecompute) != 0 ? uses_ | kUsePrefill : uses_);
+  return LoadFor(source, (uses_ & kUseRecompute) != 0 ? uses_ | kUsePrefill : uses_, true);
 }
 
 absl::StatusOr<std::vector<float>> TensorLoader::Floats(const VectorPart& part) const {
@@ -106,10 +125,22 @@ absl::StatusOr<Tensor> TensorLoader::VectorOrNone(const std::vector<VectorPart>&
   return Tensor();
 }
 
+absl::StatusOr<Tensor> TensorLoader::UploadRotation(const Rotary& rotary, int64_t context_length) const {
+  if (!only_checks()) return Upload(RotationTable(rotary, context_length), context_length);
+  MutexLock lock(mu_);
+  plan_->floats += 2 * static_cast<int64_t>(rotary.frequencies.size()) * context_length;
+  return Tensor();
+}
+
 absl::StatusOr<Tensor> TensorLoader::Upload(const std::vector<float>& values, int64_t rows) const {
+  if (only_checks()) {
+    MutexLock lock(mu_);
+    plan_->floats += static_cast<int64_t>(values.size());
+    return Tensor();
+  }
   const size_t bytes = values.size() * sizeof(float);
-  RUNAHEAD_ASSIGN_OR_RETURN(std::shared_ptr<Buffer> host, device_.Allocate(bytes, MemoryKind::kHost));
-  RUNAHEAD_ASSIGN_OR_RETURN(std::shared_ptr<Buffer> buffer, device_.Allocate(bytes, MemoryKind::kDevice));
+  RUNAHEAD_ASSIGN_OR_RETURN(std::shared_ptr<Buffer> host, device_->Allocate(bytes, MemoryKind::kHost));
+  RUNAHEAD_ASSIGN_OR_RETURN(std::shared_ptr<Buffer> buffer, device_->Allocate(bytes, MemoryKind::kDevice));
   std::memcpy(host->data(), values.data(), bytes);
   RUNAHEAD_RETURN_IF_ERROR(CopyNow(BufferRef::Whole(host), BufferRef::Whole(buffer)));
   return MakeTensor(BufferRef::Whole(buffer), DType::kF32, rows, static_cast<int64_t>(values.size()) / rows);
@@ -117,8 +148,8 @@ absl::StatusOr<Tensor> TensorLoader::Upload(const std::vector<float>& values, in
 
 absl::Status TensorLoader::CopyNow(const BufferRef& from, const BufferRef& to) const {
   MutexLock lock(mu_);
-  RUNAHEAD_RETURN_IF_ERROR(device_.Copy(*stream_, from, to));
-  return device_.Record(*stream_).Wait();
+  RUNAHEAD_RETURN_IF_ERROR(device_->Copy(*stream_, from, to));
+  return device_->Record(*stream_).Wait();
 }
 
 absl::Status LoadLayers(int64_t layers, const std::function<absl::Status(int64_t)>& load,

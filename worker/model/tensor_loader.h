@@ -12,6 +12,8 @@
 #include "kernels/base/device.h"
 #include "kernels/base/mutex.h"
 #include "worker/format/model_file.h"
+#include "worker/model/load_plan.h"
+#include "worker/model/rotary.h"
 
 namespace runahead {
 
@@ -21,15 +23,20 @@ constexpr int64_t StoredRow(int64_t row, int64_t head_dim) {
   return 2 * (row % (head_dim / 2)) + row / (head_dim / 2);
 }
 
-// Thread-safe. Errors name the tensor: NOT_FOUND where it is missing, INVALID_ARGUMENT where it has another shape or
-// type.
+// Loads what a family asks for, or only checks that it is there, and notes it. Thread-safe. Errors name the tensor:
+// NOT_FOUND where it is missing, INVALID_ARGUMENT where it has another shape or type.
 class TensorLoader {
  public:
-  // `device` outlives the loader. Matrices are loaded for `uses` (WeightUse bits, kUseRecompute of model.h).
-  TensorLoader(std::shared_ptr<const ModelFile> file, Device& device, unsigned uses)
-      : file_(std::move(file)), device_(device), uses_(uses), stream_(device.NewStream("load")) {}
+  // Matrices are loaded for `uses` (WeightUse bits, kUseRecompute of model.h).
+  TensorLoader(std::shared_ptr<const ModelFile> file, std::shared_ptr<Device> device, unsigned uses)
+      : file_(std::move(file)), device_(std::move(device)), uses_(uses), stream_(device_->NewStream("load")) {}
+  // Only checks: weights are null, tensors have no buffers, and no memory of a device is taken. `plan` outlives the
+  // loader; it is read when the loader is gone.
+  TensorLoader(std::shared_ptr<const ModelFile> file, LoadPlan* plan) : file_(std::move(file)), uses_(0), plan_(plan) {}
 
   const ModelFile& file() const { return *file_; }
+  bool only_checks() const { return plan_ != nullptr; }
+  const std::shared_ptr<Device>& device() const { return device_; }  // null where it only checks
 
   // Appends tensor `name`, which must be [rows, cols], to `source`, whose name is those of its tensors.
   absl::Status Append(const std::string& name, int64_t rows, int64_t cols, WeightSource& source) const;
@@ -59,16 +66,22 @@ class TensorLoader {
   // The same, or a tensor without a buffer where the file has none of them.
   absl::StatusOr<Tensor> VectorOrNone(const std::vector<VectorPart>& parts) const;
   absl::StatusOr<Tensor> Upload(const std::vector<float>& values, int64_t rows) const;
+  // The table of Rotation (kernels/base/device.h): f32 [context_length, rotated dimensions].
+  absl::StatusOr<Tensor> UploadRotation(const Rotary& rotary, int64_t context_length) const;
 
  private:
   absl::StatusOr<const FileTensor*> Find(const std::string& name, const std::vector<int64_t>& dims) const;
+  // `of_layer`: in the forms of matrices that are a layer's.
+  absl::StatusOr<std::shared_ptr<const Weights>> LoadFor(const WeightSource& source, unsigned uses, bool of_layer) const
+      RUNAHEAD_EXCLUDES(mu_);
   absl::Status CopyNow(const BufferRef& from, const BufferRef& to) const RUNAHEAD_EXCLUDES(mu_);
 
   const std::shared_ptr<const ModelFile> file_;
-  Device& device_;
+  const std::shared_ptr<Device> device_;
   const unsigned uses_;
   mutable Mutex mu_;
   const std::unique_ptr<Stream> stream_ RUNAHEAD_PT_GUARDED_BY(mu_);
+  LoadPlan* const plan_ RUNAHEAD_PT_GUARDED_BY(mu_) = nullptr;
 };
 
 // Calls load(i) for each of `layers` layers, on as many threads as the machine has cores. The first error; then the

@@ -122,7 +122,7 @@ TEST(LlamaConfig, OnlyLlamaMustRotateHeadsWhole) {
     ASSERT_TRUE(config.ok()) << config.status();
     EXPECT_EQ(config->head_dim, 16);
     EXPECT_EQ(config->rotated, 12);
-    EXPECT_EQ(LlamaRotation(*file, *config)->size(), 128u * 12);
+    EXPECT_EQ(LlamaRotary(*file, *config)->frequencies.size(), 12u / 2);
     keys.numbers["rope.dimension_count"] = 18;
     EXPECT_THAT(std::string(ReadModelConfig(*Build(keys)).status().message()),
                 HasSubstr(std::string(architecture) + ".rope.dimension_count"));
@@ -151,16 +151,16 @@ TEST(LlamaConfig, NamesTheTensorsOfLongRope) {
   }
 }
 
-TEST(LlamaRotation, TurnsByPositionTimesFrequency) {
+TEST(LlamaRotary, TurnsByPositionTimesFrequency) {
   const auto file = Build({});
-  const ModelConfig config = *ReadModelConfig(*file);
-  const auto table = LlamaRotation(*file, config);
-  ASSERT_TRUE(table.ok());
+  const auto rotary = LlamaRotary(*file, *ReadModelConfig(*file));
+  ASSERT_TRUE(rotary.ok());
+  const std::vector<float> table = RotationTable(*rotary, 128);
   for (int64_t position : {0, 1, 127}) {
     for (int64_t d = 0; d < 8; ++d) {
       const double angle = static_cast<double>(position) * std::pow(10000.0, -2.0 * d / 16);
-      EXPECT_NEAR((*table)[position * 16 + d], std::cos(angle), 1e-5);
-      EXPECT_NEAR((*table)[position * 16 + 8 + d], std::sin(angle), 1e-5);
+      EXPECT_NEAR(table[position * 16 + d], std::cos(angle), 1e-5);
+      EXPECT_NEAR(table[position * 16 + 8 + d], std::sin(angle), 1e-5);
     }
   }
 }
@@ -171,7 +171,7 @@ TEST(LlamaConfig, ScalesRotationAndRefusesUnknownScaling) {
   keys.rope_factor = 4.0f;
   const auto scaled = Build(keys), plain = Build({});
   const ModelConfig config = *ReadModelConfig(*plain);
-  EXPECT_NEAR((*LlamaRotation(*scaled, config))[4 * 16], (*LlamaRotation(*plain, config))[1 * 16], 1e-6);
+  EXPECT_NEAR(LlamaRotary(*scaled, config)->frequencies[3] * 4, LlamaRotary(*plain, config)->frequencies[3], 1e-6);
   keys.rope_scaling = "su";
   EXPECT_THAT(std::string(ReadModelConfig(*Build(keys)).status().message()), HasSubstr("'su' is not supported"));
   keys.rope_scaling = "linear";
