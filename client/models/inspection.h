@@ -56,10 +56,6 @@ struct MemoryNeed {
   size_t kv_per_token = 0;
   size_t prefill_kv = 0;  // of one prompt of `context` tokens
   size_t decode_kv = 0;   // of `batch` sequences of `context` tokens
-
-  size_t prefill() const { return prefill_weights + prefill_kv; }
-  size_t decode() const { return decode_weights + decode_kv; }
-  size_t both() const { return both_weights + prefill_kv + decode_kv; }
 };
 
 // Of each way that there is for the model's types. `inspection` has a config and a plan.

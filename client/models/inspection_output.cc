@@ -65,8 +65,10 @@ void AppendConfig(const Inspection& inspection, std::string* text) {
 
 void AppendWords(const Inspection& inspection, std::string* text) {
   const Inspection::Words& words = *inspection.words;
+  const int64_t beyond = inspection.config ? words.tokens - inspection.config->vocab : 0;
   AppendLine(text, "tokenizer",
              absl::StrCat(words.kind, ", ", words.tokens, " tokens",
+                          beyond > 0 ? absl::StrCat(" (the last ", beyond, " have no row in the model)") : "",
                           words.adds_bos ? absl::StrCat(", texts begin with ", Printable(words.bos)) : "",
                           words.eos.empty() ? "" : absl::StrCat(", answers end with ", Printable(words.eos))));
   AppendLine(

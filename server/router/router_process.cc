@@ -1,5 +1,6 @@
 #include "server/router/router_process.h"
 
+#include <algorithm>
 #include <limits>
 #include <optional>
 #include <utility>
@@ -43,7 +44,9 @@ absl::StatusOr<ModelInfo> ReadModelInfo(const ModelFile& file, const Tokenizer& 
                                                    " is not a length that can be served"));
   }
   model.context_length = static_cast<int>(context);
-  model.vocabulary_size = static_cast<int>(tokenizer.vocab_size());
+  // A tokenizer may have tokens that were added without a row in the model's table.
+  RUNAHEAD_ASSIGN_OR_RETURN(const FileTensor* table, file.FindTensor("token_embd.weight"));
+  model.vocabulary_size = static_cast<int>(std::min(tokenizer.vocab_size(), table->rows()));
   model.fingerprint = absl::StrFormat("%016x", file.fingerprint());
   model.alias = AliasOf(file.path());
   return model;

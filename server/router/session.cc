@@ -116,6 +116,7 @@ void Session::EndTrace() {
 
 absl::Status Session::Prepare() {
   RUNAHEAD_ASSIGN_OR_RETURN(prompt_, Tokenize());
+  RUNAHEAD_RETURN_IF_ERROR(CheckTokens(prompt_, router_.model));
   const int64_t tokens = static_cast<int64_t>(prompt_.size());
   RUNAHEAD_ASSIGN_OR_RETURN(max_tokens_, ResolveMaxTokens(request_, tokens, router_.model));
   chain_ = ResolveChain(request_, tokens, router_.schedule);

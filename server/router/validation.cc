@@ -220,6 +220,15 @@ absl::Status CheckTextSize(const v1::TokenizeRequest& request) {
                  "; tokenize it in parts, cut where words begin");
 }
 
+absl::Status CheckTokens(absl::Span<const int32_t> prompt, const ModelInfo& model) {
+  for (const int32_t id : prompt) {
+    if (id >= model.vocabulary_size) {
+      return OutOfRange("prompt", "its token ", id, " is none of the ", model.vocabulary_size, " that the model has");
+    }
+  }
+  return absl::OkStatus();
+}
+
 absl::StatusOr<int32_t> ResolveMaxTokens(const v1::GenerateRequest& request, int64_t prompt_tokens,
                                          const ModelInfo& model) {
   if (prompt_tokens < 1) return Invalid("prompt", "it has no tokens");

@@ -6,6 +6,7 @@
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
+#include "absl/types/span.h"
 #include "runahead/v1/inference.pb.h"
 #include "scheduler/placement/chain_plan.h"
 #include "server/router/agreement.h"
@@ -43,6 +44,9 @@ absl::Status CheckTextSize(const v1::TokenizeRequest& request);
 
 // The text that Generate tokenizes: its prompt, or all that its chat says; 0 for token ids.
 size_t TextBytes(const v1::GenerateRequest& request);
+
+// Of a prompt however it came: tokenizers may have tokens that the model has no row for. OUT_OF_RANGE names one.
+absl::Status CheckTokens(absl::Span<const int32_t> prompt, const ModelInfo& model);
 
 // The tokens that the request may generate. INVALID_ARGUMENT for a prompt without tokens; OUT_OF_RANGE for one that,
 // with its output, is longer than the context.

@@ -72,7 +72,6 @@ TEST(Inspection, CountsMemoryForEachWayToCompute) {
     EXPECT_EQ(need.kv_per_token, row);
     EXPECT_EQ(need.prefill_kv, 1000 * row);
     EXPECT_EQ(need.decode_kv, 3000 * row);
-    EXPECT_EQ(need.both(), need.both_weights + 4000 * row);
   }
   EXPECT_THAT(dtypes, ElementsAre("int8", "bf16", "f32", "bf16"));
   EXPECT_TRUE(needs[3].on_gpu);

@@ -57,26 +57,26 @@ INSTANTIATE_TEST_SUITE_P(
                             r.mutable_chat()->add_messages()->set_role("narrator");
                           }},
                       Bad{"chat.tools: it is a dict, not a JSON array",
-            [](R& r) {
-              r.mutable_chat()->add_messages()->set_role("user");
-              r.mutable_chat()->set_tools("{}");
-            }},
-        Bad{"chat.tools: 1048577 bytes of JSON in the chat are more than 1048576",
-            [](R& r) {
-              r.mutable_chat()->add_messages()->set_role("user");
-              r.mutable_chat()->set_tools(std::string((1 << 20) + 1, ' '));
-            }},
-        Bad{"chat.template_variables: it is no JSON at byte",
-            [](R& r) {
-              r.mutable_chat()->add_messages()->set_role("user");
-              r.mutable_chat()->set_template_variables("{");
-            }},
-        Bad{"chat.messages[0].tool_calls: it is no JSON at byte",
-            [](R& r) {
-              r.mutable_chat()->add_messages()->set_role("assistant");
-              r.mutable_chat()->mutable_messages(0)->set_tool_calls("");
-            }},
-        Bad{"model: \"a\\n\\x1b[31mmod\u00e8le\" is not served",
+                          [](R& r) {
+                            r.mutable_chat()->add_messages()->set_role("user");
+                            r.mutable_chat()->set_tools("{}");
+                          }},
+                      Bad{"chat.tools: 1048577 bytes of JSON in the chat are more than 1048576",
+                          [](R& r) {
+                            r.mutable_chat()->add_messages()->set_role("user");
+                            r.mutable_chat()->set_tools(std::string((1 << 20) + 1, ' '));
+                          }},
+                      Bad{"chat.template_variables: it is no JSON at byte",
+                          [](R& r) {
+                            r.mutable_chat()->add_messages()->set_role("user");
+                            r.mutable_chat()->set_template_variables("{");
+                          }},
+                      Bad{"chat.messages[0].tool_calls: it is no JSON at byte",
+                          [](R& r) {
+                            r.mutable_chat()->add_messages()->set_role("assistant");
+                            r.mutable_chat()->mutable_messages(0)->set_tool_calls("");
+                          }},
+                      Bad{"model: \"a\\n\\x1b[31mmod\u00e8le\" is not served",
                           [](R& r) { r.set_model("a\n\x1b[31mmod\u00e8le"); }, absl::StatusCode::kNotFound},
                       Bad{"model: \"xxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxx...\" is",
                           [](R& r) { r.set_model(std::string(1000, 'x')); }, absl::StatusCode::kNotFound},
@@ -193,6 +193,14 @@ TEST(ResolveMaxTokens, NamesTheNumbersWhenTheContextIsTooShort) {
   EXPECT_EQ(status.code(), absl::StatusCode::kOutOfRange);
   EXPECT_THAT(std::string(status.message()), StartsWith("stop.max_tokens: 101"));
   EXPECT_THAT(status.message(), HasSubstr("at most 100 are left"));
+}
+
+TEST(CheckTokens, NamesATokenThatTheModelHasNoRowFor) {
+  EXPECT_TRUE(CheckTokens({0, 319}, kModel).ok());
+  const absl::Status status = CheckTokens({0, 320, 1}, kModel);
+  EXPECT_EQ(status.code(), absl::StatusCode::kOutOfRange);
+  EXPECT_EQ(status.message(), "prompt: its token 320 is none of the 320 that the model has");
+  EXPECT_EQ(BlamedField(status), "prompt");
 }
 
 TEST(ResolveChain, PartsAndWidthOverrideTheRoutersSchedule) {
