@@ -27,7 +27,7 @@ absl::Status InJson(const std::string& where, const absl::Status& status) {
 absl::StatusOr<jinja::Value> MessageValue(const ChatMessage& message, size_t index) {
   jinja::Dict dict;
   const auto set = [&dict](std::string_view key, jinja::Value value) {
-    dict.Set(std::make_shared<const jinja::Text>(jinja::FromUtf8(key, /*own=*/false)), std::move(value));
+    dict.Set(jinja::FromUtf8(key, /*own=*/false), std::move(value));
   };
   set("role", TextValue(message.role, IsKnownRole(message.role)));
   set("content", TextValue(message.content, /*own=*/false));

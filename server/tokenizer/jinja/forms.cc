@@ -124,8 +124,7 @@ Value FromJson(const JsonValue& json) {
     if (std::abs(*json.number()) >= 0x1p63) Fail("a number is beyond 64 bits");
     return *json.number();
   }
-  const auto text = [](const std::string& utf8) { return std::make_shared<const Text>(FromUtf8(utf8, /*own=*/false)); };
-  if (json.text() != nullptr) return text(*json.text());
+  if (json.text() != nullptr) return std::make_shared<const Text>(FromUtf8(*json.text(), /*own=*/false));
   if (json.array() != nullptr) {
     List list;
     for (const JsonValue& item : *json.array()) list.Add(FromJson(item));
@@ -133,7 +132,7 @@ Value FromJson(const JsonValue& json) {
   }
   if (json.object() == nullptr) return None();
   Dict dict;
-  for (const auto& [key, value] : *json.object()) dict.Set(text(key), FromJson(value));
+  for (const auto& [key, value] : *json.object()) dict.Set(FromUtf8(key, /*own=*/false), FromJson(value));
   return std::make_shared<const Dict>(std::move(dict));
 }
 

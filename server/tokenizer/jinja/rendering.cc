@@ -5,18 +5,7 @@ namespace {
 
 constexpr int kMaxDepth = 1000;      // of nodes that run in one another; a level needs some hundred bytes of stack
 constexpr int kMaxValueDepth = 100;  // of lists and dicts in one another
-constexpr size_t kSmall = 256;       // bytes of what lives as long as the rendering
-
-// Bytes, about.
-size_t SizeOf(const Text& text) {
-  return 96 + text.size() * sizeof(char32_t);
-}
-size_t SizeOf(const List& list) {
-  return 96 + list.items.size() * sizeof(Value);
-}
-size_t SizeOf(const Dict& dict) {
-  return 160 + dict.items.size() * (2 * sizeof(Value) + 96);
-}
+constexpr size_t kSmall = 256;       // bytes of an object, about, with what it is allocated with
 
 }  // namespace
 
@@ -63,12 +52,14 @@ void Rendering::Keep(size_t bytes) {
 
 template <typename T>
 Value Rendering::Make(T value) {
+  size_t bytes = kSmall;
   if constexpr (std::is_same_v<T, Text>) {
     FitText(value.size());
-  } else if (value.depth > kMaxValueDepth) {
-    Fail("lists and dicts are nested deeper than ", kMaxValueDepth);
+    bytes += value.size() * sizeof(char32_t);
+  } else {
+    if (value.depth > kMaxValueDepth) Fail("lists and dicts are nested deeper than ", kMaxValueDepth);
+    bytes += value.items.size() * (std::is_same_v<T, List> ? sizeof(Value) : kSmall);
   }
-  const size_t bytes = SizeOf(value);
   Keep(bytes);
   return std::shared_ptr<const T>(new T(std::move(value)), [this, bytes](const T* gone) {
     memory_ -= static_cast<int64_t>(bytes);
@@ -79,20 +70,14 @@ template Value Rendering::Make(Text value);
 template Value Rendering::Make(List value);
 template Value Rendering::Make(Dict value);
 
-Value Rendering::Make(std::vector<Value> items) {
-  List list;
-  for (Value& item : items) list.Add(std::move(item));
-  return Make(std::move(list));
-}
-
 Dict* Rendering::MakeNamespace(Dict dict) {
-  Keep(SizeOf(dict) + kSmall);
+  Keep((1 + dict.items.size()) * kSmall);
   return &namespaces_.emplace_back(std::move(dict));
 }
 
-void Rendering::Set(Dict& space, const std::string& name, Value value) {
+void Rendering::SetMember(Dict& space, const std::string& name, Value value) {
   if (!space.index.contains(name)) Keep(kSmall);
-  space.Set(std::make_shared<const Text>(FromUtf8(name, /*own=*/true)), std::move(value));
+  space.Set(FromUtf8(name, /*own=*/true), std::move(value));
 }
 
 void Rendering::Write(const Text& text) {
@@ -102,8 +87,8 @@ void Rendering::Write(const Text& text) {
   output += text;
 }
 
-Value Rendering::Capture(const Node& node) {
-  const InnerScope inner(*this);
+Value Rendering::Capture(const Node& node, const Scope* around) {
+  const InnerScope inner(*this, around);
   Text outer = std::exchange(output, Text());
   node(*this);
   return Make(std::exchange(output, std::move(outer)));

@@ -6,7 +6,6 @@
 #include <memory>
 #include <string>
 #include <utility>
-#include <vector>
 
 #include "absl/container/flat_hash_map.h"
 #include "absl/time/time.h"
@@ -26,8 +25,7 @@ struct Scope {
   const Scope* around = nullptr;
   absl::flat_hash_map<std::string, Value> names = {};
 
-  // Null where there is none.
-  const Value* Find(const std::string& name) const;
+  const Value* Find(const std::string& name) const;  // null: there is none
 };
 
 // A part of a template, ready to run: an expression, or a statement, which is Undefined. Immutable; copies share it.
@@ -52,33 +50,26 @@ class Node {
 // For one thread. All that goes beyond the limits fails.
 class Rendering {
  public:
-  // `scope`, `keep_going` and what they refer to outlive it.
-  Rendering(Scope* scope, absl::Time now, KeepGoing keep_going, const Limits& limits)
-      : scope(scope), now(now), keep_going_(keep_going), limits_(limits) {}
-  Rendering(const Rendering&) = delete;
-  Rendering& operator=(const Rendering&) = delete;
+  // `keep_going` and what it refers to outlive it.
+  Rendering(absl::Time now, KeepGoing keep_going, const Limits& limits)
+      : now(now), keep_going_(keep_going), limits_(limits) {}
 
   void Step(size_t characters = 0, size_t items = 0);
   void FitText(size_t characters) const;
-
-  // The memory of values counts until they are gone, which is before the rendering is.
+  // T: Text, List or Dict. Its memory counts until it is gone, which is before the rendering is.
   template <typename T>
-  Value Make(T value);  // Text, List, Dict
-  Value Make(std::vector<Value> items);
+  Value Make(T value);
   Dict* MakeNamespace(Dict dict);
-  void Set(Dict& space, const std::string& name, Value value);
-
+  void SetMember(Dict& space, const std::string& name, Value value);
   void Write(const Text& text);
-  // What `node` writes, with variables of its own.
-  Value Capture(const Node& node);
+  // What `node` writes, with variables of its own, and those of `around`.
+  Value Capture(const Node& node, const Scope* around);
 
-  enum class Leaving { kNothing, kRound, kLoop };
-
-  Scope* scope;
-  Leaving leaving = Leaving::kNothing;  // by continue and break
+  const absl::Time now;
+  Scope* scope = nullptr;
+  enum class Leaving { kNothing, kRound, kLoop } leaving = Leaving::kNothing;  // by continue and break
   Text output;
   size_t place = 0;  // of the node that runs
-  const absl::Time now;
 
  private:
   friend class Node;
@@ -86,8 +77,7 @@ class Rendering {
 
   const KeepGoing keep_going_;
   const Limits limits_;
-  int64_t steps_ = 0;
-  int64_t memory_ = 0;
+  int64_t steps_ = 0, memory_ = 0;
   size_t written_ = 0;
   int depth_ = 0;
   std::deque<Dict> namespaces_;  // whose values count in memory_
@@ -96,11 +86,9 @@ class Rendering {
 // While it lives, variables are set in a scope of their own.
 class InnerScope {
  public:
-  explicit InnerScope(Rendering& r) : InnerScope(r, r.scope) {}
   InnerScope(Rendering& r, const Scope* around);
   ~InnerScope() { r_.scope = outer_; }
   InnerScope(const InnerScope&) = delete;
-  InnerScope& operator=(const InnerScope&) = delete;
 
  private:
   Rendering& r_;

@@ -1,36 +1,50 @@
-// Statements: how they are written, and what each of them does when it runs.
-#include <algorithm>
+// Statements: how they are written, and what each of them does when it runs; and templates as a whole.
+#include "server/tokenizer/jinja/template.h"
+
 #include <initializer_list>
 
-#include "server/tokenizer/jinja/builtins.h"
+#include "absl/strings/str_replace.h"
 #include "server/tokenizer/jinja/expressions.h"
-#include "server/tokenizer/jinja/template.h"
 
 namespace runahead::jinja {
 namespace {
 
-using Setter = std::function<void(Rendering& r, const Value& value)>;
-using Leaving = Rendering::Leaving;
-
 constexpr size_t kMaxBytes = size_t{512} << 10;
 
+using Leaving = Rendering::Leaving;
+
+// What `loop` is.
 Value LoopAt(const std::vector<Value>& items, size_t index, Rendering& r) {
   const auto at = static_cast<int64_t>(index), size = static_cast<int64_t>(items.size());
+  const std::pair<const char32_t*, Value> members[] = {
+      {U"index", at + 1},  {U"index0", at},           {U"revindex", size - at}, {U"revindex0", size - at - 1},
+      {U"first", at == 0}, {U"last", at + 1 == size}, {U"length", size}};
   Dict loop;
-  const auto set = [&loop](std::string_view name, Value value) {
-    loop.Set(std::make_shared<const Text>(FromUtf8(name, /*own=*/true)), std::move(value));
-  };
-  set("index", at + 1);
-  set("index0", at);
-  set("revindex", size - at);
-  set("revindex0", size - at - 1);
-  set("first", at == 0);
-  set("last", at == size - 1);
-  set("length", size);
-  if (at > 0) set("previtem", items[index - 1]);
-  if (at + 1 < size) set("nextitem", items[index + 1]);
+  for (const auto& [name, value] : members) loop.Set(name, value);
+  if (at > 0) loop.Set(U"previtem", items[index - 1]);
+  if (at + 1 < size) loop.Set(U"nextitem", items[index + 1]);
   return r.Make(std::move(loop));
 }
+
+// What is assigned to: a name, several, or a member of a namespace.
+struct Target {
+  std::vector<std::string> names;
+  std::string member;
+
+  void Set(Rendering& r, const Value& value) const {
+    if (!member.empty()) {
+      const Value* object = r.scope->Find(names[0]);
+      if (object == nullptr || As<Dict*>(*object) == nullptr) Fail("only members of namespaces can be set");
+      r.SetMember(**As<Dict*>(*object), member, value);
+    } else if (names.size() == 1) {
+      r.scope->names[names[0]] = value;
+    } else {
+      const ListPtr list = ToList(value, r);
+      if (list->items.size() != names.size()) Fail(list->items.size(), " values for ", names.size(), " names");
+      for (size_t i = 0; i < names.size(); ++i) r.scope->names[names[i]] = list->items[i];
+    }
+  }
+};
 
 class StatementParser : public ExpressionParser {
  public:
@@ -47,30 +61,35 @@ class StatementParser : public ExpressionParser {
   Node Body(std::initializer_list<std::string_view> ends) {
     const size_t place = now().place;
     std::vector<Node> statements;
+    const auto ended = [this](std::string_view end) { return Is(end); };
     while (now().kind != Token::Kind::kEnd) {
       const Token& token = Next();
       if (token.kind == Token::Kind::kData) {
-        statements.push_back({token.place, [text = FromUtf8(token.text, /*own=*/true)](Rendering& r) -> Value {
-                                r.Write(text);
-                                return {};
-                              }});
+        statements.push_back(Output(Literal(token.place, token.text)));
       } else if (token.text == "{{") {
         statements.push_back(Output(Tuple()));
         Expect("}}");
+      } else if (std::any_of(ends.begin(), ends.end(), ended)) {
+        return Block(place, statements);
       } else {
-        const auto is = [this](std::string_view end) { return Is(end); };
-        if (std::any_of(ends.begin(), ends.end(), is)) return Block(place, std::move(statements));
         statements.push_back(Statement(token.place));
         Expect("%}");
       }
     }
     if (ends.size() > 0) FailHere(Cat("the template ends without ", *(ends.end() - 1)));
-    return Block(place, std::move(statements));
+    return Block(place, statements);
   }
 
-  static Node Block(size_t place, std::vector<Node> statements) {
-    return {place, [statements = std::move(statements)](Rendering& r) -> Value {
+  static Node Block(size_t place, const std::vector<Node>& statements) {
+    return {place, [=](Rendering& r) -> Value {
               for (size_t i = 0; i < statements.size() && r.leaving == Leaving::kNothing; ++i) statements[i](r);
+              return {};
+            }};
+  }
+
+  static Node Output(const Node& value) {
+    return {value.place(), [=](Rendering& r) -> Value {
+              r.Write(ToText(value(r), r));
               return {};
             }};
   }
@@ -91,26 +110,13 @@ class StatementParser : public ExpressionParser {
     return body;
   }
 
-  // What the body writes, as an expression.
-  Node Captured(std::string_view end) {
-    const Node body = ClosedBodyUntil(end);
-    return {body.place(), [=](Rendering& r) { return r.Capture(body); }};
-  }
-
-  // `| filter | filter %}body{% end`, the same through filters. `begins`: the first one has no | before it.
-  Node Filtered(std::string_view end, bool begins) {
+  // `| filter | filter %}body{% end`: what the body writes, filtered. `begins`: the first filter has no | before it.
+  Node Captured(std::string_view end, bool begins = false) {
     const auto body = std::make_shared<Node>();  // is read after the filters, and runs before them
-    const Node input(now().place, [body](Rendering& r) { return (*body)(r); });
-    const Node filtered = Filters(begins ? Filter(input) : input);
-    *body = Captured(end);
+    const Node text(now().place, [body](Rendering& r) { return r.Capture(*body, r.scope); });
+    Node filtered = Filters(begins ? BuiltIn(Builtin::kFilter, text) : text);
+    *body = ClosedBodyUntil(end);
     return filtered;
-  }
-
-  static Node Output(Node expression) {
-    return {expression.place(), [=](Rendering& r) -> Value {
-              r.Write(ToText(expression(r), r));
-              return {};
-            }};
   }
 
   Node Statement(size_t place) {
@@ -121,12 +127,13 @@ class StatementParser : public ExpressionParser {
     if (tag == "set") return Set(place);
     if (tag == "macro") return Macro(place);
     if (tag == "generation") return Output(Captured("endgeneration"));
-    if (tag == "filter") return Output(Filtered("endfilter", /*begins=*/true));
-    if (tag != "break" && tag != "continue") {
+    if (tag == "filter") return Output(Captured("endfilter", /*begins=*/true));
+    const Leaving leaving = tag == "break" ? Leaving::kLoop : tag == "continue" ? Leaving::kRound : Leaving::kNothing;
+    if (leaving == Leaving::kNothing) {
       throw FailureAt(source_, place, Cat("the statement '", tag, "' is not known here"));
     }
     if (loops_ == 0) throw FailureAt(source_, place, Cat(tag, " outside a loop"));
-    return {place, [leaving = tag == "break" ? Leaving::kLoop : Leaving::kRound](Rendering& r) -> Value {
+    return {place, [=](Rendering& r) -> Value {
               r.leaving = leaving;
               return {};
             }};
@@ -151,10 +158,9 @@ class StatementParser : public ExpressionParser {
   }
 
   Node For(size_t place) {
-    const Setter set = Target();
+    const Target target = Targets();
     Expect("in");
-    const Node list = Operation();
-    const Node condition = Take("if") ? Expression() : Node();
+    const Node list = Operation(), condition = Take("if") ? Expression() : Node();
     Expect("%}");
     ++loops_;
     const Node body = Body({"else", "endfor"});
@@ -162,56 +168,42 @@ class StatementParser : public ExpressionParser {
     const Node otherwise = Next().text == "else" ? BodyUntil("endfor") : Node();
     return {place, [=](Rendering& r) -> Value {
               ListPtr items = ToList(list(r), r);
-              if (condition) items = Those(items, condition, set, r);
+              if (condition) items = Those(*items, target, condition, r);
               for (size_t i = 0; i < items->items.size() && r.leaving != Leaving::kLoop; ++i) {
-                const InnerScope inner(r);
+                const InnerScope inner(r, r.scope);
                 r.scope->names["loop"] = LoopAt(items->items, i, r);
-                set(r, items->items[i]);
+                target.Set(r, items->items[i]);
                 body(r);
                 if (r.leaving == Leaving::kRound) r.leaving = Leaving::kNothing;
               }
               r.leaving = Leaving::kNothing;
-              const InnerScope inner(r);
+              const InnerScope inner(r, r.scope);
               return items->items.empty() && otherwise ? otherwise(r) : Value();
             }};
   }
 
-  static ListPtr Those(const ListPtr& items, const Node& condition, const Setter& set, Rendering& r) {
+  static ListPtr Those(const List& list, const Target& target, const Node& condition, Rendering& r) {
     List those;
-    for (const Value& item : items->items) {
-      const InnerScope inner(r);
-      set(r, item);
+    for (const Value& item : list.items) {
+      const InnerScope inner(r, r.scope);
+      target.Set(r, item);
       if (Truth(condition(r))) those.Add(item);
     }
     return std::get<ListPtr>(r.Make(std::move(those)));
   }
 
-  // What is assigned to: a name, a member of a namespace, or several names.
-  Setter Target() {
-    std::vector<std::string> names = {Name()};
-    if (Take(".")) {
-      return [object = names[0], name = Name()](Rendering& r, const Value& value) {
-        const Value* found = r.scope->Find(object);
-        Dict* const* space = found == nullptr ? nullptr : As<Dict*>(*found);
-        if (space == nullptr) Fail("only members of namespaces can be set");
-        r.Set(**space, name, value);
-      };
-    }
-    while (Take(",")) names.push_back(Name());
-    if (names.size() == 1) return [=](Rendering& r, const Value& value) { r.scope->names[names[0]] = value; };
-    return [=](Rendering& r, const Value& value) {
-      const ListPtr list = ToList(value, r);
-      const std::vector<Value>& items = list->items;
-      if (items.size() != names.size()) Fail(items.size(), " values for ", names.size(), " names");
-      for (size_t i = 0; i < items.size(); ++i) r.scope->names[names[i]] = items[i];
-    };
+  Target Targets() {
+    Target target{{Name()}, ""};
+    if (Take(".")) return target.member = Name(), target;
+    while (Take(",")) target.names.push_back(Name());
+    return target;
   }
 
   Node Set(size_t place) {
-    const Setter set = Target();
-    const Node value = Take("=") ? Tuple() : Filtered("endset", /*begins=*/false);
+    const Target target = Targets();
+    const Node value = Take("=") ? Tuple() : Captured("endset");
     return {place, [=](Rendering& r) -> Value {
-              set(r, value(r));
+              target.Set(r, value(r));
               return {};
             }};
   }
@@ -226,44 +218,35 @@ class StatementParser : public ExpressionParser {
       defaults.push_back(Take("=") ? Expression() : Node());
     });
     const Node body = ClosedBodyUntil("endmacro");
-    return {
-        place, [=](Rendering& r) -> Value {
-          const Scope* scope = r.scope;
-          if (scope->around != nullptr) Fail("a macro within a loop or macro is not known here");
-          const auto run = [=](Call& call) {
-            call.Bind(names, Cat("macro '", macro, "'"));
-            const InnerScope inner(call.r, scope);
-            for (size_t i = 0; i < names.size(); ++i) {
-              const Undefined* value = As<Undefined>(call[i]);
-              const bool given = value == nullptr || value->name != nullptr;
-              call.r.scope->names[names[i]] = given ? call[i] : defaults[i] ? defaults[i](call.r) : Missing(names[i]);
-            }
-            return call.r.Capture(body);
-          };
-          r.scope->names[macro] = std::make_shared<const Function>(Function{run});
-          return {};
-        }};
+    return {place, [=](Rendering& r) -> Value {
+              const Scope* scope = r.scope;
+              if (scope->around != nullptr) Fail("a macro within a loop or macro is not known here");
+              const auto run = [=](Call& c) {
+                c.Bind(names, macro);
+                const InnerScope inner(c.r, scope);
+                for (size_t i = 0; i < names.size(); ++i) {
+                  const Undefined* missing = As<Undefined>(c[i]);
+                  const bool given = missing == nullptr || missing->name != nullptr;
+                  const Value value = given ? c[i] : defaults[i] ? defaults[i](c.r) : Missing(names[i]);
+                  c.r.scope->names[names[i]] = value;
+                }
+                return c.r.Capture(body, c.r.scope);
+              };
+              r.scope->names[macro] = std::make_shared<const Function>(Function{run});
+              return {};
+            }};
   }
 
   int loops_ = 0;  // that this place is in, and that may be left there
 };
-
-std::string WithLineEnds(std::string_view source) {
-  std::string text;
-  for (size_t i = 0; i < source.size(); ++i) {
-    if (source[i] == '\r' && source.substr(i + 1, 1) == "\n") continue;
-    text += source[i] == '\r' ? '\n' : source[i];
-  }
-  if (!text.empty() && text.back() == '\n') text.pop_back();
-  return text;
-}
 
 }  // namespace
 
 absl::StatusOr<Template> Template::Parse(std::string_view source) try {
   if (source.size() > kMaxBytes) Fail(source.size(), " bytes are more than ", kMaxBytes);
   Template result;
-  result.source_ = WithLineEnds(source);
+  result.source_ = absl::StrReplaceAll(std::string(source), {{"\r\n", "\n"}, {"\r", "\n"}});
+  if (!source.empty() && result.source_.back() == '\n') result.source_.pop_back();
   result.root_ = StatementParser(result.source_).Run();
   return result;
 } catch (const Failure& failure) {
@@ -272,8 +255,9 @@ absl::StatusOr<Template> Template::Parse(std::string_view source) try {
 
 absl::StatusOr<Text> Template::Render(std::vector<std::pair<std::string, Value>> variables, absl::Time now,
                                       KeepGoing keep_going, const Limits& limits) const {
+  Rendering rendering(now, keep_going, limits);
   Scope scope;
-  Rendering rendering(&scope, now, keep_going, limits);
+  rendering.scope = &scope;
   for (auto& [name, value] : variables) scope.names[name] = std::move(value);
   try {
     root_(rendering);
