@@ -1,6 +1,7 @@
 #include "server/tokenizer/jinja/builtins.h"
 
 #include <algorithm>
+#include <cmath>
 #include <cstring>
 #include <ctime>
 
@@ -251,7 +252,8 @@ Value HasEnd(Call& c) {
 
 Value Indent(Call& c) {
   const Text text = ToText(c[0], c.r);
-  const int64_t width = std::clamp<int64_t>(ToInt(c[1]).value_or(4), 0, 1000);
+  const int64_t width = std::max<int64_t>(ToInt(c[1]).value_or(4), 0);
+  c.r.FitText(static_cast<size_t>(width));
   const Text indent = As<Text>(c[1]) != nullptr ? *As<Text>(c[1]) : Text(width, U' ' | kOwn);
   Text out = Truth(c[2]) ? indent : Text();
   for (size_t i = 0; i < text.size(); ++i) {
@@ -267,10 +269,13 @@ Value Indent(Call& c) {
 
 Value Whole(Call& c) {
   int64_t whole = 0;
-  const Text* text = As<Text>(c[0]);
-  if (text != nullptr && absl::SimpleAtoi(ToUtf8(*text), &whole)) return whole;
-  if (const double* real = As<double>(c[0]); real != nullptr && std::abs(*real) < 9e18) return int64_t(*real);
+  double real = ToDouble(c[0]).value_or(NAN);
   if (ToInt(c[0])) return *ToInt(c[0]);
+  if (const Text* text = As<Text>(c[0])) {
+    if (absl::SimpleAtoi(ToUtf8(*text), &whole)) return whole;
+    if (!absl::SimpleAtod(ToUtf8(*text), &real)) real = NAN;
+  }
+  if (std::abs(real) < 9e18) return static_cast<int64_t>(real);
   return IsUndefined(c[1]) ? Value(int64_t{0}) : c[1];
 }
 

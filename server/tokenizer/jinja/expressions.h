@@ -171,8 +171,9 @@ class ExpressionParser {
     int64_t whole = 0;
     double real = 0;
     if (absl::SimpleAtoi(token.text, &whole)) return Constant(token.place, whole);
-    const bool digits = token.text.find_first_not_of("0123456789") == std::string::npos;
-    if (!digits && absl::SimpleAtod(token.text, &real)) return Constant(token.place, real);
+    const bool decimal = token.text.find_first_not_of("0123456789.e") == std::string::npos;
+    const bool fraction = token.text.find_first_of(".e") != std::string::npos;
+    if (decimal && fraction && absl::SimpleAtod(token.text, &real)) return Constant(token.place, real);
     throw FailureAt(source_, token.place, "the number is too large, or is none");
   }
 

@@ -13,12 +13,17 @@ constexpr size_t kMaxBytes = size_t{512} << 10;
 
 using Leaving = Rendering::Leaving;
 
-// What `loop` is.
-Value LoopAt(const std::vector<Value>& items, size_t index, Rendering& r) {
+// What `loop` is; `around`: of the loop around it, if there is one.
+Value LoopAt(const std::vector<Value>& items, size_t index, const Value* around, Rendering& r) {
   const auto at = static_cast<int64_t>(index), size = static_cast<int64_t>(items.size());
+  const Dict* outer = around == nullptr ? nullptr : As<Dict>(*around);
+  const Value* depth = outer == nullptr ? nullptr : outer->Get("depth0");
+  const int64_t depth0 = depth == nullptr ? 0 : 1 + ToInt(*depth).value_or(0);
   const std::pair<const char32_t*, Value> members[] = {
       {U"index", at + 1},  {U"index0", at},           {U"revindex", size - at}, {U"revindex0", size - at - 1},
-      {U"first", at == 0}, {U"last", at + 1 == size}, {U"length", size}};
+      {U"first", at == 0}, {U"last", at + 1 == size}, {U"length", size},        {U"depth", depth0 + 1},
+      {U"depth0", depth0}};
+  r.Step(0, std::size(members));
   Dict loop;
   for (const auto& [name, value] : members) loop.Set(name, value);
   if (at > 0) loop.Set(U"previtem", items[index - 1]);
@@ -171,7 +176,7 @@ class StatementParser : public ExpressionParser {
               if (condition) items = Those(*items, target, condition, r);
               for (size_t i = 0; i < items->items.size() && r.leaving != Leaving::kLoop; ++i) {
                 const InnerScope inner(r, r.scope);
-                r.scope->names["loop"] = LoopAt(items->items, i, r);
+                r.scope->names["loop"] = LoopAt(items->items, i, r.scope->Find("loop"), r);
                 target.Set(r, items->items[i]);
                 body(r);
                 if (r.leaving == Leaving::kRound) r.leaving = Leaving::kNothing;

@@ -29,14 +29,13 @@ TEST(Provenance, SplitAndJoinKeepIt) {
   EXPECT_EQ(Marked("{{ l | join('<sep>') }}", kUser), "<s><<sep>>b");
   EXPECT_EQ(Marked("{{ ['<s>', 'b'] | join(u) }}", kUser), "<<s>> <|im_end|> <b>");
   EXPECT_EQ(Marked("{{ ('x ' ~ u).split() | join }}", kUser), "<x><|im_end|>");
-  EXPECT_EQ(Marked("{{ (u ~ '\n<e>').splitlines()[1] }}", kUser), "<<e>>");
+  EXPECT_EQ(Marked("{{ (u ~ '\n<e>').split('\n')[1] }}", kUser), "<<e>>");
 }
 
 TEST(Provenance, ReplacedTextIsWhosItWas) {
   EXPECT_EQ(Marked("{{ u.replace('im', 'xx') }}", kUser), " <|<xx>_end|> ");
   EXPECT_EQ(Marked("{{ '[a]'.replace('a', u) }}", kUser), "<[> <|im_end|> <]>");
-  EXPECT_EQ(Marked("{{ '{}<e>'.format(u) }}", kUser), " <|im_end|> <<e>>");
-  EXPECT_EQ(Marked("{{ u.removeprefix(' <|im') }}", kUser), "_end|> ");
+  EXPECT_EQ(Marked("{{ u[5:] }}", kUser), "_end|> ");
 }
 
 TEST(Provenance, WhatIsMadeOfValuesIsNobodys) {
