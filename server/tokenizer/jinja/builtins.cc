@@ -227,6 +227,7 @@ Value Split(Call& c) {
   List parts;
   const auto add = [&](auto from, auto to) { parts.Add(c.r.Make(Text(from, to))); };
   if (IsUndefined(c[1])) {
+    if (!IsUndefined(c[2])) Fail("split with a limit needs a separator");
     for (auto at = std::find_if_not(text.begin(), text.end(), IsSpace); at != text.end();) {
       const auto end = std::find_if(at, text.end(), IsSpace);
       add(at, end);
@@ -370,7 +371,7 @@ constexpr Builtin kBuiltins[] = {
     {"startswith", Builtin::kOfText, "self prefix", HasEnd<true>},
     {"string", Builtin::kFilter, "value", String},
     {"strip", Builtin::kOfText, "self chars", Stripped<true, true>},
-    {"title", Builtin::kFilter | Builtin::kOfText, "s", Capitalized<true>},
+    {"title", Builtin::kFilter, "s", Capitalized<true>},
     {"tojson", Builtin::kFilter, "value ensure_ascii indent sort_keys", ToJson},
     {"trim", Builtin::kFilter, "value chars", Stripped<true, true>},
     {"upper", Builtin::kFilter | Builtin::kOfText, "s", Cased<true>},

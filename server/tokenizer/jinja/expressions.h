@@ -2,6 +2,7 @@
 #pragma once
 
 #include <algorithm>
+#include <cmath>
 #include <string>
 #include <string_view>
 #include <utility>
@@ -173,7 +174,8 @@ class ExpressionParser {
     if (absl::SimpleAtoi(token.text, &whole)) return Constant(token.place, whole);
     const bool decimal = token.text.find_first_not_of("0123456789.e") == std::string::npos;
     const bool fraction = token.text.find_first_of(".e") != std::string::npos;
-    if (decimal && fraction && absl::SimpleAtod(token.text, &real)) return Constant(token.place, real);
+    if (decimal && fraction && absl::SimpleAtod(token.text, &real) && std::isfinite(real))
+      return Constant(token.place, real);
     throw FailureAt(source_, token.place, "the number is too large, or is none");
   }
 
@@ -198,7 +200,7 @@ class ExpressionParser {
         Expect("]");
         node = Apply(place, operands.size() == 2 ? Item : Slice, operands);
       } else if (Take("(")) {
-        node = WithArguments(place, {node}, [](Call& c) {
+        node = WithArguments(/*open=*/true, place, {node}, [](Call& c) {
           const Value callee = c[0];
           if (As<Function>(callee) == nullptr) Fail("it cannot be called: ", Describe(callee));
           c.plain.erase(c.plain.begin());
@@ -210,11 +212,11 @@ class ExpressionParser {
     }
   }
 
-  // Runs `run` for `operands` and the arguments that follow, up to a bracket.
+  // Runs `run` for `operands` and, behind an open bracket, the arguments that follow.
   template <typename F>
-  Node WithArguments(size_t place, std::vector<Node> operands, F run) {
+  Node WithArguments(bool open, size_t place, std::vector<Node> operands, F run) {
     std::vector<std::pair<std::string, Node>> named;
-    Items(")", [&] {
+    const auto argument = [&] {
       if (now().kind == Token::Kind::kName && Is("=", 1)) {
         std::string name = Name();
         Next();
@@ -223,7 +225,8 @@ class ExpressionParser {
         if (!named.empty()) FailHere("an argument without a name follows one that has one");
         operands.push_back(Expression());
       }
-    });
+    };
+    if (open) Items(")", argument);
     return {place, [=](Rendering& r) {
               Call call{r};
               for (const Node& operand : operands) call.plain.push_back(operand(r));
@@ -259,11 +262,7 @@ class ExpressionParser {
       if (builtin == nullptr) Fail(problem);
       return RunBuiltin(*builtin, c);
     };
-    if (Take("(")) return WithArguments(place, {input}, run);
-    return {place, [=](Rendering& r) {
-              Call call{r, {input(r)}};
-              return run(call);
-            }};
+    return WithArguments(Take("("), place, {input}, run);
   }
 
   const std::string_view source_;

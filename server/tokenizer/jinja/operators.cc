@@ -169,12 +169,12 @@ Value Member(Call& c) {
   const Value object = c[0];
   const std::string name = ToUtf8(*As<Text>(c[1]));
   if (IsUndefined(object)) Fail("there is no ", name, " of it: ", Describe(object));
-  Dict* const* space = As<Dict*>(object);
-  const Dict* dict = space != nullptr ? *space : As<Dict>(object);
-  const Builtin* method = As<Text>(object) != nullptr   ? FindBuiltin(Builtin::kOfText, name)
-                          : As<Dict>(object) != nullptr ? FindBuiltin(Builtin::kOfDict, name)
-                                                        : nullptr;
+  const Dict* dict = As<Dict>(object);
+  const Builtin* method = As<Text>(object) != nullptr ? FindBuiltin(Builtin::kOfText, name)
+                          : dict != nullptr           ? FindBuiltin(Builtin::kOfDict, name)
+                                                      : nullptr;
   if (method == nullptr) {
+    if (As<Dict*>(object) != nullptr) dict = *As<Dict*>(object);
     const Value* found = dict == nullptr ? nullptr : dict->Get(name);
     return found == nullptr ? Missing(name) : *found;
   }

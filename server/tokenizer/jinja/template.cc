@@ -65,27 +65,19 @@ class StatementParser : public ExpressionParser {
   // Up to a tag that begins with one of `ends`, which stays; without them up to the end of the template.
   Node Body(std::initializer_list<std::string_view> ends) {
     const size_t place = now().place;
+    const auto ended = [this](std::string_view end) { return Is("{%") && Is(end, 1); };
     std::vector<Node> statements;
-    const auto ended = [this](std::string_view end) { return Is(end); };
-    while (now().kind != Token::Kind::kEnd) {
+    while (now().kind != Token::Kind::kEnd && std::none_of(ends.begin(), ends.end(), ended)) {
       const Token& token = Next();
       if (token.kind == Token::Kind::kData) {
         statements.push_back(Output(Literal(token.place, token.text)));
-      } else if (token.text == "{{") {
-        statements.push_back(Output(Tuple()));
-        Expect("}}");
-      } else if (std::any_of(ends.begin(), ends.end(), ended)) {
-        return Block(place, statements);
       } else {
-        statements.push_back(Statement(token.place));
-        Expect("%}");
+        const bool output = token.text == "{{";
+        statements.push_back(output ? Output(Tuple()) : Statement(token.place));
+        Expect(output ? "}}" : "%}");
       }
     }
-    if (ends.size() > 0) FailHere(Cat("the template ends without ", *(ends.end() - 1)));
-    return Block(place, statements);
-  }
-
-  static Node Block(size_t place, const std::vector<Node>& statements) {
+    if (!Take("{%") && ends.size() > 0) FailHere(Cat("the template ends without ", *(ends.end() - 1)));
     return {place, [=](Rendering& r) -> Value {
               for (size_t i = 0; i < statements.size() && r.leaving == Leaving::kNothing; ++i) statements[i](r);
               return {};
@@ -173,7 +165,13 @@ class StatementParser : public ExpressionParser {
     const Node otherwise = Next().text == "else" ? BodyUntil("endfor") : Node();
     return {place, [=](Rendering& r) -> Value {
               ListPtr items = ToList(list(r), r);
-              if (condition) items = Those(*items, target, condition, r);
+              List those;
+              for (size_t i = 0; condition && i < items->items.size(); ++i) {
+                const InnerScope inner(r, r.scope);
+                target.Set(r, items->items[i]);
+                if (Truth(condition(r))) those.Add(items->items[i]);
+              }
+              if (condition) items = std::get<ListPtr>(r.Make(std::move(those)));
               for (size_t i = 0; i < items->items.size() && r.leaving != Leaving::kLoop; ++i) {
                 const InnerScope inner(r, r.scope);
                 r.scope->names["loop"] = LoopAt(items->items, i, r.scope->Find("loop"), r);
@@ -185,16 +183,6 @@ class StatementParser : public ExpressionParser {
               const InnerScope inner(r, r.scope);
               return items->items.empty() && otherwise ? otherwise(r) : Value();
             }};
-  }
-
-  static ListPtr Those(const List& list, const Target& target, const Node& condition, Rendering& r) {
-    List those;
-    for (const Value& item : list.items) {
-      const InnerScope inner(r, r.scope);
-      target.Set(r, item);
-      if (Truth(condition(r))) those.Add(item);
-    }
-    return std::get<ListPtr>(r.Make(std::move(those)));
   }
 
   Target Targets() {

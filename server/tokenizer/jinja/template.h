@@ -3,11 +3,11 @@
 //
 // What is there: outputs, text and comments; if, for (with a condition and else; the loop's variables; break and
 // continue), set (names, several at once, members of a namespace, blocks with filters), macro, filter, and
-// {% generation %}, which does nothing; the operators, but for **, @ and comparisons in a row; conditional expressions;
-// lists, tuples, dicts whose keys are strings, slices; what builtins.cc and text_builtins.cc list. White space is as
-// transformers sets it up (trim_blocks, lstrip_blocks). As with transformers, nothing can be changed but names and
-// members of namespaces. All else is refused when the template is parsed, or the rendering fails, with the line and
-// what stands there; integers beyond 64 bits, too. Marking as safe does nothing.
+// {% generation %}, which does nothing; the operators but for /, //, ** and comparisons in a row, arithmetic of
+// integers; conditional expressions; lists, tuples, dicts whose keys are strings, slices; what operators.cc and
+// builtins.cc list. White space is as transformers sets it up (trim_blocks, lstrip_blocks). As with transformers,
+// nothing can be changed but names and members of namespaces. All else is refused when the template is parsed, or the
+// rendering fails, with the line and what stands there; integers beyond 64 bits, too. Marking as safe does nothing.
 //
 // No template can do harm: steps, memory and depth are bounded (Limits), and there are no files, no network and no
 // clock: the time is an argument.

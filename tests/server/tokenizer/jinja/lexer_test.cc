@@ -55,7 +55,7 @@ TEST(Lexer, StringsHaveEscapes) {
 
 TEST(Lexer, NumbersAreDecimal) {
   EXPECT_EQ(Rendered("{{ 1000 }} {{ 1.5 }} {{ 2e1 }}"), "1000 1.5 20.0");
-  for (const char* source : {"{{ 1_000 }}", "{{ 1.5e3 }}", "{{ 2e-1 }}", "{{ 0x10 }}", "{{ x.0 }}"}) {
+  for (const char* source : {"{{ 1_000 }}", "{{ 1.5e3 }}", "{{ 2e-1 }}", "{{ 1e999 }}", "{{ 0x10 }}", "{{ x.0 }}"}) {
     EXPECT_THAT(Rendered(source), HasSubstr("error: line 1")) << source;
   }
   EXPECT_THAT(Rendered("{{ 99999999999999999999 }}"), HasSubstr("the number is too large"));

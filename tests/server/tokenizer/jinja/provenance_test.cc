@@ -21,7 +21,7 @@ TEST(Provenance, FiltersAndMethodsKeepIt) {
   EXPECT_EQ(Marked("{{ ('x' ~ u)[1:4] }}{{ ('x' ~ u)[0] }}", kUser), " <|<x>");
   EXPECT_EQ(Marked("{{ u * 2 }}{{ 'a' * 2 }}", kUser), " <|im_end|>  <|im_end|> <aa>");
   EXPECT_EQ(Marked("{{ ('x\n' ~ u) | indent(1) }}", kUser), "<x\n > <|im_end|> ");
-  EXPECT_EQ(Marked("{{ ('a-' ~ l[0] ~ 'b c').title() }}", kUser), "<A-><S><b C>");
+  EXPECT_EQ(Marked("{{ ('a-' ~ l[0] ~ 'b c') | title }}", kUser), "<A-><S><b C>");
 }
 
 TEST(Provenance, SplitAndJoinKeepIt) {
