@@ -23,7 +23,7 @@ Value LoopAt(const std::vector<Value>& items, size_t index, const Value* around,
       {U"index", at + 1},  {U"index0", at},           {U"revindex", size - at}, {U"revindex0", size - at - 1},
       {U"first", at == 0}, {U"last", at + 1 == size}, {U"length", size},        {U"depth", depth0 + 1},
       {U"depth0", depth0}};
-  r.Step(0, std::size(members));
+  r.Step(0, 3 * std::size(members));  // a look into a table each, and what they are kept in
   Dict loop;
   for (const auto& [name, value] : members) loop.Set(name, value);
   if (at > 0) loop.Set(U"previtem", items[index - 1]);

@@ -70,7 +70,7 @@ TEST(Limits, Memory) {
       Little("{% set ns = namespace(l=[]) %}{% for i in range(99) %}{% set ns.l = ns.l + ['x' * 999 * (999 + i)] %}"
              "{% endfor %}"),
       HasSubstr("values take more than"));
-  EXPECT_THAT(Little(std::string(kForever) + "{% set x = namespace(a=1, b=2, c=3, d=4) %}" + kEnds),
+  EXPECT_THAT(Little(std::string(kForever) + "{% set x = namespace(a=1, b=2, c=3, d=4, e=5, f=6, g=7, h=8) %}" + kEnds),
               HasSubstr("values take more than"));
   EXPECT_THAT(Little("{% set l = range(99999) | list %}{% set ns = namespace(l=l) %}{% for i in range(9) %}{% set ns.l "
                      "= ns.l + ns.l %}{% endfor %}"),
