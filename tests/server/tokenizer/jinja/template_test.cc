@@ -57,6 +57,8 @@ TEST(Template, LoopsKnowWhereTheyAre) {
   EXPECT_EQ(Rendered("{% for k, v in m.items() %}{{ k }}={{ v }};{% endfor %}{% for k in m %}{{ k }}{% endfor %}",
                      R"({"m": {"b": 1, "a": 2}})"),
             "b=1;a=2;ba");
+  EXPECT_EQ(Rendered("{% for i in [1, 2] %}{% for j in [1, 2] %}{{ i }}{{ j }}{% break %}{% endfor %};{% endfor %}"),
+            "11;21;");
   EXPECT_THAT(Rendered("{% for a, b in [[1]] %}{% endfor %}"), HasSubstr("1 values for 2 names"));
   EXPECT_THAT(Rendered("{% for a in 1 %}{% endfor %}"), HasSubstr("an integer has no items"));
 }
@@ -83,6 +85,8 @@ TEST(Template, MacrosHaveDefaultsAndSeeWhatIsAroundThem) {
                      "{{ f('x') }} {{ f('x', c=2) }} {{ f(b=1, a=2) }} {{ f() }}"),
             "xx!None1 xx!21 21None1 !None1");
   EXPECT_EQ(Rendered("{% macro f(n) %}{{ n }}{% if n > 0 %}{{ f(n - 1) }}{% endif %}{% endmacro %}{{ f(3) }}"), "3210");
+  EXPECT_EQ(Rendered("{% macro f() %}[{{ i }}]{% endmacro %}{% for i in [1] %}{{ f() }}{% endfor %}"), "[]")
+      << "what is around the call is not around the macro";
   EXPECT_THAT(Rendered("{% macro f(a) %}{% endmacro %}{{ f(1, 2) }}"), HasSubstr("takes fewer arguments"));
   EXPECT_THAT(Rendered("{% macro f(a) %}{% endmacro %}{{ f(b=2) }}"), HasSubstr("takes no argument 'b'"));
 }
