@@ -5,7 +5,6 @@
 #include <memory>
 
 #include "kernels/base/status_macros.h"
-#include "server/tokenizer/jinja/json.h"
 #include "server/tokenizer/utf8.h"
 
 namespace runahead {
@@ -18,7 +17,7 @@ constexpr std::array<std::string_view, 5> kKnownRoles = {"system", "developer", 
 using Variables = std::vector<std::pair<std::string, jinja::Value>>;
 
 jinja::Value TextValue(std::string_view text, bool own) {
-  return std::make_shared<const jinja::Text>(text, own);
+  return std::make_shared<const jinja::Text>(jinja::FromUtf8(text, own));
 }
 
 absl::Status InJson(const std::string& where, const absl::Status& status) {
@@ -28,7 +27,7 @@ absl::Status InJson(const std::string& where, const absl::Status& status) {
 absl::StatusOr<jinja::Value> MessageValue(const ChatMessage& message, size_t index) {
   jinja::Dict dict;
   const auto set = [&dict](std::string_view key, jinja::Value value) {
-    dict.Set(TextValue(key, /*own=*/false), std::move(value));
+    dict.Set(jinja::FromUtf8(key, /*own=*/false), std::move(value));
   };
   set("role", TextValue(message.role, IsKnownRole(message.role)));
   set("content", TextValue(message.content, /*own=*/false));
@@ -51,9 +50,8 @@ absl::StatusOr<jinja::Value> MessageValues(const std::vector<ChatMessage>& messa
       return absl::InvalidArgumentError(jinja::Cat("messages[", i, "].role: it is empty"));
     }
     RUNAHEAD_ASSIGN_OR_RETURN(jinja::Value message, MessageValue(messages[i], i));
-    list.items.push_back(std::move(message));
+    list.Add(std::move(message));
   }
-  list.depth = jinja::kMaxJsonDepth + 2;
   return std::make_shared<const jinja::List>(std::move(list));
 }
 
@@ -116,9 +114,9 @@ absl::StatusOr<jinja::Text> ChatTemplate::Rendered(const Chat& chat, KeepGoing k
   if (!chat.variables.empty()) {
     absl::StatusOr<jinja::Value> parsed = jinja::ParseJson(chat.variables);
     if (!parsed.ok()) return InJson("template_variables", parsed.status());
-    const jinja::DictPtr* dict = jinja::As<jinja::DictPtr>(*parsed);
+    const jinja::Dict* dict = jinja::As<jinja::Dict>(*parsed);
     if (dict == nullptr) return absl::InvalidArgumentError("template_variables: it is no JSON object");
-    for (const auto& [key, value] : (*dict)->items) variables.emplace_back(jinja::AsText(key)->view(), value);
+    for (const auto& [key, value] : dict->items) variables.emplace_back(jinja::ToUtf8(*key), value);
   }
   variables.emplace_back("messages", std::move(messages));
   variables.emplace_back("tools", std::move(tools));
@@ -132,21 +130,21 @@ absl::StatusOr<jinja::Text> ChatTemplate::Rendered(const Chat& chat, KeepGoing k
 
 absl::StatusOr<std::string> ChatTemplate::Render(const Chat& chat, KeepGoing keep_going) const {
   RUNAHEAD_ASSIGN_OR_RETURN(const jinja::Text text, Rendered(chat, keep_going));
-  return std::string(text.view());
+  return jinja::ToUtf8(text);
 }
 
 absl::StatusOr<std::vector<int32_t>> ChatTemplate::Encode(const Tokenizer& tokenizer, const Chat& chat,
                                                           KeepGoing keep_going) const {
   RUNAHEAD_ASSIGN_OR_RETURN(const jinja::Text text, Rendered(chat, keep_going));
-  return tokenizer.EncodeParts(text.Parts(), keep_going);
+  return tokenizer.EncodeParts(jinja::Parts(text), keep_going);
 }
 
 absl::Status CheckJsonArray(std::string_view json) {
-  return CheckJson<jinja::ListPtr>(json, "array");
+  return CheckJson<jinja::List>(json, "array");
 }
 
 absl::Status CheckJsonObject(std::string_view json) {
-  return CheckJson<jinja::DictPtr>(json, "object");
+  return CheckJson<jinja::Dict>(json, "object");
 }
 
 bool IsKnownRole(std::string_view role) {

@@ -8,7 +8,6 @@
 
 #include "absl/status/statusor.h"
 #include "absl/time/time.h"
-#include "server/tokenizer/jinja/json.h"
 #include "server/tokenizer/jinja/template.h"
 
 namespace runahead::jinja {
@@ -20,7 +19,7 @@ inline absl::StatusOr<Text> RenderText(std::string_view source, std::string_view
   const auto json = ParseJson(variables);
   if (!json.ok()) return json.status();
   std::vector<std::pair<std::string, Value>> given;
-  for (const auto& [key, value] : (*As<DictPtr>(*json))->items) given.emplace_back(AsText(key)->view(), value);
+  for (const auto& [key, value] : As<Dict>(*json)->items) given.emplace_back(ToUtf8(*key), value);
   return parsed->Render(std::move(given), absl::FromUnixSeconds(1753963200), keep_going,
                         limits);  // 31 July 2025, noon UTC
 }
@@ -28,7 +27,7 @@ inline absl::StatusOr<Text> RenderText(std::string_view source, std::string_view
 // What the template makes of `variables`, a JSON object; "error: ..." where it fails.
 inline std::string Rendered(std::string_view source, std::string_view variables = "{}") {
   const auto text = RenderText(source, variables);
-  return text.ok() ? std::string(text->view()) : "error: " + std::string(text.status().message());
+  return text.ok() ? ToUtf8(*text) : "error: " + std::string(text.status().message());
 }
 
 // The same with what is the template's in <>.
@@ -36,7 +35,7 @@ inline std::string Marked(std::string_view source, std::string_view variables = 
   const auto text = RenderText(source, variables);
   if (!text.ok()) return "error: " + std::string(text.status().message());
   std::string marked;
-  for (const TextPart& part : text->Parts()) marked += part.parse_special ? "<" + part.text + ">" : part.text;
+  for (const TextPart& part : Parts(*text)) marked += part.parse_special ? "<" + part.text + ">" : part.text;
   return marked;
 }
 

@@ -1,265 +1,148 @@
 #include "server/tokenizer/jinja/lexer.h"
 
 #include <algorithm>
-#include <utility>
 
 #include "absl/strings/ascii.h"
-#include "absl/strings/numbers.h"
-#include "kernels/base/status_macros.h"
-#include "server/tokenizer/jinja/text.h"
-#include "server/tokenizer/jinja/value.h"
+#include "absl/strings/escaping.h"
 #include "server/tokenizer/unicode.h"
+#include "server/tokenizer/utf8.h"
 
 namespace runahead::jinja {
 namespace {
 
 constexpr size_t kNone = std::string_view::npos;
 
-std::string_view StripRight(std::string_view text) {
-  return text.substr(0, Strip(Text(text, /*own=*/true), std::nullopt, false, true).size());
+bool IsNameChar(char c) {
+  return absl::ascii_isalnum(c) || c == '_';
 }
 
 class Lexer {
  public:
   explicit Lexer(std::string_view source) : source_(source) {}
 
-  absl::StatusOr<std::vector<Token>> Run() {
-    while (at_ < source_.size()) RUNAHEAD_RETURN_IF_ERROR(DataAndTag());
-    Add(Token::Kind::kEnd, "", source_.size());
+  std::vector<Token> Run() {
+    while (at_ < source_.size()) DataAndTag();
+    Add(Token::Kind::kEnd, "", at_);
     return std::move(tokens_);
   }
 
  private:
-  using Kind = Token::Kind;
-
-  void Add(Kind kind, std::string_view text, size_t place) { tokens_.push_back({kind, std::string(text), place}); }
-  absl::Status Error(size_t place, std::string_view what) const { return SyntaxError(source_, place, what); }
-  bool Is(std::string_view text) const { return source_.substr(at_, text.size()) == text; }
+  void Add(Token::Kind kind, std::string_view text, size_t place) {
+    tokens_.push_back({kind, std::string(text), place});
+  }
+  char Ahead(size_t by) const { return at_ + by < source_.size() ? source_[at_ + by] : '\0'; }
   bool Take(std::string_view text) {
-    const bool is = Is(text);
+    const bool is = source_.substr(at_, text.size()) == text;
     if (is) at_ += text.size();
     return is;
   }
-  void SkipSpace() {
-    size_t bytes = 0;
-    while (at_ < source_.size() && IsSpace(CharAt(source_, at_, &bytes))) at_ += bytes;
+  void SkipSpace() { at_ += WhiteSpaceBegin(source_.substr(at_)); }
+
+  // Text up to a tag, without the space that the tag takes away, and the tag.
+  void DataAndTag() {
+    const size_t begin = at_;
+    size_t tag = source_.find('{', begin);
+    while (tag != kNone && source_.find_first_of("{%#", tag + 1) != tag + 1) tag = source_.find('{', tag + 1);
+    std::string_view data = source_.substr(begin, tag - begin);
+    if (tag == kNone) {
+      at_ = source_.size();
+      return Add(Token::Kind::kData, data, begin);
+    }
+    at_ = tag + 2;
+    const bool output = source_[tag + 1] == '{';
+    const size_t line = data.rfind('\n') + 1;
+    const bool line_begins = line > 0 || begin == 0 || source_[begin - 1] == '\n';
+    if (Take("-")) {
+      data.remove_suffix(WhiteSpaceEnd(data));
+    } else if (!output && !Take("+") && line_begins && WhiteSpaceEnd(data.substr(line)) == data.size() - line) {
+      data = data.substr(0, line);
+    }
+    if (!data.empty()) Add(Token::Kind::kData, data, begin);
+    source_[tag + 1] == '#' ? Comment(tag) : Tag(tag, output ? "}}" : "%}");
   }
 
-  // The end of a tag, which begins with - or + where the author said so; a block takes the end of its line along.
-  bool TakeEnd(std::string_view end, bool block) {
+  // The end of a tag, which begins with - or + where the author said so; all but outputs take the line's end along.
+  bool TakeEnd(std::string_view end) {
     const size_t before = at_;
-    const bool strips = Take("-");
-    const bool keeps = !strips && block && Take("+");
+    const bool strips = Take("-"), keeps = !strips && (end == "}}" || Take("+"));
     if (!Take(end)) return at_ = before, false;
     if (strips) SkipSpace();
-    if (block && !strips && !keeps) Take("\n");
-    line_begins_ = source_[at_ - 1] == '\n';
+    if (!strips && !keeps) Take("\n");
     return true;
   }
 
-  // Text from `begin` up to a tag at `end`, without what the tag strips. at_ is behind the tag's first two characters.
-  void DataBefore(size_t begin, size_t end, bool output) {
-    std::string_view data = source_.substr(begin, end - begin);
-    if (Take("-")) {
-      data = StripRight(data);
-    } else if (!Take("+") && !output) {
-      const size_t line = data.rfind('\n') == kNone ? 0 : data.rfind('\n') + 1;
-      if ((line > 0 || line_begins_) && StripRight(data.substr(line)).empty()) data = data.substr(0, line);
+  void Comment(size_t tag) {
+    for (; !TakeEnd("#}"); ++at_) {
+      if (at_ >= source_.size()) throw FailureAt(source_, tag, "the comment has no end");
     }
-    if (!data.empty()) Add(Kind::kData, data, begin);
   }
 
-  absl::Status DataAndTag() {
-    const size_t begin = at_;
-    size_t tag = begin;
-    const auto opens = [&](char c) { return c == '%' || c == '{' || c == '#'; };
-    while (tag + 1 < source_.size() && !(source_[tag] == '{' && opens(source_[tag + 1]))) ++tag;
-    if (tag + 1 >= source_.size()) {
-      Add(Kind::kData, source_.substr(begin), begin);
-      at_ = source_.size();
-      return absl::OkStatus();
-    }
-    const char kind = source_[tag + 1];
-    at_ = tag + 2;
-    DataBefore(begin, tag, kind == '{');
-    if (kind == '#') return Comment(tag);
-    if (kind == '%' && TakeRawBegin()) return Raw(tag);
-    Add(kind == '%' ? Kind::kBlockBegin : Kind::kOutputBegin, "", tag);
-    return Tag(tag, kind == '%');
-  }
-
-  absl::Status Comment(size_t tag) {
-    const size_t end = source_.find("#}", at_);
-    if (end == kNone) return Error(tag, "the comment has no end");
-    at_ = end > at_ && (source_[end - 1] == '-' || source_[end - 1] == '+') ? end - 1 : end;
-    TakeEnd("#}", /*block=*/true);
-    return absl::OkStatus();
-  }
-
-  bool TakeRawBegin() {
-    const size_t before = at_;
-    SkipSpace();
-    if (Take("raw")) {
-      SkipSpace();
-      const bool strips = Take("-");
-      if (Take("%}")) {
-        if (strips) SkipSpace();
-        line_begins_ = source_[at_ - 1] == '\n';
-        return true;
-      }
-    }
-    at_ = before;
-    return false;
-  }
-
-  absl::Status Raw(size_t tag) {
-    const size_t begin = at_;
-    for (size_t end = source_.find("{%", at_); end != kNone; end = source_.find("{%", end + 1)) {
-      const size_t count = tokens_.size();
-      at_ = end + 2;
-      DataBefore(begin, end, /*output=*/false);
-      SkipSpace();
-      if (Take("endraw")) {
-        SkipSpace();
-        if (TakeEnd("%}", /*block=*/true)) return absl::OkStatus();
-      }
-      tokens_.resize(count, {Kind::kEnd, "", 0});
-    }
-    return Error(tag, "raw has no endraw");
-  }
-
-  absl::Status Tag(size_t tag, bool block) {
+  void Tag(size_t tag, std::string_view end) {
+    Add(Token::Kind::kSymbol, source_.substr(tag, 2), tag);
     std::string open;  // brackets that are to be closed
-    while (at_ < source_.size()) {
-      SkipSpace();
-      if (open.empty() && TakeEnd(block ? "%}" : "}}", block)) {
-        Add(block ? Kind::kBlockEnd : Kind::kOutputEnd, "", at_);
-        return absl::OkStatus();
-      }
-      if (at_ < source_.size()) RUNAHEAD_RETURN_IF_ERROR(Word(open));
+    for (SkipSpace(); !open.empty() || !TakeEnd(end); SkipSpace()) {
+      if (at_ >= source_.size()) throw FailureAt(source_, tag, Cat("it has no ", end));
+      Word(open);
     }
-    return Error(tag, block ? "the block has no %}" : "the output has no }}");
+    Add(Token::Kind::kSymbol, end, at_);
   }
 
-  absl::Status Word(std::string& open) {
+  void Word(std::string& open) {
     const size_t begin = at_;
     const char c = source_[at_];
-    if (c == '\'' || c == '"') return String();
-    if (absl::ascii_isdigit(c)) return Number(), absl::OkStatus();
-    if (absl::ascii_isalpha(c) || c == '_') {
-      while (at_ < source_.size() && (absl::ascii_isalnum(source_[at_]) || source_[at_] == '_')) ++at_;
-      Add(Kind::kName, source_.substr(begin, at_ - begin), begin);
-      return absl::OkStatus();
+    if (c == '\'' || c == '"') return String(c);
+    if (IsNameChar(c)) {
+      const bool number = absl::ascii_isdigit(c);
+      while (IsNameChar(Ahead(0))) ++at_;
+      const bool real = number && Ahead(0) == '.' && absl::ascii_isdigit(Ahead(1));
+      if (real) ++at_;
+      while (real && absl::ascii_isdigit(Ahead(0))) ++at_;
+      return Add(number ? Token::Kind::kNumber : Token::Kind::kName, source_.substr(begin, at_ - begin), begin);
     }
-    for (const std::string_view symbol : {"//", "**", "==", "!=", ">=", "<=", "+", "-", "/", "*", "%", "~", "[",
-                                          "]",  "(",  ")",  "{",  "}",  ">",  "<", "=", ".", ":", "|", ","}) {
+    for (const std::string_view symbol : {"//", "==", "!=", ">=", "<=", "+", "-", "/", "*", "%", "~", "[",
+                                          "]",  "(",  ")",  "{",  "}",  ">", "<", "=", ".", ":", "|", ","}) {
       if (!Take(symbol)) continue;
       if (c == '(' || c == '[' || c == '{') open += c == '(' ? ')' : c == '[' ? ']' : '}';
       if (c == ')' || c == ']' || c == '}') {
-        if (open.empty() || open.back() != c) return Error(begin, "this bracket was not opened");
+        if (open.empty() || open.back() != c) throw FailureAt(source_, begin, "this bracket was not opened");
         open.pop_back();
       }
-      Add(Kind::kSymbol, symbol, begin);
-      return absl::OkStatus();
+      return Add(Token::Kind::kSymbol, symbol, begin);
     }
-    return Error(begin, "this character means nothing here");
+    throw FailureAt(source_, begin, "this character means nothing here");
   }
 
-  void Number() {
-    const size_t begin = at_;
-    const auto digits = [&] {
-      while (at_ < source_.size() && (absl::ascii_isdigit(source_[at_]) || source_[at_] == '_')) ++at_;
-    };
-    const auto digit_at = [&](size_t at) { return at < source_.size() && absl::ascii_isdigit(source_[at]); };
-    digits();
-    Kind kind = Kind::kInteger;
-    const bool member = begin > 0 && source_[begin - 1] == '.';  // x.0
-    if (Is(".") && digit_at(at_ + 1) && !member) {
-      kind = Kind::kFloat;
-      ++at_;
-      digits();
-    }
-    if (Is("e") || Is("E")) {
-      const size_t sign = at_ + 1 < source_.size() && (source_[at_ + 1] == '-' || source_[at_ + 1] == '+') ? 1 : 0;
-      if (digit_at(at_ + 1 + sign)) {
-        kind = Kind::kFloat;
-        at_ += 1 + sign;
-        digits();
-      }
-    }
-    std::string text(source_.substr(begin, at_ - begin));
-    text.erase(std::remove(text.begin(), text.end(), '_'), text.end());
-    Add(kind, text, begin);
-  }
-
-  absl::Status String() {
-    const size_t begin = at_;
-    const char quote = source_[at_++];
-    std::string value;
-    while (at_ < source_.size() && source_[at_] != quote) {
-      if (source_[at_] != '\\') {
-        value += source_[at_++];
-      } else {
-        RUNAHEAD_RETURN_IF_ERROR(Escape(value));
-      }
-    }
-    if (at_ >= source_.size()) return Error(begin, "the string has no end");
-    ++at_;
-    Add(Kind::kString, value, begin);
-    return absl::OkStatus();
-  }
-
-  absl::Status Escape(std::string& value) {
-    constexpr std::string_view kMeanings = "n\nt\tr\rb\bf\fa\av\v\\\\''\"\"";  // a letter, then what it stands for
+  void String(char quote) {
     const size_t begin = at_++;
-    if (at_ >= source_.size()) return Error(begin, "the string has no end");
-    const char c = source_[at_++];
-    if (c == '\n') return absl::OkStatus();
-    for (size_t i = 0; i < kMeanings.size(); i += 2) {
-      if (c == kMeanings[i]) return value += kMeanings[i + 1], absl::OkStatus();
+    for (; Ahead(0) != quote; at_ += Ahead(0) == '\\' ? 2 : 1) {
+      if (at_ >= source_.size()) throw FailureAt(source_, begin, "the string has no end");
     }
-    const size_t digits = c == 'x' ? 2 : c == 'u' ? 4 : c == 'U' ? 8 : 0;
-    if (digits == 0) {
-      if (absl::ascii_isdigit(c) || c == 'N') return Error(begin, "this escape is not known");
-      value += '\\';
-      value += c;
-      return absl::OkStatus();
+    const std::string raw(source_.substr(begin + 1, at_++ - begin - 1));
+    std::string value;
+    // \x has two digits in Python, and any number in C.
+    if (raw.find("\\x") != std::string::npos || !absl::CUnescape(raw, &value)) {
+      throw FailureAt(source_, begin, "an escape in the string is not known here");
     }
-    uint32_t code = 0;
-    const std::string_view hex = source_.substr(at_, digits);
-    if (hex.size() < digits || !std::all_of(hex.begin(), hex.end(), absl::ascii_isxdigit) ||
-        !absl::SimpleHexAtoi(std::string(hex), &code) || code > 0x10FFFF || (code >= 0xD800 && code < 0xE000)) {
-      return Error(begin, "this is no character");
-    }
-    at_ += digits;
-    AppendCharacter(code, value);
-    return absl::OkStatus();
+    Add(Token::Kind::kString, value, begin);
   }
 
   const std::string_view source_;
   size_t at_ = 0;
-  bool line_begins_ = true;  // what was read last ended a line
   std::vector<Token> tokens_;
 };
 
 }  // namespace
 
-absl::StatusOr<std::vector<Token>> Lex(std::string_view source) {
+std::vector<Token> Lex(std::string_view source) {
   return Lexer(source).Run();
 }
 
-std::string NormalizeLineEnds(std::string_view source) {
-  std::string text;
-  for (size_t i = 0; i < source.size(); ++i) {
-    if (source[i] == '\r' && source.substr(i + 1, 1) == "\n") continue;
-    text += source[i] == '\r' ? '\n' : source[i];
-  }
-  if (!text.empty() && text.back() == '\n') text.pop_back();
-  return text;
-}
-
-absl::Status SyntaxError(std::string_view source, size_t place, std::string_view what) {
-  return absl::InvalidArgumentError(Cat(PlaceIn(source, place), ": ", what));
+Failure FailureAt(std::string_view source, size_t place, std::string_view what) {
+  constexpr size_t kShown = 60;
+  const std::string_view before = source.substr(0, place), line = source.substr(before.size());
+  const std::string shown = ReplaceInvalidUtf8(line.substr(0, std::min(line.find('\n'), kShown)));
+  const auto number = 1 + std::count(before.begin(), before.end(), '\n');
+  return {absl::InvalidArgumentError(Cat("line ", number, ", at `", shown, "`: ", what)), /*complete=*/true};
 }
 
 }  // namespace runahead::jinja

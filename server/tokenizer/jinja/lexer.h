@@ -1,4 +1,4 @@
-// Cuts the source of a template into tokens, with white space as trim_blocks and lstrip_blocks have it.
+// The source of a template as tokens.
 #pragma once
 
 #include <cstddef>
@@ -6,37 +6,22 @@
 #include <string_view>
 #include <vector>
 
-#include "absl/status/statusor.h"
+#include "server/tokenizer/jinja/value.h"
 
 namespace runahead::jinja {
 
 struct Token {
-  enum class Kind {
-    kData,
-    kOutputBegin,
-    kOutputEnd,
-    kBlockBegin,
-    kBlockEnd,
-    kName,
-    kString,
-    kInteger,
-    kFloat,
-    kSymbol,
-    kEnd
-  };
+  enum class Kind { kData, kName, kString, kNumber, kSymbol, kEnd };
   Kind kind;
-  std::string text;  // of kData and kString: their value
+  std::string text;  // of kData and kString: their value; {{, }}, {% and %} are symbols
   size_t place;      // in the source
 };
 
-// The last token is kEnd. `source` has line ends of one form (NormalizeLineEnds). INVALID_ARGUMENT names line and
-// place.
-absl::StatusOr<std::vector<Token>> Lex(std::string_view source);
+// The last token is kEnd. White space is as trim_blocks and lstrip_blocks have it. `source` has \n for every end of a
+// line. Throws Failure.
+std::vector<Token> Lex(std::string_view source);
 
-// \n for every end of a line, and none at the very end.
-std::string NormalizeLineEnds(std::string_view source);
-
-// INVALID_ARGUMENT: "line 3, at `...`: what is wrong".
-absl::Status SyntaxError(std::string_view source, size_t place, std::string_view what);
+// What is wrong in the source, and where: "line 3, at `{{ x.y }`: ...".
+Failure FailureAt(std::string_view source, size_t place, std::string_view what);
 
 }  // namespace runahead::jinja

@@ -1,20 +1,18 @@
-// Jinja templates, as far as chat templates use them, evaluated without running anything of anybody's.
+// Jinja templates, as far as chat templates use them, evaluated without running anything of anybody's. Nothing outside
+// this folder includes more of it than this file.
 //
-// What is there: outputs, text, comments and raw; if, for (with a condition and else; the loop's variables; break and
-// continue), set (names, several at once, members of a namespace, blocks with filters), macro, call, filter, and
-// {% generation %}, which does nothing; all operators; conditional expressions; lists, tuples, dicts, slices; the
-// filters, tests, functions and methods that filters.cc and methods.cc list. White space is as transformers sets it up
-// (trim_blocks, lstrip_blocks). As with transformers, nothing can be changed but names and members of namespaces.
+// What is there: outputs, text and comments; if, for (with a condition and else; the loop's variables; break and
+// continue), set (names, several at once, members of a namespace, blocks with filters), macro, filter, and
+// {% generation %}, which does nothing; the operators but for /, //, ** and comparisons in a row, arithmetic of
+// integers; conditional expressions; lists, tuples, dicts whose keys are strings, slices; what operators.cc and
+// builtins.cc list. White space is as transformers sets it up (trim_blocks, lstrip_blocks). As with transformers,
+// nothing can be changed but names and members of namespaces. All else is refused when the template is parsed, or the
+// rendering fails, with the line and what stands there; integers beyond 64 bits, too. Marking as safe does nothing.
 //
-// What is not: other templates (include, import, extends, block), with, do, autoescape, recursive loops, macros inside
-// loops or other macros, * and ** of arguments, % of strings, integers beyond 64 bits, marking as safe (which does
-// nothing). Such a template is refused when it is parsed, or the rendering fails, with the line and what stands there.
-//
-// No template can do harm: steps, memory and depth are bounded (Limits, kMaxNodeDepth), and there are no files, no
-// network and no clock: the time is an argument.
+// No template can do harm: steps, memory and depth are bounded (Limits), and there are no files, no network and no
+// clock: the time is an argument.
 #pragma once
 
-#include <memory>
 #include <string>
 #include <string_view>
 #include <utility>
@@ -22,7 +20,7 @@
 
 #include "absl/status/statusor.h"
 #include "absl/time/time.h"
-#include "server/tokenizer/jinja/parser.h"
+#include "server/tokenizer/jinja/rendering.h"
 #include "server/tokenizer/jinja/value.h"
 #include "server/tokenizer/keep_going.h"
 
@@ -43,7 +41,7 @@ class Template {
   Template() = default;
 
   std::string source_;
-  std::shared_ptr<const Node> root_;
+  Node root_;
 };
 
 }  // namespace runahead::jinja

@@ -1,170 +1,152 @@
-// What a template computes with, and what one rendering may use up.
+// What a template computes with.
 #pragma once
 
 #include <cstdint>
-#include <deque>
+#include <functional>
 #include <memory>
+#include <optional>
+#include <sstream>
 #include <string>
 #include <string_view>
+#include <type_traits>
 #include <utility>
 #include <variant>
 #include <vector>
 
 #include "absl/container/flat_hash_map.h"
 #include "absl/status/status.h"
-#include "absl/time/time.h"
-#include "server/tokenizer/jinja/text.h"
-#include "server/tokenizer/keep_going.h"
+#include "absl/status/statusor.h"
+#include "server/tokenizer/tokenizer.h"
 
 namespace runahead::jinja {
 
+// What ends parsing or rendering, wherever it is thrown. It never leaves the functions of template.h and ParseJson.
+struct Failure {
+  absl::Status status;
+  bool complete;  // the place in the template is in it, or does not belong there
+};
+template <typename... Pieces>
+std::string Cat(const Pieces&... pieces) {
+  std::ostringstream out;
+  (out << ... << pieces);
+  return out.str();
+}
+template <typename... Pieces>
+[[noreturn]] void Fail(const Pieces&... pieces) {
+  throw Failure{absl::InvalidArgumentError(Cat(pieces...)), /*complete=*/false};
+}
+
+// The bit of characters that are the template's: control tokens may be in them. Others came from whoever called.
+inline constexpr char32_t kOwn = 0x80000000;
+// Characters are equal, and in order, whosever they are.
+struct AnyOrigin : std::char_traits<char32_t> {
+  static bool eq(char32_t a, char32_t b) { return (a | kOwn) == (b | kOwn); }
+  static bool lt(char32_t a, char32_t b) { return (a | kOwn) < (b | kOwn); }
+  static int compare(const char32_t* a, const char32_t* b, size_t size);
+  static const char32_t* find(const char32_t* text, size_t size, char32_t c);
+};
+// Of code points with that bit; U"..." is not the template's.
+using Text = std::basic_string<char32_t, AnyOrigin>;
+
+// U+FFFD stands for what is no UTF-8.
+Text FromUtf8(std::string_view utf8, bool own);
+std::string ToUtf8(const Text& text);
+// Neighbours of one origin are one part: a control token that the template puts together is found.
+std::vector<TextPart> Parts(const Text& text);
+// Python's idea of white space: Unicode's, and four separators of ASCII.
+bool IsSpace(char32_t c);
+// Without white space, or the characters of `chars` if it is not null, at the ends that are named.
+Text Strip(const Text& text, const Text* chars, bool left, bool right);
+// One character to one; of those that become two, only the German sharp s does.
+Text ToCase(const Text& text, bool upper);
+
+class Rendering;
+// Where `part`, which is not empty, begins: the first `most` places, none within another. Takes time linear in both.
+std::vector<size_t> Places(const Text& text, const Text& part, int64_t most, Rendering& r);
+
 struct List;
 struct Dict;
-struct Loop;
 struct Function;
-struct Macro;  // the evaluator's
 struct None {};
 struct Undefined {
-  std::shared_ptr<const std::string> name;  // what was looked for; null: nobody knows
+  std::shared_ptr<const std::string> name = nullptr;  // what was looked for; null: an argument that is not given
 };
-
 using TextPtr = std::shared_ptr<const Text>;
 using ListPtr = std::shared_ptr<const List>;
 using DictPtr = std::shared_ptr<const Dict>;
-// Immutable, but for namespaces (Dict*), which the evaluator owns, as it does macros: so there are no cycles to free.
+// Immutable, but for namespaces (Dict*), which the rendering owns: so there are no cycles to free.
 using Value = std::variant<Undefined, None, bool, int64_t, double, TextPtr, ListPtr, DictPtr, Dict*,
-                           std::shared_ptr<const Loop>, std::shared_ptr<const Function>, const Macro*>;
+                           std::shared_ptr<const Function>>;
 
 struct List {
   std::vector<Value> items;
   bool tuple = false;
   int depth = 1;  // of lists and dicts in it
+
+  void Add(Value value);
 };
 
-// In the order of insertion.
+// In the order of insertion. All keys are texts.
 struct Dict {
-  std::vector<std::pair<Value, Value>> items;
+  std::vector<std::pair<TextPtr, Value>> items;
   absl::flat_hash_map<std::string, size_t> index;
   int depth = 1;
 
-  // Replaces the value of a key that is there. False for a key that cannot be one: it is no text, number or none.
-  bool Set(const Value& key, Value value);
-  const Value* Get(const Value& key) const;
-  const Value* Get(std::string_view key) const;
+  // Replaces the value of a key that is there.
+  void Set(const Text& key, Value value);
+  const Value* Get(const std::string& key) const;
 };
 
-// Where a loop is.
-struct Loop {
-  ListPtr items;
-  size_t index = 0;
-  int depth = 1;  // of loops, this one included
-};
+struct Call {
+  Rendering& r;
+  std::vector<Value> plain = {};
+  std::vector<std::pair<std::string, Value>> named = {};
 
-// A function or filter that is there by itself, or a method of `self`.
+  const Value& operator[](size_t i) const { return plain[i]; }
+  // Puts all into `plain`, one for each name: Undefined without a name where none is given. Fails for others.
+  void Bind(const std::vector<std::string>& names, std::string_view function);
+};
 struct Function {
-  std::string name;
-  Value self;
-  bool method = false;
+  std::function<Value(Call& call)> run;
 };
 
-// What one rendering may use.
-struct Limits {
-  int64_t steps = 10'000'000;           // a node evaluated, an item or 256 bytes handled
-  size_t text = size_t{64} << 20;       // bytes of any text, and of all that is written
-  int64_t memory = int64_t{256} << 20;  // bytes of all values that live at one time, about
-};
-
-// One rendering: its limits and its first error, after which everything returns at once and what it returns is not
-// looked at. For one thread.
-class Rendering {
- public:
-  static constexpr int kMaxDepth = 100;  // of lists and dicts in one another
-  static constexpr size_t kSmall = 256;  // bytes of an object that the evaluator keeps
-
-  // `source`, `keep_going` and what it refers to outlive it.
-  Rendering(std::string_view source, absl::Time now, KeepGoing keep_going, const Limits& limits)
-      : source_(source), now_(now), keep_going_(keep_going), limits_(limits) {}
-  ~Rendering() = default;
-  Rendering(const Rendering&) = delete;
-  Rendering& operator=(const Rendering&) = delete;
-
-  bool ok() const { return status_.ok(); }
-  const absl::Status& status() const { return status_; }
-  absl::Time now() const { return now_; }
-
-  // What is evaluated now: its place in the source, for errors.
-  void At(size_t place) { place_ = place; }
-  // The first error stays. Returns Undefined.
-  template <typename... Parts>
-  Value Fail(const Parts&... parts) {
-    return FailHere(Cat(parts...));
-  }
-  // An error that the template itself raises.
-  Value Raise(const Text& message);
-
-  // Counts work. False where it is too much, or something failed before.
-  bool Step(size_t bytes = 0, size_t items = 0);
-  bool FitsText(size_t bytes);
-  // Memory that is never given back.
-  bool Keep(size_t bytes);
-
-  Value Make(Text text);
-  Value Make(std::string_view bytes) { return Make(Text(bytes, /*own=*/false)); }  // nobody's: not the template's
-  Value Make(List list);
-  Value Make(Dict dict);
-  // Lives as long as *this.
-  Dict* MakeNamespace() { return Keep(kSmall) ? &namespaces_.emplace_back() : nullptr; }
-
- private:
-  Value FailHere(std::string_view message);
-  template <typename T>
-  Value Counted(T value, size_t bytes);
-
-  const std::string_view source_;
-  const absl::Time now_;
-  const KeepGoing keep_going_;
-  const Limits limits_;
-  absl::Status status_;
-  size_t place_ = 0;
-  int64_t steps_ = 0;
-  int64_t memory_ = 0;
-  std::deque<Dict> namespaces_;  // whose values count in memory_
-};
-
-// "line 3, at `{{ x.y }`"
-std::string PlaceIn(std::string_view source, size_t place);
-
+// What the value holds, or null: As<bool>(value), As<List>(value).
 template <typename T>
 const T* As(const Value& value) {
-  return std::get_if<T>(&value);
-}
-// The text; null for what is none.
-inline const Text* AsText(const Value& value) {
-  const TextPtr* text = As<TextPtr>(value);
-  return text == nullptr ? nullptr : text->get();
+  if constexpr (std::is_same_v<T, Text> || std::is_same_v<T, List> || std::is_same_v<T, Dict> ||
+                std::is_same_v<T, Function>) {
+    const auto* held = std::get_if<std::shared_ptr<const T>>(&value);
+    return held == nullptr ? nullptr : held->get();
+  } else {
+    return std::get_if<T>(&value);
+  }
 }
 inline bool IsUndefined(const Value& value) {
   return std::holds_alternative<Undefined>(value);
 }
+inline Value Missing(std::string_view name) {
+  return Undefined{std::make_shared<const std::string>(name)};
+}
+// With its article: "a list".
 std::string_view TypeName(const Value& value);
 // "'x' is undefined", or what it is instead.
 std::string Describe(const Value& value);
 
 bool Truth(const Value& value);
-bool Equal(const Value& a, const Value& b, Rendering& r);
-// a < b: of numbers, texts or lists. Fails for others.
-bool Less(const Value& a, const Value& b, Rendering& r);
-// Whether `part` is in the text, list or dict.
-bool Contains(const Value& whole, const Value& part, Rendering& r);
+// A whole number; bools are.
+std::optional<int64_t> ToInt(const Value& value);
+std::optional<double> ToDouble(const Value& value);
+// Of a text, list or dict.
+std::optional<size_t> SizeOf(const Value& value);
 // The items of a list, keys of a dict, characters of a text; nothing of Undefined. Fails for others.
 ListPtr ToList(const Value& value, Rendering& r);
-// A whole number (bools are), or false.
-bool ToInt(const Value& value, int64_t* number);
-// A number of any kind, or false.
-bool ToDouble(const Value& value, double* number);
-// What Python's str() gives, and what repr() gives for what is in lists and dicts.
+// What Python's str() gives, with repr() for what is in lists and dicts.
 Text ToText(const Value& value, Rendering& r);
-// As Python writes it: the shortest digits that give it back.
-std::string FloatText(double number);
+
+// Of arrays and objects in one another, and of values in all, in JSON of a caller.
+inline constexpr size_t kMaxJsonDepth = 50, kMaxJsonValues = size_t{1} << 20;
+// What the JSON says; all text in it is the caller's. INVALID_ARGUMENT where it is none, an object has a name twice, or
+// a number is beyond 64 bits.
+absl::StatusOr<Value> ParseJson(std::string_view json);
 
 }  // namespace runahead::jinja

@@ -73,14 +73,14 @@ TEST(ChatTemplate, ToolsAndVariablesAreJson) {
   given.variables = R"({"x": false, "bos_token": "other", "messages": 1})";
   EXPECT_EQ(*chat.Render(given), "clock True Falseother");
   given.variables = "[";
-  EXPECT_THAT(Refusal(chat, given), HasSubstr("template_variables: it is no JSON"));
+  EXPECT_THAT(Refusal(chat, given), HasSubstr("template_variables: it is not JSON"));
   given.variables = "[]";
   EXPECT_THAT(Refusal(chat, given), HasSubstr("template_variables: it is no JSON object"));
   given.tools = "{";
-  EXPECT_THAT(Refusal(chat, given), HasSubstr("tools: it is no JSON"));
+  EXPECT_THAT(Refusal(chat, given), HasSubstr("tools: it is not JSON"));
   ChatMessage call{"assistant", ""};
   call.tool_calls = "x";
-  EXPECT_THAT(Refusal(chat, Of({{"user", "a"}, call})), HasSubstr("messages[1].tool_calls: it is no JSON"));
+  EXPECT_THAT(Refusal(chat, Of({{"user", "a"}, call})), HasSubstr("messages[1].tool_calls: it is not JSON"));
 }
 
 TEST(ChatTemplate, TheTimeIsTheCallers) {
@@ -118,7 +118,7 @@ TEST(ChatTemplate, WhatTheTemplateComplainsAboutNamesTheMessages) {
 TEST(ChatTemplate, JsonOfRequestsIsChecked) {
   EXPECT_TRUE(CheckJsonArray(R"([{"a": 1}])").ok());
   EXPECT_THAT(std::string(CheckJsonArray("{}").message()), HasSubstr("it is a dict, not a JSON array"));
-  EXPECT_THAT(std::string(CheckJsonArray("[").message()), HasSubstr("it is no JSON at byte"));
+  EXPECT_THAT(std::string(CheckJsonArray("[").message()), HasSubstr("it is not JSON at byte"));
   EXPECT_TRUE(CheckJsonObject("{}").ok());
   EXPECT_THAT(std::string(CheckJsonObject("1").message()), HasSubstr("not a JSON object"));
 }

@@ -13,9 +13,9 @@ using testing::HasSubstr;
 
 // With a twentieth of what a rendering may use: what is bounded ends the same way, sooner.
 std::string Little(std::string_view source, std::string_view variables = "{}") {
-  const Limits limits = {500'000, size_t{3} << 20, int64_t{12} << 20};
+  const Limits limits = {500'000, size_t{1} << 20, int64_t{16} << 20};
   const auto text = RenderText(source, variables, Always, limits);
-  return text.ok() ? std::string(text->view()) : "error: " + std::string(text.status().message());
+  return text.ok() ? ToUtf8(*text) : "error: " + std::string(text.status().message());
 }
 
 std::string Repeated(const std::string& part, int times) {
@@ -34,7 +34,7 @@ TEST(Limits, Steps) {
   EXPECT_THAT(
       Little(std::string("{% set l = range(99999) | list %}") + kForever + "{% if a in l %}{% endif %}" + kEnds),
       HasSubstr("steps"));
-  for (const char* work : {"dict(m)", "m | dictsort", "l | select", "s | title", "s.upper()", "s.split('x')"}) {
+  for (const char* work : {"m.items()", "m | dictsort", "l | select", "s | title", "s.upper()", "s.split('x')"}) {
     const std::string source =
         absl::StrCat("{% set l = range(9999) | list %}", kForever, "{% set x = ", work, " %}", kEnds);
     std::string members = "\"0\": 0";
@@ -42,7 +42,6 @@ TEST(Limits, Steps) {
     const std::string variables = absl::StrCat("{\"s\": \"", std::string(9999, 'x'), "\", \"m\": {", members, "}}");
     EXPECT_THAT(Little(source, variables), HasSubstr("steps")) << work;
   }
-  EXPECT_EQ(Little("{{ 1 ** 9223372036854775807 }}"), "1");
 }
 
 TEST(Limits, ValuesThatShareTheirPartsAreNotGoneOverForever) {
@@ -50,21 +49,18 @@ TEST(Limits, ValuesThatShareTheirPartsAreNotGoneOverForever) {
       "{% set ns = namespace(a=[1], b=[1]) %}{% for i in range(60) %}{% set ns.a = [ns.a, ns.a] %}"
       "{% set ns.b = [ns.b, ns.b] %}{% endfor %}";
   EXPECT_THAT(Little(doubled + "{{ ns.a == ns.b }}"), HasSubstr("steps"));
-  EXPECT_THAT(Little(doubled + "{{ ns.a < ns.b }}"), HasSubstr("steps"));
   EXPECT_THAT(Little(doubled + "{{ ns.a | tojson }}"), HasSubstr("error"));
   EXPECT_THAT(Little(doubled + "{{ ns.a }}"), HasSubstr("error"));
 }
 
 TEST(Limits, Texts) {
   const std::string doubled = "{% set ns = namespace(t='xxxxxxxx') %}{% for i in range(40) %}{% set ns.t = ";
-  for (const char* grown :
-       {"ns.t + ns.t", "ns.t ~ ns.t", "ns.t * 2", "[ns.t, ns.t] | join", "ns.t.replace('x', 'xx')",
-        "'{}{}'.format(ns.t, ns.t)", "([ns.t] | tojson) ~ ns.t", "ns.t | indent(9999999, true)", "ns.t.join('abc')"}) {
+  for (const char* grown : {"ns.t + ns.t", "ns.t ~ ns.t", "ns.t * 2", "[ns.t, ns.t] | join", "ns.t.replace('x', 'xx')",
+                            "([ns.t] | tojson) ~ ns.t", "ns.t | indent(9999999, true)"}) {
     EXPECT_THAT(Little(doubled + grown + " %}{% endfor %}"), HasSubstr("error")) << grown;
   }
   EXPECT_THAT(Little("{{ 'x' * 9223372036854775807 }}"), HasSubstr("error"));
   EXPECT_THAT(Little("{{ '' * 9223372036854775807 }}"), HasSubstr("steps"));
-  EXPECT_THAT(Little("{{ 'x' | indent(9223372036854775807, true) }}"), HasSubstr("longer than"));
   EXPECT_THAT(Little("{% set x = 'x' * 1000 * 1000 %}{% for i in range(10) %}{{ x }}{% endfor %}"),
               HasSubstr("longer than"));
 }
@@ -74,8 +70,11 @@ TEST(Limits, Memory) {
       Little("{% set ns = namespace(l=[]) %}{% for i in range(99) %}{% set ns.l = ns.l + ['x' * 999 * (999 + i)] %}"
              "{% endfor %}"),
       HasSubstr("values take more than"));
-  EXPECT_THAT(Little(std::string(kForever) + "{% set x = namespace() %}" + kEnds), HasSubstr("values take more than"));
-  EXPECT_THAT(Little("{% set l = range(99999) | list %}{{ l * 1000 }}"), HasSubstr("error"));
+  EXPECT_THAT(Little(std::string(kForever) + "{% set x = namespace(a=1, b=2, c=3, d=4, e=5, f=6, g=7, h=8) %}" + kEnds),
+              HasSubstr("values take more than"));
+  EXPECT_THAT(Little("{% set l = range(99999) | list %}{% set ns = namespace(l=l) %}{% for i in range(9) %}{% set ns.l "
+                     "= ns.l + ns.l %}{% endfor %}"),
+              HasSubstr("error"));
   EXPECT_THAT(Little("{% set l = 'ab' * 90000 %}{{ l | list }}"), HasSubstr("error"));
   EXPECT_EQ(Little("{% set x = 'x' * 1000 * 1000 %}{% for i in range(20) %}{% set y = x + 'a' %}{% endfor %}"), "")
       << "what is gone is given back";
@@ -96,11 +95,10 @@ TEST(Limits, DepthOfTemplates) {
        {"(", "[", "{1:", "not ", "-", "1 if 1 else ", "x[", "f(", "x|d(", "1+", "1 ~", "1 and ", "1<("}) {
     EXPECT_THAT(Rendered("{{ " + Repeated(part, kMany)), HasSubstr("error")) << part;
   }
-  for (const char* part : {"+1", "*1", ".a", "[0]", "|d", "()", " and 1", "**1"}) {
+  for (const char* part : {"+1", "*1", ".a", "[0]", "|d", "()", " and 1", " ~ 'a'"}) {
     EXPECT_THAT(Rendered("{{ x" + Repeated(part, kMany) + " }}"), HasSubstr("nested deeper than")) << part;
   }
   EXPECT_EQ(Rendered("{{ ''" + Repeated(" ~ 'a'", 3) + " }}"), "aaa");
-  EXPECT_EQ(Rendered("{{ ''" + Repeated(" ~ 'a'", kMany) + " }}").size(), static_cast<size_t>(kMany));
   EXPECT_THAT(Rendered(Repeated("{% if 1 %}", kMany)), HasSubstr("nested deeper than"));
   EXPECT_THAT(Rendered(Repeated("{% for i in x %}", kMany)), HasSubstr("nested deeper than"));
   EXPECT_THAT(Rendered("{% if 0 %}" + Repeated("{% elif 0 %}", kMany) + "{% else %}a{% endif %}"), HasSubstr("a"));
@@ -109,17 +107,15 @@ TEST(Limits, DepthOfTemplates) {
 TEST(Limits, DepthOfCalls) {
   EXPECT_THAT(Rendered("{% macro f() %}{{ f() }}{% endmacro %}{{ f() }}"), HasSubstr("deeper than 1000 levels"));
   EXPECT_THAT(Rendered("{% macro f(x=f()) %}{% endmacro %}{{ f() }}"), HasSubstr("deeper than 1000 levels"));
-  EXPECT_THAT(Rendered("{% macro f() %}{% call f() %}{% endcall %}{% endmacro %}{{ f() }}"), HasSubstr("deeper than"));
+  EXPECT_THAT(Rendered("{% macro f() %}{% set x %}{{ f() }}{% endset %}{% endmacro %}{{ f() }}"),
+              HasSubstr("deeper than"));
 }
 
 TEST(Limits, SearchesAreLinear) {
   const std::string text(4 << 20, 'a');
   const std::string needle = std::string(2 << 20, 'a') + "b";
   const std::string variables = absl::StrCat(R"({"t": ")", text, R"(", "n": ")", needle, R"("})");
-  EXPECT_EQ(Rendered("{{ n in t }}{{ t.find(n) }}{{ t.count(n) }}{{ t.split(n) | length }}{{ t.replace(n, '') == t }}",
-                     variables),
-            "False-101True");
-  EXPECT_THAT(Rendered("{{ t.rsplit(n) }}", variables), HasSubstr("steps"));
+  EXPECT_EQ(Rendered("{{ n in t }}{{ t.split(n) | length }}{{ t.replace(n, '') == t }}", variables), "False1True");
   EXPECT_THAT(Rendered("{{ t.strip(n) }}", variables), HasSubstr("steps"));
   EXPECT_THAT(Rendered("{{ t | trim(n) }}", variables), HasSubstr("steps"));
 }

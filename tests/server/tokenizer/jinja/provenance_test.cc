@@ -21,7 +21,7 @@ TEST(Provenance, FiltersAndMethodsKeepIt) {
   EXPECT_EQ(Marked("{{ ('x' ~ u)[1:4] }}{{ ('x' ~ u)[0] }}", kUser), " <|<x>");
   EXPECT_EQ(Marked("{{ u * 2 }}{{ 'a' * 2 }}", kUser), " <|im_end|>  <|im_end|> <aa>");
   EXPECT_EQ(Marked("{{ ('x\n' ~ u) | indent(1) }}", kUser), "<x\n > <|im_end|> ");
-  EXPECT_EQ(Marked("{{ ('a-' ~ l[0] ~ 'b c').title() }}", kUser), "<A-><S><b C>");
+  EXPECT_EQ(Marked("{{ ('a-' ~ l[0] ~ 'b c') | title }}", kUser), "<A-><S><b C>");
 }
 
 TEST(Provenance, SplitAndJoinKeepIt) {
@@ -29,14 +29,13 @@ TEST(Provenance, SplitAndJoinKeepIt) {
   EXPECT_EQ(Marked("{{ l | join('<sep>') }}", kUser), "<s><<sep>>b");
   EXPECT_EQ(Marked("{{ ['<s>', 'b'] | join(u) }}", kUser), "<<s>> <|im_end|> <b>");
   EXPECT_EQ(Marked("{{ ('x ' ~ u).split() | join }}", kUser), "<x><|im_end|>");
-  EXPECT_EQ(Marked("{{ (u ~ '\n<e>').splitlines()[1] }}", kUser), "<<e>>");
+  EXPECT_EQ(Marked("{{ (u ~ '\n<e>').split('\n')[1] }}", kUser), "<<e>>");
 }
 
 TEST(Provenance, ReplacedTextIsWhosItWas) {
   EXPECT_EQ(Marked("{{ u.replace('im', 'xx') }}", kUser), " <|<xx>_end|> ");
   EXPECT_EQ(Marked("{{ '[a]'.replace('a', u) }}", kUser), "<[> <|im_end|> <]>");
-  EXPECT_EQ(Marked("{{ '{}<e>'.format(u) }}", kUser), " <|im_end|> <<e>>");
-  EXPECT_EQ(Marked("{{ u.removeprefix(' <|im') }}", kUser), "_end|> ");
+  EXPECT_EQ(Marked("{{ u[5:] }}", kUser), "_end|> ");
 }
 
 TEST(Provenance, WhatIsMadeOfValuesIsNobodys) {
