@@ -40,7 +40,7 @@ struct SyntheticModel {
   int64_t vocab = 320;  // at least 259: every byte and three special tokens
   int64_t context_length = 4096;
   float rope_base = 10000;                             // of all but OPT
-  SyntheticScaling scaling = SyntheticScaling::kNone;  // llama, Qwen; global layers of Gemma 3, but not llama3
+  SyntheticScaling scaling = SyntheticScaling::kNone;  // llama, Qwen; but llama3: StarCoder2, Gemma 3's global layers
   int64_t window = 0;   // 0: none. Gemma: of local layers; Qwen 2: of the last half; llama, Phi-3, StarCoder2: of all
   bool biases = false;  // llama, Falcon: of all matrices of their layers. Qwen 2, OPT, StarCoder2 have theirs always
   bool two_norms = false;  // Falcon: one before attention, another before the MLP, as large ones have
