@@ -45,6 +45,7 @@ OPT_LAYER = {
     "ffn_up": "fc1",
     "ffn_down": "fc2",
 }
+STARCODER2_MLP = {"ffn_up": "mlp.c_fc", "ffn_down": "mlp.c_proj"}
 FALCON_TOP = {
     "token_embd": "transformer.word_embeddings",
     "output_norm": "transformer.ln_f",
@@ -142,6 +143,9 @@ def config_and_model(checkpoint):
     if keys.architecture == "phi3":
         settings |= {"sliding_window": window, "partial_rotary_factor": keys("rope.dimension_count") / settings["head_dim"]}
         return transformers.Phi3Config(**settings, pad_token_id=0), transformers.Phi3ForCausalLM
+    if keys.architecture == "starcoder2":
+        settings |= {"sliding_window": window, "norm_epsilon": keys("attention.layer_norm_epsilon")}
+        return transformers.Starcoder2Config(**settings), transformers.Starcoder2ForCausalLM
     settings |= {"sliding_window": window, "query_pre_attn_scalar": settings["head_dim"]}
     if keys.architecture == "gemma2":
         settings |= {
@@ -186,6 +190,8 @@ def hugging_face_entries(architecture, name, weight, config):
     heads = {"attn_q": config.num_attention_heads, "attn_k": config.num_key_value_heads}.get(kind)
     if architecture == "phi3" and kind in PHI3_FUSED:
         return {f"model.layers.{layer[1]}.{PHI3_FUSED[kind]}.{what}": weight}
+    if architecture == "starcoder2" and kind in STARCODER2_MLP:
+        return {f"model.layers.{layer[1]}.{STARCODER2_MLP[kind]}.{what}": weight}
     if architecture == "llama" and heads:
         weight = _halves(weight, heads)
     names = GEMMA_LAYER if gemma else LLAMA_LAYER

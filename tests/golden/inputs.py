@@ -216,4 +216,7 @@ TINY = [
     ("--family falcon --kv-heads 1 --seed 54".split(), [1, 5, 33, 129]),  # as Falcon-7B
     ("--family falcon --kv-heads 2 --two-norms --untied --seed 55".split(), [1, 5, 33, 129]),  # as Falcon-40B
     ("--family falcon --kv-heads 2 --biases --seed 56".split(), [17]),
+    ("--family starcoder2 --rope-base 100000 --seed 60".split(), [1, 5, 33, 129]),  # as StarCoder2-3B
+    ("--family starcoder2 --kv-heads 1 --window 24 --layers 3 --untied --seed 61".split(), [5, 33, 129]),
+    ("--family starcoder2 --rope-scaling yarn --context 512 --type q8_0 --seed 62".split(), [17, 300]),
 ]

@@ -77,8 +77,9 @@ void AddScaling(const SyntheticModel& m, const std::string& prefix, GgufBuilder&
 // Of all families with rotary positions. The converter writes sizes of heads where they are not implied.
 void AddRotaryKeys(const SyntheticModel& m, const std::string& prefix, GgufBuilder& file) {
   file.AddUint32(prefix + "attention.head_count_kv", static_cast<uint32_t>(m.kv_heads));
-  const bool falcon = m.family == SyntheticFamily::kFalcon;
-  file.AddFloat(prefix + (falcon ? "attention.layer_norm_epsilon" : "attention.layer_norm_rms_epsilon"), m.norm_eps);
+  const bool layer_norm = m.family == SyntheticFamily::kFalcon || m.family == SyntheticFamily::kStarcoder2;
+  file.AddFloat(prefix + (layer_norm ? "attention.layer_norm_epsilon" : "attention.layer_norm_rms_epsilon"),
+                m.norm_eps);
   file.AddFloat(prefix + "rope.freq_base", m.rope_base);
   file.AddUint32(prefix + "rope.dimension_count", static_cast<uint32_t>(m.rotated != 0 ? m.rotated : HeadDim(m)));
   if (HeadDim(m) * m.heads != m.hidden) {
@@ -190,6 +191,24 @@ void AddOptTensors(const SyntheticModel& m, TensorSink& tensors) {
   AddLayerNorm("output_norm", m.hidden, tensors);
 }
 
+void AddStarcoder2Tensors(const SyntheticModel& m, TensorSink& tensors) {
+  const int64_t q_dim = m.heads * HeadDim(m), kv_dim = m.kv_heads * HeadDim(m);
+  tensors.Matrix("token_embd.weight", m.embedding_type, m.hidden, m.vocab);
+  for (int64_t layer = 0; layer < m.layers; ++layer) {
+    const std::string prefix = absl::StrCat("blk.", layer, ".");
+    AddLayerNorm(prefix + "attn_norm", m.hidden, tensors);
+    AddBiased(prefix + "attn_q", m.attention_type, m.hidden, q_dim, true, tensors);
+    AddBiased(prefix + "attn_k", m.attention_type, m.hidden, kv_dim, true, tensors);
+    AddBiased(prefix + "attn_v", m.attention_type, m.hidden, kv_dim, true, tensors);
+    AddBiased(prefix + "attn_output", m.attention_type, q_dim, m.hidden, true, tensors);
+    AddLayerNorm(prefix + "ffn_norm", m.hidden, tensors);
+    AddBiased(prefix + "ffn_up", m.ffn_type, m.hidden, m.ffn, true, tensors);
+    AddBiased(prefix + "ffn_down", m.ffn_type, m.ffn, m.hidden, true, tensors);
+  }
+  AddLayerNorm("output_norm", m.hidden, tensors);
+  if (!m.tied) tensors.Matrix("output.weight", m.output_type, m.hidden, m.vocab);
+}
+
 }  // namespace
 
 const char* ArchitectureOf(SyntheticFamily family) {
@@ -210,6 +229,8 @@ const char* ArchitectureOf(SyntheticFamily family) {
       return "falcon";
     case SyntheticFamily::kOpt:
       return "opt";
+    case SyntheticFamily::kStarcoder2:
+      return "starcoder2";
   }
   return "";
 }
@@ -230,6 +251,8 @@ void AddFamilyTensors(const SyntheticModel& model, TensorSink& tensors) {
       return AddFalconTensors(model, tensors);
     case SyntheticFamily::kOpt:
       return AddOptTensors(model, tensors);
+    case SyntheticFamily::kStarcoder2:
+      return AddStarcoder2Tensors(model, tensors);
     default:
       return AddLlamaTensors(model, tensors);
   }

@@ -45,7 +45,8 @@ Replacements NamesOf(const ModelFile& from, const std::string& architecture) {
             {"ffn_up", "mlp.dense_h_to_4h"},
             {"ffn_down", "mlp.dense_4h_to_h"}};
   }
-  const bool gemma = absl::StartsWith(architecture, "gemma");
+  const bool gemma = absl::StartsWith(architecture, "gemma"), starcoder = architecture == "starcoder2";
+  const char* up = architecture == "phi3" ? "mlp.gate_up_proj" : starcoder ? "mlp.c_fc" : "mlp.up_proj";
   return {{"blk.", "layers."},
           {"token_embd", "embed_tokens"},
           {"output_norm", "norm"},
@@ -61,8 +62,8 @@ Replacements NamesOf(const ModelFile& from, const std::string& architecture) {
           {"post_ffw_norm", "post_feedforward_layernorm"},
           {"ffn_norm", gemma ? "pre_feedforward_layernorm" : "post_attention_layernorm"},
           {"ffn_gate", "mlp.gate_proj"},
-          {"ffn_up", architecture == "phi3" ? "mlp.gate_up_proj" : "mlp.up_proj"},
-          {"ffn_down", "mlp.down_proj"}};
+          {"ffn_up", up},
+          {"ffn_down", starcoder ? "mlp.c_proj" : "mlp.down_proj"}};
 }
 
 std::string StoredName(const std::string& name, const std::string& architecture, const Replacements& names) {
@@ -114,13 +115,14 @@ void WriteScaling(ConfigWriter& config, const ModelFile& from, const std::string
   config.Write("rope_scaling", scaling + "}");
 }
 
-// Of families whose layers are Llama's.
+// Of families whose configuration is Llama's.
 void WriteDecoderConfig(ConfigWriter& config, const std::string& architecture) {
-  const bool gemma = absl::StartsWith(architecture, "gemma");
+  const bool gemma = absl::StartsWith(architecture, "gemma"), starcoder = architecture == "starcoder2";
   config.Write("num_key_value_heads", absl::StrCat(KvHeadsOf(config)));
   config.Write("head_dim", absl::StrCat(HeadDimOf(config)));
-  config.Write(gemma ? "hidden_activation" : "hidden_act", gemma ? "\"gelu_pytorch_tanh\"" : "\"silu\"");
-  config.Real("rms_norm_eps", "attention.layer_norm_rms_epsilon");
+  config.Write(gemma ? "hidden_activation" : "hidden_act", gemma || starcoder ? "\"gelu_pytorch_tanh\"" : "\"silu\"");
+  config.Real(starcoder ? "norm_epsilon" : "rms_norm_eps",
+              starcoder ? "attention.layer_norm_epsilon" : "attention.layer_norm_rms_epsilon");
   const int64_t rotated = config.Number("rope.dimension_count");
   if (rotated != HeadDimOf(config)) {
     config.Write("partial_rotary_factor",

@@ -14,10 +14,11 @@ namespace runahead {
 
 class GgufBuilder;
 
-enum class SyntheticFamily { kLlama, kQwen2, kQwen3, kPhi3, kGemma2, kGemma3, kFalcon, kOpt };
+enum class SyntheticFamily { kLlama, kQwen2, kQwen3, kPhi3, kGemma2, kGemma3, kFalcon, kOpt, kStarcoder2 };
 inline constexpr SyntheticFamily kSyntheticFamilies[] = {
-    SyntheticFamily::kLlama,  SyntheticFamily::kQwen2,  SyntheticFamily::kQwen3,  SyntheticFamily::kPhi3,
-    SyntheticFamily::kGemma2, SyntheticFamily::kGemma3, SyntheticFamily::kFalcon, SyntheticFamily::kOpt};
+    SyntheticFamily::kLlama,  SyntheticFamily::kQwen2,  SyntheticFamily::kQwen3,
+    SyntheticFamily::kPhi3,   SyntheticFamily::kGemma2, SyntheticFamily::kGemma3,
+    SyntheticFamily::kFalcon, SyntheticFamily::kOpt,    SyntheticFamily::kStarcoder2};
 // As general.architecture has it.
 const char* ArchitectureOf(SyntheticFamily family);
 
@@ -39,9 +40,9 @@ struct SyntheticModel {
   int64_t vocab = 320;  // at least 259: every byte and three special tokens
   int64_t context_length = 4096;
   float rope_base = 10000;                             // of all but OPT
-  SyntheticScaling scaling = SyntheticScaling::kNone;  // llama, Qwen; global layers of Gemma 3, but not llama3
-  int64_t window = 0;   // of local layers: Gemma's; all of llama's and Phi-3's; the last half of Qwen 2's. 0: none are
-  bool biases = false;  // llama: of all matrices of its layers; Falcon: likewise. Qwen 2 and OPT have theirs always
+  SyntheticScaling scaling = SyntheticScaling::kNone;  // llama, Qwen; but llama3: StarCoder2, Gemma 3's global layers
+  int64_t window = 0;   // 0: none. Gemma: of local layers; Qwen 2: of the last half; llama, Phi-3, StarCoder2: of all
+  bool biases = false;  // llama, Falcon: of all matrices of their layers. Qwen 2, OPT, StarCoder2 have theirs always
   bool two_norms = false;  // Falcon: one before attention, another before the MLP, as large ones have
   float norm_eps = 1e-5f;
   bool tied = true;  // the head is the embedding; otherwise it is a tensor of its own

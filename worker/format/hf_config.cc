@@ -53,6 +53,14 @@ constexpr HfKind kKinds[] = {
      .context = 2048,
      .epsilon = 1e-5},
     {.model_type = "opt", .architecture = "opt", .activation = "relu", .tied = true},
+    {.model_type = "starcoder2",
+     .architecture = "starcoder2",
+     .activation = "gelu_pytorch_tanh",
+     .tied = true,
+     .context = 4096,
+     .heads = 24,
+     .kv_heads = 2,
+     .epsilon = 1e-5},
 };
 
 class HfTranslation {
@@ -110,7 +118,7 @@ class HfTranslation {
     return heads;
   }
 
-  // Families whose layers are Llama's, with more or less in them.
+  // Families whose configuration is Llama's, with more or less in it.
   void Decoder(int64_t layers) {
     const uint64_t heads = Sizes("intermediate_size");
     Activation(from_.Has("hidden_activation") ? "hidden_activation" : "hidden_act");
@@ -119,8 +127,13 @@ class HfTranslation {
     if (head_dim == 0) head_dim = heads == 0 ? 0 : from_.Uint("hidden_size") / heads;
     Put("attention.key_length", head_dim);
     Put("attention.value_length", head_dim);
-    Put("attention.layer_norm_rms_epsilon",
-        kind_.epsilon > 0 ? from_.FloatOr("rms_norm_eps", kind_.epsilon) : from_.Float("rms_norm_eps"));
+    if (Is("starcoder2")) {
+      Put("attention.layer_norm_epsilon", from_.FloatOr("norm_epsilon", kind_.epsilon));
+      Must("use_bias", true);
+    } else {
+      Put("attention.layer_norm_rms_epsilon",
+          kind_.epsilon > 0 ? from_.FloatOr("rms_norm_eps", kind_.epsilon) : from_.Float("rms_norm_eps"));
+    }
     if (Is("phi3") && from_.Has("rope_scaling")) {  // whatever it is called, it is longrope
       from_.Refuse("rope_scaling", "asks for longrope, which is not supported");
     }
@@ -142,7 +155,7 @@ class HfTranslation {
     if (Is("llama") || (qwen && !from_.BoolOr("use_sliding_window", false))) return;
     constexpr uint64_t kWindow = 4096, kFirstWithWindow = 28;  // of those classes of transformers that have windows
     constexpr char kKey[] = "sliding_window";
-    const uint64_t otherwise = from_.Says(kKey) || Is("phi3") ? 0 : kWindow;
+    const uint64_t otherwise = from_.Says(kKey) || Is("phi3") || Is("starcoder2") ? 0 : kWindow;
     const uint64_t window = from_.UintOr(kKey, otherwise);
     if (window == 0) return;
     Put("attention.sliding_window", window);

@@ -65,6 +65,10 @@ std::vector<HfNames::Family> MakeFamilies() {
                                    {"fc1", "ffn_up", Parts::kWithBias},
                                    {"fc2", "ffn_down", Parts::kWithBias},
                                    {"final_layer_norm", "ffn_norm", Parts::kWithBias}};
+  const std::vector<Module> starcoder2 = {{"mlp.c_fc", "ffn_up", Parts::kWithBias},
+                                          {"mlp.c_proj", "ffn_down", Parts::kWithBias},
+                                          {"input_layernorm", "attn_norm", Parts::kWithBias},
+                                          {"post_attention_layernorm", "ffn_norm", Parts::kWithBias}};
   return {
       llama("llama", Parts::kMayHaveBias),
       llama("qwen2", Parts::kWithBias),
@@ -81,7 +85,12 @@ std::vector<HfNames::Family> MakeFamilies() {
        "model.decoder.",
        "layers",
        {embedding, {"embed_positions", "position_embd"}, {"final_layer_norm", "output_norm", Parts::kWithBias}, head},
-       opt}};
+       opt},
+      {"starcoder2",
+       "model.",
+       "layers",
+       {embedding, {"norm", "output_norm", Parts::kWithBias}, head},
+       joined({attention(Parts::kWithBias, Parts::kWithBias), starcoder2})}};
 }
 
 const HfNames::Family& FamilyOf(absl::string_view architecture) {

@@ -14,6 +14,7 @@
 #include "worker/model/llama_config.h"
 #include "worker/model/opt.h"
 #include "worker/model/rotary.h"
+#include "worker/model/starcoder2.h"
 #include "worker/model/tensor_loader.h"
 
 namespace runahead {
@@ -66,10 +67,15 @@ struct Family {
   absl::StatusOr<std::shared_ptr<const Model>> (*load)(const TensorLoader& loader, ModelConfig config,
                                                        const std::function<void(int, int)>& progress);
 };
-constexpr Family kFamilies[] = {{"llama", ReadLlamaConfig, LoadLlama},    {"qwen2", ReadLlamaConfig, LoadLlama},
-                                {"qwen3", ReadLlamaConfig, LoadLlama},    {"phi3", ReadLlamaConfig, LoadLlama},
-                                {"gemma2", ReadGemmaConfig, LoadGemma},   {"gemma3", ReadGemmaConfig, LoadGemma},
-                                {"falcon", ReadFalconConfig, LoadFalcon}, {"opt", ReadOptConfig, LoadOpt}};
+constexpr Family kFamilies[] = {{"llama", ReadLlamaConfig, LoadLlama},
+                                {"qwen2", ReadLlamaConfig, LoadLlama},
+                                {"qwen3", ReadLlamaConfig, LoadLlama},
+                                {"phi3", ReadLlamaConfig, LoadLlama},
+                                {"gemma2", ReadGemmaConfig, LoadGemma},
+                                {"gemma3", ReadGemmaConfig, LoadGemma},
+                                {"falcon", ReadFalconConfig, LoadFalcon},
+                                {"opt", ReadOptConfig, LoadOpt},
+                                {"starcoder2", ReadStarcoder2Config, LoadStarcoder2}};
 
 absl::StatusOr<const Family*> FamilyOf(const ModelFile& file) {
   RUNAHEAD_ASSIGN_OR_RETURN(const std::string architecture, file.GetString("general.architecture"));

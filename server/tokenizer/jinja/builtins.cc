@@ -87,7 +87,8 @@ Value At(Call& c) {
 // By an attribute, without case: value, reverse, case_sensitive, attribute.
 Value Sort(Call& c) {
   std::vector<std::pair<Value, Value>> keyed;
-  for (const Value& item : ToList(c[0], c.r)->items) {
+  const ListPtr list = ToList(c[0], c.r);
+  for (const Value& item : list->items) {
     const Value key = Attribute(item, c[3], c.r);
     const Text* text = As<Text>(key);
     keyed.emplace_back(text == nullptr || Truth(c[2]) ? key : c.r.Make(ToCase(*text, /*upper=*/false)), item);
@@ -129,7 +130,8 @@ Value Select(Call& c) {
   if (c.plain.size() < test) Fail("the name of an attribute is missing");
   List kept;
   if (!Truth(c[0])) return c.r.Make(std::move(kept));
-  for (const Value& item : ToList(c[0], c.r)->items) {
+  const ListPtr list = ToList(c[0], c.r);
+  for (const Value& item : list->items) {
     const Value value = kByAttribute ? Attribute(item, c[1], c.r) : item;
     if (Truth(c.plain.size() > test ? Applied(Builtin::kTest, value, c, test) : value) == kWanted) kept.Add(item);
   }
@@ -145,7 +147,8 @@ Value Map(Call& c) {
   if (IsUndefined(attribute) && c.plain.size() < 2) Fail("map needs a filter or an attribute");
   List mapped;
   if (!Truth(c[0])) return c.r.Make(std::move(mapped));
-  for (const Value& item : ToList(c[0], c.r)->items) {
+  const ListPtr list = ToList(c[0], c.r);
+  for (const Value& item : list->items) {
     const Value value =
         IsUndefined(attribute) ? Applied(Builtin::kFilter, item, c, 1) : Attribute(item, attribute, c.r);
     mapped.Add(IsUndefined(value) ? otherwise : value);

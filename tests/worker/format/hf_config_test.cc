@@ -246,6 +246,31 @@ TEST(HfConfig, Phi3) {
   }
 }
 
+constexpr char kStarcoder2[] = R"({"model_type":"starcoder2","num_hidden_layers":2,"hidden_size":96,
+                                   "intermediate_size":384)";
+
+TEST(HfConfig, Starcoder2) {
+  HfModel model;
+  EXPECT_THAT(Translated(absl::StrCat(kStarcoder2, "}"), &model),
+              UnorderedElementsAre(Pair("general.architecture", "starcoder2"), Pair("block_count", "2"),
+                                   Pair("embedding_length", "96"), Pair("feed_forward_length", "384"),
+                                   Pair("context_length", "4096"), Pair("attention.head_count", "24"),
+                                   Pair("attention.head_count_kv", "2"), Pair("attention.key_length", "4"),
+                                   Pair("attention.value_length", "4"), Pair("rope.freq_base", "10000"),
+                                   Pair("attention.layer_norm_epsilon", "1e-05")));
+  EXPECT_TRUE(model.tied);
+  EXPECT_THAT(Translated(absl::StrCat(kStarcoder2, R"(,"sliding_window":64,"rope_theta":100000,"norm_epsilon":1e-6,
+                                                      "use_bias":true,"hidden_act":"gelu_pytorch_tanh"})")),
+              IsSupersetOf({Pair("attention.sliding_window", "64"), Pair("rope.freq_base", "100000"),
+                            Pair("attention.layer_norm_epsilon", "1e-06")}));
+  EXPECT_THAT(Translated(absl::StrCat(kStarcoder2, R"(,"sliding_window":null})")),
+              Not(Contains(Key("attention.sliding_window"))));
+  EXPECT_THAT(RefusedConfig(absl::StrCat(kStarcoder2, R"(,"use_bias":false})")),
+              HasSubstr("key use_bias must be true"));
+  EXPECT_THAT(RefusedConfig(absl::StrCat(kStarcoder2, R"(,"hidden_act":"gelu"})")),
+              HasSubstr("key hidden_act is 'gelu'"));
+}
+
 TEST(HfConfig, StretchedPositions) {
   const auto scaled = [](const std::string& scaling) {
     return Translated(Config("llama", absl::StrCat(R"("rope_scaling":)", scaling)));

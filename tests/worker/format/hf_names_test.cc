@@ -54,6 +54,13 @@ TEST(HfNames, OtherFamilies) {
   EXPECT_EQ(Used(opt, "model.decoder.layers.0.final_layer_norm.weight"), "blk.0.ffn_norm.weight");
   EXPECT_EQ(Used(opt, "model.decoder.final_layer_norm.weight"), "output_norm.weight");
   EXPECT_EQ(Used(opt, "model.decoder.layers.0.self_attn.out_proj.weight"), "blk.0.attn_output.weight");
+  const HfNames starcoder("starcoder2", 1, true);
+  EXPECT_EQ(Used(starcoder, "model.layers.0.self_attn.o_proj.bias"), "blk.0.attn_output.bias");
+  EXPECT_EQ(Used(starcoder, "model.layers.0.mlp.c_fc.weight"), "blk.0.ffn_up.weight");
+  EXPECT_EQ(Used(starcoder, "model.layers.0.mlp.c_proj.bias"), "blk.0.ffn_down.bias");
+  EXPECT_EQ(Used(starcoder, "model.layers.0.input_layernorm.bias"), "blk.0.attn_norm.bias");
+  EXPECT_EQ(Used(starcoder, "model.layers.0.post_attention_layernorm.bias"), "blk.0.ffn_norm.bias");
+  EXPECT_EQ(Used(starcoder, "model.norm.bias"), "output_norm.bias");
   EXPECT_EQ(Used(HfNames("phi3", 1, false), "model.layers.0.mlp.gate_up_proj.weight"), "blk.0.ffn_up.weight");
 }
 
@@ -93,6 +100,8 @@ TEST(HfNames, TheFirstThatIsMissingIsNamedAsInTheFolder) {
   EXPECT_EQ(missing(HfNames("falcon", 1, true), {"blk.0.attn_norm_2.weight"}), "");
   EXPECT_EQ(missing(HfNames("falcon", 1, true), {"blk.0.attn_norm.bias"}), "transformer.h.0.input_layernorm.bias");
   EXPECT_EQ(missing(HfNames("opt", 1, true), {"blk.0.ffn_up.bias"}), "model.decoder.layers.0.fc1.bias");
+  EXPECT_EQ(missing(HfNames("starcoder2", 1, true), {"blk.0.attn_k.bias"}), "model.layers.0.self_attn.k_proj.bias");
+  EXPECT_EQ(missing(HfNames("starcoder2", 1, true), {"output_norm.bias"}), "model.norm.bias");
 }
 
 }  // namespace

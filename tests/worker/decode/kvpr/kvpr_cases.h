@@ -22,10 +22,13 @@ struct Heads {
 inline constexpr Heads kMha{"Mha", SyntheticFamily::kLlama, 6}, kGqa{"Gqa", SyntheticFamily::kLlama, 2},
     kMqa{"Mqa", SyntheticFamily::kLlama, 1}, kOpt{"Opt", SyntheticFamily::kOpt, 6};
 // With windows where families have them.
-inline constexpr Heads kOtherFamilies[] = {
-    {"Qwen2", SyntheticFamily::kQwen2, 2},        {"Qwen3", SyntheticFamily::kQwen3, 2},
-    {"Phi3", SyntheticFamily::kPhi3, 6, 200},     {"Gemma2", SyntheticFamily::kGemma2, 2, 200},
-    {"Gemma3", SyntheticFamily::kGemma3, 1, 200}, {"Falcon", SyntheticFamily::kFalcon, 1}};
+inline constexpr Heads kOtherFamilies[] = {{"Qwen2", SyntheticFamily::kQwen2, 2},
+                                           {"Qwen3", SyntheticFamily::kQwen3, 2},
+                                           {"Phi3", SyntheticFamily::kPhi3, 6, 200},
+                                           {"Gemma2", SyntheticFamily::kGemma2, 2, 200},
+                                           {"Gemma3", SyntheticFamily::kGemma3, 1, 200},
+                                           {"Falcon", SyntheticFamily::kFalcon, 1},
+                                           {"Starcoder2", SyntheticFamily::kStarcoder2, 2, 200}};
 
 inline LoadedModel LoadHeads(const Heads& heads, DType dtype = DType::kF32,
                              int64_t layers = TestDeviceIsSlow() ? 2 : 3) {

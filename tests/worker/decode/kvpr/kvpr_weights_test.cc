@@ -107,6 +107,21 @@ TEST_P(KvprWeightsTest, OverQuantisedStores) {
 INSTANTIATE_TEST_SUITE_P(Heads, KvprWeightsTest, ::testing::Values(kMha, kGqa, kOpt),
                          [](const auto& info) { return std::string(info.param.name); });
 
+// A family that multiplies with a matrix where it was loaded, not where the layer's copies are, is seen.
+class KvprFamilyWeightsTest : public KvprWeightsTest {};
+
+TEST_P(KvprFamilyWeightsTest, StreamedWeightsGiveBitwiseWhatResidentOnesGive) {
+  const LoadedModel resident = LoadHeads(GetParam(), DType::kF32, kLayers);
+  const LoadedModel streamed = Streamed(resident, resident.device);
+  KvprWorld plain(resident, {300, 100}, Steps()), world(streamed, {300, 100}, Steps(), true, {}, &resident);
+  plain.UseKvpr(SplitAt(64));
+  world.UseKvpr(SplitAt(64));
+  for (int64_t step = 0; step < Steps(); ++step) ExpectSame(world.Step(), plain.Step());
+}
+
+INSTANTIATE_TEST_SUITE_P(Families, KvprFamilyWeightsTest, ::testing::ValuesIn(kOtherFamilies),
+                         [](const auto& info) { return std::string(info.param.name); });
+
 class KvprWeightStreamTest : public ::testing::Test {
  protected:
   void SetUp() override { RUNAHEAD_NEED_TEST_DEVICE(DType::kF32); }
