@@ -4,6 +4,7 @@
 #include <memory>
 #include <utility>
 
+#include "absl/strings/str_cat.h"
 #include "kernels/base/device.h"
 #include "kernels/base/status_macros.h"
 #include "server/tokenizer/chat_template.h"
@@ -50,9 +51,18 @@ absl::Status InspectWords(const ModelFile& file, Inspection& inspection) {
   return absl::OkStatus();
 }
 
+// What the CPU's device takes (kernels/cpu/attention.h), which is for a worker to open.
+absl::Status CheckHeadsOfCpus(int64_t head_dim) {
+  constexpr int64_t kMultiple = 8, kMost = 512;
+  if (head_dim % kMultiple == 0 && head_dim <= kMost) return absl::OkStatus();
+  return absl::InvalidArgumentError(
+      absl::StrCat("no: heads have ", head_dim, " elements, and CPUs take multiples of ", kMultiple, " up to ", kMost));
+}
+
 absl::Status InspectWeights(std::shared_ptr<const ModelFile> file, Inspection& inspection) {
   RUNAHEAD_ASSIGN_OR_RETURN(inspection.config, ReadModelConfig(*file));
   RUNAHEAD_ASSIGN_OR_RETURN(inspection.plan, PlanLoading(std::move(file)));
+  inspection.on_cpus = CheckHeadsOfCpus(inspection.config->head_dim);
   return absl::OkStatus();
 }
 
@@ -90,9 +100,12 @@ std::vector<MemoryNeed> MemoryNeeds(const Inspection& inspection, int64_t contex
   const auto on_cpu = [&](DType compute, bool int8) {
     return [&plan, compute, int8](unsigned uses) { return BytesOnCpu(plan, compute, int8, uses); };
   };
-  if (inspection.quantised) add({.dtype = "int8", .kv_dtype = DType::kF16}, on_cpu(DType::kF32, true));
-  add({.dtype = "bf16", .kv_dtype = DType::kBF16}, on_cpu(DType::kBF16, false));
-  add({.dtype = "f32", .kv_dtype = DType::kF32}, on_cpu(DType::kF32, false));
+  if (inspection.quantised && inspection.on_cpus.ok())
+    add({.dtype = "int8", .kv_dtype = DType::kF16}, on_cpu(DType::kF32, true));
+  if (inspection.on_cpus.ok()) {
+    add({.dtype = "bf16", .kv_dtype = DType::kBF16}, on_cpu(DType::kBF16, false));
+    add({.dtype = "f32", .kv_dtype = DType::kF32}, on_cpu(DType::kF32, false));
+  }
   add({.dtype = "bf16", .on_gpu = true, .kv_dtype = DType::kBF16},
       [&](unsigned) { return BytesOnGpu(plan, DType::kBF16); });
   return needs;

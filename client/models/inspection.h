@@ -39,6 +39,7 @@ struct Inspection {
   std::optional<Words> words;
   absl::Status chat_template;          // why there are no chats
   std::vector<absl::Status> refusals;  // why it does not run, by part: the config or its tensors, the tokenizer
+  absl::Status on_cpus;                // why not on CPUs, where it runs on GPUs only
 
   bool runs() const { return refusals.empty(); }
 };
@@ -46,7 +47,7 @@ struct Inspection {
 // Errors: those of OpenModelFile; what else is wrong with the model is in the inspection.
 absl::StatusOr<Inspection> InspectModel(const std::string& path);
 
-// What a worker takes about, where it computes in one way. Without activations, which take some tens of MiB.
+// What a worker takes about, where it computes in one way. Without activations and buffers: 50 to 150 MiB.
 struct MemoryNeed {
   std::string dtype;  // as `--dtype` of workers has it
   bool on_gpu = false;
@@ -58,7 +59,7 @@ struct MemoryNeed {
   size_t decode_kv = 0;   // of `batch` sequences of `context` tokens
 };
 
-// Of each way that there is for the model's types. `inspection` has a config and a plan.
+// Of each way that there is for the model. `inspection` has a config and a plan.
 std::vector<MemoryNeed> MemoryNeeds(const Inspection& inspection, int64_t context, int64_t batch);
 
 }  // namespace runahead

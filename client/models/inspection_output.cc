@@ -3,7 +3,6 @@
 #include <algorithm>
 #include <nlohmann/json.hpp>
 
-#include "absl/strings/escaping.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 
@@ -12,9 +11,19 @@ namespace {
 
 using Json = nlohmann::ordered_json;
 
-// What a file says, without what a terminal would obey.
-std::string Printable(const std::string& text) {
-  return absl::Utf8SafeCHexEscape(text);
+// What a file says, without what a terminal would obey, and not all of it where it is long.
+std::string Printable(absl::string_view text) {
+  constexpr size_t kMost = 1000;
+  std::string shown;
+  for (size_t i = 0; i < std::min(kMost, text.size()); ++i) {
+    const auto byte = static_cast<unsigned char>(text[i]);
+    const auto next = static_cast<unsigned char>(i + 1 < text.size() ? text[i + 1] : 0);
+    const bool second = i > 0 && text[i - 1] == '\xc2' && byte >= 0x80 && byte < 0xa0;
+    const bool first = byte == 0xc2 && next >= 0x80 && next < 0xa0;  // of a control character beyond ASCII
+    const bool obeyed = byte < 0x20 || byte == 0x7f || first || second;
+    absl::StrAppend(&shown, obeyed ? absl::StrFormat("\\x%02x", byte) : std::string(1, text[i]));
+  }
+  return absl::StrCat(shown, text.size() > kMost ? " ..." : "");
 }
 
 std::string SizeText(size_t bytes) {
@@ -71,9 +80,8 @@ void AppendWords(const Inspection& inspection, std::string* text) {
                           beyond > 0 ? absl::StrCat(" (the last ", beyond, " have no row in the model)") : "",
                           words.adds_bos ? absl::StrCat(", texts begin with ", Printable(words.bos)) : "",
                           words.eos.empty() ? "" : absl::StrCat(", answers end with ", Printable(words.eos))));
-  AppendLine(
-      text, "chats",
-      inspection.chat_template.ok() ? "by the model's template" : std::string(inspection.chat_template.message()));
+  AppendLine(text, "chats",
+             inspection.chat_template.ok() ? "by the model's template" : Printable(inspection.chat_template.message()));
 }
 
 std::string Where(const MemoryNeed& need) {
@@ -93,7 +101,8 @@ void AppendMemory(const Inspection& inspection, int64_t context, int64_t batch, 
                           static_cast<double>(need.kv_per_token) / 1024);
   }
   absl::StrAppend(text,
-                  "  (weights + KV. dtype `auto` takes int8 for quantised weights on CPUs without AMX, else the faster "
+                  "  (weights + KV; a worker takes 50 to 150 MiB beside them. dtype `auto` takes int8 for quantised "
+                  "weights on CPUs without AMX, else the faster "
                   "of bf16 and f32; on GPUs bf16.)\n");
 }
 
@@ -131,7 +140,8 @@ std::string InspectionText(const Inspection& inspection, int64_t context, int64_
   if (inspection.config) AppendConfig(inspection, &text);
   if (inspection.words) AppendWords(inspection, &text);
   AppendLine(&text, "runs", inspection.runs() ? "yes" : "no");
-  for (const absl::Status& refusal : inspection.refusals) AppendLine(&text, "", std::string(refusal.message()));
+  if (!inspection.on_cpus.ok()) AppendLine(&text, "on CPUs", Printable(inspection.on_cpus.message()));
+  for (const absl::Status& refusal : inspection.refusals) AppendLine(&text, "", Printable(refusal.message()));
   if (inspection.plan) {
     AppendMemory(inspection, context > 0 ? context : inspection.config->context_length, batch, &text);
   }
@@ -143,6 +153,7 @@ std::string InspectionJson(const Inspection& inspection, int64_t context, int64_
             {"format", inspection.is_folder ? "folder" : "gguf"},
             {"architecture", inspection.architecture},
             {"runs", inspection.runs()},
+            {"runs_on_cpus", inspection.runs() && inspection.on_cpus.ok()},
             {"refusals", Json::array()},
             {"tensors", Json::array()}};
   for (const absl::Status& refusal : inspection.refusals) json["refusals"].push_back(std::string(refusal.message()));

@@ -11,6 +11,7 @@ namespace runahead {
 namespace {
 
 constexpr const char* kKey = "tokenizer.chat_template";
+constexpr const char* kToolsKey = "tokenizer.chat_template.tool_use";
 constexpr const char* kInstead = "; send the prompt as text, or as token ids";
 constexpr std::array<std::string_view, 5> kKnownRoles = {"system", "developer", "user", "assistant", "tool"};
 
@@ -77,6 +78,15 @@ absl::StatusOr<ChatTemplate> ChatTemplate::FromModel(const ModelFile& file, cons
     return absl::FailedPreconditionError(
         jinja::Cat(file.path(), ": the chat template is not understood: ", parsed.status().message(), kInstead));
   }
+  if (file.Has(kToolsKey)) {
+    RUNAHEAD_ASSIGN_OR_RETURN(const std::string for_tools, file.GetString(kToolsKey));
+    absl::StatusOr<ChatTemplate> with_tools = Parse(for_tools, {}, {});
+    if (!with_tools.ok()) {
+      return absl::FailedPreconditionError(jinja::Cat(
+          file.path(), ": the chat template for tools is not understood: ", with_tools.status().message(), kInstead));
+    }
+    parsed->with_tools_ = std::move(with_tools->template_);
+  }
   for (const auto& [variable, key] : {std::pair("unk_token", "tokenizer.ggml.unknown_token_id"),
                                       std::pair("pad_token", "tokenizer.ggml.padding_token_id")}) {
     const absl::StatusOr<uint64_t> id = file.GetUint(key);
@@ -122,7 +132,9 @@ absl::StatusOr<jinja::Text> ChatTemplate::Rendered(const Chat& chat, KeepGoing k
   variables.emplace_back("tools", std::move(tools));
   variables.emplace_back("documents", jinja::None());
   variables.emplace_back("add_generation_prompt", chat.generation_prompt);
-  absl::StatusOr<jinja::Text> text = template_.Render(std::move(variables), chat.now, keep_going);
+  const bool by_tools = !chat.tools.empty() && with_tools_.has_value();
+  absl::StatusOr<jinja::Text> text =
+      (by_tools ? *with_tools_ : template_).Render(std::move(variables), chat.now, keep_going);
   if (!absl::IsInvalidArgument(text.status())) return text;
   return absl::InvalidArgumentError(
       jinja::Cat("messages: they cannot be rendered: ", text.status().message(), kInstead));

@@ -41,8 +41,8 @@ struct Chat {
 // about any model here: all that is written comes from the template. Immutable and thread-safe.
 class ChatTemplate {
  public:
-  // The template in the file. FAILED_PRECONDITION says that there is none or what in it, and where, is not understood;
-  // prompts as text or token ids work all the same.
+  // The template in the file, and the one that it has for chats with tools. FAILED_PRECONDITION says that there is none
+  // or what in it, and where, is not understood; prompts as text or token ids work all the same.
   static absl::StatusOr<ChatTemplate> FromModel(const ModelFile& file, const Tokenizer& tokenizer);
 
   // `bos` and `eos`: what the template's bos_token and eos_token stand for; empty: they are undefined. INVALID_ARGUMENT
@@ -64,6 +64,7 @@ class ChatTemplate {
   absl::StatusOr<jinja::Text> Rendered(const Chat& chat, KeepGoing keep_going) const;
 
   jinja::Template template_;
+  std::optional<jinja::Template> with_tools_;                // in its place for chats with tools
   std::vector<std::pair<std::string, std::string>> tokens_;  // name of a variable, and the token that it is
 };
 

@@ -17,8 +17,13 @@ using Matches = SplitRule::Matches;
 constexpr char kLlama3[] = GPT4_WITH_NUMBER("\\p{N}{1,3}");
 constexpr char kQwen2[] = GPT4_WITH_NUMBER("\\p{N}");
 #undef GPT4_WITH_NUMBER
+// Mistral's later ones: words end where lower case does, numbers are single digits, and there are no contractions.
+constexpr char kTekken[] =
+    "[^\\r\\n\\p{L}\\p{N}]?[\\p{Lu}\\p{Lt}\\p{Lm}\\p{Lo}\\p{M}]*[\\p{Ll}\\p{Lm}\\p{Lo}\\p{M}]+"
+    "|[^\\r\\n\\p{L}\\p{N}]?[\\p{Lu}\\p{Lt}\\p{Lm}\\p{Lo}\\p{M}]+[\\p{Ll}\\p{Lm}\\p{Lo}\\p{M}]*"
+    "|\\p{N}| ?[^\\s\\p{L}\\p{N}]+[\\r\\n/]*|\\s*[\\r\\n]+|\\s+(?!\\S)|\\s+";
 
-enum class Splits { kGpt2, kDigitsGpt2, kFalcon, kLlama3, kQwen2 };
+enum class Splits { kGpt2, kDigitsGpt2, kFalcon, kLlama3, kQwen2, kTekken };
 
 std::vector<SplitRule> RulesOf(Splits splits) {
   switch (splits) {
@@ -36,6 +41,8 @@ std::vector<SplitRule> RulesOf(Splits splits) {
       return {{kLlama3}};
     case Splits::kQwen2:
       return {{kQwen2}};
+    case Splits::kTekken:
+      return {{kTekken}};
   }
   return {};
 }
@@ -49,12 +56,22 @@ struct Name {
 };
 
 constexpr Name kNames[] = {
-    {"smollm", Splits::kDigitsGpt2}, {"starcoder", Splits::kDigitsGpt2},
-    {"refact", Splits::kDigitsGpt2}, {"gpt-2", Splits::kGpt2},
-    {"phi-2", Splits::kGpt2},        {"default", Splits::kGpt2},
-    {"falcon", Splits::kFalcon},     {"llama-bpe", Splits::kLlama3, false, true, true},
-    {"dbrx", Splits::kLlama3},       {"smaug-bpe", Splits::kLlama3},
-    {"qwen2", Splits::kQwen2, true}, {"deepseek-r1-qwen", Splits::kQwen2, true, false, true},
+    {"smollm", Splits::kDigitsGpt2},
+    {"starcoder", Splits::kDigitsGpt2},
+    {"refact", Splits::kDigitsGpt2},
+    {"gpt-2", Splits::kGpt2},
+    {"phi-2", Splits::kGpt2},
+    {"default", Splits::kGpt2},
+    {"falcon", Splits::kFalcon},
+    {"llama-bpe", Splits::kLlama3, false, true, true},
+    {"llama3", Splits::kLlama3, false, true, true},
+    {"llama-v3", Splits::kLlama3, false, true, true},
+    {"falcon3", Splits::kLlama3, false, true, true},
+    {"tekken", Splits::kTekken, false, true, true},
+    {"dbrx", Splits::kLlama3},
+    {"smaug-bpe", Splits::kLlama3},
+    {"qwen2", Splits::kQwen2, true},
+    {"deepseek-r1-qwen", Splits::kQwen2, true, false, true},
 };
 
 }  // namespace

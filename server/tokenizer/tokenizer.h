@@ -93,6 +93,7 @@ class Tokenizer {
       : normalizer_(std::move(normalizer)), pre_tokenizer_(std::move(pre_tokenizer)) {}
 
   void LoadTokens(const Vocabulary& vocabulary);
+  absl::Status LoadNames(const Vocabulary& vocabulary);
   void LoadWords(const Vocabulary& vocabulary);
   void LoadBounds(const Vocabulary& vocabulary);
 

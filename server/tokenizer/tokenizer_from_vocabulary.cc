@@ -80,6 +80,7 @@ absl::StatusOr<std::shared_ptr<const Tokenizer>> Tokenizer::FromVocabulary(const
   tokenizer->eos_id_ = vocabulary.eos;
   tokenizer->adds_bos_ = vocabulary.adds_bos;
   tokenizer->LoadTokens(vocabulary);
+  RUNAHEAD_RETURN_IF_ERROR(tokenizer->LoadNames(vocabulary));
   tokenizer->LoadWords(vocabulary);
   tokenizer->LoadBounds(vocabulary);
   return tokenizer;
@@ -97,14 +98,25 @@ void Tokenizer::LoadTokens(const Vocabulary& vocabulary) {
     bytes_.push_back(BytesOf(vocabulary.tokens[id], vocabulary.model, byte_of[id]));
     kinds_.push_back(vocabulary.tokens[id].kind);
   }
-  for (const NamedToken& token : vocabulary.named) {
-    // Control tokens steer: whatever a normaliser makes of their names, they are found by them.
-    (token.normalized && !token.control ? normalized_tokens_ : special_tokens_).Add(token);
-  }
   end_ids_ = vocabulary.ends;
   if (eos_id_) end_ids_.push_back(*eos_id_);
   std::sort(end_ids_.begin(), end_ids_.end());
   end_ids_.erase(std::unique(end_ids_.begin(), end_ids_.end()), end_ids_.end());
+}
+
+absl::Status Tokenizer::LoadNames(const Vocabulary& vocabulary) {
+  Steps steps(Always);
+  for (const NamedToken& token : vocabulary.named) {
+    // Control tokens steer: whatever a normaliser makes of their names, they are found by them.
+    if (!token.normalized || token.control) {
+      special_tokens_.Add(token);
+      continue;
+    }
+    NamedToken normal = token;  // the text that it is looked for in is normalised, too
+    RUNAHEAD_ASSIGN_OR_RETURN(normal.name, normalizer_.Apply(token.name, steps));
+    normalized_tokens_.Add(normal);
+  }
+  return absl::OkStatus();
 }
 
 void Tokenizer::LoadWords(const Vocabulary& vocabulary) {

@@ -43,7 +43,8 @@ absl::Status ReadIdKeys(const ModelFile& file, Vocabulary& vocabulary) {
 }
 
 absl::StatusOr<Vocabulary> ReadVocabulary(const ModelFile& file) {
-  return file.Has("tokenizer.huggingface.json") ? ReadJsonVocabulary(file) : ReadGgufVocabulary(file);
+  const bool json = file.container() == ModelFile::Container::kFolder || file.Has("tokenizer.huggingface.json");
+  return json ? ReadJsonVocabulary(file) : ReadGgufVocabulary(file);
 }
 
 }  // namespace runahead

@@ -49,15 +49,25 @@ class RotaryTranslation {
   MetadataWriter& to_;
 };
 
+// How much of each head is rotated, where that is said.
+void TranslateShare(ConfigObject& from, const std::string& prefix, uint64_t head_dim, MetadataWriter& to) {
+  if (!from.Has("partial_rotary_factor")) return;
+  const double rotated = static_cast<double>(head_dim) * from.Float("partial_rotary_factor");
+  if (!(rotated >= 0 && rotated <= static_cast<double>(head_dim))) {
+    return from.Refuse("partial_rotary_factor", "must be from 0 to 1");
+  }
+  to.Uint(prefix + "rope.dimension_count", static_cast<uint64_t>(rotated));
+}
+
 // transformers from 5 on has all of it in one object, or in one for each type of layers.
 void TranslateParameters(ConfigObject& config, ConfigObject& parameters, const std::string& prefix,
-                         const RotaryDefaults& defaults, MetadataWriter& to) {
+                         const RotaryDefaults& defaults, uint64_t head_dim, MetadataWriter& to) {
   constexpr char kKey[] = "rope_parameters";
   std::optional<ConfigObject> global = parameters.Object("full_attention");
   std::optional<ConfigObject> local = parameters.Object("sliding_attention");
   ConfigObject& all = global ? *global : parameters;
   to.Float(prefix + "rope.freq_base", all.FloatOr("rope_theta", defaults.base));
-  if (all.Has("partial_rotary_factor")) config.Refuse(kKey, "has partial_rotary_factor, which is not supported");
+  TranslateShare(all, prefix, head_dim, to);
   RotaryTranslation(all, prefix, to).Scaling(config, kKey);
   if (defaults.local_base > 0) {
     to.Float(prefix + "rope.freq_base_swa",
@@ -78,15 +88,9 @@ void TranslateParameters(ConfigObject& config, ConfigObject& parameters, const s
 
 void TranslateRotary(ConfigObject& config, const std::string& prefix, const RotaryDefaults& defaults, uint64_t head_dim,
                      MetadataWriter& to) {
-  if (config.Has("partial_rotary_factor")) {
-    const double rotated = static_cast<double>(head_dim) * config.Float("partial_rotary_factor");
-    if (!(rotated >= 0 && rotated <= static_cast<double>(head_dim))) {
-      return config.Refuse("partial_rotary_factor", "must be from 0 to 1");
-    }
-    to.Uint(prefix + "rope.dimension_count", static_cast<uint64_t>(rotated));
-  }
+  TranslateShare(config, prefix, head_dim, to);
   if (std::optional<ConfigObject> parameters = config.Object("rope_parameters")) {
-    return TranslateParameters(config, *parameters, prefix, defaults, to);
+    return TranslateParameters(config, *parameters, prefix, defaults, head_dim, to);
   }
   to.Float(prefix + "rope.freq_base", config.FloatOr("rope_theta", defaults.base));
   if (defaults.local_base > 0) {

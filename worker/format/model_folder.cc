@@ -174,15 +174,19 @@ class FolderReader {
         ParseJson({reinterpret_cast<const char*>(bytes.data()), bytes.size()}, absl::StrCat(where, ": the text"));
     if (!config.ok()) return config.status();
     const JsonValue* chat = config->Find("chat_template");
-    if (chat != nullptr && chat->array() != nullptr) {
-      const JsonValue* chosen = nullptr;
-      for (const JsonValue& entry : *chat->array()) {
-        const JsonValue* name = entry.Find("name");
-        if (name != nullptr && name->text() != nullptr && *name->text() == "default") chosen = entry.Find("template");
-      }
-      chat = chosen;
+    const auto keep = [this](const std::string& key, const JsonValue* text) {
+      if (text != nullptr && text->text() != nullptr) keys().String(key, *text->text());
+    };
+    if (chat == nullptr || chat->array() == nullptr) {
+      keep("tokenizer.chat_template", chat);
+      return absl::OkStatus();
     }
-    if (chat != nullptr && chat->text() != nullptr) keys().String("tokenizer.chat_template", *chat->text());
+    for (const JsonValue& entry : *chat->array()) {
+      const JsonValue* name = entry.Find("name");
+      if (name == nullptr || name->text() == nullptr) continue;
+      if (*name->text() == "default") keep("tokenizer.chat_template", entry.Find("template"));
+      if (*name->text() == "tool_use") keep("tokenizer.chat_template.tool_use", entry.Find("template"));
+    }
     return absl::OkStatus();
   }
 

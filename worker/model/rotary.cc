@@ -44,6 +44,10 @@ absl::Status StretchByWaves(const ConfigKeys& keys, std::vector<float>& frequenc
 // How much cosines and sines grow.
 absl::StatusOr<float> YarnMagnitude(const ConfigKeys& keys, float factor) {
   if (keys.Has("rope.scaling.yarn_attention_factor")) return keys.Float("rope.scaling.yarn_attention_factor");
+  for (const char* key : {"yarn_attn_factor", "yarn_ext_factor", "yarn_log_multiplier"}) {
+    const std::string whole = absl::StrCat("rope.scaling.", key);
+    if (keys.Has(whole)) return keys.Refuse(whole, "is not supported");
+  }
   const auto grown = [factor](float scale) { return factor <= 1 ? 1.0f : 0.1f * scale * std::log(factor) + 1.0f; };
   RUNAHEAD_ASSIGN_OR_RETURN(const float scale, keys.FloatOr("rope.scaling.yarn_mscale", 0));
   RUNAHEAD_ASSIGN_OR_RETURN(const float of_all, keys.FloatOr("rope.scaling.yarn_mscale_all_dim", 0));

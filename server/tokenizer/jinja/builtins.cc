@@ -30,6 +30,12 @@ Value IsBool(Call& c) {
   return As<bool>(c[0]) != nullptr && Truth(c[0]) == kWanted;
 }
 
+template <int64_t kRest>
+Value LeavesOfTwo(Call& c) {
+  if (!ToInt(c[0])) Fail("even and odd are of integers, not of ", Describe(c[0]));
+  return (*ToInt(c[0]) % 2 == 0) == (kRest == 0);
+}
+
 Value HasItems(Call& c) {
   return SizeOf(c[0]).has_value() || IsUndefined(c[0]);
 }
@@ -158,6 +164,14 @@ Value Map(Call& c) {
 
 Value Length(Call& c) {
   return static_cast<int64_t>(IsUndefined(c[0]) ? 0 : SizeOf(c[0]) ? *SizeOf(c[0]) : ToList(c[0], c.r)->items.size());
+}
+
+Value Reversed(Call& c) {
+  if (const Text* text = As<Text>(c[0])) return c.r.Make(Text(text->rbegin(), text->rend()));
+  const ListPtr list = ToList(c[0], c.r);
+  List reversed;
+  for (auto item = list->items.rbegin(); item != list->items.rend(); ++item) reversed.Add(*item);
+  return c.r.Make(std::move(reversed));
 }
 
 Value Default(Call& c) {
@@ -330,17 +344,23 @@ constexpr Builtin kBuiltins[] = {
     {"eq", Builtin::kTest, "a b", [](Call& c) -> Value { return Equal(c[0], c[1], c.r); }},
     {"equalto", Builtin::kTest, "a b", [](Call& c) -> Value { return Equal(c[0], c[1], c.r); }},
     {"false", Builtin::kTest, "value", IsBool<false>},
+    {"even", Builtin::kTest, "value", LeavesOfTwo<0>},
+    {"float", Builtin::kTest, "value", Holds<double>},
     {"in", Builtin::kTest, "value seq", Contains},
+    {"integer", Builtin::kTest, "value", Holds<int64_t>},
     {"iterable", Builtin::kTest, "value", HasItems},
     {"mapping", Builtin::kTest, "value", Holds<Dict>},
     {"ne", Builtin::kTest, "a b", [](Call& c) -> Value { return !Equal(c[0], c[1], c.r); }},
     {"none", Builtin::kTest, "value", Holds<None>},
     {"number", Builtin::kTest, "value", [](Call& c) -> Value { return ToDouble(c[0]).has_value(); }},
+    {"odd", Builtin::kTest, "value", LeavesOfTwo<1>},
     {"sequence", Builtin::kTest, "value", HasItems},
     {"string", Builtin::kTest, "value", Holds<Text>},
     {"true", Builtin::kTest, "value", IsBool<true>},
     {"undefined", Builtin::kTest, "value", Holds<Undefined>},
 
+    {"count", Builtin::kFilter, "value", Length},
+    {"d", Builtin::kFilter, "value default_value boolean", Default},
     {"default", Builtin::kFilter, "value default_value boolean", Default},
     {"dictsort", Builtin::kFilter, "value case_sensitive reverse", DictSort},
     {"first", Builtin::kFilter, "seq", At<0>},
@@ -356,6 +376,7 @@ constexpr Builtin kBuiltins[] = {
     {"min", Builtin::kFilter, "value case_sensitive attribute", Extreme<false>},
     {"reject", Builtin::kFilter, "*", Select<false, false>},
     {"rejectattr", Builtin::kFilter, "*", Select<false, true>},
+    {"reverse", Builtin::kFilter, "value", Reversed},
     {"select", Builtin::kFilter, "*", Select<true, false>},
     {"selectattr", Builtin::kFilter, "*", Select<true, true>},
     {"sort", Builtin::kFilter, "value reverse case_sensitive attribute", Sort},

@@ -111,10 +111,30 @@ TEST(Inspection, OfAFolderIsThatOfItsFile) {
   EXPECT_EQ(of_folder.config->windows, of_file.config->windows);
   EXPECT_EQ(of_folder.plan->elements(), of_file.plan->elements());
   ASSERT_EQ(of_folder.refusals.size(), 1u);  // this folder has no tokenizer.json
-  EXPECT_THAT(std::string(of_folder.refusals[0].message()), HasSubstr("tokenizer"));
+  EXPECT_THAT(std::string(of_folder.refusals[0].message()), HasSubstr("has no tokenizer.json"));
   EXPECT_THAT(RunModels({"--inspect", folder}).out,
               AllOf(HasSubstr("gemma3, a Hugging Face folder"), HasSubstr("6, 5 of them see the last 16 tokens"),
                     HasSubstr("BF16 ")));
+}
+
+TEST(Inspection, KnowsHeadsThatCpusDoNotTake) {
+  SyntheticModel model;
+  model.head_dim = 20;
+  const std::string path = WriteSynthetic(model, "inspected_heads");
+  EXPECT_EQ(MemoryNeeds(*InspectModel(path), 100, 1).size(), 1u);  // a GPU's
+  const Said said = RunModels({"--inspect", path});
+  EXPECT_EQ(said.code, 0);
+  EXPECT_THAT(said.out, AllOf(HasSubstr("on CPUs        no: heads have 20 elements"), Not(HasSubstr("  f32 "))));
+}
+
+TEST(Inspection, PrintsNothingThatATerminalObeys) {
+  GgufBuilder builder;
+  builder.AddString("general.architecture", "llama\x1b[2J\u009b" + std::string(1 << 20, 'x'));
+  const std::string path = ::testing::TempDir() + "escapes.gguf";
+  ASSERT_TRUE(builder.Write(path).ok());
+  const std::string out = RunModels({"--inspect", path}).out;
+  EXPECT_THAT(out, AllOf(HasSubstr("llama\\x1b[2J\\xc2\\x9b"), Not(HasSubstr("\x1b"))));
+  EXPECT_LT(out.size(), 10000u);
 }
 
 TEST(Inspection, IsOneJsonObject) {

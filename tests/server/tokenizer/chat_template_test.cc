@@ -126,7 +126,7 @@ TEST(ChatTemplate, JsonOfRequestsIsChecked) {
 class FromFile : public testing::Test {
  protected:
   // A file with the synthetic vocabulary and `source` as its template; none when null.
-  void Load(const char* source) {
+  void Load(const char* source, const char* for_tools = nullptr) {
     const SyntheticVocabulary vocabulary = MakeSyntheticVocabulary(300);
     GgufBuilder builder;
     builder.AddString("tokenizer.ggml.model", "gpt2");
@@ -135,6 +135,7 @@ class FromFile : public testing::Test {
     builder.AddInts("tokenizer.ggml.token_type", vocabulary.types);
     builder.AddStrings("tokenizer.ggml.merges", vocabulary.merges);
     if (source != nullptr) builder.AddString("tokenizer.chat_template", source);
+    if (for_tools != nullptr) builder.AddString("tokenizer.chat_template.tool_use", for_tools);
     file_ = *ParseGguf(builder.Build());
     tokenizer_ = *Tokenizer::FromModel(*file_);
   }
@@ -187,6 +188,18 @@ TEST_F(FromFile, AControlTokenMayBeMadeOfAKnownRole) {
   };
   EXPECT_EQ(specials("start"), 0) << "what is no known role is the caller's word";
   EXPECT_EQ(specials("im_end"), 0);
+}
+
+TEST_F(FromFile, ChatsWithToolsHaveATemplateOfTheirOwnWhereThereIsOne) {
+  Load("plain", "{{ tools | length }} tools");
+  const ChatTemplate chat = *ChatTemplate::FromModel(*file_, *tokenizer_);
+  Chat given = Of({{"user", "a"}});
+  EXPECT_EQ(*chat.Render(given), "plain");
+  given.tools = R"([{"name": "f"}])";
+  EXPECT_EQ(*chat.Render(given), "1 tools");
+  Load("plain", "{{ oh");
+  EXPECT_THAT(std::string(ChatTemplate::FromModel(*file_, *tokenizer_).status().message()),
+              HasSubstr("the chat template for tools is not understood"));
 }
 
 TEST_F(FromFile, MissingAndForeignTemplatesSayHowToGoOn) {

@@ -27,9 +27,9 @@ std::vector<std::string> Words(std::string_view name, std::string_view text) {
 }
 
 TEST(PreTokenizer, UnknownRuleNamesItselfAndTheKnown) {
-  const absl::Status status = FindPreTokenizer("tekken").status();
+  const absl::Status status = FindPreTokenizer("wordpiece").status();
   EXPECT_EQ(status.code(), absl::StatusCode::kInvalidArgument);
-  EXPECT_THAT(std::string(status.message()), HasSubstr("'tekken'"));
+  EXPECT_THAT(std::string(status.message()), HasSubstr("'wordpiece'"));
   EXPECT_THAT(std::string(status.message()),
               HasSubstr("smollm, starcoder, refact, gpt-2, phi-2, default, falcon, llama-bpe"));
 }
@@ -55,6 +55,19 @@ TEST(PreTokenizer, LlamaThree) {
 
 TEST(PreTokenizer, Qwen2CutsEveryDigit) {
   EXPECT_THAT(Words("qwen2", "v12.5"), ElementsAre("v", "1", "2", ".", "5"));
+}
+
+TEST(PreTokenizer, TekkenCutsWhereWordsGrowLargeAgain) {
+  EXPECT_THAT(Words("tekken", "HTMLParser isn't 12/3"),
+              ElementsAre("HTMLParser", " isn", "'t", " ", "1", "2", "/", "3"));
+  EXPECT_THAT(Words("tekken", "camelCase a/\n\nB"), ElementsAre("camel", "Case", " a", "/\n\n", "B"));
+}
+
+TEST(PreTokenizer, NamesOfLlamaThreesRule) {
+  for (const char* name : {"llama3", "llama-v3", "falcon3"}) {
+    EXPECT_EQ(Words(name, "DON'T 12345\n"), Words("llama-bpe", "DON'T 12345\n"));
+    EXPECT_TRUE(FindPreTokenizer(name)->whole_words_first);
+  }
 }
 
 TEST(PreTokenizer, FalconCutsPunctuationAndThreeDigits) {
@@ -102,7 +115,7 @@ TEST(PreTokenizer, InvalidBytesAreWordsOfTheirOwn) {
 TEST(PreTokenizer, WordsJoinedAreTheText) {
   std::mt19937 random(3);
   const std::string likely[] = {"a", "'s", " ", "\n", "\r\n", "1", "!", "é", "你", "😀", "\u00a0", "\xff", "\xc3", "\t"};
-  for (const char* rule : {"smollm", "gpt-2", "default", "falcon", "llama-bpe", "qwen2"}) {
+  for (const char* rule : {"smollm", "gpt-2", "default", "falcon", "llama-bpe", "qwen2", "tekken"}) {
     for (int round = 0; round < 500; ++round) {
       std::string text;
       for (int i = 0; i < 15; ++i) text += likely[random() % std::size(likely)];
@@ -117,7 +130,7 @@ TEST(PreTokenizer, WordsJoinedAreTheText) {
 }
 
 TEST(PreTokenizer, MegabytesOfOneKind) {
-  for (const char* rule : {"smollm", "llama-bpe", "falcon"}) {
+  for (const char* rule : {"smollm", "llama-bpe", "falcon", "tekken"}) {
     for (const char c : {'a', ' ', '\n', '!', '1', '\xff'}) {
       size_t bytes = 0;
       for (const std::string& word : Words(rule, std::string(1 << 20, c) + "x")) bytes += word.size();

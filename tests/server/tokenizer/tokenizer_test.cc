@@ -187,8 +187,8 @@ TEST(Tokenizer, RefusalsNameWhatIsWrong) {
   file.model = "bert";
   EXPECT_THAT(Refusal(file), HasSubstr("tokenizer model 'bert' is not supported; 'gpt2', 'llama' and 't5' are"));
   file = {};
-  file.pre = "tekken";
-  EXPECT_THAT(Refusal(file), HasSubstr("tokenizer.ggml.pre: unknown pre-tokenizer 'tekken'; known are smollm"));
+  file.pre = "wordpiece";
+  EXPECT_THAT(Refusal(file), HasSubstr("tokenizer.ggml.pre: unknown pre-tokenizer 'wordpiece'; known are smollm"));
   file = {};
   file.vocabulary.types.pop_back();
   EXPECT_THAT(Refusal(file), HasSubstr("tokenizer.ggml.token_type has 399 entries for 400 tokens"));

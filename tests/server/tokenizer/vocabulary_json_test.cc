@@ -134,6 +134,14 @@ TEST(TokenizerJson, NormalizedTokensAreFoundInTheNormalisedText) {
   EXPECT_THAT(Ids(file, "a <tool>\n b"), ElementsAre('a', 260, 'b'));
 }
 
+TEST(TokenizerJson, NormalizedTokensAreWhatTheNormaliserMakesOfTheirNames) {
+  json file = PieceJson();
+  file["added_tokens"].push_back({{"id", 10}, {"content", "<b a>"}, {"normalized", true}, {"special", false}});
+  EXPECT_THAT(Ids(file, "<b a>"), ElementsAre(10));
+  EXPECT_THAT(Ids(file, "a <b a>b"), ElementsAre(6, 10, 5));
+  EXPECT_THAT(Ids(file, "a<b a>"), testing::Not(testing::Contains(10)));  // there is no blank before it
+}
+
 TEST(TokenizerJson, TokensTakeWhiteSpaceOfTheTextBesideThem) {
   json file = ByteLevelJson();
   file["added_tokens"][1]["lstrip"] = true;

@@ -239,6 +239,10 @@ TEST(HfConfig, Phi3) {
   EXPECT_THAT(Translated(Config("phi3", R"("sliding_window":2047,"partial_rotary_factor":0.75,"rope_scaling":null)")),
               IsSupersetOf({Pair("general.architecture", "phi3"), Pair("rope.dimension_count", "12"),
                             Pair("attention.sliding_window", "2047")}));
+  EXPECT_THAT(
+      Translated(
+          Config("phi3", R"("rope_parameters":{"rope_type":"default","rope_theta":1e4,"partial_rotary_factor":0.75})")),
+      Contains(Pair("rope.dimension_count", "12")));
   EXPECT_THAT(Translated(Config("phi3")), Not(Contains(Key("attention.sliding_window"))));
   for (const char* type : {"su", "yarn", "longrope"}) {
     EXPECT_THAT(RefusedConfig(Config("phi3", absl::StrCat(R"("rope_scaling":{"factor":2,"type":")", type, R"("})"))),
@@ -363,6 +367,8 @@ TEST(HfConfig, KeysOfAnotherTypeOrValueAreNamed) {
               HasSubstr("key layer_types has 'chunked_attention'"));
   EXPECT_THAT(RefusedConfig(Config("gemma2", R"("query_pre_attn_scalar":0)")), HasSubstr("key query_pre_attn_scalar"));
   EXPECT_THAT(RefusedConfig(Config("llama", R"("partial_rotary_factor":1.5)")), HasSubstr("key partial_rotary_factor"));
+  EXPECT_THAT(RefusedConfig(Config("phi3", R"("rope_parameters":{"partial_rotary_factor":-1})")),
+              HasSubstr("partial_rotary_factor must be from 0 to 1"));
 }
 
 }  // namespace

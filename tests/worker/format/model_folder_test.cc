@@ -126,6 +126,7 @@ TEST(ModelFolder, VocabularyIsPassedOn) {
   folder.Text("tokenizer_config.json", R"({"chat_template":[{"name":"tool_use","template":"t"},
       {"name":"default","template":"d"},{"name":"rag","template":"r"}]})");
   EXPECT_EQ(*(*OpenFolder(folder.path()))->GetString("tokenizer.chat_template"), "d");
+  EXPECT_EQ(*(*OpenFolder(folder.path()))->GetString("tokenizer.chat_template.tool_use"), "t");
   folder.Text("chat_template.jinja", "own file");
   EXPECT_EQ(*(*OpenFolder(folder.path()))->GetString("tokenizer.chat_template"), "own file");
 }

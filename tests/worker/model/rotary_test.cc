@@ -108,6 +108,9 @@ TEST_F(RotaryTest, RefusesWhatCannotBeNamingTheKey) {
           "rope.scaling.high_freq_factor");
   refused(Read("yarn", {{"factor", 4.0f}, {"yarn_beta_fast", 1.0f}, {"yarn_beta_slow", 2.0f}}),
           "rope.scaling.yarn_beta_fast");
+  for (const char* key : {"yarn_attn_factor", "yarn_ext_factor", "yarn_log_multiplier"}) {
+    refused(Read("yarn", {{"factor", 4.0f}, {key, 1.0f}}), absl::StrCat("rope.scaling.", key));
+  }
   refused(Read("longrope", {}), "'longrope' is not supported");
 }
 

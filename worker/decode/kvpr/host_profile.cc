@@ -27,7 +27,8 @@ class HostMeter {
  public:
   HostMeter(const Model& model, Device& device, const HostAttention& attention, int runs)
       : shape_(model.attention(0)),
-        positions_(std::clamp(kAttendedBytes / shape_.kv_row_bytes(), kSmallestPiece, model.config().context_length)),
+        positions_(
+            std::max(kSmallestPiece, std::min(kAttendedBytes / shape_.kv_row_bytes(), model.config().context_length))),
         q_dtype_(ActivationDType(device, true)),
         runs_(runs),
         device_(device),
@@ -72,13 +73,14 @@ class HostMeter {
   // Copies run for as long as attention does; `alone_s` is what that takes alone.
   absl::StatusOr<SharedRun> RunTogether(double alone_s, double link_bytes_per_s) {
     // Three times as many copies as fit, so that they do not end before.
-    const auto count = static_cast<int64_t>(3 * alone_s * link_bytes_per_s / static_cast<double>(kCopiedBytes)) + 2;
+    const int64_t one_copy = std::min(kCopiedBytes, static_cast<int64_t>(kv_.size));  // small models have less
+    const auto count = static_cast<int64_t>(3 * alone_s * link_bytes_per_s / static_cast<double>(one_copy)) + 2;
     const auto copied = std::make_shared<std::atomic<int64_t>>(0);
     for (int64_t i = 0; i < count; ++i) {
-      const auto at = static_cast<size_t>(i * kCopiedBytes % (static_cast<int64_t>(kv_.size) - kCopiedBytes + 1));
-      RUNAHEAD_RETURN_IF_ERROR(
-          device_.Copy(*device_stream_, kv_.Slice(at, kCopiedBytes), there_.Slice(0, kCopiedBytes)));
-      device_.Call(*device_stream_, [copied] { copied->fetch_add(kCopiedBytes); });
+      const auto at = static_cast<size_t>(i * one_copy % (static_cast<int64_t>(kv_.size) - one_copy + 1));
+      const auto size = static_cast<size_t>(one_copy);
+      RUNAHEAD_RETURN_IF_ERROR(device_.Copy(*device_stream_, kv_.Slice(at, size), there_.Slice(0, size)));
+      device_.Call(*device_stream_, [copied, one_copy] { copied->fetch_add(one_copy); });
     }
     const int64_t before = copied->load();
     const absl::Time begin = MonotonicNow();

@@ -35,6 +35,11 @@ INSTANTIATE_TEST_SUITE_P(
         Case{"'a\n\nb' | indent('> ', true, true)", "> a\n> \n> b"},
         Case{"'12' | int ~ ' ' ~ 3.9 | int ~ ' ' ~ 'x' | int(7) ~ ' ' ~ '-4.2' | int", "12 3 7 -4"},
         Case{"m | items | list", "[('b', 1), ('A', [2])]"}, Case{"[1, none, 'a'] | join('-')", "1-None-a"},
+        // What is made a list of for a filter lives as long as the filter looks at it.
+        Case{"'ab' | map('upper') | join ~ m | map('lower') | join ~ 'ab' | select | join", "ABbaab"},
+        Case{"m | reject('in', ['b']) | list ~ 'ba' | sort | join", "['A']ab"},
+        Case{"[1, 'a'] | reverse | list ~ 'ab' | reverse ~ [1] | count ~ x | d(3)", "['a', 1]ba13"},
+        Case{"(2 is even) ~ (2 is odd) ~ (-3 is odd) ~ (1 is integer) ~ (1.5 is float)", "TrueFalseTrueTrueTrue"},
         Case{"l | join('+', attribute='n')", "2+1"}, Case{"'üb' | length + m | length + e | length", "4"},
         Case{"'ab' | list", "['a', 'b']"}, Case{"s | lower | trim ~ s | upper | trim", "abc üüABC ÜÜ"},
         Case{"l | map(attribute='n') | list", "[2, 1]"},

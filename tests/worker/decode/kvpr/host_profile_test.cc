@@ -36,6 +36,24 @@ TEST(HostProfileTest, FindsTheRateOfTheHostAndTheLatencyOfTheLink) {
   EXPECT_GT(costs.host_bytes_per_s, 1.05 * 1.6e9 / 8) << "copies ran beside it, and count";
 }
 
+TEST(HostProfileTest, MeasuresModelsWithLessKvThanACopy) {
+  SyntheticModel small = SmallModel(1);
+  small.heads = small.kv_heads = 1;
+  small.head_dim = 8;
+  small.context_length = 64;
+  const auto file = *OpenGguf(WriteSynthetic(small, "host_profile_small"));
+  const auto link = *EmulatedLink::Create({.gbps = 8});
+  const std::shared_ptr<Device> device = *NewCpuDevice({.threads = 1, .emulated_link = link});
+  const std::shared_ptr<Device> host = *NewCpuDevice({.threads = 1});
+  const auto model = *LoadModel(file, device, kUseDecode, [](int, int) {});
+  const std::unique_ptr<Stream> stream = host->NewStream("test");
+  LaneCosts costs;
+  costs.link_bytes_per_s = 1e9;
+  costs.kv_bytes = static_cast<double>(model->kv_row_bytes());
+  EXPECT_TRUE(MeasureHostLane(*model, *device, {*host, *stream, 1.6}, costs).ok());
+  EXPECT_GT(costs.host_attend_s, 0);
+}
+
 TEST(SharedBytesPerSecond, IsThatOfBothUnlessTheyAreAsFastAsEachAlone) {
   const SharedRun together{.attended_bytes = 40e6, .copied_bytes = 10e6, .seconds = 0.25};
   EXPECT_DOUBLE_EQ(SharedBytesPerSecond(together, 200e6, 100e6), 200e6);
