@@ -24,12 +24,13 @@ class JsonBuilder final : public json::json_sax_t {
   bool boolean(bool value) override { return Add(JsonValue(value)) != nullptr; }
   bool number_integer(int64_t value) override { return Add(JsonValue(value)) != nullptr; }
   bool number_unsigned(uint64_t value) override {
-    if (value > static_cast<uint64_t>(std::numeric_limits<int64_t>::max())) {
-      return Add(JsonValue(static_cast<double>(value))) != nullptr;
-    }
+    if (value > static_cast<uint64_t>(std::numeric_limits<int64_t>::max())) return AddLarge(static_cast<double>(value));
     return Add(JsonValue(static_cast<int64_t>(value))) != nullptr;
   }
-  bool number_float(double value, const std::string&) override { return Add(JsonValue(value)) != nullptr; }
+  bool number_float(double value, const std::string& written) override {
+    if (written.find_first_of(".eE") == std::string::npos) return AddLarge(value);
+    return Add(JsonValue(value)) != nullptr;
+  }
   bool string(std::string& value) override { return Add(JsonValue(std::move(value))) != nullptr; }
   bool binary(json::binary_t&) override { return Stop("has binary values"); }
   bool start_object(size_t) override { return Open(JsonValue(JsonValue::Object())); }
@@ -62,6 +63,8 @@ class JsonBuilder final : public json::json_sax_t {
     problem_ = std::move(problem);
     return false;
   }
+
+  bool AddLarge(double nearest) { return Add(JsonValue(JsonValue::LargeInteger{nearest})) != nullptr; }
 
   // Where the value lies now; it stays there while it is open, for nothing is added beside it until then.
   JsonValue* Add(JsonValue value) {
@@ -96,6 +99,7 @@ class JsonBuilder final : public json::json_sax_t {
 }  // namespace
 
 std::optional<double> JsonValue::number() const {
+  if (const LargeInteger* large = std::get_if<LargeInteger>(&value_)) return large->nearest;
   if (const int64_t* whole = integer()) return static_cast<double>(*whole);
   if (const double* number = std::get_if<double>(&value_)) return *number;
   return std::nullopt;

@@ -18,7 +18,11 @@ class JsonValue {
  public:
   using Array = std::vector<JsonValue>;
   using Object = std::vector<std::pair<std::string, JsonValue>>;  // in the text's order; no name is there twice
-  using Any = std::variant<std::monostate, bool, int64_t, double, std::string, Array, Object>;
+  // A whole number that 64 bits do not hold.
+  struct LargeInteger {
+    double nearest;
+  };
+  using Any = std::variant<std::monostate, bool, int64_t, LargeInteger, double, std::string, Array, Object>;
 
   JsonValue() = default;
   explicit JsonValue(Any value) : value_(std::move(value)) {}
@@ -27,7 +31,8 @@ class JsonValue {
   const bool* boolean() const { return std::get_if<bool>(&value_); }
   // Of numbers that are written without fraction and exponent and that fit.
   const int64_t* integer() const { return std::get_if<int64_t>(&value_); }
-  // Of any number.
+  bool is_large_integer() const { return std::holds_alternative<LargeInteger>(value_); }
+  // Of any number, or near it.
   std::optional<double> number() const;
   const std::string* text() const { return std::get_if<std::string>(&value_); }
   const Array* array() const { return std::get_if<Array>(&value_); }

@@ -268,17 +268,29 @@ Value HasEnd(Call& c) {
   return kBegin ? text.starts_with(part) : text.ends_with(part);
 }
 
+// What Python's splitlines takes for the end of a line.
+bool EndsLine(char32_t c) {
+  c &= ~kOwn;
+  return (c >= U'\n' && c <= U'\r') || (c >= 0x1c && c <= 0x1e) || c == 0x85 || c == 0x2028 || c == 0x2029;
+}
+
 Value Indent(Call& c) {
-  const Text text = ToText(c[0], c.r);
+  Text text = ToText(c[0], c.r);
+  if (!text.empty() && Text::traits_type::eq(text.back(), U'\r'))
+    text.pop_back();  // Jinja adds a line end: they are one
   const int64_t width = std::max<int64_t>(ToInt(c[1]).value_or(4), 0);
   c.r.FitText(static_cast<size_t>(width));
   const Text indent = As<Text>(c[1]) != nullptr ? *As<Text>(c[1]) : Text(width, U' ' | kOwn);
   Text out = Truth(c[2]) ? indent : Text();
   for (size_t i = 0; i < text.size(); ++i) {
-    if (i > 0 && Text::traits_type::eq(text[i - 1], U'\n') && (!Text::traits_type::eq(text[i], U'\n') || Truth(c[3]))) {
-      out += indent;
+    if (text.compare(i, 2, U"\r\n") == 0) continue;
+    if (!EndsLine(text[i])) {
+      out += text[i];
+      continue;
     }
-    out += text[i];
+    out += U'\n' | kOwn;
+    const bool empty = i + 1 == text.size() || EndsLine(text[i + 1]);
+    if (!empty || Truth(c[3])) out += indent;
     c.r.FitText(out.size());
   }
   c.r.Step(out.size());

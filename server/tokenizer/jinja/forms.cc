@@ -3,7 +3,6 @@
 
 #include <algorithm>
 #include <charconv>
-#include <cmath>
 
 #include "absl/strings/str_format.h"
 #include "kernels/base/status_macros.h"
@@ -121,7 +120,7 @@ Value FromJson(const JsonValue& json) {
   if (json.boolean() != nullptr) return *json.boolean();
   if (json.integer() != nullptr) return *json.integer();
   if (json.number()) {
-    if (std::abs(*json.number()) >= 0x1p63) Fail("a number is beyond 64 bits");
+    if (json.is_large_integer()) Fail("an integer is beyond 64 bits");
     return *json.number();
   }
   if (json.text() != nullptr) return std::make_shared<const Text>(FromUtf8(*json.text(), /*own=*/false));

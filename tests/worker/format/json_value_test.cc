@@ -44,7 +44,10 @@ TEST(JsonValue, NumbersThatFitNoIntegerAreNone) {
   for (const int i : {1, 2}) {
     EXPECT_EQ(value->array()->at(i).integer(), nullptr);
     EXPECT_GT(value->array()->at(i).number(), 9e18);
+    EXPECT_TRUE(value->array()->at(i).is_large_integer());
   }
+  EXPECT_FALSE(ParseJson("1e22", "a")->is_large_integer());
+  EXPECT_EQ(ParseJson("1e22", "a")->number(), 1e22);
   EXPECT_EQ(*value->array()->at(3).integer(), std::numeric_limits<int64_t>::min());
 }
 
