@@ -33,7 +33,7 @@ INSTANTIATE_TEST_SUITE_P(
         Case{"m | dictsort(true, reverse=true)", "[('b', 1), ('A', [2])]"}, Case{"[1, 2] | first ~ 'ab' | last", "1b"},
         Case{"e | first is defined", "False"}, Case{"'a\n\nb\n' | indent", "a\n\n    b\n"},
         Case{"'a\n\nb' | indent('> ', true, true)", "> a\n> \n> b"},
-        Case{"'a\r\nb\rc\u2028\u0085\vd\r' | indent('>')", "a\n>b\n>c\n\n\n>d"},
+        Case{R"('a\r\nb\rc\u2028\u0085\u000bd\r' | indent('>'))", "a\n>b\n>c\n\n\n>d"},
         Case{"'12' | int ~ ' ' ~ 3.9 | int ~ ' ' ~ 'x' | int(7) ~ ' ' ~ '-4.2' | int", "12 3 7 -4"},
         Case{"m | items | list", "[('b', 1), ('A', [2])]"}, Case{"[1, none, 'a'] | join('-')", "1-None-a"},
         // What is made a list of for a filter lives as long as the filter looks at it.
