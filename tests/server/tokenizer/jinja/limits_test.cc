@@ -18,6 +18,12 @@ std::string Little(std::string_view source, std::string_view variables = "{}") {
   return text.ok() ? ToUtf8(*text) : "error: " + std::string(text.status().message());
 }
 
+// What a rendering says that does too much; any other refusal is of something else.
+auto IsALimit() {
+  return testing::AnyOf(HasSubstr("steps"), HasSubstr("longer than"), HasSubstr("values take more than"),
+                        HasSubstr("nested deeper than"));
+}
+
 std::string Repeated(const std::string& part, int times) {
   std::string all;
   for (int i = 0; i < times; ++i) all += part;
@@ -49,17 +55,17 @@ TEST(Limits, ValuesThatShareTheirPartsAreNotGoneOverForever) {
       "{% set ns = namespace(a=[1], b=[1]) %}{% for i in range(60) %}{% set ns.a = [ns.a, ns.a] %}"
       "{% set ns.b = [ns.b, ns.b] %}{% endfor %}";
   EXPECT_THAT(Little(doubled + "{{ ns.a == ns.b }}"), HasSubstr("steps"));
-  EXPECT_THAT(Little(doubled + "{{ ns.a | tojson }}"), HasSubstr("error"));
-  EXPECT_THAT(Little(doubled + "{{ ns.a }}"), HasSubstr("error"));
+  EXPECT_THAT(Little(doubled + "{{ ns.a | tojson }}"), IsALimit());
+  EXPECT_THAT(Little(doubled + "{{ ns.a }}"), IsALimit());
 }
 
 TEST(Limits, Texts) {
   const std::string doubled = "{% set ns = namespace(t='xxxxxxxx') %}{% for i in range(40) %}{% set ns.t = ";
   for (const char* grown : {"ns.t + ns.t", "ns.t ~ ns.t", "ns.t * 2", "[ns.t, ns.t] | join", "ns.t.replace('x', 'xx')",
                             "([ns.t] | tojson) ~ ns.t", "ns.t | indent(9999999, true)"}) {
-    EXPECT_THAT(Little(doubled + grown + " %}{% endfor %}"), HasSubstr("error")) << grown;
+    EXPECT_THAT(Little(doubled + grown + " %}{% endfor %}"), IsALimit()) << grown;
   }
-  EXPECT_THAT(Little("{{ 'x' * 9223372036854775807 }}"), HasSubstr("error"));
+  EXPECT_THAT(Little("{{ 'x' * 9223372036854775807 }}"), IsALimit());
   EXPECT_THAT(Little("{{ '' * 9223372036854775807 }}"), HasSubstr("steps"));
   EXPECT_THAT(Little("{% set x = 'x' * 1000 * 1000 %}{% for i in range(10) %}{{ x }}{% endfor %}"),
               HasSubstr("longer than"));
@@ -74,8 +80,8 @@ TEST(Limits, Memory) {
               HasSubstr("values take more than"));
   EXPECT_THAT(Little("{% set l = range(99999) | list %}{% set ns = namespace(l=l) %}{% for i in range(9) %}{% set ns.l "
                      "= ns.l + ns.l %}{% endfor %}"),
-              HasSubstr("error"));
-  EXPECT_THAT(Little("{% set l = 'ab' * 90000 %}{{ l | list }}"), HasSubstr("error"));
+              IsALimit());
+  EXPECT_THAT(Little("{% set l = 'ab' * 90000 %}{{ l | list }}"), IsALimit());
   EXPECT_EQ(Little("{% set x = 'x' * 1000 * 1000 %}{% for i in range(20) %}{% set y = x + 'a' %}{% endfor %}"), "")
       << "what is gone is given back";
 }
@@ -91,9 +97,14 @@ TEST(Limits, DepthOfValues) {
 
 TEST(Limits, DepthOfTemplates) {
   constexpr int kMany = 20000;
-  for (const char* part :
-       {"(", "[", "{1:", "not ", "-", "1 if 1 else ", "x[", "f(", "x|d(", "1+", "1 ~", "1 and ", "1<("}) {
-    EXPECT_THAT(Rendered("{{ " + Repeated(part, kMany)), HasSubstr("error")) << part;
+  using Brackets = std::pair<const char*, const char*>;
+  for (const auto& [open, close] :
+       {Brackets("(", ")"), Brackets("[", "]"), Brackets("{'a':", "}"), Brackets("x[", "]"), Brackets("f(", ")"),
+        Brackets("x|d(", ")"), Brackets("1<(", ")"), Brackets("not ", ""), Brackets("-", ""),
+        Brackets("1 if 1 else ", ""), Brackets("1+", ""), Brackets("1 ~", ""), Brackets("1 and ", "")}) {
+    EXPECT_THAT(Rendered("{{ " + Repeated(open, kMany) + "1" + Repeated(close, kMany) + " }}"),
+                HasSubstr("nested deeper than"))
+        << open;
   }
   for (const char* part : {"+1", "*1", ".a", "[0]", "|d", "()", " and 1", " ~ 'a'"}) {
     EXPECT_THAT(Rendered("{{ x" + Repeated(part, kMany) + " }}"), HasSubstr("nested deeper than")) << part;
@@ -101,7 +112,7 @@ TEST(Limits, DepthOfTemplates) {
   EXPECT_EQ(Rendered("{{ ''" + Repeated(" ~ 'a'", 3) + " }}"), "aaa");
   EXPECT_THAT(Rendered(Repeated("{% if 1 %}", kMany)), HasSubstr("nested deeper than"));
   EXPECT_THAT(Rendered(Repeated("{% for i in x %}", kMany)), HasSubstr("nested deeper than"));
-  EXPECT_THAT(Rendered("{% if 0 %}" + Repeated("{% elif 0 %}", kMany) + "{% else %}a{% endif %}"), HasSubstr("a"));
+  EXPECT_EQ(Rendered("{% if 0 %}" + Repeated("{% elif 0 %}", kMany) + "{% else %}a{% endif %}"), "a");
 }
 
 TEST(Limits, DepthOfCalls) {
