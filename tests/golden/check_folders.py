@@ -16,7 +16,7 @@ import numpy
 import torch
 import transformers
 from transformers import (FalconConfig, Gemma2Config, Gemma3TextConfig, LlamaConfig, MistralConfig, OPTConfig,
-                          Phi3Config, Qwen2Config, Qwen3Config)
+                          Phi3Config, Qwen2Config, Qwen3Config, Starcoder2Config)
 
 TOKENS, VOCAB, TOLERANCE = 60, 320, 5e-5
 SIZES = dict(vocab_size=VOCAB, hidden_size=64, num_hidden_layers=6, num_attention_heads=4, max_position_embeddings=256,
@@ -64,6 +64,8 @@ CASES = [
     ("falcon_biases", FalconConfig(**SIZES, new_decoder_architecture=True, num_kv_heads=2, bias=True),
      dict(no_gguf="fails on biases")),
     ("falcon_mha", FalconConfig(**SIZES, multi_query=False, ffn_hidden_size=128), dict(no_gguf="fails on MHA")),
+    ("starcoder2", Starcoder2Config(**ALL, rope_theta=1e5), {}),
+    ("starcoder2_window", Starcoder2Config(**ALL, sliding_window=16), dict(no_gguf="the window")),
     ("opt", OPTConfig(vocab_size=VOCAB, hidden_size=64, ffn_dim=96, num_hidden_layers=4, num_attention_heads=4,
                       max_position_embeddings=256, word_embed_proj_dim=64, init_std=0.3), dict(no_gguf="no OPT")),
 ]
