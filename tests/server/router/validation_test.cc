@@ -66,12 +66,12 @@ INSTANTIATE_TEST_SUITE_P(
                             r.mutable_chat()->add_messages()->set_role("user");
                             r.mutable_chat()->set_tools(std::string((1 << 20) + 1, ' '));
                           }},
-                      Bad{"chat.template_variables: it is no JSON at byte",
+                      Bad{"chat.template_variables: it is not JSON at byte",
                           [](R& r) {
                             r.mutable_chat()->add_messages()->set_role("user");
                             r.mutable_chat()->set_template_variables("{");
                           }},
-                      Bad{"chat.messages[0].tool_calls: it is no JSON at byte",
+                      Bad{"chat.messages[0].tool_calls: it is not JSON at byte",
                           [](R& r) {
                             r.mutable_chat()->add_messages()->set_role("assistant");
                             r.mutable_chat()->mutable_messages(0)->set_tool_calls("");
