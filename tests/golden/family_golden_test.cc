@@ -114,7 +114,8 @@ TEST(FamilyGolden, ChainsAndDecodeGiveWhatTransformersGives) {
       }
     }
   }
-  EXPECT_EQ(families, (std::set<std::string>{"falcon", "gemma2", "gemma3", "llama", "opt", "phi3", "qwen2", "qwen3", "starcoder2"}));
+  EXPECT_EQ(families, (std::set<std::string>{"falcon", "gemma2", "gemma3", "llama", "opt", "phi3", "qwen2", "qwen3",
+                                             "starcoder2"}));
 }
 
 }  // namespace
