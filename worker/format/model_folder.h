@@ -14,7 +14,8 @@ namespace runahead {
 // tensors are GGUF's (ModelFile::Container); of the vocabulary:
 //   tokenizer.huggingface.json    the text of tokenizer.json
 //   tokenizer.huggingface.config  the text of tokenizer_config.json
-//   tokenizer.chat_template, tokenizer.chat_template.tool_use, tokenizer.ggml.bos_token_id, tokenizer.ggml.eos_token_ids (an array of integers)
+//   tokenizer.chat_template, tokenizer.chat_template.tool_use, tokenizer.ggml.bos_token_id,
+//   tokenizer.ggml.eos_token_ids (an array of integers)
 // Every tensor that the family needs is there. Its shape is checked by who loads it. Errors name file and key or
 // tensor.
 absl::StatusOr<std::shared_ptr<const ModelFile>> OpenFolder(const std::string& path);
