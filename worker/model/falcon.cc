@@ -1,6 +1,5 @@
 #include "worker/model/falcon.h"
 
-#include <array>
 #include <string>
 #include <utility>
 #include <vector>
@@ -8,117 +7,24 @@
 #include "absl/strings/str_cat.h"
 #include "kernels/base/status_macros.h"
 #include "worker/model/config_keys.h"
+#include "worker/model/layer_norm_model.h"
 #include "worker/model/rotary.h"
-#include "worker/model/rotary_qkv.h"
 #include "worker/model/tensor_loader.h"
-#include "worker/model/token_tables.h"
 
 namespace runahead {
 namespace {
 
-// A layer's matrices, in the order of Model::Matrices.
-enum FalconMatrix {
-  kFalconQkv,     // [q_dim + 2*kv_dim, hidden]: Q over K over V
-  kFalconOutput,  // [hidden, q_dim]
-  kFalconUp,      // [ffn, hidden]
-  kFalconDown,    // [hidden, ffn]
-};
-
-// f32 [1, n]. Biases of matrices have no buffer where the model has none.
-struct FalconLayer {
-  Tensor attention_norm, attention_norm_bias;  // [1, hidden]
-  Tensor ffn_norm, ffn_norm_bias;              // [1, hidden]; the same as attention's in small models
-  QkvVectors qkv;
-  Tensor output_bias, up_bias, down_bias;
-  std::array<std::shared_ptr<const Weights>, 4> matrices;
-};
-
-struct FalconWeights {
-  TokenTables tables;
-  std::vector<FalconLayer> layers;
-  Tensor output_norm, output_norm_bias;  // f32 [1, hidden]
-  Tensor rotation;                       // f32 [context_length, head_dim]
-};
-
-// Slots of the sections' scratch.
-enum FalconSlot { kFalconNormed, kFalconProducts, kFalconFfn };
-
-class FalconModel final : public Model {
+class FalconModel final : public LayerNormModel {
  public:
-  FalconModel(ModelConfig config, std::shared_ptr<Device> device, FalconWeights weights)
-      : config_(std::move(config)),
-        device_(std::move(device)),
-        weights_(std::move(weights)),
-        shapes_(AttentionShapes(config_, *device_)) {}
-  const ModelConfig& config() const override { return config_; }
-  const AttentionShape& attention(int64_t layer) const override { return shapes_[layer]; }
-  LayerMatrices Matrices(int64_t layer) const override { return weights_.layers[layer].matrices; }
-  std::vector<std::shared_ptr<const Weights>> Tables() const override { return weights_.tables.All(); }
-
-  absl::Status Embed(const SectionRows& rows, absl::Span<const int32_t> ids, const MutTensor& x) const override {
-    return device_->Embed(rows.stream, *weights_.tables.embedding, {ids.begin(), ids.end()}, false, x);
-  }
-
-  absl::Status Project(const SectionRows& rows, int64_t index, const ConstTensor& x,
-                       const Projection& to) const override {
-    const FalconLayer& layer = weights_.layers[index];
-    const auto norm = [&](const Tensor& out) {
-      return device_->LayerNorm(rows.stream, x, layer.attention_norm, layer.attention_norm_bias, config_.norm_eps, out);
-    };
-    return Qkv(rows, index).Project(norm, to);
-  }
-
-  absl::Status Recompute(const SectionRows& rows, int64_t index, const ConstTensor& normed,
-                         const BufferRef& kv) const override {
-    return Qkv(rows, index).Recompute(normed, kv);
-  }
+  using LayerNormModel::LayerNormModel;
 
   // x += attended * Wo + bo + gelu(norm(x) * Wup + bup) * Wdown + bdown: the norm is of x before attention.
-  absl::Status Finish(const SectionRows& rows, int64_t index, const ConstTensor& attended,
+  absl::Status Finish(const SectionRows& rows, int64_t layer, const ConstTensor& attended,
                       const MutTensor& x) const override {
-    const FalconLayer& layer = weights_.layers[index];
-    const auto add = [&](const Tensor& bias) {
-      return LinearOptions{.accumulate = true, .batch_invariant = rows.batch_invariant, .bias = bias};
-    };
-    RUNAHEAD_ASSIGN_OR_RETURN(const Tensor normed,
-                              rows.scratch.Get(kFalconNormed, attended.dtype, x.rows, config_.hidden));
-    RUNAHEAD_ASSIGN_OR_RETURN(const Tensor ffn, rows.scratch.Get(kFalconFfn, attended.dtype, x.rows, config_.ffn));
-    RUNAHEAD_RETURN_IF_ERROR(
-        device_->LayerNorm(rows.stream, x, layer.ffn_norm, layer.ffn_norm_bias, config_.norm_eps, normed));
-    RUNAHEAD_RETURN_IF_ERROR(device_->Linear(
-        rows.stream, normed, rows.Matrix(layer.matrices, kFalconUp),
-        {.batch_invariant = rows.batch_invariant, .bias = layer.up_bias, .activation = Activation::kGelu}, ffn));
-    RUNAHEAD_RETURN_IF_ERROR(
-        device_->Linear(rows.stream, attended, rows.Matrix(layer.matrices, kFalconOutput), add(layer.output_bias), x));
-    return device_->Linear(rows.stream, ffn, rows.Matrix(layer.matrices, kFalconDown), add(layer.down_bias), x);
+    RUNAHEAD_ASSIGN_OR_RETURN(const Tensor up, Up(rows, layer, x, Activation::kGelu, attended.dtype));
+    RUNAHEAD_RETURN_IF_ERROR(AddAttended(rows, layer, attended, x));
+    return AddMlp(rows, layer, up, x);
   }
-
-  // norm(x) * Whead.
-  absl::Status Logits(const SectionRows& rows, const ConstTensor& x, const MutTensor& logits) const override {
-    RUNAHEAD_ASSIGN_OR_RETURN(const Tensor normed,
-                              rows.scratch.Get(kFalconNormed, device_->invariant_dtype(), x.rows, config_.hidden));
-    RUNAHEAD_RETURN_IF_ERROR(
-        device_->LayerNorm(rows.stream, x, weights_.output_norm, weights_.output_norm_bias, config_.norm_eps, normed));
-    return device_->Linear(rows.stream, normed, weights_.tables.head, {.batch_invariant = true}, logits);
-  }
-
- private:
-  RotaryQkv Qkv(const SectionRows& rows, int64_t index) const {
-    const FalconLayer& layer = weights_.layers[index];
-    return {.device = *device_,
-            .rows = rows,
-            .shape = shapes_[index],
-            .matrix = rows.Matrix(layer.matrices, kFalconQkv),
-            .vectors = layer.qkv,
-            .rotation = weights_.rotation,
-            .norm_eps = config_.norm_eps,
-            .slots = {kFalconNormed, kFalconProducts}};
-  }
-
-  const ModelConfig config_;
-  const std::shared_ptr<Device> device_;
-  const FalconWeights weights_;
-  const std::vector<AttentionShape> shapes_;  // by layer
 };
 
 // Where in the stored matrix of Q, K and V the rows of Q, then of K, then of V lie: ranges of (first row, rows). GGUF
@@ -135,7 +41,7 @@ std::vector<std::pair<int64_t, int64_t>> QkvRows(const ModelConfig& config, Mode
 }
 
 absl::Status LoadFalconQkv(const TensorLoader& loader, const ModelConfig& config, const std::string& prefix,
-                           FalconLayer& layer) {
+                           LayerNormLayer& layer) {
   const int64_t all = config.q_dim() + 2 * config.kv_dim();
   const auto ranges = QkvRows(config, loader.file().container());
   WeightSource source;
@@ -143,7 +49,7 @@ absl::Status LoadFalconQkv(const TensorLoader& loader, const ModelConfig& config
     RUNAHEAD_RETURN_IF_ERROR(loader.AppendRows(prefix + "attn_qkv.weight", all, config.hidden, first, count, source));
   }
   source.cuts = {config.q_dim()};  // K and V alone
-  RUNAHEAD_ASSIGN_OR_RETURN(layer.matrices[kFalconQkv], loader.LoadForRecompute(source));
+  RUNAHEAD_ASSIGN_OR_RETURN(layer.matrices[kLayerNormQkv], loader.LoadForRecompute(source));
   if (!loader.file().FindTensor(prefix + "attn_qkv.bias").ok()) return absl::OkStatus();
   RUNAHEAD_ASSIGN_OR_RETURN(const std::vector<float> stored, loader.Floats({prefix + "attn_qkv.bias", all}));
   std::vector<float> bias;
@@ -154,14 +60,15 @@ absl::Status LoadFalconQkv(const TensorLoader& loader, const ModelConfig& config
   return absl::OkStatus();
 }
 
-absl::Status LoadFalconLayer(const TensorLoader& loader, const ModelConfig& config, int64_t index, FalconLayer& layer) {
+absl::Status LoadFalconLayer(const TensorLoader& loader, const ModelConfig& config, int64_t index,
+                             LayerNormLayer& layer) {
   const std::string prefix = absl::StrCat("blk.", index, ".");
   const int64_t hidden = config.hidden, ffn = config.ffn;
   RUNAHEAD_RETURN_IF_ERROR(LoadFalconQkv(loader, config, prefix, layer));
-  RUNAHEAD_ASSIGN_OR_RETURN(layer.matrices[kFalconOutput],
+  RUNAHEAD_ASSIGN_OR_RETURN(layer.matrices[kLayerNormOutput],
                             loader.Matrix(prefix + "attn_output.weight", hidden, config.q_dim()));
-  RUNAHEAD_ASSIGN_OR_RETURN(layer.matrices[kFalconUp], loader.Matrix(prefix + "ffn_up.weight", ffn, hidden));
-  RUNAHEAD_ASSIGN_OR_RETURN(layer.matrices[kFalconDown], loader.Matrix(prefix + "ffn_down.weight", hidden, ffn));
+  RUNAHEAD_ASSIGN_OR_RETURN(layer.matrices[kLayerNormUp], loader.Matrix(prefix + "ffn_up.weight", ffn, hidden));
+  RUNAHEAD_ASSIGN_OR_RETURN(layer.matrices[kLayerNormDown], loader.Matrix(prefix + "ffn_down.weight", hidden, ffn));
   RUNAHEAD_ASSIGN_OR_RETURN(layer.output_bias, loader.VectorOrNone({{prefix + "attn_output.bias", hidden}}));
   RUNAHEAD_ASSIGN_OR_RETURN(layer.up_bias, loader.VectorOrNone({{prefix + "ffn_up.bias", ffn}}));
   RUNAHEAD_ASSIGN_OR_RETURN(layer.down_bias, loader.VectorOrNone({{prefix + "ffn_down.bias", hidden}}));
@@ -199,12 +106,7 @@ absl::StatusOr<std::shared_ptr<const Model>> LoadFalcon(const TensorLoader& load
                                                         const std::function<void(int, int)>& progress) {
   RUNAHEAD_ASSIGN_OR_RETURN(const Rotary rotary, ReadRotary(ConfigKeys(loader.file(), "falcon"), config.rope_base,
                                                             config.rotated, config.context_length));
-  FalconWeights weights;
-  RUNAHEAD_ASSIGN_OR_RETURN(weights.tables, LoadTokenTables(loader, config));
-  RUNAHEAD_ASSIGN_OR_RETURN(weights.output_norm, loader.Vector({{"output_norm.weight", config.hidden}}));
-  RUNAHEAD_ASSIGN_OR_RETURN(weights.output_norm_bias, loader.Vector({{"output_norm.bias", config.hidden}}));
-  RUNAHEAD_ASSIGN_OR_RETURN(weights.rotation, loader.UploadRotation(rotary, config.context_length));
-  weights.layers.resize(config.layers);
+  RUNAHEAD_ASSIGN_OR_RETURN(LayerNormWeights weights, LoadLayerNormEnds(loader, config, rotary));
   RUNAHEAD_RETURN_IF_ERROR(LoadLayers(
       config.layers, [&](int64_t index) { return LoadFalconLayer(loader, config, index, weights.layers[index]); },
       progress));

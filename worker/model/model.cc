@@ -100,6 +100,13 @@ absl::Status CheckAllAreRead(const ModelFile& file, const LoadPlan& plan) {
       absl::StrCat(file.path(), ": tensor ", unread[0], ": models of this architecture do not have it", more));
 }
 
+absl::StatusOr<LoadPlan> Plan(const Family& family, std::shared_ptr<const ModelFile> file, ModelConfig config) {
+  LoadPlan plan;
+  RUNAHEAD_RETURN_IF_ERROR(family.load(TensorLoader(file, &plan), std::move(config), [](int, int) {}).status());
+  RUNAHEAD_RETURN_IF_ERROR(CheckAllAreRead(*file, plan));
+  return plan;
+}
+
 }  // namespace
 
 absl::StatusOr<ModelConfig> ReadModelConfig(const ModelFile& file) {
@@ -110,18 +117,15 @@ absl::StatusOr<ModelConfig> ReadModelConfig(const ModelFile& file) {
 absl::StatusOr<LoadPlan> PlanLoading(std::shared_ptr<const ModelFile> file) {
   RUNAHEAD_ASSIGN_OR_RETURN(const Family* family, FamilyOf(*file));
   RUNAHEAD_ASSIGN_OR_RETURN(ModelConfig config, family->read(*file));
-  LoadPlan plan;
-  RUNAHEAD_RETURN_IF_ERROR(family->load(TensorLoader(file, &plan), std::move(config), [](int, int) {}).status());
-  RUNAHEAD_RETURN_IF_ERROR(CheckAllAreRead(*file, plan));
-  return plan;
+  return Plan(*family, std::move(file), std::move(config));
 }
 
 absl::StatusOr<std::shared_ptr<const Model>> LoadModel(std::shared_ptr<const ModelFile> file,
                                                        std::shared_ptr<Device> device, unsigned uses,
                                                        std::function<void(int, int)> progress) {
-  RUNAHEAD_RETURN_IF_ERROR(PlanLoading(file).status());
   RUNAHEAD_ASSIGN_OR_RETURN(const Family* family, FamilyOf(*file));
   RUNAHEAD_ASSIGN_OR_RETURN(ModelConfig config, family->read(*file));
+  RUNAHEAD_RETURN_IF_ERROR(Plan(*family, file, config).status());
   return family->load(TensorLoader(std::move(file), std::move(device), uses), std::move(config), progress);
 }
 
