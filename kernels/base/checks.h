@@ -43,6 +43,7 @@ absl::Status CheckLayerNorm(const ConstTensor& x, const ConstTensor& weight, con
 // x_dtype: what the device reads under these options.
 absl::Status CheckLinear(const OpLimits& limits, const ConstTensor& x, DType x_dtype, const Weights& w,
                          const LinearOptions& options, const MutTensor& out);
+absl::Status CheckHeadDim(const OpLimits& limits, int64_t head_dim);
 absl::Status CheckKvLayout(const KvLayout& layout);
 absl::Status CheckRope(const MutTensor& x, int64_t head_dim, const Rotation& rotation, const KvTable& table,
                        int64_t first_row);

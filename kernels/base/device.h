@@ -92,6 +92,8 @@ class Device {
   virtual DType invariant_dtype() const = 0;
   // Rows that Linear works best on at a time: passes over longer batches are cut into pieces of so many.
   virtual int64_t gemm_rows() const = 0;
+  // INVALID_ARGUMENT, with those that it takes, where attention cannot have heads of so many elements.
+  virtual absl::Status CheckHeadDim(int64_t head_dim) const = 0;
 
   // RESOURCE_EXHAUSTED with both sizes when the device's budget does not allow it. 64-byte aligned or better.
   virtual absl::StatusOr<std::shared_ptr<Buffer>> Allocate(size_t bytes, MemoryKind kind) = 0;

@@ -41,11 +41,7 @@ absl::Status CheckAttentionShape(const OpLimits& limits, const AttentionShape& s
 absl::Status CheckAttends(const OpLimits& limits, const AttentionShape& shape) {
   RUNAHEAD_RETURN_IF_ERROR(CheckAttentionShape(limits, shape));
   if (!(shape.scale > 0.0f)) return Invalid("attention scale is ", shape.scale, ", must be above 0");
-  if (shape.head_dim % limits.head_dim_multiple != 0 || shape.head_dim > limits.most_head_dim) {
-    return Invalid("head_dim is ", shape.head_dim, ", not a multiple of ", limits.head_dim_multiple, " up to ",
-                   limits.most_head_dim);
-  }
-  return absl::OkStatus();
+  return CheckHeadDim(limits, shape.head_dim);
 }
 
 // Positions are numbers that fit, and the range is one that tables may have.
@@ -110,6 +106,12 @@ absl::Status CheckPartials(const Tensor& partials, const AttentionShape& shape, 
 }
 
 }  // namespace
+
+absl::Status CheckHeadDim(const OpLimits& limits, int64_t head_dim) {
+  const int64_t multiple = limits.head_dim_multiple, most = limits.most_head_dim;
+  if (head_dim % multiple == 0 && head_dim <= most) return absl::OkStatus();
+  return Invalid("head_dim is ", head_dim, ", not a multiple of ", multiple, " up to ", most);
+}
 
 absl::Status CheckKvLayout(const KvLayout& layout) {
   if (layout.page_tokens < 1 || layout.page_tokens > kMostKvRows) {

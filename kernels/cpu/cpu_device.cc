@@ -59,6 +59,7 @@ class CpuDevice : public Device {
   // Intermediates stay in the second-level cache (512 x 2 x 1536 x 2 bytes is 3 MB on the quick-start model), and
   // scratch memory does not grow with the prompt.
   int64_t gemm_rows() const override { return 512; }
+  absl::Status CheckHeadDim(int64_t head_dim) const override { return runahead::CheckHeadDim(kLimits, head_dim); }
 
   absl::StatusOr<std::shared_ptr<Buffer>> Allocate(size_t bytes, MemoryKind kind) override;
   size_t memory_left() const override { return budget_->left(); }

@@ -28,6 +28,7 @@ class CudaDevice final : public Device {
   DType invariant_dtype() const override { return dtype_; }
   // Enough rows to fill a large GPU; 22,016 columns of 4,096 rows (Llama-7B's gate and up) are 180 MB in bf16.
   int64_t gemm_rows() const override { return 4096; }
+  absl::Status CheckHeadDim(int64_t head_dim) const override { return runahead::CheckHeadDim(limits(), head_dim); }
 
   absl::StatusOr<std::shared_ptr<Buffer>> Allocate(size_t bytes, MemoryKind kind) override;
   std::unique_ptr<Stream> NewStream(std::string_view name) override;

@@ -1,7 +1,8 @@
 // Attention alone, by ISA, dtype and length: a whole prompt (GFLOP/s, counting 4*head_dim for each visible pair of
-// query and key), decode steps (GB/s of KV read), and the table of a step (microseconds for all layers). The heads are
-// those of the quick-start model, 9 over 3 of 64, and of an 8B model, 32 over 8 of 128. One thread. Figures of a shared
-// machine: take the best of several repetitions.
+// query and key), decode steps (GB/s of KV read), and the table of a step (microseconds for all layers); `share` is of
+// what a loop of f32 multiply-adds, or of reads, reaches beside it. The heads are those of the quick-start model, 9
+// over 3 of 64, and of an 8B model, 32 over 8 of 128. One thread. Figures of a shared machine: take the best of several
+// repetitions.
 #include "kernels/cpu/attention.h"
 
 #include <sys/mman.h>
@@ -19,6 +20,7 @@
 #include <vector>
 
 #include "benchmark/benchmark.h"
+#include "tests/bench/machine_limits.h"
 
 namespace runahead {
 namespace {
@@ -88,9 +90,9 @@ struct Heads {
 constexpr Heads kHeads[] = {{9, 3, 64}, {32, 8, 128}};
 constexpr std::pair<int64_t, int64_t> kSteps[] = {{1, 128}, {8, 128}, {32, 128}, {1, 4096}, {8, 4096}, {32, 4096}};
 
-// Reports work / best time of an iteration, as `unit`.
+// Reports work / best time of an iteration, as `unit`, and its share of `limit`.
 template <typename Body>
-void Measure(benchmark::State& state, double work, const char* unit, const Body& body) {
+void Measure(benchmark::State& state, double work, const char* unit, double limit, const Body& body) {
   double best = 1e9;
   body();
   for (auto _ : state) {
@@ -99,6 +101,7 @@ void Measure(benchmark::State& state, double work, const char* unit, const Body&
     best = std::min(best, std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count());
   }
   state.counters[unit] = work / best * 1e-9;
+  state.counters["share"] = work / best * 1e-9 / limit;
 }
 
 void Prefill(benchmark::State& state, CpuIsa isa, DType kv_dtype, Heads heads, int64_t queries, int64_t length) {
@@ -106,7 +109,7 @@ void Prefill(benchmark::State& state, CpuIsa isa, DType kv_dtype, Heads heads, i
   const DType dtype = kv_dtype == DType::kF16 ? DType::kF32 : kv_dtype;
   const Problem on(heads.heads, heads.kv_heads, heads.dim, dtype, kv_dtype, KvLayout::OnePage(queries, length));
   const double pairs = 0.5 * static_cast<double>(queries) * static_cast<double>(2 * length - queries + 1);
-  Measure(state, pairs * 4 * static_cast<double>(heads.dim * heads.heads), "GFLOP/s", [&] {
+  Measure(state, pairs * 4 * static_cast<double>(heads.dim * heads.heads), "GFLOP/s", MultiplyAddLimit(1), [&] {
     RunCpuAttention(pool, isa, {on.q, on.shape, *on.table, on.layer, on.out});
   });
 }
@@ -114,7 +117,7 @@ void Prefill(benchmark::State& state, CpuIsa isa, DType kv_dtype, Heads heads, i
 void DecodeStep(benchmark::State& state, CpuIsa isa, DType kv_dtype, Heads heads, int64_t batch, int64_t length) {
   ThreadPool pool(1);
   const Problem on(heads.heads, heads.kv_heads, heads.dim, DType::kF32, kv_dtype, Blocks(batch, length));
-  Measure(state, static_cast<double>(batch * length * on.shape.kv_row_bytes()), "GB/s", [&] {
+  Measure(state, static_cast<double>(batch * length * on.shape.kv_row_bytes()), "GB/s", ReadLimit(), [&] {
     AttendCpuPieces(pool, isa, {on.q, on.shape, *on.table, on.layer, on.partials});
     MergeCpuPieces(pool, on.partials, on.shape, *on.table, on.out);
   });

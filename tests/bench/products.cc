@@ -1,14 +1,10 @@
-// Linear alone on the CPU's device, beside what loops of fused multiply-adds reach in the same run: GFLOP/s by shape,
+// Linear alone on the CPU's device, beside what loops of multiply-adds reach at the same time: GFLOP/s by shape,
 // rows and type, in f32 and with activations in 8 bits.
 //   products [threads] [rows,...] [shape,...] [type,...]     a shape is out x in, as 1536x576
-#include <immintrin.h>
-
 #include <algorithm>
 #include <cstdio>
 #include <memory>
-#include <numeric>
 #include <string>
-#include <thread>
 #include <utility>
 #include <vector>
 
@@ -17,6 +13,7 @@
 #include "absl/time/clock.h"
 #include "kernels/base/weight_type.h"
 #include "kernels/cpu/cpu_device.h"
+#include "tests/bench/machine_limits.h"
 #include "tests/bench/must.h"
 #include "tests/kernels/cpu/random_weights.h"
 
@@ -27,37 +24,6 @@ constexpr int kRounds = 7;
 
 double Seconds(absl::Time since) {
   return absl::ToDoubleSeconds(absl::Now() - since);
-}
-
-// 256-bit multiply-adds of one thread, ten chains of them.
-__attribute__((target("avx2,fma"))) double FmaGflops() {
-  constexpr int kLoops = 10'000'000, kChains = 10;
-  __m256 sums[kChains];
-#pragma GCC unroll 10
-  for (int i = 0; i < kChains; ++i) sums[i] = _mm256_set1_ps(static_cast<float>(i));
-  const __m256 factor = _mm256_set1_ps(0.5f);
-  const absl::Time begin = absl::Now();
-  for (int loop = 0; loop < kLoops; ++loop) {
-#pragma GCC unroll 10
-    for (int i = 0; i < kChains; ++i) {
-      sums[i] = _mm256_fmadd_ps(sums[i], factor, factor);
-      asm volatile("" : "+x"(sums[i]));  // so that no step is left out
-    }
-  }
-  return 16.0 * kChains * kLoops / Seconds(begin) / 1e9;
-}
-
-// Of `threads` at the same time, together; the largest of some rounds.
-double FmaPeak(int threads) {
-  double best = 0;
-  for (int round = 0; round < kRounds; ++round) {
-    std::vector<double> each(threads);
-    std::vector<std::thread> team;
-    for (double& gflops : each) team.emplace_back([&gflops] { gflops = FmaGflops(); });
-    for (std::thread& thread : team) thread.join();
-    best = std::max(best, std::accumulate(each.begin(), each.end(), 0.0));
-  }
-  return best;
 }
 
 struct Shape {
@@ -105,9 +71,8 @@ int Main(int argc, char** argv) {
   std::vector<Side> sides;
   sides.push_back({"f32", Must(NewCpuDevice({.threads = threads}))});
   sides.push_back({"int8", Must(NewCpuDevice({.threads = threads, .int8 = true}))});
-  const double peak = FmaPeak(threads);
-  std::printf("%d threads; loops of 256-bit multiply-adds: %.1f GFLOP/s\n%-12s %-6s %6s", threads, peak, "out x in",
-              "type", "rows");
+  std::printf("%d threads; GFLOP/s, and the share of what loops of multiply-adds reach just before a shape\n", threads);
+  std::printf("%-12s %-6s %6s %10s", "out x in", "type", "rows", "loops");
   for (const Side& side : sides) std::printf(" %10s %7s", side.name, "of it");
   std::printf("\n");
   for (const std::string& shape_name : List(argc, argv, 3, "1536x576,576x1536,8192x2048,4096x14336")) {
@@ -124,6 +89,7 @@ int Main(int argc, char** argv) {
         std::fprintf(stderr, "'%s' is no type that is read\n", type_name.c_str());
         return 2;
       }
+      const double limit = MultiplyAddLimit(threads);
       const RandomWeights source(type->type, shape.out, shape.in, 1);
       std::vector<std::shared_ptr<const Weights>> weights;
       for (Side& side : sides) weights.push_back(Must(side.device->LoadWeights(source.Source(), kUsePrefill)));
@@ -133,10 +99,10 @@ int Main(int argc, char** argv) {
           std::fprintf(stderr, "rows: '%s' is not a positive number\n", rows_name.c_str());
           return 2;
         }
-        std::printf("%-12s %-6s %6ld", shape_name.c_str(), type_name.c_str(), static_cast<long>(rows));
+        std::printf("%-12s %-6s %6ld %10.1f", shape_name.c_str(), type_name.c_str(), static_cast<long>(rows), limit);
         for (size_t s = 0; s < sides.size(); ++s) {
           const double gflops = GflopsOf(sides[s], weights[s], rows);
-          std::printf(" %10.1f %7.2f", gflops, gflops / peak);
+          std::printf(" %10.1f %7.2f", gflops, gflops / limit);
         }
         std::printf("\n");
         std::fflush(stdout);

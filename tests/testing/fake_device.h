@@ -33,6 +33,7 @@ class FakeDevice : public Device {
   DType compute_dtype() const override { return DType::kF32; }
   DType invariant_dtype() const override { return DType::kF32; }
   int64_t gemm_rows() const override { return 512; }
+  absl::Status CheckHeadDim(int64_t) const override { return absl::OkStatus(); }
 
   absl::StatusOr<std::shared_ptr<Buffer>> Allocate(size_t bytes, MemoryKind) override {
     return std::shared_ptr<Buffer>(std::make_shared<HostBuffer>(bytes));

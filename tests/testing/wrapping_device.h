@@ -23,6 +23,7 @@ class WrappingDevice : public Device {
   std::string_view numerics() const override { return inner_->numerics(); }
   DType invariant_dtype() const override { return inner_->invariant_dtype(); }
   int64_t gemm_rows() const override { return inner_->gemm_rows(); }
+  absl::Status CheckHeadDim(int64_t head_dim) const override { return inner_->CheckHeadDim(head_dim); }
   absl::StatusOr<std::shared_ptr<Buffer>> Allocate(size_t bytes, MemoryKind kind) override {
     return inner_->Allocate(bytes, kind);
   }

@@ -150,7 +150,7 @@ absl::StatusOr<LoadPlan> PlanLoading(std::shared_ptr<const ModelFile> file);
 
 // Once all of PlanLoading holds, loads the weights onto `device` for `uses` (WeightUse bits, kUseRecompute;
 // kUseStreamed: the matrices of layers, while all else is on the device); `progress(done, total)` in tensors, from any
-// thread.
+// thread. INVALID_ARGUMENT, before any memory is taken, for heads that the device does not attend over.
 absl::StatusOr<std::shared_ptr<const Model>> LoadModel(std::shared_ptr<const ModelFile> file,
                                                        std::shared_ptr<Device> device, unsigned uses,
                                                        std::function<void(int, int)> progress);

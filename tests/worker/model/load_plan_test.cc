@@ -127,6 +127,14 @@ TEST_P(EachFamily, NamesATensorThatNothingReads) {
   EXPECT_THAT(std::string(status.message()), HasSubstr("blk.1.attn_sinks.weight"));
 }
 
+TEST(LoadPlan, NamesHeadsThatTheDeviceLacksBeforeItTakesMemory) {
+  SyntheticModel model = ModelOf(SyntheticFamily::kLlama);
+  model.head_dim = 20;
+  const absl::Status status = Refused(FileOf(model, {}, nullptr));
+  EXPECT_EQ(status.code(), absl::StatusCode::kInvalidArgument);
+  EXPECT_THAT(std::string(status.message()), HasSubstr("cpu: head_dim is 20, not a multiple of 8"));
+}
+
 // The plan's bytes are those that the loaded model counts, up to what the kernels' layouts round up.
 void ExpectBytesAsLoaded(const SyntheticModel& model) {
   const auto file = *OpenGguf(WriteSynthetic(model, absl::StrCat("plan_", ArchitectureOf(model.family))));
