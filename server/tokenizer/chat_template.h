@@ -12,6 +12,7 @@
 #include "absl/status/statusor.h"
 #include "absl/time/time.h"
 #include "server/tokenizer/jinja/template.h"
+#include "server/tokenizer/marked_text.h"
 #include "server/tokenizer/tokenizer.h"
 #include "worker/format/model_file.h"
 
@@ -61,7 +62,7 @@ class ChatTemplate {
 
  private:
   explicit ChatTemplate(jinja::Template parsed) : template_(std::move(parsed)) {}
-  absl::StatusOr<jinja::Text> Rendered(const Chat& chat, KeepGoing keep_going) const;
+  absl::StatusOr<MarkedText> Rendered(const Chat& chat, KeepGoing keep_going) const;
 
   jinja::Template template_;
   std::optional<jinja::Template> with_tools_;                // in its place for chats with tools

@@ -8,6 +8,7 @@
 
 #include "absl/status/statusor.h"
 #include "absl/time/time.h"
+#include "server/tokenizer/chat_values.h"
 #include "server/tokenizer/jinja/template.h"
 
 namespace runahead::jinja {
@@ -16,7 +17,7 @@ inline absl::StatusOr<Text> RenderText(std::string_view source, std::string_view
                                        KeepGoing keep_going = Always, const Limits& limits = {}) {
   const auto parsed = Template::Parse(source);
   if (!parsed.ok()) return parsed.status();
-  const auto json = ParseJson(variables);
+  const auto json = JsonValues(variables);
   if (!json.ok()) return json.status();
   std::vector<std::pair<std::string, Value>> given;
   for (const auto& [key, value] : As<Dict>(*json)->items) given.emplace_back(ToUtf8(*key), value);

@@ -1,11 +1,12 @@
 #include <algorithm>
 
+#include "absl/strings/str_split.h"
 #include "server/tokenizer/jinja/builtins.h"
 
 namespace runahead::jinja {
 namespace {
 
-[[noreturn]] void NoMeaning(std::string_view symbol, const Call& c) {
+[[noreturn]] void NoMeaning(const std::string& symbol, const Call& c) {
   for (const Value& operand : c.plain) {
     if (IsUndefined(operand)) Fail("an operand of ", symbol, ": ", Describe(operand));
   }
@@ -15,36 +16,25 @@ namespace {
 // Of integers.
 template <char kSymbol>
 Value Arithmetic(Call& c) {
-  const auto i = ToInt(c[0]), j = ToInt(c[1]);
-  if (!i || !j) NoMeaning(std::string(1, kSymbol), c);
-  int64_t result = 0;
-  bool beyond = false;
-  if (kSymbol == '+') beyond = __builtin_add_overflow(*i, *j, &result);
-  if (kSymbol == '-') beyond = __builtin_sub_overflow(*i, *j, &result);
-  if (kSymbol == '*') beyond = __builtin_mul_overflow(*i, *j, &result);
-  if (kSymbol == '%') {
-    if (*j == 0) Fail("a division by 0");
-    result = *j == -1 ? 0 : *i % *j;
-    if (result != 0 && (result < 0) != (*j < 0)) result += *j;  // rounded down, as Python does
-  }
-  if (beyond) Fail("an integer is beyond 64 bits");
-  return result;
+  const auto a = ToInt(c[0]), b = ToInt(c[1]);
+  if (!a || !b) NoMeaning(std::string(1, kSymbol), c);
+  if (kSymbol == '%' && *b == 0) Fail("a division by 0");
+  const auto result = Compute(*a, kSymbol, *b);
+  if (!result) Fail("an integer is beyond 64 bits");
+  return *result;
 }
 
 Value Concatenate(Call& c) {
-  Text joined = ToText(c[0], c.r) + ToText(c[1], c.r);
-  c.r.Step(joined.size());
-  return c.r.Make(std::move(joined));
+  return c.r.Make(ToText(c[0], c.r) + ToText(c[1], c.r));
 }
 
 Value Add(Call& c) {
   if (As<Text>(c[0]) != nullptr && As<Text>(c[1]) != nullptr) return Concatenate(c);
   const List *a = As<List>(c[0]), *b = As<List>(c[1]);
   if (a == nullptr || b == nullptr || a->tuple != b->tuple) return Arithmetic<'+'>(c);
-  c.r.Step(0, a->items.size() + b->items.size());
-  List joined = *a;
-  for (const Value& item : b->items) joined.Add(item);
-  return c.r.Make(std::move(joined));
+  std::vector<Value> joined = a->items;
+  joined.insert(joined.end(), b->items.begin(), b->items.end());
+  return c.r.Make(List(std::move(joined), a->tuple));
 }
 
 Value Multiply(Call& c) {
@@ -53,23 +43,11 @@ Value Multiply(Call& c) {
   if (text == nullptr || !times) return Arithmetic<'*'>(c);
   Text repeated;
   for (int64_t i = 0; i < *times; ++i) {
-    c.r.Step(text->size());
+    c.r.Step();
     c.r.FitText(repeated.size());
     repeated += *text;
   }
   return c.r.Make(std::move(repeated));
-}
-
-template <bool kWanted>
-Value Equals(Call& c) {
-  return Equal(c[0], c[1], c.r) == kWanted;
-}
-
-// a < b, of numbers or texts; of other operators one side, or the result, is the other way round.
-template <bool kSwapped, bool kWanted>
-Value Orders(Call& c) {
-  const Value &a = c[kSwapped ? 1 : 0], &b = c[kSwapped ? 0 : 1];
-  return Less(a, b, c.r) == kWanted;
 }
 
 }  // namespace
@@ -106,7 +84,8 @@ Value Contains(Call& c) {
   const Text* part = As<Text>(c[0]);
   if (const Text* text = As<Text>(c[1])) {
     if (part == nullptr) Fail(TypeName(c[0]), " cannot be in a string");
-    return part->empty() || !Places(*text, *part, 1, c.r).empty();
+    c.r.Step(text->size());
+    return IsPart(*part, *text);
   }
   if (const Dict* dict = As<Dict>(c[1])) return part != nullptr && dict->Get(ToUtf8(*part)) != nullptr;
   const ListPtr list = ToList(c[1], c.r);
@@ -119,12 +98,13 @@ absl::Span<const Operator> Operators() {
       {"or", 1, nullptr},
       {"and", 2, nullptr},
       {"in", 4, Contains},
-      {"==", 4, Equals<true>},
-      {"!=", 4, Equals<false>},
-      {"<", 4, Orders<false, true>},
-      {">", 4, Orders<true, true>},
-      {"<=", 4, Orders<true, false>},
-      {">=", 4, Orders<false, false>},
+      {"not", 4, [](Call& c) -> Value { return !Truth(Contains(c)); }},  // with `in` behind it
+      {"==", 4, [](Call& c) -> Value { return Equal(c[0], c[1], c.r); }},
+      {"!=", 4, [](Call& c) -> Value { return !Equal(c[0], c[1], c.r); }},
+      {"<", 4, [](Call& c) -> Value { return Less(c[0], c[1], c.r); }},
+      {">", 4, [](Call& c) -> Value { return Less(c[1], c[0], c.r); }},
+      {"<=", 4, [](Call& c) -> Value { return !Less(c[1], c[0], c.r); }},
+      {">=", 4, [](Call& c) -> Value { return !Less(c[0], c[1], c.r); }},
       {"+", 5, Add},
       {"-", 5, Arithmetic<'-'>},
       {"~", 6, Concatenate},
@@ -144,18 +124,6 @@ Value Negative(Call& c) {
   return Arithmetic<'-'>(c);
 }
 
-Value MakeList(Call& c) {
-  List list;
-  for (Value& item : c.plain) list.Add(std::move(item));
-  return c.r.Make(std::move(list));
-}
-
-Value MakeTuple(Call& c) {
-  List list{{}, /*tuple=*/true};
-  for (Value& item : c.plain) list.Add(std::move(item));
-  return c.r.Make(std::move(list));
-}
-
 Value MakeDict(Call& c) {
   Dict dict;
   for (size_t i = 0; i < c.plain.size(); i += 2) {
@@ -165,16 +133,20 @@ Value MakeDict(Call& c) {
   return c.r.Make(std::move(dict));
 }
 
-Value Member(Call& c) {
-  const Value object = c[0];
-  const std::string name = ToUtf8(*As<Text>(c[1]));
+Value Invoke(Call& c) {
+  const Value callee = c[0];
+  if (As<Function>(callee) == nullptr) Fail("it cannot be called: ", Describe(callee));
+  c.plain.erase(c.plain.begin());
+  return As<Function>(callee)->run(c);
+}
+
+Value Member(const Value& object, const std::string& name) {
   if (IsUndefined(object)) Fail("there is no ", name, " of it: ", Describe(object));
-  const Dict* dict = As<Dict>(object);
-  const Builtin* method = As<Text>(object) != nullptr ? FindBuiltin(Builtin::kOfText, name)
-                          : dict != nullptr           ? FindBuiltin(Builtin::kOfDict, name)
-                                                      : nullptr;
+  const Dict* dict = As<Dict*>(object) == nullptr ? As<Dict>(object) : *As<Dict*>(object);
+  const Builtin* method = nullptr;
+  if (As<Text>(object) != nullptr) method = FindBuiltin(Builtin::kOfText, name);
+  if (As<Dict>(object) != nullptr) method = FindBuiltin(Builtin::kOfDict, name);
   if (method == nullptr) {
-    if (As<Dict*>(object) != nullptr) dict = *As<Dict*>(object);
     const Value* found = dict == nullptr ? nullptr : dict->Get(name);
     return found == nullptr ? Missing(name) : *found;
   }
@@ -184,20 +156,28 @@ Value Member(Call& c) {
   }});
 }
 
-Value Item(Call& c) {
-  if (IsUndefined(c[0])) Fail("there is no item of it: ", Describe(c[0]));
-  if (const Text* name = As<Text>(c[1])) {
-    const Dict* dict = As<Dict>(c[0]);
-    const Value* found = dict == nullptr ? nullptr : dict->Get(ToUtf8(*name));
-    return found == nullptr ? Member(c) : *found;
+Value Item(const Value& object, const Value& index, Rendering& r) {
+  if (IsUndefined(object)) Fail("there is no item of it: ", Describe(object));
+  if (const Text* text = As<Text>(index)) {
+    const std::string name = ToUtf8(*text);
+    const Value* found = As<Dict>(object) == nullptr ? nullptr : As<Dict>(object)->Get(name);
+    return found == nullptr ? Member(object, name) : *found;
   }
-  const auto at = ToInt(c[1]);
-  const List* list = As<List>(c[0]);
-  const Text* text = As<Text>(c[0]);
+  const auto at = ToInt(index);
+  const List* list = As<List>(object);
+  const Text* text = As<Text>(object);
   if (!at || (list == nullptr && text == nullptr)) return Missing("an item");
-  const auto size = static_cast<int64_t>(*SizeOf(c[0])), i = *at < 0 ? *at + size : *at;
-  if (i < 0 || i >= size) return Missing(Cat("[", *at, "]"));
-  return list != nullptr ? list->items[i] : c.r.Make(Text(1, (*text)[i]));
+  const auto size = static_cast<int64_t>(*SizeOf(object)), i = *at < 0 ? *at + size : *at;
+  if (i < 0 || i >= size) return Missing(absl::StrCat("[", *at, "]"));
+  return list != nullptr ? list->items[i] : r.Make(Text(1, (*text)[i]));
+}
+
+Value Attribute(Value item, const Value& path, Rendering& r) {
+  if (IsUndefined(path) || As<None>(path) != nullptr) return item;
+  if (As<Text>(path) == nullptr) return Item(item, path, r);
+  const std::vector<std::string> names = absl::StrSplit(ToUtf8(*As<Text>(path)), '.');
+  for (const std::string& name : names) item = Item(item, r.Make(FromUtf8(name, /*own=*/false)), r);
+  return item;
 }
 
 Value Slice(Call& c) {
@@ -210,19 +190,13 @@ Value Slice(Call& c) {
   }
   const auto size = static_cast<int64_t>(*SizeOf(c[0])), step = ToInt(c[3]).value_or(1);
   if (step == 0) Fail("the step of a slice is 0");
-  const int64_t low = step > 0 ? 0 : -1, high = step > 0 ? size : size - 1;
-  const auto bound = [&](size_t i, int64_t absent) {
-    const auto at = ToInt(c[i]);
-    return at ? std::clamp(*at < 0 ? *at + size : *at, low, high) : absent;
-  };
-  const int64_t begin = bound(1, step > 0 ? low : high), end = bound(2, step > 0 ? high : low);
-  c.r.Step(text != nullptr ? size : 0, list != nullptr ? size : 0);
+  const auto [begin, end] = SliceBounds(size, ToInt(c[1]), ToInt(c[2]), step);
   Text part;
-  List items{{}, list != nullptr && list->tuple};
+  std::vector<Value> items;
   for (__int128 i = begin; step > 0 ? i < end : i > end; i += step) {
-    text != nullptr ? part.push_back((*text)[i]) : items.Add(list->items[i]);
+    text != nullptr ? part.push_back((*text)[i]) : items.push_back(list->items[i]);
   }
-  return text != nullptr ? c.r.Make(std::move(part)) : c.r.Make(std::move(items));
+  return text != nullptr ? c.r.Make(std::move(part)) : c.r.Make(List(std::move(items), list->tuple));
 }
 
 }  // namespace runahead::jinja

@@ -15,36 +15,30 @@
 namespace runahead::jinja {
 
 struct Limits {
-  int64_t steps = 10'000'000;           // a node run, an item or 256 characters handled
+  int64_t steps = 10'000'000;           // a node run, an item or 128 characters handled
   size_t text = size_t{16} << 20;       // characters of any text, and of all that is written
   int64_t memory = int64_t{256} << 20;  // bytes of all values that live at one time, about
 };
 
-// Variables, and those around them; null: none.
-struct Scope {
-  const Scope* around = nullptr;
-  absl::flat_hash_map<std::string, Value> names = {};
+inline constexpr int kMaxValueDepth = 100;  // of lists and dicts in one another
+inline constexpr size_t kSmall = 256;       // bytes of an object, about, with what it is allocated with
 
-  const Value* Find(const std::string& name) const;  // null: there is none
-};
+class Scope;
 
 // A part of a template, ready to run: an expression, or a statement, which is Undefined. Immutable; copies share it.
 class Node {
  public:
   Node() = default;
   Node(size_t place, std::function<Value(Rendering& r)> run)
-      : code_(std::make_shared<const Code>(Code{place, std::move(run)})) {}
+      : place_(place), run_(std::make_shared<const decltype(run)>(std::move(run))) {}
 
   Value operator()(Rendering& r) const;
-  explicit operator bool() const { return code_ != nullptr; }
-  size_t place() const { return code_->place; }  // in the source
+  explicit operator bool() const { return run_ != nullptr; }
+  size_t place() const { return place_; }  // in the source
 
  private:
-  struct Code {
-    size_t place;
-    std::function<Value(Rendering& r)> run;
-  };
-  std::shared_ptr<const Code> code_;
+  size_t place_ = 0;
+  std::shared_ptr<const std::function<Value(Rendering& r)>> run_;
 };
 
 // For one thread. All that goes beyond the limits fails.
@@ -56,10 +50,27 @@ class Rendering {
 
   void Step(size_t characters = 0, size_t items = 0);
   void FitText(size_t characters) const;
-  // T: Text, List or Dict. Its memory counts until it is gone, which is before the rendering is.
+  // T: Text, List or Dict. Making it takes steps; its memory counts until it is gone, before the rendering is.
   template <typename T>
-  Value Make(T value);
-  Dict* MakeNamespace(Dict dict);
+  Value Make(T value) {
+    size_t bytes = kSmall;
+    if constexpr (std::is_same_v<T, Text>) {
+      FitText(value.size());
+      Step(value.size());
+      bytes += value.size() * sizeof(char32_t);
+    } else {
+      constexpr bool kList = std::is_same_v<T, List>;
+      if (value.depth > kMaxValueDepth) Fail("lists and dicts are nested deeper than ", kMaxValueDepth);
+      Step(0, value.items.size() * (kList ? 1 : 3));
+      bytes += value.items.size() * (kList ? sizeof(Value) : kSmall);
+    }
+    Keep(bytes);
+    return std::shared_ptr<const T>(new T(std::move(value)), [this, bytes](const T* gone) {
+      memory_ -= static_cast<int64_t>(bytes);
+      delete gone;
+    });
+  }
+  Dict* MakeNamespace();  // which lives as long as the rendering
   void SetMember(Dict& space, const std::string& name, Value value);
   void Write(const Text& text);
   // What `node` writes, with variables of its own, and those of `around`.
@@ -83,17 +94,21 @@ class Rendering {
   std::deque<Dict> namespaces_;  // whose values count in memory_
 };
 
-// While it lives, variables are set in a scope of their own.
-class InnerScope {
+// Variables, and those around them; null: none. While it lives, it is the scope that the rendering sets them in.
+class Scope {
  public:
-  InnerScope(Rendering& r, const Scope* around);
-  ~InnerScope() { r_.scope = outer_; }
-  InnerScope(const InnerScope&) = delete;
+  Scope(Rendering& r, const Scope* around) : around(around), r_(r), before_(std::exchange(r.scope, this)) {}
+  ~Scope() { r_.scope = before_; }
+  Scope(const Scope&) = delete;
+
+  const Value* Find(const std::string& name) const;  // null: there is none
+
+  const Scope* const around;
+  absl::flat_hash_map<std::string, Value> names;
 
  private:
   Rendering& r_;
-  Scope* const outer_;
-  Scope scope_;
+  Scope* const before_;
 };
 
 }  // namespace runahead::jinja

@@ -1,11 +1,10 @@
-// What a template computes with.
+// What a template computes with. Outside this folder, values are made and read, and nothing else of this is used.
 #pragma once
 
 #include <cstdint>
 #include <functional>
 #include <memory>
 #include <optional>
-#include <sstream>
 #include <string>
 #include <string_view>
 #include <type_traits>
@@ -15,55 +14,22 @@
 
 #include "absl/container/flat_hash_map.h"
 #include "absl/status/status.h"
-#include "absl/status/statusor.h"
-#include "server/tokenizer/tokenizer.h"
+#include "absl/strings/str_cat.h"
+#include "server/tokenizer/marked_text.h"
 
 namespace runahead::jinja {
 
-// What ends parsing or rendering, wherever it is thrown. It never leaves the functions of template.h and ParseJson.
+// What ends parsing or rendering, wherever it is thrown. It never leaves the functions of template.h.
 struct Failure {
   absl::Status status;
   bool complete;  // the place in the template is in it, or does not belong there
 };
 template <typename... Pieces>
-std::string Cat(const Pieces&... pieces) {
-  std::ostringstream out;
-  (out << ... << pieces);
-  return out.str();
-}
-template <typename... Pieces>
 [[noreturn]] void Fail(const Pieces&... pieces) {
-  throw Failure{absl::InvalidArgumentError(Cat(pieces...)), /*complete=*/false};
+  throw Failure{absl::InvalidArgumentError(absl::StrCat(pieces...)), /*complete=*/false};
 }
-
-// The bit of characters that are the template's: control tokens may be in them. Others came from whoever called.
-inline constexpr char32_t kOwn = 0x80000000;
-// Characters are equal, and in order, whosever they are.
-struct AnyOrigin : std::char_traits<char32_t> {
-  static bool eq(char32_t a, char32_t b) { return (a | kOwn) == (b | kOwn); }
-  static bool lt(char32_t a, char32_t b) { return (a | kOwn) < (b | kOwn); }
-  static int compare(const char32_t* a, const char32_t* b, size_t size);
-  static const char32_t* find(const char32_t* text, size_t size, char32_t c);
-};
-// Of code points with that bit; U"..." is not the template's.
-using Text = std::basic_string<char32_t, AnyOrigin>;
-
-// U+FFFD stands for what is no UTF-8.
-Text FromUtf8(std::string_view utf8, bool own);
-std::string ToUtf8(const Text& text);
-// Neighbours of one origin are one part: a control token that the template puts together is found.
-std::vector<TextPart> Parts(const Text& text);
-// Python's idea of white space: Unicode's, and four separators of ASCII.
-bool IsSpace(char32_t c);
-// Without white space, or the characters of `chars` if it is not null, at the ends that are named.
-Text Strip(const Text& text, const Text* chars, bool left, bool right);
-// One character to one; of those that become two, only the German sharp s does.
-Text ToCase(const Text& text, bool upper);
 
 class Rendering;
-// Where `part`, which is not empty, begins: the first `most` places, none within another. Takes time linear in both.
-std::vector<size_t> Places(const Text& text, const Text& part, int64_t most, Rendering& r);
-
 struct List;
 struct Dict;
 struct Function;
@@ -71,6 +37,7 @@ struct None {};
 struct Undefined {
   std::shared_ptr<const std::string> name = nullptr;  // what was looked for; null: an argument that is not given
 };
+using Text = MarkedText;
 using TextPtr = std::shared_ptr<const Text>;
 using ListPtr = std::shared_ptr<const List>;
 using DictPtr = std::shared_ptr<const Dict>;
@@ -79,11 +46,11 @@ using Value = std::variant<Undefined, None, bool, int64_t, double, TextPtr, List
                            std::shared_ptr<const Function>>;
 
 struct List {
-  std::vector<Value> items;
-  bool tuple = false;
-  int depth = 1;  // of lists and dicts in it
+  explicit List(std::vector<Value> items = {}, bool tuple = false);
 
-  void Add(Value value);
+  std::vector<Value> items;
+  bool tuple;
+  int depth = 1;  // of lists and dicts in it
 };
 
 // In the order of insertion. All keys are texts.
@@ -104,7 +71,7 @@ struct Call {
 
   const Value& operator[](size_t i) const { return plain[i]; }
   // Puts all into `plain`, one for each name: Undefined without a name where none is given. Fails for others.
-  void Bind(const std::vector<std::string>& names, std::string_view function);
+  void Bind(const std::vector<std::string>& names, const std::string& function);
 };
 struct Function {
   std::function<Value(Call& call)> run;
@@ -113,8 +80,7 @@ struct Function {
 // What the value holds, or null: As<bool>(value), As<List>(value).
 template <typename T>
 const T* As(const Value& value) {
-  if constexpr (std::is_same_v<T, Text> || std::is_same_v<T, List> || std::is_same_v<T, Dict> ||
-                std::is_same_v<T, Function>) {
+  if constexpr (std::is_constructible_v<Value, std::shared_ptr<const T>>) {
     const auto* held = std::get_if<std::shared_ptr<const T>>(&value);
     return held == nullptr ? nullptr : held->get();
   } else {
@@ -128,7 +94,7 @@ inline Value Missing(std::string_view name) {
   return Undefined{std::make_shared<const std::string>(name)};
 }
 // With its article: "a list".
-std::string_view TypeName(const Value& value);
+const char* TypeName(const Value& value);
 // "'x' is undefined", or what it is instead.
 std::string Describe(const Value& value);
 
@@ -142,11 +108,5 @@ std::optional<size_t> SizeOf(const Value& value);
 ListPtr ToList(const Value& value, Rendering& r);
 // What Python's str() gives, with repr() for what is in lists and dicts.
 Text ToText(const Value& value, Rendering& r);
-
-// Of arrays and objects in one another, and of values in all, in JSON of a caller.
-inline constexpr size_t kMaxJsonDepth = 50, kMaxJsonValues = size_t{1} << 20;
-// What the JSON says; all text in it is the caller's. INVALID_ARGUMENT where it is none, an object has a name twice, or
-// a number is beyond 64 bits.
-absl::StatusOr<Value> ParseJson(std::string_view json);
 
 }  // namespace runahead::jinja

@@ -82,7 +82,7 @@ std::string JsonTokenizerRefusal(const json& tokenizer, const json& config = nul
   return std::string(loaded.status().message());
 }
 
-std::vector<int32_t> Ids(const json& tokenizer, std::string_view text) {
+std::vector<int32_t> IdsBy(const json& tokenizer, std::string_view text) {
   const auto loaded = LoadJson(tokenizer);
   EXPECT_TRUE(loaded.ok()) << loaded.status();
   return *(*loaded)->Encode(text, {.parse_special = true, .add_bos = false});
@@ -90,27 +90,27 @@ std::vector<int32_t> Ids(const json& tokenizer, std::string_view text) {
 
 TEST(TokenizerJson, ByteLevel) {
   const json file = ByteLevelJson();
-  EXPECT_THAT(Ids(file, "the<|end|>th<tool>"), ElementsAre(257, 259, 256, 260));
-  EXPECT_THAT(Ids(file, "whole"), testing::SizeIs(5));
+  EXPECT_THAT(IdsBy(file, "the<|end|>th<tool>"), ElementsAre(257, 259, 256, 260));
+  EXPECT_THAT(IdsBy(file, "whole"), testing::SizeIs(5));
   const auto tokenizer = *LoadJson(file);
   EXPECT_TRUE(tokenizer->IsSpecial(259));
   EXPECT_FALSE(tokenizer->IsSpecial(260));
   EXPECT_THAT(tokenizer->end_ids(), ElementsAre(259));
   EXPECT_FALSE(tokenizer->adds_bos());
-  EXPECT_EQ(tokenizer->Decode(Ids(file, "the 你好<tool>"), true), "the 你好<tool>");
+  EXPECT_EQ(tokenizer->Decode(IdsBy(file, "the 你好<tool>"), true), "the 你好<tool>");
 }
 
 TEST(TokenizerJson, WholeWordsFirst) {
   json file = ByteLevelJson();
   file["model"]["ignore_merges"] = true;
-  EXPECT_THAT(Ids(file, "whole"), ElementsAre(258));
+  EXPECT_THAT(IdsBy(file, "whole"), ElementsAre(258));
 }
 
 TEST(TokenizerJson, APrefixedBlank) {
   json file = ByteLevelJson();
   file["pre_tokenizer"]["add_prefix_space"] = true;
-  EXPECT_THAT(Ids(file, "a"), ElementsAre(' ', 'a'));
-  EXPECT_THAT(Ids(file, " a<tool>b"), ElementsAre(' ', 'a', 260, ' ', 'b'));
+  EXPECT_THAT(IdsBy(file, "a"), ElementsAre(' ', 'a'));
+  EXPECT_THAT(IdsBy(file, " a<tool>b"), ElementsAre(' ', 'a', 260, ' ', 'b'));
 }
 
 TEST(TokenizerJson, SplitsInTheByteAlphabet) {
@@ -121,31 +121,31 @@ TEST(TokenizerJson, SplitsInTheByteAlphabet) {
        {{{"type", "ByteLevel"}, {"add_prefix_space", false}, {"use_regex", false}},
         {{"type", "Split"}, {"pattern", {{"String", "\u0120"}}}, {"behavior", "Removed"}, {"invert", false}},
         {{"type", "Digits"}, {"individual_digits", true}}}}};
-  EXPECT_THAT(Ids(file, "a b1²"), ElementsAre('a', 'b', '1', 0xc2, 0xb2));
+  EXPECT_THAT(IdsBy(file, "a b1²"), ElementsAre('a', 'b', '1', 0xc2, 0xb2));
 }
 
 TEST(TokenizerJson, NormalizedTokensAreFoundInTheNormalisedText) {
   json file = ByteLevelJson();
   file["normalizer"] = {{"type", "NFKC"}};
   file["added_tokens"][1]["normalized"] = true;
-  EXPECT_THAT(Ids(file, "\uff1ctool\uff1e"), ElementsAre(260));
+  EXPECT_THAT(IdsBy(file, "\uff1ctool\uff1e"), ElementsAre(260));
   file["added_tokens"][1]["lstrip"] = true;
   file["added_tokens"][1]["rstrip"] = true;
-  EXPECT_THAT(Ids(file, "a <tool>\n b"), ElementsAre('a', 260, 'b'));
+  EXPECT_THAT(IdsBy(file, "a <tool>\n b"), ElementsAre('a', 260, 'b'));
 }
 
 TEST(TokenizerJson, NormalizedTokensAreWhatTheNormaliserMakesOfTheirNames) {
   json file = PieceJson();
   file["added_tokens"].push_back({{"id", 10}, {"content", "<b a>"}, {"normalized", true}, {"special", false}});
-  EXPECT_THAT(Ids(file, "<b a>"), ElementsAre(10));
-  EXPECT_THAT(Ids(file, "a <b a>b"), ElementsAre(6, 10, 5));
-  EXPECT_THAT(Ids(file, "a<b a>"), testing::Not(testing::Contains(10)));  // there is no blank before it
+  EXPECT_THAT(IdsBy(file, "<b a>"), ElementsAre(10));
+  EXPECT_THAT(IdsBy(file, "a <b a>b"), ElementsAre(6, 10, 5));
+  EXPECT_THAT(IdsBy(file, "a<b a>"), testing::Not(testing::Contains(10)));  // there is no blank before it
 }
 
 TEST(TokenizerJson, TokensTakeWhiteSpaceOfTheTextBesideThem) {
   json file = ByteLevelJson();
   file["added_tokens"][1]["lstrip"] = true;
-  EXPECT_THAT(Ids(file, "a \t<tool> b"), ElementsAre('a', 260, ' ', 'b'));
+  EXPECT_THAT(IdsBy(file, "a \t<tool> b"), ElementsAre('a', 260, ' ', 'b'));
   const auto tokenizer = *LoadJson(file);
   EXPECT_THAT(*tokenizer->EncodeParts({{"a ", false}, {"\n", false}, {" <tool>", false}}), ElementsAre('a', 260));
   EXPECT_THAT(*tokenizer->EncodeParts({{"a ", false}, {"b <tool>", false}}), ElementsAre('a', ' ', 'b', 260));
@@ -154,16 +154,16 @@ TEST(TokenizerJson, TokensTakeWhiteSpaceOfTheTextBesideThem) {
 TEST(TokenizerJson, ControlTokensSteerWhateverIsNormalised) {
   json file = PieceJson();
   for (json& token : file["added_tokens"]) token["normalized"] = true;
-  EXPECT_THAT(Ids(file, "a</s>a"), ElementsAre(6, 2, 6));
+  EXPECT_THAT(IdsBy(file, "a</s>a"), ElementsAre(6, 2, 6));
   const std::vector<int32_t> text = *(*LoadJson(file))->Encode("a</s>a", {.add_bos = false});
   EXPECT_THAT(text, testing::Not(testing::Contains(2)));
 }
 
 TEST(TokenizerJson, SentencePiece) {
   const json file = PieceJson();
-  EXPECT_THAT(Ids(file, "a ab"), ElementsAre(6, 6, 5));
-  EXPECT_THAT(Ids(file, "aéx y"), ElementsAre(6, 8, 9, 0, 3, 0));
-  EXPECT_THAT(Ids(file, "a</s>a"), ElementsAre(6, 2, 6));
+  EXPECT_THAT(IdsBy(file, "a ab"), ElementsAre(6, 6, 5));
+  EXPECT_THAT(IdsBy(file, "aéx y"), ElementsAre(6, 8, 9, 0, 3, 0));
+  EXPECT_THAT(IdsBy(file, "a</s>a"), ElementsAre(6, 2, 6));
   const auto tokenizer = *LoadJson(file);
   EXPECT_TRUE(tokenizer->adds_bos());
   EXPECT_EQ(tokenizer->bos_id(), 1);
@@ -192,13 +192,13 @@ TEST(TokenizerJson, MetaspaceAtTheVeryBeginOnly) {
   file["normalizer"] = nullptr;
   file["pre_tokenizer"] = {
       {"type", "Metaspace"}, {"replacement", "\u2581"}, {"prepend_scheme", "first"}, {"split", false}};
-  EXPECT_THAT(Ids(file, "a</s>a a"), ElementsAre(6, 2, 4, 6));
-  EXPECT_THAT(Ids(file, " a"), ElementsAre(6));  // a text that begins with one gets none
-  EXPECT_THAT(Ids(file, "</s>a"), ElementsAre(2, 4));
+  EXPECT_THAT(IdsBy(file, "a</s>a a"), ElementsAre(6, 2, 4, 6));
+  EXPECT_THAT(IdsBy(file, " a"), ElementsAre(6));  // a text that begins with one gets none
+  EXPECT_THAT(IdsBy(file, "</s>a"), ElementsAre(2, 4));
   file["pre_tokenizer"]["prepend_scheme"] = "always";
-  EXPECT_THAT(Ids(file, "a</s>a"), ElementsAre(6, 2, 6));
+  EXPECT_THAT(IdsBy(file, "a</s>a"), ElementsAre(6, 2, 6));
   file["pre_tokenizer"]["prepend_scheme"] = "never";
-  EXPECT_THAT(Ids(file, "a a"), ElementsAre(4, 6));
+  EXPECT_THAT(IdsBy(file, "a a"), ElementsAre(4, 6));
 }
 
 TEST(TokenizerJson, Unigram) {
@@ -208,9 +208,9 @@ TEST(TokenizerJson, Unigram) {
       {"unk_id", 0},
       {"byte_fallback", false},
       {"vocab", json::array({{"<unk>", 0}, {"<s>", 0}, {"</s>", 0}, {"\u2581", -3}, {"a", -2}, {"aa", -5}})}};
-  EXPECT_THAT(Ids(file, "aa xyz"), ElementsAre(3, 4, 4, 3, 0));
+  EXPECT_THAT(IdsBy(file, "aa xyz"), ElementsAre(3, 4, 4, 3, 0));
   file["model"]["vocab"][5][1] = -3.5;
-  EXPECT_THAT(Ids(file, "aa"), ElementsAre(3, 5));
+  EXPECT_THAT(IdsBy(file, "aa"), ElementsAre(3, 5));
 }
 
 TEST(TokenizerJson, TheMetaspaceDecoderTakesAllMarksOfTheFirstToken) {
@@ -261,7 +261,7 @@ TEST(TokenizerJson, HolesBetweenIdsAreNothing) {
   const auto tokenizer = *LoadJson(file);
   EXPECT_EQ(tokenizer->vocab_size(), 1001);
   EXPECT_EQ(tokenizer->TokenBytes(500), "");
-  EXPECT_THAT(Ids(file, "<tool>"), ElementsAre(1000));
+  EXPECT_THAT(IdsBy(file, "<tool>"), ElementsAre(1000));
 }
 
 TEST(TokenizerJson, TheBlankAtTheBeginIsTheTextsWhateverStandsBefore) {

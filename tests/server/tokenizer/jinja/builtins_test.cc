@@ -106,21 +106,5 @@ TEST(BuiltinErrors, NameWhatIsWrong) {
   EXPECT_THAT(Rendered("{{ range(100001) }}"), HasSubstr("a range of more than 100000"));
 }
 
-TEST(Json, OfCallersIsChecked) {
-  EXPECT_FALSE(ParseJson("{").ok());
-  EXPECT_FALSE(ParseJson("[1] x").ok());
-  EXPECT_FALSE(ParseJson("").ok());
-  EXPECT_FALSE(ParseJson("\"\xff\"").ok());
-  EXPECT_THAT(std::string(ParseJson("18446744073709551615").status().message()), HasSubstr("beyond 64 bits"));
-  EXPECT_THAT(std::string(ParseJson("99999999999999999999999").status().message()), HasSubstr("beyond 64 bits"));
-  EXPECT_EQ(std::get<double>(*ParseJson("1e22")), 1e22);  // what is no integer may be as large as it is
-  EXPECT_TRUE(ParseJson(std::string(50, '[') + std::string(50, ']')).ok());
-  EXPECT_THAT(std::string(ParseJson(std::string(51, '[') + std::string(51, ']')).status().message()),
-              HasSubstr("nested deeper than 50"));
-  EXPECT_FALSE(ParseJson(std::string(1 << 20, '[')).ok());
-  EXPECT_FALSE(ParseJson(R"({"k": 1, "l": 2, "k": [3]})").ok());
-  EXPECT_EQ(Rendered("{{ a }}", R"({"a": {"k": 1, "A": [3], "b": null}})"), "{'k': 1, 'A': [3], 'b': None}");
-}
-
 }  // namespace
 }  // namespace runahead::jinja

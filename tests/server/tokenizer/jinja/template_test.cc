@@ -46,8 +46,6 @@ TEST(Template, LoopsKnowWhereTheyAre) {
   EXPECT_EQ(Rendered("{% for c in 'abc' %}{{ loop.index }}{{ loop.index0 }}{{ loop.revindex }}{{ loop.first }}{{ "
                      "loop.last }}{{ loop.length }}{{ loop.previtem }}{{ loop.nextitem }} {% endfor %}"),
             "103TrueFalse3b 212FalseFalse3ac 321FalseTrue3b ");
-  EXPECT_EQ(Rendered("{% for i in [1] %}{% for j in [1] %}{{ loop.depth }}{% endfor %}{{ loop.depth0 }}{% endfor %}"),
-            "20");
   EXPECT_EQ(Rendered("{% for i in range(4) if i % 2 == 1 %}{{ i }}/{{ loop.length }} {% endfor %}"), "1/2 3/2 ");
   EXPECT_EQ(Rendered("{% for i in [] %}x{% else %}none{% endfor %}"), "none");
   EXPECT_EQ(
