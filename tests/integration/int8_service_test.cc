@@ -154,8 +154,8 @@ TEST_F(Int8ServiceTest, KeepsTheContractThroughAChainAndInDecode) {
     ASSERT_FALSE(HasFatalFailure() || prefilled.size() < kDecoded + std::size(kFurther));
     Decode(cluster, prompt, wanted, prefilled);
   }
-  EXPECT_GT(prefill_.all.size(), 150u);
-  EXPECT_GT(decode_.all.size(), 80u);
+  ASSERT_GT(prefill_.all.size(), 150u);
+  ASSERT_GT(decode_.all.size(), 80u);
   ExpectWithin("prefill", prefill_);
   ExpectWithin("decode", decode_);
   ExpectWithin("decode beside prefill", apart_);
