@@ -10,7 +10,9 @@
 #include "kernels/base/status_macros.h"
 #include "kernels/cpu/cpu_device.h"
 #include "kernels/cpu/cpu_device_options.h"
+#include "kernels/cpu/cpu_isa.h"
 #include "kernels/cpu/emulated_link.h"
+#include "kernels/cpu/int8/product.h"
 #include "kernels/cuda/loader.h"
 #include "server/base/cpu_limit.h"
 #include "server/base/logging.h"
@@ -28,10 +30,27 @@ int64_t ThreadsOf(const WorkerOptions& options) {
   return options.threads > 0 ? options.threads : UsableCores();
 }
 
+// Why `auto` took what SetNumerics made of it; of int8, how to have exact products instead.
+std::string WhyAuto(const CpuDeviceOptions& device) {
+  if (device.int8) {
+    return "; auto takes int8 because most weights are quantised and this CPU has no AMX (dtype f32 multiplies "
+           "exactly)";
+  }
+  if (device.compute_dtype == DType::kF32) {
+    return "; auto takes f32 because this CPU has neither AMX nor AMD's AVX512-BF16";
+  }
+  return absl::StrCat("; auto takes bf16 because this CPU has ",
+                      DetectCpuIsa() == CpuIsa::kAmx ? "AMX" : "AMD's AVX512-BF16");
+}
+
 absl::StatusOr<OpenedDevice> OpenCpu(const WorkerOptions& options, const ModelFacts& model) {
   CpuDeviceOptions device;
   if (const absl::Status status = SetNumerics(options.dtype, model.mostly_quantised, device); !status.ok()) {
     return absl::Status(status.code(), absl::StrCat("dtype: ", status.message()));
+  }
+  // Before it waits for another worker to pack what it would not have.
+  if (options.dtype == "int8" && !model.takes_int8.ok()) {
+    return absl::Status(model.takes_int8.code(), absl::StrCat("dtype: ", model.takes_int8.message()));
   }
   if (const absl::Status status = SetKvDType(options.kv_dtype, device); !status.ok()) {
     return absl::Status(status.code(), absl::StrCat("kv_dtype: ", status.message()));
@@ -48,9 +67,9 @@ absl::StatusOr<OpenedDevice> OpenCpu(const WorkerOptions& options, const ModelFa
   device.shared_weights = opened.shared_weights;
   RUNAHEAD_ASSIGN_OR_RETURN(opened.device, NewCpuDevice(device));
   LogInfo("device", std::string(opened.device->name()), ", ", device.threads, " threads, ",
-          std::string(opened.device->numerics()),
-          options.dtype == "auto" ? " (the fastest on this CPU for these weights)" : "", ", KV in ",
-          std::string(DTypeName(opened.device->kv_dtype())));
+          std::string(opened.device->numerics()), device.int8 ? absl::StrCat(" (", FastestInt8Kernels().name, ")") : "",
+          ", KV in ", std::string(DTypeName(opened.device->kv_dtype())),
+          options.dtype == "auto" ? WhyAuto(device) : "");
   return opened;
 }
 

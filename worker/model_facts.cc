@@ -31,6 +31,7 @@ absl::StatusOr<OpenedModel> OpenModel(const std::string& path) {
   OpenedModel opened;
   RUNAHEAD_ASSIGN_OR_RETURN(opened.file, OpenModelFile(path));
   opened.facts.mostly_quantised = MostlyQuantised(*opened.file);
+  opened.facts.takes_int8 = CheckTakesInt8(*opened.file);
   for (const FileTensor& tensor : opened.file->tensors()) {
     opened.facts.tensor_bytes += static_cast<int64_t>(tensor.data.size());
   }

@@ -120,6 +120,12 @@ absl::Status WorkerProcess::Parts::LoadModelFor() {
   if (options.decode()) RUNAHEAD_RETURN_IF_ERROR(CheckKvprOptions(options, *device));
   RUNAHEAD_ASSIGN_OR_RETURN(const OpenedModel opened_file, std::move(opened_model));
   RUNAHEAD_ASSIGN_OR_RETURN(const ModelConfig of_file, ReadModelConfig(*opened_file.file));
+  if (device->numerics() == "int8") {
+    RUNAHEAD_ASSIGN_OR_RETURN(const LoadPlan plan, PlanLoading(opened_file.file));
+    if (const std::string left_out = LeftOutOfInt8(plan, UsesOf(options)); !left_out.empty()) {
+      LogWarning("model", left_out);
+    }
+  }
   RUNAHEAD_ASSIGN_OR_RETURN(model, LoadBySchedule(opened_file.file, of_file));
   if (shared_weights != nullptr) RUNAHEAD_RETURN_IF_ERROR(CompleteSharing(*shared_weights));
   if (options.prefill_memory == 0) options.prefill_memory = PrefillRole::DefaultMemory(*model, *device);

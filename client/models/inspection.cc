@@ -77,6 +77,7 @@ absl::StatusOr<Inspection> InspectModel(const std::string& path) {
   inspection.stored = StoredTypes(*file);
   inspection.tied = !file->FindTensor("output.weight").ok();
   inspection.quantised = MostlyQuantised(*file);
+  inspection.takes_int8 = CheckTakesInt8(*file);
   for (const absl::Status& status : {InspectWeights(file, inspection), InspectWords(*file, inspection)}) {
     if (!status.ok()) inspection.refusals.push_back(status);
   }
@@ -100,7 +101,7 @@ std::vector<MemoryNeed> MemoryNeeds(const Inspection& inspection, int64_t contex
   const auto on_cpu = [&](DType compute, bool int8) {
     return [&plan, compute, int8](unsigned uses) { return BytesOnCpu(plan, compute, int8, uses); };
   };
-  if (inspection.quantised && inspection.on_cpus.ok())
+  if (inspection.takes_int8.ok() && inspection.on_cpus.ok())
     add({.dtype = "int8", .kv_dtype = DType::kF16}, on_cpu(DType::kF32, true));
   if (inspection.on_cpus.ok()) {
     add({.dtype = "bf16", .kv_dtype = DType::kBF16}, on_cpu(DType::kBF16, false));

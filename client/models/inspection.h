@@ -32,8 +32,9 @@ struct Inspection {
   bool is_folder = false;    // else a GGUF file
   std::string architecture;  // as the file calls it; empty where it does not
   std::vector<Stored> stored;
-  bool tied = true;        // the head is the embedding
-  bool quantised = false;  // most of its elements are
+  bool tied = true;         // the head is the embedding
+  bool quantised = false;   // most of its elements are
+  absl::Status takes_int8;  // why not, where it runs
   std::optional<ModelConfig> config;
   std::optional<LoadPlan> plan;
   std::optional<Words> words;

@@ -5,6 +5,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
+#include "kernels/base/device.h"
 
 namespace runahead {
 namespace {
@@ -100,10 +101,14 @@ void AppendMemory(const Inspection& inspection, int64_t context, int64_t batch, 
                           sum(need.both_weights, need.prefill_kv + need.decode_kv),
                           static_cast<double>(need.kv_per_token) / 1024);
   }
-  absl::StrAppend(text,
-                  "  (weights + KV; a worker takes 50 to 150 MiB beside them. dtype `auto` takes int8 for quantised "
-                  "weights on CPUs without AMX, else the faster "
-                  "of bf16 and f32; on GPUs bf16.)\n");
+  absl::StrAppend(text, "  (weights + KV; a worker takes 50 to 150 MiB beside them. dtype `auto` takes ",
+                  inspection.quantised ? "int8 on CPUs without AMX, bf16 on those with it" : "bf16 or f32 on CPUs",
+                  " and on GPUs bf16.", inspection.takes_int8.ok() ? "" : " No matrix is quantised: int8 is refused.",
+                  ")\n");
+  if (inspection.takes_int8.ok() && inspection.on_cpus.ok()) {
+    const std::string left_out = LeftOutOfInt8(*inspection.plan, kUsePrefill | kUseDecode);
+    if (!left_out.empty()) absl::StrAppend(text, "  With int8 ", Printable(left_out), ".\n");
+  }
 }
 
 Json ConfigJson(const ModelConfig& config) {

@@ -39,6 +39,7 @@ std::string ModelsJson(const v1::ListModelsResponse& response) {
                       {"context_length", model.context_length()},
                       {"vocabulary_size", model.vocabulary_size()},
                       {"dtype", model.dtype()},
+                      {"kv_dtype", model.kv_dtype()},
                       {"fingerprint", model.fingerprint()},
                       {"prefill_workers", model.prefill_workers()},
                       {"decode_workers", model.decode_workers()},
@@ -54,8 +55,9 @@ std::string ModelsJson(const v1::ListModelsResponse& response) {
 std::string ModelsText(const v1::ListModelsResponse& response) {
   std::string text;
   for (const v1::Model& model : response.models()) {
-    absl::StrAppendFormat(&text, "%s: context %d tokens, vocabulary %d, %s, %d prefill and %d decode workers, %s\n",
-                          model.name(), model.context_length(), model.vocabulary_size(), model.dtype(),
+    const std::string kv = model.kv_dtype().empty() ? "" : absl::StrCat(" with KV in ", model.kv_dtype());
+    absl::StrAppendFormat(&text, "%s: context %d tokens, vocabulary %d, %s%s, %d prefill and %d decode workers, %s\n",
+                          model.name(), model.context_length(), model.vocabulary_size(), model.dtype(), kv,
                           model.prefill_workers(), model.decode_workers(), model.fingerprint());
     if (model.builds_size() > 1) {
       absl::StrAppend(&text, "  its workers are of different builds: ", absl::StrJoin(model.builds(), ", "), "\n");

@@ -13,6 +13,7 @@
 #include "client/up/up_options.h"
 #include "server/base/config_flags.h"
 #include "server/base/logging.h"
+#include "worker/format/open_model.h"
 
 namespace runahead {
 namespace {
@@ -32,6 +33,15 @@ std::string OwnFolder() {
   return self.substr(0, self.rfind('/'));
 }
 
+// What each of the workers would say, and only where the log has it. What else is wrong with the model is theirs to
+// say.
+absl::Status CheckDType(const UpOptions& options) {
+  if (options.dtype != "int8") return absl::OkStatus();
+  const absl::StatusOr<std::shared_ptr<const ModelFile>> file = OpenModelFile(options.model);
+  const absl::Status takes = file.ok() ? CheckTakesInt8(**file) : absl::OkStatus();
+  return takes.ok() ? takes : absl::Status(takes.code(), absl::StrCat("--dtype: ", takes.message()));
+}
+
 int RunUp(UpState& state) {
   absl::Status status = state.flags->Apply();
   if (status.ok()) status = CheckUpOptions(state.options);
@@ -40,6 +50,7 @@ int RunUp(UpState& state) {
       status = absl::ErrnoToStatus(errno, absl::StrCat(flag, ": cannot read the file ", file));
     }
   }
+  if (status.ok()) status = CheckDType(state.options);
   if (!status.ok()) {
     std::cerr << "runahead up: " << status.message() << "\nRun with --help for all options.\n";
     return kWrongUsage;

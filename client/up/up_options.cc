@@ -83,8 +83,8 @@ void DeclareUpOptions(ConfigSchema& schema, UpOptions& options) {
       "of what a GPU has free");
   schema.String(
       "dtype", &options.dtype, {.one_of = {"auto", "f32", "bf16", "f16", "int8"}},
-      "Compute dtype; auto takes what is fastest on the device; f16 is for GPUs; int8, for CPUs, multiplies quantised "
-      "weights with activations in 8 bits");
+      "Compute dtype; auto chooses by device and weights, and says in the log why; f16 is for GPUs; int8, for CPUs, "
+      "multiplies quantised weights with activations in 8 bits");
   schema.String("kv_dtype", &options.kv_dtype, {.one_of = {"auto", "f32", "bf16", "f16"}},
                 "What KV is kept in; auto is f16 with dtype int8, and the compute dtype with others");
   schema.String("shared_weights", &options.shared_weights, {.one_of = {"auto", "off"}},

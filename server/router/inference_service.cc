@@ -164,6 +164,7 @@ grpc::ServerUnaryReactor* InferenceService::ListModels(grpc::CallbackServerConte
   model.set_vocabulary_size(parts_.model.vocabulary_size);
   const v1::Capabilities pool = parts_.fleet.capabilities();
   model.set_dtype(pool.compute_dtype());
+  model.set_kv_dtype(pool.kv_dtype());
   model.set_fingerprint(parts_.model.fingerprint);
   model.set_prefill_workers(parts_.fleet.ready_prefill());
   model.set_decode_workers(parts_.fleet.ready_decode());

@@ -65,7 +65,7 @@ v1::Capabilities FakeWorker::Able(const std::string& name, const std::vector<v1:
   able.set_device("cpu");
   able.set_model_fingerprint(fingerprint);
   able.set_compute_dtype("f32");
-  able.set_kv_dtype("f32");
+  able.set_kv_dtype("f16");
   able.set_context_length(context_length);
   able.set_layers(2);
   able.set_kv_row_bytes(256);

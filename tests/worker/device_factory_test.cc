@@ -6,12 +6,16 @@
 
 #include <cstdlib>
 
+#include "absl/strings/str_cat.h"
+#include "kernels/cpu/cpu_isa.h"
+#include "kernels/cpu/int8/product.h"
 #include "kernels/cuda/loader.h"
 
 namespace runahead {
 namespace {
 
 using ::testing::HasSubstr;
+using ::testing::Not;
 
 WorkerOptions Options(const std::string& device) {
   WorkerOptions options;
@@ -93,9 +97,40 @@ TEST(DeviceFactory, QuantisedWeightsAreMultipliedInInt8WhereAskedFor) {
   const std::string log =
       LogOf([&] { numerics = OpenDevice(options, {.mostly_quantised = true})->device->numerics(); });
   EXPECT_EQ(numerics, "int8");
-  EXPECT_THAT(log, HasSubstr("int8"));
+  EXPECT_THAT(log, HasSubstr(absl::StrCat("int8 (", FastestInt8Kernels().name, "), KV in f16")));
+  EXPECT_THAT(log, Not(HasSubstr("auto takes")));
   options.dtype = "f32";
   EXPECT_EQ(OpenDevice(options, {.mostly_quantised = true})->device->numerics(), "f32");
+}
+
+// On whatever CPU this is: what it has decides, and the line says nothing else.
+TEST(DeviceFactory, AutoSaysWhatItTookAndWhy) {
+  for (const bool quantised : {true, false}) {
+    for (const char* kv : {"auto", "f32"}) {
+      WorkerOptions options = Options("cpu");
+      options.kv_dtype = kv;
+      std::string numerics, kv_dtype;
+      const std::string log = LogOf([&] {
+        const auto opened = *OpenDevice(options, {.mostly_quantised = quantised});
+        numerics = opened.device->numerics();
+        kv_dtype = DTypeName(opened.device->kv_dtype());
+      });
+      EXPECT_EQ(numerics == "int8", quantised && DetectCpuIsa() != CpuIsa::kAmx);
+      EXPECT_THAT(log, HasSubstr(absl::StrCat("KV in ", kv_dtype, "; auto takes ", numerics, " because ")));
+      EXPECT_THAT(log, Not(HasSubstr("fastest")));
+    }
+  }
+}
+
+TEST(DeviceFactory, RefusesInt8WhereTheFileHasNothingForIt) {
+  WorkerOptions options = Options("cpu");
+  options.dtype = "int8";
+  const ModelFacts plain{.takes_int8 = absl::InvalidArgumentError("int8 is not for this")};
+  const absl::Status status = OpenDevice(options, plain).status();
+  EXPECT_EQ(status.code(), absl::StatusCode::kInvalidArgument);
+  EXPECT_EQ(status.message(), "dtype: int8 is not for this");
+  options.dtype = "auto";
+  EXPECT_TRUE(OpenDevice(options, plain).ok());
 }
 
 }  // namespace

@@ -30,6 +30,19 @@ TEST(ModelFacts, SayWhatTheFileHas) {
   EXPECT_FALSE(OpenModel(path + "none").ok());
 }
 
+TEST(ModelFacts, Int8IsForFilesWithAQuantisedMatrix) {
+  SyntheticModel model;
+  const std::string f32 = WriteSynthetic(model, "model_facts_f32");
+  const absl::Status none = OpenModel(f32)->facts.takes_int8;
+  EXPECT_EQ(none.code(), absl::StatusCode::kInvalidArgument);
+  EXPECT_EQ(none.message(),
+            "int8 multiplies quantised weights, and the matrices of " + f32 + " are F32: give auto, f32 or bf16");
+  model.embedding_type = WeightType::kQ8_0;
+  const ModelFacts some = OpenModel(WriteSynthetic(model, "model_facts_some"))->facts;
+  EXPECT_FALSE(some.mostly_quantised);
+  EXPECT_TRUE(some.takes_int8.ok());
+}
+
 // Whose headers, and so fingerprints, are the same.
 TEST(ModelFacts, ModelsThatDifferInWeightsAloneAreTwo) {
   const std::string path = WriteSynthetic(Quantised(1), "model_facts"), other = WriteSynthetic(Quantised(2), "other");

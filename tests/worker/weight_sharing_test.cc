@@ -8,6 +8,7 @@
 #include <string>
 
 #include "absl/strings/str_cat.h"
+#include "server/base/version.h"
 
 namespace runahead {
 namespace {
@@ -53,6 +54,23 @@ TEST_F(WeightSharingTest, TheFirstWorkerPacksAndTheNextFindsIt) {
   EXPECT_EQ(second->path(), first->path());
   model_.identity = "another";
   EXPECT_NE(Share()->path(), first->path());
+}
+
+// What is packed is of one layout, which another numerics or another build may not have.
+TEST_F(WeightSharingTest, WeightsArePackedForOneModelOneNumericsAndOneBuild) {
+  ASSERT_FALSE(BuildId().empty());
+  const auto packed = Share();
+  ASSERT_NE(packed, nullptr);
+  ASSERT_TRUE(CompleteSharing(*packed).ok());
+  const auto of = [&](const std::string& identity) {
+    return *SharedWeights::Open({.path = folder_, .identity = identity, .bytes = 1000});
+  };
+  EXPECT_FALSE(of(absl::StrCat("a model int8 ", BuildId()))->packs());
+  for (const std::string& other :
+       {absl::StrCat("a model int8 ", BuildId(), "2"), std::string("a model int8"), absl::StrCat("a model ", BuildId()),
+        absl::StrCat("a model f32 ", BuildId()), std::string("a model"), absl::StrCat("another int8 ", BuildId())}) {
+    EXPECT_TRUE(of(other)->packs()) << other;
+  }
 }
 
 TEST_F(WeightSharingTest, NothingIsSharedUnlessItIsAskedForOrCannotBe) {

@@ -2,7 +2,9 @@
 #include <signal.h>
 
 #include <cstdlib>
+#include <filesystem>
 
+#include "absl/strings/str_cat.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "tests/testing/model_fixture.h"
@@ -22,12 +24,58 @@ std::vector<std::string> Worker(const std::string& model, std::vector<std::strin
   return args;
 }
 
+std::vector<std::string> DecodeWorker(const std::string& model, std::vector<std::string> more) {
+  std::vector<std::string> args = {RUNAHEAD_WORKER, "--role", "decode", "--threads", "1", "--model", model};
+  args.insert(args.end(), {"--listen", "127.0.0.1:0", "--metrics-listen", "127.0.0.1:0", "--kv-memory", "16MiB"});
+  args.insert(args.end(), more.begin(), more.end());
+  return args;
+}
+
 TEST(WorkerProcess, AutoTakesWhatIsFastestOnAnOlderCpu) {
   for (const char* isa : {"ONEDNN_MAX_CPU_ISA=AVX2", "ONEDNN_MAX_CPU_ISA=AVX512_CORE"}) {
     TestProcess worker(Worker("/dev/null"), {isa});
     EXPECT_EQ(worker.Wait(), 1) << "/dev/null is no model";
-    EXPECT_THAT(worker.err(), HasSubstr("f32 (the fastest on this CPU")) << isa;
+    EXPECT_THAT(worker.err(), HasSubstr("1 threads, f32, KV in f32; auto takes f32 because this CPU has neither"))
+        << isa;
   }
+}
+
+// Of an older CPU, so that this machine's AMX is none.
+TEST(WorkerProcess, SaysWhyAutoTookInt8AndByWhatKernels) {
+  SyntheticModel quantised = SmallModel();
+  quantised.SetWeightType(WeightType::kQ8_0);
+  const std::string model = WriteSynthetic(quantised, "worker_process_auto");
+  TestProcess worker(Worker(model, {"--prefill-memory", "128"}), {"ONEDNN_MAX_CPU_ISA=AVX2"});
+  EXPECT_EQ(worker.Wait(), 1) << "128 bytes hold no token";
+  EXPECT_THAT(worker.err(), HasSubstr("1 threads, int8 (avx2), KV in f16; auto takes int8 because most weights are "
+                                      "quantised and this CPU has no AMX (dtype f32 multiplies exactly)"));
+  EXPECT_THAT(worker.err(), Not(HasSubstr("fastest")));
+}
+
+TEST(WorkerProcess, RefusesInt8BeforeItWaitsForOthersWhereNothingIsQuantised) {
+  const std::string folder = ::testing::TempDir() + "/worker_process_shares";
+  std::filesystem::create_directory(folder);
+  for (const WeightType type : {WeightType::kF32, WeightType::kF16, WeightType::kBF16}) {
+    SyntheticModel plain = SmallModel();
+    plain.SetWeightType(type);
+    const std::string model = WriteSynthetic(plain, "worker_process_plain");
+    TestProcess worker(DecodeWorker(model, {"--dtype", "int8", "--shared-weights", folder}));
+    EXPECT_EQ(worker.Wait(), 1);
+    EXPECT_THAT(worker.err(), HasSubstr(absl::StrCat("dtype: int8 multiplies quantised weights, and the matrices of ",
+                                                     model, " are ", BlockOf(type).name, ": give auto, f32 or bf16")));
+    EXPECT_THAT(worker.err(), Not(HasSubstr("shared"))) << "it took a place for what it would not pack";
+  }
+}
+
+TEST(WorkerProcess, WarnsOfMatricesThatInt8LeavesOut) {
+  SyntheticModel mixed = SmallModel();
+  mixed.SetWeightType(WeightType::kQ8_0);
+  mixed.finer_type = WeightType::kF16;
+  TestProcess worker(
+      Worker(WriteSynthetic(mixed, "worker_process_mixed"), {"--dtype", "int8", "--prefill-memory", "128"}));
+  EXPECT_EQ(worker.Wait(), 1) << "128 bytes hold no token";
+  EXPECT_THAT(worker.err(), HasSubstr("matrices are multiplied in f32, not in 8 bits"));
+  EXPECT_THAT(worker.err(), HasSubstr("blk.0.attn_v.weight"));
 }
 
 TEST(WorkerProcess, RefusesADtypeThatAnOlderCpuLacks) {
@@ -47,13 +95,6 @@ TEST(WorkerProcess, RefusesPrefillMemoryForLessThanAToken) {
   TestProcess worker(Worker(model, {"--prefill-memory", "128"}));
   EXPECT_EQ(worker.Wait(), 1);
   EXPECT_THAT(worker.err(), HasSubstr("prefill_memory: does not hold a single token"));
-}
-
-std::vector<std::string> DecodeWorker(const std::string& model, std::vector<std::string> more) {
-  std::vector<std::string> args = {RUNAHEAD_WORKER, "--role", "decode", "--threads", "1", "--model", model};
-  args.insert(args.end(), {"--listen", "127.0.0.1:0", "--metrics-listen", "127.0.0.1:0", "--kv-memory", "16MiB"});
-  args.insert(args.end(), more.begin(), more.end());
-  return args;
 }
 
 TEST(WorkerProcess, StreamsWeightsOverALinkOnly) {

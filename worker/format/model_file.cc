@@ -3,8 +3,10 @@
 #include <cmath>
 #include <limits>
 #include <optional>
+#include <set>
 
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
 #include "worker/format/gguf_cursor.h"
 
 namespace runahead {
@@ -212,6 +214,16 @@ bool MostlyQuantised(const ModelFile& file) {
     if (!IsPlain(tensor.type)) quantised += elements;
   }
   return 2 * quantised > all;
+}
+
+absl::Status CheckTakesInt8(const ModelFile& file) {
+  std::set<std::string> types;
+  for (const FileTensor& tensor : file.tensors()) {
+    if (!IsPlain(tensor.type)) return absl::OkStatus();
+    if (tensor.rows() > 1) types.insert(BlockOf(tensor.type).name);
+  }
+  return absl::InvalidArgumentError(absl::StrCat("int8 multiplies quantised weights, and the matrices of ", file.path(),
+                                                 " are ", absl::StrJoin(types, " and "), ": give auto, f32 or bf16"));
 }
 
 }  // namespace runahead

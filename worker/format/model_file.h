@@ -117,5 +117,8 @@ class ModelFile {
 
 // Whether more than half of the elements of its tensors are of quantised types.
 bool MostlyQuantised(const ModelFile& file);
+// INVALID_ARGUMENT, with the file, what its matrices are and what to give instead, where none is quantised: then dtype
+// int8 would multiply nothing in 8 bits.
+absl::Status CheckTakesInt8(const ModelFile& file);
 
 }  // namespace runahead

@@ -3,6 +3,7 @@
 #include <atomic>
 #include <cstring>
 #include <thread>
+#include <utility>
 
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
@@ -65,13 +66,10 @@ absl::StatusOr<std::shared_ptr<const Weights>> TensorLoader::LoadFor(const Weigh
                                                                      bool of_layer) const {
   if (!only_checks()) return device_->LoadWeights(source, uses);
   RUNAHEAD_RETURN_IF_ERROR(CheckWeightSource(source));
-  LoadPlan::Matrix matrix{.rows = source.rows(), .cols = source.cols, .of_layer = of_layer};
-  for (const WeightRows& run : source.runs) {
-    matrix.stored_bytes += run.rows * WeightRowBytes(run.type, source.cols);
-    matrix.quantised = matrix.quantised && !IsPlain(run.type);
-  }
+  LoadPlan::Matrix matrix{.name = source.name, .cols = source.cols, .runs = {}, .of_layer = of_layer};
+  for (const WeightRows& run : source.runs) matrix.Add(run.type, run.rows);
   MutexLock lock(mu_);
-  plan_->matrices.push_back(matrix);
+  plan_->matrices.push_back(std::move(matrix));
   return nullptr;
 }
 

@@ -28,10 +28,13 @@ class FakeInference final : public v1::Inference::Service {
     auto server = RpcServer::Start({.listen = "127.0.0.1:0", .services = {this}, .health_names = {}});
     EXPECT_TRUE(server.ok()) << server.status();
     server_ = *std::move(server);
+    model.set_name("fake-model");
   }
 
   const std::string& address() const { return server_->address(); }
 
+  // What ListModels gives; set before it is called.
+  v1::Model model;
   // What GetTrace gives; set before it is called.
   std::function<absl::Status(const v1::GetTraceRequest&, v1::Trace&)> on_trace = nullptr;
   // That of the last Generate call; empty where it had none.
@@ -59,7 +62,7 @@ class FakeInference final : public v1::Inference::Service {
   }
   grpc::Status ListModels(grpc::ServerContext*, const v1::ListModelsRequest*,
                           v1::ListModelsResponse* response) override {
-    response->add_models()->set_name("fake-model");
+    *response->add_models() = model;
     return grpc::Status::OK;
   }
   grpc::Status GetTrace(grpc::ServerContext*, const v1::GetTraceRequest* request, v1::Trace* trace) override {

@@ -80,6 +80,30 @@ TEST(Inspection, CountsMemoryForEachWayToCompute) {
   EXPECT_GT(needs[2].prefill_weights, needs[1].prefill_weights);
 }
 
+// What a worker takes with --dtype int8 is listed, and what it refuses is not.
+TEST(Inspection, ListsInt8WhereSomeMatrixIsQuantised) {
+  SyntheticModel model;
+  const std::string plain = WriteSynthetic(model, "inspected_plain");
+  EXPECT_EQ(MemoryNeeds(*InspectModel(plain), 100, 1)[0].dtype, "bf16");
+  EXPECT_THAT(RunModels({"--inspect", plain}).out,
+              AllOf(HasSubstr("takes bf16 or f32 on CPUs"), HasSubstr("No matrix is quantised: int8 is refused")));
+  model.embedding_type = WeightType::kQ8_0;
+  const std::string some = WriteSynthetic(model, "inspected_some");
+  EXPECT_EQ(MemoryNeeds(*InspectModel(some), 100, 1)[0].dtype, "int8");
+  EXPECT_THAT(RunModels({"--inspect", some}).out,
+              AllOf(HasSubstr("\n  int8 "), HasSubstr("takes bf16 or f32 on CPUs"), Not(HasSubstr("refused"))));
+  EXPECT_THAT(RunModels({"--inspect", WriteSynthetic(Quantised(), "inspected")}).out,
+              HasSubstr("takes int8 on CPUs without AMX"));
+}
+
+TEST(Inspection, SaysWhatInt8LeavesOut) {
+  SyntheticModel model = Quantised();
+  const auto said = [&] { return RunModels({"--inspect", WriteSynthetic(model, "inspected_mixed")}).out; };
+  EXPECT_THAT(said(), Not(HasSubstr("With int8")));
+  model.finer_type = WeightType::kF16;
+  EXPECT_THAT(said(), HasSubstr("  With int8 2 matrices are multiplied in f32, not in 8 bits"));
+}
+
 TEST(Inspection, ListsAllThatKeepsAModelFromRunning) {
   GgufBuilder builder;
   builder.AddString("general.architecture", "rwkv7");

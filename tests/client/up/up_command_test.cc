@@ -11,6 +11,7 @@
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "tests/client/up/healthy.h"
+#include "tests/testing/model_fixture.h"
 #include "tests/testing/test_process.h"
 
 namespace runahead {
@@ -128,6 +129,15 @@ TEST_F(UpCommandTest, SaysWhichChildDidNotStart) {
   EXPECT_EQ(up->Wait(), 1);
   EXPECT_EQ(up->out(), "");
   EXPECT_THAT(up->err(), HasSubstr("runahead up: decode-0 ended with exit code 3 before it served"));
+}
+
+// Once, and before anything is started: each worker would say it in its log.
+TEST_F(UpCommandTest, RefusesInt8WhereNothingIsQuantisedInOneLine) {
+  const std::string model = WriteSynthetic(SyntheticModel{}, "up_plain");
+  TestProcess up({folder_ + "/runahead", "up", "--model", model, "--dtype", "int8"});
+  EXPECT_EQ(up.Wait(), 2);
+  EXPECT_EQ(up.err(), absl::StrCat("runahead up: --dtype: int8 multiplies quantised weights, and the matrices of ",
+                                   model, " are F32: give auto, f32 or bf16\nRun with --help for all options.\n"));
 }
 
 TEST_F(UpCommandTest, SaysWhichBinaryIsMissing) {

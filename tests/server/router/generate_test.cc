@@ -278,6 +278,7 @@ TEST_F(GenerateTest, TokenizesAndListsTheModel) {
   EXPECT_EQ(models.models(0).context_length(), testing::kFixtureContext);
   EXPECT_EQ(models.models(0).vocabulary_size(), 320);
   EXPECT_EQ(models.models(0).dtype(), "f32");
+  EXPECT_EQ(models.models(0).kv_dtype(), "f16");
   EXPECT_EQ(models.models(0).fingerprint(), model_.fingerprint);
   EXPECT_EQ(models.models(0).prefill_workers(), 2);
   EXPECT_EQ(models.models(0).decode_workers(), 1);
