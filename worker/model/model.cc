@@ -125,11 +125,11 @@ absl::StatusOr<std::shared_ptr<const Model>> LoadModel(std::shared_ptr<const Mod
                                                        std::function<void(int, int)> progress) {
   RUNAHEAD_ASSIGN_OR_RETURN(const Family* family, FamilyOf(*file));
   RUNAHEAD_ASSIGN_OR_RETURN(ModelConfig config, family->read(*file));
+  RUNAHEAD_RETURN_IF_ERROR(Plan(*family, file, config).status());
   if (const absl::Status status = device->CheckHeadDim(config.head_dim); !status.ok()) {
     return absl::InvalidArgumentError(
         absl::StrCat(file->path(), ": ", std::string(device->name()), ": ", std::string(status.message())));
   }
-  RUNAHEAD_RETURN_IF_ERROR(Plan(*family, file, config).status());
   return family->load(TensorLoader(std::move(file), std::move(device), uses), std::move(config), progress);
 }
 
