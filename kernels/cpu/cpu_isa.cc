@@ -96,9 +96,8 @@ CpuIsa DetectCpuIsa() {
 
 CpuVnni MaxVnniByName(std::string_view onednn_name) {
   const CpuIsa isa = MaxIsaByName(onednn_name);
-  return {.avx = isa >= CpuIsa::kAvx512 || onednn_name == "AVX2_VNNI",
-          .avx512 = isa >= CpuIsa::kAvx512 && onednn_name != "AVX512_CORE",
-          .amx = isa >= CpuIsa::kAmx};
+  const bool avx512 = isa >= CpuIsa::kAvx512 && onednn_name != "AVX512_CORE";  // whose first CPUs have no VNNI
+  return {.avx = avx512 || onednn_name == "AVX2_VNNI", .avx512 = avx512, .amx = isa >= CpuIsa::kAmx};
 }
 
 CpuVnni DetectCpuVnni() {

@@ -66,15 +66,29 @@ TEST_P(AttentionBf16Test, QueriesOfF32AndKvOfF16OfEveryHeadSize) {
       const AttentionCase problem(6, 2, dim, DType::kF32, DType::kF16, DType::kF32, {{37, length}});
       const std::vector<float> out = Run(problem);
       problem.ExpectMatches(out, 1.5e-2, 1e-6);
-      // Of numbers that bf16 holds, nothing is rounded on the way.
-      AttentionCase halves(6, 2, dim, kBF16, kBF16, DType::kF32, {{37, length}});
-      AttentionCase same = halves;
-      same.q_dtype = DType::kF32;
-      same.shape.kv_dtype = DType::kF16;
-      for (float& x : halves.kv[0]) x = Kept(Kept(x, DType::kF16), kBF16);
-      same.kv = halves.kv;
-      const std::vector<float> want = Run(halves), got = Run(same);
-      EXPECT_EQ(0, std::memcmp(got.data(), want.data(), want.size() * sizeof(float)));
+      // Q and KV that were rounded to the nearest bf16 before give the same bits.
+      AttentionCase rounded = problem;
+      rounded.q_dtype = rounded.shape.kv_dtype = kBF16;
+      const std::vector<float> want = Run(rounded);  // the case encodes them in bf16
+      EXPECT_EQ(0, std::memcmp(out.data(), want.data(), want.size() * sizeof(float)));
+    }
+  }
+}
+
+// A query that sees one key attends to its V alone.
+TEST_P(AttentionBf16Test, EveryValueOfF16IsRoundedToTheNearestBf16) {
+  constexpr int64_t kDim = 256;
+  AttentionCase problem(1, 1, kDim, DType::kF32, DType::kF16, DType::kF32, {{1, 1}});
+  for (int64_t first = 0; first < 1 << 16; first += kDim) {
+    for (int64_t d = 0; d < kDim; ++d) problem.V(0, 0, 0)[d] = ToFloat(Float16{static_cast<uint16_t>(first + d)});
+    const std::vector<float> out = Run(problem);
+    for (int64_t d = 0; d < kDim; ++d) {
+      const float value = problem.V(0, 0, 0)[d];
+      if (std::isfinite(value)) {
+        ASSERT_EQ(out[d], Kept(value, kBF16)) << first + d;
+      } else {
+        ASSERT_TRUE(std::isnan(out[d])) << first + d;
+      }
     }
   }
 }

@@ -11,7 +11,18 @@
 #include <sstream>
 #include <string>
 
+#include "kernels/cpu/int8/product.h"
+
 namespace runahead {
+
+// On other CPUs than this: emulated_avx_vnni_cpu.cc, emulated_amx_cpu.cc.
+CpuIsa AvxVnniCpu_DetectCpuIsa();
+CpuVnni AvxVnniCpu_DetectCpuVnni();
+const Int8Kernels& AvxVnniCpu_FastestInt8Kernels();
+CpuIsa AmxCpu_DetectCpuIsa();
+CpuVnni AmxCpu_DetectCpuVnni();
+const Int8Kernels& AmxCpu_FastestInt8Kernels();
+
 namespace {
 
 TEST(CpuIsa, FastestDTypeFollowsTheMeasurements) {
@@ -41,7 +52,7 @@ TEST(CpuIsa, OneDnnNamesLimitVnniToo) {
   EXPECT_FALSE(MaxVnniByName("AVX2").avx || MaxVnniByName("AVX2").avx512);
   EXPECT_TRUE(MaxVnniByName("AVX2_VNNI").avx);
   EXPECT_FALSE(MaxVnniByName("AVX2_VNNI").avx512);
-  EXPECT_FALSE(MaxVnniByName("AVX512_CORE").avx512);
+  EXPECT_FALSE(MaxVnniByName("AVX512_CORE").avx || MaxVnniByName("AVX512_CORE").avx512);
   EXPECT_TRUE(MaxVnniByName("AVX512_CORE_VNNI").avx512);
   EXPECT_TRUE(MaxVnniByName("").amx && MaxVnniByName("AVX512_CORE_AMX").amx);
   EXPECT_FALSE(MaxVnniByName("AVX512_CORE_BF16").amx || MaxVnniByName("AVX2_VNNI").amx);
@@ -65,19 +76,69 @@ CpuIsa IsaByKernel() {
   return KernelSays({"amx_bf16", "amx_tile"}) ? CpuIsa::kAmx : CpuIsa::kAvx512Bf16;
 }
 
-// Runs as it is, and again with ONEDNN_MAX_CPU_ISA set to older ones (CMakeLists.txt).
-TEST(CpuIsa, DetectionIsTheKernelsWithinTheLimit) {
-  const char* const variable = std::getenv("ONEDNN_MAX_CPU_ISA");
-  const std::string limit = variable == nullptr ? "" : variable;
-  const CpuIsa allowed = limit == "AVX2" ? CpuIsa::kAvx2 : limit == "AVX512_CORE" ? CpuIsa::kAvx512 : CpuIsa::kAmx;
-  EXPECT_EQ(CpuIsaName(DetectCpuIsa()), CpuIsaName(std::min(IsaByKernel(), allowed)));
-  if (allowed < CpuIsa::kAvx512Bf16) {
+// What ONEDNN_MAX_CPU_ISA allows.
+struct Limit {
+  const char* name;
+  CpuIsa isa;
+  CpuVnni vnni;
+};
+constexpr Limit kLimits[] = {
+    {"", CpuIsa::kAmx, {.avx = true, .avx512 = true, .amx = true}},
+    {"AVX2", CpuIsa::kAvx2, {}},
+    {"AVX2_VNNI", CpuIsa::kAvx2, {.avx = true}},
+    {"AVX512_CORE", CpuIsa::kAvx512, {}},
+    {"AVX512_CORE_VNNI", CpuIsa::kAvx512, {.avx = true, .avx512 = true}},
+    {"AVX512_CORE_BF16", CpuIsa::kAvx512Bf16, {.avx = true, .avx512 = true}},
+    {"AVX512_CORE_AMX", CpuIsa::kAmx, {.avx = true, .avx512 = true, .amx = true}},
+};
+
+// Runs as it is, and again with ONEDNN_MAX_CPU_ISA set to each of these (CMakeLists.txt).
+class CpuIsaWithinTheLimit : public testing::Test {
+ protected:
+  void SetUp() override {
+    const char* const variable = std::getenv("ONEDNN_MAX_CPU_ISA");
+    for (const Limit& limit : kLimits) {
+      if (std::string(variable == nullptr ? "" : variable) == limit.name) limit_ = &limit;
+    }
+    ASSERT_NE(limit_, nullptr) << "kLimits lacks " << variable;
+  }
+  // What is found where the CPU has these.
+  void ExpectVnni(const CpuVnni& found, const CpuVnni& has) const {
+    EXPECT_EQ(found.avx, has.avx && limit_->vnni.avx);
+    EXPECT_EQ(found.avx512, has.avx512 && limit_->vnni.avx512);
+    EXPECT_EQ(found.amx, has.amx && limit_->vnni.amx);
+  }
+  std::string FastestProducts(const CpuVnni& has) const {
+    if (has.amx && limit_->vnni.amx) return "amx";
+    if (has.avx512 && limit_->vnni.avx512) return "avx512_vnni";
+    return has.avx && limit_->vnni.avx ? "avx_vnni" : "avx2";
+  }
+  const Limit* limit_ = nullptr;
+};
+
+TEST_F(CpuIsaWithinTheLimit, ThisCpusIsFound) {
+  EXPECT_EQ(CpuIsaName(DetectCpuIsa()), CpuIsaName(std::min(IsaByKernel(), limit_->isa)));
+  if (limit_->isa < CpuIsa::kAvx512Bf16) {
     EXPECT_EQ(FastestDType(), DType::kF32);
   }
-  const CpuVnni vnni = DetectCpuVnni();
-  const bool limited = allowed < CpuIsa::kAmx;  // AVX512_CORE has no VNNI, either
-  EXPECT_EQ(vnni.avx512, !limited && KernelSays({"avx512_vnni"}));
-  EXPECT_EQ(vnni.amx, vnni.avx512 && KernelSays({"amx_int8", "amx_tile"}));
+  const bool avx512 = IsaByKernel() >= CpuIsa::kAvx512 && KernelSays({"avx512_vnni"});
+  const CpuVnni has = {
+      .avx = KernelSays({"avx_vnni"}), .avx512 = avx512, .amx = avx512 && KernelSays({"amx_int8", "amx_tile"})};
+  ExpectVnni(DetectCpuVnni(), has);
+  EXPECT_EQ(FastestInt8Kernels().name, FastestProducts(has));
+}
+
+TEST_F(CpuIsaWithinTheLimit, ThatOfACpuWithAvxVnniAndNoAvx512IsFound) {
+  EXPECT_EQ(AvxVnniCpu_DetectCpuIsa(), CpuIsa::kAvx2);
+  ExpectVnni(AvxVnniCpu_DetectCpuVnni(), {.avx = true});
+  EXPECT_EQ(AvxVnniCpu_FastestInt8Kernels().name, FastestProducts({.avx = true}));
+}
+
+TEST_F(CpuIsaWithinTheLimit, ThatOfACpuWithAmxIsFound) {
+  const CpuVnni all = {.avx = true, .avx512 = true, .amx = true};
+  EXPECT_EQ(CpuIsaName(AmxCpu_DetectCpuIsa()), CpuIsaName(limit_->isa));
+  ExpectVnni(AmxCpu_DetectCpuVnni(), all);
+  EXPECT_EQ(AmxCpu_FastestInt8Kernels().name, FastestProducts(all));
 }
 
 }  // namespace

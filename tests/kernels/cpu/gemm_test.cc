@@ -3,6 +3,8 @@
 #include <gtest/gtest.h>
 
 #include <cmath>
+#include <memory>
+#include <typeinfo>
 
 #include "kernels/cpu/cpu_isa.h"
 #include "kernels/cpu/gemm_plan.h"
@@ -156,6 +158,13 @@ TEST(PanelGemm, AnElementIsBitwiseTheSameWhateverIsBesideItAndOnAnyThreads) {
       }
     }
   }
+}
+
+TEST(Gemm, F32IsMultipliedByOurOwnPanelsOnAvx2Only) {
+  ThreadPool pool(1);
+  const std::unique_ptr<Gemm> own = NewPanelGemm(pool), taken = *Gemm::Make(DType::kF32, pool);
+  const Gemm &a = *own, &b = *taken;
+  EXPECT_EQ(typeid(a) == typeid(b), DetectCpuIsa() == CpuIsa::kAvx2);
 }
 
 TEST(Gemm, RefusesF16) {

@@ -2,136 +2,19 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <cmath>
 #include <cstring>
 #include <limits>
-#include <optional>
 #include <string>
+#include <tuple>
+#include <utility>
 #include <vector>
 
-#include "kernels/cpu/cpu_isa.h"
-#include "tests/kernels/cpu/random_weights.h"
+#include "tests/kernels/cpu/int8_reference.h"
 
 namespace runahead {
-
-const Int8Kernels& EmulatedAmxInt8Kernels();      // int8_emulated_amx.cc; needs AVX512-VNNI
-int64_t EmulatedAmxStrips();                      // that its tiles were configured for so far
-const Int8Kernels& EmulatedAvxVnniInt8Kernels();  // int8_emulated_vnni.cc
-
 namespace {
-
-// Those of this machine, and what can be emulated.
-std::vector<const Int8Kernels*> KernelsHere() {
-  std::vector<const Int8Kernels*> kernels = {&Avx2Int8Kernels(), &EmulatedAvxVnniInt8Kernels()};
-  const CpuVnni vnni = DetectCpuVnni();
-  if (vnni.avx) kernels.push_back(&AvxVnniInt8Kernels());
-  if (vnni.avx512) kernels.insert(kernels.end(), {&Avx512VnniInt8Kernels(), &EmulatedAmxInt8Kernels()});
-  if (vnni.amx) kernels.push_back(&AmxInt8Kernels());
-  return kernels;
-}
-
-struct LoadedInt8 {
-  explicit LoadedInt8(const WeightSource& source, int threads = 1) : pool(threads), arena(HostChunks(nullptr)) {
-    weights = *Int8Weights::Make(source, arena, pool);
-  }
-  std::vector<float> Multiply(const Int8Kernels& kernels, Int8Product args) {
-    std::vector<float> out(args.m * args.cols);
-    args.out = out.data();
-    args.out_stride = args.cols;
-    weights->Multiply(KernelsFor(false), kernels, pool, args);
-    return out;
-  }
-  ThreadPool pool;
-  Arena arena;
-  std::optional<Int8Weights> weights;
-};
-
-// A block of activations as product.h says, one element after the other.
-struct ScalarBlock {
-  explicit ScalarBlock(const float* x) {
-    float largest = 0;
-    for (int i = 0; i < kInt8Block; ++i) largest = std::max(largest, std::abs(x[i]));
-    if (largest < 0x1p-100f) return;
-    scale = largest / 127.0f;
-    for (int i = 0; i < kInt8Block; ++i) q[i] = static_cast<int>(std::nearbyint(x[i] * (127.0f / largest)));
-    for (int value : q) sum += value;
-  }
-  float scale = 0;
-  int sum = 0;
-  int q[kInt8Block] = {};
-};
-
-// What product.h says of block `b` of a row: what it adds to y, of a block of activations.
-float AddBlock(const RandomWeights& weights, int64_t row, int64_t b, const ScalarBlock& x, float y) {
-  const std::byte* at = weights.bytes.data() + row * WeightRowBytes(weights.type, weights.cols) +
-                        b * kInt8Block / BlockOf(weights.type).elements * BlockOf(weights.type).bytes;
-  uint16_t halves[2];
-  std::memcpy(halves, at, sizeof(halves));
-  const float d = static_cast<float>(HalfToDouble(halves[0]));
-  const float m = weights.HasMinimum() ? static_cast<float>(HalfToDouble(halves[1])) : 0.0f;
-  int sum = 0;
-  for (int i = 0; i < kInt8Block; ++i) {
-    // Levels are integers: exact, whatever d is but zero.
-    const double level = d == 0 ? 0 : (weights.Value(row, b * kInt8Block + i) - m) / d;
-    sum += static_cast<int>(std::lround(level)) * x.q[i];
-  }
-  y = std::fma(d * x.scale, static_cast<float>(sum), y);
-  if (weights.HasMinimum()) y = std::fma(m, x.scale * static_cast<float>(x.sum), y);
-  return y;
-}
-
-template <WeightType type>
-float AddSuperblockPart(const uint8_t* block, int part, const ScalarBlock& x, float y) {
-  constexpr int kColumns = SuperblockScaleColumns(type), kScales = kInt8Block / kColumns;
-  const auto half = [&](int at) {
-    uint16_t value;
-    std::memcpy(&value, block + at, sizeof(value));
-    return static_cast<float>(HalfToDouble(value));
-  };
-  int64_t sum = 0, least = 0, sums_of_u = 0;
-  for (int i = 0; i < kInt8Block; ++i) {
-    const int u = SuperblockU<type>(block, part * kInt8Block + i), s = part * kScales + i / kColumns;
-    const int level = type == WeightType::kIQ4_XS ? kIq4Levels[u] : u - SuperblockOffset(type);
-    sum += SuperblockScale<type>(block, s) * level * x.q[i];
-    sums_of_u += level * x.q[i];
-    least += SuperblockMin<type>(block, s) * x.q[i];
-  }
-  const float d = half(SuperblockDAt(type)), dmin = SuperblockHasMin(type) ? half(SuperblockMinAt(type)) : 0.0f;
-  if (kScales == 2) {
-    y = std::fma(d * x.scale, static_cast<float>(sum), y);
-    return SuperblockHasMin(type) ? std::fma(-dmin * x.scale, static_cast<float>(least), y) : y;
-  }
-  const float scale = d * static_cast<float>(SuperblockScale<type>(block, part));
-  y = std::fma(scale * x.scale, static_cast<float>(sums_of_u), y);
-  if (!SuperblockHasMin(type)) return y;
-  return std::fma(-dmin * static_cast<float>(SuperblockMin<type>(block, part)), x.scale * static_cast<float>(x.sum), y);
-}
-
-float ScalarProduct(const RandomWeights& weights, int64_t row, const float* x, float y = 0) {
-  for (int64_t b = 0; b < weights.cols / kInt8Block; ++b) {
-    const ScalarBlock block(x + b * kInt8Block);
-    if (!IsSuperblock(weights.type)) {
-      y = AddBlock(weights, row, b, block, y);
-      continue;
-    }
-    constexpr int64_t kParts = kSuperblock / kInt8Block;
-    const std::byte* at = weights.bytes.data() + row * WeightRowBytes(weights.type, weights.cols) +
-                          b / kParts * BlockOf(weights.type).bytes;
-    VisitSuperblock(weights.type, [&]<WeightType type>() {
-      y = AddSuperblockPart<type>(reinterpret_cast<const uint8_t*>(at), static_cast<int>(b % kParts), block, y);
-    });
-  }
-  return y;
-}
-
-// Of m rows of x with all of the weights.
-std::vector<float> ScalarProducts(const RandomWeights& weights, const std::vector<float>& x, int64_t m) {
-  std::vector<float> y;
-  for (int64_t i = 0; i < m; ++i) {
-    for (int64_t n = 0; n < weights.rows; ++n) y.push_back(ScalarProduct(weights, n, x.data() + i * weights.cols));
-  }
-  return y;
-}
 
 class Int8WeightsTest : public testing::TestWithParam<WeightType> {};
 
@@ -158,7 +41,7 @@ TEST_P(Int8WeightsTest, ProductsAreBitwiseThoseOfTheScalarFormula) {
         LoadedInt8 loaded(source.Source(), 2);
         const std::vector<float> x = RandomFloats(m * cols, 3);
         const std::vector<float> wanted = ScalarProducts(source, x, m);
-        for (const Int8Kernels* kernels : KernelsHere()) {
+        for (const Int8Kernels* kernels : Int8KernelsHere()) {
           const std::vector<float> out =
               loaded.Multiply(*kernels, {.x = x.data(), .x_stride = cols, .m = m, .cols = rows});
           for (int64_t i = 0; i < m; ++i) {
@@ -197,7 +80,7 @@ TEST_P(Int8WeightsTest, TheLargestWeightsAndActivationsDoNotSaturate) {
     LoadedInt8 loaded(source.Source());
     for (float sign : {1.0f, -1.0f}) {
       const std::vector<float> x(kM * cols, 3.25f * sign), wanted = ScalarProducts(source, x, kM);
-      for (const Int8Kernels* kernels : KernelsHere()) {
+      for (const Int8Kernels* kernels : Int8KernelsHere()) {
         const std::vector<float> out =
             loaded.Multiply(*kernels, {.x = x.data(), .x_stride = cols, .m = kM, .cols = kRows});
         for (int64_t at = 0; at < kM * kRows; ++at) {
@@ -217,7 +100,7 @@ TEST_P(Int8WeightsTest, WhatIsNotFiniteStaysSoAndInItsRow) {
     std::vector<float> x = RandomFloats(kM * cols, 14);
     const std::vector<float> wanted = ScalarProducts(source, x, kM);
     x[kBadRow * cols + 40] = bad;
-    for (const Int8Kernels* kernels : KernelsHere()) {
+    for (const Int8Kernels* kernels : Int8KernelsHere()) {
       const std::vector<float> out =
           loaded.Multiply(*kernels, {.x = x.data(), .x_stride = cols, .m = kM, .cols = kRows});
       for (int64_t at = 0; at < kM * kRows; ++at) {
@@ -237,7 +120,7 @@ TEST_P(Int8WeightsTest, ARowIsBitwiseTheSameInAnyBatchInAnyRangeAndOnAnyThreads)
   const RandomWeights source(GetParam(), kRows, kCols, 5);
   const std::vector<float> x = RandomFloats(kMost * kCols, 6);
   LoadedInt8 loaded(source.Source(), 3), alone(source.Source());
-  for (const Int8Kernels* kernels : KernelsHere()) {
+  for (const Int8Kernels* kernels : Int8KernelsHere()) {
     const std::vector<float> all =
         loaded.Multiply(*kernels, {.x = x.data(), .x_stride = kCols, .m = kMost, .cols = kRows});
     for (int64_t i = 0; i < kMost; i += 23) {
@@ -261,26 +144,39 @@ TEST_P(Int8WeightsTest, AreAboutAsLargeAsInTheFileWhereRowsFillGroups) {
   }
 }
 
-INSTANTIATE_TEST_SUITE_P(Types, Int8WeightsTest,
-                         testing::Values(WeightType::kQ4_0, WeightType::kQ4_1, WeightType::kQ5_0, WeightType::kQ5_1,
-                                         WeightType::kQ8_0, WeightType::kIQ4_NL, WeightType::kQ2_K, WeightType::kQ3_K,
-                                         WeightType::kQ4_K, WeightType::kQ5_K, WeightType::kQ6_K, WeightType::kIQ4_XS),
+INSTANTIATE_TEST_SUITE_P(Types, Int8WeightsTest, testing::ValuesIn(kInt8Types),
                          [](const auto& test) { return std::string(BlockOf(test.param).name); });
 
-TEST(Int8Weights, RunsOfSeveralTypesAreOneMatrix) {
-  constexpr int64_t kCols = 64;
-  const RandomWeights a(WeightType::kQ4_1, 21, kCols, 7), b(WeightType::kQ8_0, 5, kCols, 8);
-  WeightSource source = a.Source();
-  source.runs.push_back(b.Source().runs[0]);
-  LoadedInt8 loaded(source);
-  const std::vector<float> x = RandomFloats(2 * kCols, 9);
-  const std::vector<float> out =
-      loaded.Multiply(Avx2Int8Kernels(), {.x = x.data(), .x_stride = kCols, .m = 2, .first_row = 3, .cols = 21});
-  for (int64_t i = 0; i < 2; ++i) {
-    for (int64_t n = 0; n < 21; ++n) {
-      const float wanted = n + 3 < 21 ? ScalarProduct(a, n + 3, x.data() + i * kCols)
-                                      : ScalarProduct(b, n + 3 - 21, x.data() + i * kCols);
-      EXPECT_EQ(out[i * 21 + n], wanted) << i << " " << n;
+// As Q, K and V of a file: the rows of Q one by one, in an order of their own.
+TEST(Int8Weights, QAndKAndVOfSeveralTypesAreOneMatrix) {
+  using enum WeightType;
+  constexpr int64_t kCols = 512, kM = 9;
+  for (const auto& [q_type, k_type, v_type] :
+       {std::tuple(kQ4_1, kQ4_1, kQ8_0), {kQ4_K, kQ4_K, kQ6_K}, {kQ2_K, kIQ4_XS, kQ3_K}, {kQ5_0, kQ5_K, kIQ4_NL}}) {
+    const RandomWeights q(q_type, 37, kCols, 7), k(k_type, 21, kCols, 8), v(v_type, 18, kCols, 9);
+    WeightSource source{nullptr, kCols, {}};
+    for (int64_t row = q.rows; row-- > 0;) source.runs.push_back({q.type, q.BlockAt(row, 0), 1});
+    source.runs.push_back(k.Rows());
+    source.runs.push_back(v.Rows());
+    LoadedInt8 loaded(source, 2);
+    const std::vector<float> x = RandomFloats(kM * kCols, 9);
+    const auto wanted = [&](int64_t row, const float* from) {
+      if (row < q.rows) return ScalarProduct(q, q.rows - 1 - row, from);
+      row -= q.rows;
+      return row < k.rows ? ScalarProduct(k, row, from) : ScalarProduct(v, row - k.rows, from);
+    };
+    const int64_t all = q.rows + k.rows + v.rows;
+    for (const auto& [first, asked] : {std::pair<int64_t, int64_t>{0, all}, {3, all - 5}, {40, 25}}) {
+      for (const int64_t m : {int64_t{1}, kM}) {
+        for (const Int8Kernels* kernels : Int8KernelsHere()) {
+          const std::vector<float> out =
+              loaded.Multiply(*kernels, {.x = x.data(), .x_stride = kCols, .m = m, .first_row = first, .cols = asked});
+          for (int64_t at = 0; at < m * asked; ++at) {
+            ASSERT_EQ(out[at], wanted(first + at % asked, x.data() + at / asked * kCols))
+                << kernels->name << " of " << BlockOf(q_type).name << ": " << at / asked << " " << first + at % asked;
+          }
+        }
+      }
     }
   }
 }
@@ -290,7 +186,7 @@ TEST(Int8Weights, AccumulatesFromWhatIsThereInTheRangeAskedForOnly) {
   const RandomWeights source(WeightType::kQ4_1, kRows, kCols, 10);
   LoadedInt8 loaded(source.Source());
   const std::vector<float> x = RandomFloats(kM * kCols, 11), before = RandomFloats(kM * kStride, 12);
-  for (const Int8Kernels* kernels : KernelsHere()) {
+  for (const Int8Kernels* kernels : Int8KernelsHere()) {
     std::vector<float> out = before;
     loaded.weights->Multiply(KernelsFor(false), *kernels, loaded.pool,
                              {.x = x.data(),
@@ -312,25 +208,28 @@ TEST(Int8Weights, AccumulatesFromWhatIsThereInTheRangeAskedForOnly) {
 
 // In each of several tasks of either type.
 TEST(Int8Weights, AddsABiasAndActivatesInTheRangeAskedFor) {
-  constexpr int64_t kCols = 1024, kFirst = 7, kAsked = 130, kM = 2, kStride = kCols + 8;
-  const RandomWeights a(WeightType::kQ4_1, 83, kCols, 10), b(WeightType::kQ8_0, 70, kCols, 13);
-  WeightSource source = a.Source();
-  source.runs.push_back(b.Source().runs[0]);
-  LoadedInt8 loaded(source);
-  const std::vector<float> x = RandomFloats(kM * kStride, 11), bias = RandomFloats(kAsked, 12);
-  const std::vector<float> finished = loaded.Multiply(Avx2Int8Kernels(), {.x = x.data(),
-                                                                          .x_stride = kStride,
-                                                                          .m = kM,
-                                                                          .first_row = kFirst,
-                                                                          .cols = kAsked,
-                                                                          .bias = bias.data(),
-                                                                          .activation = Activation::kRelu});
-  for (int64_t i = 0; i < kM; ++i) {
-    for (int64_t n = 0; n < kAsked; ++n) {
-      const float* const row = x.data() + i * kStride;
-      const int64_t of = kFirst + n;
-      const float sum = of < a.rows ? ScalarProduct(a, of, row) : ScalarProduct(b, of - a.rows, row);
-      ASSERT_EQ(finished[i * kAsked + n], std::max(0.0f, sum + bias[n])) << i << " " << n;
+  constexpr int64_t kCols = 1024, kFirst = 7, kAsked = 130, kM = 9, kStride = kCols + 8;
+  for (const auto& [a_type, b_type] :
+       {std::pair(WeightType::kQ4_1, WeightType::kQ8_0), {WeightType::kQ4_K, WeightType::kQ6_K}}) {
+    const RandomWeights a(a_type, 83, kCols, 10), b(b_type, 70, kCols, 13);
+    WeightSource source = a.Source();
+    source.runs.push_back(b.Source().runs[0]);
+    LoadedInt8 loaded(source);
+    const std::vector<float> x = RandomFloats(kM * kStride, 11), bias = RandomFloats(kAsked, 12);
+    for (const Int8Kernels* kernels : Int8KernelsHere()) {
+      const std::vector<float> finished = loaded.Multiply(*kernels, {.x = x.data(),
+                                                                     .x_stride = kStride,
+                                                                     .m = kM,
+                                                                     .first_row = kFirst,
+                                                                     .cols = kAsked,
+                                                                     .bias = bias.data(),
+                                                                     .activation = Activation::kRelu});
+      for (int64_t at = 0; at < kM * kAsked; ++at) {
+        const float* const row = x.data() + at / kAsked * kStride;
+        const int64_t of = kFirst + at % kAsked;
+        const float sum = of < a.rows ? ScalarProduct(a, of, row) : ScalarProduct(b, of - a.rows, row);
+        ASSERT_EQ(finished[at], std::max(0.0f, sum + bias[at % kAsked])) << kernels->name << " " << at;
+      }
     }
   }
 }
@@ -353,7 +252,7 @@ TEST(Int8Weights, TinyActivationsAreZeros) {
   const RandomWeights source(WeightType::kQ5_1, 3, kCols, 14);
   LoadedInt8 loaded(source.Source());
   const std::vector<float> x(kM * kCols, 1e-40f);
-  for (const Int8Kernels* kernels : KernelsHere()) {
+  for (const Int8Kernels* kernels : Int8KernelsHere()) {
     for (float value : loaded.Multiply(*kernels, {.x = x.data(), .x_stride = kCols, .m = kM, .cols = 3})) {
       EXPECT_EQ(value, 0.0f) << kernels->name;
     }

@@ -2,6 +2,7 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <cmath>
 #include <optional>
 
@@ -96,6 +97,58 @@ TEST_P(StoredWeightsTest, ARowIsBitwiseTheSameInAnyBatchOnAnyIsaAndThreads) {
         loaded.weights->Matvec(KernelsFor(avx512), loaded.pool,
                                {.x = x.data(), .x_stride = cols, .m = m, .out = out.data(), .out_stride = rows});
         ASSERT_EQ(out, std::vector<float>(alone.begin(), alone.begin() + m * rows)) << m << " threads " << threads;
+      }
+    }
+  }
+}
+
+// One column at a time: beside another block a small scale would be lost.
+TEST_P(StoredWeightsTest, AFiniteScaleComesBackAndMultipliesExactly) {
+  const int64_t cols = OddCols(), rows = 67;
+  const RandomWeights source(GetParam(), rows, cols, 9, DrawnScales::kAllFinite);
+  Loaded loaded(source.Source());
+  for (const bool avx512 : Avx512Choices()) {
+    const CpuKernels& kernels = KernelsFor(avx512);
+    std::vector<float> row(cols), x(cols, 0.0f), out(rows);
+    for (int64_t n = 0; n < rows; ++n) {
+      loaded.weights->DequantizeRow(kernels, n, row.data());
+      for (int64_t c = 0; c < cols; ++c) ASSERT_EQ(row[c], static_cast<float>(source.Value(n, c))) << n << " " << c;
+    }
+    for (int64_t c = 0; c < cols; ++c) {
+      x[c] = 1.0f;
+      loaded.weights->Matvec(kernels, loaded.pool,
+                             {.x = x.data(), .x_stride = cols, .m = 1, .out = out.data(), .out_stride = rows});
+      x[c] = 0.0f;
+      for (int64_t n = 0; n < rows; ++n) ASSERT_EQ(out[n], static_cast<float>(source.Value(n, c))) << n << " " << c;
+    }
+  }
+}
+
+// Whatever it meets, zeros too: a service then says that logits are not finite.
+TEST_P(StoredWeightsTest, ADamagedScaleShowsInItsRowAndInNoOther) {
+  if (IsPlain(GetParam()) && GetParam() != WeightType::kF16) return;  // no f16
+  constexpr int64_t kRows = 37, kM = 5;
+  const int64_t cols = OddCols();
+  const RandomWeights sound(GetParam(), kRows, cols, 10);
+  std::vector<float> x = RandomFloats(kM * cols, 11);
+  std::fill_n(x.begin() + 3 * cols, cols, 0.0f);
+  for (const bool minimum : {false, true}) {
+    if (minimum && !sound.HasMinimum()) continue;
+    for (const uint16_t half : kDamagedHalves) {
+      for (const int64_t bad : {0, 9, 20, 36}) {
+        const RandomWeights damaged = sound.WithHalf(bad, cols - 1, minimum, half);
+        Loaded loaded(damaged.Source());
+        for (const bool avx512 : Avx512Choices()) {
+          const CpuKernels& kernels = KernelsFor(avx512);
+          std::vector<float> out(kM * kRows), row(cols);
+          loaded.weights->Matvec(kernels, loaded.pool,
+                                 {.x = x.data(), .x_stride = cols, .m = kM, .out = out.data(), .out_stride = kRows});
+          for (int64_t at = 0; at < kM * kRows; ++at) {
+            ASSERT_EQ(std::isfinite(out[at]), at % kRows != bad) << half << " " << at << " avx512 " << avx512;
+          }
+          loaded.weights->DequantizeRow(kernels, bad, row.data());
+          ASSERT_FALSE(std::isfinite(row[cols - 1])) << half << " avx512 " << avx512;
+        }
       }
     }
   }
