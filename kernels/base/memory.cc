@@ -16,10 +16,6 @@ constexpr size_t kAlignment = 64;
 constexpr size_t kHugePage = size_t{2} << 20;
 constexpr size_t kChunk = 8 * kHugePage;  // of an arena
 
-constexpr size_t RoundUp(size_t bytes, size_t to) {
-  return (bytes + to - 1) / to * to;
-}
-
 class HostBuffer : public Buffer {
  public:
   HostBuffer(std::byte* data, size_t size, size_t counted, std::shared_ptr<MemoryBudget> budget)

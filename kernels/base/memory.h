@@ -16,6 +16,11 @@
 
 namespace runahead {
 
+// The first multiple of `to` that `bytes` fit in.
+constexpr size_t RoundUp(size_t bytes, size_t to) {
+  return (bytes + to - 1) / to * to;
+}
+
 // Counts bytes up to a limit. Thread-safe.
 class MemoryBudget {
  public:

@@ -102,9 +102,14 @@ MarkedText Quote(const MarkedText& text, Quotes quotes) {
   MarkedText result(1, quote);
   for (const char32_t c : text) {
     const std::string escape = Escape(c & ~kOwn, quote, quotes);
-    result += escape.empty() ? MarkedText(1, c) : FromUtf8(escape, /*own=*/false);
+    if (escape.empty()) {
+      result.push_back(c);
+    } else {
+      result += FromUtf8(escape, /*own=*/false);
+    }
   }
-  return result + quote;
+  result.push_back(quote);
+  return result;
 }
 
 bool IsPart(const MarkedText& part, const MarkedText& text) {

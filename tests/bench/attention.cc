@@ -98,7 +98,7 @@ void Measure(benchmark::State& state, double work, const char* unit, double limi
   for (auto _ : state) {
     const auto start = std::chrono::steady_clock::now();
     body();
-    best = std::min(best, std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count());
+    best = std::min(best, SecondsSince(start));
   }
   state.counters[unit] = work / best * 1e-9;
   state.counters["share"] = work / best * 1e-9 / limit;

@@ -2,6 +2,7 @@
 // rows and type, in f32 and with activations in 8 bits.
 //   products [threads] [rows,...] [shape,...] [type,...]     a shape is out x in, as 1536x576
 #include <algorithm>
+#include <chrono>
 #include <cstdio>
 #include <memory>
 #include <string>
@@ -10,7 +11,6 @@
 
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_split.h"
-#include "absl/time/clock.h"
 #include "kernels/base/weight_type.h"
 #include "kernels/cpu/cpu_device.h"
 #include "tests/bench/machine_limits.h"
@@ -21,10 +21,6 @@ namespace runahead {
 namespace {
 
 constexpr int kRounds = 7;
-
-double Seconds(absl::Time since) {
-  return absl::ToDoubleSeconds(absl::Now() - since);
-}
 
 struct Shape {
   int64_t out = 0, in = 0;
@@ -50,10 +46,10 @@ double GflopsOf(Side& side, const std::shared_ptr<const Weights>& weights, int64
   const int calls = static_cast<int>(std::max(1.0, 2e9 / flops));
   double best = 0;
   for (int round = 0; round < kRounds; ++round) {
-    const absl::Time begin = absl::Now();
+    const auto begin = std::chrono::steady_clock::now();
     for (int call = 0; call < calls; ++call) Must(side.device->Linear(*side.stream, x, weights, {}, out));
     Must(side.device->Record(*side.stream).Wait());
-    best = std::max(best, flops * calls / Seconds(begin) / 1e9);
+    best = std::max(best, flops * calls / SecondsSince(begin) / 1e9);
   }
   return best;
 }

@@ -13,10 +13,6 @@ namespace {
 // Rooms begin where copies are fastest.
 constexpr size_t kAlignment = 256;
 
-size_t RoundUp(size_t bytes) {
-  return (bytes + kAlignment - 1) / kAlignment * kAlignment;
-}
-
 }  // namespace
 
 // A range of the lane's memory, or of what it has for large ones.
@@ -44,7 +40,7 @@ std::shared_ptr<StagingLane> StagingLane::Create(Device& device, const std::stri
 }
 
 StagingLane::StagingLane(Device& device, const std::string& name, size_t bytes)
-    : device_(device), bytes_(RoundUp(bytes)), stream_(device.NewStream(name)) {
+    : device_(device), bytes_(RoundUp(bytes, kAlignment)), stream_(device.NewStream(name)) {
   RUNAHEAD_CHECK(bytes > 0);
 }
 
@@ -132,7 +128,7 @@ absl::StatusOr<std::shared_ptr<Buffer>> StagingLane::LargeMemory(size_t bytes) {
     if (!large_.empty() && large_.back()->size() >= bytes) return large_.back();
     if (!large_.empty()) least = 2 * large_.back()->size();
   }
-  RUNAHEAD_ASSIGN_OR_RETURN(std::shared_ptr<Buffer> memory, HostMemory(std::max(RoundUp(bytes), least)));
+  RUNAHEAD_ASSIGN_OR_RETURN(std::shared_ptr<Buffer> memory, HostMemory(std::max(RoundUp(bytes, kAlignment), least)));
   MutexLock lock(mu_);
   large_.push_back(memory);
   return memory;
@@ -151,7 +147,7 @@ absl::Status StagingLane::AllocateMemory() {
 }
 
 BufferRef StagingLane::Carve(size_t bytes) {
-  const size_t taken = RoundUp(bytes);
+  const size_t taken = RoundUp(bytes, kAlignment);
   for (auto gap = free_.begin(); gap != free_.end(); ++gap) {
     const auto [offset, size] = *gap;
     if (size < taken) continue;

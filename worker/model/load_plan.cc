@@ -5,14 +5,11 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "kernels/base/device.h"
+#include "kernels/base/memory.h"
 #include "kernels/base/superblock.h"
 
 namespace runahead {
 namespace {
-
-size_t RoundUp(size_t bytes, size_t to) {
-  return (bytes + to - 1) / to * to;
-}
 
 // Bits of a superblock's scales and minima in files. CPUs keep each in a byte.
 int ScaleBits(WeightType type) {
