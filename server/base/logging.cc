@@ -1,15 +1,20 @@
 #include "server/base/logging.h"
 
+#include <spdlog/pattern_formatter.h>
+#include <spdlog/sinks/base_sink.h>
 #include <spdlog/sinks/stdout_sinks.h>
 #include <spdlog/spdlog.h>
+#include <unistd.h>
 
 #include <algorithm>
 #include <atomic>
+#include <cstdlib>
 #include <memory>
 
 #include "absl/strings/str_replace.h"
 #include "kernels/base/mutex.h"
 #include "server/base/log_text.h"
+#include "server/base/log_writer.h"
 
 namespace runahead {
 namespace {
@@ -38,11 +43,28 @@ std::string PatternOf(absl::string_view process, LogFormat format) {
   return absl::StrCat("{\"time\":\"", kTime, "\",\"level\":\"%l\",\"process\":", name, ",%v");
 }
 
+constexpr spdlog::pattern_time_type kUtc = spdlog::pattern_time_type::utc;
+
+// Gives lines to the writer. Its lock is held while a line is put together, never while one is written.
+class WriterSink final : public spdlog::sinks::base_sink<std::mutex> {
+ public:
+  explicit WriterSink(LogWriter& writer) : writer_(writer) {}
+
+ private:
+  void sink_it_(const spdlog::details::log_msg& message) override {
+    spdlog::memory_buf_t line;
+    formatter_->format(message, line);
+    writer_.Append(absl::string_view(line.data(), line.size()), message.level >= spdlog::level::err);
+  }
+  void flush_() override {}
+
+  LogWriter& writer_;
+};
+
 // Drops nothing: Log has done so.
-std::shared_ptr<spdlog::logger> MakeLogger(absl::string_view process, LogFormat format) {
-  auto logger =
-      std::make_shared<spdlog::logger>(std::string(process), std::make_shared<spdlog::sinks::stderr_sink_mt>());
-  logger->set_pattern(PatternOf(process, format), spdlog::pattern_time_type::utc);
+std::shared_ptr<spdlog::logger> MakeLogger(absl::string_view process, LogFormat format, spdlog::sink_ptr sink) {
+  auto logger = std::make_shared<spdlog::logger>(std::string(process), std::move(sink));
+  logger->set_pattern(PatternOf(process, format), kUtc);
   logger->set_level(spdlog::level::trace);
   return logger;
 }
@@ -54,8 +76,11 @@ struct Output {
 };
 struct Current {
   std::atomic<LogLevel> level = LogLevel::kInfo;
+  std::atomic<LogWriter*> writer = nullptr;  // from the first InitLogging on; never destroyed either
   Mutex mu;
-  Output output RUNAHEAD_GUARDED_BY(mu) = {MakeLogger("runahead", LogFormat::kText), LogFormat::kText};
+  // Before InitLogging lines are written at once.
+  Output output RUNAHEAD_GUARDED_BY(mu) = {
+      MakeLogger("runahead", LogFormat::kText, std::make_shared<spdlog::sinks::stderr_sink_mt>()), LogFormat::kText};
 };
 
 Current& GetCurrent() {
@@ -69,12 +94,37 @@ Output CurrentOutput() {
   return current.output;
 }
 
+// What spdlog's pattern puts time, level and process before.
+std::string LineOf(LogFormat format, absl::string_view component, absl::string_view message,
+                   const std::vector<LogField>& fields) {
+  return format == LogFormat::kJson ? JsonMembers(component, message, fields) : TextLine(component, message, fields);
+}
+
 void Write(LogLevel level, absl::string_view component, absl::string_view message,
            const std::vector<LogField>& fields) {
   const Output output = CurrentOutput();
-  const bool json = output.format == LogFormat::kJson;
-  output.logger->log(ToSpdlog(level),
-                     json ? JsonMembers(component, message, fields) : TextLine(component, message, fields));
+  output.logger->log(ToSpdlog(level), LineOf(output.format, component, message, fields));
+}
+
+// The line in the place of `dropped` others.
+std::string NoticeOfDropped(int64_t dropped) {
+  const Output output = CurrentOutput();
+  const std::string text = LineOf(
+      output.format, "log", "lines are missing here: they came faster than the log was read", {{"lines", dropped}});
+  spdlog::memory_buf_t line;
+  spdlog::pattern_formatter formatter(PatternOf(output.logger->name(), output.format), kUtc);
+  formatter.format(spdlog::details::log_msg(output.logger->name(), spdlog::level::warn, text), line);
+  return std::string(line.data(), line.size());
+}
+
+LogWriter& GetWriter() {
+  static LogWriter* const writer = [] {
+    auto* const made = new LogWriter(STDERR_FILENO, NoticeOfDropped);
+    GetCurrent().writer = made;
+    std::atexit(FlushLog);
+    return made;
+  }();
+  return *writer;
 }
 
 }  // namespace
@@ -87,7 +137,7 @@ absl::StatusOr<LogLevel> ParseLogLevel(absl::string_view name) {
 }
 
 void InitLogging(absl::string_view process, LogLevel level, LogFormat format) {
-  Output output{MakeLogger(process, format), format};
+  Output output{MakeLogger(process, format, std::make_shared<WriterSink>(GetWriter())), format};
   Current& current = GetCurrent();
   current.level = level;
   MutexLock lock(current.mu);
@@ -109,6 +159,16 @@ void ChangeLogLevel(LogChange change) {
 
 void Log(LogLevel level, absl::string_view component, absl::string_view message, const std::vector<LogField>& fields) {
   if (LogEnabled(level)) Write(level, component, message, fields);
+}
+
+void FlushLog() {
+  LogWriter* const writer = GetCurrent().writer;
+  if (writer != nullptr) writer->Flush(kLogFlushTime);
+}
+
+int64_t DroppedLogLines() {
+  const LogWriter* const writer = GetCurrent().writer;
+  return writer != nullptr ? writer->dropped() : 0;
 }
 
 }  // namespace runahead

@@ -2,7 +2,9 @@
 //   2026-01-31T12:00:00.000Z W prefill-0 [link] message name=value
 //   {"time":"2026-01-31T12:00:00.000Z","level":"warning","process":"prefill-0","component":"link","message":"message",
 //    "name":"value"}
-// Thread-safe; callable before InitLogging and at any time after it.
+// Thread-safe; callable before InitLogging and at any time after it. Who logs never waits for who reads the log: from
+// InitLogging on one thread writes all lines (server/base/log_writer.h), and what comes faster than the log is read is
+// dropped, counted, and said in the log.
 #pragma once
 
 #include <cstdint>
@@ -14,6 +16,7 @@
 #include "absl/status/statusor.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/string_view.h"
+#include "absl/time/time.h"
 
 namespace runahead {
 
@@ -45,6 +48,14 @@ void ChangeLogLevel(LogChange change);
 // outside cannot forge lines.
 void Log(LogLevel level, absl::string_view component, absl::string_view message,
          const std::vector<LogField>& fields = {});
+
+// Waits until what was logged before is written, for at most kLogFlushTime. A process does so by itself when it exits;
+// one that ends in another way (_exit, abort) calls this first.
+inline constexpr absl::Duration kLogFlushTime = absl::Seconds(1);
+void FlushLog();
+
+// Lines that were dropped since the process began.
+int64_t DroppedLogLines();
 
 // Takes what absl::StrCat takes; nothing is formatted when the level is off.
 template <typename... Args>

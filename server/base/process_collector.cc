@@ -12,6 +12,8 @@
 #include <string>
 #include <vector>
 
+#include "server/base/logging.h"
+
 namespace runahead {
 namespace {
 
@@ -73,6 +75,8 @@ class ProcessCollector final : public prometheus::Collectable {
         Family("process_cpu_seconds_total", "User and system CPU seconds used", MetricType::Counter, CpuSeconds()),
         Family("process_resident_memory_bytes", "Resident memory", MetricType::Gauge, ResidentBytes()),
         Family("process_open_fds", "Open file descriptors", MetricType::Gauge, OpenFiles()),
+        Family("runahead_log_lines_dropped_total", "Lines of the log that were dropped because it was not read in time",
+               MetricType::Counter, static_cast<double>(DroppedLogLines())),
         Family("process_start_time_seconds", "Start of the process, seconds since 1970", MetricType::Gauge, start_),
     };
   }

@@ -9,7 +9,8 @@ class Collectable;
 
 namespace runahead {
 
-// process_cpu_seconds_total, process_resident_memory_bytes, process_open_fds, process_start_time_seconds. Thread-safe.
+// process_cpu_seconds_total, process_resident_memory_bytes, process_open_fds, process_start_time_seconds, and
+// runahead_log_lines_dropped_total. Thread-safe.
 std::unique_ptr<prometheus::Collectable> MakeProcessCollector();
 
 }  // namespace runahead

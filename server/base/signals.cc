@@ -58,7 +58,10 @@ void StopSignal::Run() {
       ChangeLogLevel(info.ssi_signo == SIGUSR1 ? LogChange::kMore : LogChange::kLess);
       continue;
     }
-    if (second) _exit(128 + static_cast<int>(info.ssi_signo));
+    if (second) {
+      FlushLog();
+      _exit(128 + static_cast<int>(info.ssi_signo));
+    }
     second = true;
     Stop();
   }
@@ -66,7 +69,10 @@ void StopSignal::Run() {
 
 void StopSignal::Stop() {
   MutexLock lock(mu_);
-  if (end_at_once_) _exit(0);
+  if (end_at_once_) {
+    FlushLog();
+    _exit(0);
+  }
   stopped_ = true;
   changed_.NotifyAll();
 }

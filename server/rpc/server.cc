@@ -27,8 +27,10 @@ constexpr std::chrono::milliseconds kShutdownGrace{250};
 // What goes wrong is in a status too, and said by whoever gets it. All but gRPC's last words before it aborts.
 void LogOfGrpc(gpr_log_func_args* args) {
   const absl::string_view message = args->message;
-  const LogLevel level = absl::StartsWith(message, "assertion failed") ? LogLevel::kError : LogLevel::kDebug;
+  const bool last_words = absl::StartsWith(message, "assertion failed");
+  const LogLevel level = last_words ? LogLevel::kError : LogLevel::kDebug;
   if (LogEnabled(level)) Log(level, "grpc", message);
+  if (last_words) FlushLog();
 }
 
 // gRPC registers these for all servers of the process that are built later.

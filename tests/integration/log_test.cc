@@ -1,7 +1,9 @@
 // What the processes log: a line for each request, its fields beside those of the answer; levels by signal; no prompts.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <httplib.h>
 #include <signal.h>
+#include <sys/wait.h>
 
 #include <map>
 #include <memory>
@@ -11,6 +13,7 @@
 #include <vector>
 
 #include "absl/strings/match.h"
+#include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_split.h"
 #include "tests/integration/local_cluster.h"
@@ -65,6 +68,31 @@ class LogTest : public ::testing::Test {
       logs.push_back(worker->process.err());
     }
     return logs;
+  }
+  // Has the router log, unread, until its pipe and what it keeps beside are full. Every request here is refused with a
+  // line of its own.
+  void FillLogOfRouter() {
+    const double before = DroppedByRouter();
+    ASSERT_GE(before, 0);
+    v1::GenerateRequest refused = RequestOf({1}, 0);
+    refused.set_request_id(std::string(100, 'r'));
+    for (int i = 0; i < 20'000; ++i) {
+      const grpc::Status status = GenerateOver(*stub_, refused).status;
+      ASSERT_EQ(status.error_code(), grpc::StatusCode::INVALID_ARGUMENT) << status.error_message();
+      if (i % 100 == 0 && DroppedByRouter() > before) return;
+    }
+    FAIL() << "nothing was dropped";
+  }
+  double DroppedByRouter() {
+    httplib::Client client("http://" + router_->metrics);
+    client.set_read_timeout(60);
+    const httplib::Result page = client.Get("/metrics");
+    double dropped = -1;
+    for (const absl::string_view line : absl::StrSplit(page ? page->body : "", '\n')) {
+      const absl::string_view name = "runahead_log_lines_dropped_total ";
+      if (absl::StartsWith(line, name)) EXPECT_TRUE(absl::SimpleAtod(line.substr(name.size()), &dropped));
+    }
+    return dropped;
   }
   // Of lines that are JSON objects, those of requests.
   static std::vector<json> RequestsIn(const std::string& log) {
@@ -177,6 +205,27 @@ TEST_F(LogTest, WherePromptsAreAskedForTheyStandEscapedAndCutInTheLineOfTheReque
   EXPECT_THAT(whole, HasSubstr(kSecret)) << "with what the template adds";
   EXPECT_EQ(cut, (kSecret + std::string(3000, 'x')).substr(0, 1000) + "...");
   for (size_t i = 1; i < logs.size(); ++i) EXPECT_THAT(logs[i], Not(HasSubstr("a-secret")));
+}
+
+TEST_F(LogTest, AReaderThatStandsStillStopsNobodyAndLearnsHowManyLinesAreMissing) {
+  Start({});
+  FillLogOfRouter();
+  const v1::GenerateRequest request = RequestOf(SyntheticIds(20, 1), 4);
+  const Answer answer = GenerateOver(*stub_, request);
+  ASSERT_TRUE(answer.status.ok()) << answer.status.error_message();
+  ASSERT_TRUE(router_->process.ReadErrUntil("lines are missing here: they came faster than the log was read lines="));
+
+  FillLogOfRouter();
+  router_->process.Signal(SIGTERM);
+  EXPECT_TRUE(Eventually([&] {
+    siginfo_t info{};
+    return waitid(P_PID, static_cast<id_t>(router_->process.pid()), &info, WEXITED | WNOWAIT | WNOHANG) == 0 &&
+           info.si_pid != 0;
+  })) << "it waits for a reader of its log";
+  for (const absl::string_view line : absl::StrSplit(Logs()[0], '\n', absl::SkipEmpty())) {
+    EXPECT_THAT(line, ::testing::ContainsRegex("^[0-9]+-[0-9]+-[0-9]+T[0-9:.]+Z [DIWE] router \\[[a-z]+\\] "))
+        << "a torn line";
+  }
 }
 
 TEST_F(LogTest, SignalsMoveTheLevelOfARunningProcess) {

@@ -20,6 +20,7 @@ template <typename Function>
 std::string StderrOf(Function function) {
   ::testing::internal::CaptureStderr();
   function();
+  FlushLog();
   return ::testing::internal::GetCapturedStderr();
 }
 

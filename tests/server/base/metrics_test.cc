@@ -18,9 +18,10 @@ using ::testing::IsSupersetOf;
 
 TEST(MetricRegistry, HasProcessMetricsAndBuildInfo) {
   MetricRegistry registry("cpu");
-  EXPECT_THAT(Types(registry), IsSupersetOf({"runahead_build_info gauge", "process_cpu_seconds_total counter",
-                                             "process_resident_memory_bytes gauge", "process_open_fds gauge",
-                                             "process_start_time_seconds gauge"}));
+  EXPECT_THAT(Types(registry),
+              IsSupersetOf({"runahead_build_info gauge", "process_cpu_seconds_total counter",
+                            "process_resident_memory_bytes gauge", "process_open_fds gauge",
+                            "process_start_time_seconds gauge", "runahead_log_lines_dropped_total counter"}));
   EXPECT_THAT(registry.Serialize(), AllOf(HasSubstr("device=\"cpu\""), HasSubstr("version=\"")));
   EXPECT_GT(Value(registry, "process_resident_memory_bytes"), 1e6);
   EXPECT_GE(Value(registry, "process_open_fds"), 3);
