@@ -4,6 +4,7 @@
 
 #include "server/base/address.h"
 #include "server/base/config_flags.h"
+#include "server/base/descriptor_limit.h"
 #include "server/base/logging.h"
 #include "server/base/process.h"
 #include "server/base/signals.h"
@@ -26,6 +27,7 @@ int main(int argc, char** argv) {
   const auto listen = runahead::ParseHostPort(options.process.listen);
   if (listen.ok() && runahead::IsLoopback(listen->host)) setenv("UCX_NET_DEVICES", "lo", /*overwrite=*/0);
   runahead::EnsureUcxEnvironment(argv);
+  runahead::RaiseDescriptorLimit();
   runahead::StopSignal stop;
   runahead::InitLogging(options.name, options.process.level(), options.process.format());
   if (options.process.parent_pid > 0) {

@@ -7,6 +7,7 @@
 #include "server/base/address.h"
 #include "server/base/clock.h"
 #include "server/base/cluster_key.h"
+#include "server/base/connection_metrics.h"
 #include "server/base/logging.h"
 #include "server/base/memory_limit.h"
 #include "server/base/metrics_server.h"
@@ -90,6 +91,7 @@ struct WorkerProcess::Parts {
   std::shared_ptr<const Model> model;
   std::unique_ptr<MetricRegistry> metrics;
   std::unique_ptr<WeightMetrics> weight_metrics;
+  std::unique_ptr<ConnectionMetrics> connections, metrics_connections;
   std::unique_ptr<DecodeRole> decode;  // null unless it decodes
   std::unique_ptr<EpochParts> for_epochs;
   Epochs epochs;
@@ -181,8 +183,11 @@ absl::Status WorkerProcess::Parts::StartRoles() {
 
 absl::Status WorkerProcess::Parts::Serve() {
   control = std::make_unique<ControlService>(epochs.current().capabilities(), epochs);
+  connections = std::make_unique<ConnectionMetrics>(*metrics, "grpc");
+  metrics_connections = std::make_unique<ConnectionMetrics>(*metrics, "metrics");
   RpcServerOptions rpc;
   rpc.listen = options.process.listen;
+  rpc.port = PortOptionsOf(options.process, *connections);
   keyed_control = std::make_unique<KeyedWorker>(key, *control);
   rpc.services.push_back(keyed_control.get());
   rpc.health_names.push_back("runahead.v1.Worker");
@@ -195,7 +200,9 @@ absl::Status WorkerProcess::Parts::Serve() {
   }
   RUNAHEAD_ASSIGN_OR_RETURN(server, RpcServer::Start(rpc));
   if (decode != nullptr) decode->service().SetGate(server->gate());
-  RUNAHEAD_ASSIGN_OR_RETURN(metrics_server, MetricsServer::Start(options.process.metrics_listen, *metrics));
+  RUNAHEAD_ASSIGN_OR_RETURN(
+      metrics_server, MetricsServer::Start(options.process.metrics_listen, *metrics,
+                                           {[this] { return server->port_status(); }, metrics_connections.get()}));
   server->SetServing(true);
   LogInfo("main", "serving on ", server->address(), ", metrics on ", metrics_server->address());
   return absl::OkStatus();

@@ -41,8 +41,11 @@ std::string WhyNot(const HostPort& address) {
 }  // namespace
 
 absl::Status ListenError(absl::string_view option, const HostPort& address) {
-  return absl::UnavailableError(absl::StrCat(option, ": cannot listen on ", FormatHostPort(address), ": ",
-                                             WhyNot(address),
+  return ListenError(option, address, WhyNot(address));
+}
+
+absl::Status ListenError(absl::string_view option, const HostPort& address, absl::string_view why) {
+  return absl::UnavailableError(absl::StrCat(option, ": cannot listen on ", FormatHostPort(address), ": ", why,
                                              "; give a free port (0 takes any) of an address of this machine"));
 }
 

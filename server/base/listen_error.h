@@ -11,4 +11,7 @@ namespace runahead {
 // it, and what to do. `option` names what the user has set: "listen".
 absl::Status ListenError(absl::string_view option, const HostPort& address);
 
+// The same for a reason that is known.
+absl::Status ListenError(absl::string_view option, const HostPort& address, absl::string_view why);
+
 }  // namespace runahead

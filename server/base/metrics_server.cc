@@ -1,133 +1,282 @@
 #include "server/base/metrics_server.h"
 
-#include <httplib.h>
-#include <sys/socket.h>
+#include <poll.h>
+#include <sys/eventfd.h>
 
-#include <atomic>
+#include <algorithm>
 #include <deque>
-#include <functional>
+#include <list>
+#include <optional>
 #include <thread>
 #include <utility>
 #include <vector>
 
+#include "absl/strings/match.h"
+#include "absl/strings/str_cat.h"
+#include "absl/strings/strip.h"
+#include "kernels/base/monotonic.h"
 #include "kernels/base/mutex.h"
 #include "kernels/base/status_macros.h"
+#include "server/base/accepter.h"
 #include "server/base/address.h"
-#include "server/base/listen_error.h"
+#include "server/base/descriptor_limit.h"
+#include "server/base/http_answers.h"
+#include "server/base/http_connection.h"
+#include "server/base/listening_sockets.h"
+#include "server/base/logging.h"
 
 namespace runahead {
-
-struct MetricsServer::Impl {
-  httplib::Server server;
-  int socket = -1;  // that the server listens on
-  std::atomic<bool> ended = false;
-  std::thread thread;
-};
-
 namespace {
 
-// Connections that are served at once; what comes above it waits for at most kIdleTimeout a turn.
-constexpr size_t kMaxConnections = 128;
-constexpr time_t kIdleTimeout = 1;  // seconds; a scraper sends its request with its connection
+// In which a whole request is to come, and its answer to be taken. Prometheus waits for 10 s, the kubelet for 1.
+constexpr absl::Duration kRequestTime = absl::Seconds(5);
+constexpr absl::Duration kAnswerTime = absl::Seconds(10);
+// Connections at once, and of one address: some scrapers and probes, each for a moment.
+constexpr size_t kMaxConnections = 64;
+constexpr absl::Duration kPause = absl::Milliseconds(100);
+// Accepted before those that are here have their turn.
+constexpr int kBatch = 64;
 
-// A thread for each open connection, started when first needed: one that sends nothing keeps no other waiting.
-// httplib's own pool has a fixed number, and an idle connection takes one of them out of service.
-class ConnectionThreads final : public httplib::TaskQueue {
+// Answers one request after the other on a thread of its own: what is slow to say keeps no probe waiting.
+class AnswerThread {
  public:
-  void enqueue(std::function<void()> serve) override RUNAHEAD_EXCLUDES(mu_) {
-    MutexLock lock(mu_);
-    waiting_.push_back(std::move(serve));
-    ++open_;
-    if (open_ > threads_.size() && threads_.size() < kMaxConnections) threads_.emplace_back([this] { Run(); });
-    changed_.NotifyOne();
-  }
+  struct Item {
+    uint64_t connection;
+    std::string text;  // the request, later the answer
+  };
 
-  void shutdown() override RUNAHEAD_EXCLUDES(mu_) {
-    std::vector<std::thread> threads;
+  // `wake` is written to when an answer is there.
+  AnswerThread(const HttpAnswers& answers, const Descriptor& wake)
+      : answers_(answers), wake_(wake), thread_([this] { Run(); }) {}
+  ~AnswerThread() {
     {
       MutexLock lock(mu_);
-      stop_ = true;
+      ending_ = true;
       changed_.NotifyAll();
-      threads.swap(threads_);
     }
-    for (std::thread& thread : threads) thread.join();
+    thread_.join();
+  }
+
+  void Ask(Item request) RUNAHEAD_EXCLUDES(mu_) {
+    MutexLock lock(mu_);
+    asked_.push_back(std::move(request));
+    changed_.NotifyAll();
+  }
+
+  std::vector<Item> TakeAnswers() RUNAHEAD_EXCLUDES(mu_) {
+    MutexLock lock(mu_);
+    return std::exchange(answered_, {});
   }
 
  private:
   void Run() RUNAHEAD_EXCLUDES(mu_) {
-    mu_.Lock();
-    while (true) {
-      while (waiting_.empty() && !stop_) changed_.Wait(mu_);
-      if (waiting_.empty()) break;
-      const std::function<void()> serve = std::move(waiting_.front());
-      waiting_.pop_front();
-      mu_.Unlock();
-      serve();
-      mu_.Lock();
-      --open_;
+    while (std::optional<Item> item = Next()) {
+      item->text = answers_.Answer(item->text);
+      MutexLock lock(mu_);
+      answered_.push_back(*std::move(item));
+      eventfd_write(wake_.get(), 1);
     }
-    mu_.Unlock();
   }
 
+  std::optional<Item> Next() RUNAHEAD_EXCLUDES(mu_) {
+    MutexLock lock(mu_);
+    while (asked_.empty() && !ending_) changed_.Wait(mu_);
+    if (ending_) return std::nullopt;
+    Item item = std::move(asked_.front());
+    asked_.pop_front();
+    return item;
+  }
+
+  const HttpAnswers& answers_;
+  const Descriptor& wake_;
   Mutex mu_;
   CondVar changed_;
-  std::deque<std::function<void()>> waiting_ RUNAHEAD_GUARDED_BY(mu_);
-  std::vector<std::thread> threads_ RUNAHEAD_GUARDED_BY(mu_);
-  size_t open_ RUNAHEAD_GUARDED_BY(mu_) = 0;  // served or waiting
-  bool stop_ RUNAHEAD_GUARDED_BY(mu_) = false;
+  std::deque<Item> asked_ RUNAHEAD_GUARDED_BY(mu_);
+  std::vector<Item> answered_ RUNAHEAD_GUARDED_BY(mu_);
+  bool ending_ RUNAHEAD_GUARDED_BY(mu_) = false;
+  std::thread thread_;
 };
 
-void Configure(httplib::Server& server, int& listening, const MetricRegistry& registry) {
-  server.new_task_queue = [] { return new ConnectionThreads; };
-  server.set_keep_alive_max_count(1);  // so that stopping waits for no idle client
-  server.set_keep_alive_timeout(kIdleTimeout);
-  server.set_read_timeout(kIdleTimeout);
-  server.set_write_timeout(std::chrono::seconds(5));
-  server.set_payload_max_length(1024);
-  // Without httplib's SO_REUSEPORT, with which two processes would share a port and each get half of the scrapes.
-  server.set_socket_options([&listening](int socket) {
-    listening = socket;
-    const int on = 1;
-    setsockopt(socket, SOL_SOCKET, SO_REUSEADDR, &on, sizeof(on));
-  });
-  server.Get("/metrics", [&registry](const httplib::Request&, httplib::Response& response) {
-    response.set_content(registry.Serialize(), "text/plain; version=0.0.4; charset=utf-8");
-  });
-  server.Get("/healthz",
-             [](const httplib::Request&, httplib::Response& response) { response.set_content("ok\n", "text/plain"); });
+bool AsksForHealth(const std::string& request) {
+  return absl::StartsWith(request, "GET /healthz ") || absl::StartsWith(request, "HEAD /healthz ");
+}
+
+HttpText HealthText(const absl::Status& status) {
+  if (status.ok()) return {.body = "ok\n"};
+  return {.status = 503, .body = absl::StrCat(status.message(), "\n")};
 }
 
 }  // namespace
 
-absl::StatusOr<std::unique_ptr<MetricsServer>> MetricsServer::Start(const std::string& listen,
-                                                                    const MetricRegistry& registry) {
-  RUNAHEAD_ASSIGN_OR_RETURN(HostPort address, ParseHostPort(listen));
-  auto impl = std::make_unique<Impl>();
-  Configure(impl->server, impl->socket, registry);
-  if (address.port == 0) {
-    const int port = impl->server.bind_to_any_port(address.host);
-    if (port < 0) return ListenError("metrics_listen", address);
-    address.port = port;
-  } else if (!impl->server.bind_to_port(address.host, address.port)) {
-    return ListenError("metrics_listen", address);
+// One thread waits for all connections; nothing in it blocks.
+class MetricsServer::Loop {
+ public:
+  Loop(ListeningSockets sockets, const MetricRegistry& registry, const MetricsServerOptions& options)
+      : sockets_(std::move(sockets)),
+        options_(options),
+        most_(std::min(kMaxConnections, static_cast<size_t>(KeptDescriptors()) / 4)),
+        wake_(eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK)) {
+    answers_.Get("/metrics", [&registry] {
+      return HttpText{.body = registry.Serialize(), .type = "text/plain; version=0.0.4; charset=utf-8"};
+    });
+    answers_.Get("/healthz", [this] { return HealthText(options_.health ? options_.health() : absl::OkStatus()); });
+    scrapes_.emplace(answers_, wake_);
+    thread_ = std::thread([this] { Run(); });
   }
-  // httplib lets 5 connections wait to be accepted; others would try again after a second.
-  ::listen(impl->socket, SOMAXCONN);
-  impl->thread = std::thread([impl = impl.get()] {
-    impl->server.listen_after_bind();
-    impl->ended = true;
-  });
-  // httplib ignores a stop() before its loop runs, so nobody may hold the server until then.
-  while (!impl->server.is_running() && !impl->ended) std::this_thread::yield();
-  return std::unique_ptr<MetricsServer>(new MetricsServer(std::move(impl), FormatHostPort(address)));
+
+  ~Loop() {
+    {
+      MutexLock lock(mu_);
+      ending_ = true;
+    }
+    eventfd_write(wake_.get(), 1);
+    thread_.join();
+  }
+
+ private:
+  using State = HttpConnection::State;
+
+  void Run() RUNAHEAD_EXCLUDES(mu_) {
+    for (;;) {
+      Wait();
+      {
+        MutexLock lock(mu_);
+        if (ending_) return;
+      }
+      for (AnswerThread::Item& item : scrapes_->TakeAnswers()) Send(item.connection, std::move(item.text));
+      for (HttpConnection& connection : connections_) Advance(connection);
+      RemoveEnded();
+      paused_ = false;
+      for (Descriptor& listener : sockets_.sockets) AcceptAll(listener);
+      if (options_.connections != nullptr) options_.connections->open.Set(static_cast<double>(connections_.size()));
+    }
+  }
+
+  void Wait() {
+    std::vector<pollfd> polled = {{wake_.get(), POLLIN, 0}};
+    absl::Time until = paused_ ? MonotonicNow() + kPause : absl::InfiniteFuture();
+    for (const Descriptor& listener : sockets_.sockets) {
+      if (!paused_) polled.push_back({listener.get(), POLLIN, 0});  // one that has ended is -1, which poll skips
+    }
+    for (const HttpConnection& connection : connections_) {
+      if (connection.events() != 0) polled.push_back({connection.socket(), connection.events(), 0});
+      until = std::min(until, connection.until());
+    }
+    int millis = -1;
+    if (until != absl::InfiniteFuture()) {
+      millis = static_cast<int>(std::max<int64_t>(0, absl::ToInt64Milliseconds(until - MonotonicNow()) + 1));
+    }
+    poll(polled.data(), polled.size(), millis);
+    eventfd_t ignored;
+    eventfd_read(wake_.get(), &ignored);
+  }
+
+  void Advance(HttpConnection& connection) {
+    if (connection.state() == State::kReading) {
+      connection.Read();
+      if (connection.state() == State::kAsked) Answer(connection);
+    } else if (connection.state() == State::kAnswering) {
+      connection.Write();
+    }
+  }
+
+  void Answer(HttpConnection& connection) {
+    if (AsksForHealth(connection.request())) {
+      connection.Answer(answers_.Answer(connection.request()), MonotonicNow() + kAnswerTime);
+    } else {
+      scrapes_->Ask({connection.id(), connection.request()});
+    }
+  }
+
+  void Send(uint64_t id, std::string answer) {
+    const auto found = std::find_if(connections_.begin(), connections_.end(),
+                                    [id](const HttpConnection& each) { return each.id() == id; });
+    if (found != connections_.end()) found->Answer(std::move(answer), MonotonicNow() + kAnswerTime);
+  }
+
+  void RemoveEnded() {
+    const absl::Time now = MonotonicNow();
+    connections_.remove_if(
+        [now](const HttpConnection& each) { return each.state() == State::kEnded || each.until() <= now; });
+  }
+
+  void AcceptAll(Descriptor& listener) {
+    for (int i = 0; i < kBatch && listener.valid(); ++i) {
+      absl::StatusOr<std::optional<NewConnection>> next = accepter_.Next(listener);
+      // Whoever has the last descriptor may give it to the next one.
+      if (absl::IsResourceExhausted(next.status()) && GiveWay(ConnectionRefusal::kDescriptors, nullptr)) continue;
+      if (absl::IsResourceExhausted(next.status())) {
+        paused_ = true;
+        return;
+      }
+      if (!next.ok()) {
+        LogError("metrics", FormatHostPort(sockets_.address),
+                 ": nobody can connect any more: ", next.status().message());
+        listener.Close();
+        return;
+      }
+      if (!next->has_value()) return;
+      Admit(**std::move(next));
+    }
+  }
+
+  void Admit(NewConnection connection) {
+    const std::string host(absl::StripPrefix(NumericHost(*connection.peer.get()), "::ffff:"));
+    const bool last = IsAmongTheLast(connection.socket.get(), KeptDescriptors() / 4);
+    const auto of_host = static_cast<size_t>(std::count_if(
+        connections_.begin(), connections_.end(), [&](const HttpConnection& each) { return each.host() == host; }));
+    bool room = true;
+    if (of_host >= most_ / 2) room = GiveWay(ConnectionRefusal::kAddress, &host);
+    if (room && connections_.size() >= most_) room = GiveWay(ConnectionRefusal::kLimit, nullptr);
+    if (room && last && !connections_.empty()) room = GiveWay(ConnectionRefusal::kDescriptors, nullptr);
+    if (!room) return;
+    connections_.emplace_back(next_id_++, std::move(connection.socket), host, MonotonicNow() + kRequestTime);
+    Advance(connections_.back());
+  }
+
+  // Ends the oldest connection, of `host` where one is given, that has not been asked for an answer which is being
+  // made. False where there is none: then the new one has to go.
+  bool GiveWay(ConnectionRefusal why, const std::string* host) {
+    if (options_.connections != nullptr) options_.connections->refused(why).Increment();
+    const auto oldest = std::find_if(connections_.begin(), connections_.end(), [&](const HttpConnection& each) {
+      return each.state() != State::kAsked && (host == nullptr || each.host() == *host);
+    });
+    if (oldest == connections_.end()) return false;
+    connections_.erase(oldest);
+    return true;
+  }
+
+  ListeningSockets sockets_;
+  const MetricsServerOptions options_;
+  const size_t most_;  // connections
+  const Descriptor wake_;
+  HttpAnswers answers_;
+  std::optional<AnswerThread> scrapes_;
+  Mutex mu_;
+  bool ending_ RUNAHEAD_GUARDED_BY(mu_) = false;
+
+  // The thread's own:
+  Accepter accepter_;
+  std::list<HttpConnection> connections_;  // the oldest first
+  uint64_t next_id_ = 0;
+  bool paused_ = false;  // not even the spare descriptor was left
+
+  std::thread thread_;
+};
+
+absl::StatusOr<std::unique_ptr<MetricsServer>> MetricsServer::Start(const std::string& listen,
+                                                                    const MetricRegistry& registry,
+                                                                    const MetricsServerOptions& options) {
+  RUNAHEAD_ASSIGN_OR_RETURN(HostPort address, ParseHostPort(listen));
+  RUNAHEAD_ASSIGN_OR_RETURN(ListeningSockets sockets, ListenOn("metrics_listen", address));
+  address = sockets.address;
+  auto loop = std::make_unique<Loop>(std::move(sockets), registry, options);
+  return std::unique_ptr<MetricsServer>(new MetricsServer(std::move(loop), FormatHostPort(address)));
 }
 
-MetricsServer::MetricsServer(std::unique_ptr<Impl> impl, std::string address)
-    : impl_(std::move(impl)), address_(std::move(address)) {}
+MetricsServer::MetricsServer(std::unique_ptr<Loop> loop, std::string address)
+    : loop_(std::move(loop)), address_(std::move(address)) {}
 
-MetricsServer::~MetricsServer() {
-  impl_->server.stop();
-  impl_->thread.join();
-}
+MetricsServer::~MetricsServer() = default;
 
 }  // namespace runahead

@@ -5,6 +5,7 @@
 #include <unistd.h>
 
 #include <cerrno>
+#include <cstdlib>
 
 #include "absl/strings/str_cat.h"
 #include "kernels/base/status_macros.h"
@@ -43,6 +44,13 @@ void DeclareProcessOptions(ConfigSchema& schema, ProcessOptions& options) {
   schema.Duration(
       "drain_timeout", &options.drain_timeout, {.max = absl::Hours(1)},
       "How long requests of a router and decodes of a worker may go on after SIGTERM before they are ended");
+  schema.Int("max_connections", &options.max_connections, {.min = 4, .max = 1 << 20},
+             "Connections to the gRPC port at the most, three quarters of them from one address; fewer where the limit "
+             "of descriptors is low. Others are closed at once");
+  schema.Duration(
+      "port_patience", &options.port_patience, {.min = absl::Seconds(1), .max = absl::Hours(1)},
+      "How long the gRPC port may leave the process's own questions unanswered before /healthz says so; after "
+      "three times as long the process ends");
   schema.Int("ready_fd", &options.ready_fd, {.min = -1, .max = 1 << 20},
              "File descriptor that gets one line of JSON with the addresses when the process serves; -1 for none");
   schema.FlagOnly();
@@ -74,6 +82,12 @@ absl::Status DieWithParent(int parent_pid) {
     return absl::FailedPreconditionError(absl::StrCat("process ", parent_pid, ", which started this one, has ended"));
   }
   return absl::OkStatus();
+}
+
+void EndProcess(const absl::Status& why) {
+  LogError("main", "ends: ", why.message());
+  FlushLog();
+  std::_Exit(1);
 }
 
 }  // namespace runahead

@@ -17,6 +17,8 @@ struct ProcessOptions {
   std::string log_level = "info";
   std::string log_format = "text";
   absl::Duration drain_timeout = absl::Seconds(30);
+  int max_connections = 4096;
+  absl::Duration port_patience = absl::Seconds(30);
   int ready_fd = -1;
   int parent_pid = 0;
 
@@ -24,8 +26,8 @@ struct ProcessOptions {
   LogFormat format() const { return log_format == "json" ? LogFormat::kJson : LogFormat::kText; }
 };
 
-// Declares listen, metrics_listen, cluster_key, log_level, log_format, drain_timeout, and as flags only ready_fd and
-// parent_pid.
+// Declares listen, metrics_listen, cluster_key, log_level, log_format, drain_timeout, max_connections, port_patience,
+// and as flags only ready_fd and parent_pid.
 void DeclareProcessOptions(ConfigSchema& schema, ProcessOptions& options);
 
 // Writes {"address":"127.0.0.1:1234","metrics":"127.0.0.1:1235"} and a newline to `fd`, then closes it: what `runahead
@@ -36,5 +38,9 @@ absl::Status WriteReadyLine(int fd, const std::string& address, const std::strin
 // process). Does nothing when `parent_pid` is 0. FAILED_PRECONDITION when it is not, or no longer, the parent: then
 // nobody would ever send the signal, and the caller should leave.
 absl::Status DieWithParent(int parent_pid);
+
+// Ends the process at once, with exit code 1 and a line that says why: for a process that cannot do its work any more,
+// and so may not be able to end in good order either.
+[[noreturn]] void EndProcess(const absl::Status& why);
 
 }  // namespace runahead

@@ -1,6 +1,7 @@
 // runahead-router: the public service in front of prefill and decode workers.
 #include "kernels/base/status_macros.h"
 #include "server/base/config_flags.h"
+#include "server/base/descriptor_limit.h"
 #include "server/base/logging.h"
 #include "server/base/process.h"
 #include "server/base/signals.h"
@@ -39,6 +40,7 @@ int main(int argc, char** argv) {
           schema)) {
     return *exit_code;
   }
+  runahead::RaiseDescriptorLimit();
   runahead::StopSignal stop;
   runahead::InitLogging("router", options.process.level(), options.process.format());
   const absl::Status status = runahead::RunRouter(options, stop);

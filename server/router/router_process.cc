@@ -11,6 +11,7 @@
 #include "kernels/base/status_macros.h"
 #include "server/base/clock.h"
 #include "server/base/cluster_key.h"
+#include "server/base/connection_metrics.h"
 #include "server/base/logging.h"
 #include "server/base/metrics_server.h"
 #include "server/base/srv_lookup.h"
@@ -60,6 +61,8 @@ struct RouterProcess::Parts {
         std::shared_ptr<const Tokenizer> tokenizer, absl::StatusOr<ChatTemplate> chat_template,
         std::unique_ptr<LiveTable> opened)
       : registry("none"),
+        connections(registry, "grpc"),
+        metrics_connections(registry, "metrics"),
         metrics(registry, model.name),
         table(std::move(opened)),
         fleet(SeatsFor(options.workers), options.queue_size, metrics, RealClock()),
@@ -83,6 +86,7 @@ struct RouterProcess::Parts {
         service(router, {options.max_sessions, options.stall_timeout, options.max_streams}) {}
 
   MetricRegistry registry;
+  ConnectionMetrics connections, metrics_connections;
   RouterMetrics metrics;
   std::unique_ptr<LiveTable> table;
   Fleet fleet;
@@ -116,10 +120,12 @@ absl::StatusOr<std::unique_ptr<RouterProcess>> RouterProcess::Start(const Router
   rpc.keep_alive = kPublicKeepAlive;
   rpc.services = {&parts->service};
   rpc.health_names = {kServiceName};
+  rpc.port = PortOptionsOf(options.process, parts->connections);
   RUNAHEAD_ASSIGN_OR_RETURN(parts->server, RpcServer::Start(rpc));
   parts->service.SetGate(&parts->server->gate());
-  RUNAHEAD_ASSIGN_OR_RETURN(parts->metrics_server,
-                            MetricsServer::Start(options.process.metrics_listen, parts->registry));
+  const auto health = [server = parts->server.get()] { return server->port_status(); };
+  RUNAHEAD_ASSIGN_OR_RETURN(parts->metrics_server, MetricsServer::Start(options.process.metrics_listen, parts->registry,
+                                                                        {health, &parts->metrics_connections}));
   LogInfo("main", "listening on ", parts->server->address(), ", metrics on ", parts->metrics_server->address());
   return std::unique_ptr<RouterProcess>(new RouterProcess(std::move(parts)));
 }

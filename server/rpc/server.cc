@@ -8,13 +8,14 @@
 
 #include <chrono>
 #include <mutex>
+#include <utility>
 
 #include "absl/strings/match.h"
 #include "absl/strings/string_view.h"
 #include "grpc/health/v1/health.pb.h"
 #include "kernels/base/status_macros.h"
 #include "server/base/address.h"
-#include "server/base/listen_error.h"
+#include "server/base/listening_sockets.h"
 #include "server/base/logging.h"
 #include "server/rpc/credentials.h"
 
@@ -23,6 +24,11 @@ namespace {
 
 // For statuses that are on their way when the last pass was given back.
 constexpr std::chrono::milliseconds kShutdownGrace{250};
+
+// A client that says nothing for so long after it has connected is none.
+constexpr int kGreetingMillis = 20'000;
+// A connection without calls is closed after this time: its client's next call makes another, unseen by the caller.
+constexpr int kIdleMillis = 600'000;
 
 // What goes wrong is in a status too, and said by whoever gets it. All but gRPC's last words before it aborts.
 void LogOfGrpc(gpr_log_func_args* args) {
@@ -47,8 +53,8 @@ void RegisterPlugins() {
 }
 
 void SetArguments(grpc::ServerBuilder& builder, const RpcServerOptions& options) {
-  // With SO_REUSEPORT a second server on a taken port would get half of its connections and no error.
-  builder.AddChannelArgument(GRPC_ARG_ALLOW_REUSEPORT, 0);
+  builder.AddChannelArgument(GRPC_ARG_SERVER_HANDSHAKE_TIMEOUT_MS, kGreetingMillis);
+  builder.AddChannelArgument(GRPC_ARG_MAX_CONNECTION_IDLE_MS, kIdleMillis);
   builder.AddChannelArgument(GRPC_ARG_KEEPALIVE_TIME_MS,
                              static_cast<int>(absl::ToInt64Milliseconds(options.keep_alive.time)));
   builder.AddChannelArgument(GRPC_ARG_KEEPALIVE_TIMEOUT_MS,
@@ -65,26 +71,27 @@ void SetArguments(grpc::ServerBuilder& builder, const RpcServerOptions& options)
 
 absl::StatusOr<std::unique_ptr<RpcServer>> RpcServer::Start(const RpcServerOptions& options) {
   RUNAHEAD_ASSIGN_OR_RETURN(HostPort address, ParseHostPort(options.listen));
+  RUNAHEAD_ASSIGN_OR_RETURN(ListeningSockets sockets, ListenOn("listen", address));
   RegisterPlugins();
   std::unique_ptr<RpcServer> server(new RpcServer);
   server->health_names_ = options.health_names;
   grpc::ServerBuilder builder;
   SetArguments(builder, options);
-  int port = 0;
-  builder.AddListeningPort(options.listen, MakeServerCredentials(), &port);
+  std::unique_ptr<RpcPort::Acceptor> acceptor = builder.experimental().AddExternalConnectionAcceptor(
+      grpc::ServerBuilder::experimental_type::ExternalConnectionType::FROM_FD, MakeServerCredentials());
   for (grpc::Service* service : options.services) builder.RegisterService(service);
   server->server_ = builder.BuildAndStart();
-  if (server->server_ == nullptr || port == 0) {
-    return ListenError("listen", address);
-  }
+  if (server->server_ == nullptr) return absl::InternalError("listen: gRPC cannot start a server");
   server->SetServing(false);  // gRPC's health service begins with SERVING for the empty name
-  address.port = port;
-  server->address_ = FormatHostPort(address);
+  server->address_ = FormatHostPort(sockets.address);
+  RUNAHEAD_ASSIGN_OR_RETURN(
+      server->port_, RpcPort::Open(std::move(sockets), std::move(acceptor), options.keep_alive.timeout, options.port));
   return server;
 }
 
 RpcServer::~RpcServer() {
   if (server_ == nullptr) return;
+  if (port_ != nullptr) port_->Close();
   server_->Shutdown(std::chrono::system_clock::now());
   server_->Wait();
 }
@@ -103,6 +110,7 @@ bool RpcServer::Drain(absl::Duration timeout, const std::function<void()>& cut) 
     cut();
     gate_.WaitEmpty(kCutTime);
   }
+  port_->Close();
   server_->Shutdown(std::chrono::system_clock::now() + kShutdownGrace);
   return all_ended;
 }

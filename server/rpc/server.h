@@ -11,6 +11,7 @@
 #include "absl/status/statusor.h"
 #include "absl/time/time.h"
 #include "server/base/drain_gate.h"
+#include "server/rpc/rpc_port.h"
 #include "server/rpc/transport_options.h"
 
 namespace runahead {
@@ -24,6 +25,7 @@ struct RpcServerOptions {
   std::vector<std::string> health_names;  // what grpc.health.v1 knows by name, such as "runahead.v1.Inference"
   KeepAlive keep_alive = kProcessKeepAlive;
   int max_message_bytes = kMaxMessageBytes;
+  RpcPortOptions port = {};
 };
 
 // Thread-safe. Starts with health NOT_SERVING: call SetServing(true) when requests can really be answered.
@@ -37,6 +39,9 @@ class RpcServer {
 
   // host:port that was really bound.
   const std::string& address() const { return address_; }
+
+  // RpcPort::status().
+  absl::Status port_status() const { return port_->status(); }
 
   // All named services, and the server as a whole (the empty name).
   void SetServing(bool serving);
@@ -58,6 +63,7 @@ class RpcServer {
   std::vector<std::string> health_names_;
   std::string address_;
   std::unique_ptr<grpc::Server> server_;
+  std::unique_ptr<RpcPort> port_;  // null until the server runs
 };
 
 }  // namespace runahead

@@ -210,6 +210,8 @@ class Manifests:
                     yield f"{name}: {kind} asks another port than that of its gRPC services"
                 elif "httpGet" in probe and (probe["httpGet"]["port"], probe["httpGet"]["path"]) != ("metrics", "/healthz"):
                     yield f"{name}: {kind} asks something else than /healthz of metrics"
+                if kind == "livenessProbe" and "grpc" in (probe or {}):
+                    yield f"{name}: a crowd at its gRPC port would have it restarted"
             if container.get("readinessProbe", {}).get("grpc", {}).get("service") != SERVES[name]:
                 yield f"{name}: readiness is told by gRPC health of {SERVES[name]}"
 

@@ -9,6 +9,7 @@
 #include "absl/strings/str_split.h"
 #include "absl/strings/strip.h"
 #include "gtest/gtest.h"
+#include "server/base/connection_metrics.h"
 #include "server/router/router_metrics.h"
 #include "worker/metrics/decode_metrics.h"
 #include "worker/metrics/link_metrics.h"
@@ -98,6 +99,7 @@ std::set<std::string> NamesOf(const auto& map) {
 
 TEST(Documentation, ListsWhatIsCountedItsTypeAndLabelsAndNothingElse) {
   MetricRegistry registry("cpu");
+  ConnectionMetrics grpc(registry, "grpc"), http(registry, "metrics");
   RouterMetrics router(registry, "m");
   PrefillMetrics prefill(registry);
   LinkMetrics link(registry, "p");

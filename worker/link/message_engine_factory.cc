@@ -1,7 +1,10 @@
 #include "worker/link/message_engine_factory.h"
 
+#include <algorithm>
+
 #include "absl/strings/escaping.h"
 #include "absl/strings/str_cat.h"
+#include "server/base/descriptor_limit.h"
 #include "worker/link/tcp/tcp_engine.h"
 #include "worker/link/ucx/ucx_engine.h"
 
@@ -15,6 +18,7 @@ absl::StatusOr<std::unique_ptr<MessageEngine>> MakeMessageEngine(const MessageEn
     tcp.host = options.host;
     tcp.port = options.port;
     tcp.key = options.key;
+    tcp.max_strangers = std::min(tcp.max_strangers, static_cast<size_t>(KeptDescriptors()) / 4);
     return TcpEngine::Start(tcp);
   }
   if (options.transport == "ucx") {

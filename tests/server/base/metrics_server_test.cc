@@ -79,6 +79,45 @@ TEST(MetricsServer, IdleConnectionsKeepNoScrapeWaiting) {
   for (const int fd : idle) close(fd);
 }
 
+TEST(MetricsServer, SaysWhatIsWrongWithTheProcess) {
+  MetricRegistry registry("none");
+  absl::Status health = absl::UnavailableError("the port does not answer");
+  const auto server = MetricsServer::Start("127.0.0.1:0", registry, {[&health] { return health; }});
+  ASSERT_TRUE(server.ok()) << server.status();
+  httplib::Client client("127.0.0.1", ParseHostPort((*server)->address())->port);
+  const auto unwell = client.Get("/healthz");
+  EXPECT_EQ(unwell->status, 503);
+  EXPECT_EQ(unwell->body, "the port does not answer\n");
+  EXPECT_EQ(client.Head("/healthz")->status, 503);
+  EXPECT_EQ(client.Get("/metrics")->status, 200);
+}
+
+TEST(MetricsServer, TheOldestOfTooManyConnectionsGoes) {
+  MetricRegistry registry("none");
+  const ConnectionMetrics metrics(registry, "metrics");
+  const auto server = MetricsServer::Start("127.0.0.1:0", registry, {nullptr, &metrics});
+  ASSERT_TRUE(server.ok()) << server.status();
+  const int port = ParseHostPort((*server)->address())->port;
+  std::vector<int> idle;
+  for (int i = 0; i < 200; ++i) idle.push_back(Connect(port, "GET /healthz HTTP/1.1\r\n"));
+  httplib::Client client("127.0.0.1", port);
+  EXPECT_EQ(client.Get("/healthz")->body, "ok\n");
+  EXPECT_GE(metrics.refused(ConnectionRefusal::kAddress).Value(), 200 - 32 + 1);
+  char byte;
+  EXPECT_LE(recv(idle.front(), &byte, 1, 0), 0) << "the first one has to go";
+  for (const int fd : idle) close(fd);
+}
+
+TEST(MetricsServer, EndsWhoSaysTooMuch) {
+  MetricRegistry registry("none");
+  const auto server = MetricsServer::Start("127.0.0.1:0", registry);
+  ASSERT_TRUE(server.ok()) << server.status();
+  const int fd = Connect(ParseHostPort((*server)->address())->port, "GET /" + std::string(32 << 10, 'x'));
+  char byte;
+  EXPECT_LE(recv(fd, &byte, 1, 0), 0);
+  close(fd);
+}
+
 TEST(MetricsServer, GivesItsPortBack) {
   MetricRegistry registry("none");
   auto first = MetricsServer::Start("127.0.0.1:0", registry);

@@ -7,6 +7,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "kernels/base/status_macros.h"
+#include "server/base/descriptor_limit.h"
 #include "server/base/logging.h"
 #include "worker/link/tcp/tcp_engine_impl.h"
 
@@ -71,6 +72,9 @@ void TcpEngine::Impl::AcceptAll() {
     }
     if (!socket.ok()) return PauseListener("the link's port takes no connections any more");
     if (!socket->valid()) return;
+    if (IsAmongTheLast(socket->get(), KeptDescriptors() / 2)) {
+      return PauseListener("a connection was closed, for too few descriptors are left (see ulimit -n)");
+    }
     if (const absl::StatusOr<Channel*> channel = Add(*std::move(socket)); channel.ok()) {
       strangers_.insert((*channel)->connection->id());
     }

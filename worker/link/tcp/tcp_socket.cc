@@ -3,7 +3,6 @@
 #include <netinet/in.h>
 #include <netinet/tcp.h>
 #include <sys/socket.h>
-#include <unistd.h>
 
 #include <cerrno>
 #include <cstring>
@@ -39,10 +38,6 @@ absl::StatusOr<Descriptor> NewSocket(int family) {
 }
 
 }  // namespace
-
-Descriptor::~Descriptor() {
-  if (fd_ >= 0) close(fd_);
-}
 
 absl::Status ErrnoStatus(int error, const std::string& what) {
   return absl::UnavailableError(absl::StrCat(what, ": ", std::strerror(error)));

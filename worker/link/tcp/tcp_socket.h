@@ -2,30 +2,12 @@
 #pragma once
 
 #include <string>
-#include <utility>
 
 #include "absl/status/statusor.h"
 #include "server/base/address.h"
+#include "server/base/descriptor.h"
 
 namespace runahead {
-
-// A descriptor with one owner.
-class Descriptor {
- public:
-  Descriptor() = default;
-  explicit Descriptor(int fd) : fd_(fd) {}
-  Descriptor(Descriptor&& other) noexcept : fd_(std::exchange(other.fd_, -1)) {}
-  Descriptor& operator=(Descriptor&& other) noexcept {
-    std::swap(fd_, other.fd_);
-    return *this;
-  }
-  ~Descriptor();
-  int get() const { return fd_; }
-  bool valid() const { return fd_ >= 0; }
-
- private:
-  int fd_ = -1;
-};
 
 struct TcpListener {
   Descriptor descriptor;

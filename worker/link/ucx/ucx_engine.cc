@@ -10,6 +10,7 @@
 #include "absl/strings/str_cat.h"
 #include "kernels/base/monotonic.h"
 #include "worker/link/eager_payload.h"
+#include "worker/link/ucx/ucx_accept.h"
 #include "worker/link/ucx/ucx_engine_impl.h"
 
 namespace runahead {
@@ -306,6 +307,7 @@ UcxEngine::UcxEngine(std::unique_ptr<Impl> impl) : impl_(std::move(impl)) {}
 UcxEngine::~UcxEngine() = default;
 
 absl::StatusOr<std::unique_ptr<UcxEngine>> UcxEngine::Start(const UcxOptions& options) {
+  GuardUcxAccept();
   RUNAHEAD_ASSIGN_OR_RETURN(std::unique_ptr<UcxContext> context,
                             UcxContext::Create(options.transports, {options.host, options.port}));
   return std::unique_ptr<UcxEngine>(new UcxEngine(std::make_unique<Impl>(std::move(context), options)));

@@ -1,0 +1,137 @@
+#include "server/rpc/port_probe.h"
+
+#include <arpa/inet.h>
+#include <netinet/in.h>
+#include <poll.h>
+#include <sys/socket.h>
+
+#include <algorithm>
+#include <array>
+#include <cerrno>
+#include <cstring>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "kernels/base/monotonic.h"
+#include "kernels/base/status_macros.h"
+#include "server/base/listening_sockets.h"
+
+namespace runahead {
+namespace {
+
+// The head of an HTTP/2 frame, and where and what says that the frame is SETTINGS, with which every server begins.
+constexpr size_t kFrameHead = 9;
+constexpr size_t kTypeAt = 3;
+constexpr char kSettings = 4;
+
+absl::Status Failed(absl::string_view what, int error) {
+  return absl::UnavailableError(absl::StrCat(what, ": ", std::strerror(error)));
+}
+
+// Waits until the socket can do it, or has failed.
+absl::Status Await(const Descriptor& socket, short event, absl::Time until, absl::string_view what) {
+  for (;;) {
+    const int64_t left = absl::ToInt64Milliseconds(until - MonotonicNow());
+    pollfd polled{socket.get(), event, 0};
+    if (poll(&polled, 1, static_cast<int>(std::max<int64_t>(left, 0))) > 0) return absl::OkStatus();
+    if (left <= 0) return absl::UnavailableError(absl::StrCat(what, " took too long"));
+  }
+}
+
+SocketAddress Loopback(int family, int port) {
+  SocketAddress address;
+  if (family == AF_INET6) {
+    auto* v6 = reinterpret_cast<sockaddr_in6*>(&address.storage);
+    v6->sin6_family = AF_INET6;
+    v6->sin6_addr = in6addr_loopback;
+    v6->sin6_port = htons(static_cast<uint16_t>(port));
+    address.length = sizeof(*v6);
+  } else {
+    auto* v4 = reinterpret_cast<sockaddr_in*>(&address.storage);
+    v4->sin_family = AF_INET;
+    v4->sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+    v4->sin_port = htons(static_cast<uint16_t>(port));
+    address.length = sizeof(*v4);
+  }
+  return address;
+}
+
+bool IsEverywhere(const SocketAddress& address) {
+  const std::string host = NumericHost(*address.get());
+  return host == "::" || host == "0.0.0.0";
+}
+
+SocketAddress WithoutPort(SocketAddress address) {
+  if (address.storage.ss_family == AF_INET6) {
+    reinterpret_cast<sockaddr_in6*>(&address.storage)->sin6_port = 0;
+  } else {
+    reinterpret_cast<sockaddr_in*>(&address.storage)->sin_port = 0;
+  }
+  return address;
+}
+
+// Whether this machine has the address: not every one has a loopback of IPv6.
+bool CanBind(const SocketAddress& address) {
+  const Descriptor socket(::socket(address.storage.ss_family, SOCK_STREAM | SOCK_CLOEXEC, 0));
+  return socket.valid() && bind(socket.get(), address.get(), address.length) == 0;
+}
+
+// What the connection was is over: the socket can make another. The peer finds it reset.
+void Disconnect(const Descriptor& socket) {
+  sockaddr nobody{};
+  nobody.sa_family = AF_UNSPEC;
+  connect(socket.get(), &nobody, sizeof(nobody));
+}
+
+}  // namespace
+
+absl::StatusOr<std::unique_ptr<PortProbe>> PortProbe::Create(const SocketAddress& to, Announce announce) {
+  SocketAddress asked = to;
+  if (IsEverywhere(to)) {
+    asked = Loopback(to.storage.ss_family, PortOf(to.storage));
+    if (!CanBind(WithoutPort(asked))) asked = Loopback(AF_INET, PortOf(to.storage));
+  }
+  Descriptor socket(::socket(asked.storage.ss_family, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0));
+  if (!socket.valid()) return Failed("a socket to ask our own port", errno);
+  return std::unique_ptr<PortProbe>(new PortProbe(std::move(socket), WithoutPort(asked), asked, std::move(announce)));
+}
+
+PortProbe::PortProbe(Descriptor socket, const SocketAddress& from, const SocketAddress& to, Announce announce)
+    : socket_(std::move(socket)), from_(from), to_(to), announce_(std::move(announce)) {}
+
+absl::Status PortProbe::Ask(absl::Duration timeout) {
+  const absl::Time until = MonotonicNow() + timeout;
+  absl::Status status = Connect(until);
+  if (status.ok()) status = ReadGreeting(until);
+  Disconnect(socket_);
+  return status;
+}
+
+// Bound first, for the connection may be accepted before connect() returns, and must be known by then.
+absl::Status PortProbe::Connect(absl::Time until) {
+  if (bind(socket_.get(), from_.get(), from_.length) != 0) return Failed("taking a port to ask from", errno);
+  announce_(OwnAddress(socket_));
+  if (connect(socket_.get(), to_.get(), to_.length) == 0) return absl::OkStatus();
+  if (errno != EINPROGRESS) return Failed("connecting", errno);
+  RUNAHEAD_RETURN_IF_ERROR(Await(socket_, POLLOUT, until, "connecting"));
+  int error = 0;
+  socklen_t length = sizeof(error);
+  getsockopt(socket_.get(), SOL_SOCKET, SO_ERROR, &error, &length);
+  return error == 0 ? absl::OkStatus() : Failed("connecting", error);
+}
+
+absl::Status PortProbe::ReadGreeting(absl::Time until) {
+  std::array<char, kFrameHead> head;
+  size_t done = 0;
+  while (done < head.size()) {
+    RUNAHEAD_RETURN_IF_ERROR(Await(socket_, POLLIN, until, "the answer"));
+    const ssize_t got = recv(socket_.get(), head.data() + done, head.size() - done, 0);
+    if (got == 0) return absl::UnavailableError("the connection was closed without an answer");
+    if (got < 0 && errno != EAGAIN && errno != EINTR) return Failed("reading the answer", errno);
+    if (got > 0) done += static_cast<size_t>(got);
+  }
+  if (head[kTypeAt] == kSettings) return absl::OkStatus();
+  return absl::UnavailableError("what answered does not speak HTTP/2");
+}
+
+}  // namespace runahead

@@ -1,0 +1,79 @@
+// Takes connections for gRPC, and takes no more than the process can bear.
+//
+// gRPC 1.51 stops listening for good when it is once left without a descriptor. So it listens at nothing: we do, and
+// give it what we have accepted.
+#pragma once
+
+#include <functional>
+#include <optional>
+#include <thread>
+
+#include "absl/time/time.h"
+#include "kernels/base/mutex.h"
+#include "server/base/accepter.h"
+#include "server/base/connection_metrics.h"
+#include "server/base/listening_sockets.h"
+#include "server/rpc/open_connections.h"
+
+namespace runahead {
+
+struct RpcListenerOptions {
+  // How many may be open; fewer where the limit of descriptors does not allow them. Of one address three quarters.
+  int max_connections = 0;
+  // How long the peer's host may leave bytes unacknowledged.
+  absl::Duration lost_after;
+  const ConnectionMetrics* metrics = nullptr;  // null: nothing is counted; else it must outlive this
+};
+
+// Whom there is no room for is closed at once, and so nobody waits behind him: a client tries again after some time, or
+// elsewhere. Thread-safe.
+class RpcListener {
+ public:
+  // The new connection is the taker's; called on the listener's thread.
+  using Taker = std::function<void(Descriptor connection, const Descriptor& listener)>;
+
+  RpcListener(ListeningSockets sockets, const RpcListenerOptions& options, Taker taker);
+  // Closes the port, unless Close() did.
+  ~RpcListener();
+
+  const ListeningSockets& sockets() const { return sockets_; }
+
+  // The next connection from there, an address and port of this process, is taken however many there are.
+  void ExpectFrom(const SocketAddress& own) RUNAHEAD_EXCLUDES(mu_);
+
+  // Nobody is accepted any more when this returns, and the port is free.
+  void Close() RUNAHEAD_EXCLUDES(mu_);
+
+ private:
+  using Time = absl::Time;
+  void Run() RUNAHEAD_EXCLUDES(mu_);
+  void WaitForConnections();
+  void AcceptAll(Descriptor& listener);
+  void Receive(NewConnection connection, const Descriptor& listener);
+  bool IsExpected(const SocketAddress& peer) RUNAHEAD_EXCLUDES(mu_);
+  // Why a connection from `address` is not taken; nullopt: it is.
+  std::optional<ConnectionRefusal> WhyNot(int socket, const std::string& address);
+  void Refuse(ConnectionRefusal why, const std::string& address);
+  void Sweep();
+
+  ListeningSockets sockets_;
+  const RpcListenerOptions options_;
+  const int most_;  // connections, as far as descriptors allow
+  const Taker taker_;
+  Descriptor wake_;  // an eventfd
+  Mutex mu_;
+  std::optional<SocketAddress> expected_ RUNAHEAD_GUARDED_BY(mu_);
+  bool closing_ RUNAHEAD_GUARDED_BY(mu_) = false;
+
+  // The thread's own:
+  Accepter accepter_;
+  OpenConnections open_;
+  bool paused_ = false;  // not even the spare descriptor was left
+  Time swept_at_ = absl::InfinitePast();
+  Time said_at_ = absl::InfinitePast();
+  int unsaid_ = 0;  // refused since the last line of the log
+
+  std::thread thread_;
+};
+
+}  // namespace runahead

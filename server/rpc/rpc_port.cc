@@ -1,0 +1,49 @@
+#include "server/rpc/rpc_port.h"
+
+#include <utility>
+
+#include "kernels/base/status_macros.h"
+#include "server/base/clock.h"
+
+namespace runahead {
+
+RpcPortOptions PortOptionsOf(const ProcessOptions& process, const ConnectionMetrics& metrics) {
+  return {process.max_connections, process.port_patience, EndProcess, &metrics};
+}
+
+absl::StatusOr<std::unique_ptr<RpcPort>> RpcPort::Open(ListeningSockets sockets, std::unique_ptr<Acceptor> acceptor,
+                                                       absl::Duration lost_after, const RpcPortOptions& options) {
+  std::unique_ptr<RpcPort> port(new RpcPort);
+  port->acceptor_ = std::move(acceptor);
+  // The descriptors for these questions are taken before any client comes.
+  const auto announce = [raw = port.get()](const SocketAddress& from) { raw->listener_->ExpectFrom(from); };
+  for (const Descriptor& socket : sockets.sockets) {
+    RUNAHEAD_ASSIGN_OR_RETURN(std::unique_ptr<PortProbe> asked, PortProbe::Create(OwnAddress(socket), announce));
+    port->asked_.push_back(std::move(asked));
+  }
+  const auto take = [acceptor = port->acceptor_.get()](Descriptor connection, const Descriptor& listener) {
+    Acceptor::NewConnectionParameters parameters;
+    parameters.listener_fd = listener.get();
+    parameters.fd = connection.Release();
+    acceptor->HandleNewConnection(&parameters);
+  };
+  port->listener_ = std::make_unique<RpcListener>(
+      std::move(sockets), RpcListenerOptions{options.max_connections, lost_after, options.metrics}, take);
+  const auto ask = [raw = port.get()](absl::Duration timeout) { return raw->Ask(timeout); };
+  port->probe_ = std::make_unique<SelfProbe>(SelfProbeOptions{ask, options.patience, options.on_deaf}, RealClock());
+  return port;
+}
+
+void RpcPort::Close() {
+  probe_->Stop();
+  listener_->Close();
+}
+
+absl::Status RpcPort::Ask(absl::Duration timeout) {
+  for (const auto& address : asked_) {
+    RUNAHEAD_RETURN_IF_ERROR(address->Ask(timeout / static_cast<int64_t>(asked_.size())));
+  }
+  return absl::OkStatus();
+}
+
+}  // namespace runahead
