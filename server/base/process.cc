@@ -8,6 +8,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "kernels/base/status_macros.h"
+#include "server/base/metrics.h"
 
 namespace runahead {
 namespace {
@@ -41,7 +42,7 @@ void DeclareProcessOptions(ConfigSchema& schema, ProcessOptions& options) {
   schema.String("log_format", &options.log_format, {.one_of = {"text", "json"}},
                 "How: text for people, or a JSON object a line");
   schema.Duration(
-      "drain_timeout", &options.drain_timeout, {.max = absl::Hours(1)},
+      "drain_timeout", &options.drain_timeout, {.max = kLongestLatency},
       "How long requests of a router and decodes of a worker may go on after SIGTERM before they are ended");
   schema.Int("ready_fd", &options.ready_fd, {.min = -1, .max = 1 << 20},
              "File descriptor that gets one line of JSON with the addresses when the process serves; -1 for none");
