@@ -6,7 +6,6 @@
 #include <numeric>
 #include <utility>
 
-#include "client/measure/chain_guess.h"
 #include "client/measure/median.h"
 #include "kernels/base/status_macros.h"
 #include "scheduler/partition/partition_moves.h"
@@ -23,6 +22,9 @@ constexpr size_t kFinalists = 4;
 
 // Finer than this share of the tokens, what a move changes is below what runs on one machine differ by.
 constexpr int64_t kStridesInTokens = 64;
+
+// Of a probe: enough for a median that no single outlier moves.
+constexpr int kProbeRuns = 3;
 
 // A bound for those who give a budget of hours: a level of six workers alone has 3125 partitions.
 constexpr int64_t kMaxPartitions = 5000;
@@ -137,15 +139,40 @@ absl::StatusOr<SearchAnswer> MeasuredObjective::operator()(absl::Span<const std:
   return answer;
 }
 
-absl::StatusOr<MeasuredEntry> MeasureEntry(int64_t tokens, int width, absl::Span<const PartitionFileEntry> searched,
+absl::StatusOr<std::vector<TimedRun>> TimeProbes(absl::Span<const std::vector<int64_t>> partitions,
+                                                 const ChainTimer& timer, const Clock& clock,
+                                                 const MeasureOptions& options) {
+  const absl::Time until = clock.Now() + options.budget;
+  std::vector<std::vector<double>> times(partitions.size());
+  std::vector<bool> fits(partitions.size(), true);
+  for (int round = 0; round <= std::min(kProbeRuns, options.repeats); ++round) {
+    const bool warms_up = round == 0;
+    for (size_t i = 0; i < (warms_up ? 1 : partitions.size()); ++i) {
+      if (!fits[i] || clock.Now() >= until) continue;
+      const absl::StatusOr<double> seconds = timer(partitions[i]);
+      fits[i] = !absl::IsOutOfRange(seconds.status());
+      if (!fits[i]) continue;
+      RUNAHEAD_RETURN_IF_ERROR(seconds.status());
+      if (!warms_up) times[i].push_back(*seconds);
+    }
+  }
+  std::vector<TimedRun> probes;
+  for (size_t i = 0; i < partitions.size(); ++i) {
+    if (!times[i].empty()) probes.push_back({Schedule::kKvr, partitions[i], MedianOf(times[i])});
+  }
+  return probes;
+}
+
+absl::StatusOr<MeasuredEntry> MeasureEntry(int64_t tokens, int width, const ChainKnowledge& known,
                                            const ChainTimer& timer, const Clock& clock, const MeasureOptions& options) {
   SearchOptions search;
   search.thorough = false;
   search.last_stride = std::max<int64_t>(1, tokens / kStridesInTokens);
   search.max_evaluations = kMaxPartitions;
-  const std::optional<CostModel> cost = width > 1 ? CostOfSingles(searched) : std::nullopt;
+  search.around_even = true;
+  const std::optional<CostModel> cost = width > 1 ? CostOfChains(options.shape, known) : std::nullopt;
   if (width > 1) {
-    RUNAHEAD_ASSIGN_OR_RETURN(search.seeds, SeedsOf(tokens, width, searched, cost));
+    RUNAHEAD_ASSIGN_OR_RETURN(search.seeds, SeedsOf(tokens, width, known.searched, cost));
   }
   MeasuredObjective objective(timer, clock, options);
   RUNAHEAD_ASSIGN_OR_RETURN(const SearchResult found, SearchPartition(tokens, width, std::ref(objective), search));

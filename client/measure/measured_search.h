@@ -11,6 +11,7 @@
 #include "absl/status/statusor.h"
 #include "absl/time/time.h"
 #include "absl/types/span.h"
+#include "client/measure/chain_guess.h"
 #include "scheduler/partition/partition_search.h"
 #include "server/base/clock.h"
 #include "server/base/partition_file.h"
@@ -22,7 +23,8 @@ using ChainTimer = std::function<absl::StatusOr<double>(absl::Span<const int64_t
 
 struct MeasureOptions {
   int repeats = 5;                            // at most so many runs of a partition; at least 1
-  absl::Duration budget = absl::Seconds(60);  // for one entry. The run that is on when it ends is waited for.
+  absl::Duration budget = absl::Seconds(60);  // for one entry, or all probes. The run that is on then is waited for.
+  CostModel shape = UnknownShape();           // what CostOfChains asks for
 };
 
 // The objective of a search over one length and width. The partitions of a level run in turn, and all once more, until
@@ -66,18 +68,26 @@ struct MeasuredEntry {
   std::vector<int64_t> parts;
   double ttft_s = 0;                       // the median of its runs
   double spread_s = 0;                     // and half of their range
-  std::optional<double> predicted_s = {};  // in simulation, from single workers' times; where these are known
+  std::optional<double> predicted_s = {};  // in simulation, by CostOfChains; where that can be said
   int64_t partitions = 0;                  // that were tried
   int64_t runs = 0;
   absl::Duration took;
   SearchEnd end = SearchEnd::kFinished;
 };
 
-// Searches from the even split and from what neighbours of this width and the times of single workers in `searched`
-// suggest; strides begin at a quarter of an even part, or of that where there are suggestions, and end at about a
-// sixty-fourth of the tokens. A level that ends the search by its noise moves the parts only if that gains more than
-// two standard errors. Width 1 is only timed. Errors: SearchPartition's and the timer's.
-absl::StatusOr<MeasuredEntry> MeasureEntry(int64_t tokens, int width, absl::Span<const PartitionFileEntry> searched,
+// Times `partitions` (ProbePartitions', at least one) in turn, up to three times each, after one run that warms up.
+// Those that the budget leaves no time for are left out, and so are those that a worker has no memory for
+// (OUT_OF_RANGE). Each counts by its median. Other errors are the timer's.
+absl::StatusOr<std::vector<TimedRun>> TimeProbes(absl::Span<const std::vector<int64_t>> partitions,
+                                                 const ChainTimer& timer, const Clock& clock,
+                                                 const MeasureOptions& options);
+
+// Measures around even parts and around the best of what is known: what neighbours of this width suggest, and the
+// optimum of CostOfChains' model. Strides begin at a quarter of an even part around even parts, at a quarter of that
+// around the others, go on from the better side, and end at about a sixty-fourth of the tokens. A level that ends the
+// search by its noise moves the parts only if that gains more than two standard errors. Width 1 is only timed.
+// Errors: SearchPartition's and the timer's.
+absl::StatusOr<MeasuredEntry> MeasureEntry(int64_t tokens, int width, const ChainKnowledge& known,
                                            const ChainTimer& timer, const Clock& clock, const MeasureOptions& options);
 
 }  // namespace runahead

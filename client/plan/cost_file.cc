@@ -27,6 +27,12 @@ void AppendLink(std::string* out, const LinkCost& link) {
   out->append("}");
 }
 
+void AppendBus(std::string* out, const BusCost& bus) {
+  out->append("{");
+  if (!bus.links.empty()) absl::StrAppend(out, "links: [", absl::StrJoin(bus.links, ", "), "], ");
+  absl::StrAppend(out, "gbps: ", bus.bytes_per_s * 8 / 1e9, "}");
+}
+
 }  // namespace
 
 absl::StatusOr<CostModel> ParseCostFile(const std::string& text, const std::string& name) {
@@ -84,6 +90,7 @@ absl::StatusOr<std::string> PrintCostFile(const CostModel& model, const std::vec
   } else {
     add("links", absl::StrCat("[", absl::StrJoin(model.links, ", ", AppendLink), "]"));
   }
+  if (!model.buses.empty()) add("buses", absl::StrCat("[", absl::StrJoin(model.buses, ", ", AppendBus), "]"));
   RUNAHEAD_RETURN_IF_ERROR(ParseCostFile(text, "the new cost file").status());
   return text;
 }

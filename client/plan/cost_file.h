@@ -12,7 +12,8 @@
 namespace runahead {
 
 // YAML: layers, kv_bytes_per_token, linear_s_per_token and attention_s_per_token_pair must be there, the other fields
-// of CostModel may be; links as link_latency_s and link_gbps, or as a list of links.
+// of CostModel may be; links as link_latency_s and link_gbps, or as a list of links. A file without
+// receive_ahead_layers is of our workers (kRunaheadReceiveAhead), not of the paper's.
 absl::StatusOr<CostModel> ReadCostFile(const std::string& path);
 
 // The same from `text`; `name` stands for the file.

@@ -19,10 +19,18 @@ void DeclareLinkKeys(ConfigSchema& schema, LinkKeys& link) {
   schema.Double("gbps", &link.gbps, {.min = kMinLinkGbps, .max = kMaxLinkGbps}, "Gigabits a second");
 }
 
+void DeclareBusKeys(ConfigSchema& schema, BusKeys& bus) {
+  schema.Ints("links", &bus.links, {.min = 0, .max = kMaxSearchWidth - 2},
+              {.min_items = 1, .max_items = kMaxSearchWidth - 1}, "Links on this bus, counted from 0");
+  schema.Double("gbps", &bus.gbps, {.min = kMinLinkGbps, .max = kMaxLinkGbps, .required = true},
+                "Gigabits a second of all its links together, in a direction");
+}
+
 }  // namespace
 
 void DeclareModelKeys(ConfigSchema& schema, ModelKeys& keys, bool required) {
   CostModel& model = keys.model;
+  model.receive_ahead_layers = kRunaheadReceiveAhead;
   schema.Int("layers", &model.layers, {.min = 1, .max = kMaxLayers, .required = required}, "Layers of the model");
   schema.Double("kv_bytes_per_token", &model.kv_bytes_per_token,
                 {.min = 0, .max = kMaxBytesPerToken, .required = required}, "K and V of a token, all layers");
@@ -43,10 +51,15 @@ void DeclareModelKeys(ConfigSchema& schema, ModelKeys& keys, bool required) {
   schema.Double("link_gbps", &keys.gbps, {.min = kMinLinkGbps, .max = kMaxLinkGbps}, "Bandwidth of every link");
   schema.Maps<LinkKeys>("links", &keys.links, DeclareLinkKeys, {.min_items = 1, .max_items = kMaxSearchWidth - 1},
                         "The links one by one");
+  schema.Maps<BusKeys>("buses", &keys.buses, DeclareBusKeys, {.min_items = 1, .max_items = kMaxSearchWidth - 1},
+                       "Links of one host that share what it can carry");
 }
 
 absl::StatusOr<CostModel> ModelOf(const std::string& path, const ModelKeys& keys) {
   CostModel model = keys.model;
+  for (const BusKeys& bus : keys.buses) {
+    model.buses.push_back({{bus.links.begin(), bus.links.end()}, BytesPerSecond(bus.gbps)});
+  }
   if (keys.links.empty()) {
     model.links[0].latency_s = std::max(0.0, keys.latency_s);
     if (keys.gbps > 0) model.links[0].bytes_per_s = BytesPerSecond(keys.gbps);

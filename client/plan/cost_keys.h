@@ -26,17 +26,23 @@ struct LinkKeys {
   double gbps = 0;  // 0: not given, no limit
 };
 
+struct BusKeys {
+  std::vector<int64_t> links;
+  double gbps = 0;
+};
+
 struct ModelKeys {
-  CostModel model;
+  CostModel model;        // its receive_ahead_layers is our workers', unless the file says the paper's
   double latency_s = -1;  // negative: not given
   double gbps = 0;        // 0: not given
   std::vector<LinkKeys> links;
+  std::vector<BusKeys> buses;
 };
 
 // `required`: whether layers and kv_bytes_per_token must be there.
 void DeclareModelKeys(ConfigSchema& schema, ModelKeys& keys, bool required);
 
-// The model with its links. INVALID_ARGUMENT: links in both forms; names `path`.
+// The model with its links and buses. INVALID_ARGUMENT: links in both forms; names `path`.
 absl::StatusOr<CostModel> ModelOf(const std::string& path, const ModelKeys& keys);
 
 }  // namespace runahead

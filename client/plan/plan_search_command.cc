@@ -122,10 +122,17 @@ int SearchOn(const SearchJob& job, const SearchFlags& flags, v1::Inference::Stub
   if (!ids.ok()) return Refused(kPlanSearch, ids.status());
 
   ServiceTimer timer(stub, *std::move(ids));
+  MeasureOptions measure = job.measure;
+  if (model->layers() > 0 && model->kv_bytes_per_token() > 0) {
+    measure.shape.layers = model->layers();
+    measure.shape.kv_bytes_per_token = static_cast<double>(model->kv_bytes_per_token());
+    measure.shape.window_layers = model->window_layers();
+    measure.shape.window = model->window();
+  }
   TableSearch search(
       job.path, *std::move(table),
       {[&timer](absl::Span<const int64_t> parts) { return timer.Time(parts); }, [&timer] { return timer.workers(); }},
-      RealClock(), job.measure);
+      RealClock(), measure);
   const Interrupt::Scope scope(interrupt, [&timer] { timer.Cancel(); });
   if (const absl::Status status = search.Run(job.items); !status.ok())
     return Broken(job, search, status, scope.signal());

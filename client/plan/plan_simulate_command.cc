@@ -185,8 +185,8 @@ void AddPlanSimulateCommand(CLI::App& plan, Command* chosen) {
   simulate
       .add_option("--search", flags->search,
                   "How kvr finds its parts. paper (default): as the paper does and plan search can on real workers. "
-                  "thorough: for the best that this model has; takes seconds, and finds little more on up to 6 "
-                  "workers, up to 9% on 8 and 20% on 16")
+                  "thorough: for the best that this model has; takes up to seconds. Over fast links it finds little "
+                  "more on up to 6 workers, up to 9% on 8 and 20% on 16; over slow ones half the time")
       ->type_name("NAME");
   simulate.add_flag("--json", flags->json,
                     "One JSON object: {\"ttft_s\",\"parts\",\"fractions\",\"waiting_s\":[..],\"traffic_entries\",..}");

@@ -56,6 +56,18 @@ void SearchProgress::Show(const SearchItem& item, int64_t runs, size_t number, s
   absl::FPrintF(stderr, "\r[%d/%d] %s: run %d; about %s left\033[K", number, of, ItemText(item), runs, RoughTime(left));
 }
 
+void SearchProgress::ShowProbe(const SearchItem& item, int64_t runs) {
+  if (!terminal_) return;
+  shown_ = true;
+  absl::FPrintF(stderr, "\r[probes] %s: run %d\033[K", ItemText(item), runs);
+}
+
+void SearchProgress::Probed(const SearchItem& item, int64_t runs, absl::Duration took) {
+  Clear();
+  absl::FPrintF(stderr, "[probes] %s: %d runs, %s; they tell where the search of chains starts\n", ItemText(item), runs,
+                RoughTime(took));
+}
+
 void SearchProgress::Finished(const SearchItem& item, const MeasuredEntry& found, size_t done, size_t of,
                               absl::Duration left) {
   Clear();

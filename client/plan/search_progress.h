@@ -28,6 +28,10 @@ class SearchProgress {
   // A run begins or has ended. Nothing without a terminal.
   void Show(const SearchItem& item, int64_t runs, size_t number, size_t of, absl::Duration left);
 
+  // The same for the probes before the first chain, and the line that stays of them.
+  void ShowProbe(const SearchItem& item, int64_t runs);
+  void Probed(const SearchItem& item, int64_t runs, absl::Duration took);
+
   // A line that stays; `done` of `of`.
   void Finished(const SearchItem& item, const MeasuredEntry& found, size_t done, size_t of, absl::Duration left);
 

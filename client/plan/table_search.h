@@ -32,8 +32,8 @@ class TableSearch {
         options_(options),
         pace_(options.budget) {}
 
-  // Finds those of `items` that the table lacks; shows on stderr how it goes. With an error (the chain's, or the
-  // file's) the file holds what was finished before, or is as it was.
+  // Finds those of `items` that the table lacks, after a few probes where there are chains among them; shows on stderr
+  // how it goes. With an error (the chain's, or the file's) the file holds what was finished before, or is as it was.
   absl::Status Run(const std::vector<SearchItem>& items);
 
   const PartitionFile& table() const { return table_; }
@@ -47,6 +47,7 @@ class TableSearch {
     MeasuredEntry entry;
   };
 
+  absl::Status Probe();
   absl::StatusOr<MeasuredEntry> Measure(const SearchItem& item, size_t all);
 
   const std::string path_;
@@ -57,6 +58,7 @@ class TableSearch {
   SearchPace pace_;
   SearchProgress progress_;
   std::vector<SearchItem> left_;
+  std::vector<TimedRun> probes_;  // taken before the first chain
   std::vector<Found> found_;
 };
 

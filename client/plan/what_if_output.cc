@@ -60,14 +60,18 @@ std::string LinksText(const CostModel& model) {
     if (link.latency_s > 0) absl::StrAppend(&text, ", latency ", Seconds(link.latency_s));
     links.push_back(std::move(text));
   }
+  for (const BusCost& bus : model.buses) {
+    const std::string of = bus.links.empty() ? "all" : absl::StrJoin(bus.links, ", ");
+    links.push_back(absl::StrFormat("%s on a bus of %.6g gigabits a second", of, bus.bytes_per_s * 8 / 1e9));
+  }
   return absl::StrJoin(links, "; ");
 }
 
 std::string SearchText(const FoundBy& search, size_t width) {
   std::string text = absl::StrFormat("parts: the best of %d that were tried", search.evaluations);
   if (search.end == SearchEnd::kEvaluations) text += ", the most that a search tries";
-  // On fewer the paper's levels reach nearly everything.
-  if (!search.thorough && width > 4) text += "; --search thorough may find better ones";
+  // Over slow links the paper's levels end in a corner, however few the workers.
+  if (!search.thorough && width > 1) text += "; --search thorough may find better ones";
   return text;
 }
 

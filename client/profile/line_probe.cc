@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "client/measure/chain_guess.h"
 #include "scheduler/partition/partition_table.h"
 
 namespace runahead {
@@ -11,13 +12,6 @@ namespace {
 constexpr int64_t kShortest = 64;
 // Four constants and a residual to judge them by.
 constexpr int64_t kLeastSpan = 16;
-
-// All but a token each on worker `heavy` of `width`.
-std::vector<int64_t> HeavyParts(int64_t tokens, int heavy, int width) {
-  std::vector<int64_t> parts(width, 1);
-  parts[heavy] = tokens - width + 1;
-  return parts;
-}
 
 std::vector<int> ChainWidths(int workers) {
   std::vector<int> widths;

@@ -16,6 +16,7 @@ struct ChildSpec {
   std::string name;               // "prefill-0", as in messages
   std::string binary;             // path
   std::vector<std::string> args;  // without the ones that Child adds: addresses, ready_fd, parent_pid
+  bool vital = false;             // nothing works without it: Supervisor gives up where it goes on dying
 };
 
 // A running child. Its stdin is empty and its stdout goes to our stderr; it is a process group of its own, so that the

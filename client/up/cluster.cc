@@ -112,6 +112,7 @@ absl::Status RunCluster(const UpOptions& options, const std::string& folder,
   absl::Status status = StartAll(options, folder, files, supervisor);
   if (status.ok()) {
     on_ready(RouterFirst(supervisor));
+    supervisor.GoOnDegraded();
     status = supervisor.RunUntil([] { return false; });
     if (absl::IsCancelled(status)) status = absl::OkStatus();
   }

@@ -16,7 +16,8 @@ using Endpoints = std::vector<Supervisor::View>;
 
 // Starts everything from the binaries in `folder`, calls `on_ready` once the router's health says SERVING, and watches
 // until a stop signal (OK after `on_ready`, CANCELLED before) or until the cluster cannot go on (UNAVAILABLE says what
-// happened). In any case all children have ended when it returns. Call it before the process has other threads.
+// happened). After `on_ready` only the router can end it so: workers that go on dying are started again later and
+// later. In any case all children have ended when it returns. Call it before the process has other threads.
 absl::Status RunCluster(const UpOptions& options, const std::string& folder,
                         const std::function<void(const Endpoints&)>& on_ready);
 

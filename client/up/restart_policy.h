@@ -1,17 +1,17 @@
-// Whether a child that died is started again, and when. Pure: time is an argument.
+// When a child that died is started again. Pure: time is an argument.
 #pragma once
 
-#include <deque>
-#include <optional>
+#include <algorithm>
 
 #include "absl/time/time.h"
 
 namespace runahead {
 
 struct RestartLimits {
-  absl::Duration pause = absl::Seconds(1);  // from a death to the next start
-  int max_deaths = 5;                       // this many within `window` are too many
-  absl::Duration window = absl::Minutes(1);
+  absl::Duration pause = absl::Seconds(1);      // from the first death of a row to the next start; doubles with each
+  absl::Duration max_pause = absl::Minutes(1);  // but is never longer
+  absl::Duration healthy = absl::Minutes(1);    // who served for so long begins a new row
+  int max_deaths = 5;                           // so many in a row are too many for those that may not go on dying
 };
 
 // Of one child.
@@ -19,17 +19,21 @@ class RestartPolicy {
  public:
   explicit RestartPolicy(RestartLimits limits) : limits_(limits) {}
 
-  // When to start it again; nothing when it has died too often. `now` never goes back.
-  std::optional<absl::Time> OnDeath(absl::Time now) {
-    deaths_.push_back(now);
-    while (deaths_.front() <= now - limits_.window) deaths_.pop_front();
-    if (static_cast<int>(deaths_.size()) >= limits_.max_deaths) return std::nullopt;
-    return now + limits_.pause;
+  // When to start it again. `served`: for how long it had served, zero where it never came that far.
+  absl::Time OnDeath(absl::Time now, absl::Duration served) {
+    if (served >= limits_.healthy) deaths_ = 0;
+    ++deaths_;
+    absl::Duration pause = limits_.pause;
+    for (int i = 1; i < deaths_ && pause < limits_.max_pause; ++i) pause *= 2;
+    return now + std::min(pause, limits_.max_pause);
   }
+
+  int deaths() const { return deaths_; }  // in a row
+  bool too_many() const { return deaths_ >= limits_.max_deaths; }
 
  private:
   RestartLimits limits_;
-  std::deque<absl::Time> deaths_;  // within the window, oldest first
+  int deaths_ = 0;
 };
 
 }  // namespace runahead

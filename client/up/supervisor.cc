@@ -19,6 +19,7 @@ namespace runahead {
 namespace {
 
 constexpr char kAnyPort[] = "127.0.0.1:0";
+constexpr absl::Time kNever = absl::InfiniteFuture();
 
 }  // namespace
 
@@ -110,7 +111,8 @@ absl::Status Supervisor::HandleEvents() {
       if (end.has_value()) RUNAHEAD_RETURN_IF_ERROR(HandleDeath(*child, *end));
     }
     if (child->restart_at.has_value() && *child->restart_at <= RealClock().Now()) {
-      RUNAHEAD_RETURN_IF_ERROR(Launch(*child));
+      const absl::Status started = Launch(*child);
+      if (!started.ok()) RUNAHEAD_RETURN_IF_ERROR(StartAgainLater(*child, std::string(started.message())));
     }
   }
   return absl::OkStatus();
@@ -132,6 +134,7 @@ void Supervisor::HandleReady(Watched& child) {
                               child.address.address, ", process ", child.process->pid()));
   }
   child.has_served = true;
+  child.served_since = RealClock().Now();
 }
 
 absl::Status Supervisor::HandleDeath(Watched& child, int wait_status) {
@@ -144,15 +147,31 @@ absl::Status Supervisor::HandleDeath(Watched& child, int wait_status) {
     child.port = std::make_unique<HeldPort>(child.address.address);
     child.metrics_port = std::make_unique<HeldPort>(child.address.metrics);
   }
-  child.restart_at = child.policy.OnDeath(RealClock().Now());
-  if (!child.restart_at.has_value()) {
-    return absl::UnavailableError(absl::StrCat(what, "; that was death number ", options_.restarts.max_deaths,
-                                               " within ", absl::FormatDuration(options_.restarts.window),
-                                               ", so it is not started again"));
+  return StartAgainLater(child, what);
+}
+
+// `what` has happened to a child that has served before.
+absl::Status Supervisor::StartAgainLater(Watched& child, const std::string& what) {
+  const absl::Time now = RealClock().Now();
+  const absl::Duration served = std::max(absl::ZeroDuration(), now - std::exchange(child.served_since, kNever));
+  child.restart_at = child.policy.OnDeath(now, served);
+  const int deaths = child.policy.deaths();
+  if (child.policy.too_many() && (child.spec.vital || !degraded_may_go_on_)) {
+    return absl::UnavailableError(
+        absl::StrCat(what, "; that was death number ", deaths, " in a row, none of them after ",
+                     absl::FormatDuration(options_.restarts.healthy), " of serving, so it is not started again"));
   }
   if (options_.say) {
-    options_.say(absl::StrCat(what, "; it is started again on ", child.address.address, " in ",
-                              absl::FormatDuration(options_.restarts.pause)));
+    std::string row;
+    if (deaths > 1) row = absl::StrCat("; that was death number ", deaths, " in a row");
+    if (degraded_may_go_on_ && !child.spec.vital) {
+      const auto serves = [](const auto& other) { return other->serving; };
+      absl::StrAppend(&row, "; the cluster goes on degraded, with ",
+                      std::count_if(children_.begin(), children_.end(), serves), " of ", children_.size(),
+                      " processes");
+    }
+    options_.say(absl::StrCat(what, row, "; it is started again on ", child.address.address, " in ",
+                              absl::FormatDuration(*child.restart_at - now)));
   }
   return absl::OkStatus();
 }

@@ -1,5 +1,5 @@
-// Keeps child processes running: starts them, hears when they serve, starts the dead again on their old ports, stops
-// all. One thread does everything, so nothing needs a lock.
+// Keeps child processes running: starts them, hears when they serve, starts the dead again on their old ports (later
+// and later where they go on dying), stops all. One thread does everything, so nothing needs a lock.
 #pragma once
 
 #include <sys/types.h>
@@ -50,8 +50,13 @@ class Supervisor {
   absl::Status Start(const std::vector<ChildSpec>& group);
 
   // Watches until `done()` is true, which is asked after each event and each `tick`. CANCELLED when a stop signal came;
-  // UNAVAILABLE when a child died before it ever served, wrote nonsense, or died too often: then call Stop.
+  // UNAVAILABLE when a child died before it ever served, or wrote nonsense, and when one died too often that is vital,
+  // or before GoOnDegraded: then call Stop.
   absl::Status RunUntil(const std::function<bool()>& done, absl::Duration tick = absl::InfiniteDuration());
+
+  // The others are of use by now: from here on a child that is not vital may die as often as it likes, and cannot be
+  // started for as long as that lasts. It is said, and tried again.
+  void GoOnDegraded() { degraded_may_go_on_ = true; }
 
   // Ends the groups, the one started last first: SIGTERM, then SIGKILL after stop_timeout or on a second stop signal;
   // SIGKILL at once where a child does not serve yet.
@@ -71,13 +76,15 @@ class Supervisor {
     std::unique_ptr<HeldPort> port, metrics_port;  // from its first death on
     bool serving = false;
     bool has_served = false;
-    std::string complaint;  // why we killed it
+    absl::Time served_since = absl::InfiniteFuture();  // of this life
+    std::string complaint;                             // why we killed it
   };
 
   absl::Status Launch(Watched& child);
   absl::Status HandleEvents();
   void HandleReady(Watched& child);
   absl::Status HandleDeath(Watched& child, int wait_status);
+  absl::Status StartAgainLater(Watched& child, const std::string& what);
   void Poll(absl::Duration timeout);
   void PassOn(int signal);
   void StopGroup(int group, int patience);
@@ -88,6 +95,7 @@ class Supervisor {
   int signal_fd_;
   int stop_signals_ = 0;  // SIGINT and SIGTERM seen
   int groups_ = 0;
+  bool degraded_may_go_on_ = false;
   std::vector<std::unique_ptr<Watched>> children_;
 };
 

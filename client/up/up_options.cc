@@ -161,7 +161,7 @@ std::vector<ChildSpec> WorkerSpecs(const UpOptions& options, const std::string& 
 
 ChildSpec RouterSpec(const UpOptions& options, const std::string& folder,
                      const std::vector<std::string>& worker_addresses) {
-  ChildSpec spec{.name = "router", .binary = folder + "/runahead-router", .args = {}};
+  ChildSpec spec{.name = "router", .binary = folder + "/runahead-router", .args = {}, .vital = true};
   spec.args = {absl::StrCat("--model=", options.model), absl::StrCat("--schedule=", options.schedule),
                absl::StrCat("--dtype=", options.dtype), kDrainTimeout};
   if (!options.table.empty()) spec.args.push_back(absl::StrCat("--table=", options.table));

@@ -8,6 +8,8 @@
 #include "absl/status/status.h"
 #include "absl/strings/str_cat.h"
 #include "kernels/base/status_macros.h"
+#include "scheduler/partition/link_slowdown.h"
+#include "scheduler/partition/shared_buses.h"
 
 namespace runahead {
 namespace {
@@ -21,14 +23,6 @@ struct Frame {
   int part = 0;
 };
 
-// splitmix64's finaliser: a draw in [0, 1) that depends on all bits of the key.
-double Draw(uint64_t key) {
-  key += 0x9e3779b97f4a7c15;
-  key = (key ^ (key >> 30)) * 0xbf58476d1ce4e5b9;
-  key = (key ^ (key >> 27)) * 0x94d049bb133111eb;
-  return static_cast<double>((key ^ (key >> 31)) >> 11) * 0x1p-53;
-}
-
 // One direction of a link.
 class LinkUse {
  public:
@@ -39,19 +33,12 @@ class LinkUse {
   // When a frame that may go at ready_s has arrived.
   double Carry(double ready_s, double bytes, int64_t layer, int part) {
     double seconds = cost_.latency_s + bytes * seconds_per_byte_;
-    if (cost_.slowdown.probability > 0) seconds *= Factor(layer, part);
+    if (cost_.slowdown.probability > 0) seconds *= SlowdownOf(cost_.slowdown, number_, layer, part);
     free_s_ = std::max(free_s_, ready_s) + seconds;
     return free_s_;
   }
 
  private:
-  double Factor(int64_t layer, int part) const {
-    const uint64_t frame = (number_ << 48) ^ (static_cast<uint64_t>(part) << 32) ^ static_cast<uint64_t>(layer);
-    const uint64_t key = cost_.slowdown.seed * 0xd1342543de82ef95 + frame * 2;
-    if (Draw(key) >= cost_.slowdown.probability) return 1;
-    return 1 + Draw(key + 1) * (cost_.slowdown.max_factor - 1);
-  }
-
   LinkCost cost_;
   double seconds_per_byte_;
   uint64_t number_;
@@ -84,14 +71,28 @@ class Simulation {
       run_.busy_s.push_back(OfAllLayers(plain_.times[i].qkv_s + plain_.times[i].rest_s,
                                         windowed_.times[i].qkv_s + windowed_.times[i].rest_s));
       if (i + 1 == width_) break;
-      downstream_.emplace_back(LinkOf(model, i), 2 * i);
-      upstream_.emplace_back(LinkOf(model, i), 2 * i + 1);
+      downstream_.emplace_back(LinkOf(model, i), DirectionNumber(i, false));
+      upstream_.emplace_back(LinkOf(model, i), DirectionNumber(i, true));
     }
     run_.waiting_s.resize(width_);
     run_.traffic_entries = Mean(plain_.traffic_entries, windowed_.traffic_entries);
     run_.traffic_bytes = bytes_per_row_ * OfAllLayers(static_cast<double>(plain_.traffic_entries),
                                                       static_cast<double>(windowed_.traffic_entries));
     frames_.reserve(width_ + 1);
+  }
+
+  SimulatedRun OnBuses() {
+    ChainWork work;
+    work.both_directions = !kvr_;
+    work.workers = width_;
+    work.times = [this](int64_t layer, int worker) { return KindAt(layer).times[worker]; };
+    work.bytes = [this](int64_t layer, int to, int part) {
+      const int64_t rows = RowsTo(to, part, KindAt(layer).window);
+      return rows > 0 ? bytes_per_row_ * static_cast<double>(rows) : -1;
+    };
+    RunOnBuses shared = SimulateOnBuses(model_, work);
+    run_.waiting_s = std::move(shared.waiting_s);
+    return Finish(shared.last_layer_s);
   }
 
   SimulatedRun Kvr() {
@@ -224,6 +225,7 @@ absl::StatusOr<SimulatedRun> SimulateChain(const CostModel& model, Schedule sche
     tokens += part;
   }
   Simulation simulation(model, schedule, parts);
+  if (!model.buses.empty()) return simulation.OnBuses();
   return IsTsp(schedule) ? simulation.Tsp() : simulation.Kvr();
 }
 

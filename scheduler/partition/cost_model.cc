@@ -35,6 +35,29 @@ absl::Status CheckLink(const std::string& name, const LinkCost& link) {
   return absl::OkStatus();
 }
 
+absl::Status CheckBuses(const CostModel& model) {
+  for (size_t i = 0; i < model.buses.size(); ++i) {
+    const std::string name = absl::StrCat("buses[", i, "]");
+    const BusCost& bus = model.buses[i];
+    if (!(bus.bytes_per_s > 0)) return Refuse(name + ".bytes_per_s", bus.bytes_per_s, "above 0");
+    if (bus.links.empty() && model.buses.size() > 1) {
+      return absl::InvalidArgumentError(
+          absl::StrCat(name, ".links: missing; only where there is one bus it may stand for all links"));
+    }
+    for (const int link : bus.links) {
+      const bool exists = link >= 0 && (model.links.size() == 1 || static_cast<size_t>(link) < model.links.size());
+      if (!exists) {
+        return absl::InvalidArgumentError(absl::StrCat(name, ".links: there is no link ", link, ", counted from 0"));
+      }
+      if (BusOf(model, link) != static_cast<int>(i)) {
+        return absl::InvalidArgumentError(
+            absl::StrCat(name, ".links: link ", link, " is on buses[", BusOf(model, link), "] already"));
+      }
+    }
+  }
+  return absl::OkStatus();
+}
+
 }  // namespace
 
 absl::Status CheckCostModel(const CostModel& model, int width) {
@@ -79,7 +102,15 @@ absl::Status CheckCostModel(const CostModel& model, int width) {
   for (size_t i = 0; i < model.links.size(); ++i) {
     RUNAHEAD_RETURN_IF_ERROR(CheckLink(absl::StrCat("links[", i, "]"), model.links[i]));
   }
-  return absl::OkStatus();
+  return CheckBuses(model);
+}
+
+int BusOf(const CostModel& model, int link) {
+  for (size_t i = 0; i < model.buses.size(); ++i) {
+    const std::vector<int>& links = model.buses[i].links;
+    if (links.empty() || std::find(links.begin(), links.end(), link) != links.end()) return static_cast<int>(i);
+  }
+  return -1;
 }
 
 LayerTimes TimesOfLayer(const CostModel& model, int worker, int64_t tokens, int64_t pairs) {

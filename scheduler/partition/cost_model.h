@@ -25,6 +25,13 @@ struct LinkCost {
   LinkSlowdown slowdown = {};
 };
 
+// Links of one host that share a bus. What they carry in one direction at a time shares bytes_per_s: evenly, but none
+// gets more than it can carry by itself, and what it leaves is the others'. Latencies do not occupy the bus.
+struct BusCost {
+  std::vector<int> links;  // by their place in the chain, as CostModel::links; empty: all of the chain
+  double bytes_per_s = std::numeric_limits<double>::infinity();
+};
+
 // Seconds are for all layers together, as measured on one worker of factor 1; a layer takes its share of them:
 //   max(floor_s, fixed_s + linear_s_per_token * tokens + attention_s_per_token_pair * pairs) / layers
 // where pairs counts what the attention kernel computes: queries times keys, or only those that causality needs.
@@ -53,10 +60,11 @@ struct CostModel {
 
   // A worker takes frames of layer l once it has finished layer l - receive_ahead_layers. 1 is the paper's schedule,
   // where receiving overlaps the QKV projection of that very layer. Our prefill stage posts receives with its layers,
-  // two ahead (kRunaheadReceiveAhead): a cost file from our own profile says 2.
+  // two ahead (kRunaheadReceiveAhead): what a cost file or a fit file means that does not say it.
   int64_t receive_ahead_layers = 1;
 
   std::vector<LinkCost> links = std::vector<LinkCost>(1);  // [1]: all alike; else link i is after worker i
+  std::vector<BusCost> buses;          // a link is on one at most; what a chain lacks of their links does not matter
   std::vector<double> worker_factors;  // empty: all 1; else worker i takes worker_factors[i] times as long
 
   // How many times as long each takes in a chain of two workers or more, where the others work too: those of one host
@@ -66,13 +74,16 @@ struct CostModel {
 
 inline constexpr int64_t kRunaheadReceiveAhead = 2;
 
-// INVALID_ARGUMENT naming the field: a number that is negative, not finite or out of range, or fewer factors or links
-// than a chain of `width` workers has.
+// INVALID_ARGUMENT naming the field: a number that is negative, not finite or out of range, fewer factors or links
+// than a chain of `width` workers has, or a link on two buses.
 absl::Status CheckCostModel(const CostModel& model, int width);
 
 inline const LinkCost& LinkOf(const CostModel& model, int link) {
   return model.links.size() == 1 ? model.links[0] : model.links[link];
 }
+
+// The place in model.buses of the bus that a link is on, or -1.
+int BusOf(const CostModel& model, int link);
 
 // One layer of one worker, in the two steps between which it waits for the KV before its own.
 struct LayerTimes {

@@ -22,6 +22,9 @@ constexpr size_t kMaxGridWidth = 6;
 // best: the least of a handful of equal candidates is one or two below the others by chance alone.
 constexpr double kNoiseErrors = 2;
 
+// Seeds are taken to be so many times nearer to the best than even parts.
+constexpr int64_t kSeedsShorten = 4;
+
 // A thorough search tries so many partitions for each worker, and goes on from the best few, in coarse steps only.
 constexpr int kScatteredPerWorker = 16;
 constexpr size_t kOtherStarts = 6;
@@ -45,10 +48,9 @@ class Search {
     here_ = best_ = BestOf(starts, starts[0]);
     const size_t width = starts[0].size() - 1;
     if (width == 1) return absl::OkStatus();
-    return Descend(width == 2               ? Scan::kSides
-                   : width <= kMaxGridWidth ? Scan::kGrid
-                                            : Scan::kMoves,
-                   first, options_.last_stride);
+    const Scan scan = width == 2 ? Scan::kSides : width <= kMaxGridWidth ? Scan::kGrid : Scan::kMoves;
+    if (options_.around_even && starts.size() > 1) return AroundBoth(scan, starts, first);
+    return Descend(scan, first, options_.last_stride);
   }
 
   // Other basins, coarsely, and all strides once more from the best of all.
@@ -120,6 +122,30 @@ class Search {
       least = seconds;
     }
     return best == nullptr ? centre : *best;
+  }
+
+  // A level around the best seed, one around even parts (the first start), then on from the better of both.
+  absl::Status AroundBoth(Scan scan, const std::vector<PartBounds>& starts, int64_t first) {
+    const std::vector<PartBounds> seeds(starts.begin() + 1, starts.end());
+    here_ = BestOf(seeds, seeds[0]);
+    if (end_ || !known_.contains(here_)) return absl::OkStatus();
+    RUNAHEAD_RETURN_IF_ERROR(Level(scan, first));
+    const PartBounds by_seed = here_;
+    std::optional<SearchEnd> noise_of_seed;
+    if (end_ == SearchEnd::kNoise) noise_of_seed = std::exchange(end_, std::nullopt);
+    if (end_) return absl::OkStatus();
+    const int width = static_cast<int>(starts[0].size()) - 1;
+    int64_t stride = std::max(FirstStride(starts[0].back(), width), options_.last_stride);
+    here_ = starts[0];
+    RUNAHEAD_RETURN_IF_ERROR(Level(scan, stride));
+    if (known_.at(by_seed).seconds <= known_.at(here_).seconds) {
+      here_ = by_seed;
+      stride = first;
+      std::swap(levels_.back(), levels_[levels_.size() - 2]);
+      if (!end_ || end_ == SearchEnd::kNoise) end_ = noise_of_seed;
+    }
+    if (stride <= options_.last_stride) return absl::OkStatus();
+    return Descend(scan, std::max(stride / 2, options_.last_stride), options_.last_stride);
   }
 
   absl::Status Descend(Scan scan, int64_t first, int64_t last) {
@@ -231,7 +257,7 @@ absl::StatusOr<SearchResult> SearchPartition(int64_t tokens, int width, const Se
     starts.push_back(BoundsOf(seed));
   }
   int64_t first = options.first_stride;
-  if (first == 0) first = FirstStride(tokens, width) / (options.seeds.empty() ? 1 : 4);
+  if (first == 0) first = FirstStride(tokens, width) / (options.seeds.empty() ? 1 : kSeedsShorten);
   first = std::max(first, options.last_stride);
   Search search(objective, options);
   RUNAHEAD_RETURN_IF_ERROR(search.Run(starts, first));

@@ -50,6 +50,10 @@ struct SearchOptions {
   // Partitions to start from, such as InterpolateSeed's, beside the even one. With any, the first stride (where it is
   // not given) is a quarter of what it is without.
   std::vector<std::vector<int64_t>> seeds;
+  // With seeds: the first level is two, one around the best of them, and one around even parts with the stride that a
+  // search without seeds begins with. The search goes on from the better one. Off: the first level is around the best
+  // start alone, so what lies beside even parts is not seen where a seed is better than these.
+  bool around_even = false;
 };
 
 enum class SearchEnd {

@@ -15,7 +15,8 @@ namespace {
 constexpr int64_t kMaxSteps = 1'000'000'000;
 
 int64_t MaxEvaluations(const CostModel& model, int width) {
-  const int64_t steps = std::max<int64_t>(1, model.layers * width * width / 2);
+  int64_t steps = std::max<int64_t>(1, model.layers * width * width / 2);
+  if (!model.buses.empty()) steps *= 16 * width;  // SimulateOnBuses
   return std::clamp<int64_t>(kMaxSteps / steps, 1000, SearchOptions().max_evaluations);
 }
 

@@ -50,11 +50,16 @@ std::string MetricRegistry::Serialize() const {
 }
 
 std::vector<double> TtftBuckets() {
-  return {.001, .0025, .005, .01, .025, .05, .1, .25, .5, 1, 2.5, 5, 10, 20, 30, 60};
+  std::vector<double> bounds = {.001, .0025, .005, .01, .025, .05, .1,  .25, .5,  1,
+                                2.5,  5,     10,   20,  30,   60,  120, 300, 600, 1800};
+  bounds.push_back(absl::ToDoubleSeconds(kLongestLatency));
+  return bounds;
 }
 
 std::vector<double> TokenBuckets() {
-  return {.0005, .001, .0025, .005, .01, .025, .05, .1, .25, .5, 1, 2.5, 5, 10};
+  std::vector<double> bounds = {.0005, .001, .0025, .005, .01, .025, .05, .1, .25, .5, 1, 2.5, 5, 10, 60, 600};
+  bounds.push_back(absl::ToDoubleSeconds(kLongestLatency));
+  return bounds;
 }
 
 std::vector<double> PowerOfTwoBuckets(int last) {

@@ -1,11 +1,14 @@
 // The metrics of a process. What a process counts is declared at start in one of *_metrics.h, with all label values, so
-// that no query is ever empty; names, types and labels are a contract (docs/metrics.md).
+// that no query is ever empty; names, types and labels are a contract (docs/metrics.md). Of chains wider than one
+// worker only those that there are have series: HistogramsOnUse.
 #pragma once
 
 #include <prometheus/counter.h>
 #include <prometheus/gauge.h>
 #include <prometheus/histogram.h>
 
+#include <array>
+#include <atomic>
 #include <cstdint>
 #include <map>
 #include <memory>
@@ -14,6 +17,7 @@
 #include <vector>
 
 #include "absl/strings/string_view.h"
+#include "absl/time/time.h"
 #include "kernels/base/mutex.h"
 
 namespace prometheus {
@@ -59,12 +63,35 @@ class MetricRegistry {
   std::map<std::string, std::set<std::string>> bounded_ RUNAHEAD_GUARDED_BY(mu_);  // values by label
 };
 
-// Upper bounds in seconds.
-std::vector<double> TtftBuckets();   // .001 to 60: time to first token and its stages
-std::vector<double> TokenBuckets();  // .0005 to 10: one token, one layer's transfer
+// As long as anything that is measured here may reasonably take: where the buckets of all latencies end, and the most
+// patience that an option of ours can be given (drain_timeout).
+inline constexpr absl::Duration kLongestLatency = absl::Hours(1);
+
+// Upper bounds in seconds, up to kLongestLatency.
+std::vector<double> TtftBuckets();   // from .001: requests, their time to first token and its stages
+std::vector<double> TokenBuckets();  // from .0005: one token, one layer's transfer
 // 1, 2, 4, ... up to `last`.
 std::vector<double> PowerOfTwoBuckets(int last);
 
 inline constexpr int kMaxChainWidth = 16;  // wider chains count as 16
+
+// Histograms of one name that differ in a label for the chain: each appears when it is first asked for. For values that
+// most processes never see, such as chains of 13 workers. Thread-safe.
+class HistogramsOnUse {
+ public:
+  // `add` makes one, for an index in [0, kMaxChainWidth); asked twice, it gives the same.
+  template <typename Add>
+  Histogram& At(int index, const Add& add) {
+    Histogram* histogram = histograms_[index].load(std::memory_order_acquire);
+    if (histogram == nullptr) {
+      histogram = &add(index);
+      histograms_[index].store(histogram, std::memory_order_release);
+    }
+    return *histogram;
+  }
+
+ private:
+  std::array<std::atomic<Histogram*>, kMaxChainWidth> histograms_ = {};
+};
 
 }  // namespace runahead

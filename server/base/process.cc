@@ -9,6 +9,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "kernels/base/status_macros.h"
+#include "server/base/metrics.h"
 
 namespace runahead {
 namespace {
@@ -42,7 +43,7 @@ void DeclareProcessOptions(ConfigSchema& schema, ProcessOptions& options) {
   schema.String("log_format", &options.log_format, {.one_of = {"text", "json"}},
                 "How: text for people, or a JSON object a line");
   schema.Duration(
-      "drain_timeout", &options.drain_timeout, {.max = absl::Hours(1)},
+      "drain_timeout", &options.drain_timeout, {.max = kLongestLatency},
       "How long requests of a router and decodes of a worker may go on after SIGTERM before they are ended");
   schema.Int("max_connections", &options.max_connections, {.min = 4, .max = 1 << 20},
              "Connections to the gRPC port at the most, three quarters of them from one address; fewer where the limit "

@@ -6,6 +6,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "kernels/base/status_macros.h"
+#include "server/router/answer_limits.h"
 #include "server/router/request_log.h"
 #include "server/router/validation.h"
 #include "server/rpc/status.h"
@@ -146,7 +147,7 @@ grpc::ServerUnaryReactor* InferenceService::Tokenize(grpc::CallbackServerContext
     RUNAHEAD_ASSIGN_OR_RETURN(const std::vector<int32_t> ids,
                               parts_.tokenizer->Encode(request->text(), options, [&] { return cancel.status(); }));
     response->mutable_ids()->Add(ids.begin(), ids.end());
-    return absl::OkStatus();
+    return CheckAnswerSize(*response);
   };
   if (status.ok()) {
     status = Submit(reactor->cancel(), [reactor, tokenize](const auto&) { reactor->Finish(ClientStatus(tokenize())); });
@@ -182,7 +183,10 @@ grpc::ServerUnaryReactor* InferenceService::ListModels(grpc::CallbackServerConte
 grpc::ServerUnaryReactor* InferenceService::GetTrace(grpc::CallbackServerContext* context,
                                                      const v1::GetTraceRequest* request, v1::Trace* response) {
   absl::StatusOr<v1::Trace> trace = parts_.tracer->Get(request->request_id());
-  if (trace.ok()) *response = *std::move(trace);
+  if (trace.ok()) {
+    *response = *std::move(trace);
+    FitAnswer(*response);
+  }
   grpc::ServerUnaryReactor* const reactor = context->DefaultReactor();
   reactor->Finish(ToGrpcStatus(trace.status()));
   return reactor;

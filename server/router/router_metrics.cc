@@ -72,7 +72,9 @@ absl::string_view TtftStageName(TtftStage stage) {
 }
 
 RouterMetrics::RouterMetrics(MetricRegistry& registry, const std::string& model)
-    : time_per_output_token_(registry.AddHistogram("runahead_time_per_output_token_seconds",
+    : registry_(registry),
+      model_(model),
+      time_per_output_token_(registry.AddHistogram("runahead_time_per_output_token_seconds",
                                                    "Mean time of a request's tokens after the first", TokenBuckets(),
                                                    {{"model", model}})),
       inter_token_latency_(registry.AddHistogram("runahead_inter_token_latency_seconds",
@@ -89,18 +91,8 @@ RouterMetrics::RouterMetrics(MetricRegistry& registry, const std::string& model)
           registry.AddGauge("runahead_queue_depth", "Requests that wait for admission", {{"priority", "normal"}})),
       broken_edges_(registry.AddGauge("runahead_broken_paths", kBrokenPathsHelp, {{"kind", "edge"}})),
       broken_handoffs_(registry.AddGauge("runahead_broken_paths", kBrokenPathsHelp, {{"kind", "handoff"}})) {
-  for (int width = 1; width <= kMaxChainWidth; ++width) {
-    for (int i = 0; i < kPromptClasses; ++i) {
-      time_to_first_token_[i][width - 1] = &registry.AddHistogram(
-          "runahead_time_to_first_token_seconds", "From a request's arrival to its first token", TtftBuckets(),
-          {{"model", model}, {"prompt_class", std::string(PromptClassName(i))}, {"chain_width", absl::StrCat(width)}});
-    }
-    for (int i = 0; i < kTtftStages; ++i) {
-      ttft_stage_[i][width - 1] = &registry.AddHistogram(
-          "runahead_ttft_stage_seconds", "Consecutive stages of the time to first token, on the router's clock",
-          TtftBuckets(), {{"stage", kStageNames[i]}, {"chain_width", absl::StrCat(width)}});
-    }
-  }
+  for (int i = 0; i < kPromptClasses; ++i) TimeToFirstToken(i, 1);
+  for (int i = 0; i < kTtftStages; ++i) TtftStageOf(i, 1);
   for (int i = 0; i < kOutcomes; ++i) {
     request_duration_[i] = &registry.AddHistogram("runahead_request_duration_seconds", "Whole requests", TtftBuckets(),
                                                   {{"model", model}, {"outcome", kOutcomeNames[i]}});
@@ -140,12 +132,35 @@ RouterMetrics::RouterMetrics(MetricRegistry& registry, const std::string& model)
   }
 }
 
+Histogram& RouterMetrics::TimeToFirstToken(int prompt_class, int chain_width) {
+  return time_to_first_token_[prompt_class].At(WidthIndex(chain_width), [&](int index) -> Histogram& {
+    return registry_.AddHistogram("runahead_time_to_first_token_seconds", "From a request's arrival to its first token",
+                                  TtftBuckets(),
+                                  {{"model", model_},
+                                   {"prompt_class", std::string(PromptClassName(prompt_class))},
+                                   {"chain_width", absl::StrCat(index + 1)}});
+  });
+}
+
+Histogram& RouterMetrics::TtftStageOf(int stage, int chain_width) {
+  return ttft_stage_[stage].At(WidthIndex(chain_width), [&](int index) -> Histogram& {
+    return registry_.AddHistogram("runahead_ttft_stage_seconds",
+                                  "Consecutive stages of the time to first token, on the router's clock", TtftBuckets(),
+                                  {{"stage", kStageNames[stage]}, {"chain_width", absl::StrCat(index + 1)}});
+  });
+}
+
+void RouterMetrics::ChainPlanned(int64_t prompt_tokens, int chain_width) {
+  TimeToFirstToken(PromptClassIndex(prompt_tokens), chain_width);
+  for (int i = 0; i < kTtftStages; ++i) TtftStageOf(i, chain_width);
+}
+
 void RouterMetrics::ObserveTimeToFirstToken(int64_t prompt_tokens, int chain_width, absl::Duration ttft) {
-  time_to_first_token_[PromptClassIndex(prompt_tokens)][WidthIndex(chain_width)]->Observe(absl::ToDoubleSeconds(ttft));
+  TimeToFirstToken(PromptClassIndex(prompt_tokens), chain_width).Observe(absl::ToDoubleSeconds(ttft));
 }
 
 void RouterMetrics::ObserveTtftStage(TtftStage stage, int chain_width, absl::Duration spent) {
-  ttft_stage_[static_cast<int>(stage)][WidthIndex(chain_width)]->Observe(absl::ToDoubleSeconds(spent));
+  TtftStageOf(static_cast<int>(stage), chain_width).Observe(absl::ToDoubleSeconds(spent));
 }
 
 void RouterMetrics::ObserveInterTokenLatency(absl::Duration between_tokens) {

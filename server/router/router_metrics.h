@@ -53,8 +53,12 @@ using EdgeCounts = std::array<int64_t, kEdgeStates>;  // by EdgeState
 // Thread-safe; lives no longer than the registry.
 class RouterMetrics {
  public:
-  // `model` is the one model this router serves.
+  // `model` is the one model this router serves. `registry` must outlive this.
   RouterMetrics(MetricRegistry& registry, const std::string& model);
+
+  // A prompt is to run on a chain of so many workers: from here on there are series for it, before it has anything to
+  // observe, so that rate() sees its first observation. Those of single workers are there from the start.
+  void ChainPlanned(int64_t prompt_tokens, int chain_width);
 
   void ObserveTimeToFirstToken(int64_t prompt_tokens, int chain_width, absl::Duration ttft);
   void ObserveTtftStage(TtftStage stage, int chain_width, absl::Duration spent);
@@ -85,8 +89,13 @@ class RouterMetrics {
   static constexpr int kCodes = 17;  // of gRPC
   static constexpr int kOutcomes = 5;
 
-  std::array<std::array<Histogram*, kMaxChainWidth>, kPromptClasses> time_to_first_token_;
-  std::array<std::array<Histogram*, kMaxChainWidth>, kTtftStages> ttft_stage_;
+  Histogram& TimeToFirstToken(int prompt_class, int chain_width);
+  Histogram& TtftStageOf(int stage, int chain_width);
+
+  MetricRegistry& registry_;
+  const std::string model_;
+  std::array<HistogramsOnUse, kPromptClasses> time_to_first_token_;
+  std::array<HistogramsOnUse, kTtftStages> ttft_stage_;
   std::array<Histogram*, kOutcomes> request_duration_;
   Histogram& time_per_output_token_;
   Histogram& inter_token_latency_;

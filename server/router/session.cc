@@ -194,6 +194,7 @@ absl::Status Session::Prefill() {
   } else if (plan.source) {
     router_.metrics.CountPartitionLookup(LookupOf(*plan.source));
   }
+  router_.metrics.ChainPlanned(static_cast<int64_t>(prompt_.size()), width());
   router_.metrics.CountPromptTokens(static_cast<int64_t>(prompt_.size()));
   PrefillOrder order{request_.request_id(), prompt_, lease_.get(), sampling_};
   order.trace = trace_;

@@ -61,7 +61,6 @@ class HostileTextTest : public ::testing::Test {
   static grpc::ChannelArguments Own() {
     grpc::ChannelArguments arguments;
     arguments.SetInt(GRPC_ARG_USE_LOCAL_SUBCHANNEL_POOL, 1);
-    arguments.SetMaxReceiveMessageSize(-1);
     return arguments;
   }
   // How Generate refuses a prompt, eight times at once.
@@ -138,7 +137,10 @@ TEST_F(HostileTextTest, EightAtOnceAreTokenizedInLittleMemory) {
     request.set_text(std::string(size_t{4} << 20, ' '));
     v1::TokenizeResponse response;
     const grpc::Status status = stub.Tokenize(&context, request, &response);
-    EXPECT_TRUE(status.ok()) << status.error_message();
+    // Its answer may be larger than these clients, which have gRPC's own limits, would take: that is said.
+    const bool told = status.error_code() == grpc::StatusCode::INVALID_ARGUMENT &&
+                      absl::StrContains(status.error_message(), "make an answer of");
+    EXPECT_TRUE(status.ok() || told) << status.error_message();
   });
   Judge("Tokenize of the longest text", peak, kMostBytes * 3 / 2);
 }

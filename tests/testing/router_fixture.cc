@@ -100,7 +100,8 @@ void RouterFixture::Start(const RouterSetup& setup) {
   rpc.services = {service_.get()};
   server_ = *RpcServer::Start(rpc);
   service_->SetGate(&server_->gate());
-  stub_ = v1::Inference::NewStub(MakeChannel(server_->address()));
+  // As clients have it, with gRPC's own limits.
+  stub_ = v1::Inference::NewStub(grpc::CreateChannel(server_->address(), grpc::InsecureChannelCredentials()));
   if (!setup.able) AwaitReady(setup.prefill, setup.decode);
 }
 

@@ -7,14 +7,22 @@
 namespace runahead {
 namespace {
 
-int PositionIndex(int position) {
-  return std::clamp(position, 0, kMaxChainWidth - 1);
-}
+struct NameAndHelp {
+  const char* name;
+  const char* help;
+};
+constexpr NameAndHelp kByPositionNames[] = {
+    {"runahead_prefill_compute_seconds", "Time a job computed"},
+    {"runahead_prefill_wait_seconds", "Time a job waited for KV of other workers"},
+    {"runahead_prefill_transfer_seconds", "Time KV of other workers was on the wire"},
+    {"runahead_prefill_transfer_hidden_seconds", "What of the transfer fell into compute"},
+};
 
 }  // namespace
 
 PrefillMetrics::PrefillMetrics(MetricRegistry& registry)
-    : ring_stall_(registry.AddHistogram("runahead_prefill_ring_stall_seconds",
+    : registry_(registry),
+      ring_stall_(registry.AddHistogram("runahead_prefill_ring_stall_seconds",
                                         "Time a job stood still because no layer buffer was free", TtftBuckets())),
       handoff_(registry.AddHistogram("runahead_handoff_seconds",
                                      "From a slice of KV being ready to the decode worker's acknowledgement",
@@ -27,34 +35,31 @@ PrefillMetrics::PrefillMetrics(MetricRegistry& registry)
       imbalance_(registry.AddGauge("runahead_prefill_imbalance_ratio",
                                    "Of the last job in a chain: its time with waiting for KV over that without")),
       buffer_bytes_(registry.AddGauge("runahead_prefill_buffer_bytes", "Memory held by layer buffers")) {
-  for (int position = 0; position < kMaxChainWidth; ++position) {
-    const MetricLabels labels = {{"position", absl::StrCat(position)}};
-    compute_[position] =
-        &registry.AddHistogram("runahead_prefill_compute_seconds", "Time a job computed", TtftBuckets(), labels);
-    wait_[position] = &registry.AddHistogram("runahead_prefill_wait_seconds",
-                                             "Time a job waited for KV of other workers", TtftBuckets(), labels);
-    transfer_[position] = &registry.AddHistogram("runahead_prefill_transfer_seconds",
-                                                 "Time KV of other workers was on the wire", TtftBuckets(), labels);
-    hidden_[position] = &registry.AddHistogram("runahead_prefill_transfer_hidden_seconds",
-                                               "What of the transfer fell into compute", TtftBuckets(), labels);
-  }
+  for (const ByPosition which : {kCompute, kWait, kTransfer, kHidden}) At(which, 0);
   for (int i = 0; i < kHandoffKinds; ++i) {
     handoff_bytes_[i] = &registry.AddCounter("runahead_handoff_bytes_total", "Bytes handed to decode workers",
                                              {{"kind", kHandoffKindNames[i]}});
   }
 }
 
+Histogram& PrefillMetrics::At(ByPosition which, int position) {
+  return by_position_[which].At(std::clamp(position, 0, kMaxChainWidth - 1), [&](int index) -> Histogram& {
+    return registry_.AddHistogram(kByPositionNames[which].name, kByPositionNames[which].help, TtftBuckets(),
+                                  {{"position", absl::StrCat(index)}});
+  });
+}
+
 void PrefillMetrics::ObserveCompute(int position, absl::Duration computing) {
-  compute_[PositionIndex(position)]->Observe(absl::ToDoubleSeconds(computing));
+  At(kCompute, position).Observe(absl::ToDoubleSeconds(computing));
 }
 
 void PrefillMetrics::ObserveWait(int position, absl::Duration waiting) {
-  wait_[PositionIndex(position)]->Observe(absl::ToDoubleSeconds(waiting));
+  At(kWait, position).Observe(absl::ToDoubleSeconds(waiting));
 }
 
 void PrefillMetrics::ObserveTransfer(int position, absl::Duration transfer, absl::Duration hidden) {
-  transfer_[PositionIndex(position)]->Observe(absl::ToDoubleSeconds(transfer));
-  hidden_[PositionIndex(position)]->Observe(absl::ToDoubleSeconds(hidden));
+  At(kTransfer, position).Observe(absl::ToDoubleSeconds(transfer));
+  At(kHidden, position).Observe(absl::ToDoubleSeconds(hidden));
 }
 
 void PrefillMetrics::SetImbalance(double ratio) {

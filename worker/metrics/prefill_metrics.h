@@ -12,9 +12,11 @@ namespace runahead {
 // Thread-safe; lives no longer than the registry.
 class PrefillMetrics {
  public:
+  // `registry` must outlive this.
   explicit PrefillMetrics(MetricRegistry& registry);
 
-  // Of one job on this worker. `position` counts from 0 at the chain's head.
+  // Of one job on this worker. `position` counts from 0 at the chain's head; series of others than the head's appear
+  // with their first job.
   void ObserveCompute(int position, absl::Duration computing);
   void ObserveWait(int position, absl::Duration waiting);  // for the predecessor's KV: the chain's bubble
   // KV of other workers was on the wire for so long, of which so much fell into compute.
@@ -32,10 +34,11 @@ class PrefillMetrics {
   void SetBufferBytes(int64_t bytes);
 
  private:
-  std::array<Histogram*, kMaxChainWidth> compute_;
-  std::array<Histogram*, kMaxChainWidth> wait_;
-  std::array<Histogram*, kMaxChainWidth> transfer_;
-  std::array<Histogram*, kMaxChainWidth> hidden_;
+  enum ByPosition { kCompute, kWait, kTransfer, kHidden, kByPosition };
+  Histogram& At(ByPosition which, int position);
+
+  MetricRegistry& registry_;
+  std::array<HistogramsOnUse, kByPosition> by_position_;
   Histogram& ring_stall_;
   Histogram& handoff_;
   Counter& tokens_;

@@ -1,5 +1,6 @@
 #include "client/measure/measured_search.h"
 
+#include <cmath>
 #include <map>
 #include <random>
 #include <string>
@@ -9,7 +10,9 @@
 #include "client/measure/median.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
+#include "scheduler/partition/simulated_search.h"
 #include "tests/testing/fake_clock.h"
+#include "tests/testing/paper_tables.h"
 
 namespace runahead {
 namespace {
@@ -190,7 +193,8 @@ TEST_F(MeasuredSearchTest, ANeighboursEntryIsWhereItStarts) {
   neighbour.width = 2;
   neighbour.tokens = 2048;
   neighbour.fractions = {0.625, 0.375};
-  const auto found = MeasureEntry(4096, 2, {&neighbour, 1}, timer_, clock_, {.repeats = 1, .budget = absl::Hours(1)});
+  const auto found =
+      MeasureEntry(4096, 2, {.searched = {&neighbour, 1}}, timer_, clock_, {.repeats = 1, .budget = absl::Hours(1)});
   ASSERT_TRUE(found.ok()) << found.status();
   ASSERT_GE(ran_.size(), 3u);
   EXPECT_EQ(ran_[1], "2048+2048");
@@ -199,7 +203,7 @@ TEST_F(MeasuredSearchTest, ANeighboursEntryIsWhereItStarts) {
   neighbour.width = 3;
   neighbour.fractions = {0.5, 0.25, 0.25};
   ran_.clear();
-  ASSERT_TRUE(MeasureEntry(4096, 2, {&neighbour, 1}, timer_, clock_, {.repeats = 1}).ok());
+  ASSERT_TRUE(MeasureEntry(4096, 2, {.searched = {&neighbour, 1}}, timer_, clock_, {.repeats = 1}).ok());
   EXPECT_EQ(ran_[1], "2048+2048");
   EXPECT_NE(ran_[2], "2560+1536");
 }
@@ -214,7 +218,8 @@ TEST_F(MeasuredSearchTest, SingleWorkersTimesAreWhereItStarts) {
     const double tokens = static_cast<double>(singles[i].tokens);
     singles[i].measured_ttft_s = 1e-3 * tokens + 1e-6 * tokens * tokens / 2;
   }
-  const auto found = MeasureEntry(4096, 2, singles, timer_, clock_, {.repeats = 1, .budget = absl::Hours(1)});
+  const auto found =
+      MeasureEntry(4096, 2, {.searched = singles}, timer_, clock_, {.repeats = 1, .budget = absl::Hours(1)});
   ASSERT_TRUE(found.ok()) << found.status();
   EXPECT_EQ(ran_[1], "2048+2048");
   // Both are done at once with a of n tokens where a + a^2 / 2000 = n - a + (n^2 - a^2) / 2000: 2672.
@@ -223,8 +228,66 @@ TEST_F(MeasuredSearchTest, SingleWorkersTimesAreWhereItStarts) {
   ASSERT_TRUE(found->predicted_s.has_value());
   // Two of them tell nothing.
   ran_.clear();
-  ASSERT_TRUE(MeasureEntry(4096, 2, absl::MakeSpan(singles).first(2), timer_, clock_, {.repeats = 1}).ok());
+  ASSERT_TRUE(
+      MeasureEntry(4096, 2, {.searched = absl::MakeSpan(singles).first(2)}, timer_, clock_, {.repeats = 1}).ok());
   EXPECT_EQ(ran_[2], "2048+2048");
+}
+
+// Llama-7B as our workers compute it on four of the paper's GPUs, over links of 8 gigabits a second.
+CostModel SlowLinks() {
+  CostModel model = testing::PaperTspFit().model;
+  model.causal_skip = true;
+  model.attention_s_per_token_pair *= 2;  // half as many pairs: a single GPU takes what it took
+  model.receive_ahead_layers = kRunaheadReceiveAhead;
+  model.links[0].bytes_per_s = 1e9;
+  return model;
+}
+
+// The best parts are far from even ones there: the first workers hardly take part. The grid around even parts ends in a
+// corner, twice as slow at 4k.
+TEST_F(MeasuredSearchTest, OverSlowLinksItStartsWhereTheProbesPointTo) {
+  const CostModel truth = SlowLinks();
+  model_ = [&truth](absl::Span<const int64_t> parts) { return PredictSeconds(truth, parts); };
+  const MeasureOptions options{.repeats = 1, .budget = absl::Hours(10)};
+  const auto probes = TimeProbes(ProbePartitions({}, 8192, 4), timer_, clock_, options);
+  ASSERT_TRUE(probes.ok()) << probes.status();
+  EXPECT_EQ(ran_.size(), 1u + 3 + 1 + 3) << "to warm up, single prompts, even parts, links";
+  for (const int64_t tokens : {4096, 8192, 12288}) {
+    const double best = SearchSimulated(truth, tokens, 4, true)->best.seconds;
+    const auto found = MeasureEntry(tokens, 4, {.probes = *probes}, timer_, clock_, options);
+    ASSERT_TRUE(found.ok()) << found.status();
+    EXPECT_LT(found->ttft_s, 1.03 * best) << tokens;
+    const auto without = MeasureEntry(tokens, 4, {}, timer_, clock_, options);
+    EXPECT_GT(without->ttft_s, 1.2 * best) << tokens << ": the corner is gone, so this shows nothing";
+  }
+}
+
+// A model that is wrong costs nothing but time: the search measures around even parts as well.
+TEST_F(MeasuredSearchTest, AroundEvenPartsItMeasuresToo) {
+  const CostModel truth = SlowLinks();
+  model_ = [&truth](absl::Span<const int64_t> parts) { return PredictSeconds(truth, parts); };
+  const MeasureOptions options{.repeats = 1, .budget = absl::Hours(10)};
+  const auto probes = TimeProbes(ProbePartitions({}, 8192, 2), timer_, clock_, options);
+  ASSERT_TRUE(probes.ok()) << probes.status();
+  model_ = [](absl::Span<const int64_t> parts) {  // something else by now: 6000 + 2192 would be best
+    return 1 + std::abs(static_cast<double>(parts[0] - 6000)) / 8192;
+  };
+  const auto found = MeasureEntry(8192, 2, {.probes = *probes}, timer_, clock_, options);
+  ASSERT_TRUE(found.ok()) << found.status();
+  EXPECT_NEAR(static_cast<double>(found->parts[0]), 6000, 200);
+}
+
+// A prompt that one worker has no memory for tells nothing, and is no failure.
+TEST_F(MeasuredSearchTest, AProbeThatDoesNotFitIsLeftOut) {
+  const ChainTimer timer = [](absl::Span<const int64_t> parts) -> absl::StatusOr<double> {
+    if (parts[0] > 100) return absl::OutOfRangeError("no memory");
+    return parts[0] == 4 ? absl::StatusOr<double>(absl::UnavailableError("away")) : 1;
+  };
+  const auto probes = TimeProbes(Partitions{{10}, {200}, {50, 50}}, timer, clock_, {.repeats = 2});
+  ASSERT_TRUE(probes.ok()) << probes.status();
+  ASSERT_EQ(probes->size(), 2u);
+  EXPECT_THAT((*probes)[1].parts, ElementsAre(50, 50));
+  EXPECT_TRUE(absl::IsUnavailable(TimeProbes(Partitions{{10}, {4}}, timer, clock_, {}).status()));
 }
 
 // How many of 40 searches end by noise and cut unevenly, where all partitions but the even one take `others` times as

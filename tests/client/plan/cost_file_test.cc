@@ -80,6 +80,28 @@ TEST_F(CostFileTest, LeavesTheRestAsTheModelHasIt) {
   EXPECT_TRUE(std::isinf(model->links[0].bytes_per_s));
 }
 
+// How our workers receive is what a file means; one of the paper's schedule says so.
+TEST_F(CostFileTest, IsOfOurWorkersUnlessItSaysOtherwise) {
+  EXPECT_EQ(ReadCostFile(Write(kShort))->receive_ahead_layers, kRunaheadReceiveAhead);
+  EXPECT_EQ(ReadCostFile(Write(absl::StrCat(kShort, "receive_ahead_layers: 1\n")))->receive_ahead_layers, 1);
+  EXPECT_EQ(ReadFitFile(Write("1024 0.10\n"))->model.receive_ahead_layers, kRunaheadReceiveAhead);
+  EXPECT_EQ(ReadFitFile(Write("receive_ahead_layers: 1\nruns: [[1024, 0.1]]\n"))->model.receive_ahead_layers, 1);
+}
+
+TEST_F(CostFileTest, LinksOfOneHostMayShareABus) {
+  const auto model = ReadCostFile(
+      Write(absl::StrCat(kShort, "link_gbps: 100\nbuses:\n- {links: [0, 1], gbps: 128}\n- {links: [3], gbps: 8}\n")));
+  ASSERT_TRUE(model.ok()) << model.status();
+  ASSERT_THAT(model->buses, SizeIs(2));
+  EXPECT_THAT(model->buses[0].links, ElementsAre(0, 1));
+  EXPECT_EQ(model->buses[0].bytes_per_s, 16e9);
+  EXPECT_THAT(model->buses[1].links, ElementsAre(3));
+  EXPECT_THAT(ReadCostFile(Write(absl::StrCat(kShort, "buses: [{gbps: 8}]\n")))->buses[0].links, IsEmpty());
+  EXPECT_THAT(CostError(absl::StrCat(kShort, "buses: [{links: [0]}]\n")), HasSubstr("buses[0].gbps is missing"));
+  EXPECT_THAT(CostError(absl::StrCat(kShort, "buses: [{links: [15], gbps: 1}]\n")),
+              HasSubstr("FILE:5: buses[0].links: [0]: 15 is out of range"));
+}
+
 TEST_F(CostFileTest, LinksMayDiffer) {
   const auto model = ReadCostFile(Write(absl::StrCat(kShort, "links:\n- {gbps: 8, latency_s: 1e-5}\n- {gbps: 16}\n")));
   ASSERT_TRUE(model.ok()) << model.status();
@@ -127,7 +149,14 @@ TEST_F(CostFileTest, IsReadBackAsItWasPrinted) {
   EXPECT_EQ(several.links[1].latency_s, 2e-3);
   EXPECT_TRUE(std::isinf(several.links[1].bytes_per_s));
 
+  model.buses = {{{1}, 2e9}};
+  ASSERT_THAT(read_back().buses, SizeIs(1));
+  EXPECT_THAT(read_back().buses[0].links, ElementsAre(1));
+  EXPECT_EQ(read_back().buses[0].bytes_per_s, 2e9);
+
   model.links = {{1e-3, 1e7}};
+  model.buses = {{{}, 1e9}};
+  EXPECT_THAT(read_back().buses[0].links, IsEmpty());
   const CostModel alike = read_back();
   ASSERT_THAT(alike.links, SizeIs(1));
   EXPECT_EQ(alike.links[0].latency_s, 1e-3);

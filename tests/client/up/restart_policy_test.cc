@@ -7,23 +7,35 @@ namespace {
 
 const absl::Time kBegin = absl::FromUnixSeconds(1'000'000);
 
-TEST(RestartPolicy, PausesBeforeEachStart) {
-  RestartPolicy policy({.pause = absl::Seconds(1), .max_deaths = 5, .window = absl::Minutes(1)});
-  EXPECT_EQ(policy.OnDeath(kBegin), kBegin + absl::Seconds(1));
+TEST(RestartPolicy, PausesDoubleUpToAMinute) {
+  RestartPolicy policy({});
+  for (const int seconds : {1, 2, 4, 8, 16, 32, 60, 60, 60}) {
+    EXPECT_EQ(policy.OnDeath(kBegin, absl::Seconds(59)), kBegin + absl::Seconds(seconds));
+  }
+  EXPECT_EQ(policy.deaths(), 9);
 }
 
-TEST(RestartPolicy, GivesUpAtTheFifthDeathInAMinute) {
+TEST(RestartPolicy, WhoServedForAMinuteBeginsAnew) {
   RestartPolicy policy({});
-  for (int i = 0; i < 4; ++i) EXPECT_TRUE(policy.OnDeath(kBegin + absl::Seconds(i)).has_value()) << i;
-  EXPECT_FALSE(policy.OnDeath(kBegin + absl::Seconds(59)).has_value());
+  for (int i = 0; i < 4; ++i) policy.OnDeath(kBegin, absl::ZeroDuration());
+  EXPECT_FALSE(policy.too_many());
+  EXPECT_EQ(policy.OnDeath(kBegin, absl::Minutes(1)), kBegin + absl::Seconds(1));
+  EXPECT_EQ(policy.deaths(), 1);
 }
 
-TEST(RestartPolicy, ForgetsDeathsAfterAMinute) {
+TEST(RestartPolicy, FiveInARowAreTooMany) {
   RestartPolicy policy({});
-  for (int i = 0; i < 4; ++i) EXPECT_TRUE(policy.OnDeath(kBegin).has_value());
-  EXPECT_TRUE(policy.OnDeath(kBegin + absl::Seconds(60)).has_value());
-  for (int i = 0; i < 3; ++i) EXPECT_TRUE(policy.OnDeath(kBegin + absl::Seconds(61)).has_value());
-  EXPECT_FALSE(policy.OnDeath(kBegin + absl::Seconds(62)).has_value());
+  for (int i = 0; i < 4; ++i) policy.OnDeath(kBegin, absl::Seconds(30));
+  EXPECT_FALSE(policy.too_many());
+  policy.OnDeath(kBegin, absl::Seconds(30));
+  EXPECT_TRUE(policy.too_many());
+}
+
+// A loop of many days: nothing overflows.
+TEST(RestartPolicy, StaysAtAMinuteForGood) {
+  RestartPolicy policy({});
+  for (int i = 0; i < 100'000; ++i) policy.OnDeath(kBegin, absl::ZeroDuration());
+  EXPECT_EQ(policy.OnDeath(kBegin, absl::ZeroDuration()), kBegin + absl::Minutes(1));
 }
 
 }  // namespace

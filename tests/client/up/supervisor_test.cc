@@ -3,6 +3,8 @@
 #include <signal.h>
 #include <unistd.h>
 
+#include <algorithm>
+#include <filesystem>
 #include <fstream>
 #include <sstream>
 
@@ -63,7 +65,7 @@ TEST(Supervisor, StartsTheDeadAgainOnItsOldPorts) {
   supervisor.Stop();
 }
 
-TEST(Supervisor, GivesUpOnAChildThatDiesFiveTimes) {
+TEST(Supervisor, GivesUpOnAChildThatDiesFiveTimesBeforeTheOthersAreOfUse) {
   std::vector<std::string> said;
   SupervisorOptions options = AtOnce();
   options.say = [&](const std::string& line) { said.push_back(line); };
@@ -71,11 +73,66 @@ TEST(Supervisor, GivesUpOnAChildThatDiesFiveTimes) {
   ASSERT_TRUE(supervisor.Start({Fake("good"), Fake("bad", "serve-exit")}).ok());
   const absl::Status status = supervisor.RunUntil([] { return false; });
   EXPECT_EQ(status.code(), absl::StatusCode::kUnavailable);
-  EXPECT_THAT(status.message(), HasSubstr("bad ended with exit code 4; that was death number 5 within 1m"));
+  EXPECT_THAT(status.message(), HasSubstr("bad ended with exit code 4; that was death number 5 in a row"));
   int again = 0;
   for (const std::string& line : said) again += line.find("bad serves again") != std::string::npos;
   EXPECT_EQ(again, 4);
   supervisor.Stop();
+}
+
+TEST(Supervisor, GoesOnWithoutOneThatDiesAgainAndAgain) {
+  std::vector<std::string> said;
+  SupervisorOptions options = AtOnce();
+  options.say = [&](const std::string& line) { said.push_back(line); };
+  Supervisor supervisor(options);
+  ASSERT_TRUE(supervisor.Start({Fake("good"), Fake("bad", "serve-exit")}).ok());
+  supervisor.GoOnDegraded();
+  const auto seven_times = [&] {
+    return std::any_of(said.begin(), said.end(), [](const std::string& line) {
+      return line.find(
+                 "bad ended with exit code 4; that was death number 7 in a row; the cluster goes on degraded, with "
+                 "1 of 2 processes; it is started again on ") == 0;
+    });
+  };
+  const absl::Status status = supervisor.RunUntil(seven_times);
+  EXPECT_TRUE(status.ok()) << status;
+  EXPECT_TRUE(supervisor.children()[0].serving);
+  EXPECT_TRUE(Healthy(supervisor.children()[0].address.address).ok());
+  supervisor.Stop();
+}
+
+TEST(Supervisor, GivesUpOnAVitalChildThatDiesFiveTimes) {
+  Supervisor supervisor(AtOnce());
+  ChildSpec router = Fake("router", "serve-exit");
+  router.vital = true;
+  ASSERT_TRUE(supervisor.Start({Fake("good"), router}).ok());
+  supervisor.GoOnDegraded();
+  const absl::Status status = supervisor.RunUntil([] { return false; });
+  EXPECT_THAT(status.message(), HasSubstr("router ended with exit code 4; that was death number 5 in a row"));
+  supervisor.Stop();
+}
+
+// What cannot be run for a while, as its file is being replaced, is tried again.
+TEST(Supervisor, ABinaryThatIsAwayForAMomentIsTriedAgain) {
+  const std::string binary = absl::StrCat(::testing::TempDir(), "supervisor_test_child.", getpid());
+  std::filesystem::copy_file(RUNAHEAD_FAKE_CHILD, binary);
+  std::vector<std::string> said;
+  SupervisorOptions options = AtOnce();
+  options.say = [&](const std::string& line) { said.push_back(line); };
+  Supervisor supervisor(options);
+  ChildSpec child = Fake("a");
+  child.binary = binary;
+  ASSERT_TRUE(supervisor.Start({child}).ok());
+  ASSERT_TRUE(supervisor.RunUntil([&] { return supervisor.AllServing(); }).ok());
+  supervisor.GoOnDegraded();
+  std::filesystem::rename(binary, binary + ".away");
+  kill(supervisor.children()[0].pid, SIGKILL);
+  const auto tried = [&] { return !said.empty() && said.back().find("a: cannot run " + binary) == 0; };
+  ASSERT_TRUE(supervisor.RunUntil(tried).ok());
+  std::filesystem::rename(binary + ".away", binary);
+  EXPECT_TRUE(supervisor.RunUntil([&] { return supervisor.AllServing(); }).ok());
+  supervisor.Stop();
+  std::filesystem::remove(binary);
 }
 
 TEST(Supervisor, GivesUpAtOnceOnAChildThatNeverServed) {

@@ -50,6 +50,23 @@ class UpCommandTest : public ::testing::Test {
     return nlohmann::json::parse(up.out(), nullptr, false);
   }
 
+  static size_t Count(const std::string& text, const std::string& what) {
+    size_t count = 0;
+    for (size_t at = text.find(what); at != std::string::npos; at = text.find(what, at + 1)) ++count;
+    return count;
+  }
+
+  // Waits for the child's life number `life`, counted from 0; its process, or -1.
+  static pid_t Life(TestProcess& up, const std::string& name, size_t life) {
+    const std::string again = name + " serves again on ";
+    const auto ends = [&] {
+      return Count(up.err(), again) >= life && up.err().find('\n', up.err().rfind(again)) != std::string::npos;
+    };
+    if (!up.ReadUntil(ends)) return -1;
+    const size_t at = up.err().find(", process ", up.err().rfind(again));
+    return at == std::string::npos ? -1 : std::stoi(up.err().substr(at + 10));
+  }
+
   const std::string folder_;
 };
 
@@ -122,6 +139,44 @@ TEST_F(UpCommandTest, ChildrenEndWithItEvenWhenItIsKilled) {
   up->Signal(SIGKILL);
   // The children hold the other end of stderr: it closes when the last of them has ended.
   EXPECT_EQ(up->Wait(), 128 + SIGKILL);
+}
+
+// A worker that dies again and again is started later and later; the others go on.
+TEST_F(UpCommandTest, OneCrashLoopDoesNotEndTheCluster) {
+  const auto up = Up({"--json"});
+  const auto ready = Ready(*up);
+  ASSERT_TRUE(ready.is_object()) << up->out();
+  kill(ready["pids"]["prefill-0"], SIGKILL);
+  EXPECT_TRUE(up->ReadErrUntil("the cluster goes on degraded, with 3 of 4 processes")) << up->err();
+  for (int life = 1; life <= 4; ++life) {
+    const pid_t pid = Life(*up, "prefill-0", life);
+    ASSERT_GT(pid, 0) << up->err();
+    kill(pid, SIGKILL);
+  }
+  // It would have ended by now, with all healthy processes.
+  EXPECT_TRUE(up->ReadErrUntil(" in 16s\n")) << up->err();
+  EXPECT_THAT(up->err(), HasSubstr("prefill-0 was ended by signal 9"));
+  EXPECT_THAT(up->err(), HasSubstr("death number 5 in a row; the cluster goes on degraded"));
+  EXPECT_TRUE(Healthy(ready["router"]).ok());
+  for (const std::string name : {"router", "prefill-1", "decode-0"}) EXPECT_EQ(kill(ready["pids"][name], 0), 0) << name;
+  up->Signal(SIGTERM);
+  EXPECT_EQ(up->Wait(), 0) << up->err();
+  EXPECT_EQ(Count(up->out(), "\n"), 1u) << "one line for programs, whatever happens: " << up->out();
+}
+
+TEST_F(UpCommandTest, ARouterThatGoesOnDyingEndsIt) {
+  const auto up = Up({"--json"});
+  const auto ready = Ready(*up);
+  ASSERT_TRUE(ready.is_object()) << up->out();
+  kill(ready["pids"]["router"], SIGKILL);
+  for (int life = 1; life <= 4; ++life) {
+    const pid_t pid = Life(*up, "router", life);
+    ASSERT_GT(pid, 0) << up->err();
+    kill(pid, SIGKILL);
+  }
+  EXPECT_EQ(up->Wait(), 1) << up->err();
+  EXPECT_THAT(up->err(), HasSubstr("runahead up: router was ended by signal 9"));
+  EXPECT_THAT(up->err(), HasSubstr("that was death number 5 in a row"));
 }
 
 TEST_F(UpCommandTest, SaysWhichChildDidNotStart) {

@@ -2,7 +2,9 @@
 
 #include <limits>
 #include <numeric>
+#include <random>
 
+#include "absl/strings/str_cat.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "tests/scheduler/partition/chain_formulas.h"
@@ -140,6 +142,93 @@ TEST(ChainSimulator, ReceivesSoManyLayersAhead) {
   EXPECT_DOUBLE_EQ(Kvr(model, {4, 4}).ttft_s, 7.5);
   model.receive_ahead_layers = kRunaheadReceiveAhead;
   EXPECT_DOUBLE_EQ(Kvr(model, {4, 4}).ttft_s, 6);
+}
+
+// Three workers of 4, 4 and 2 tokens whose K and V are there after 1, 1 and 0.5 s; links of 1 byte/s on a bus of 1 in
+// all. From 1 to 9 both first frames of 4 bytes go at half the rate. Worker 1 forwards its neighbour's from 9 to 13,
+// alone. Without the bus these are 5 and 9 (ForwardsEachFrame..).
+TEST(ChainSimulator, TransfersOfLinksOnABusShareItsBandwidth) {
+  CostModel model = OneLayer();
+  model.links = {{0, 1, {}}, {0, 1, {}}};
+  model.buses = {{{0, 1}, 1}};
+  const SimulatedRun run = Kvr(model, {4, 4, 2});
+  EXPECT_DOUBLE_EQ(run.waiting_s[1], 9 - 1);
+  EXPECT_DOUBLE_EQ(run.waiting_s[2], 13 - 0.5);
+  EXPECT_EQ(run.traffic_entries, 4 + 8);
+  // A bus of the second link alone, and a chain that ends before it.
+  model.buses = {{{1}, 1}};
+  EXPECT_DOUBLE_EQ(Kvr(model, {4, 4, 2}).waiting_s[1], 4);
+  EXPECT_DOUBLE_EQ(Kvr(model, {4, 4, 2}).waiting_s[2], 8.5);
+  EXPECT_DOUBLE_EQ(Kvr(model, {4, 4}).waiting_s[1], 4);
+}
+
+// Two links that could carry 3 and 1 byte/s on a bus of 3: the slow one takes its 1, and the other what is left.
+TEST(ChainSimulator, ASlowLinkLeavesTheBusToOthers) {
+  CostModel model = OneLayer();
+  model.linear_s_per_token = 0;
+  model.links = {{0, 3, {}}, {0, 1, {}}};
+  model.buses = {{{}, 3}};
+  // 8 bytes at 2 byte/s: 4 s. By then the second link has carried its own 4 and carries 8 more alone, until 12.
+  const SimulatedRun run = Kvr(model, {8, 4, 1});
+  EXPECT_DOUBLE_EQ(run.waiting_s[1], 4);
+  EXPECT_DOUBLE_EQ(run.waiting_s[2], 12);
+}
+
+// Up and down the line are two directions of a bus, as of a link.
+TEST(ChainSimulator, DirectionsOfABusDoNotShare) {
+  CostModel model = OneLayer();
+  model.linear_s_per_token = 0;
+  model.links = {{0, 1, {}}};
+  model.buses = {{{}, 1}};
+  // Two workers: one frame in each direction. Three: two links at half the rate down and up, then one link each.
+  EXPECT_THAT(Simulate(model, Schedule::kTsp, {2, 2}).waiting_s, ElementsAre(2, 2));
+  EXPECT_THAT(Simulate(model, Schedule::kTsp, {2, 2, 2}).waiting_s, ElementsAre(6, 4, 6));
+}
+
+// One worker after the other in time order: a bus on which transfers never meet, and one that is no limit, change
+// nothing, whatever the model. This holds the two ways of simulating against each other.
+TEST(ChainSimulator, ABusWithoutALimitChangesNothing) {
+  std::mt19937_64 random(7);
+  const auto uniform = [&random](double low, double high) {
+    return std::uniform_real_distribution<double>(low, high)(random);
+  };
+  for (int trial = 0; trial < 300; ++trial) {
+    const int width = 1 + static_cast<int>(random() % 6);
+    Parts parts;
+    for (int i = 0; i < width; ++i) parts.push_back(1 + static_cast<int64_t>(random() % 400));
+    CostModel model;
+    model.layers = 1 + static_cast<int64_t>(random() % 7);
+    model.kv_bytes_per_token = trial % 9 == 0 ? 0 : uniform(0.1, 3);
+    model.fixed_s = uniform(0, 20);
+    model.linear_s_per_token = uniform(0, 1);
+    model.attention_s_per_token_pair = uniform(0, 1e-2);
+    model.causal_skip = random() % 2 == 0;
+    model.receive_ahead_layers = 1 + static_cast<int64_t>(random() % 3);
+    if (random() % 2 == 0) {
+      model.window_layers = 1 + static_cast<int64_t>(random()) % model.layers;
+      if (model.window_layers < 1) model.window_layers = 1;
+      model.window = 1 + static_cast<int64_t>(random() % 500);
+    }
+    model.links.clear();
+    for (int i = 0; i + 1 < std::max(width, 2); ++i) {
+      model.links.push_back({uniform(0, 1), uniform(0.2, 5), {0.3, 3, random()}});
+      model.worker_factors.push_back(uniform(0.5, 2));
+    }
+    model.worker_factors.push_back(1);
+    for (const Schedule schedule : {Schedule::kKvr, Schedule::kTsp, Schedule::kTspCausal}) {
+      SCOPED_TRACE(absl::StrCat("trial ", trial, ", ", std::string(ScheduleName(schedule))));
+      model.buses.clear();
+      const SimulatedRun alone = Simulate(model, schedule, parts);
+      model.buses = {{{}, std::numeric_limits<double>::infinity()}};
+      const SimulatedRun unlimited = Simulate(model, schedule, parts);
+      EXPECT_NEAR(unlimited.ttft_s, alone.ttft_s, 1e-9 * alone.ttft_s);
+      for (int i = 0; i < width; ++i) EXPECT_NEAR(unlimited.waiting_s[i], alone.waiting_s[i], 1e-9 * alone.ttft_s);
+      model.buses = {{{}, 100}};
+      EXPECT_NEAR(Simulate(model, schedule, parts).ttft_s, alone.ttft_s, 1e-9 * alone.ttft_s);
+      model.buses = {{{}, 0.5}};
+      EXPECT_GE(Simulate(model, schedule, parts).ttft_s, alone.ttft_s * (1 - 1e-9));
+    }
+  }
 }
 
 TEST(ChainSimulator, TspWaitsForAllInEveryLayer) {

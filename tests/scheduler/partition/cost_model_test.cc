@@ -85,6 +85,16 @@ TEST(CostModel, RefusesWhatCannotBeAndNamesIt) {
   refused([](CostModel& m) { m.links.resize(2); }, 4, "links: 2 given, a chain of 4 workers needs 3");
   refused([](CostModel& m) { m.links.clear(); }, 1, "links: 0 given");
   refused([](CostModel& m) { m.links[0].bytes_per_s = 0; }, 2, "links[0].bytes_per_s: 0 is not above 0");
+  refused([](CostModel& m) { m.buses = {{{0}, 0}}; }, 2, "buses[0].bytes_per_s: 0 is not above 0");
+  refused([](CostModel& m) { m.buses = {{{-1}, 1}}; }, 2, "buses[0].links: there is no link -1");
+  refused([](CostModel& m) { m.buses = {{{0, 1}, 1}, {{2, 1}, 1}}; }, 4, "buses[1].links: link 1 is on buses[0]");
+  refused([](CostModel& m) { m.buses = {{{0}, 1}, {{}, 1}}; }, 4, "buses[1].links: missing");
+  refused(
+      [](CostModel& m) {
+        m.links.resize(2);
+        m.buses = {{{2}, 1}};
+      },
+      3, "buses[0].links: there is no link 2");
   refused([](CostModel& m) { m.links[0].latency_s = -1; }, 2, "links[0].latency_s");
   refused([](CostModel& m) { m.links[0].slowdown.probability = 2; }, 2, "slowdown.probability: 2");
   refused([](CostModel& m) { m.links[0].slowdown.max_factor = 0.5; }, 2, "slowdown.max_factor: 0.5");

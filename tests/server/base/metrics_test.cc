@@ -1,5 +1,6 @@
 #include "server/base/metrics.h"
 
+#include <algorithm>
 #include <thread>
 #include <vector>
 
@@ -52,6 +53,21 @@ TEST(MetricRegistry, ValuesFromOutsideAreBounded) {
   EXPECT_EQ(registry.Bounded("peer", "c", 2), "other");
   EXPECT_EQ(registry.Bounded("peer", "a", 2), "a");
   EXPECT_EQ(registry.Bounded("tenant", "c", 2), "c") << "each label counts for itself";
+}
+
+// A request that takes minutes is legal, and no option gives more patience than the last bound.
+TEST(Buckets, OfLatenciesReachAsFarAsAnythingMayTake) {
+  for (const std::vector<double>& bounds : {TtftBuckets(), TokenBuckets()}) {
+    EXPECT_TRUE(std::is_sorted(bounds.begin(), bounds.end()));
+    EXPECT_EQ(bounds.back(), absl::ToDoubleSeconds(kLongestLatency));
+    EXPECT_GE(kLongestLatency, absl::Hours(1));
+    for (size_t i = 1; i < bounds.size(); ++i) EXPECT_LE(bounds[i], 10 * bounds[i - 1]);
+  }
+  MetricRegistry registry("none");
+  Histogram& histogram = registry.AddHistogram("y_seconds", "Y", TtftBuckets());
+  histogram.Observe(78);
+  EXPECT_EQ(Value(registry, "y_seconds_bucket{le=\"60\"}"), 0);
+  EXPECT_EQ(Value(registry, "y_seconds_bucket{le=\"120\"}"), 1);
 }
 
 TEST(MetricRegistry, CountsFromManyThreads) {

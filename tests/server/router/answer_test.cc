@@ -5,7 +5,9 @@
 #include <filesystem>
 
 #include "absl/strings/str_cat.h"
+#include "gmock/gmock.h"
 #include "gtest/gtest.h"
+#include "server/router/answer_limits.h"
 #include "server/router/response_queue.h"
 #include "tests/testing/synthetic_gguf.h"
 #include "worker/format/gguf.h"
@@ -121,6 +123,78 @@ TEST(ResponseQueue, PutsTokensTogetherAndDropsNothing) {
   EXPECT_EQ(tokens.tokens().text(), "ab");
   EXPECT_TRUE(queue.Pop().has_finished());
   EXPECT_TRUE(queue.empty());
+}
+
+// A client that takes nothing while a long answer with logprobs comes: what waits is cut into messages that it takes.
+TEST(ResponseQueue, NoMessageGrowsBeyondWhatClientsTake) {
+  ResponseQueue queue;
+  constexpr int kTokens = 60'000;
+  for (int i = 0; i < kTokens; ++i) {
+    v1::GenerateResponse response = Tokens(i, {i}, "ab");
+    for (int k = 0; k < 21; ++k) {
+      v1::TokenLogprob& top = *response.mutable_tokens()->mutable_logprobs(0)->add_top();
+      top.set_id(30'000 + k);
+      top.set_logprob(-1.5F);
+    }
+    queue.Push(std::move(response));
+  }
+  int next = 0, messages = 0;
+  size_t all = 0;
+  for (; !queue.empty(); ++messages) {
+    const v1::GenerateResponse response = queue.Pop();
+    EXPECT_LE(response.ByteSizeLong(), kMaxAnswerBytes);
+    all += response.ByteSizeLong();
+    EXPECT_EQ(response.tokens().index(), next);
+    for (const int32_t id : response.tokens().ids()) ASSERT_EQ(id, next++);
+    EXPECT_EQ(response.tokens().logprobs_size(), response.tokens().ids_size());
+  }
+  EXPECT_EQ(next, kTokens);
+  EXPECT_GT(all, 3 * kMaxAnswerBytes) << "it all went into one message";
+  EXPECT_LE(messages, 32) << "and few wait";
+}
+
+TEST(AnswerLimits, TokensThatMakeTooLargeAnAnswerAreRefusedWithBothSizes) {
+  v1::TokenizeResponse response;
+  response.mutable_ids()->Resize(1'000'000, 200'000);
+  EXPECT_TRUE(CheckAnswerSize(response).ok()) << "a million always fits";
+  response.mutable_ids()->Resize(2'000'000, 200'000);
+  const absl::Status status = CheckAnswerSize(response);
+  EXPECT_TRUE(absl::IsInvalidArgument(status));
+  EXPECT_THAT(status.message(), ::testing::HasSubstr("text: its 2000000 tokens make an answer of 60000"));
+}
+
+// A chain of 16 whose workers all recorded as much as they keep.
+TEST(AnswerLimits, ATraceLosesTheEndsOfItsLongestParts) {
+  v1::Trace trace;
+  trace.set_request_id("r");
+  for (int i = 0; i < 18; ++i) {
+    v1::TraceProcess& process = *trace.add_processes();
+    process.set_name("prefill");
+    process.set_dropped(2);
+    for (int k = 0; k < (i == 0 ? 9 : 8192); ++k) {
+      v1::TraceSpan& span = *process.add_spans();
+      span.set_name("handoff_slice");
+      span.set_layer(k % 100);
+      span.set_start_ns(1'000'000'000 + k);
+      span.set_duration_ns(1'000'000);
+      span.set_amount(1 << 20);
+    }
+  }
+  v1::Trace small = trace;
+  small.mutable_processes()->DeleteSubrange(2, 16);
+  const v1::Trace before = small;
+  FitAnswer(small);
+  EXPECT_EQ(small.SerializeAsString(), before.SerializeAsString()) << "what fits stays as it is";
+  ASSERT_GT(trace.ByteSizeLong(), kMaxAnswerBytes);
+  FitAnswer(trace);
+  EXPECT_LE(trace.ByteSizeLong(), kMaxAnswerBytes);
+  EXPECT_GT(trace.ByteSizeLong(), kMaxAnswerBytes * 9 / 10) << "no more than need be";
+  EXPECT_EQ(trace.processes(0).spans_size(), 9);
+  EXPECT_EQ(trace.processes(0).dropped(), 2);
+  for (int i = 1; i < 18; ++i) {
+    EXPECT_EQ(trace.processes(i).spans_size() + trace.processes(i).dropped(), 8192 + 2);
+    EXPECT_EQ(trace.processes(i).spans(0).start_ns(), 1'000'000'000) << "the beginning stays";
+  }
 }
 
 TEST(ResponseQueue, LeavesAloneWhatWasTaken) {

@@ -4,6 +4,7 @@
 #include <thread>
 
 #include "gmock/gmock.h"
+#include "server/router/validation.h"
 #include "server/rpc/channel.h"
 #include "server/rpc/status.h"
 #include "tests/testing/router_fixture.h"
@@ -63,6 +64,28 @@ TEST_F(InferenceServiceTest, TokenizeCallsThatAreGoneLeaveTheQueueToo) {
   EXPECT_EQ(stub_->Tokenize(&context, request, &response).error_code(), grpc::StatusCode::DEADLINE_EXCEEDED);
   EXPECT_TRUE(Waits(0));
   running.Cancel();
+}
+
+// The client has gRPC's own limits. Whatever text may be sent, it gets an answer, or is told what is wrong with the
+// text; it never comes to RESOURCE_EXHAUSTED, which names no field.
+TEST_F(InferenceServiceTest, NoTextMakesAnAnswerThatClientsRefuse) {
+  Start({.prefill = 1});
+  std::string letters;
+  while (letters.size() < kMaxTokenizeBytes) letters += "\xc3\xa9";  // two tokens, whose ids take two bytes each
+  const auto tokenize = [&](size_t bytes, v1::TokenizeResponse* response) {
+    grpc::ClientContext context;
+    v1::TokenizeRequest request;
+    request.set_text(letters.substr(0, bytes));
+    return stub_->Tokenize(&context, request, response);
+  };
+  v1::TokenizeResponse response;
+  const grpc::Status longest = tokenize(kMaxTokenizeBytes, &response);
+  EXPECT_EQ(longest.error_code(), grpc::StatusCode::INVALID_ARGUMENT) << longest.error_message();
+  EXPECT_THAT(longest.error_message(),
+              ContainsRegex("text: its [0-9]+ tokens make an answer of [0-9]+ bytes, more than"));
+  const grpc::Status quarter = tokenize(kMaxTokenizeBytes / 4, &response);
+  EXPECT_TRUE(quarter.ok()) << quarter.error_message();
+  EXPECT_GT(response.ids_size(), 500'000);
 }
 
 TEST_F(InferenceServiceTest, StreamsThatDecodeDoNotKeepPromptsFromPrefill) {
