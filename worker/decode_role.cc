@@ -10,18 +10,25 @@
 #include "worker/device_factory.h"
 #include "worker/kv/tier_choice.h"
 #include "worker/kvpr_decode.h"
+#include "worker/model/x_form.h"
 
 namespace runahead {
 namespace {
 
-KvStoreOptions StoreOptions(const WorkerOptions& options, const Model& model, uint64_t incarnation, int64_t x_row_bytes,
+struct StoredX {
+  int64_t row_bytes = 0;
+  RowForm form = RowForm::kF32;
+};
+
+KvStoreOptions StoreOptions(const WorkerOptions& options, const Model& model, uint64_t incarnation, const StoredX& x,
                             const std::optional<KvQuantisation>& quantisation) {
   KvStoreOptions store;
   store.layers = model.config().layers;
   store.row_bytes = model.kv_row_bytes();
-  store.x_row_bytes = x_row_bytes;
+  store.x_row_bytes = x.row_bytes;
+  store.x_form = x.form;
   store.quantisation = quantisation;
-  store.capacity_tokens = options.kv_memory / (store.layers * (store.stored_row_bytes() + x_row_bytes));
+  store.capacity_tokens = options.kv_memory / (store.layers * (store.stored_row_bytes() + x.row_bytes));
   store.incarnation = incarnation;
   store.windows = model.windows();
   return store;
@@ -34,11 +41,12 @@ absl::StatusOr<std::unique_ptr<KvStore>> CreateStore(const WorkerOptions& option
                                                      const std::optional<KvQuantisation>& quantisation) {
   if (MayKeepKvOnDevice(options) && device.has_host_link() && !model.streams_weights()) {
     absl::StatusOr<std::unique_ptr<KvStore>> store =
-        CreateDeviceStore(StoreOptions(options, model, incarnation, 0, {}), spare_bytes, device, RealClock());
+        CreateDeviceStore(StoreOptions(options, model, incarnation, {}, {}), spare_bytes, device, RealClock());
     if (!absl::IsResourceExhausted(store.status())) return store;
   }
-  const int64_t x_row_bytes = XRowBytes(options, model.config(), device);
-  return KvStore::Create(StoreOptions(options, model, incarnation, x_row_bytes, quantisation), device, RealClock());
+  const RowForm form = XFormOf(model, device);
+  const StoredX x{XRowBytes(options, model.config(), device, form), form};
+  return KvStore::Create(StoreOptions(options, model, incarnation, x, quantisation), device, RealClock());
 }
 
 // Where `static_window` is given. INVALID_ARGUMENT names the option.
@@ -63,6 +71,7 @@ SliceAnswer AnswerOf(SliceVerdict verdict) {
     case SliceVerdict::kNoLease:
       return SliceAnswer::kNoLease;
     case SliceVerdict::kBadRange:
+    case SliceVerdict::kBadForm:
       break;
   }
   return SliceAnswer::kBadRange;
@@ -93,7 +102,7 @@ absl::StatusOr<std::unique_ptr<DecodeRole>> DecodeRole::Create(const WorkerOptio
   RUNAHEAD_ASSIGN_OR_RETURN(const std::optional<KvQuantisation> quantisation,
                             QuantisationOf(options, model->config(), model->kv_dtype(), role->host_.get()));
   const size_t steps_take = DecodeStepBytes(model->config(), options.max_batch,
-                                            StoreOptions(options, *model, 0, 0, quantisation).capacity_tokens);
+                                            StoreOptions(options, *model, 0, {}, quantisation).capacity_tokens);
   auto store = CreateStore(options, device, *model, incarnation, steps_take, quantisation);
   if (!store.ok()) {
     return absl::Status(store.status().code(), absl::StrCat("kv_memory: ", store.status().message()));
@@ -106,7 +115,8 @@ absl::StatusOr<std::unique_ptr<DecodeRole>> DecodeRole::Create(const WorkerOptio
             quantisation.has_value()   ? absl::StrCat("in host memory, in ", options.kv_bits, " bits")
             : !kvpr                    ? "on the device"
             : model->streams_weights() ? "in host memory, as the weights are"
-                                       : "in host memory: kv_memory does not fit on the device");
+                                       : "in host memory: kv_memory does not fit on the device",
+            kvpr ? absl::StrCat("; ", XText(options, model->config(), device, XFormOf(*model, device))) : "");
   }
   role->report_ = std::make_unique<StoreReport>(*role->store_, metrics);
   StoreReport& report = *role->report_;
@@ -114,7 +124,7 @@ absl::StatusOr<std::unique_ptr<DecodeRole>> DecodeRole::Create(const WorkerOptio
   role->reaper_ = std::make_unique<LeaseReaper>(*role->store_, RealClock(), [&report](int) { report.Update(); });
 
   SliceReceiverOptions slices;
-  slices.dtype = model->kv_dtype();
+  slices.kv_form = FormOf(model->kv_dtype());
   slices.on_corrupt = [&metrics] { metrics.CountChecksumFailure(); };
   slices.on_verdict = [&metrics](SliceVerdict verdict) { metrics.CountSlice(AnswerOf(verdict)); };
   role->receiver_ = std::make_unique<SliceReceiver>(*role->store_, slices);

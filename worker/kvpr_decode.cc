@@ -16,6 +16,7 @@
 #include "worker/decode/kvpr/kvpr_loop.h"
 #include "worker/kvpr_report.h"
 #include "worker/lane_profiler.h"
+#include "worker/model/x_form.h"
 
 namespace runahead {
 namespace {
@@ -78,7 +79,7 @@ absl::StatusOr<int64_t> DeviceBytes(const WorkerOptions& options, const Device& 
 absl::StatusOr<std::unique_ptr<KvprLoop>> NewLoop(const WorkerOptions& options, const Model& model,
                                                   const KvprDevices& devices, const KvStore& store, size_t spare_bytes,
                                                   std::unique_ptr<SplitSource> split, KvprOptions kvpr) {
-  const auto scratch = static_cast<size_t>(KvprLoop::ScratchBytes(model, options.max_batch));
+  const auto scratch = static_cast<size_t>(KvprLoop::ScratchBytes(model, store.options(), options.max_batch));
   RUNAHEAD_ASSIGN_OR_RETURN(kvpr.device_bytes, DeviceBytes(options, devices.device, spare_bytes + scratch));
   return KvprLoop::Create(model, devices.device, store, devices.stream, std::move(split), kvpr);
 }
@@ -118,14 +119,23 @@ absl::StatusOr<std::optional<KvQuantisation>> QuantisationOf(const WorkerOptions
   return KvQuantisation{QuantOf(options, config), kv_dtype, host};
 }
 
-int64_t XRowBytes(const WorkerOptions& options, const ModelConfig& config, const Device& device) {
+int64_t XRowBytes(const WorkerOptions& options, const ModelConfig& config, const Device& device, RowForm form) {
   const Mode mode = RecomputeChoice(options).mode;
   if (!device.has_host_link() || mode == Mode::kOff) return 0;
-  const DType dtype = device.compute_dtype();
-  const int64_t bytes = config.hidden * static_cast<int64_t>(DTypeSize(dtype));
-  // Where heads share KV heads, or KV is quantised, X is the larger one: to copy it gains nothing.
-  if (mode == Mode::kAuto && bytes >= StoredKvBytes(options, config, dtype)) return 0;
+  const int64_t bytes = RowFormBytes(form, config.hidden);
+  // Where heads share KV heads, or KV is quantised, X may be the larger one: to copy it gains nothing.
+  if (mode == Mode::kAuto && bytes >= StoredKvBytes(options, config, device.kv_dtype())) return 0;
   return bytes;
+}
+
+std::string XText(const WorkerOptions& options, const ModelConfig& config, const Device& device, RowForm form) {
+  if (!device.has_host_link()) return "nothing is recomputed: there is no link to spare";
+  if (RecomputeChoice(options).mode == Mode::kOff) return "nothing is recomputed (recompute: off)";
+  const std::string sizes =
+      absl::StrFormat("X of a token takes %d bytes a layer in %s, KV %d", RowFormBytes(form, config.hidden),
+                      std::string(RowFormName(form)), StoredKvBytes(options, config, device.kv_dtype()));
+  if (XRowBytes(options, config, device, form) > 0) return absl::StrCat("X is kept beside KV: ", sizes);
+  return absl::StrCat("nothing is recomputed, for it would not spare the link: ", sizes);
 }
 
 std::function<int64_t(int64_t)> KvFromOf(const WorkerOptions& options, const LaneCosts& profile) {
@@ -142,7 +152,7 @@ unsigned RecomputeUses(const WorkerOptions& options, const ModelConfig& config, 
   const bool no_limit = device.memory_left() == std::numeric_limits<size_t>::max();
   const bool on_device = MayKeepKvOnDevice(options) && (options.kv_device_budget > 0 || no_limit);
   if (!options.decode() || (on_device && !streamed)) return 0;
-  return XRowBytes(options, config, device) > 0 ? kUseRecompute : 0;
+  return XRowBytes(options, config, device, SmallestXForm(config, device)) > 0 ? kUseRecompute : 0;
 }
 
 absl::StatusOr<std::unique_ptr<StepLoop>> NewKvprLoop(const WorkerOptions& options, const Model& model,
@@ -156,7 +166,8 @@ absl::StatusOr<std::unique_ptr<StepLoop>> NewKvprLoop(const WorkerOptions& optio
   RUNAHEAD_ASSIGN_OR_RETURN(const LaneProfile profile,
                             profiler->Measure({.rows = options.max_batch,
                                                .stored_row_bytes = store.options().stored_row_bytes(),
-                                               .x_row_bytes = store.options().x_row_bytes}));
+                                               .x_row_bytes = store.options().x_row_bytes,
+                                               .x_form = store.options().x_form}));
   readers.profile = profile;
   RUNAHEAD_ASSIGN_OR_RETURN(std::unique_ptr<SplitSource> split, NewSplit(options, profile.costs));
   KvprOptions kvpr{.max_rows = options.max_batch};

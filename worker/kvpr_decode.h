@@ -5,10 +5,12 @@
 #include <functional>
 #include <memory>
 #include <optional>
+#include <string>
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "kernels/base/device.h"
+#include "kernels/base/row_form.h"
 #include "worker/decode/kvpr/profile.h"
 #include "worker/decode/step_loop.h"
 #include "worker/kv/store.h"
@@ -30,9 +32,12 @@ bool MayKeepKvOnDevice(const WorkerOptions& options);
 absl::StatusOr<std::optional<KvQuantisation>> QuantisationOf(const WorkerOptions& options, const ModelConfig& config,
                                                              DType kv_dtype, Device* host);
 
-// Bytes of X of one token in one layer that a store in host memory is to keep; 0: none, for recomputing from it would
-// gain nothing, or is not wanted.
-int64_t XRowBytes(const WorkerOptions& options, const ModelConfig& config, const Device& device);
+// Bytes of X in `form` of one token in one layer that a store in host memory is to keep; 0: none, for recomputing from
+// it would gain nothing, for X is no smaller than KV as it is stored, or is not wanted.
+int64_t XRowBytes(const WorkerOptions& options, const ModelConfig& config, const Device& device, RowForm form);
+
+// What a worker says at start of X beside KV in host memory: in what form it is kept, or why it is not.
+std::string XText(const WorkerOptions& options, const ModelConfig& config, const Device& device, RowForm form);
 
 // Whether decode may run with weights in host memory (kUseStreamed): by its schedule, its role and the device's link.
 bool MayStreamWeights(const WorkerOptions& options, const Device& device);

@@ -9,6 +9,7 @@
 #include "worker/kv/store.h"
 #include "worker/lane_profiler.h"
 #include "worker/link/message_engine_factory.h"
+#include "worker/model/x_form.h"
 #include "worker/service/proto_convert.h"
 
 namespace runahead {
@@ -88,6 +89,9 @@ v1::Capabilities WorkerEpoch::capabilities() const {
   capabilities.set_kv_heads(static_cast<int32_t>(shape.kv_heads));
   capabilities.set_head_dim(static_cast<int32_t>(shape.head_dim));
   capabilities.set_kv_row_order(kKvRowOrder);
+  const RowForm x_form = XFormOf(*parts_.model, parts_.device);
+  capabilities.set_x_form(std::string(RowFormName(x_form)));
+  capabilities.set_x_row_bytes(static_cast<int32_t>(RowFormBytes(x_form, config.hidden)));
   for (const int64_t window : parts_.model->windows()) {
     if (window == 0) continue;
     capabilities.set_window_layers(capabilities.window_layers() + 1);

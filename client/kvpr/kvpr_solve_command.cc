@@ -27,7 +27,7 @@ constexpr uint64_t kMostLayers = 10000;
 // As they are typed. Gigabits for links and memories, as in plan simulate.
 struct SolveFlags {
   std::optional<uint64_t> hidden, kv_dim, layers, batch, length, kv_bits, x_tokens, l_min;
-  std::optional<double> dtype_bytes, kv_bytes, link_gbps, tflops, budget_gib, staging_gib;
+  std::optional<double> dtype_bytes, kv_bytes, x_bytes, link_gbps, tflops, budget_gib, staging_gib;
   std::optional<double> device_gbps, host_lane_gbps, host_gbps, project_us, signal_us;
   std::string objective = std::string(SplitObjectiveName(SplitObjective::kStep));
   bool json = false;
@@ -109,6 +109,9 @@ absl::StatusOr<SplitQuestion> SolveQuestionOf(const SolveFlags& flags) {
   RUNAHEAD_RETURN_IF_ERROR(TakeGib("--budget-gib", flags.budget_gib, &question.budget_bytes));
   RUNAHEAD_RETURN_IF_ERROR(TakeGib("--staging-gib", flags.staging_gib, &question.staging_bytes));
   RUNAHEAD_RETURN_IF_ERROR(TakeKv(flags, &question));
+  const auto hidden = static_cast<double>(question.hidden);
+  question.x_bytes = hidden * question.dtype_bytes;
+  RUNAHEAD_RETURN_IF_ERROR(TakeAmount("--x-bytes", flags.x_bytes, hidden, &question.x_bytes));
   RUNAHEAD_RETURN_IF_ERROR(TakePositions(flags, &question));
   return question;
 }
@@ -129,6 +132,11 @@ void AddModelFlags(CLI::App& solve, SolveFlags* flags) {
   AddNumber(solve, "--batch", &flags->batch, "Sequences of a step", "B");
   AddNumber(solve, "--length", &flags->length, "Positions of each sequence", "S");
   AddNumber(solve, "--dtype-bytes", &flags->dtype_bytes, "Bytes of an element of X, and of KV on the device", "P");
+  AddNumber(
+      solve, "--x-bytes", &flags->x_bytes,
+      "Bytes of an element of X as the host stores it: 1.125 where workers keep it in q8, 2.125 in q16 (default: as "
+      "--dtype-bytes)",
+      "R");
   AddNumber(solve, "--kv-bytes", &flags->kv_bytes,
             "Bytes of an element of KV as the host stores it (default: as --dtype-bytes)", "Q");
   AddNumber(solve, "--kv-bits", &flags->kv_bits,

@@ -26,7 +26,7 @@ LaneCosts LaneCostsOf(const SplitQuestion& of) {
   LaneCosts costs;
   costs.link_bytes_per_s = of.link_bytes_per_s;
   costs.kv_bytes = of.kv_bytes;
-  costs.x_bytes = static_cast<double>(of.hidden) * of.dtype_bytes;
+  costs.x_bytes = of.x_bytes;
   // Two products, X with W_K and X with W_V: 2 h d operations each.
   costs.recompute_s = 4 * static_cast<double>(of.hidden) * static_cast<double>(of.kv_dim) / of.flops;
   costs.project_s = of.project_s;

@@ -18,7 +18,8 @@ struct SplitQuestion {
   int64_t layers = 0;
   int64_t batch = 0;
   int64_t length = 0;
-  double dtype_bytes = 0;  // of an element of X, and of KV as the device keeps it
+  double dtype_bytes = 0;  // of an element of KV as the device keeps it
+  double x_bytes = 0;      // of a position's X in one layer as the host stores it
   double kv_bytes = 0;     // of a position's K and V in one layer as the host stores them
   double link_bytes_per_s = 0;
   double flops = 0;                 // a second

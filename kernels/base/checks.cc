@@ -44,11 +44,16 @@ absl::Status CheckSameDtype(const Tensor& x, const Tensor& out) {
 // `quant` is a form that there is, and `ref` covers `rows` rows of n elements in it.
 absl::Status CheckQuantized(std::string_view name, const BufferRef& ref, const KvQuant& quant, int64_t rows,
                             int64_t n) {
-  if (quant.bits != 4 && quant.bits != 8) return Invalid("KV is quantised to 4 or 8 bits, not to ", quant.bits);
-  if (quant.group != 32 && quant.group != 64 && quant.group != 128) {
-    return Invalid("KV is quantised in groups of 32, 64 or 128, not of ", quant.group);
+  if (quant.symmetric) {
+    if (quant.bits != 8 && quant.bits != 16) return Invalid("X is quantised to 8 or 16 bits, not to ", quant.bits);
+    if (quant.group != 32) return Invalid("X is quantised in groups of 32, not of ", quant.group);
+  } else {
+    if (quant.bits != 4 && quant.bits != 8) return Invalid("KV is quantised to 4 or 8 bits, not to ", quant.bits);
+    if (quant.group != 32 && quant.group != 64 && quant.group != 128) {
+      return Invalid("KV is quantised in groups of 32, 64 or 128, not of ", quant.group);
+    }
   }
-  if (n % quant.group != 0) return Invalid("KV rows of ", n, " elements are no whole groups of ", quant.group);
+  if (n % quant.group != 0) return Invalid("rows of ", n, " elements are no whole groups of ", quant.group);
   const size_t bytes = rows * KvQuantRowBytes(n, quant);
   if (!CoversBytes(ref, bytes))
     return Invalid(std::string(name), " has ", ref.size, " bytes, and ", bytes, " are wanted");

@@ -195,7 +195,7 @@ class Device {
   // are faster with Copy. x and out: of one dtype and as many columns, in memory apart; rows: each once.
   virtual absl::Status ExchangeRows(Stream& stream, const ConstTensor& x, std::vector<int32_t> rows,
                                     const MutTensor& out) = 0;
-  // For host stores that hold quantised KV.
+  // For host stores that hold quantised KV, or quantised X.
   // Rows [t, n] in any dtype to and from their quantised form (op_params.h), t * KvQuantRowBytes(n, quant) bytes or
   // more from an offset that is a multiple of 4; n is a multiple of the group.
   virtual absl::Status QuantizeKv(Stream& stream, const ConstTensor& rows, const KvQuant& quant,

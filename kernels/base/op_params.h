@@ -15,13 +15,17 @@ enum class Activation {
               // with
 };
 
-// How KV rows are quantised: group by group, asymmetrically. A row of n elements is its n / group groups one after the
-// other; a group is its scale and its minimum (f16), then its codes of `bits` bits (with 4 bits element 2i in the low
-// half of byte i). value = minimum + code * scale. A group whose values are all the same has scale 0. Values beyond the
-// range of f16 saturate; a group with a value that is not finite reads back as NaN, all of it.
+// How rows of KV, or of X, are quantised: group by group. A row of n elements is its n / group groups one after the
+// other. KV is quantised asymmetrically: a group is its scale and its minimum (f16), then its codes of `bits` bits
+// (with 4 bits element 2i in the low half of byte i). value = minimum + code * scale. A group whose values are all the
+// same has scale 0. Values beyond the range of f16 saturate. X is quantised symmetrically, as products in 8 bits do
+// with what they read: a group is its scale (f32), which is the largest magnitude over the largest code, then its
+// codes, in two's complement. value = code * scale; a group whose magnitudes are all below 2^-100 has scale 0. In both
+// a group with a value that is not finite reads back as NaN, all of it.
 struct KvQuant {
-  int bits = 4;    // 4 or 8
-  int group = 64;  // 32, 64 or 128
+  int bits = 4;    // 4 or 8; symmetric: 8 or 16
+  int group = 64;  // 32, 64 or 128; symmetric: 32
+  bool symmetric = false;
 };
 
 constexpr size_t KvQuantGroupBytes(const KvQuant& quant) {

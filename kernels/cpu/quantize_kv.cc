@@ -1,5 +1,7 @@
 #include <algorithm>
 #include <cmath>
+#include <cstring>
+#include <limits>
 
 #include "kernels/cpu/elements.h"
 #include "kernels/cpu/row_ops.h"
@@ -60,6 +62,47 @@ void DequantizeGroup(const std::byte* from, const KvQuant& quant, float* values)
   }
 }
 
+template <typename Code>
+constexpr float kMostCode = static_cast<float>((1 << (8 * sizeof(Code) - 1)) - 1);
+
+// In 8 bits the codes and the scale are those of Int8QuantizeRow.
+template <typename Code>
+void QuantizeSymmetric(const float* values, int64_t n, std::byte* out) {
+  constexpr float kSmallest = 0x1p-100f;
+  float largest = 0;
+  bool finite = true;
+  for (int64_t i = 0; i < n; ++i) {
+    finite = finite && std::isfinite(values[i]);
+    largest = std::max(largest, std::fabs(values[i]));
+  }
+  const bool zero = !finite || largest < kSmallest;
+  const float factor = zero ? 0.0f : kMostCode<Code> / largest;
+  const float scale = !finite ? std::numeric_limits<float>::quiet_NaN() : zero ? 0.0f : largest / kMostCode<Code>;
+  std::memcpy(out, &scale, sizeof(scale));
+  Code* const codes = reinterpret_cast<Code*>(out + sizeof(scale));
+  for (int64_t i = 0; i < n; ++i) codes[i] = zero ? Code{0} : static_cast<Code>(std::nearbyint(values[i] * factor));
+}
+
+template <typename Code>
+void DequantizeSymmetric(const std::byte* from, int64_t n, float* values) {
+  float scale;
+  std::memcpy(&scale, from, sizeof(scale));
+  const Code* const codes = reinterpret_cast<const Code*>(from + sizeof(scale));
+  for (int64_t i = 0; i < n; ++i) values[i] = static_cast<float>(codes[i]) * scale;
+}
+
+void QuantizeAny(const float* values, const KvQuant& quant, std::byte* out) {
+  if (!quant.symmetric) return QuantizeGroup(values, quant, out);
+  return quant.bits == 8 ? QuantizeSymmetric<int8_t>(values, quant.group, out)
+                         : QuantizeSymmetric<int16_t>(values, quant.group, out);
+}
+
+void DequantizeAny(const std::byte* from, const KvQuant& quant, float* values) {
+  if (!quant.symmetric) return DequantizeGroup(from, quant, values);
+  return quant.bits == 8 ? DequantizeSymmetric<int8_t>(from, quant.group, values)
+                         : DequantizeSymmetric<int16_t>(from, quant.group, values);
+}
+
 }  // namespace
 
 void RowOps::QuantizeKv(const ConstTensor& rows, const KvQuant& quant, const BufferRef& out) const {
@@ -69,7 +112,7 @@ void RowOps::QuantizeKv(const ConstTensor& rows, const KvQuant& quant, const Buf
     float values[kMostGroup];
     for (int64_t begin = 0; begin < rows.cols; begin += quant.group, to += KvQuantGroupBytes(quant)) {
       LoadFloats(RowBytes(rows, t), rows.dtype, begin, quant.group, values);
-      QuantizeGroup(values, quant, to);
+      QuantizeAny(values, quant, to);
     }
   });
 }
@@ -80,7 +123,7 @@ void RowOps::DequantizeKv(const ConstBufferRef& from, const KvQuant& quant, cons
     const std::byte* row = from.data() + t * row_bytes;
     float values[kMostGroup];
     for (int64_t begin = 0; begin < out.cols; begin += quant.group, row += KvQuantGroupBytes(quant)) {
-      DequantizeGroup(row, quant, values);
+      DequantizeAny(row, quant, values);
       StoreFloats(values, out.dtype, begin, quant.group, RowBytes(out, t));
     }
   });

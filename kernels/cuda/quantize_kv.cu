@@ -132,6 +132,74 @@ __global__ void DequantizeKvKernel(const std::byte* from, Rows<T> out, QuantShap
   StoreFloats<kPack>(values, kPack, shape.packed, out.at(row) + kPack * pack);
 }
 
+// Codes of four values next to each other, of 8 or of 16 bits.
+__device__ uint64_t PackCodes(const int (&codes)[kPack], int bits) {
+  uint64_t packed = 0;
+#pragma unroll
+  for (int i = 0; i < kPack; ++i) {
+    packed |= (static_cast<uint64_t>(codes[i]) & ((uint64_t{1} << bits) - 1)) << (bits * i);
+  }
+  return packed;
+}
+
+// Symmetrically: the head of a group is its scale, an f32.
+template <typename T>
+__global__ void QuantizeSymmetricKernel(Rows<T> rows, std::byte* out, QuantShape shape) {
+  constexpr float kSmallest = 7.888609052210118e-31f;  // 2^-100
+  const int64_t index = static_cast<int64_t>(blockIdx.x) * kThreads + threadIdx.x;
+  const bool active = index < shape.all;  // no thread leaves: its warp meets in shuffles
+  const int64_t row = active ? index / shape.packs : 0;
+  const int64_t pack = active ? index % shape.packs : 0;
+  float values[kPack];
+  LoadFloats<kPack>(rows.at(row) + kPack * pack, active ? kPack : 0, shape.packed, values);
+  float largest = 0.0f;
+  int finite = 1;
+#pragma unroll
+  for (int i = 0; i < kPack; ++i) {
+    finite = finite != 0 && fabsf(values[i]) <= 3.402823466e38f;
+    largest = fmaxf(largest, fabsf(values[i]));
+  }
+  for (int lanes = shape.group_packs / 2; lanes > 0; lanes /= 2) {
+    largest = fmaxf(largest, ShuffleXor(largest, lanes));
+    finite &= ShuffleXor(finite, lanes);
+  }
+  if (!active) return;
+  const float most = static_cast<float>((1 << (shape.bits - 1)) - 1);
+  const bool zero = finite == 0 || largest < kSmallest;
+  const float factor = zero ? 0.0f : most / largest;
+  const float scale = finite == 0 ? HalfValue(kNan16) : zero ? 0.0f : largest / most;
+  std::byte* group = out + shape.Group(row, pack);
+  const int at = static_cast<int>(pack % shape.group_packs);
+  if (at == 0) *reinterpret_cast<float*>(group) = scale;
+  int codes[kPack];
+#pragma unroll
+  for (int i = 0; i < kPack; ++i) codes[i] = zero ? 0 : static_cast<int>(rintf(values[i] * factor));
+  const uint64_t packed = PackCodes(codes, shape.bits);
+  uint32_t* to = reinterpret_cast<uint32_t*>(group + sizeof(float)) + at * shape.bits / 8;
+  to[0] = static_cast<uint32_t>(packed);
+  if (shape.bits == 16) to[1] = static_cast<uint32_t>(packed >> 32);
+}
+
+template <typename T>
+__global__ void DequantizeSymmetricKernel(const std::byte* from, Rows<T> out, QuantShape shape) {
+  const int64_t index = static_cast<int64_t>(blockIdx.x) * kThreads + threadIdx.x;
+  if (index >= shape.all) return;
+  const int64_t row = index / shape.packs;
+  const int64_t pack = index % shape.packs;
+  const std::byte* group = from + shape.Group(row, pack);
+  const int at = static_cast<int>(pack % shape.group_packs);
+  const float scale = *reinterpret_cast<const float*>(group);
+  const uint32_t* codes = reinterpret_cast<const uint32_t*>(group + sizeof(float)) + at * shape.bits / 8;
+  float values[kPack];
+#pragma unroll
+  for (int i = 0; i < kPack; ++i) {
+    const int code = shape.bits == 8 ? static_cast<int8_t>(codes[0] >> (8 * i))
+                                     : static_cast<int16_t>(codes[i / 2] >> (16 * (i % 2)));
+    values[i] = static_cast<float>(code) * scale;
+  }
+  StoreFloats<kPack>(values, kPack, shape.packed, out.at(row) + kPack * pack);
+}
+
 }  // namespace
 
 cudaError_t LaunchQuantizeKv(const CudaMatrix& rows, const KvQuant& quant, std::byte* out, cudaStream_t stream) {
@@ -139,7 +207,8 @@ cudaError_t LaunchQuantizeKv(const CudaMatrix& rows, const KvQuant& quant, std::
   return ForDType(rows.dtype, [&]<typename T>(T*) {
     const Rows<T> from(rows);
     const QuantShape shape(rows, quant, from.template IsPacked<kPack>());
-    return Launch(QuantizeKvKernel<T>, shape.grid(), dim3(kThreads), stream, from, out, shape);
+    const auto kernel = quant.symmetric ? QuantizeSymmetricKernel<T> : QuantizeKvKernel<T>;
+    return Launch(kernel, shape.grid(), dim3(kThreads), stream, from, out, shape);
   });
 }
 
@@ -149,7 +218,8 @@ cudaError_t LaunchDequantizeKv(const std::byte* from, const KvQuant& quant, cons
   return ForDType(out.dtype, [&]<typename T>(T*) {
     const Rows<T> to(out);
     const QuantShape shape(out, quant, to.template IsPacked<kPack>());
-    return Launch(DequantizeKvKernel<T>, shape.grid(), dim3(kThreads), stream, from, to, shape);
+    const auto kernel = quant.symmetric ? DequantizeSymmetricKernel<T> : DequantizeKvKernel<T>;
+    return Launch(kernel, shape.grid(), dim3(kThreads), stream, from, to, shape);
   });
 }
 

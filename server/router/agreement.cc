@@ -42,6 +42,8 @@ PoolTerms TermsOf(const v1::Capabilities& worker) {
   terms.kv_heads = worker.kv_heads();
   terms.head_dim = worker.head_dim();
   terms.kv_row_order = worker.kv_row_order();
+  terms.x_form = worker.x_form();
+  terms.x_row_bytes = worker.x_row_bytes();
   return terms;
 }
 
@@ -67,6 +69,8 @@ absl::Status CheckAgreement(const WorkerSpec& spec, const v1::Capabilities& work
     Compare("kv_heads", own.kv_heads, pool->kv_heads, differences);
     Compare("head_dim", own.head_dim, pool->head_dim, differences);
     Compare("kv_row_order", own.kv_row_order, pool->kv_row_order, differences);
+    Compare("x_form", own.x_form, pool->x_form, differences);
+    Compare("x_row_bytes", own.x_row_bytes, pool->x_row_bytes, differences);
   } else if (dtype != "auto") {
     Compare("compute_dtype", worker.compute_dtype(), std::string(dtype), differences);
   }

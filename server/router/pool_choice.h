@@ -25,6 +25,8 @@ struct PoolTerms {
   int kv_heads = 0;
   int head_dim = 0;  // elements
   std::string kv_row_order;
+  std::string x_form;   // how X is kept and handed off
+  int x_row_bytes = 0;  // X of one token in one layer
 
   friend bool operator==(const PoolTerms&, const PoolTerms&) = default;
 };

@@ -40,7 +40,8 @@ class DecodeBatch {
                                                .row_bytes = model.kv_row_bytes(),
                                                .capacity_tokens = blocks * kKvBlockTokens,
                                                .tier = options.tier,
-                                               .x_row_bytes = options.with_x ? XRowBytes(model, device) : 0},
+                                               .x_row_bytes = options.with_x ? XRowBytes(model, device) : 0,
+                                               .x_form = FormOf(device.compute_dtype())},
                                               device, RealClock()));
     const std::vector<std::byte> values = RandomValues(device.compute_dtype(), kValues, 1, 1);
     for (int64_t i = 0; i < options.batch; ++i) RUNAHEAD_RETURN_IF_ERROR(made->AddSequence(options, values));

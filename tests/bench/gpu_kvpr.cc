@@ -85,7 +85,8 @@ class KvprBench {
                               MeasureLanes(model, device_,
                                            {.rows = batch_,
                                             .stored_row_bytes = model.kv_row_bytes(),
-                                            .x_row_bytes = with_x_ ? XRowBytes(model, device_) : 0}));
+                                            .x_row_bytes = with_x_ ? XRowBytes(model, device_) : 0,
+                                            .x_form = FormOf(device_.compute_dtype())}));
     return profile.costs;
   }
 

@@ -51,9 +51,11 @@ inline BenchModel Load(const std::string& path, double link_gbps) {
 }
 
 inline LaneProfile Profile(const BenchModel& of, int64_t batch) {  // without a host lane
-  return Must(
-      MeasureLanes(*of.model, *of.device,
-                   {.rows = batch, .stored_row_bytes = of.model->kv_row_bytes(), .x_row_bytes = of.x_row_bytes()}));
+  return Must(MeasureLanes(*of.model, *of.device,
+                           {.rows = batch,
+                            .stored_row_bytes = of.model->kv_row_bytes(),
+                            .x_row_bytes = of.x_row_bytes(),
+                            .x_form = FormOf(of.device->compute_dtype())}));
 }
 
 // A batch that loops decode by turns from the same position on; where it is in host memory, there is X, too.

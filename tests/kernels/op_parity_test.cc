@@ -449,6 +449,46 @@ TEST_P(OpParity, KvQuantisationIsBitwiseTheReferences) {
   }
 }
 
+TEST_P(OpParity, XQuantisationIsBitwiseTheReferences) {
+  for (const int bits : {8, 16}) {
+    for (const DType dtype : kAllDTypes) {
+      const KvQuant quant{bits, 32, /*symmetric=*/true};
+      const int64_t rows = 7, cols = 3 * 32;
+      std::vector<float> x = RandomFloats(rows * cols, static_cast<uint32_t>(bits));
+      for (int64_t i = 0; i < 32; ++i) x[i] = 0;
+      for (int64_t i = 32; i < 64; ++i) x[i] = -0.3f;
+      for (int64_t i = 64; i < 96; ++i) x[i] *= 1e-4f;
+      for (float& value : x) value = RoundTo(dtype, value);
+      x[cols + 5] = kNan;
+      x[cols + 40] = -kInfinity;
+      const BufferRef quantised = memory().NewBytes(std::vector<std::byte>(rows * KvQuantRowBytes(cols, quant)));
+      const Tensor back = memory().Empty(rows, cols, DType::kF32, 8);
+      ASSERT_TRUE(device().QuantizeKv(stream(), memory().NewTensor(x, rows, dtype, 4), quant, quantised).ok());
+      ASSERT_TRUE(device().DequantizeKv(stream(), quantised, quant, back).ok());
+      std::vector<std::byte> bytes;
+      std::vector<float> values;
+      for (int64_t i = 0; i < rows * cols; i += 32) {
+        const ReferenceGroup reference = QuantizeReference(x.data() + i, quant);
+        bytes.insert(bytes.end(), reference.bytes.begin(), reference.bytes.end());
+        values.insert(values.end(), reference.values.begin(), reference.values.end());
+      }
+      const std::vector<std::byte> got_bytes = memory().ReadBytes(quantised);
+      const std::vector<float> got = memory().Read(back);
+      ASSERT_EQ(got.size(), values.size());
+      for (size_t i = 0; i < values.size(); ++i) {
+        const bool in_nan = i / 32 == cols / 32 || i / 32 == cols / 32 + 1;
+        ASSERT_EQ(std::isnan(got[i]), in_nan) << i;
+        if (in_nan) continue;
+        EXPECT_EQ(got[i], values[i]) << i;
+        ASSERT_NEAR(got[i], x[i], 2.0 / ((1 << bits) - 2) * 0.51) << "half a step off at most";
+        // What is a NaN has one of many forms, the rest has one.
+        const size_t group_bytes = KvQuantGroupBytes(quant), at = i / 32 * group_bytes;
+        ASSERT_EQ(std::memcmp(got_bytes.data() + at, bytes.data() + at, group_bytes), 0) << i;
+      }
+    }
+  }
+}
+
 TEST_P(OpParity, KvThatIsNotFiniteReadsBackAsNan) {
   const KvQuant quant{4, 32};
   std::vector<float> x = RandomFloats(5 * 32, 1);

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <algorithm>
+#include <bit>
 #include <cmath>
 #include <cstddef>
 #include <cstdint>
@@ -17,7 +18,31 @@ struct ReferenceGroup {
   std::vector<std::byte> bytes;
   std::vector<float> values;
 };
+inline ReferenceGroup QuantizeSymmetricReference(const float* x, const KvQuant& quant) {
+  const float most = static_cast<float>((1 << (quant.bits - 1)) - 1);
+  float largest = 0;
+  bool finite = true;
+  for (int i = 0; i < quant.group; ++i) {
+    finite = finite && std::isfinite(x[i]);
+    largest = std::max(largest, std::abs(x[i]));
+  }
+  const bool zero = finite && largest < 0x1p-100f;
+  const float scale = !finite ? std::bit_cast<float>(0x7fc00000) : zero ? 0.0f : largest / most;
+  ReferenceGroup group;
+  const auto append = [&](uint32_t bits, int bytes) {
+    for (int i = 0; i < bytes; ++i) group.bytes.push_back(static_cast<std::byte>(bits >> (8 * i) & 255));
+  };
+  append(std::bit_cast<uint32_t>(scale), 4);
+  for (int i = 0; i < quant.group; ++i) {
+    const float code = !finite || zero ? 0.0f : std::nearbyint(x[i] * (most / largest));
+    group.values.push_back(code * scale);
+    append(static_cast<uint32_t>(static_cast<int>(code)), quant.bits / 8);
+  }
+  return group;
+}
+
 inline ReferenceGroup QuantizeReference(const float* x, const KvQuant& quant) {
+  if (quant.symmetric) return QuantizeSymmetricReference(x, quant);
   const int levels = (1 << quant.bits) - 1;
   float least = 65504, most = -65504;
   bool finite = true;

@@ -6,6 +6,7 @@
 #include <memory>
 #include <optional>
 #include <string>
+#include <utility>
 
 #include "absl/strings/str_cat.h"
 #include "kernels/cpu/cpu_device.h"
@@ -43,7 +44,8 @@ class KvprDecodeTest : public ::testing::Test {
     return loop.status().ToString();
   }
   size_t Left() const {
-    return device_->memory_left() - static_cast<size_t>(KvprLoop::ScratchBytes(*model_, options_.max_batch));
+    return device_->memory_left() -
+           static_cast<size_t>(KvprLoop::ScratchBytes(*model_, store_->options(), options_.max_batch));
   }
 
   std::shared_ptr<Device> device_;
@@ -71,6 +73,56 @@ TEST_F(KvprDecodeTest, ABudgetForKvIsNamedWhereItIsGiven) {
   options_.kv_device_budget = 1000;
   EXPECT_THAT(Refusal(0), AllOf(HasSubstr("RESOURCE_EXHAUSTED: kv_device_budget: KV passes through the device"),
                                 HasSubstr("1000 are allowed"), HasSubstr("max_batch")));
+}
+
+// X of 96 columns, and KV of as many or of a third.
+class StoredXTest : public ::testing::Test {
+ protected:
+  struct Stored {
+    DType compute = DType::kF32, kv = DType::kF32;
+    std::string kv_bits = "16", recompute = "auto";
+    int64_t kv_heads = 6;
+    bool link = true;
+  };
+  static std::pair<int64_t, std::string> Of(const Stored& stored, RowForm form) {
+    CpuDeviceOptions device{.threads = 1, .compute_dtype = stored.compute, .kv_dtype = stored.kv};
+    if (stored.link) device.emulated_link = *EmulatedLink::Create({.gbps = 100});
+    const std::shared_ptr<Device> made = *NewCpuDevice(device);
+    ModelConfig config;
+    config.hidden = 96;
+    config.heads = 6;
+    config.kv_heads = stored.kv_heads;
+    config.head_dim = 16;
+    WorkerOptions options;
+    options.kv_bits = stored.kv_bits;
+    options.recompute = stored.recompute;
+    return {XRowBytes(options, config, *made, form), XText(options, config, *made, form)};
+  }
+};
+
+TEST_F(StoredXTest, IsComparedWithKvAsItIsStored) {
+  EXPECT_EQ(Of({}, RowForm::kF32).first, 384);
+  EXPECT_EQ(Of({.kv = DType::kF16}, RowForm::kF32).first, 0) << "KV in f16 is as small as X in f32";
+  EXPECT_EQ(Of({.kv = DType::kF16}, RowForm::kQ16).first, 204);
+  EXPECT_EQ(Of({.kv = DType::kF16}, RowForm::kQ8).first, 108);
+  EXPECT_EQ(Of({.kv = DType::kF16, .kv_bits = "8"}, RowForm::kQ8).first, 108) << "KV takes 216";
+  EXPECT_EQ(Of({.kv = DType::kF16, .kv_bits = "8"}, RowForm::kQ16).first, 204);
+  EXPECT_EQ(Of({.kv = DType::kF16, .kv_bits = "4"}, RowForm::kQ8).first, 108) << "KV takes 120, in groups of 32";
+  EXPECT_EQ(Of({.kv = DType::kF16, .kv_heads = 2}, RowForm::kQ8).first, 108) << "KV takes 128";
+  EXPECT_EQ(Of({.kv = DType::kF16, .kv_heads = 1}, RowForm::kQ8).first, 0);
+  EXPECT_EQ(Of({.recompute = "off"}, RowForm::kF32).first, 0);
+  EXPECT_EQ(Of({.kv = DType::kF16, .recompute = "128", .kv_heads = 1}, RowForm::kQ8).first, 108) << "as it was asked";
+  EXPECT_EQ(Of({.link = false}, RowForm::kF32).first, 0);
+}
+
+TEST_F(StoredXTest, AWorkerSaysWhatItKeepsOrWhyItKeepsNone) {
+  EXPECT_EQ(Of({.kv = DType::kF16}, RowForm::kQ16).second,
+            "X is kept beside KV: X of a token takes 204 bytes a layer in q16, KV 384");
+  EXPECT_EQ(
+      Of({.kv = DType::kF16}, RowForm::kF32).second,
+      "nothing is recomputed, for it would not spare the link: X of a token takes 384 bytes a layer in f32, KV 384");
+  EXPECT_EQ(Of({.recompute = "off"}, RowForm::kF32).second, "nothing is recomputed (recompute: off)");
+  EXPECT_EQ(Of({.link = false}, RowForm::kF32).second, "nothing is recomputed: there is no link to spare");
 }
 
 }  // namespace

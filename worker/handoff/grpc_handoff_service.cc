@@ -8,17 +8,10 @@
 namespace runahead {
 namespace {
 
-std::optional<DType> ParseDType(const std::string& name) {
-  for (const DType dtype : {DType::kF32, DType::kBF16, DType::kF16}) {
-    if (name == DTypeName(dtype)) return dtype;
-  }
-  return std::nullopt;
-}
-
-// Nothing for a kind or dtype that this version does not know.
+// Nothing for a kind or form that this version does not know.
 std::optional<SliceHeader> FromProto(const v1::SliceHeader& proto) {
-  const std::optional<DType> dtype = ParseDType(proto.dtype());
-  if (!dtype.has_value()) return std::nullopt;
+  const std::optional<RowForm> form = ParseRowForm(proto.dtype());
+  if (!form.has_value()) return std::nullopt;
   if (proto.kind() != v1::SLICE_KIND_KV && proto.kind() != v1::SLICE_KIND_X) return std::nullopt;
   SliceHeader header;
   header.slice = {{proto.lease().incarnation(), proto.lease().number(), proto.lease().epoch()},
@@ -26,7 +19,7 @@ std::optional<SliceHeader> FromProto(const v1::SliceHeader& proto) {
                   proto.begin(),
                   proto.end(),
                   proto.kind() == v1::SLICE_KIND_KV ? SliceKind::kKv : SliceKind::kX,
-                  *dtype};
+                  *form};
   header.attempt = static_cast<int>(proto.attempt());
   header.bytes = proto.bytes();
   header.xxh64 = proto.xxh64();
@@ -41,6 +34,8 @@ v1::SliceVerdict ToProto(SliceVerdict verdict) {
       return v1::SLICE_VERDICT_CORRUPT;
     case SliceVerdict::kNoLease:
       return v1::SLICE_VERDICT_NO_LEASE;
+    case SliceVerdict::kBadForm:
+      return v1::SLICE_VERDICT_BAD_FORM;
     case SliceVerdict::kBadRange:
       break;
   }

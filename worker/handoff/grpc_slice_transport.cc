@@ -30,7 +30,7 @@ v1::SliceHeader ToProto(const SliceHeader& header) {
   proto.set_begin(narrow(slice.begin));
   proto.set_end(narrow(slice.end));
   proto.set_kind(slice.kind == SliceKind::kKv ? v1::SLICE_KIND_KV : v1::SLICE_KIND_X);
-  proto.set_dtype(std::string(DTypeName(slice.dtype)));
+  proto.set_dtype(std::string(RowFormName(slice.form)));
   proto.set_bytes(header.bytes);
   proto.set_xxh64(header.xxh64);
   return proto;
@@ -46,6 +46,8 @@ absl::StatusOr<SliceVerdict> FromProto(v1::SliceVerdict verdict) {
       return SliceVerdict::kNoLease;
     case v1::SLICE_VERDICT_BAD_RANGE:
       return SliceVerdict::kBadRange;
+    case v1::SLICE_VERDICT_BAD_FORM:
+      return SliceVerdict::kBadForm;
     default:
       return absl::UnavailableError(absl::StrCat("the decode worker answered with an unknown verdict ", verdict));
   }

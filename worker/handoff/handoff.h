@@ -5,8 +5,8 @@
 #include <memory>
 
 #include "kernels/base/buffer.h"
-#include "kernels/base/dtype.h"
 #include "kernels/base/event.h"
+#include "kernels/base/row_form.h"
 #include "worker/kv/arrival.h"
 #include "worker/kv/lease_table.h"
 #include "worker/link/edge.h"
@@ -16,14 +16,14 @@ namespace runahead {
 // What a worker's slices travel over to other processes: the message engine of its links, or gRPC.
 enum class HandoffRoute { kLink, kGrpc };
 
-// Tokens [begin, end) of the prompt in one layer; the bytes are dense rows.
+// Tokens [begin, end) of the prompt in one layer; the bytes are dense rows, in `form`.
 struct Slice {
   LeaseId lease;
   int32_t layer = 0;
   int64_t begin = 0;
   int64_t end = 0;
   SliceKind kind = SliceKind::kKv;
-  DType dtype = DType::kF32;
+  RowForm form = RowForm::kF32;
 };
 
 // Thread-safe. Implementations: over a message engine (TCP, UCX), gRPC, in-process.
@@ -32,7 +32,8 @@ class HandoffSender {
   virtual ~HandoffSender() = default;
   // Sends `bytes` to the store of `decode` once `after` has fired (with an error: nothing is sent, the event carries
   // it). Fires OK when the receiver has ACCEPTED the slice: `bytes` may be reused. Errors: DATA_LOSS after three
-  // CORRUPT answers, NOT_FOUND (no lease), OUT_OF_RANGE (bad range), UNAVAILABLE (peer gone), CANCELLED.
+  // CORRUPT answers, NOT_FOUND (no lease), OUT_OF_RANGE (bad range), FAILED_PRECONDITION (another
+  // form), UNAVAILABLE (peer gone), CANCELLED.
   virtual Event Push(const PeerId& decode, const Slice& slice, ConstBufferRef bytes, const Event& after) = 0;
   // Slices of `lease` not yet on the wire fire CANCELLED; those under way are awaited by their events.
   virtual void Cancel(const LeaseId& lease) = 0;

@@ -42,7 +42,7 @@ class SlicesUnderWay : public std::enable_shared_from_this<SlicesUnderWay> {
     if (message.header.size() != sizeof(wire)) return;
     std::memcpy(&wire, message.header.data(), sizeof(wire));
     if (wire.verdict < static_cast<uint64_t>(SliceVerdict::kAccepted) ||
-        wire.verdict > static_cast<uint64_t>(SliceVerdict::kBadRange)) {
+        wire.verdict > static_cast<uint64_t>(SliceVerdict::kBadForm)) {
       return;
     }
     std::optional<Request> ended;

@@ -24,7 +24,7 @@ struct SliceWire {
   int32_t layer = 0;
   uint8_t attempt = 0;
   uint8_t kind = 0;
-  uint8_t dtype = 0;
+  uint8_t form = 0;
   uint8_t reserved = 0;
 };
 
@@ -47,7 +47,7 @@ inline std::string PackSlice(uint64_t request, const SliceHeader& header, const 
                        slice.layer,
                        static_cast<uint8_t>(header.attempt),
                        static_cast<uint8_t>(slice.kind),
-                       static_cast<uint8_t>(slice.dtype),
+                       static_cast<uint8_t>(slice.form),
                        0};
   return std::string(reinterpret_cast<const char*>(&wire), sizeof(wire)) + sender_address;
 }
@@ -75,7 +75,7 @@ inline std::optional<ReceivedSlice> UnpackSlice(std::string_view bytes) {
   slice.begin = wire.begin;
   slice.end = wire.end;
   slice.kind = static_cast<SliceKind>(wire.kind);
-  slice.dtype = static_cast<DType>(wire.dtype);
+  slice.form = static_cast<RowForm>(wire.form);
   return received;
 }
 

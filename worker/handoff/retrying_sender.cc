@@ -154,11 +154,16 @@ class RetryingSender::State : public std::enable_shared_from_this<RetryingSender
         return absl::DataLossError(absl::StrCat(slice, " arrived corrupt ", push.header.attempt, " times"));
       case SliceVerdict::kNoLease:
         return absl::NotFoundError(absl::StrCat(slice, ": the decode worker has no such lease (any more)"));
+      case SliceVerdict::kBadForm:
+        return absl::FailedPreconditionError(
+            absl::StrCat("dtype: ", slice, " comes in ", std::string(RowFormName(push.header.slice.form)),
+                         ", and the decode worker takes another: both must compute in the same dtype, with the same "
+                         "kv_dtype, and be of one build"));
       case SliceVerdict::kBadRange:
         break;
     }
-    return absl::OutOfRangeError(absl::StrCat(slice, " with ", push.header.bytes,
-                                              " bytes does not fit the lease, dtype or kind of the decode worker"));
+    return absl::OutOfRangeError(
+        absl::StrCat(slice, " with ", push.header.bytes, " bytes does not fit the lease or kind of the decode worker"));
   }
 
   const std::shared_ptr<SliceTransport> transport_;

@@ -14,7 +14,8 @@ enum class SliceVerdict : uint8_t {
   kAccepted = 1,  // in the store, or there already
   kCorrupt,       // the hash differs: send again
   kNoLease,       // unknown, released or expired
-  kBadRange,      // layer, tokens, kind, dtype or bytes do not fit
+  kBadRange,      // layer, tokens, kind or bytes do not fit
+  kBadForm,       // rows come in another form than the store takes
 };
 
 // A slice is sent at most this often.

@@ -23,14 +23,17 @@ SliceVerdict VerdictOn(const absl::Status& committed) {
 
 }  // namespace
 
-bool SliceReceiver::Fits(const SliceHeader& header) const {
+std::optional<SliceVerdict> SliceReceiver::Misfit(const SliceHeader& header) const {
   const Slice& slice = header.slice;
   // Rows that the range cannot have would overflow the product: no prompt is that long.
   constexpr int64_t kMostTokens = int64_t{1} << 40;
   const auto row_bytes = static_cast<uint64_t>(RowBytes(store_.options(), slice.kind));
-  if (row_bytes == 0 || slice.dtype != options_.dtype) return false;
-  if (slice.begin < 0 || slice.end <= slice.begin || slice.end > kMostTokens) return false;
-  return header.bytes == row_bytes * static_cast<uint64_t>(slice.end - slice.begin);
+  if (row_bytes == 0) return SliceVerdict::kBadRange;
+  const RowForm wanted = slice.kind == SliceKind::kX ? store_.options().x_form : options_.kv_form;
+  if (slice.form != wanted) return SliceVerdict::kBadForm;
+  const bool fits = slice.begin >= 0 && slice.end > slice.begin && slice.end <= kMostTokens &&
+                    header.bytes == row_bytes * static_cast<uint64_t>(slice.end - slice.begin);
+  return fits ? std::nullopt : std::optional<SliceVerdict>(SliceVerdict::kBadRange);
 }
 
 SliceVerdict SliceReceiver::Told(SliceVerdict verdict) const {
@@ -39,7 +42,7 @@ SliceVerdict SliceReceiver::Told(SliceVerdict verdict) const {
 }
 
 void SliceReceiver::Begin(const SliceHeader& header, std::function<void(Outcome)> then) {
-  if (!Fits(header)) return then(Told(SliceVerdict::kBadRange));
+  if (const auto misfit = Misfit(header)) return then(Told(*misfit));
   Outcome outcome = SliceVerdict::kNoLease;
   {
     MutexLock lock(mu_);  // held over BeginWrite, so that a write that ends meanwhile finds what waits for it

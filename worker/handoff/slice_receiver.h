@@ -3,13 +3,14 @@
 
 #include <functional>
 #include <memory>
+#include <optional>
 #include <utility>
 #include <variant>
 #include <vector>
 
 #include "absl/status/status.h"
-#include "kernels/base/dtype.h"
 #include "kernels/base/mutex.h"
+#include "kernels/base/row_form.h"
 #include "worker/handoff/faults.h"
 #include "worker/handoff/slice.h"
 #include "worker/kv/store.h"
@@ -17,7 +18,7 @@
 namespace runahead {
 
 struct SliceReceiverOptions {
-  DType dtype = DType::kF32;                          // of rows of KV and X as they come
+  RowForm kv_form = RowForm::kF32;                    // of rows of KV as they come; of X it is the store's x_form
   std::function<void()> on_corrupt;                   // a slice arrived corrupt; any thread, may be empty
   HandoffFaults* faults = nullptr;                    // tests only
   std::function<void(SliceVerdict)> on_verdict = {};  // a slice is answered; as on_corrupt
@@ -57,7 +58,8 @@ class SliceReceiver {
     std::function<void(Outcome)> then;
   };
 
-  bool Fits(const SliceHeader& header) const;
+  // Nothing where it fits.
+  std::optional<SliceVerdict> Misfit(const SliceHeader& header) const;
   void WriteEnded() RUNAHEAD_EXCLUDES(mu_);
 
   KvStore& store_;

@@ -14,6 +14,7 @@
 #include "kernels/base/device.h"
 #include "kernels/base/event.h"
 #include "kernels/base/mutex.h"
+#include "kernels/base/row_form.h"
 #include "server/base/clock.h"
 #include "worker/kv/block_pool.h"
 #include "worker/kv/bounce_buffer.h"
@@ -39,8 +40,10 @@ struct KvStoreOptions {
   // Of host memory that slices pass through where the host cannot write the arena, or KV is quantised. At least a layer
   // of the whole store, for a slice may be as large; 0: that much.
   int64_t bounce_bytes = 0;
-  // X of one token in one layer; 0: the store keeps none. For stores in host memory.
+  // X of one token in one layer; 0: the store keeps none. For stores in host memory. And in which form it comes and is
+  // kept.
   int64_t x_row_bytes = 0;
+  RowForm x_form = RowForm::kF32;
   std::optional<KvQuantisation> quantisation = {};  // for stores in host memory, whose rows are whole groups
   // Of each layer's attention (Model::windows): what of a prompt the first query behind it does not see is not waited
   // for. Empty: there are none.

@@ -12,7 +12,7 @@ namespace {
 // Slots of PassMemory::own. The rows that are kept are gathered from others, so they need memory apart.
 enum OwnSlot { kX, kQ, kKeptX, kKeptQ, kLogits };
 // Of PassMemory::shared, behind those of the sections.
-enum SharedSlot { kAttended = SectionRows::kScratchSlots, kPartials };
+enum SharedSlot { kAttended = SectionRows::kScratchSlots, kPartials, kNormedRows };
 
 // What the table's query row `row` attends over, by itself.
 KvSequence OneQuery(const KvLayout& layout, int64_t row) {
@@ -79,15 +79,28 @@ absl::Status LayerPass::Begin() {
 }
 
 // In chunks that are as long as Linear likes best.
-absl::Status LayerPass::Project(int64_t layer, const BufferRef& kv, const MutTensor& normed) {
+absl::Status LayerPass::Project(int64_t layer, const BufferRef& kv, const XRows& x) {
   const int64_t chunk = device_.gemm_rows();
   for (int64_t begin = 0; begin < rows(); begin += chunk) {
     const int64_t count = std::min(chunk, rows() - begin);
-    Projection to{.q = q_.Rows(begin, count), .kv = kv};
-    if (normed.ref.buffer != nullptr) to.normed = normed.Rows(begin, count);
-    RUNAHEAD_RETURN_IF_ERROR(model_.Project(Rows(begin, count), layer, x_.Rows(begin, count), to));
+    RUNAHEAD_RETURN_IF_ERROR(ProjectRows(layer, begin, count, x, {.q = q_.Rows(begin, count), .kv = kv}));
   }
   return absl::OkStatus();
+}
+
+// What is quantised is what the product reads.
+absl::Status LayerPass::ProjectRows(int64_t layer, int64_t begin, int64_t count, const XRows& x, Projection to) {
+  const Tensor residual = x_.Rows(begin, count);
+  if (!x.wanted()) return model_.Project(Rows(begin, count), layer, residual, to);
+  const XRows rows = x.Rows(begin, count);
+  if (!IsQuantised(x.form)) {
+    to.normed = rows.tensor(count);
+    return model_.Project(Rows(begin, count), layer, residual, to);
+  }
+  const DType read = ActivationDType(device_, batch_.batch_invariant);
+  RUNAHEAD_ASSIGN_OR_RETURN(to.normed, memory_.shared.Get(kNormedRows, read, count, x.hidden));
+  RUNAHEAD_RETURN_IF_ERROR(model_.Project(Rows(begin, count), layer, residual, to));
+  return device_.QuantizeKv(stream_, to.normed, QuantOf(x.form), rows.ref);
 }
 
 absl::Status LayerPass::Attend(int64_t layer, const BufferRef& kv, const std::function<void()>& attended) {
@@ -107,13 +120,11 @@ absl::Status LayerPass::Attend(int64_t layer, const BufferRef& kv, const std::fu
   return FinishChunks(layer, result);
 }
 
-absl::Status LayerPass::ProjectQkv(int64_t layer, const MutTensor& qkv, const MutTensor& normed) {
+absl::Status LayerPass::ProjectQkv(int64_t layer, const MutTensor& qkv, const XRows& x) {
   const int64_t chunk = device_.gemm_rows();
   for (int64_t begin = 0; begin < rows(); begin += chunk) {
     const int64_t count = std::min(chunk, rows() - begin);
-    Projection to{.qkv = qkv.Rows(begin, count)};
-    if (normed.ref.buffer != nullptr) to.normed = normed.Rows(begin, count);
-    RUNAHEAD_RETURN_IF_ERROR(model_.Project(Rows(begin, count), layer, x_.Rows(begin, count), to));
+    RUNAHEAD_RETURN_IF_ERROR(ProjectRows(layer, begin, count, x, {.qkv = qkv.Rows(begin, count)}));
   }
   return absl::OkStatus();
 }

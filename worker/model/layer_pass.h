@@ -11,6 +11,7 @@
 #include "absl/status/statusor.h"
 #include "kernels/base/device.h"
 #include "worker/model/model.h"
+#include "worker/model/x_form.h"
 
 namespace runahead {
 
@@ -42,17 +43,17 @@ class LayerPass {
 
   // Checks the batch (INVALID_ARGUMENT, OUT_OF_RANGE), makes the table of its KV, and embeds its ids.
   absl::Status Begin();
-  // Q, and K and V to where the batch's layout says behind `kv`, the layer's base; and X of all rows to `normed`
-  // [rows, hidden], where it has a buffer.
-  absl::Status Project(int64_t layer, const BufferRef& kv, const MutTensor& normed = {});
+  // Q, and K and V to where the batch's layout says behind `kv`, the layer's base; and X of all rows to `x`, where it
+  // is wanted.
+  absl::Status Project(int64_t layer, const BufferRef& kv, const XRows& x = {});
   // Attention over the KV behind `kv`, and the rest of the layer. In the last layer only of the rows whose logits are
   // wanted: the others matter for their KV alone. `attended` is called when attention is enqueued and what follows it
   // is not; never where the layer attends to nothing.
   absl::Status Attend(int64_t layer, const BufferRef& kv, const std::function<void()>& attended = {});
 
-  // Q|K|V of all rows, rotated, to qkv, f32 [rows, (heads + 2*kv_heads)*head_dim], and X to `normed` where it has a
-  // buffer. The batch's layout says positions only.
-  absl::Status ProjectQkv(int64_t layer, const MutTensor& qkv, const MutTensor& normed);
+  // Q|K|V of all rows, rotated, to qkv, f32 [rows, (heads + 2*kv_heads)*head_dim], and X to `x` where it is wanted. The
+  // batch's layout says positions only.
+  absl::Status ProjectQkv(int64_t layer, const MutTensor& qkv, const XRows& x);
   // [rows, heads*head_dim]: what AttendPieces reads.
   const MutTensor& q() const { return q_; }
   // f32 [pieces, heads*(head_dim+1)]: where AttendPieces puts what the layer's pieces give, for pieces that are made
@@ -71,6 +72,7 @@ class LayerPass {
  private:
   absl::Status Check() const;
   SectionRows Rows(int64_t begin, int64_t count) const;
+  absl::Status ProjectRows(int64_t layer, int64_t begin, int64_t count, const XRows& x, Projection to);
   absl::Status KeepWanted();
   absl::Status FinishChunks(int64_t layer, const ConstTensor& attended);
 

@@ -86,12 +86,9 @@ BufferRef Exchange::Own(int64_t layer) {
   return ring_.Kv(layer);
 }
 
-// In the dtype that the part's products read, so that it is made once.
-MutTensor Exchange::OwnX(int64_t layer) const {
-  const LayerRows& rows = ring_.rows();
-  if (rows.x == 0) return {};
-  const DType dtype = device_.compute_dtype();
-  return MakeTensor(ring_.X(layer), dtype, rows.x, rows.x_row_bytes / static_cast<int64_t>(DTypeSize(dtype)));
+XRows Exchange::OwnX(int64_t layer) const {
+  if (ring_.rows().x == 0) return {};
+  return {ring_.X(layer), XFormOf(model_, device_), model_.config().hidden};
 }
 
 Event Exchange::Send(int64_t layer) {
@@ -152,7 +149,8 @@ int64_t Exchange::FirstDecoded(int64_t layer) const {
 void Exchange::HandOff(int64_t layer, const Event& own_ready) {
   const int64_t from = std::max(job_.own_kv_from(), FirstDecoded(layer));
   if (from >= job_.end()) return;
-  const Slice slice{*job_.lease, static_cast<int32_t>(layer), from, job_.end(), SliceKind::kKv, model_.kv_dtype()};
+  const Slice slice{*job_.lease,    static_cast<int32_t>(layer), from, job_.end(),
+                    SliceKind::kKv, FormOf(model_.kv_dtype())};
   const BufferRef rows = Rows(layer, from, job_.end());
   const Event accepted = handoff_.Push(job_.decode, slice, rows, own_ready);
   uses_.push_back(
@@ -162,8 +160,8 @@ void Exchange::HandOff(int64_t layer, const Event& own_ready) {
 void Exchange::HandOffX(int64_t layer, const Event& own_ready) {
   const int64_t from = std::max(job_.begin(), FirstDecoded(layer)), end = job_.begin() + job_.own_x_tokens();
   if (from >= end) return;
-  const MutTensor x = OwnX(layer).Rows(from - job_.begin(), end - from);
-  const Slice slice{*job_.lease, static_cast<int32_t>(layer), from, end, SliceKind::kX, x.dtype};
+  const XRows x = OwnX(layer).Rows(from - job_.begin(), end - from);
+  const Slice slice{*job_.lease, static_cast<int32_t>(layer), from, end, SliceKind::kX, x.form};
   const Event accepted = handoff_.Push(job_.decode, slice, x.ref, own_ready);
   uses_.push_back(
       Track(accepted, JobCause::kDecode, {layer, TracePoint::kXHandedOff, x.ref.size, own_ready_ns_, nullptr}));

@@ -10,6 +10,7 @@
 #include "absl/time/time.h"
 #include "worker/handoff/handoff.h"
 #include "worker/model/model.h"
+#include "worker/model/x_form.h"
 #include "worker/prefill/job.h"
 #include "worker/prefill/job_trace.h"
 #include "worker/prefill/layer_ring.h"
@@ -42,8 +43,8 @@ class Exchange {
   absl::Status Receive(int64_t layer);
   // The layer's buffer, for K and V of the own part.
   BufferRef Own(int64_t layer);
-  // For X of the own part, [own tokens, hidden], as it is handed off; without a buffer where it is not.
-  MutTensor OwnX(int64_t layer) const;
+  // For X of the own part, of all own tokens, as it is handed off; without a buffer where it is not.
+  XRows OwnX(int64_t layer) const;
   // The own KV and X are enqueued: sends KV and hands both off. Fires when all KV that the part attends over is here.
   Event Send(int64_t layer);
   // The same buffer, with what the own part attends over: Send's event has fired with OK.

@@ -4,11 +4,12 @@
 #include <string>
 
 #include "absl/strings/str_cat.h"
+#include "worker/model/x_form.h"
 
 namespace runahead {
 
 int64_t XRowBytesOf(const Model& model, const Device& device) {
-  return model.config().hidden * static_cast<int64_t>(DTypeSize(device.compute_dtype()));
+  return RowFormBytes(XFormOf(model, device), model.config().hidden);
 }
 
 LayerRows LayerRowsOf(const PrefillJob& job, const Model& model, const Device& device) {

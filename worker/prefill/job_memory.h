@@ -11,8 +11,7 @@
 
 namespace runahead {
 
-// Of X of one token in one layer, as products read it: the decode worker, which computes in the same dtype, reads it as
-// it is.
+// Of X of one token in one layer, in the form that it is handed off in (XFormOf).
 int64_t XRowBytesOf(const Model& model, const Device& device);
 
 // Of each of the job's layer buffers. X of all own tokens is kept where that of any is handed off; a job that hands off

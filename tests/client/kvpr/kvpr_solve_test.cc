@@ -96,6 +96,9 @@ TEST(KvprSolve, SaysItForPeople) {
 TEST(KvprSolve, QuantisedKvLeavesNothingToRecompute) {
   EXPECT_EQ(SolveOpt({"--kv-bits", "4", "--json"}).json()["l"], 0);
   EXPECT_EQ(SolveOpt({"--kv-bytes", "0.5", "--json"}).json()["l"], 0);
+  EXPECT_EQ(SolveOpt({"--kv-bits", "8", "--json"}).json()["l"], 1024) << "X is a little smaller";
+  EXPECT_EQ(SolveOpt({"--kv-bits", "8", "--x-bytes", "2.125", "--json"}).json()["l"], 0) << "and no smaller in q16";
+  EXPECT_GT(SolveOpt({"--x-bytes", "1.125", "--json"}).json()["gain"], SolveOpt({"--json"}).json()["gain"]);
   EXPECT_EQ(SolveOpt({"--kv-bits", "16", "--json"}).json()["l"], 1024);
   EXPECT_EQ(SolveOpt({"--x-tokens", "500", "--json"}).json()["l"], 448);
   EXPECT_EQ(SolveOpt({"--kv-bits", "4", "--x-tokens", "500", "--l-min", "200", "--json"}).json()["l"], 256);
@@ -111,6 +114,7 @@ TEST(KvprSolve, RefusesWhatCannotBeWithExitCode2) {
   refused({"--kv-bits", "5"}, "--kv-bits: kv_bits: 5 is none of 4, 8 and 16");
   refused({"--kv-bits", "4", "--kv-bytes", "1"}, "not both");
   refused({"--kv-bytes", "0"}, "--kv-bytes: 0 is not above 0");
+  refused({"--x-bytes", "0"}, "--x-bytes: 0 is not above 0");
   refused({"--x-tokens", "1025"}, "--x-tokens: 1025 is more than --length, 1024");
   refused({"--x-tokens", "256", "--l-min", "512"}, "--l-min: 512 is beyond the 256 positions that X is stored for");
   refused({"--budget-gib", "1", "--staging-gib", "2"}, "2147483648 bytes or more work");

@@ -135,6 +135,12 @@ TEST(Checks, QuantisedRowsAreWholeGroupsInEnoughBytes) {
   EXPECT_THAT(CheckQuantizeKv(rows, {.group = 48}, Bytes(1000)), Refused({"32, 64 or 128", "48"}));
   EXPECT_THAT(CheckQuantizeKv(rows, {.group = 128}, Bytes(1000)), Refused({"192", "128"}));
   EXPECT_THAT(CheckQuantizeKv(rows, four, Bytes(1000).Slice(2, 998)), Refused({"offset 2"}));
+  // X.
+  EXPECT_TRUE(CheckQuantizeKv(rows, {.bits = 16, .group = 32, .symmetric = true}, Bytes(3 * 6 * 68)).ok());
+  EXPECT_THAT(CheckQuantizeKv(rows, {.bits = 4, .group = 32, .symmetric = true}, Bytes(9000)),
+              Refused({"8 or 16", "4"}));
+  EXPECT_THAT(CheckQuantizeKv(rows, {.bits = 8, .group = 64, .symmetric = true}, Bytes(9000)), Refused({"32", "64"}));
+  EXPECT_THAT(CheckQuantizeKv(rows, {.bits = 16, .group = 32}, Bytes(9000)), Refused({"4 or 8", "16"}));
 }
 
 TEST(Checks, SamplingParametersHaveRanges) {

@@ -3,6 +3,7 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <bit>
 #include <cstring>
 #include <memory>
 #include <string>
@@ -44,6 +45,31 @@ TEST_P(Int8DeviceTest, RowsAreThoseOfTheScalarFormulaInAnyBatchAndOnAnyThreads) 
         }
       }
     }
+  }
+}
+
+// X that is kept in 8 bits: what it reads back as products quantise to the same codes and scales.
+TEST_P(Int8DeviceTest, OfRowsThatWereKeptIn8BitsProductsAreTheSame) {
+  DeviceMemory memory(*NewCpuDevice({.threads = 2, .int8 = true}));
+  const KvQuant quant{.bits = 8, .group = 32, .symmetric = true};
+  const auto weights = *memory.device().LoadWeights(source_.Source(), kUseDecode);
+  const Tensor x = memory.NewTensor(x_, kMost, DType::kF32, 4), back = memory.Empty(kMost, cols_);
+  const BufferRef kept = memory.NewBytes(std::vector<std::byte>(kMost * KvQuantRowBytes(cols_, quant)));
+  ASSERT_TRUE(memory.device().QuantizeKv(memory.stream(), x, quant, kept).ok());
+  ASSERT_TRUE(memory.device().DequantizeKv(memory.stream(), kept, quant, back).ok());
+  ASSERT_NE(memory.Read(back), x_);
+  const Tensor out = memory.Empty(kMost, kRows);
+  ASSERT_TRUE(memory.device().Linear(memory.stream(), back, weights, {}, out).ok());
+  EXPECT_EQ(memory.Read(out), wanted_);
+}
+
+// Why they are: a scale times 127, rounded, over 127 is that scale again, whatever a block's largest value was. Powers
+// of two change nothing, so all that matters are the values from 1 to 2.
+TEST(Int8Scale, ThatIsMadeAgainIsTheSame) {
+  for (uint32_t bits = std::bit_cast<uint32_t>(1.0f); bits < std::bit_cast<uint32_t>(2.0f); ++bits) {
+    const float scale = std::bit_cast<float>(bits) / 127.0f;
+    const float largest = 127.0f * scale;
+    ASSERT_EQ(largest / 127.0f, scale) << bits;
   }
 }
 

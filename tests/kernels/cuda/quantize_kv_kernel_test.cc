@@ -74,6 +74,27 @@ TEST_F(QuantizeKvTest, BitwiseTheReference) {
   }
 }
 
+TEST_F(QuantizeKvTest, SymmetricallyItIsBitwiseTheReferenceToo) {
+  for (const int bits : {8, 16}) {
+    for (const DType dtype : kAllDTypes) {
+      for (const int64_t groups : {1, 3, 7}) {
+        for (const Placement& placement : kPlacements) {
+          SCOPED_TRACE(std::string(DTypeName(dtype)) + ", " + std::to_string(groups) + " groups, " +
+                       std::to_string(bits) + " bits, offset " + std::to_string(placement.offset));
+          GpuMatrix x(dtype, 5, groups * 32, placement.gap, placement.offset);
+          x.UploadRandom(static_cast<uint32_t>(bits + groups), 2.0f);
+          x.Upload([&](int64_t r, int64_t c) {
+            const float value = x.at(r, c);
+            return r == 0 ? 0.0f : r == 1 ? -0.3f : r == 2 ? value * 30000 : r == 3 ? value * 1e-6f : value + 3;
+          });
+          ExpectReference(x, {bits, 32, /*symmetric=*/true}, placement);
+          if (HasFatalFailure()) return;
+        }
+      }
+    }
+  }
+}
+
 TEST_F(QuantizeKvTest, WhatIsNotFiniteReadsBackAsNanAndWhatIsTooLargeSaturates) {
   constexpr float kInfinity = std::numeric_limits<float>::infinity();
   GpuMatrix x(DType::kF32, 1, 6 * 32);

@@ -23,6 +23,8 @@ TEST(CheckAgreement, NamesEverythingThatDiffers) {
   pool.set_kv_heads(2);
   pool.set_head_dim(4);
   pool.set_kv_row_order("token-major k|v");
+  pool.set_x_form("q16");
+  pool.set_x_row_bytes(68);
   const PoolTerms terms = TermsOf(pool);
   v1::Capabilities worker = pool;
   worker.set_device("cuda:0");      // no part of it
@@ -36,6 +38,8 @@ TEST(CheckAgreement, NamesEverythingThatDiffers) {
   worker.set_kv_heads(1);
   worker.set_head_dim(8);
   worker.set_kv_row_order("head-major");
+  worker.set_x_form("f32");
+  worker.set_x_row_bytes(128);
   const absl::Status status = CheckAgreement({"decode", "a:1"}, worker, model, "auto", &terms);
   EXPECT_EQ(status.code(), absl::StatusCode::kFailedPrecondition);
   EXPECT_EQ(
@@ -45,7 +49,9 @@ TEST(CheckAgreement, NamesEverythingThatDiffers) {
           "; it does not have the role decode that the "
           "worker list gives it; context_length is 50, wanted 100; compute_dtype is bf16, wanted f32; "
           "kv_row_bytes is 32, wanted 64; kv_block_tokens is 128, wanted 256; kv_heads is 1, wanted 2; head_dim is 8, "
-          "wanted 4; kv_row_order is head-major, wanted token-major k|v"));
+          "wanted 4; kv_row_order is head-major, wanted token-major k|v; x_form is f32, wanted q16; x_row_bytes is "
+          "128, "
+          "wanted 68"));
   EXPECT_TRUE(CheckAgreement({"prefill", "a:1"}, pool, model, "auto", nullptr).ok());
   EXPECT_TRUE(CheckAgreement({"prefill", "a:1"}, pool, model, "f32", nullptr).ok());
   EXPECT_EQ(CheckAgreement({"prefill", "a:1"}, pool, model, "bf16", nullptr).message(),

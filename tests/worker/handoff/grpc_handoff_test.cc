@@ -19,7 +19,7 @@ using ::runahead::testing::Pattern;
 class GrpcWorld final : public HandoffWorld {
  public:
   explicit GrpcWorld(MemoryKind tier = MemoryKind::kHost)
-      : HandoffWorld(tier), slices_(*store, {DType::kF32, [this] { ++corrupt; }, &receiving}), service_(slices_) {
+      : HandoffWorld(tier), slices_(*store, {RowForm::kF32, [this] { ++corrupt; }, &receiving}), service_(slices_) {
     RpcServerOptions options;
     options.listen = "127.0.0.1:0";
     options.services = {&service_};

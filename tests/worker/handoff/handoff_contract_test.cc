@@ -80,7 +80,7 @@ TEST_P(HandoffContract, WhatDoesNotFitTheLeaseIsOutOfRange) {
   EXPECT_EQ(refused({lease, 0, 0, int64_t{1} << 62}, 300), kOutOfRange);
   EXPECT_EQ(refused({lease, 0, 0, 300}, 299), kOutOfRange);
   EXPECT_EQ(refused({lease, 0, 0, 300, SliceKind::kX}, 300), kOutOfRange);
-  EXPECT_EQ(refused({lease, 0, 0, 300, SliceKind::kKv, DType::kBF16}, 300), kOutOfRange);
+  EXPECT_EQ(refused({lease, 0, 0, 300, SliceKind::kKv, RowForm::kBF16}, 300), absl::StatusCode::kFailedPrecondition);
   EXPECT_TRUE(Await(Push(0, {lease, 0, 0, 300}, Pattern(300 * kRowBytes, 1))).ok());
 }
 
@@ -162,7 +162,10 @@ TEST_P(HandoffContract, XThatTheLeaseOrTheStoreDoesNotTakeIsOutOfRange) {
   const LeaseId with = Reserve(300, /*with_x=*/true);
   EXPECT_EQ(refused({with, 0, 0, 300, SliceKind::kX}, 300 * kRowBytes).code(), kOutOfRange);
   EXPECT_EQ(refused({with, 0, 0, 300, SliceKind::kX}, 299 * kXRowBytes).code(), kOutOfRange);
-  EXPECT_EQ(refused({with, 0, 0, 300, SliceKind::kX, DType::kBF16}, 300 * kXRowBytes).code(), kOutOfRange);
+  const absl::Status other = refused({with, 0, 0, 300, SliceKind::kX, RowForm::kQ8}, 300 * kXRowBytes);
+  EXPECT_EQ(other.code(), absl::StatusCode::kFailedPrecondition);
+  EXPECT_THAT(std::string(other.message()), ::testing::StartsWith("dtype: X of layer 0, tokens [0, 300) of lease "));
+  EXPECT_THAT(std::string(other.message()), ::testing::HasSubstr(" comes in q8, "));
   EXPECT_EQ(refused({with, 0, 0, 301, SliceKind::kX}, 301 * kXRowBytes).code(), kOutOfRange);
   EXPECT_EQ(refused({with, 0, 0, 300}, 300 * kXRowBytes).code(), kOutOfRange);
   EXPECT_TRUE(refused({with, 0, 0, 300, SliceKind::kX}, 300 * kXRowBytes).ok());

@@ -16,7 +16,7 @@ using ::runahead::testing::Pattern;
 class InProcessWorld final : public HandoffWorld {
  public:
   explicit InProcessWorld(MemoryKind tier = MemoryKind::kHost)
-      : HandoffWorld(tier), receiver_(*store, {DType::kF32, [this] { ++corrupt; }, &receiving}) {
+      : HandoffWorld(tier), receiver_(*store, {RowForm::kF32, [this] { ++corrupt; }, &receiving}) {
     for (auto& sender : senders_) {
       sender = std::make_unique<RetryingSender>(MakeInProcessTransport(receiver_),
                                                 HandoffSenderOptions{[this] { ++retries; }, &sending});

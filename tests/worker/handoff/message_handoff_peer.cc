@@ -31,7 +31,7 @@ int Decode(MessageEngine& engine, int64_t tokens) {
       *KvStore::Create({2, kRowBytes, tokens + kKvBlockTokens, engine.self().incarnation}, device, RealClock());
   HandoffFaults faults;
   faults.HoldVerdicts();
-  SliceReceiver slices(*store, {DType::kF32, {}, &faults});
+  SliceReceiver slices(*store, {RowForm::kF32, {}, &faults});
   MessageHandoffReceiver receiver(engine, slices);
   const LeaseId lease = *store->Reserve(tokens, tokens);
   Say(ToArgument(engine.self()) + " " + std::to_string(lease.incarnation) + " " + std::to_string(lease.number));

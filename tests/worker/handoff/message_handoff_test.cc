@@ -18,7 +18,7 @@ using ::runahead::testing::TransportName;
 class MessageWorld final : public HandoffWorld {
  public:
   explicit MessageWorld(const std::string& transport, MemoryKind tier = MemoryKind::kHost)
-      : HandoffWorld(tier), slices_(*store, {DType::kF32, [this] { ++corrupt; }, &receiving}) {
+      : HandoffWorld(tier), slices_(*store, {RowForm::kF32, [this] { ++corrupt; }, &receiving}) {
     decode_ = NewEngine(transport);
     receiver_ = std::make_unique<MessageHandoffReceiver>(*decode_, slices_);
     for (int i = 0; i < 3; ++i) {

@@ -2,9 +2,9 @@
 
 #include <cstring>
 
-#include "tests/worker/kv/sequence_rows.h"
 #include "tests/testing/remote_device.h"
 #include "tests/worker/handoff/handoff_contract.h"
+#include "tests/worker/kv/sequence_rows.h"
 #include "worker/handoff/in_process_handoff.h"
 
 namespace runahead {
@@ -18,7 +18,7 @@ using ::runahead::testing::RemoteDevice;
 
 class StagedWorld final : public HandoffWorld {
  public:
-  explicit StagedWorld(size_t staging_bytes) : receiver_(*store, {DType::kF32, [this] { ++corrupt; }, &receiving}) {
+  explicit StagedWorld(size_t staging_bytes) : receiver_(*store, {RowForm::kF32, [this] { ++corrupt; }, &receiving}) {
     for (auto& sender : senders_) {
       auto inner = std::make_unique<RetryingSender>(MakeInProcessTransport(receiver_),
                                                     HandoffSenderOptions{[this] { ++retries; }, &sending});

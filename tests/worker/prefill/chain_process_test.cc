@@ -151,10 +151,10 @@ class DecodeSide {
  public:
   DecodeSide(const LoadedModel& loaded, DType dtype)
       : engine_(*MakeMessageEngine({RandomBits64()})),
-        store_(*KvStore::Create({loaded.model->config().layers, loaded.model->kv_row_bytes(),
-                                 64 * kKvBlockTokens, engine_->self().incarnation},
+        store_(*KvStore::Create({loaded.model->config().layers, loaded.model->kv_row_bytes(), 64 * kKvBlockTokens,
+                                 engine_->self().incarnation},
                                 device_, RealClock())),
-        receiver_(*store_, {dtype, {}, nullptr}),
+        receiver_(*store_, {FormOf(dtype), {}, nullptr}),
         from_engine_(*engine_, receiver_) {}
 
   PeerId self() const { return engine_->self(); }

@@ -50,8 +50,9 @@ class ChainStore : public ::testing::TestWithParam<Way> {
     KvStoreOptions options{layers(), row_bytes(), 16 * kKvBlockTokens, 5};
     options.windows = loaded_.model->windows();
     options.x_row_bytes = x_row_bytes();
+    options.x_form = FormOf(GetParam().dtype);
     store_ = *KvStore::Create(options, *loaded_.device, RealClock());
-    receiver_ = std::make_unique<SliceReceiver>(*store_, SliceReceiverOptions{GetParam().dtype, {}, nullptr});
+    receiver_ = std::make_unique<SliceReceiver>(*store_, SliceReceiverOptions{FormOf(GetParam().dtype), {}, nullptr});
     std::shared_ptr<SliceTransport> transport;
     if (GetParam().in_process) {
       transport = MakeInProcessTransport(*receiver_);

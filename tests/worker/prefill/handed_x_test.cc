@@ -10,11 +10,14 @@
 
 #include "absl/strings/str_cat.h"
 #include "kernels/base/mutex.h"
+#include "kernels/cpu/cpu_device.h"
 #include "tests/testing/chain_fixture.h"
 #include "tests/testing/exactness.h"
+#include "tests/testing/reference_kv_quant.h"
 #include "tests/testing/small_model.h"
 #include "tests/testing/stored_kv.h"
 #include "tests/testing/test_device.h"
+#include "worker/format/open_model.h"
 #include "worker/model/layer_pass.h"
 
 namespace runahead {
@@ -124,7 +127,7 @@ class HandedXTest : public ::testing::TestWithParam<HowRun> {
     EXPECT_TRUE(pass.Begin().ok());
     std::vector<std::string> layers;
     for (int64_t layer = 0; layer < model_->config().layers; ++layer) {
-      EXPECT_TRUE(pass.Project(layer, kv, x).ok());
+      EXPECT_TRUE(pass.Project(layer, kv, {x.ref, FormOf(x.dtype), x.cols}).ok());
       const std::vector<std::byte> bytes = memory.ReadBytes(x.ref);
       layers.emplace_back(reinterpret_cast<const char*>(bytes.data()), bytes.size());
       EXPECT_TRUE(pass.Attend(layer, kv).ok());
@@ -275,6 +278,43 @@ TEST_P(HandedXTest, OfMoreThanThePromptOrWithoutALeaseMakesNoSense) {
   EXPECT_TRUE(CheckJob(job, 100, 320).ok());
   job.lease.reset();
   EXPECT_EQ(CheckJob(job, 100, 320), absl::InvalidArgumentError("job 1: x_tokens: X goes nowhere without a lease"));
+}
+
+// By blocks of 32, in 8 bits where products read them so, else in 16.
+TEST(HandedQuantisedX, IsToTheBitWhatProjectLeavesQuantised) {
+  constexpr int64_t kTokens = 300;
+  const std::vector<int64_t> bounds = {0, 130, kTokens};
+  SyntheticModel small = SmallModel();
+  small.SetWeightType(WeightType::kQ8_0);
+  const std::shared_ptr<const ModelFile> file = *OpenModelFile(WriteSynthetic(small, "handed_quantised_x"));
+  for (const RowForm form : {RowForm::kQ8, RowForm::kQ16}) {
+    SCOPED_TRACE(std::string(RowFormName(form)));
+    const std::shared_ptr<Device> device =
+        *NewCpuDevice({.threads = 2, .int8 = form == RowForm::kQ8, .kv_dtype = DType::kF16});
+    const auto model =
+        std::make_shared<XKeepingModel>(*LoadModel(file, device, kUseDecode | kUsePrefill, [](int, int) {}), *device);
+    TestChain chain({file, device, model}, 2, 3 * kTokens);
+    for (int part = 0; part < 2; ++part) {
+      PrefillJob job = chain.JobOf(1, 0, part, bounds, RandomIds(kTokens, 320, 41), {}, true, absl::InfiniteFuture(),
+                                   Schedule::kKvr);
+      job.x_tokens = kTokens;
+      chain.member(part).stage->Start(std::move(job));
+    }
+    for (int part = 0; part < 2; ++part) EXPECT_TRUE(chain.member(part).news.AwaitDone(1).ok());
+    for (int64_t layer = 0; layer < model->config().layers; ++layer) {
+      const std::vector<float> kept = Floats(model->Kept(layer, kTokens));
+      ASSERT_EQ(kept.size(), static_cast<size_t>(kTokens * small.hidden));
+      std::string expected;
+      for (size_t i = 0; i < kept.size(); i += 32) {
+        for (const std::byte byte : QuantizeReference(&kept[i], QuantOf(form)).bytes) {
+          expected += static_cast<char>(byte);
+        }
+      }
+      const std::string handed = chain.handoff().Layer(TestChain::Lease(1), layer, 0, kTokens,
+                                                       RowFormBytes(form, small.hidden), SliceKind::kX);
+      EXPECT_TRUE(handed == expected) << "layer " << layer;
+    }
+  }
 }
 
 INSTANTIATE_TEST_SUITE_P(Runs, HandedXTest,

@@ -35,7 +35,9 @@ ChunkPass::ChunkPass(const Model& model, Device& device, Stream& stream, Forward
       memory_(memory),
       quantisation_(stored.quantisation),
       kv_row_bytes_(stored.row_bytes),
-      x_row_bytes_(stored.x_row_bytes) {}
+      x_row_bytes_(stored.x_row_bytes),
+      x_form_(stored.x_form),
+      normed_(device) {}
 
 absl::Status ChunkPass::Recompute(const At& at) {
   if (at.chunk.x_rows == 0) return absl::OkStatus();
@@ -90,9 +92,7 @@ absl::Status ChunkPass::RecomputeRows(const At& at) {
       const int64_t count = std::min(kChunkPageTokens, part.recompute_end - begin), first_query = query;
       query += count;
       if (begin + count <= RecomputedFrom(at, part)) continue;
-      const int64_t row = part.Row(begin);
-      const Tensor normed = MakeTensor(RowsOf(ring_.X(at.loaded), row, RoundUpTo(kSplitTile, count), x_row_bytes_),
-                                       device_.compute_dtype(), RoundUpTo(kSplitTile, count), model_.config().hidden);
+      RUNAHEAD_ASSIGN_OR_RETURN(const Tensor normed, Normed(at, part.Row(begin), RoundUpTo(kSplitTile, count)));
       const SectionRows rows{stream_, scratch_, *at.tables.recompute, first_query, count, false, at.matrices};
       RUNAHEAD_RETURN_IF_ERROR(model_.Recompute(rows, at.layer, normed, ring_.Kv(at.loaded)));
     }
@@ -103,6 +103,14 @@ absl::Status ChunkPass::RecomputeRows(const At& at) {
     RUNAHEAD_RETURN_IF_ERROR(Dequantise(at, first, count));
   }
   return absl::OkStatus();
+}
+
+absl::StatusOr<Tensor> ChunkPass::Normed(const At& at, int64_t first, int64_t count) {
+  const XRows x{RowsOf(ring_.X(at.loaded), first, count, x_row_bytes_), x_form_, model_.config().hidden};
+  if (!IsQuantised(x_form_)) return x.tensor(count);
+  RUNAHEAD_ASSIGN_OR_RETURN(const Tensor normed, normed_.Get(0, device_.compute_dtype(), count, x.hidden));
+  RUNAHEAD_RETURN_IF_ERROR(device_.DequantizeKv(stream_, x.ref, QuantOf(x_form_), normed));
+  return normed;
 }
 
 absl::Status ChunkPass::DequantiseStreamed(const At& at) {

@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "absl/status/status.h"
+#include "absl/status/statusor.h"
 #include "worker/decode/kvpr/planned_step.h"
 #include "worker/decode/kvpr/staging_ring.h"
 #include "worker/kv/resident_memory.h"
@@ -48,6 +49,8 @@ class ChunkPass {
   int64_t StreamedFrom(const At& at, const ChunkPart& part) const;
   absl::Status FillX(const At& at);
   absl::Status RecomputeRows(const At& at);
+  // X of rows [first, first + count) of the slot, as products read it; valid until the next call.
+  absl::StatusOr<Tensor> Normed(const At& at, int64_t first, int64_t count);
   absl::Status DequantiseStreamed(const At& at);
   absl::Status KeepWhatStays(const At& at);
   // Rows [first, first + count) of the slot; nothing where the store does not quantise.
@@ -63,6 +66,8 @@ class ChunkPass {
   const ResidentMemory& memory_;
   const std::optional<KvQuantisation> quantisation_;
   const int64_t kv_row_bytes_, x_row_bytes_;
+  const RowForm x_form_;
+  ForwardScratch normed_;  // where X is quantised
 };
 
 // K and V of `runs`' newest rows, from qkv, to where `table` has them behind `kv`.

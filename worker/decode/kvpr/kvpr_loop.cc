@@ -90,9 +90,10 @@ absl::StatusOr<std::unique_ptr<KvprLoop>> KvprLoop::Create(const Model& model, D
   return loop;
 }
 
-// K and V of a block that is recomputed, and K and V of the new rows before they are quantised.
-int64_t KvprLoop::ScratchBytes(const Model& model, int64_t max_rows) {
-  return (kChunkPageTokens + max_rows) * 2 * model.config().kv_dim() * 4;
+// K and V of a block that is recomputed, and K and V of the new rows before they are quantised; X of both likewise.
+int64_t KvprLoop::ScratchBytes(const Model& model, const KvStoreOptions& stored, int64_t max_rows) {
+  const int64_t x = stored.x_row_bytes > 0 && IsQuantised(stored.x_form) ? model.config().hidden : 0;
+  return (kChunkPageTokens + max_rows) * (2 * model.config().kv_dim() + x) * 4;
 }
 
 KvprLoop::KvprLoop(const Model& model, Device& device, const KvStore& store, Stream& stream,
@@ -228,10 +229,8 @@ absl::Status KvprLoop::ProjectLayer(LayerPass& pass, int64_t layer) {
   RUNAHEAD_ASSIGN_OR_RETURN(qkv_, kept_.Get(kKeptQkv, DType::kF32, rows, q_cols + kv_cols));
   device_.WaitFor(stream_, write_back_->Free(layer));
   const LaneSpan span(device_, stream_, now_.times, StepLane::kProject, layer);
-  Tensor x;
-  if (store_.x_arena() != nullptr) {
-    x = MakeTensor(write_back_->X(layer), device_.compute_dtype(), rows, model_.config().hidden);
-  }
+  XRows x;
+  if (store_.x_arena() != nullptr) x = {write_back_->X(layer), store_.options().x_form, model_.config().hidden};
   RUNAHEAD_RETURN_IF_ERROR(pass.ProjectQkv(layer, qkv_, x));
   const BufferRef stored = write_back_->Kv(layer);
   if (!quantisation_.has_value()) return device_.StoreQkv(stream_, qkv_, shape, pass.q(), *fresh_, 0, stored);

@@ -84,7 +84,7 @@ class KvprLoop final : public StepLoop {
 
   // Scratch memory of a step of max_rows that is taken beside what KvprOptions::device_bytes are for, and beside that
   // of plain decode (DecodeStepBytes).
-  static int64_t ScratchBytes(const Model& model, int64_t max_rows);
+  static int64_t ScratchBytes(const Model& model, const KvStoreOptions& stored, int64_t max_rows);
   int64_t staging_bytes() const { return ring_->bytes(); }
   int64_t device_bytes() const { return ring_->bytes() + memory_.bytes() + WeightStream::DeviceBytes(model_); }
   int64_t resident_bytes() const { return memory_.used_bytes(); }

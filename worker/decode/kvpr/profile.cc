@@ -166,12 +166,18 @@ class LaneMeter {
     const int64_t rows = std::min(kChunkPageTokens, model_.config().context_length);  // a block of ChunkPass
     RUNAHEAD_ASSIGN_OR_RETURN(const BufferRef x, Zeros(rows * options_.x_row_bytes));
     RUNAHEAD_ASSIGN_OR_RETURN(const BufferRef kv, Zeros(rows * model_.kv_row_bytes()));
-    const Tensor normed = MakeTensor(x, device_.compute_dtype(), rows, model_.config().hidden);
+    const XRows stored{x, options_.x_form, model_.config().hidden};
+    const bool quantised = IsQuantised(stored.form);
+    RUNAHEAD_ASSIGN_OR_RETURN(const Tensor read, quantised ? own_.Get(0, device_.compute_dtype(), rows, stored.hidden)
+                                                           : absl::StatusOr<Tensor>(stored.tensor(rows)));
     RUNAHEAD_ASSIGN_OR_RETURN(const std::shared_ptr<const KvTable> table,
                               device_.MakeKvTable(*stream_, KvLayout::OnePage(rows, rows)));
     RUNAHEAD_ASSIGN_OR_RETURN(
         const double seconds, Time([&]() -> absl::Status {
-          return model_.Recompute({*stream_, shared_, *table, 0, rows, false, matrices_}, 0, normed, kv);
+          if (quantised) {
+            RUNAHEAD_RETURN_IF_ERROR(device_.DequantizeKv(*stream_, x, QuantOf(stored.form), read));
+          }
+          return model_.Recompute({*stream_, shared_, *table, 0, rows, false, matrices_}, 0, read, kv);
         }));
     return seconds / static_cast<double>(rows);
   }

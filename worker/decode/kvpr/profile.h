@@ -6,6 +6,7 @@
 
 #include "absl/status/statusor.h"
 #include "kernels/base/device.h"
+#include "kernels/base/row_form.h"
 #include "scheduler/recompute/lane_costs.h"
 #include "worker/model/model.h"
 
@@ -27,6 +28,7 @@ struct LaneProfileOptions {
   int64_t rows = 1;              // sequences of a step
   int64_t stored_row_bytes = 0;  // of KV, as the host stores it
   int64_t x_row_bytes = 0;       // 0: X is not stored, and recomputation not measured: it costs nothing
+  RowForm x_form = RowForm::kF32;
 };
 
 // Blocks, for some hundred milliseconds where the link is not very slow; nothing else runs on the device meanwhile.

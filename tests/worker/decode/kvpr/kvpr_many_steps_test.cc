@@ -99,7 +99,8 @@ TEST_P(KvprManyStepsTest, GivesWhatPlainDecodeGives) {
   options.host = &host;
   Planned planned;
   options.on_step = [&](const KvprStep& step) { planned.Add(step.plan, prompts); };
-  const auto most = static_cast<size_t>(options.device_bytes + KvprLoop::ScratchBytes(*loaded.model, of.sequences) +
+  const auto most = static_cast<size_t>(options.device_bytes +
+                                        KvprLoop::ScratchBytes(*loaded.model, kvpr.store().options(), of.sequences) +
                                         static_cast<int64_t>(DecodeStepBytes(loaded.model->config(), of.sequences,
                                                                              kvpr.store().options().capacity_tokens)));
   const size_t level = counting->memory_left();

@@ -58,7 +58,7 @@ TEST(KvprLoopMemory, StepsFindRoomInWhatIsSpared) {
   const LoadedModel unbounded = load(size_t{1} << 30);
   const size_t weights = (size_t{1} << 30) - unbounded.device->memory_left();
   const ModelConfig& config = unbounded.model->config();
-  const auto scratch = static_cast<size_t>(KvprLoop::ScratchBytes(*unbounded.model, kBatch));
+  const auto scratch = static_cast<size_t>(KvprLoop::ScratchBytes(*unbounded.model, {}, kBatch));
   const size_t steps = DecodeStepBytes(config, kBatch, kBatch * KvBlocksFor(kPrompt + 4) * kKvBlockTokens);
   const size_t spared = steps + scratch, staging = size_t{24} << 20;
   const LoadedModel bounded = load(weights + spared + staging);

@@ -18,6 +18,7 @@
 #include "tests/testing/model_fixture.h"
 #include "worker/decode/decode_loop.h"
 #include "worker/decode/kvpr/kvpr_loop.h"
+#include "worker/model/x_form.h"
 
 namespace runahead {
 
@@ -90,7 +91,10 @@ class KvprWorld {
     const ModelConfig& config = loaded.model->config();
     KvStoreOptions options{
         .layers = config.layers, .row_bytes = loaded.model->kv_row_bytes(), .capacity_tokens = blocks * kKvBlockTokens};
-    if (with_x) options.x_row_bytes = config.hidden * static_cast<int64_t>(DTypeSize(device_->compute_dtype()));
+    if (with_x) {
+      options.x_form = XFormOf(*loaded.model, *device_);
+      options.x_row_bytes = RowFormBytes(options.x_form, config.hidden);
+    }
     options.windows = loaded.model->windows();
     if (quant.has_value()) options.quantisation = KvQuantisation{*quant, loaded.model->kv_dtype(), host_.get()};
     store_ = *KvStore::Create(options, *device_, RealClock());
@@ -199,11 +203,17 @@ class KvprWorld {
     for (float& value : values) value = normal(random);
     DeviceMemory memory(maker_.device);
     ForwardScratch scratch(*maker_.device);
-    const Tensor x = memory.NewTensor(values, rows, maker_.device->compute_dtype());
+    Tensor x = memory.NewTensor(values, rows, maker_.device->compute_dtype());
+    BufferRef stored = x.ref;
+    if (const RowForm form = XFormOf(model, *maker_.device); IsQuantised(form)) {
+      stored = memory.NewBytes(
+          std::vector<std::byte>(static_cast<size_t>(rows * RowFormBytes(form, model.config().hidden))));
+      EXPECT_TRUE(maker_.device->QuantizeKv(memory.stream(), x, QuantOf(form), stored).ok());
+    }
     const Tensor kv = memory.Empty(rows, 2 * model.config().kv_dim(), model.kv_dtype());
     const auto table = maker_.device->MakeKvTable(memory.stream(), KvLayout::OnePage(rows, rows));
     EXPECT_TRUE(model.Recompute({memory.stream(), scratch, **table, 0, rows}, layer, x, kv.ref).ok());
-    return {memory.ReadBytes(kv.ref), memory.ReadBytes(x.ref)};
+    return {memory.ReadBytes(kv.ref), memory.ReadBytes(stored)};
   }
 
   // Rows from `first` on; `bytes` has all of the prompt.
