@@ -71,8 +71,10 @@ size_t StagingBytes(const Model& model) {
 }
 
 std::unique_ptr<EdgeFactory> MakeEdges(const WorkerOptions& options, Device& device, const Model& model,
-                                       MessageEngine& engine, PeerCommFactory* peer_comms) {
-  std::unique_ptr<EdgeFactory> edges = NewLineEdgeFactory(engine, device, StagingBytes(model), peer_comms);
+                                       MessageEngine& engine, PeerCommFactory* peer_comms, PrefillMetrics& metrics) {
+  const FrameFaults faults{.on_corrupt = [&metrics] { metrics.CountDamagedFrame(); },
+                           .on_retry = [&metrics] { metrics.CountFrameRetry(); }};
+  std::unique_ptr<EdgeFactory> edges = NewLineEdgeFactory(engine, device, StagingBytes(model), peer_comms, faults);
   if (options.chain_link_gbps > 0) {
     edges =
         std::make_unique<PacedEdgeFactory>(std::move(edges), options.chain_link_gbps, RealClock(), NoiseOf(options));
@@ -98,8 +100,8 @@ absl::StatusOr<std::unique_ptr<PrefillRole>> PrefillRole::Create(const WorkerOpt
                                                                  MetricRegistry& registry) {
   std::unique_ptr<PrefillRole> role(new PrefillRole);
   role->metrics_ = std::make_unique<PrefillMetrics>(registry);
-  role->edges_ = MakeEdges(options, device, *model, engine, peer_comms);
   PrefillMetrics& metrics = *role->metrics_;
+  role->edges_ = MakeEdges(options, device, *model, engine, peer_comms, metrics);
   const HandoffSenderOptions retries{.on_retry = [&metrics] { metrics.CountHandoffRetry(); }};
   const HandoffRoute route = options.handoff == "grpc" ? HandoffRoute::kGrpc : HandoffRoute::kLink;
   role->transport_ = MakeTransport(route, engine, key);

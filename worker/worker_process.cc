@@ -96,6 +96,7 @@ struct WorkerProcess::Parts {
   std::unique_ptr<EpochParts> for_epochs;
   Epochs epochs;
   std::unique_ptr<ControlService> control;
+  std::unique_ptr<MemberDoor> door;
   std::unique_ptr<KeyedWorker> keyed_control;
   std::unique_ptr<KeyedDecode> keyed_decode;
   std::unique_ptr<KeyedHandoff> keyed_handoff;
@@ -188,12 +189,14 @@ absl::Status WorkerProcess::Parts::Serve() {
   RpcServerOptions rpc;
   rpc.listen = options.process.listen;
   rpc.port = PortOptionsOf(options.process, *connections);
-  keyed_control = std::make_unique<KeyedWorker>(key, *control);
+  door = std::make_unique<MemberDoor>(key);
+  rpc.services.push_back(door.get());
+  keyed_control = std::make_unique<KeyedWorker>(*door, *control);
   rpc.services.push_back(keyed_control.get());
   rpc.health_names.push_back("runahead.v1.Worker");
   if (decode != nullptr) {
-    keyed_decode = std::make_unique<KeyedDecode>(key, decode->service());
-    keyed_handoff = std::make_unique<KeyedHandoff>(key, decode->handoff_service());
+    keyed_decode = std::make_unique<KeyedDecode>(*door, decode->service());
+    keyed_handoff = std::make_unique<KeyedHandoff>(*door, decode->handoff_service());
     rpc.services.push_back(keyed_decode.get());
     rpc.services.push_back(keyed_handoff.get());
     rpc.health_names.push_back("runahead.v1.Decode");

@@ -124,4 +124,9 @@ inline constexpr int64_t kMostSampleVocab = int64_t{1} << 23;
 cudaError_t LaunchSample(const CudaMatrix& logits, const SampleParams* params, const CudaMatrix& counts,
                          const CudaMatrix& ids, const CudaMatrix& values, cudaStream_t stream);
 
+// A checksum of `size` bytes: the sum, modulo 2^64, of kSumPartials numbers that are written to `partials` (which the
+// host may read, as pinned memory). The same for the same bytes wherever they lie and on whatever GPU.
+inline constexpr int kSumPartials = 64;
+cudaError_t LaunchSum(const std::byte* bytes, size_t size, uint64_t* partials, cudaStream_t stream);
+
 }  // namespace runahead

@@ -3,6 +3,7 @@
 #pragma once
 
 #include <cstddef>
+#include <cstdint>
 #include <memory>
 #include <string>
 
@@ -39,6 +40,10 @@ class NcclApi {
   // To and from the other rank, device memory. Once settled it is in `stream`.
   virtual absl::Status Send(Comm comm, const void* bytes, size_t size, Stream stream) = 0;
   virtual absl::Status Recv(Comm comm, void* into, size_t size, Stream stream) = 0;
+  // Behind what is in the stream: a checksum of device memory, as `kSumPartials` numbers whose sum it is, to
+  // `partials`, of NewSums. Loads what it needs at the first call, which may wait for kernels that run.
+  static constexpr int kSumPartials = 64;
+  virtual absl::Status Sum(const void* bytes, size_t size, uint64_t* partials, Stream stream) = 0;
   // Tells what is under way to end, which it does at once. Then frees the communicator, for which it waits until
   // nothing runs on the GPU and the other rank, where it is on this host, has let go: while another thread looks after
   // the streams. It may never return.
@@ -52,6 +57,8 @@ class NcclApi {
   virtual void EndMark(Mark mark) = 0;
   // Device memory; letting it go waits for nothing.
   virtual absl::StatusOr<std::shared_ptr<Buffer>> NewScratch(size_t bytes) = 0;
+  // Host memory for the sums of `count` transfers, kSumPartials numbers each. Letting it go waits for nothing.
+  virtual absl::StatusOr<std::shared_ptr<Buffer>> NewSums(int count) = 0;
 };
 
 }  // namespace runahead

@@ -2,6 +2,8 @@
 
 #include <cstdio>
 #include <cstdlib>
+#include <numeric>
+#include <tuple>
 #include <utility>
 #include <vector>
 
@@ -48,15 +50,15 @@ absl::Status NcclPeerComm::Health() const {
   return health_;
 }
 
-Event NcclPeerComm::Enqueue(PeerRank as, BufferRef ref) {
-  if (ref.size == 0) return Event();
-  EventSource source;
+Event NcclPeerComm::Enqueue(PeerRank as, Transfer transfer) {
+  if (transfer.ref.size == 0) return Event();
+  const EventSource source = transfer.source;
   absl::Status refused;
   {
     MutexLock lock(mu_);
     refused = as == rank_ ? health_ : absl::InvalidArgumentError("one rank sends, the other receives");
     if (refused.ok()) {
-      queue_.push_back({std::move(ref), source});
+      queue_.push_back(std::move(transfer));
       changed_.NotifyAll();
     }
   }
@@ -87,9 +89,12 @@ absl::Status NcclPeerComm::Establish() {
   RUNAHEAD_RETURN_IF_ERROR(api_->Init(id_, static_cast<int>(rank_), comm_));
   RUNAHEAD_RETURN_IF_ERROR(AwaitSettled(deadline, "the peer's GPU to join"));
   // Before any frame: loading a kernel may wait for kernels that run, which may be waiting for this one.
+  RUNAHEAD_ASSIGN_OR_RETURN(sums_, api_->NewSums(static_cast<int>(kMostMoving)));
+  RUNAHEAD_RETURN_IF_ERROR(
+      api_->Sum(scratch_->data(), kFirstBytes, reinterpret_cast<uint64_t*>(sums_->data()), stream_));
   RUNAHEAD_RETURN_IF_ERROR(Start(scratch_->data(), kFirstBytes, deadline));
   RUNAHEAD_ASSIGN_OR_RETURN(const NcclApi::Mark mark, api_->Record(stream_));
-  moving_.push_back({BufferRef(), EventSource(), mark});
+  moving_.push_back({BufferRef(), EventSource(), mark, nullptr, nullptr});
   for (;;) {
     FirePassed();
     if (moving_.empty()) return absl::OkStatus();
@@ -126,13 +131,23 @@ absl::Status NcclPeerComm::Serve() {
 }
 
 absl::Status NcclPeerComm::Submit(Transfer transfer) {
-  std::byte* const memory = transfer.ref.data();
-  const size_t size = transfer.ref.size;
   if (moving_.empty()) first_since_ = MonotonicNow();
   moving_.push_back(std::move(transfer));  // also where it fails: it may be in the stream
-  RUNAHEAD_RETURN_IF_ERROR(Start(memory, size, MonotonicNow() + times_.enqueue));
-  RUNAHEAD_ASSIGN_OR_RETURN(moving_.back().mark, api_->Record(stream_));
+  Transfer& moving = moving_.back();
+  if (rank_ == PeerRank::kSender) RUNAHEAD_RETURN_IF_ERROR(Sum(moving));
+  RUNAHEAD_RETURN_IF_ERROR(Start(moving.ref.data(), moving.ref.size, MonotonicNow() + times_.enqueue));
+  if (rank_ == PeerRank::kReceiver) RUNAHEAD_RETURN_IF_ERROR(Sum(moving));
+  RUNAHEAD_ASSIGN_OR_RETURN(moving.mark, api_->Record(stream_));
   return absl::OkStatus();
+}
+
+// No two of those in the stream have one place.
+absl::Status NcclPeerComm::Sum(Transfer& transfer) {
+  if (transfer.sum == nullptr) return absl::OkStatus();
+  uint64_t* const partials =
+      reinterpret_cast<uint64_t*>(sums_->data()) + next_sum_++ % kMostMoving * NcclApi::kSumPartials;
+  transfer.partials = partials;
+  return api_->Sum(transfer.ref.data(), transfer.ref.size, partials, stream_);
 }
 
 absl::Status NcclPeerComm::Start(void* memory, size_t size, absl::Time deadline) {
@@ -160,6 +175,9 @@ bool NcclPeerComm::FirePassed() {
     moving_.pop_front();
     api_->EndMark(done.mark);
     done.ref = {};
+    if (done.sum != nullptr) {
+      *done.sum = std::accumulate(done.partials, done.partials + NcclApi::kSumPartials, uint64_t{0});
+    }
     done.source.Fire(absl::OkStatus());
   }
   if (any) first_since_ = MonotonicNow();
@@ -202,6 +220,7 @@ void NcclPeerComm::End(absl::Status why) {
     AwaitStream();
   }
   scratch_.reset();
+  sums_.reset();
   if (stream_ != nullptr) api_->EndStream(stream_);
 }
 
@@ -212,11 +231,12 @@ void NcclPeerComm::LeaveAlone(std::thread aborting, const absl::Status& why) {
   // What it knows stays until the process is gone: it may come back when neither the device nor CUDA is there.
   struct Left {
     Mutex mu;
-    std::vector<std::pair<std::shared_ptr<NcclApi>, std::shared_ptr<Buffer>>> all RUNAHEAD_GUARDED_BY(mu);
+    std::vector<std::tuple<std::shared_ptr<NcclApi>, std::shared_ptr<Buffer>, std::shared_ptr<Buffer>>> all
+        RUNAHEAD_GUARDED_BY(mu);
   };
   static Left& left = *new Left;
   MutexLock lock(left.mu);
-  left.all.emplace_back(api_, std::move(scratch_));
+  left.all.emplace_back(api_, std::move(scratch_), std::move(sums_));
 }
 
 bool NcclPeerComm::FireAborted(const absl::Status& why, const Event& aborted) {

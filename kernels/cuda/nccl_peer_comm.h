@@ -1,10 +1,12 @@
 // Communicators between two GPUs over NCCL: what is called when, deadlines, errors and the end.
 #pragma once
 
+#include <cstdint>
 #include <deque>
 #include <memory>
 #include <string>
 #include <thread>
+#include <utility>
 
 #include "absl/time/time.h"
 #include "kernels/base/mutex.h"
@@ -31,8 +33,12 @@ class NcclPeerComm final : public PeerComm {
   ~NcclPeerComm() override;
 
   Event ready() const override { return ready_.event(); }
-  Event Send(ConstBufferRef bytes) override { return Enqueue(PeerRank::kSender, std::move(bytes)); }
-  Event Recv(BufferRef into) override { return Enqueue(PeerRank::kReceiver, std::move(into)); }
+  Event Send(ConstBufferRef bytes, std::shared_ptr<uint64_t> sum) override {
+    return Enqueue(PeerRank::kSender, {std::move(bytes), EventSource(), nullptr, std::move(sum), nullptr});
+  }
+  Event Recv(BufferRef into, std::shared_ptr<uint64_t> sum) override {
+    return Enqueue(PeerRank::kReceiver, {std::move(into), EventSource(), nullptr, std::move(sum), nullptr});
+  }
   void Stop() override RUNAHEAD_EXCLUDES(mu_);
   absl::Status Health() const override RUNAHEAD_EXCLUDES(mu_);
 
@@ -41,14 +47,18 @@ class NcclPeerComm final : public PeerComm {
     BufferRef ref;
     EventSource source;
     NcclApi::Mark mark = nullptr;
+    std::shared_ptr<uint64_t> sum;       // null: not wanted
+    const uint64_t* partials = nullptr;  // of it, when the mark has passed
   };
 
-  Event Enqueue(PeerRank as, BufferRef ref) RUNAHEAD_EXCLUDES(mu_);
+  Event Enqueue(PeerRank as, Transfer transfer) RUNAHEAD_EXCLUDES(mu_);
   // All below are of its own thread.
   void Run();
   absl::Status Establish();
   absl::Status Serve();
   absl::Status Submit(Transfer transfer);
+  // Puts the sum of the transfer's bytes into the stream, where it is wanted.
+  absl::Status Sum(Transfer& transfer);
   bool FirePassed();
   absl::Status Start(void* memory, size_t size, absl::Time deadline);
   absl::Status AwaitSettled(absl::Time deadline, const char* what);
@@ -78,6 +88,8 @@ class NcclPeerComm final : public PeerComm {
   NcclApi::Comm comm_ = nullptr;
   NcclApi::Stream stream_ = nullptr;
   std::shared_ptr<Buffer> scratch_;
+  std::shared_ptr<Buffer> sums_;  // of transfers in the stream, in turn
+  size_t next_sum_ = 0;
   std::deque<Transfer> moving_;  // in the stream, in its order
   absl::Time first_since_;       // since when the first of them has been the first
   std::thread thread_;

@@ -15,6 +15,7 @@
 #include "absl/strings/str_cat.h"
 #include "kernels/base/mutex.h"
 #include "kernels/base/status_macros.h"
+#include "kernels/cuda/kernels.h"
 #include "kernels/cuda/nccl_peer_comm.h"
 
 namespace runahead {
@@ -97,6 +98,34 @@ class Flags {
   std::vector<std::shared_ptr<Buffer>> memory_ RUNAHEAD_GUARDED_BY(mu_);
 };
 
+// Pinned memory for the sums of communicators, all of one size, which the next one gets when one has gone: to unpin it
+// is to wait for the GPU. Thread-safe; outlives what it gave.
+class SumsMemory {
+ public:
+  explicit SumsMemory(Device& device) : device_(device) {}
+
+  absl::StatusOr<std::shared_ptr<Buffer>> Take(size_t bytes) RUNAHEAD_EXCLUDES(mu_) {
+    MutexLock lock(mu_);
+    std::shared_ptr<Buffer> memory;
+    if (free_.empty()) {
+      RUNAHEAD_ASSIGN_OR_RETURN(memory, device_.Allocate(bytes, MemoryKind::kHost));
+    } else {
+      memory = std::move(free_.back());
+      free_.pop_back();
+    }
+    Buffer* const taken = memory.get();
+    return std::shared_ptr<Buffer>(taken, [this, memory = std::move(memory)](Buffer*) mutable {
+      MutexLock lock(mu_);
+      free_.push_back(std::move(memory));
+    });
+  }
+
+ private:
+  Device& device_;
+  Mutex mu_;
+  std::vector<std::shared_ptr<Buffer>> free_ RUNAHEAD_GUARDED_BY(mu_);
+};
+
 class RealNccl final : public NcclApi {
  public:
   RealNccl(Device& device, StreamWriteValue write_value, int ordinal, std::string version, std::string gpu)
@@ -105,7 +134,8 @@ class RealNccl final : public NcclApi {
         ordinal_(ordinal),
         version_(std::move(version)),
         gpu_(std::move(gpu)),
-        flags_(device) {}
+        flags_(device),
+        sums_(device) {}
 
   std::string version() override { return version_; }
   std::string gpu() override { return gpu_; }
@@ -145,6 +175,12 @@ class RealNccl final : public NcclApi {
     return Nccl(ncclRecv(into, size, ncclUint8, /*peer=*/0, CommOf(comm), StreamOf(stream)), "receiving", CommOf(comm));
   }
 
+  absl::Status Sum(const void* bytes, size_t size, uint64_t* partials, Stream stream) override {
+    static_assert(runahead::kSumPartials == NcclApi::kSumPartials);
+    return Cuda(LaunchSum(static_cast<const std::byte*>(bytes), size, partials, StreamOf(stream)),
+                "computing the checksum of a transfer");
+  }
+
   void Abort(Comm comm) override { ncclCommAbort(CommOf(comm)); }
 
   absl::StatusOr<Stream> NewStream() override {
@@ -171,6 +207,9 @@ class RealNccl final : public NcclApi {
   absl::StatusOr<std::shared_ptr<Buffer>> NewScratch(size_t bytes) override {
     return device_.Allocate(bytes, MemoryKind::kDevice);
   }
+  absl::StatusOr<std::shared_ptr<Buffer>> NewSums(int count) override {
+    return sums_.Take(static_cast<size_t>(count) * NcclApi::kSumPartials * sizeof(uint64_t));
+  }
 
  private:
   Device& device_;
@@ -178,6 +217,7 @@ class RealNccl final : public NcclApi {
   const int ordinal_;
   const std::string version_, gpu_;
   Flags flags_;
+  SumsMemory sums_;
 };
 
 std::string VersionText(int code) {

@@ -2,6 +2,7 @@
 // C++, tested with a fake) and NCCL, which only the plugin links.
 #pragma once
 
+#include <cstdint>
 #include <memory>
 #include <string>
 
@@ -27,8 +28,11 @@ class PeerComm {
   virtual Event ready() const = 0;
   // Device memory. Enqueues in the order of the calls; before ready() has fired they wait for it. Fires when `bytes`
   // may be reused, or `into` is filled; UNAVAILABLE, as all that is under way, when the communicator failed.
-  virtual Event Send(ConstBufferRef bytes) = 0;
-  virtual Event Recv(BufferRef into) = 0;
+  // Where `sum` is not null it gets a checksum of the bytes before the event fires with OK: of what was sent as it lay
+  // here before, of what was received as it lies here then. A kernel computes it, so that equal bytes have equal sums
+  // on all GPUs; nothing but the sum comes to the host.
+  virtual Event Send(ConstBufferRef bytes, std::shared_ptr<uint64_t> sum) = 0;
+  virtual Event Recv(BufferRef into, std::shared_ptr<uint64_t> sum) = 0;
   // Begins to end it: what is under way is aborted and its events fire soon. Does not wait; on any thread. Idempotent.
   virtual void Stop() = 0;
   // The first asynchronous error of NCCL, or why the communicator could not be made; OK while all is well.

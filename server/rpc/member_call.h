@@ -1,22 +1,20 @@
-// Calls between the processes of one cluster. The caller's metadata proves that it has the cluster's key: a proof that
-// is always the same, for it is to keep out who reaches the port but sees no traffic.
+// Calls between the processes of one cluster: both ends of a connection prove that they have its key
+// (server/rpc/member_proof.h). Who is called is the first, so that whoever listens at a worker's address gets neither a
+// call nor anything to call others with.
 #pragma once
 
 #include <grpcpp/channel.h>
-#include <grpcpp/server_context.h>
 
 #include <memory>
 #include <string>
 
-#include "absl/status/status.h"
 #include "server/base/cluster_key.h"
 
 namespace runahead {
 
-// As MakeChannel; every call over it carries the proof, or nothing where there is no key.
+// As MakeChannel. Before the first call over a connection the worker proves itself; each call carries a proof. A call
+// that must not be made ends with why (MemberSession), and nothing of it is sent. One that was under way while the
+// connection was made anew may end UNAVAILABLE. Where there is no key, calls go out as they are.
 std::shared_ptr<grpc::Channel> MakeMemberChannel(const std::string& address, const ClusterKey& key);
-
-// UNAUTHENTICATED, saying what to do, unless the caller has the same key, or has none where we have none. Any thread.
-absl::Status CheckMember(const grpc::ServerContextBase& context, const ClusterKey& key);
 
 }  // namespace runahead

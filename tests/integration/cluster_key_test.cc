@@ -2,21 +2,27 @@
 #include <gmock/gmock.h>
 #include <google/protobuf/descriptor.h>
 #include <grpcpp/generic/generic_stub.h>
+#include <grpcpp/grpcpp.h>
 #include <gtest/gtest.h>
 #include <httplib.h>
 #include <signal.h>
 #include <sys/stat.h>
 
+#include <atomic>
 #include <fstream>
 #include <future>
+#include <map>
 #include <nlohmann/json.hpp>
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_replace.h"
+#include "kernels/base/mutex.h"
 #include "runahead/v1/kv.grpc.pb.h"
+#include "runahead/v1/member.grpc.pb.h"
 #include "runahead/v1/worker.grpc.pb.h"
 #include "server/rpc/channel.h"
 #include "server/rpc/member_call.h"
+#include "server/rpc/member_proof.h"
 #include "tests/integration/local_cluster.h"
 #include "tests/integration/serving_process.h"
 #include "tests/testing/model_fixture.h"
@@ -142,6 +148,99 @@ TEST_F(ClusterKeyTest, ARouterWithAnotherKeySaysOnceWhatToDo) {
     EXPECT_NE(first, std::string::npos) << log;
     EXPECT_EQ(log.find("the same cluster_key", first + 1), std::string::npos) << log;
   }
+}
+
+// Stands at a worker's address and keeps all metadata that it is sent. Where `relayed` is not null, it has the real
+// worker behind that channel prove itself in its place.
+class RecordingWorker {
+ public:
+  explicit RecordingWorker(std::shared_ptr<grpc::Channel> relayed) : membership_(std::move(relayed)) {
+    grpc::ServerBuilder builder;
+    builder.AddListeningPort("127.0.0.1:0", grpc::InsecureServerCredentials(), &port_);
+    builder.RegisterService(&membership_);
+    builder.RegisterService(&worker_);
+    server_ = builder.BuildAndStart();
+  }
+  std::string address() const { return absl::StrCat("127.0.0.1:", port_); }
+  int proofs_asked() const { return membership_.asked; }
+  // Of each call but Prove.
+  std::vector<std::multimap<std::string, std::string>> calls() {
+    MutexLock lock(worker_.mu);
+    return worker_.calls;
+  }
+
+ private:
+  struct Membership final : v1::Membership::Service {
+    explicit Membership(std::shared_ptr<grpc::Channel> to) : relayed(std::move(to)) {}
+    grpc::Status Prove(grpc::ServerContext*, const v1::ProveRequest* request, v1::ProveReply* reply) override {
+      ++asked;
+      if (relayed != nullptr) {
+        grpc::ClientContext context;
+        return v1::Membership::NewStub(relayed)->Prove(&context, *request, reply);
+      }
+      reply->set_nonce(std::string(kWorkersNonceBytes, 'n'));
+      reply->set_proof(std::string(kMemberProofBytes, 'p'));
+      return grpc::Status::OK;
+    }
+    const std::shared_ptr<grpc::Channel> relayed;
+    std::atomic<int> asked = 0;
+  };
+  struct Worker final : v1::Worker::Service {
+    grpc::Status GetCapabilities(grpc::ServerContext* context, const v1::GetCapabilitiesRequest*,
+                                 v1::Capabilities*) override {
+      MutexLock lock(mu);
+      auto& call = calls.emplace_back();
+      for (const auto& [key, value] : context->client_metadata()) {
+        call.emplace(std::string(key.data(), key.size()), std::string(value.data(), value.size()));
+      }
+      return {grpc::StatusCode::UNAVAILABLE, "recorded"};
+    }
+    Mutex mu;
+    std::vector<std::multimap<std::string, std::string>> calls RUNAHEAD_GUARDED_BY(mu);
+  };
+
+  int port_ = 0;
+  Membership membership_;
+  Worker worker_;
+  std::unique_ptr<grpc::Server> server_;
+};
+
+// A call with recorded metadata.
+grpc::StatusCode Replay(const std::shared_ptr<grpc::Channel>& channel,
+                        const std::multimap<std::string, std::string>& recorded) {
+  grpc::ClientContext context;
+  SetTimeout(context, absl::Seconds(30));
+  for (const auto& [key, value] : recorded) {
+    if (key.rfind("runahead-", 0) == 0) context.AddMetadata(key, value);
+  }
+  v1::Capabilities reply;
+  return v1::Worker::NewStub(channel)->GetCapabilities(&context, {}, &reply).error_code();
+}
+
+TEST_F(ClusterKeyTest, WhoListensAtAWorkersAddressGetsNothingThatARealWorkerTakes) {
+  const ServingProcess worker(Worker({"--cluster-key", ours_}));
+  RecordingWorker impostor(nullptr);
+  ServingProcess router(Router(impostor.address(), {"--cluster-key", ours_}));
+  EXPECT_TRUE(Eventually([&] { return impostor.proofs_asked() > 2; }));
+  EXPECT_TRUE(impostor.calls().empty()) << "it could not prove itself, so nothing was asked of it";
+  router.process.Signal(SIGTERM);
+  EXPECT_EQ(router.process.Wait(), 0);
+  EXPECT_THAT(router.process.err(), AllOf(HasSubstr("the same cluster_key"), Not(HasSubstr(kOurs))));
+}
+
+// It has the real worker prove itself in its place: what it gets is good for its own connection to that worker, once. A
+// relay that passes on what both say while they say it is not kept out without TLS.
+TEST_F(ClusterKeyTest, ARecordedProofIsGoodNowhereElseAndNeverAgain) {
+  const ServingProcess worker(Worker({"--cluster-key", ours_})), another(Worker({"--cluster-key", ours_}));
+  const std::shared_ptr<grpc::Channel> relayed = MakeChannel(worker.address);
+  RecordingWorker relay(relayed);
+  const ServingProcess router(Router(relay.address(), {"--cluster-key", ours_}));
+  ASSERT_TRUE(Eventually([&] { return !relay.calls().empty(); }));
+  const auto recorded = relay.calls().front();
+  EXPECT_EQ(Replay(MakeChannel(worker.address), recorded), grpc::StatusCode::UNAUTHENTICATED);
+  EXPECT_EQ(Replay(MakeChannel(another.address), recorded), grpc::StatusCode::UNAUTHENTICATED);
+  EXPECT_EQ(Replay(relayed, recorded), grpc::StatusCode::OK) << "the test shows nothing";
+  EXPECT_EQ(Replay(relayed, recorded), grpc::StatusCode::UNAUTHENTICATED);
 }
 
 TEST_F(ClusterKeyTest, ARouterWithTheKeyIsServed) {

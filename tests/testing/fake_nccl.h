@@ -126,6 +126,15 @@ class FakeNccl final : public NcclApi {
     Log(absl::StrCat("recv ", size));
     return Transfer(comm, 1, into, size, stream);
   }
+  // Of what lies there when the stream comes to it.
+  absl::Status Sum(const void* bytes, size_t size, uint64_t* partials, Stream stream) override {
+    MutexLock lock(mu_);
+    stream_states_.at(stream).sums.push_back({stream_states_.at(stream).submitted, bytes, size, partials});
+    return absl::OkStatus();
+  }
+  absl::StatusOr<std::shared_ptr<Buffer>> NewSums(int count) override {
+    return AllocateHostMemory(static_cast<size_t>(count) * kSumPartials * sizeof(uint64_t), nullptr);
+  }
   void Abort(Comm comm) override {
     Log("abort");
     MutexLock lock(mu_);
@@ -181,7 +190,15 @@ class FakeNccl final : public NcclApi {
       ++state.done;
       changed_.NotifyAll();
     }
-    return state.done >= position;
+    if (state.done < position) return false;
+    while (!state.sums.empty() && state.sums.front().after <= position) {
+      const PendingSum sum = state.sums.front();
+      state.sums.erase(state.sums.begin());
+      std::fill_n(sum.partials, kSumPartials, 0);
+      const auto* const bytes = static_cast<const unsigned char*>(sum.bytes);
+      for (size_t i = 0; i < sum.size; ++i) sum.partials[i % kSumPartials] += (bytes[i] + 1) * (i + 1);
+    }
+    return true;
   }
   void EndMark(Mark mark) override {
     MutexLock lock(mu_);
@@ -208,7 +225,14 @@ class FakeNccl final : public NcclApi {
     Operation next;
     std::vector<Operation> operations;  // in the stream, not done
   };
+  struct PendingSum {
+    int after = 0;  // so many operations of the stream
+    const void* bytes = nullptr;
+    size_t size = 0;
+    uint64_t* partials = nullptr;
+  };
   struct StreamState {
+    std::vector<PendingSum> sums;
     Comm comm = nullptr;
     int submitted = 0, done = 0, gpu = 0;
     int looks = 0;  // until `late` has run

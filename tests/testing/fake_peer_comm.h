@@ -1,6 +1,8 @@
 // Communicators of two ranks inside one process, with faults on demand: what NCCL would do, as far as an edge can tell.
 #pragma once
 
+#include <xxhash.h>
+
 #include <algorithm>
 #include <cstring>
 #include <map>
@@ -61,6 +63,10 @@ class FakePeerNetwork {
       for (auto& [id, pair] : pairs_) TryTransfer(pair);
     });
   }
+  // The next `count` transfers arrive with a flipped bit.
+  void Flip(int count) RUNAHEAD_EXCLUDES(mu_) {
+    Set([this, count]() RUNAHEAD_REQUIRES(mu_) { flips_ = count; });
+  }
   // An asynchronous error at one side: what `process` has of rank `rank` fails; the other side notices nothing.
   void FailAsync(const std::string& process, PeerRank rank) RUNAHEAD_EXCLUDES(mu_) {
     Set([this, &process, rank]() RUNAHEAD_REQUIRES(mu_) {
@@ -110,6 +116,7 @@ class FakePeerNetwork {
   struct Operation {
     BufferRef ref;
     EventSource source;
+    std::shared_ptr<uint64_t> sum;
   };
   struct Rank {
     bool open = false, is_ready = false;
@@ -161,6 +168,13 @@ class FakePeerNetwork {
       to.operations.erase(to.operations.begin());
       EXPECT_EQ(send.ref.size, recv.ref.size) << "a send met the receive of another frame";
       std::memcpy(recv.ref.data(), send.ref.data(), std::min(send.ref.size, recv.ref.size));
+      if (flips_ > 0) {
+        --flips_;
+        recv.ref.data()[recv.ref.size / 2] ^= std::byte{1};
+      }
+      for (const Operation& operation : {send, recv}) {
+        if (operation.sum != nullptr) *operation.sum = XXH64(operation.ref.data(), operation.ref.size, /*seed=*/0);
+      }
       ++transfers_;
       changed_.NotifyAll();
       FireLater(send.source, absl::OkStatus());
@@ -192,6 +206,7 @@ class FakePeerNetwork {
   std::map<std::string, int> waiting_ RUNAHEAD_GUARDED_BY(mu_);  // streams of a process
   bool ready_held_ RUNAHEAD_GUARDED_BY(mu_) = false, held_ RUNAHEAD_GUARDED_BY(mu_) = false;
   bool ids_refused_ RUNAHEAD_GUARDED_BY(mu_) = false, open_refused_ RUNAHEAD_GUARDED_BY(mu_) = false;
+  int flips_ RUNAHEAD_GUARDED_BY(mu_) = 0;
   size_t next_id_ RUNAHEAD_GUARDED_BY(mu_) = 0;
   size_t opened_ RUNAHEAD_GUARDED_BY(mu_) = 0, transfers_ RUNAHEAD_GUARDED_BY(mu_) = 0;
   std::map<std::string, Pair> pairs_ RUNAHEAD_GUARDED_BY(mu_);
@@ -254,8 +269,12 @@ class FakePeerCommFactory final : public PeerCommFactory {
       network_.Fail(pair, pair.ranks[rank_], "the communicator was ended");
     }
     Event ready() const override { return ready_; }
-    Event Send(ConstBufferRef bytes) override { return Enqueue(0, std::move(bytes)); }
-    Event Recv(BufferRef into) override { return Enqueue(1, std::move(into)); }
+    Event Send(ConstBufferRef bytes, std::shared_ptr<uint64_t> sum) override {
+      return Enqueue(0, std::move(bytes), std::move(sum));
+    }
+    Event Recv(BufferRef into, std::shared_ptr<uint64_t> sum) override {
+      return Enqueue(1, std::move(into), std::move(sum));
+    }
     absl::Status Health() const override {
       MutexLock lock(network_.mu_);
       const absl::Status& health = network_.pairs_.at(id_).ranks[rank_].health;
@@ -263,7 +282,7 @@ class FakePeerCommFactory final : public PeerCommFactory {
     }
 
    private:
-    Event Enqueue(int as, BufferRef ref) {
+    Event Enqueue(int as, BufferRef ref, std::shared_ptr<uint64_t> sum) {
       EXPECT_EQ(as, rank_) << "a sender sends, a receiver receives";
       EXPECT_GT(ref.size, 0u);
       EventSource source;
@@ -274,7 +293,7 @@ class FakePeerCommFactory final : public PeerCommFactory {
         network_.FireLater(source, own.health);
         return source.event();
       }
-      own.operations.push_back({std::move(ref), source});
+      own.operations.push_back({std::move(ref), source, std::move(sum)});
       network_.TryTransfer(pair);
       network_.changed_.NotifyAll();
       return source.event();

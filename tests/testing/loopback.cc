@@ -20,29 +20,34 @@ std::string Name(const PeerId& peer) {
 // Neither end's buffer is held any more when they run.
 struct LoopbackNetwork::Transfer {
   PeerId from, to;
+  FrameId id;
+  FrameSum sum;
   size_t size = 0;
   Mutex mu;
   ConstBufferRef bytes RUNAHEAD_GUARDED_BY(mu);
   std::function<void(absl::Status)> sent RUNAHEAD_GUARDED_BY(mu);
-  ReceiveDone received RUNAHEAD_GUARDED_BY(mu);
+  FrameDone received RUNAHEAD_GUARDED_BY(mu);
   BufferRef into RUNAHEAD_GUARDED_BY(mu);
 
   void Complete(const absl::Status& status, bool copy) RUNAHEAD_EXCLUDES(mu) {
     std::function<void(absl::Status)> tell_sender;
-    ReceiveDone tell_receiver;
+    FrameDone tell_receiver;
     WireTime time;
+    absl::Status ended = status;
     {
       MutexLock lock(mu);
       time.first = MonotonicNow();
       if (copy && sent && size > 0) std::memcpy(into.data(), bytes.data(), size);
+      if (copy && sent && SumOnHost(id, size == 0 ? nullptr : into.data(), size) != sum.value)
+        ended = DamagedFrame(id, 1);
       time.last = MonotonicNow();
       bytes = {};
       into = {};
       tell_sender.swap(sent);
       tell_receiver.swap(received);
     }
-    if (tell_sender) tell_sender(status);
-    if (tell_receiver) tell_receiver(status, time);
+    if (tell_sender) tell_sender(ended);
+    if (tell_receiver) tell_receiver(ended, {time, sum});
   }
 };
 
@@ -54,7 +59,7 @@ class LoopbackNetwork::Frame final : public ArrivedFrame {
     if (!accepted_) Settle(absl::CancelledError("the peer discarded the frame"), /*copy=*/false);
   }
   size_t size() const override { return transfer_->size; }
-  void Accept(BufferRef into, ReceiveDone done) override {
+  void Accept(BufferRef into, FrameDone done) override {
     accepted_ = true;
     bool cut = false;
     {
@@ -93,8 +98,9 @@ class LoopbackNetwork::Wire final : public EdgeWire {
  public:
   Wire(std::weak_ptr<LoopbackNetwork> network, PeerId self, PeerId peer)
       : network_(std::move(network)), self_(std::move(self)), peer_(std::move(peer)) {}
-  void SendFrame(const FrameId& id, ConstBufferRef bytes, std::function<void(absl::Status)> done) override {
-    if (const auto network = network_.lock()) return network->SendFrame(self_, peer_, id, bytes, std::move(done));
+  void SendFrame(const FrameId& id, ConstBufferRef bytes, FrameSum sum,
+                 std::function<void(absl::Status)> done) override {
+    if (const auto network = network_.lock()) return network->SendFrame(self_, peer_, id, bytes, sum, std::move(done));
     done(absl::UnavailableError("the network is gone"));
   }
   void SendControl(const EdgeControl& control) override {
@@ -210,11 +216,16 @@ std::shared_ptr<EdgeCore> LoopbackNetwork::Core(const PeerId& self, const PeerId
 }
 
 void LoopbackNetwork::SendFrame(const PeerId& from, const PeerId& to, const FrameId& id, ConstBufferRef bytes,
-                                std::function<void(absl::Status)> done) {
+                                FrameSum sum, std::function<void(absl::Status)> done) {
   auto transfer = std::make_shared<Transfer>();
   transfer->from = from;
   transfer->to = to;
+  transfer->id = id;
   transfer->size = bytes.size;
+  if (sum.kind != FrameSum::Kind::kHost) {
+    sum = {FrameSum::Kind::kHost, SumOnHost(id, bytes.size == 0 ? nullptr : bytes.data(), bytes.size)};
+  }
+  transfer->sum = sum;
   if (!Core(from, to)->Health().ok()) return done(absl::UnavailableError("the edge is dead"));
   {
     MutexLock lock(transfer->mu);

@@ -59,7 +59,7 @@ class LoopbackNetwork : public std::enable_shared_from_this<LoopbackNetwork> {
   std::shared_ptr<EdgeCore> Core(const PeerId& self, const PeerId& peer) RUNAHEAD_EXCLUDES(mu_);
   // Kills both ends of every edge that `meant` picks.
   void Cut(const std::function<bool(const PeerId&, const PeerId&)>& meant) RUNAHEAD_EXCLUDES(mu_);
-  void SendFrame(const PeerId& from, const PeerId& to, const FrameId& id, ConstBufferRef bytes,
+  void SendFrame(const PeerId& from, const PeerId& to, const FrameId& id, ConstBufferRef bytes, FrameSum sum,
                  std::function<void(absl::Status)> done) RUNAHEAD_EXCLUDES(mu_);
   bool IsAlive(const PeerId& peer) const RUNAHEAD_REQUIRES(mu_);
 

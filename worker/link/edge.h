@@ -12,6 +12,7 @@
 #include "absl/status/statusor.h"
 #include "kernels/base/buffer.h"
 #include "kernels/base/event.h"
+#include "worker/link/frame_sum.h"
 #include "worker/link/wire_time.h"
 
 namespace runahead {
@@ -61,15 +62,18 @@ struct FrameId {
   }
 };
 
-// The event of a receive, with when its bytes were on the wire.
+// The event of a receive, with when its bytes were on the wire and the checksum that they match.
 class Reception : public Event {
  public:
-  // `wire` is written before `event` fires with OK, and not read before. Null: nothing comes over a wire.
-  Reception(const Event& event, std::shared_ptr<const WireTime> wire) : Event(event), wire_(std::move(wire)) {}
+  // `wire` and `sum` are written before `event` fires with OK, and not read before. Null: nothing comes over a wire.
+  Reception(const Event& event, std::shared_ptr<const WireTime> wire, std::shared_ptr<const FrameSum> sum)
+      : Event(event), wire_(std::move(wire)), sum_(std::move(sum)) {}
   const std::shared_ptr<const WireTime>& wire() const { return wire_; }
+  const std::shared_ptr<const FrameSum>& sum() const { return sum_; }
 
  private:
   std::shared_ptr<const WireTime> wire_;
+  std::shared_ptr<const FrameSum> sum_;
 };
 
 // Thread-safe. Both neighbours hold an Edge to each other; frames may flow both ways.
@@ -78,12 +82,20 @@ class Edge {
   virtual ~Edge() = default;
 
   // Sends `bytes` to the peer once `after` has fired; when `after` fires with an error nothing is sent and the event
-  // fires with it. Fires when `bytes` may be reused: OK, CANCELLED (dropped), or UNAVAILABLE (the edge is dead). An
-  // announced frame is always sent whole. Delivery is what Finish reports.
-  virtual Event Send(FrameId id, ConstBufferRef bytes, const Event& after) = 0;
+  // fires with it. Fires when `bytes` may be reused: OK, CANCELLED (dropped), UNAVAILABLE (the edge is dead), or
+  // DATA_LOSS (they came damaged however often they were sent; the edge lives). An announced frame is always sent
+  // whole. Delivery is what Finish reports.
+  Event Send(FrameId id, ConstBufferRef bytes, const Event& after) {
+    return SendSummed(id, std::move(bytes), after, nullptr);
+  }
+  // The same for a frame that came, whole, over another edge: under the checksum that it came with, `sum` of its
+  // Reception, which is there when `after` has fired with OK. Null: it is computed.
+  virtual Event SendSummed(FrameId id, ConstBufferRef bytes, const Event& after,
+                           std::shared_ptr<const FrameSum> sum) = 0;
 
   // Receives frame `id` into `into`, whose size must be the frame's (INVALID_ARGUMENT else). Before it is posted the
-  // frame waits at its sender (or, small, in a bounded buffer here). Fires OK, CANCELLED or UNAVAILABLE.
+  // frame waits at its sender (or, small, in a bounded buffer here). Fires OK, once the bytes match the frame's
+  // checksum; CANCELLED, UNAVAILABLE, or DATA_LOSS (as Send).
   virtual Reception Recv(FrameId id, BufferRef into) = 0;
 
   // This side sends no more frames of `job`. Fires OK when the peer has received all of them, UNAVAILABLE when the edge

@@ -41,12 +41,12 @@ std::shared_ptr<EdgeCore> EdgeCore::Create(std::shared_ptr<EdgeWire> wire, std::
   return std::shared_ptr<EdgeCore>(new EdgeCore(std::move(wire), std::move(name)));
 }
 
-Event EdgeCore::Send(FrameId id, ConstBufferRef bytes, const Event& after) {
+Event EdgeCore::SendSummed(FrameId id, ConstBufferRef bytes, const Event& after, std::shared_ptr<const FrameSum> sum) {
   EventSource source;
   {
     MutexLock lock(mu_);
     if (absl::Status status = AdmitSend(id); !status.ok()) return Fired(std::move(status));
-    outgoing_[id.job].waiting.emplace(id, WaitingSend{source, std::move(bytes)});
+    outgoing_[id.job].waiting.emplace(id, WaitingSend{source, std::move(bytes), std::move(sum)});
   }
   after.OnFire([core = shared_from_this(), id](const absl::Status& status) { core->Announce(id, status); });
   return source.event();
@@ -98,7 +98,7 @@ void EdgeCore::OnSent(JobId job, const EventSource& source, absl::Status status)
     // On a dead edge also what the transport calls sent: the peer, which was closed, may have discarded it.
     if (!health_.ok()) {
       status = health_;
-    } else if (!status.ok()) {
+    } else if (!status.ok() && !absl::IsDataLoss(status)) {
       status = Dropped(job);
     }
     effects.fire.emplace_back(source, std::move(status));
@@ -152,12 +152,14 @@ void EdgeCore::AdvanceOutgoing(JobId job, Effects& effects) {
 Reception EdgeCore::Recv(FrameId id, BufferRef into) {
   EventSource source;
   auto wire = std::make_shared<WireTime>();
+  auto sum = std::make_shared<FrameSum>();
   Effects effects;
   {
     MutexLock lock(mu_);
-    if (absl::Status status = AdmitRecv(id); !status.ok()) return {Fired(std::move(status)), std::move(wire)};
+    if (absl::Status status = AdmitRecv(id); !status.ok())
+      return {Fired(std::move(status)), std::move(wire), std::move(sum)};
     Incoming& in = incoming_[id.job];
-    PostedRecv recv{source, wire, std::move(into)};
+    PostedRecv recv{source, wire, sum, std::move(into)};
     if (const auto early = in.early.find(id); early != in.early.end()) {
       std::shared_ptr<ArrivedFrame> frame = std::move(early->second);
       in.early.erase(early);
@@ -168,7 +170,7 @@ Reception EdgeCore::Recv(FrameId id, BufferRef into) {
     }
   }
   Run(effects);
-  return {source.event(), std::move(wire)};
+  return {source.event(), std::move(wire), std::move(sum)};
 }
 
 absl::Status EdgeCore::AdmitRecv(const FrameId& id) {
@@ -226,11 +228,12 @@ void EdgeCore::OnReceived(JobId job, const EventSource& source, absl::Status sta
   Effects effects;
   {
     MutexLock lock(mu_);
-    if (!status.ok()) status = health_.ok() ? absl::UnavailableError(status.message()) : health_;
+    if (!health_.ok() && !status.ok()) status = health_;
+    if (!status.ok() && !absl::IsDataLoss(status)) status = absl::UnavailableError(status.message());
     if (const auto found = incoming_.find(job); found != incoming_.end()) {
       --found->second.moving;
       ++found->second.accounted;
-      if (!status.ok()) found->second.answer = absl::StatusCode::kUnavailable;
+      if (!status.ok()) found->second.answer = status.code();
       AdvanceIncoming(job, effects);
     }
     effects.fire.emplace_back(source, std::move(status));
@@ -367,16 +370,18 @@ void EdgeCore::Run(Effects& effects) {
   const std::shared_ptr<EdgeCore> self = shared_from_this();
   effects.discarded.clear();
   for (auto& [id, send] : effects.announcements) {
-    wire_->SendFrame(id, send.bytes, [self, job = id.job, source = send.source](absl::Status status) {
+    const FrameSum sum = send.sum == nullptr ? FrameSum() : *send.sum;
+    wire_->SendFrame(id, send.bytes, sum, [self, job = id.job, source = send.source](absl::Status status) {
       self->OnSent(job, source, std::move(status));
     });
   }
   for (auto& [job, recv, frame] : effects.acceptances) {
-    frame->Accept(recv.into,
-                  [self, job = job, source = recv.source, wire = recv.wire](absl::Status status, WireTime time) {
-                    *wire = time;
-                    self->OnReceived(job, source, std::move(status));
-                  });
+    frame->Accept(recv.into, [self, job = job, source = recv.source, wire = recv.wire, sum = recv.sum](
+                                 absl::Status status, const FrameCame& came) {
+      *wire = came.wire;
+      *sum = came.sum;
+      self->OnReceived(job, source, std::move(status));
+    });
   }
   for (const EdgeControl& control : effects.controls) wire_->SendControl(control);
   for (auto& [source, status] : effects.fire) source.Fire(status);

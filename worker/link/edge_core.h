@@ -14,6 +14,7 @@
 #include <memory>
 #include <optional>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "absl/container/flat_hash_map.h"
@@ -34,14 +35,28 @@ struct EdgeControl {
   absl::StatusCode status = absl::StatusCode::kOk;  // kFinished: what Finish at the other side fires with
 };
 
+// How a frame came.
+struct FrameCame {
+  WireTime wire;
+  FrameSum sum;  // that its bytes match
+};
+// Runs once, on any thread; what came counts with OK only.
+using FrameDone = std::function<void(absl::Status, const FrameCame&)>;
+
+// `done`, for who can only say that it failed.
+inline std::function<void(absl::Status)> FailingFrame(FrameDone done) {
+  return [done = std::move(done)](absl::Status why) { done(std::move(why), {}); };
+}
+
 // An announced frame whose bytes are still at the sender or in the transport. Destroying it unaccepted discards it,
 // which lets the sender reuse its bytes.
 class ArrivedFrame {
  public:
   virtual ~ArrivedFrame() = default;
   virtual size_t size() const = 0;
-  // Called at most once; `into` has size() bytes and is held until `done` runs, on any thread, exactly once.
-  virtual void Accept(BufferRef into, ReceiveDone done) = 0;
+  // Called at most once; `into` has size() bytes and is held until `done` runs, on any thread, exactly once. With OK
+  // the bytes match the sum; DATA_LOSS: they came damaged kFrameAttempts times.
+  virtual void Accept(BufferRef into, FrameDone done) = 0;
 };
 
 // What a transport does for one edge. Thread-safe; calls do not block. After it told the core of its death (Die) it
@@ -49,9 +64,11 @@ class ArrivedFrame {
 class EdgeWire {
  public:
   virtual ~EdgeWire() = default;
-  // Announces the frame and moves its bytes when the peer asks for them. `done` runs exactly once, when `bytes` may be
-  // reused: OK, or an error when the peer discarded the frame or the edge died.
-  virtual void SendFrame(const FrameId& id, ConstBufferRef bytes, std::function<void(absl::Status)> done) = 0;
+  // Announces the frame and moves its bytes when the peer asks for them, under `sum`, or one that it computes where
+  // that is of no kind that it uses. `done` runs exactly once, when `bytes` may be reused: OK, DATA_LOSS when they came
+  // damaged kFrameAttempts times, or another error when the peer discarded the frame or the edge died.
+  virtual void SendFrame(const FrameId& id, ConstBufferRef bytes, FrameSum sum,
+                         std::function<void(absl::Status)> done) = 0;
   virtual void SendControl(const EdgeControl& control) = 0;
 };
 
@@ -62,7 +79,8 @@ class EdgeCore final : public Edge, public std::enable_shared_from_this<EdgeCore
   // `name` is the peer as messages name it.
   static std::shared_ptr<EdgeCore> Create(std::shared_ptr<EdgeWire> wire, std::string name);
 
-  Event Send(FrameId id, ConstBufferRef bytes, const Event& after) override RUNAHEAD_EXCLUDES(mu_);
+  Event SendSummed(FrameId id, ConstBufferRef bytes, const Event& after, std::shared_ptr<const FrameSum> sum) override
+      RUNAHEAD_EXCLUDES(mu_);
   Reception Recv(FrameId id, BufferRef into) override RUNAHEAD_EXCLUDES(mu_);
   Event Finish(JobId job) override RUNAHEAD_EXCLUDES(mu_);
   void Drop(JobId job) override RUNAHEAD_EXCLUDES(mu_);
@@ -86,10 +104,12 @@ class EdgeCore final : public Edge, public std::enable_shared_from_this<EdgeCore
   struct WaitingSend {
     EventSource source;
     ConstBufferRef bytes;
+    std::shared_ptr<const FrameSum> sum;  // null: not known
   };
   struct PostedRecv {
     EventSource source;
     std::shared_ptr<WireTime> wire;
+    std::shared_ptr<FrameSum> sum;
     BufferRef into;
   };
   struct Outgoing {

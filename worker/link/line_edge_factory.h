@@ -13,8 +13,8 @@ namespace runahead {
 
 // Edges whose buffers are memory of `device`. They go over `engine`, through pinned host memory of at most
 // `staging_bytes` each way where the host cannot read the device's; and from GPU to GPU where `peer_comms` is not
-// null and the peer's fit. All references outlive the factory.
+// null and the peer's fit. `faults` hears of frames that came damaged. All references outlive the factory.
 std::unique_ptr<EdgeFactory> NewLineEdgeFactory(MessageEngine& engine, Device& device, size_t staging_bytes,
-                                                PeerCommFactory* peer_comms);
+                                                PeerCommFactory* peer_comms, const FrameFaults& faults = {});
 
 }  // namespace runahead

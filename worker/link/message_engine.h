@@ -8,9 +8,10 @@
 // and Transport.
 // Small bytes travel with their header (eager); large ones stay at the sender until the receiver gives them a place
 // (rendezvous), so a receiver is never flooded.
-// Death: a peer that was killed, closed its engine or was closed here is dead within a second; one that never answered
-// (it died while the connection was made, or another process is at its address) after two. Only when nothing reads or
-// writes a buffer any more does its `done` run.
+// A header comes as it was sent, or its connection dies. Bytes may come damaged: who sends them has a checksum for
+// them. Death: a peer that was killed, closed its engine or was closed here is dead within a second; one that never
+// answered (it died while the connection was made, or another process is at its address) after two. Only when nothing
+// reads or writes a buffer any more does its `done` run.
 #pragma once
 
 #include <cstdint>

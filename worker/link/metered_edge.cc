@@ -13,10 +13,10 @@ class MeteredEdge : public Edge {
       : edge_(std::move(edge)), metrics_(std::move(metrics)) {}
 
   // Counted from the moment when the bytes are there to be sent.
-  Event Send(FrameId id, ConstBufferRef bytes, const Event& after) override {
+  Event SendSummed(FrameId id, ConstBufferRef bytes, const Event& after, std::shared_ptr<const FrameSum> sum) override {
     auto ready = std::make_shared<absl::Time>();
     after.OnFire([ready](const absl::Status&) { *ready = MonotonicNow(); });
-    const Event sent = edge_->Send(id, bytes, after);
+    const Event sent = edge_->SendSummed(id, bytes, after, std::move(sum));
     sent.OnFire([metrics = metrics_, ready, size = bytes.size](const absl::Status& status) {
       if (status.ok()) metrics->ObserveSend(static_cast<int64_t>(size), MonotonicNow() - *ready);
     });

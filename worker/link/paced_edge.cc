@@ -70,9 +70,9 @@ class PacedEdgeFactory::PacedEdge final : public Edge {
   PacedEdge(std::shared_ptr<Edge> inner, double bytes_per_second, const FrameNoise& noise, std::shared_ptr<Timer> timer)
       : inner_(std::move(inner)), link_(std::make_shared<Link>(bytes_per_second, noise, std::move(timer))) {}
 
-  Event Send(FrameId id, ConstBufferRef bytes, const Event& after) override {
+  Event SendSummed(FrameId id, ConstBufferRef bytes, const Event& after, std::shared_ptr<const FrameSum> sum) override {
     EventSource passed;
-    const Event sent = inner_->Send(id, bytes, passed.event());
+    const Event sent = inner_->SendSummed(id, bytes, passed.event(), std::move(sum));
     after.OnFire([link = link_, passed, size = bytes.size](const absl::Status& status) {
       if (!status.ok()) {
         passed.Fire(status);
@@ -92,7 +92,7 @@ class PacedEdgeFactory::PacedEdge final : public Edge {
       if (status.ok()) *wire = {std::min(came->first, came->last - paced), came->last};
       passed.Fire(status);
     });
-    return {passed.event(), wire};
+    return {passed.event(), wire, received.sum()};
   }
   Event Finish(JobId job) override { return inner_->Finish(job); }
   void Drop(JobId job) override { inner_->Drop(job); }

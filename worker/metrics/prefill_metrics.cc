@@ -32,6 +32,10 @@ PrefillMetrics::PrefillMetrics(MetricRegistry& registry)
                                        "Prompts that ran while a longer one was half done")),
       handoff_retries_(
           registry.AddCounter("runahead_handoff_retries_total", "Slices that were sent again", {{"cause", "corrupt"}})),
+      frame_retries_(registry.AddCounter("runahead_link_retries_total",
+                                         "Frames that were sent to a chain neighbour again", {{"cause", "corrupt"}})),
+      damaged_frames_(registry.AddCounter("runahead_link_checksum_failures_total",
+                                          "Frames of chain neighbours that arrived corrupt")),
       imbalance_(registry.AddGauge("runahead_prefill_imbalance_ratio",
                                    "Of the last job in a chain: its time with waiting for KV over that without")),
       buffer_bytes_(registry.AddGauge("runahead_prefill_buffer_bytes", "Memory held by layer buffers")) {
@@ -88,6 +92,14 @@ void PrefillMetrics::CountHandoffBytes(HandoffKind kind, int64_t bytes) {
 
 void PrefillMetrics::CountHandoffRetry() {
   handoff_retries_.Increment();
+}
+
+void PrefillMetrics::CountFrameRetry() {
+  frame_retries_.Increment();
+}
+
+void PrefillMetrics::CountDamagedFrame() {
+  damaged_frames_.Increment();
 }
 
 void PrefillMetrics::SetBufferBytes(int64_t bytes) {

@@ -30,6 +30,8 @@ class PrefillMetrics {
   void CountInterleaved();  // a prompt ran while a longer one was half done
   void CountHandoffBytes(HandoffKind kind, int64_t bytes);
   void CountHandoffRetry();  // the receiver's checksum differed
+  void CountFrameRetry();    // the same of a frame that a neighbour was sent
+  void CountDamagedFrame();  // a frame of a neighbour's came damaged
 
   void SetBufferBytes(int64_t bytes);
 
@@ -45,6 +47,8 @@ class PrefillMetrics {
   Counter& interleaved_;
   std::array<Counter*, kHandoffKinds> handoff_bytes_;
   Counter& handoff_retries_;
+  Counter& frame_retries_;
+  Counter& damaged_frames_;
   Gauge& imbalance_;
   Gauge& buffer_bytes_;
 };

@@ -76,9 +76,10 @@ void Exchange::Expect(const FrameId& id, const BufferRef& into, const Reception&
   received_.push_back(Track(received, source, {id.layer, TracePoint::kReceived, into.size, nullptr, received.wire()}));
 }
 
-void Exchange::Forward(Edge& to, const FrameId& id, const BufferRef& rows, const Reception& received) {
-  uses_.push_back(Track(to.Send(id, rows, received), JobCause::kPeer,
-                        {id.layer, TracePoint::kForwarded, rows.size, nullptr, received.wire()}));
+void Exchange::Forward(Edge& to, const FrameId& id, const BufferRef& rows, const Reception& received, bool whole) {
+  const Event sent = to.SendSummed(id, rows, received, whole ? received.sum() : nullptr);
+  uses_.push_back(
+      Track(sent, JobCause::kPeer, {id.layer, TracePoint::kForwarded, rows.size, nullptr, received.wire()}));
 }
 
 BufferRef Exchange::Own(int64_t layer) {

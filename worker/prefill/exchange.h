@@ -81,8 +81,8 @@ class Exchange {
   // The frame is in `into` once `received` has fired: attention is enqueued then. `source` is whose failure it is when
   // `received` fires with one.
   void Expect(const FrameId& id, const BufferRef& into, const Reception& received, JobCause source);
-  // `rows`, of such a frame, go on as soon as it is whole (cut-through).
-  void Forward(Edge& to, const FrameId& id, const BufferRef& rows, const Reception& received);
+  // `rows` of such a frame, or all of them (`whole`), go on as soon as it is here, checked (cut-through).
+  void Forward(Edge& to, const FrameId& id, const BufferRef& rows, const Reception& received, bool whole);
   // The own KV of the layer from token `begin` on.
   void SendOwn(Edge& to, int64_t layer, int64_t begin, const Event& own_ready);
   void Posted(int64_t layer, TracePoint point) const;

@@ -17,16 +17,18 @@ void TspExchange::Gather(const std::shared_ptr<Edge>& from, Edge* onward, int64_
   const BufferRef into = Rows(layer, job().bounds[part], job().bounds[part + 1]);
   const EventSource received;
   const auto wire = std::make_shared<WireTime>();
-  own_ready.OnFire([from, id, into, received, wire](const absl::Status&) {
+  const auto sum = std::make_shared<FrameSum>();
+  own_ready.OnFire([from, id, into, received, wire, sum](const absl::Status&) {
     const Reception came = from->Recv(id, into);
-    came.OnFire([received, wire, time = came.wire()](const absl::Status& status) {
+    came.OnFire([received, wire, sum, time = came.wire(), came_sum = came.sum()](const absl::Status& status) {
       *wire = *time;
+      *sum = *came_sum;
       received.Fire(status);
     });
   });
-  const Reception reception(received.event(), wire);
+  const Reception reception(received.event(), wire, sum);
   Expect(id, into, reception, JobCause::kPeer);
-  if (onward != nullptr) Forward(*onward, id, into, reception);
+  if (onward != nullptr) Forward(*onward, id, into, reception, /*whole=*/true);
 }
 
 KvLayout TspExchange::Layout() const {

@@ -2,18 +2,16 @@
 // that does the work, and a method that is not passed on here is UNIMPLEMENTED: none can be left open by oversight.
 #pragma once
 
-#include <utility>
-
 #include "runahead/v1/kv.grpc.pb.h"
 #include "runahead/v1/worker.grpc.pb.h"
-#include "server/base/cluster_key.h"
+#include "server/rpc/member_door.h"
 
 namespace runahead {
 
-// Thread-safe, as all of them. `service` outlives this, and this the server.
+// Thread-safe, as all of them. `door` and `service` outlive this, and this the server.
 class KeyedWorker final : public v1::Worker::CallbackService {
  public:
-  KeyedWorker(ClusterKey key, v1::Worker::CallbackService& service) : key_(std::move(key)), service_(service) {}
+  KeyedWorker(MemberDoor& door, v1::Worker::CallbackService& service) : door_(door), service_(service) {}
   grpc::ServerUnaryReactor* GetCapabilities(grpc::CallbackServerContext* context,
                                             const v1::GetCapabilitiesRequest* request,
                                             v1::Capabilities* reply) override;
@@ -21,13 +19,13 @@ class KeyedWorker final : public v1::Worker::CallbackService {
       grpc::CallbackServerContext* context) override;
 
  private:
-  const ClusterKey key_;
+  MemberDoor& door_;
   v1::Worker::CallbackService& service_;
 };
 
 class KeyedDecode final : public v1::Decode::CallbackService {
  public:
-  KeyedDecode(ClusterKey key, v1::Decode::CallbackService& service) : key_(std::move(key)), service_(service) {}
+  KeyedDecode(MemberDoor& door, v1::Decode::CallbackService& service) : door_(door), service_(service) {}
   grpc::ServerUnaryReactor* Reserve(grpc::CallbackServerContext* context, const v1::ReserveRequest* request,
                                     v1::ReserveReply* reply) override;
   grpc::ServerUnaryReactor* Renew(grpc::CallbackServerContext* context, const v1::RenewRequest* request,
@@ -36,17 +34,17 @@ class KeyedDecode final : public v1::Decode::CallbackService {
                                                       const v1::DecodeRequest* request) override;
 
  private:
-  const ClusterKey key_;
+  MemberDoor& door_;
   v1::Decode::CallbackService& service_;
 };
 
 class KeyedHandoff final : public v1::KvHandoff::CallbackService {
  public:
-  KeyedHandoff(ClusterKey key, v1::KvHandoff::CallbackService& service) : key_(std::move(key)), service_(service) {}
+  KeyedHandoff(MemberDoor& door, v1::KvHandoff::CallbackService& service) : door_(door), service_(service) {}
   grpc::ServerBidiReactor<v1::HandoffRequest, v1::HandoffReply>* Push(grpc::CallbackServerContext* context) override;
 
  private:
-  const ClusterKey key_;
+  MemberDoor& door_;
   v1::KvHandoff::CallbackService& service_;
 };
 

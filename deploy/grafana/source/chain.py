@@ -82,8 +82,10 @@ DASHBOARD = dashboard("runahead-chain", "Runahead: Chain", ABOUT, {
         lines("Bytes handed off", "Bps",
               "kv: keys and values. x: activations, for decode workers that recompute.",
               Query(rate("runahead_handoff_bytes_total", by="kind"), "{{kind}}"), stacked=True),
-        lines("Slices sent again", "ops",
-              "Slices that arrived corrupt and were sent again. Anything but 0 is a fault of network or memory.",
-              Query(rate("runahead_handoff_retries_total", by="instance, cause"), "{{instance}}: {{cause}}")),
+        lines("Slices and frames sent again", "ops",
+              "KV that arrived corrupt, at a decode worker (slices) or at the next worker of a chain (frames), and was "
+              "sent again. Anything but 0 is a fault of network or memory.",
+              Query(rate("runahead_handoff_retries_total", by="instance, cause"), "{{instance}}: slices, {{cause}}"),
+              Query(rate("runahead_link_retries_total", by="instance, cause"), "{{instance}}: frames, {{cause}}")),
     ],
 })

@@ -65,8 +65,8 @@ TEST_F(NcclPeerCommTest, TransfersArriveInOrder) {
   std::vector<Event> all;
   for (int i = 0; i < 50; ++i) {
     into.push_back(Room(kBytes + i));
-    all.push_back(to_->Recv(into.back()));
-    all.push_back(from_->Send(Pattern(kBytes + i, i)));
+    all.push_back(to_->Recv(into.back(), nullptr));
+    all.push_back(from_->Send(Pattern(kBytes + i, i), nullptr));
   }
   for (const Event& event : all) EXPECT_TRUE(Await(event).ok());
   for (int i = 0; i < 50; ++i) EXPECT_EQ(Bytes(into[i]), Bytes(Pattern(kBytes + i, i)));
@@ -76,13 +76,33 @@ TEST_F(NcclPeerCommTest, TransfersArriveInOrder) {
   EXPECT_EQ(nccl_->count("abort"), 2);
 }
 
+// More than there are places for sums at once.
+TEST_F(NcclPeerCommTest, SumsAreOfTheBytesThatWereSentAndThatCame) {
+  OpenBoth();
+  constexpr int kTransfers = 40;
+  std::vector<std::shared_ptr<uint64_t>> sent, come;
+  std::vector<Event> all;
+  for (int i = 0; i < kTransfers; ++i) {
+    for (auto* const sums : {&sent, &come}) sums->push_back(std::make_shared<uint64_t>(0));
+    all.push_back(to_->Recv(Room(kBytes), come.back()));
+    all.push_back(from_->Send(Pattern(kBytes, i / 2), sent.back()));
+  }
+  for (const Event& event : all) EXPECT_TRUE(Await(event).ok());
+  for (int i = 0; i < kTransfers; ++i) {
+    EXPECT_NE(*sent[i], 0u);
+    EXPECT_EQ(*sent[i], *come[i]);
+    EXPECT_EQ(*sent[i], *sent[i - i % 2]) << "equal bytes";
+    EXPECT_NE(*sent[i], *sent[(i + 2) % kTransfers]) << "other bytes";
+  }
+}
+
 TEST_F(NcclPeerCommTest, WhatIsEnqueuedBeforeThePeerJoinsWaitsBehindTheFirstByte) {
   nccl_->Set({.hold_init = true});
   from_ = Open(PeerRank::kSender);
-  const Event sent = from_->Send(Pattern(kBytes, 1));
+  const Event sent = from_->Send(Pattern(kBytes, 1), nullptr);
   to_ = Open(PeerRank::kReceiver);
   const BufferRef into = Room(kBytes);
-  const Event got = to_->Recv(into);
+  const Event got = to_->Recv(into, nullptr);
   nccl_->Await("init", 2);
   EXPECT_FALSE(from_->ready().fired());
   EXPECT_EQ(nccl_->count("send 1000"), 0);
@@ -95,19 +115,19 @@ TEST_F(NcclPeerCommTest, WhatIsEnqueuedBeforeThePeerJoinsWaitsBehindTheFirstByte
 
 TEST_F(NcclPeerCommTest, NothingIsAskedOfNcclForNoBytesOrTheWrongRank) {
   OpenBoth();
-  EXPECT_TRUE(Await(from_->Send(BufferRef())).ok());
-  EXPECT_EQ(Code(from_->Recv(Room(kBytes))), absl::StatusCode::kInvalidArgument);
+  EXPECT_TRUE(Await(from_->Send(BufferRef(), nullptr)).ok());
+  EXPECT_EQ(Code(from_->Recv(Room(kBytes), nullptr)), absl::StatusCode::kInvalidArgument);
   EXPECT_EQ(factory_->Open("short", PeerRank::kSender).status().code(), absl::StatusCode::kInvalidArgument);
   EXPECT_TRUE(from_->Health().ok());
 }
 
 TEST_F(NcclPeerCommJoining, APeerThatDoesNotJoinIsUnavailable) {
   from_ = Open(PeerRank::kSender);
-  const Event sent = from_->Send(Pattern(kBytes, 1));
+  const Event sent = from_->Send(Pattern(kBytes, 1), nullptr);
   EXPECT_EQ(Code(from_->ready()), absl::StatusCode::kUnavailable);
   EXPECT_THAT(std::string(Await(from_->ready()).message()), HasSubstr("to join"));
   EXPECT_EQ(Code(sent), absl::StatusCode::kUnavailable);
-  EXPECT_EQ(Code(from_->Send(Pattern(kBytes, 1))), absl::StatusCode::kUnavailable);
+  EXPECT_EQ(Code(from_->Send(Pattern(kBytes, 1), nullptr)), absl::StatusCode::kUnavailable);
   EXPECT_EQ(from_->Health().code(), absl::StatusCode::kUnavailable);
   from_.reset();
   EXPECT_EQ(nccl_->count("abort"), 1);
@@ -127,14 +147,14 @@ TEST_F(NcclPeerCommJoining, AFirstByteThatDoesNotComeIsUnavailable) {
 TEST_F(NcclPeerCommDeadlines, ATransferThatDoesNotGetIntoTheStreamEndsTheCommunicator) {
   OpenBoth();
   nccl_->Set({.hold_enqueue = true});
-  EXPECT_EQ(Code(from_->Send(Pattern(kBytes, 1))), absl::StatusCode::kUnavailable);
+  EXPECT_EQ(Code(from_->Send(Pattern(kBytes, 1), nullptr)), absl::StatusCode::kUnavailable);
   EXPECT_EQ(from_->Health().code(), absl::StatusCode::kUnavailable);
 }
 
 TEST_F(NcclPeerCommDeadlines, ATransferThatDoesNotEndEndsTheCommunicator) {
   OpenBoth();
   nccl_->Set({.hold_transfers = true});
-  const Event sent = from_->Send(Pattern(kBytes, 1));
+  const Event sent = from_->Send(Pattern(kBytes, 1), nullptr);
   EXPECT_EQ(Code(sent), absl::StatusCode::kUnavailable);
   EXPECT_THAT(std::string(Await(sent).message()), HasSubstr("does not come to its end"));
   EXPECT_EQ(from_->Health().code(), absl::StatusCode::kUnavailable);
@@ -146,7 +166,7 @@ TEST_F(NcclPeerCommDeadlines, ATransferThatGetsIntoTheStreamTooLateHasItsBufferU
   BufferRef into = Room(kBytes);
   const std::weak_ptr<Buffer> held = into.buffer;
   bool kept = true;
-  const Event got = to_->Recv(std::move(into));
+  const Event got = to_->Recv(std::move(into), nullptr);
   into = {};
   // The stream's end checks that nothing runs in it any more.
   EventSource told;
@@ -172,8 +192,8 @@ class NcclPeerCommsOfOneGpu : public NcclPeerCommTest {
     EXPECT_TRUE(Await(back_to_->ready()).ok());
     EXPECT_TRUE(Await(back_from_->ready()).ok());
     nccl_->Set({.hold_transfers = true});
-    sent_ = from_->Send(Pattern(kBytes, 1));
-    got_ = back_to_->Recv(Room(kBytes));
+    sent_ = from_->Send(Pattern(kBytes, 1), nullptr);
+    got_ = back_to_->Recv(Room(kBytes), nullptr);
     nccl_->Await("mark", 6);  // those two after the first bytes of all four
     nccl_->AddStreamThatWaits(1, sent_);
     nccl_->AddStreamThatWaits(1, got_);
@@ -226,7 +246,7 @@ TEST_F(NcclPeerCommTest, WhateverFailsOnTheWayIsWhyItIsNotReady) {
     nccl_->Set(fault);
     from_ = Open(PeerRank::kSender);
     to_ = Open(PeerRank::kReceiver);
-    const Event sent = from_->Send(Pattern(kBytes, 1));
+    const Event sent = from_->Send(Pattern(kBytes, 1), nullptr);
     EXPECT_EQ(Code(from_->ready()), absl::StatusCode::kUnavailable);
     EXPECT_THAT(std::string(Await(from_->ready()).message()), HasSubstr(why));
     EXPECT_EQ(Code(sent), absl::StatusCode::kUnavailable);
@@ -240,7 +260,7 @@ TEST_F(NcclPeerCommTest, AnErrorWhileATransferIsUnderWayAbortsFirstAndTellsThen)
   nccl_->Set({.hold_transfers = true});
   BufferRef bytes = Pattern(kBytes, 1);
   const std::weak_ptr<Buffer> held = bytes.buffer;
-  const Event sent = from_->Send(std::move(bytes));
+  const Event sent = from_->Send(std::move(bytes), nullptr);
   bytes = {};
   int aborted = 0;
   bool freed = false;
@@ -257,7 +277,7 @@ TEST_F(NcclPeerCommTest, AnErrorWhileATransferIsUnderWayAbortsFirstAndTellsThen)
   ASSERT_TRUE(Await(told.event()).ok());
   EXPECT_GE(aborted, 1);
   EXPECT_TRUE(freed);
-  EXPECT_EQ(Code(from_->Send(Pattern(kBytes, 1))), absl::StatusCode::kUnavailable);
+  EXPECT_EQ(Code(from_->Send(Pattern(kBytes, 1), nullptr)), absl::StatusCode::kUnavailable);
 }
 
 TEST_F(NcclPeerCommTest, AnErrorWhileIdleIsSeenByHealth) {
@@ -273,7 +293,7 @@ TEST_F(NcclPeerCommTest, EndingItAbortsWhatIsUnderWayAndWaitsForNobody) {
   OpenBoth();
   nccl_->Set({.hold_transfers = true});
   std::vector<Event> all;
-  for (int i = 0; i < 40; ++i) all.push_back(from_->Send(Pattern(kBytes, i)));  // some not in the stream yet
+  for (int i = 0; i < 40; ++i) all.push_back(from_->Send(Pattern(kBytes, i), nullptr));  // some not in the stream yet
   nccl_->Await("send 1000", 3);
   from_.reset();
   for (const Event& event : all) {
@@ -290,7 +310,7 @@ class NcclPeerCommDeathTest : public NcclPeerCommTest {
   void SendAndEnd(const FakeNccl::Faults& faults, const std::string& until, int count) {
     OpenBoth();
     nccl_->Set(faults);
-    const Event sent = from_->Send(Pattern(kBytes, 1));
+    const Event sent = from_->Send(Pattern(kBytes, 1), nullptr);
     nccl_->Await(until, count);
     from_.reset();
   }
@@ -317,7 +337,7 @@ TEST_F(NcclPeerCommLeaving, NcclThatDoesNotGiveItUpIsLeftAloneWithIt) {
   nccl_->Set({.hold_transfers = true, .hold_abort = true});
   BufferRef bytes = Pattern(kBytes, 1);
   const std::weak_ptr<Buffer> held = bytes.buffer;
-  const Event sent = from_->Send(std::move(bytes));
+  const Event sent = from_->Send(std::move(bytes), nullptr);
   bytes = {};
   nccl_->Await("mark", 3);  // that of this one
   from_.reset();
@@ -332,7 +352,7 @@ TEST_F(NcclPeerCommLeaving, NcclThatDoesNotGiveItUpIsLeftAloneWithIt) {
 TEST_F(NcclPeerCommTest, EndingItWhileThePeerJoinsAbortsIt) {
   from_ = Open(PeerRank::kSender);
   const Event ready = from_->ready();
-  const Event sent = from_->Send(Pattern(kBytes, 1));
+  const Event sent = from_->Send(Pattern(kBytes, 1), nullptr);
   nccl_->Await("init", 1);
   from_.reset();
   EXPECT_TRUE(ready.fired());

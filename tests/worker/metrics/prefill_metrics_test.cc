@@ -25,6 +25,9 @@ TEST(PrefillMetrics, EveryMethodMovesItsSeries) {
   metrics.CountInterleaved();
   metrics.CountHandoffBytes(HandoffKind::kKv, 6);
   metrics.CountHandoffRetry();
+  metrics.CountFrameRetry();
+  metrics.CountFrameRetry();
+  metrics.CountDamagedFrame();
   metrics.SetBufferBytes(8);
   link.ObserveSend(9, absl::Seconds(10));
   link.ObserveReceive(11, absl::Seconds(12));
@@ -41,6 +44,8 @@ TEST(PrefillMetrics, EveryMethodMovesItsSeries) {
   EXPECT_EQ(Value(registry, "runahead_handoff_bytes_total{kind=\"kv\"}"), 6);
   EXPECT_EQ(Value(registry, "runahead_handoff_bytes_total{kind=\"x\"}"), 0);
   EXPECT_EQ(Value(registry, "runahead_handoff_retries_total{cause=\"corrupt\"}"), 1);
+  EXPECT_EQ(Value(registry, "runahead_link_retries_total{cause=\"corrupt\"}"), 2);
+  EXPECT_EQ(Value(registry, "runahead_link_checksum_failures_total"), 1);
   EXPECT_EQ(Value(registry, "runahead_prefill_buffer_bytes"), 8);
   EXPECT_EQ(Value(registry, "runahead_link_bytes_total{direction=\"send\",peer=\"prefill-1\"}"), 9);
   EXPECT_EQ(Value(registry, "runahead_link_seconds_sum{direction=\"send\",peer=\"prefill-1\"}"), 10);

@@ -31,12 +31,12 @@ using Frames = std::map<std::tuple<int, int>, size_t>;
 class RecordingEdge : public Edge {
  public:
   explicit RecordingEdge(std::shared_ptr<Edge> inner) : inner_(std::move(inner)) {}
-  Event Send(FrameId id, ConstBufferRef bytes, const Event& after) override {
+  Event SendSummed(FrameId id, ConstBufferRef bytes, const Event& after, std::shared_ptr<const FrameSum> sum) override {
     {
       MutexLock lock(mu_);
       EXPECT_TRUE(frames_.emplace(std::make_tuple(id.layer, id.piece), bytes.size).second) << "sent twice";
     }
-    return inner_->Send(id, bytes, after);
+    return inner_->SendSummed(id, bytes, after, std::move(sum));
   }
   Reception Recv(FrameId id, BufferRef into) override { return inner_->Recv(id, into); }
   Event Finish(JobId job) override { return inner_->Finish(job); }

@@ -18,8 +18,8 @@ class DeviceEdge final : public Edge {
  public:
   DeviceEdge(std::shared_ptr<EdgeCore> core, std::shared_ptr<DeviceWire> wire)
       : core_(std::move(core)), wire_(std::move(wire)) {}
-  Event Send(FrameId id, ConstBufferRef bytes, const Event& after) override {
-    return core_->Send(id, std::move(bytes), after);
+  Event SendSummed(FrameId id, ConstBufferRef bytes, const Event& after, std::shared_ptr<const FrameSum> sum) override {
+    return core_->SendSummed(id, std::move(bytes), after, std::move(sum));
   }
   Reception Recv(FrameId id, BufferRef into) override { return core_->Recv(id, std::move(into)); }
   Event Finish(JobId job) override { return core_->Finish(job); }
@@ -59,8 +59,8 @@ DeviceWire& DeviceWireOf(EdgeEnd& end) {
 
 }  // namespace
 
-DeviceEdgeFactory::DeviceEdgeFactory(MessageEngine& engine, PeerCommFactory& comms)
-    : engine_(engine), shared_(std::make_unique<DeviceEdgeShared>(engine, comms)) {
+DeviceEdgeFactory::DeviceEdgeFactory(MessageEngine& engine, PeerCommFactory& comms, const FrameFaults& faults)
+    : engine_(engine), shared_(std::make_unique<DeviceEdgeShared>(engine, comms, faults)) {
   engine_.SetHandler(MessageKind::kDeviceEdge, [directory = shared_->directory](const Message& message) {
     DeviceMessage unpacked;
     if (message.payload->size() > 0 || !Unpack(message.header, unpacked)) return;

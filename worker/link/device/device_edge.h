@@ -17,7 +17,8 @@ struct DeviceEdgeShared;
 // between them fails; a peer that was restarted is another one, with communicators of its own.
 class DeviceEdgeFactory final : public EdgeFactory {
  public:
-  DeviceEdgeFactory(MessageEngine& engine, PeerCommFactory& comms);
+  // `faults` hears of frames that came damaged.
+  DeviceEdgeFactory(MessageEngine& engine, PeerCommFactory& comms, const FrameFaults& faults = {});
   ~DeviceEdgeFactory() override;  // closes all edges
 
   PeerId self() const override;

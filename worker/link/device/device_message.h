@@ -13,10 +13,13 @@ struct DeviceMessage {
     kOpened = 1,  // this side is open: what is sent to it is looked at
     kIds,         // two communicators are made: `text` is the id of the receiver's incoming one, then its outgoing one
     kAnnounce,    // a frame is there: job, layer, piece, sequence, size
-    kGo,          // frame `sequence` is the next one that this side receives
+    kGo,          // frame `sequence` is the next one that this side receives, for the first time or again
     kSkip,        // frame `sequence` is not wanted
     kControl,     // of the core: detail is its kind; job, frames, status
     kFailed,      // the communicators failed here, though this process lives: `text` says why
+    kSum,         // frame `sequence`, which goes or went, has the checksum `sum`
+    kTaken,       // frame `sequence` has come, and its bytes match
+    kLost,        // it came damaged for the last time
   };
 
   Kind kind = Kind::kOpened;
@@ -28,6 +31,7 @@ struct DeviceMessage {
   int32_t piece = 0;
   uint64_t sequence = 0;
   uint64_t size = 0;
+  uint64_t sum = 0;
   std::string text;
 };
 
@@ -46,6 +50,7 @@ inline std::string Pack(const DeviceMessage& message) {
   put(20, message.piece);
   put(24, message.sequence);
   put(32, message.size);
+  put(40, message.sum);
   return packed + message.text;
 }
 
@@ -62,6 +67,7 @@ inline bool Unpack(std::string_view packed, DeviceMessage& message) {
   take(20, message.piece);
   take(24, message.sequence);
   take(32, message.size);
+  take(40, message.sum);
   message.text = packed.substr(kDeviceMessageBytes);
   return true;
 }

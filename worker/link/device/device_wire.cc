@@ -1,7 +1,5 @@
 #include "worker/link/device/device_wire.h"
 
-#include <algorithm>
-
 #include "absl/strings/str_cat.h"
 #include "kernels/base/monotonic.h"
 #include "kernels/base/status_macros.h"
@@ -15,27 +13,6 @@ constexpr size_t kIdBytes = 128;
 constexpr size_t kReasonBytes = 1000;
 
 }  // namespace
-
-// An announced frame at the receiving side.
-class DeviceWire::Frame final : public ArrivedFrame {
- public:
-  Frame(std::shared_ptr<DeviceWire> wire, uint64_t sequence, size_t size)
-      : wire_(std::move(wire)), sequence_(sequence), size_(size) {}
-  ~Frame() override {
-    if (!accepted_) wire_->Skip(sequence_);
-  }
-  size_t size() const override { return size_; }
-  void Accept(BufferRef into, ReceiveDone done) override {
-    accepted_ = true;
-    wire_->Accept({sequence_, std::move(into), std::move(done)});
-  }
-
- private:
-  const std::shared_ptr<DeviceWire> wire_;
-  const uint64_t sequence_;
-  const size_t size_;
-  bool accepted_ = false;
-};
 
 void DeviceWire::Start() {
   MutexLock lock(mu_);
@@ -55,26 +32,6 @@ void DeviceWire::Post(const DeviceMessage& message) {
 void DeviceWire::EndWith(const absl::Status& why, const Done& done) {
   if (const auto core = core_.lock()) core->Die(why);
   done(why);
-}
-
-void DeviceWire::SendFrame(const FrameId& id, ConstBufferRef bytes, std::function<void(absl::Status)> done) {
-  absl::Status why;
-  {
-    MutexLock lock(mu_);
-    why = why_;
-    if (why.ok()) {
-      DeviceMessage announce;
-      announce.kind = DeviceMessage::Kind::kAnnounce;
-      announce.job = id.job;
-      announce.layer = id.layer;
-      announce.piece = id.piece;
-      announce.sequence = next_++;
-      announce.size = bytes.size;
-      announced_.emplace(announce.sequence, Outgoing{std::move(bytes), std::move(done)});
-      return Post(announce);
-    }
-  }
-  EndWith(why, done);
 }
 
 void DeviceWire::SendControl(const EdgeControl& control) {
@@ -97,12 +54,17 @@ void DeviceWire::OnMessage(const DeviceMessage& message) {
     case DeviceMessage::Kind::kIds:
       return OnIds(message.text);
     case DeviceMessage::Kind::kAnnounce:
-      return core->OnFrame({message.job, message.layer, message.piece},
-                           std::make_shared<Frame>(shared_from_this(), message.sequence, message.size));
+      return OnAnnounce(message, *core);
     case DeviceMessage::Kind::kGo:
       return OnGo(message.sequence);
     case DeviceMessage::Kind::kSkip:
-      return OnSkip(message.sequence);
+      return OnAnswer(message.sequence, absl::CancelledError("the peer discarded the frame"));
+    case DeviceMessage::Kind::kTaken:
+      return OnAnswer(message.sequence, absl::OkStatus());
+    case DeviceMessage::Kind::kLost:
+      return OnAnswer(message.sequence, absl::DataLossError("the frame came damaged every time"));
+    case DeviceMessage::Kind::kSum:
+      return OnSum(message.sequence, message.sum);
     case DeviceMessage::Kind::kControl:
       return core->OnControl({static_cast<EdgeControl::Kind>(message.detail), message.job, message.frames,
                               static_cast<absl::StatusCode>(message.status)});
@@ -133,91 +95,9 @@ void DeviceWire::OnIds(const std::string& ids) {
   Fail(absl::UnavailableError("the peer's ids of communicators are out of place"), /*tell_peer=*/true);
 }
 
-void DeviceWire::OnGo(uint64_t sequence) {
-  Started started;
-  bool known = true;
-  {
-    MutexLock lock(mu_);
-    if (!why_.ok()) return;
-    const auto found = announced_.find(sequence);
-    known = found != announced_.end();
-    if (known) {
-      Outgoing frame = std::move(found->second);
-      announced_.erase(found);
-      if (comms_.out == nullptr) {
-        going_.push_back(std::move(frame));
-      } else {
-        StartSend(std::move(frame), started);
-      }
-    }
-  }
-  Watch(std::move(started));
-  // Its receive would meet another frame's send.
-  if (!known) Fail(absl::UnavailableError("the peer asked for a frame that was not announced"), /*tell_peer=*/true);
-}
-
-void DeviceWire::OnSkip(uint64_t sequence) {
-  Outgoing frame;
-  {
-    MutexLock lock(mu_);
-    const auto found = announced_.find(sequence);
-    if (found == announced_.end()) return;
-    frame = std::move(found->second);
-    announced_.erase(found);
-  }
-  frame.done(absl::CancelledError("the peer discarded the frame"));
-}
-
-void DeviceWire::Skip(uint64_t sequence) {
-  DeviceMessage skip;
-  skip.kind = DeviceMessage::Kind::kSkip;
-  skip.sequence = sequence;
-  MutexLock lock(mu_);
-  if (why_.ok()) Post(skip);
-}
-
-void DeviceWire::Accept(Accepted accepted) {
-  Started started;
-  absl::Status why;
-  {
-    MutexLock lock(mu_);
-    why = why_;
-    if (why.ok() && comms_.in == nullptr) return accepted_.push_back(std::move(accepted));
-    if (why.ok()) StartRecv(std::move(accepted), started);
-  }
-  if (!why.ok()) return EndWith(why, Failing(std::move(accepted.done)));
-  Watch(std::move(started));
-}
-
-void DeviceWire::StartRecv(Accepted accepted, Started& started) {
-  DeviceMessage go;
-  go.kind = DeviceMessage::Kind::kGo;
-  go.sequence = accepted.sequence;
-  const bool empty = accepted.into.size == 0;
-  const Event received = empty ? Event() : comms_.in->Recv(std::move(accepted.into));
-  Done came = [wire = shared_from_this(), empty, asked = MonotonicNow(),
-               done = std::move(accepted.done)](const absl::Status& status) {
-    done(status, status.ok() && !empty ? wire->Came(asked) : WireTime{asked, asked});
-  };
-  started.emplace_back(received, std::move(came));
-  Post(go);
-}
-
-WireTime DeviceWire::Came(absl::Time asked) {
-  MutexLock lock(mu_);
-  const WireTime time{std::max(asked, free_since_), MonotonicNow()};
-  free_since_ = time.last;
-  return time;
-}
-
 void DeviceWire::NoteFree() {
   MutexLock lock(mu_);
   free_since_ = MonotonicNow();
-}
-
-void DeviceWire::StartSend(Outgoing frame, Started& started) {
-  const Event sent = frame.bytes.size == 0 ? Event() : comms_.out->Send(std::move(frame.bytes));
-  started.emplace_back(sent, std::move(frame.done));
 }
 
 void DeviceWire::Watch(Started started) {
@@ -285,8 +165,8 @@ void DeviceWire::Install(Comms& comms, const std::string& ids_to_tell, Started& 
     ids.text = ids_to_tell;
     Post(ids);
   }
-  for (Accepted& accepted : std::exchange(accepted_, {})) StartRecv(std::move(accepted), started);
-  for (Outgoing& frame : std::exchange(going_, {})) StartSend(std::move(frame), started);
+  for (const uint64_t sequence : std::exchange(accepted_, {})) StartRecv(sequence, started);
+  for (const uint64_t sequence : std::exchange(going_, {})) StartSend(sequence, started);
 }
 
 void DeviceWire::CheckComms() {
@@ -315,12 +195,18 @@ void DeviceWire::Fail(const absl::Status& why, bool tell_peer) {
     }
     why_ = why;
     ++tasks_;
-    for (auto& [sequence, frame] : announced_) ended.push_back(std::move(frame.done));
-    for (Outgoing& frame : going_) ended.push_back(std::move(frame.done));
-    for (Accepted& accepted : accepted_) ended.push_back(Failing(std::move(accepted.done)));
-    announced_.clear();
-    going_.clear();
-    accepted_.clear();
+    // What is asked for and not in a communicator yet is not under way.
+    for (const uint64_t sequence : std::exchange(going_, {})) --announced_.at(sequence).moving;
+    for (const uint64_t sequence : std::exchange(accepted_, {})) coming_.at(sequence).moving = false;
+    for (auto& [sequence, frame] : announced_) {
+      if (!frame.answer.has_value()) frame.answer = why;
+      if (frame.moving == 0) ended.push_back(std::move(frame.done));
+    }
+    for (auto& [sequence, frame] : coming_) {
+      if (!frame.moving) ended.push_back(FailingFrame(std::move(frame.done)));
+    }
+    absl::erase_if(announced_, [](const auto& frame) { return frame.second.moving == 0; });
+    absl::erase_if(coming_, [](const auto& frame) { return !frame.second.moving; });
     outbox_.clear();
     *comms = std::move(comms_);
   }

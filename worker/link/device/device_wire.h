@@ -5,6 +5,10 @@
 // same order; this side enqueues its sends in the order of the GOs. So the n-th send meets the n-th receive by
 // construction, a frame that is not wanted moves nothing, and no communicator ever waits for a side that is not ready.
 //
+// Both GPUs compute a checksum of what they sent and got; this side says what it sent, the other compares, and says
+// that it has taken the frame, GO once more, or that the frame is lost (damaged kFrameAttempts times). Until then its
+// bytes are kept.
+//
 // The communicators are made when both sides are open: the one with the smaller incarnation draws the ids. Either
 // side's communicator failing ends the edge at both.
 #pragma once
@@ -13,6 +17,7 @@
 #include <deque>
 #include <functional>
 #include <memory>
+#include <optional>
 #include <string>
 #include <utility>
 #include <vector>
@@ -30,10 +35,14 @@ namespace runahead {
 
 // What the edges of one process share. Wires use it until they are gone.
 struct DeviceEdgeShared {
-  DeviceEdgeShared(MessageEngine& engine, PeerCommFactory& comm_factory)
-      : self(engine.self().incarnation), comms(comm_factory), directory(std::make_shared<EdgeDirectory>(engine)) {}
+  DeviceEdgeShared(MessageEngine& engine, PeerCommFactory& comm_factory, FrameFaults frame_faults)
+      : self(engine.self().incarnation),
+        comms(comm_factory),
+        faults(std::move(frame_faults)),
+        directory(std::make_shared<EdgeDirectory>(engine)) {}
   const uint64_t self;
   PeerCommFactory& comms;
+  const FrameFaults faults;
   const std::shared_ptr<EdgeDirectory> directory;
   // Making a communicator and ending one take a while; ending a broken one must not keep a new one waiting.
   TaskThread making, ending;
@@ -49,7 +58,7 @@ class DeviceWire final : public EdgeWire, public std::enable_shared_from_this<De
 
   // Tells the peer that this side is open. Idempotent.
   void Start() RUNAHEAD_EXCLUDES(mu_);
-  void SendFrame(const FrameId& id, ConstBufferRef bytes, std::function<void(absl::Status)> done) override
+  void SendFrame(const FrameId& id, ConstBufferRef bytes, FrameSum sum, std::function<void(absl::Status)> done) override
       RUNAHEAD_EXCLUDES(mu_);
   void SendControl(const EdgeControl& control) override RUNAHEAD_EXCLUDES(mu_);
   void OnMessage(const DeviceMessage& message) RUNAHEAD_EXCLUDES(mu_);
@@ -65,14 +74,24 @@ class DeviceWire final : public EdgeWire, public std::enable_shared_from_this<De
  private:
   using Done = std::function<void(absl::Status)>;
   class Frame;
+  // A frame of this side's, until the peer has answered it and nothing reads its bytes.
   struct Outgoing {
     ConstBufferRef bytes;
-    Done done;
+    FrameSum sum;
+    Done done = nullptr;
+    bool asked = false;                                 // for the first time
+    int moving = 0;                                     // asked for, and not sent yet
+    std::optional<absl::Status> answer = std::nullopt;  // what the peer said, or why there will be nothing
   };
-  struct Accepted {
-    uint64_t sequence = 0;
+  // A frame of the peer's that is wanted here, until its bytes match its sum.
+  struct Coming {
+    FrameId id;
     BufferRef into;
-    ReceiveDone done;
+    FrameDone done;
+    bool moving = false;                 // asked for, and not here yet
+    int came = 0;                        // how often it did
+    std::optional<uint64_t> here, told;  // sums: of what is here, and of what was sent
+    WireTime time;
   };
   struct Comms {
     std::unique_ptr<PeerComm> out, in;
@@ -87,20 +106,28 @@ class DeviceWire final : public EdgeWire, public std::enable_shared_from_this<De
 
   void Post(const DeviceMessage& message) RUNAHEAD_REQUIRES(mu_);
   void OnOpened() RUNAHEAD_EXCLUDES(mu_);
+  void OnAnnounce(const DeviceMessage& message, EdgeCore& core);
   void OnIds(const std::string& ids) RUNAHEAD_EXCLUDES(mu_);
+  // Frames that go.
   void OnGo(uint64_t sequence) RUNAHEAD_EXCLUDES(mu_);
-  void OnSkip(uint64_t sequence) RUNAHEAD_EXCLUDES(mu_);
-  void Accept(Accepted accepted) RUNAHEAD_EXCLUDES(mu_);
+  void OnAnswer(uint64_t sequence, const absl::Status& answer) RUNAHEAD_EXCLUDES(mu_);
+  void StartSend(uint64_t sequence, Started& started) RUNAHEAD_REQUIRES(mu_);
+  void SendEnded(uint64_t sequence, const absl::Status& status, const uint64_t* sum) RUNAHEAD_EXCLUDES(mu_);
+  std::optional<Outgoing> TakeIfEnded(uint64_t sequence) RUNAHEAD_REQUIRES(mu_);
+  // Frames that come.
+  void Accept(uint64_t sequence, Coming coming) RUNAHEAD_EXCLUDES(mu_);
   void Skip(uint64_t sequence) RUNAHEAD_EXCLUDES(mu_);
+  void StartRecv(uint64_t sequence, Started& started) RUNAHEAD_REQUIRES(mu_);
+  void RecvEnded(uint64_t sequence, const absl::Status& status, absl::Time asked, uint64_t sum) RUNAHEAD_EXCLUDES(mu_);
+  void OnSum(uint64_t sequence, uint64_t sum) RUNAHEAD_EXCLUDES(mu_);
+  // Both sums are there: takes the frame, asks for it again, or gives it up.
+  void Compare(uint64_t sequence) RUNAHEAD_EXCLUDES(mu_);
+  void Say(DeviceMessage::Kind kind, uint64_t sequence, uint64_t sum = 0) RUNAHEAD_REQUIRES(mu_);
   // Communicators. `ids` empty: this side draws them.
   void MakeLater(std::string ids) RUNAHEAD_REQUIRES(mu_);
   void Make(std::string ids) RUNAHEAD_EXCLUDES(mu_);
   absl::StatusOr<Comms> OpenComms(std::string& ids) const;
   void Install(Comms& comms, const std::string& ids_to_tell, Started& started) RUNAHEAD_REQUIRES(mu_);
-  void StartSend(Outgoing frame, Started& started) RUNAHEAD_REQUIRES(mu_);
-  void StartRecv(Accepted accepted, Started& started) RUNAHEAD_REQUIRES(mu_);
-  // When the frame was on the wire that was asked for at `asked` and has come now.
-  WireTime Came(absl::Time asked) RUNAHEAD_EXCLUDES(mu_);
   // The incoming communicator has joined: the next frame has its turn.
   void NoteFree() RUNAHEAD_EXCLUDES(mu_);
   void Watch(Started started) RUNAHEAD_EXCLUDES(mu_);
@@ -125,8 +152,9 @@ class DeviceWire final : public EdgeWire, public std::enable_shared_from_this<De
   absl::Time free_since_ RUNAHEAD_GUARDED_BY(mu_) = absl::InfinitePast();  // the incoming communicator
   uint64_t next_ RUNAHEAD_GUARDED_BY(mu_) = 0;
   absl::flat_hash_map<uint64_t, Outgoing> announced_ RUNAHEAD_GUARDED_BY(mu_);
-  std::deque<Outgoing> going_ RUNAHEAD_GUARDED_BY(mu_);     // until the communicators are made
-  std::deque<Accepted> accepted_ RUNAHEAD_GUARDED_BY(mu_);  // likewise
+  absl::flat_hash_map<uint64_t, Coming> coming_ RUNAHEAD_GUARDED_BY(mu_);
+  // Of those, what was asked for before the communicators were made, in order.
+  std::deque<uint64_t> going_ RUNAHEAD_GUARDED_BY(mu_), accepted_ RUNAHEAD_GUARDED_BY(mu_);
 };
 
 }  // namespace runahead

@@ -33,8 +33,10 @@ void Take(MessageKind kind, EdgeEnd& end, const std::string& header, const std::
 
 }  // namespace
 
-MessageEdgeFactory::MessageEdgeFactory(MessageEngine& engine, std::unique_ptr<EdgeStaging> staging)
-    : engine_(engine), staging_(std::move(staging)), directory_(std::make_shared<EdgeDirectory>(engine)) {
+MessageEdgeFactory::MessageEdgeFactory(MessageEngine& engine, std::unique_ptr<EdgeStaging> staging, FrameFaults faults)
+    : engine_(engine),
+      shared_(new MessageEdgeShared{std::move(staging), std::move(faults), {}}),
+      directory_(std::make_shared<EdgeDirectory>(engine)) {
   for (const MessageKind kind : kKinds) {
     engine_.SetHandler(kind, [directory = directory_, kind](const Message& message) {
       directory->Deliver(message.from, [kind, header = std::string(message.header),
@@ -60,8 +62,8 @@ absl::StatusOr<std::shared_ptr<Edge>> MessageEdgeFactory::Open(const PeerId& pee
 }
 
 std::shared_ptr<EdgeEnd> MessageEdgeFactory::MakeEnd(const PeerId& peer) {
-  if (staging_ != nullptr) staging_->Prepare();
-  auto wire = std::make_shared<MessageWire>(directory_, peer, staging_.get());
+  if (shared_->staging != nullptr) shared_->staging->Prepare();
+  auto wire = std::make_shared<MessageWire>(directory_, peer, *shared_);
   auto core = EdgeCore::Create(wire, Describe(peer.key()));
   wire->Bind(core);
   return std::make_shared<MessageEnd>(std::move(core), std::move(wire));

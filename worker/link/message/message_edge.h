@@ -5,16 +5,20 @@
 
 #include "worker/link/edge.h"
 #include "worker/link/edge_directory.h"
+#include "worker/link/frame_sum.h"
 #include "worker/link/message/edge_staging.h"
 #include "worker/link/message_engine.h"
 
 namespace runahead {
 
+struct MessageEdgeShared;
+
 // Thread-safe. The engine outlives the factory; edges may outlive both (they are dead then). One factory per engine.
 class MessageEdgeFactory final : public EdgeFactory {
  public:
   // With `staging`, buffers are memory of its device. Null: of the host.
-  explicit MessageEdgeFactory(MessageEngine& engine, std::unique_ptr<EdgeStaging> staging = nullptr);
+  explicit MessageEdgeFactory(MessageEngine& engine, std::unique_ptr<EdgeStaging> staging = nullptr,
+                              FrameFaults faults = {});
   ~MessageEdgeFactory() override;  // closes all edges
 
   PeerId self() const override;
@@ -28,7 +32,7 @@ class MessageEdgeFactory final : public EdgeFactory {
   std::shared_ptr<EdgeEnd> MakeEnd(const PeerId& peer);
 
   MessageEngine& engine_;
-  const std::unique_ptr<EdgeStaging> staging_;
+  const std::unique_ptr<MessageEdgeShared> shared_;
   const std::shared_ptr<EdgeDirectory> directory_;
 };
 

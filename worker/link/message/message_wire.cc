@@ -1,61 +1,13 @@
+// What comes in, the staging of both directions, and the end. message_wire_send.cc has what goes out.
 #include "worker/link/message/message_wire.h"
 
-#include <cstring>
-#include <string>
 #include <utility>
-#include <vector>
 
 #include "absl/strings/str_cat.h"
+#include "server/base/logging.h"
 
 namespace runahead {
 namespace {
-
-// Header of an edge frame. Its bytes are the message's.
-struct FrameHeader {
-  uint64_t job = 0;
-  int32_t layer = 0;
-  int32_t piece = 0;
-};
-
-struct ControlHeader {
-  uint64_t job = 0;
-  uint32_t frames = 0;
-  uint16_t status = 0;
-  uint16_t kind = 0;
-};
-
-// What the two sides say about an offered frame. The side that offers it says kOffer, with all fields; the other side
-// says the rest.
-enum OfferKind : uint64_t { kOffer = 1, kWanted, kSkipped };
-struct OfferHeader {
-  uint64_t kind = 0;
-  uint64_t number = 0;
-  uint64_t size = 0;
-  FrameHeader frame;
-};
-
-// Of a message with the bytes of an offered frame that was wanted.
-struct BytesHeader {
-  uint64_t number = 0;
-};
-
-template <typename T>
-std::string Pack(const T& header) {
-  return std::string(reinterpret_cast<const char*>(&header), sizeof(header));
-}
-template <typename T>
-bool Unpack(std::string_view bytes, T& header) {
-  if (bytes.size() != sizeof(header)) return false;
-  std::memcpy(&header, bytes.data(), sizeof(header));
-  return true;
-}
-
-FrameHeader HeaderOf(const FrameId& id) {
-  return {id.job, id.layer, id.piece};
-}
-FrameId IdOf(const FrameHeader& header) {
-  return {header.job, header.layer, header.piece};
-}
 
 // When a message cannot be sent the connection is dead, which the core hears of by itself.
 void Ignore(const absl::Status&) {}
@@ -65,55 +17,45 @@ void Ignore(const absl::Status&) {}
 // A frame whose bytes have come, or wait at the peer.
 class MessageWire::Frame final : public ArrivedFrame {
  public:
-  Frame(std::shared_ptr<MessageWire> wire, std::shared_ptr<MessagePayload> payload)
-      : wire_(std::move(wire)), payload_(std::move(payload)) {}
+  Frame(std::shared_ptr<MessageWire> wire, const FrameHeader& header, std::shared_ptr<MessagePayload> payload)
+      : wire_(std::move(wire)), header_(header), payload_(std::move(payload)) {}
+  ~Frame() override {
+    if (!accepted_) wire_->Answer(kSkipped, header_.number);
+  }
   size_t size() const override { return payload_->size(); }
-  void Accept(BufferRef into, ReceiveDone done) override {
-    if (wire_->staging_ == nullptr || into.size == 0) return payload_->Accept({std::move(into)}, std::move(done));
-    const std::shared_ptr<StagingLane> lane = wire_->staging_->receiving;
-    const size_t size = into.size;
-    const auto time = std::make_shared<WireTime>();
-    OnRoom receive = [lane, time, payload = payload_, into = std::move(into)](const BufferRef& room, Done end) mutable {
-      payload->Accept({room}, [lane, time, room = BufferRef(room), into = std::move(into), end = std::move(end)](
-                                  const absl::Status& status, const WireTime& came) mutable {
-        *time = came;
-        if (status.ok()) return lane->Copy(std::move(room), std::move(into), end);
-        room = into = {};
-        end(status);
-      });
-    };
-    Done timed = [time, done = std::move(done)](const absl::Status& status) { done(status, *time); };
-    wire_->TakeRoom(lane, size, std::move(timed), std::move(receive));
+  void Accept(BufferRef into, FrameDone done) override {
+    accepted_ = true;
+    wire_->Take({header_.number, IdOf(header_), std::move(into), std::move(done)}, header_.sum, payload_);
   }
 
  private:
   const std::shared_ptr<MessageWire> wire_;
+  const FrameHeader header_;
   const std::shared_ptr<MessagePayload> payload_;
+  bool accepted_ = false;
 };
 
 // A frame that the peer offers.
 class MessageWire::Offered final : public ArrivedFrame {
  public:
-  Offered(std::shared_ptr<MessageWire> wire, uint64_t number, size_t size)
-      : wire_(std::move(wire)), number_(number), size_(size) {}
+  Offered(std::shared_ptr<MessageWire> wire, const OfferHeader& offer) : wire_(std::move(wire)), offer_(offer) {}
   ~Offered() override {
-    if (!accepted_) wire_->Post(MessageKind::kEdgeOffer, Pack(OfferHeader{kSkipped, number_, 0, {}}), {}, Ignore);
+    if (!accepted_) wire_->Answer(kSkipped, offer_.frame.number);
   }
-  size_t size() const override { return size_; }
-  void Accept(BufferRef into, ReceiveDone done) override {
+  size_t size() const override { return offer_.size; }
+  void Accept(BufferRef into, FrameDone done) override {
     accepted_ = true;
-    wire_->Want(number_, {std::move(into), std::move(done)});
+    wire_->Want(kWanted, {offer_.frame.number, IdOf(offer_.frame), std::move(into), std::move(done)});
   }
 
  private:
   const std::shared_ptr<MessageWire> wire_;
-  const uint64_t number_;
-  const size_t size_;
+  const OfferHeader offer_;
   bool accepted_ = false;
 };
 
-MessageWire::MessageWire(std::weak_ptr<EdgeDirectory> directory, PeerId peer, EdgeStaging* staging)
-    : directory_(std::move(directory)), peer_(std::move(peer)), staging_(staging) {}
+MessageWire::MessageWire(std::weak_ptr<EdgeDirectory> directory, PeerId peer, MessageEdgeShared& shared)
+    : directory_(std::move(directory)), peer_(std::move(peer)), shared_(shared) {}
 
 void MessageWire::Post(MessageKind kind, std::string header, ConstBufferRef bytes, Done done) {
   const auto directory = directory_.lock();
@@ -121,41 +63,27 @@ void MessageWire::Post(MessageKind kind, std::string header, ConstBufferRef byte
   directory->Send(peer_, kind, std::move(header), std::move(bytes), std::move(done));
 }
 
+void MessageWire::Answer(OfferKind kind, uint64_t number) {
+  Post(MessageKind::kEdgeOffer, PackHeader(OfferHeader{kind, 0, HeaderOf({}, number)}), ConstBufferRef(), Ignore);
+}
+
 void MessageWire::SendControl(const EdgeControl& control) {
   const ControlHeader header{control.job, control.frames, static_cast<uint16_t>(control.status),
                              static_cast<uint16_t>(control.kind)};
-  Post(MessageKind::kEdgeControl, Pack(header), ConstBufferRef(), Ignore);
-}
-
-void MessageWire::SendFrame(const FrameId& id, ConstBufferRef bytes, Done done) {
-  if (staging_ == nullptr || bytes.size == 0) {
-    return Post(MessageKind::kEdgeFrame, Pack(HeaderOf(id)), std::move(bytes), std::move(done));
-  }
-  OfferHeader header{kOffer, 0, bytes.size, HeaderOf(id)};
-  absl::Status why;
-  {
-    MutexLock lock(mu_);
-    why = why_;
-    if (why.ok()) {
-      header.number = next_++;
-      offered_.emplace(header.number, Offer{std::move(bytes), std::move(done)});
-    }
-  }
-  if (!why.ok()) return done(why);
-  Post(MessageKind::kEdgeOffer, Pack(header), ConstBufferRef(), Ignore);
+  Post(MessageKind::kEdgeControl, PackHeader(header), ConstBufferRef(), Ignore);
 }
 
 void MessageWire::OnFrame(std::string_view header, std::shared_ptr<MessagePayload> payload) {
   FrameHeader frame;
   const auto core = core_.lock();
-  if (core == nullptr || !Unpack(header, frame)) return;
-  core->OnFrame(IdOf(frame), std::make_shared<Frame>(shared_from_this(), std::move(payload)));
+  if (core == nullptr || !UnpackHeader(header, frame)) return;
+  core->OnFrame(IdOf(frame), std::make_shared<Frame>(shared_from_this(), frame, std::move(payload)));
 }
 
 void MessageWire::OnControl(std::string_view header) {
   ControlHeader control;
   const auto core = core_.lock();
-  if (core == nullptr || !Unpack(header, control)) return;
+  if (core == nullptr || !UnpackHeader(header, control)) return;
   core->OnControl({static_cast<EdgeControl::Kind>(control.kind), control.job, control.frames,
                    static_cast<absl::StatusCode>(control.status)});
 }
@@ -163,68 +91,28 @@ void MessageWire::OnControl(std::string_view header) {
 void MessageWire::OnOffer(std::string_view header) {
   OfferHeader offer;
   const auto core = core_.lock();
-  if (core == nullptr || !Unpack(header, offer)) return;
-  if (offer.kind == kOffer) {
-    core->OnFrame(IdOf(offer.frame), std::make_shared<Offered>(shared_from_this(), offer.number, offer.size));
-  } else if (offer.kind == kWanted) {
-    OnWanted(offer.number);
-  } else if (offer.kind == kSkipped) {
-    OnSkipped(offer.number);
+  if (core == nullptr || !UnpackHeader(header, offer)) return;
+  const uint64_t number = offer.frame.number;
+  switch (offer.kind) {
+    case kOffer:
+      return core->OnFrame(IdOf(offer.frame), std::make_shared<Offered>(shared_from_this(), offer));
+    case kWanted:
+      return SendAsked(number);
+    case kAgain:
+      if (shared_.faults.on_retry) shared_.faults.on_retry();
+      return SendAsked(number);
+    case kSkipped:
+      return OnAnswer(number, absl::CancelledError("the peer discarded the frame"));
+    case kTaken:
+      return OnAnswer(number, absl::OkStatus());
+    case kLost:
+      return OnAnswer(number, absl::DataLossError(absl::StrCat("the frame came damaged ", kFrameAttempts, " times")));
   }
 }
 
-std::optional<MessageWire::Offer> MessageWire::TakeOffer(uint64_t number) {
-  MutexLock lock(mu_);
-  const auto found = offered_.find(number);
-  if (found == offered_.end()) return std::nullopt;
-  Offer offer = std::move(found->second);
-  offered_.erase(found);
-  return offer;
-}
-
-void MessageWire::OnSkipped(uint64_t number) {
-  const std::optional<Offer> offer = TakeOffer(number);
-  if (offer.has_value()) offer->done(absl::CancelledError("the peer discarded the frame"));
-}
-
-void MessageWire::OnWanted(uint64_t number) {
-  std::optional<Offer> offer = TakeOffer(number);
-  if (offer.has_value()) SendStaged(number, *std::move(offer));
-}
-
-void MessageWire::SendStaged(uint64_t number, Offer offer) {
-  const size_t size = offer.bytes.size;
-  OnRoom send = [self = shared_from_this(), number, bytes = std::move(offer.bytes)](const BufferRef& room,
-                                                                                    Done end) mutable {
-    self->staging_->sending->Copy(
-        std::move(bytes), room,
-        [self, number, room = BufferRef(room), end = std::move(end)](const absl::Status& status) mutable {
-          if (status.ok()) {
-            return self->Post(MessageKind::kEdgeBytes, Pack(BytesHeader{number}), std::move(room), end);
-          }
-          room = {};
-          end(status);
-        });
-  };
-  TakeRoom(staging_->sending, size, std::move(offer.done), std::move(send));
-}
-
-void MessageWire::Want(uint64_t number, Wanted wanted) {
-  absl::Status why;
-  {
-    MutexLock lock(mu_);
-    why = why_;
-    // Two offers of one number: the peer is broken.
-    if (why.ok() && !wanted_.try_emplace(number, wanted).second)
-      why = absl::UnavailableError("a frame's number is taken");
-  }
-  if (!why.ok()) return wanted.done(why, {});
-  Post(MessageKind::kEdgeOffer, Pack(OfferHeader{kWanted, number, 0, {}}), ConstBufferRef(), Ignore);
-}
-
-void MessageWire::OnBytes(std::string_view header, std::shared_ptr<MessagePayload> payload) {
+void MessageWire::OnBytes(std::string_view header, const std::shared_ptr<MessagePayload>& payload) {
   BytesHeader bytes;
-  if (!Unpack(header, bytes)) return;
+  if (!UnpackHeader(header, bytes)) return;
   Wanted wanted;
   {
     MutexLock lock(mu_);
@@ -233,10 +121,128 @@ void MessageWire::OnBytes(std::string_view header, std::shared_ptr<MessagePayloa
     wanted = std::move(found->second);
     wanted_.erase(found);
   }
-  if (payload->size() != wanted.into.size) {
-    return wanted.done(absl::UnavailableError("the peer sent another frame than it offered"), {});
+  if (payload->size() == wanted.into.size) return Take(std::move(wanted), bytes.sum, payload);
+  wanted.into = {};
+  wanted.done(absl::UnavailableError("the peer sent another frame than it offered"), {});
+}
+
+void MessageWire::Want(OfferKind kind, Wanted wanted) {
+  const uint64_t number = wanted.number;
+  absl::Status why;
+  {
+    MutexLock lock(mu_);
+    why = why_;
+    // Two frames of one number: the peer is broken.
+    if (why.ok() && wanted_.contains(number)) why = absl::UnavailableError("a frame's number is taken");
+    if (why.ok()) wanted_.emplace(number, std::move(wanted));
   }
-  Frame(shared_from_this(), std::move(payload)).Accept(std::move(wanted.into), std::move(wanted.done));
+  if (why.ok()) return Answer(kind, number);
+  wanted.into = {};
+  wanted.done(why, {});
+}
+
+void MessageWire::Take(Wanted wanted, uint64_t sum, const std::shared_ptr<MessagePayload>& payload) {
+  absl::Status why;
+  {
+    MutexLock lock(mu_);
+    why = why_;
+    if (why.ok()) ++busy_;
+  }
+  if (!why.ok()) {
+    wanted.into = {};
+    return wanted.done(why, {});
+  }
+  if (shared_.staging != nullptr && wanted.into.size > 0) {
+    TakeStaged(std::move(wanted), sum, payload);
+  } else {
+    TakeHere(std::move(wanted), sum, payload);
+  }
+  End();
+}
+
+void MessageWire::TakeHere(Wanted wanted, uint64_t sum, const std::shared_ptr<MessagePayload>& payload) {
+  const BufferRef into = wanted.into;
+  payload->Accept({into}, [self = shared_from_this(), wanted = std::move(wanted), sum](const absl::Status& status,
+                                                                                       const WireTime& time) mutable {
+    if (!status.ok()) {
+      wanted.into = {};
+      return wanted.done(status, {});
+    }
+    const FrameId id = wanted.id;
+    const BufferRef where = wanted.into;
+    self->Check(id, where, sum, [self, wanted = std::move(wanted), sum, time](bool whole) mutable {
+      if (!whole) return self->CameDamaged(std::move(wanted));
+      wanted.into = {};
+      self->Answer(kTaken, wanted.number);
+      wanted.done(absl::OkStatus(), {time, {FrameSum::Kind::kHost, sum}});
+    });
+  });
+}
+
+void MessageWire::TakeStaged(Wanted wanted, uint64_t sum, const std::shared_ptr<MessagePayload>& payload) {
+  struct Coming {
+    Wanted wanted;
+    FrameCame came;
+    bool damaged = false;
+  };
+  const std::shared_ptr<StagingLane> lane = shared_.staging->receiving;
+  const size_t size = wanted.into.size;
+  const auto coming = std::make_shared<Coming>(Coming{std::move(wanted), {{}, {FrameSum::Kind::kHost, sum}}});
+  OnRoom receive = [self = shared_from_this(), lane, coming, payload](const BufferRef& room, Done end) {
+    payload->Accept({room}, [self, lane, coming, room = BufferRef(room), end = std::move(end)](
+                                const absl::Status& status, const WireTime& time) mutable {
+      if (!status.ok()) {
+        room = {};
+        return end(status);
+      }
+      coming->came.wire = time;
+      const BufferRef where = room;
+      self->Check(coming->wanted.id, where, coming->came.sum.value,
+                  [self, lane, coming, room = std::move(room), end](bool whole) mutable {
+                    coming->damaged = !whole;
+                    if (!whole) {
+                      room = {};
+                      return end(absl::OkStatus());
+                    }
+                    self->Answer(kTaken, coming->wanted.number);
+                    lane->Copy(std::move(room), std::move(coming->wanted.into), end);
+                  });
+    });
+  };
+  Done ended = [self = shared_from_this(), coming](const absl::Status& status) {
+    if (status.ok() && coming->damaged) return self->CameDamaged(std::move(coming->wanted));
+    coming->wanted.into = {};
+    coming->wanted.done(status, coming->came);
+  };
+  TakeRoom(lane, size, std::move(ended), std::move(receive));
+}
+
+void MessageWire::Check(const FrameId& id, BufferRef where, uint64_t sum, std::function<void(bool)> then) {
+  Begin();
+  shared_.summer.SumCome(id, std::move(where), [self = shared_from_this(), sum, then = std::move(then)](uint64_t is) {
+    then(is == sum);
+    self->End();
+  });
+}
+
+void MessageWire::CameDamaged(Wanted wanted) {
+  if (shared_.faults.on_corrupt) shared_.faults.on_corrupt();
+  LogWarning("link", DamagedFrame(wanted.id, wanted.came + 1).message(), " from ", Describe(peer_.key()));
+  if (++wanted.came < kFrameAttempts) return Want(kAgain, std::move(wanted));
+  wanted.into = {};
+  Answer(kLost, wanted.number);
+  wanted.done(DamagedFrame(wanted.id, kFrameAttempts), {});
+}
+
+void MessageWire::Begin() {
+  MutexLock lock(mu_);
+  ++busy_;
+}
+
+void MessageWire::End() {
+  MutexLock lock(mu_);
+  --busy_;
+  ended_.NotifyAll();
 }
 
 void MessageWire::TakeRoom(const std::shared_ptr<StagingLane>& lane, size_t bytes, Done done, OnRoom next) {
@@ -250,7 +256,7 @@ void MessageWire::TakeRoom(const std::shared_ptr<StagingLane>& lane, size_t byte
           lane->Request(bytes, [self = shared_from_this(), number, next = std::move(next)](
                                    const absl::StatusOr<BufferRef>& room) { self->Granted(number, room, next); });
       if (request != 0) {
-        ++with_room_;
+        ++busy_;
         waiting_.emplace(number, WaitingForRoom{lane, request, std::move(done)});
         return;
       }
@@ -271,9 +277,7 @@ void MessageWire::Granted(uint64_t number, const absl::StatusOr<BufferRef>& room
   }
   Done counted = [self = shared_from_this(), done = std::move(done)](const absl::Status& status) {
     done(status);
-    MutexLock lock(self->mu_);
-    --self->with_room_;
-    self->ended_.NotifyAll();
+    self->End();
   };
   if (room.ok()) return next(*room, std::move(counted));
   // What was promised to the peer cannot be kept.
@@ -287,10 +291,15 @@ void MessageWire::Fail(const absl::Status& why) {
   {
     MutexLock lock(mu_);
     if (why_.ok()) why_ = why;
-    for (auto& [number, offer] : offered_) failed.push_back(std::move(offer.done));
-    for (auto& [number, wanted] : wanted_) failed.push_back(Failing(std::move(wanted.done)));
+    for (auto& [number, sent] : sent_) {
+      if (!sent.answer.has_value()) sent.answer = why;
+      if (sent.uses == 0) failed.push_back(std::move(sent.done));
+    }
+    absl::erase_if(sent_, [](const auto& sent) { return sent.second.uses == 0; });
+    for (auto& [number, wanted] : wanted_) {
+      failed.push_back(FailingFrame(std::move(wanted.done)));
+    }
     for (auto& [number, waits] : waiting_) waiting.push_back(std::move(waits));
-    offered_.clear();
     wanted_.clear();
     waiting_.clear();
   }
@@ -298,15 +307,13 @@ void MessageWire::Fail(const absl::Status& why) {
   for (const WaitingForRoom& waits : waiting) {
     waits.lane->Cancel(waits.request);
     waits.done(why);
+    End();
   }
-  MutexLock lock(mu_);
-  with_room_ -= static_cast<int>(waiting.size());
-  ended_.NotifyAll();
 }
 
 void MessageWire::AwaitEnd() {
   MutexLock lock(mu_);
-  while (with_room_ > 0) ended_.Wait(mu_);
+  while (busy_ > 0) ended_.Wait(mu_);
 }
 
 }  // namespace runahead

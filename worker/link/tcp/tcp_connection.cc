@@ -53,7 +53,7 @@ void TcpConnection::Send(MessageKind kind, const std::string& header, ConstBuffe
   prefix.header_bytes = static_cast<uint32_t>(header.size());
   prefix.bytes = bytes.size;
   if (bytes.size <= kEagerBytes) {
-    Enqueue({TcpBytes(prefix) + header, std::move(bytes), std::move(done)});
+    Enqueue({TcpBytes(TcpSealed(prefix, header)) + header, std::move(bytes), std::move(done)});
     return;
   }
   prefix.frame = TcpFrame::kOffer;
@@ -63,7 +63,7 @@ void TcpConnection::Send(MessageKind kind, const std::string& header, ConstBuffe
   outgoing->bytes = std::move(bytes);
   outgoing->done = std::move(done);
   offered_.emplace(prefix.transfer, std::move(outgoing));
-  Enqueue({TcpBytes(prefix) + header, {}, nullptr});
+  Enqueue({TcpBytes(TcpSealed(prefix, header)) + header, {}, nullptr});
 }
 
 void TcpConnection::Grant(uint64_t transfer, std::vector<BufferRef> into, ReceiveDone done) {
@@ -83,7 +83,7 @@ void TcpConnection::Grant(uint64_t transfer, std::vector<BufferRef> into, Receiv
   TcpPrefix prefix;
   prefix.frame = TcpFrame::kGrant;
   prefix.transfer = transfer;
-  Enqueue({TcpBytes(prefix), {}, nullptr});
+  Enqueue({TcpBytes(TcpSealed(prefix)), {}, nullptr});
 }
 
 void TcpConnection::Discard(uint64_t transfer) {
@@ -91,7 +91,7 @@ void TcpConnection::Discard(uint64_t transfer) {
   TcpPrefix prefix;
   prefix.frame = TcpFrame::kDiscard;
   prefix.transfer = transfer;
-  Enqueue({TcpBytes(prefix), {}, nullptr});
+  Enqueue({TcpBytes(TcpSealed(prefix)), {}, nullptr});
 }
 
 void TcpConnection::Enqueue(Small small) {
@@ -155,6 +155,7 @@ void TcpConnection::BeginChunk() {
   chunk_prefix_.frame = TcpFrame::kChunk;
   chunk_prefix_.transfer = chunk_->transfer;
   chunk_prefix_.bytes = std::min(kTcpChunk, chunk_->bytes.size - chunk_->sent);
+  chunk_prefix_ = TcpSealed(chunk_prefix_);
   chunk_written_ = 0;
 }
 

@@ -30,6 +30,10 @@ absl::Status Malformed(std::string_view what) {
   return absl::InvalidArgumentError(absl::StrCat("the peer speaks no link of this version: ", std::string(what)));
 }
 
+absl::Status Damaged() {
+  return absl::DataLossError("what the peer sent came damaged: the network between the two flips bits");
+}
+
 // Counts what it holds, until nobody wants it any more.
 class HeldPayload final : public EagerPayload {
  public:
@@ -165,6 +169,7 @@ absl::StatusOr<size_t> TcpConnection::ParseProof() {
 absl::StatusOr<size_t> TcpConnection::ParseFrame() {
   if (unparsed().size() < sizeof(TcpPrefix)) return 0;
   const auto prefix = TcpRead<TcpPrefix>(unparsed().data());
+  if (!TcpIsWhole(prefix)) return Damaged();
   if (prefix.frame != TcpFrame::kMessage && prefix.frame != TcpFrame::kOffer) {
     if (prefix.frame == TcpFrame::kChunk) {
       RUNAHEAD_RETURN_IF_ERROR(OnChunk(prefix));
@@ -183,6 +188,7 @@ absl::StatusOr<size_t> TcpConnection::ParseFrame() {
   const size_t whole = sizeof(prefix) + prefix.header_bytes + (eager ? prefix.bytes : 0);
   if (unparsed().size() < whole) return 0;
   const std::string_view header = unparsed().substr(sizeof(prefix), prefix.header_bytes);
+  if (TcpHash(header.data(), header.size()) != prefix.header_hash) return Damaged();
   RUNAHEAD_RETURN_IF_ERROR(OnMessage(prefix, header, header.data() + header.size()));
   return whole;
 }

@@ -1,11 +1,18 @@
 // What TCP engines say. A connection begins with a hello and a proof from each side (tcp_proof.h); after them come
 // frames, each a prefix and what it announces. Little-endian, as all hosts that we build for are.
+//
+// A prefix and a header come as they were sent, or the connection ends: each has a checksum. The bytes of a message
+// have none here; who sends them has one.
 #pragma once
 
+#include <xxhash.h>
+
 #include <array>
+#include <cstddef>
 #include <cstdint>
 #include <cstring>
 #include <string>
+#include <string_view>
 
 #include "worker/link/message_engine.h"
 
@@ -14,7 +21,7 @@ namespace runahead {
 // The sender's address follows.
 struct TcpHello {
   static constexpr uint32_t kMagic = 0x4B4E4C52;  // "RLNK"
-  static constexpr uint16_t kVersion = 2;
+  static constexpr uint16_t kVersion = 3;
   // Of a numeric host with its port; IPv6 with a zone is the longest.
   static constexpr uint16_t kMaxAddress = 128;
 
@@ -45,6 +52,8 @@ struct TcpPrefix {
   uint32_t header_bytes = 0;  // kMessage, kOffer
   uint64_t bytes = 0;         // kMessage, kChunk: that follow; kOffer: of the whole
   uint64_t transfer = 0;      // of an offer: counts from 0 on each connection and side
+  uint64_t header_hash = 0;   // kMessage, kOffer: xxHash64 of the header
+  uint64_t hash = 0;          // xxHash64 of all before
 };
 
 // The longest thing but a chunk.
@@ -56,6 +65,20 @@ template <typename T>
 std::string TcpBytes(const T& wire) {
   return std::string(reinterpret_cast<const char*>(&wire), sizeof(wire));
 }
+inline uint64_t TcpHash(const void* data, size_t size) {
+  return XXH64(data, size, /*seed=*/0);
+}
+// `prefix` with its checksums, of itself and of `header`.
+inline TcpPrefix TcpSealed(TcpPrefix prefix, std::string_view header = {}) {
+  prefix.header_hash = TcpHash(header.data(), header.size());
+  prefix.hash = TcpHash(&prefix, offsetof(TcpPrefix, hash));
+  return prefix;
+}
+// Whether the prefix is as it was sent; says nothing of its header.
+inline bool TcpIsWhole(const TcpPrefix& prefix) {
+  return prefix.hash == TcpHash(&prefix, offsetof(TcpPrefix, hash));
+}
+
 template <typename T>
 T TcpRead(const char* bytes) {
   T wire;

@@ -1,6 +1,7 @@
 #include "worker/link/ucx/ucx_engine.h"
 
 #include <poll.h>
+#include <xxhash.h>
 
 #include <algorithm>
 #include <array>
@@ -18,7 +19,7 @@ namespace {
 
 // In front of every header. Little-endian, as all hosts that we build for are.
 struct WirePrefix {
-  uint32_t magic = 0x5241555A;  // says: ours, of this version
+  uint32_t magic = 0x5241555B;  // says: ours, of this version
   uint16_t kind = 0;
   uint16_t reserved = 0;
   uint64_t from = 0;  // incarnations
@@ -28,6 +29,7 @@ struct WirePrefix {
   uint32_t generation = 0;  // which connection of the two it is
   uint32_t unused = 0;
   std::array<char, 16> proof{};  // see Sign
+  uint64_t header_hash = 0;      // xxHash64 of kind and header
 };
 
 // UCX does not say over which connection a message came, so each one proves that its sender has the cluster's key. The
@@ -36,9 +38,16 @@ void Sign(WirePrefix& prefix, const ClusterKey& key) {
   WirePrefix ends = prefix;
   ends.kind = 0;
   ends.proof = {};
+  ends.header_hash = 0;
   const std::string proof =
       key.Proof(absl::StrCat("runahead ucx", absl::string_view(reinterpret_cast<const char*>(&ends), sizeof(ends))));
   std::copy_n(proof.begin(), prefix.proof.size(), prefix.proof.begin());
+}
+
+// A header comes as it was sent, or the connection ends. The bytes of a message have no checksum here; who sends them
+// has one.
+uint64_t HashOf(uint16_t kind, std::string_view header) {
+  return XXH64(header.data(), header.size(), /*seed=*/kind);
 }
 
 bool Signed(const WirePrefix& prefix, const ClusterKey& key) {
@@ -177,6 +186,7 @@ void UcxEngine::Impl::SendTo(const std::shared_ptr<Peer>& peer, MessageKind kind
   prefix.to_epoch = peer->id.epoch;
   prefix.generation = peer->id.generation;
   Sign(prefix, key_);
+  prefix.header_hash = HashOf(prefix.kind, header);
   auto* op = new Op{this, peer, {}, {}, {}, std::move(done)};
   op->header.assign(reinterpret_cast<const char*>(&prefix), sizeof(prefix));
   op->header += header;
@@ -283,6 +293,13 @@ ucs_status_t UcxEngine::Impl::HandleMessage(std::string_view header, void* data,
   if (prefix.magic != magic || !ours || prefix.kind >= kMessageKinds || !Signed(prefix, key_)) return UCS_OK;
   const PeerKey from{prefix.from, prefix.from_epoch, prefix.generation};
   const auto peer = peers_.find(from);
+  if (HashOf(prefix.kind, header.substr(sizeof(prefix))) != prefix.header_hash) {
+    if (peer == peers_.end()) return UCS_OK;
+    Kill(std::shared_ptr<Peer>(peer->second),
+         absl::UnavailableError("what the peer sent came damaged: the network flips bits"),
+         /*say_goodbye=*/true);
+    return UCS_OK;
+  }
   if (peer != peers_.end()) Answered(*peer->second);
   if (prefix.kind <= static_cast<uint16_t>(MessageKind::kGoodbye)) {
     const PeerId sender{std::string(header.substr(sizeof(prefix))), from.incarnation, {}, from.epoch, from.generation};

@@ -1,6 +1,7 @@
 #include "worker/link/device/device_edge.h"
 
 #include <array>
+#include <atomic>
 #include <random>
 #include <set>
 #include <string>
@@ -44,13 +45,15 @@ class DeviceWorld final : public EdgeWorld {
     Kill(process);
     engines_[process] = NewEngine("tcp");
     comms_[process] = std::make_unique<FakePeerCommFactory>(network, absl::StrCat("process ", process), "");
-    factories_[process] = std::make_unique<DeviceEdgeFactory>(*engines_[process], *comms_[process]);
+    const FrameFaults faults{.on_corrupt = [this] { ++corrupt; }, .on_retry = [this] { ++again; }};
+    factories_[process] = std::make_unique<DeviceEdgeFactory>(*engines_[process], *comms_[process], faults);
     ids_[process] = engines_[process]->self();
   }
   size_t live_jobs(int process, int peer) override { return factories_[process]->live_jobs(ids_[peer]); }
   MessageEngine& engine(int process) { return *engines_[process]; }
 
   FakePeerNetwork network;
+  std::atomic<int> corrupt = 0, again = 0;  // frames that came damaged, and that were sent again for it
 
  private:
   std::array<std::unique_ptr<MessageEngine>, 3> engines_;
@@ -165,6 +168,56 @@ TEST_F(DeviceEdge, AFrameInTransferIsSentWholeThoughItsJobIsDropped) {
   EXPECT_EQ(Code(b->Finish(1)), absl::StatusCode::kCancelled);
   EXPECT_EQ(world_.live_jobs(0, 1), 0u);
   EXPECT_EQ(world_.live_jobs(1, 0), 0u);
+}
+
+TEST_F(DeviceEdge, AFrameThatCameDamagedIsSentAgain) {
+  const auto a = Open(0, 1), b = Open(1, 0);
+  for (int flips = 1; flips < kFrameAttempts; ++flips) {
+    const JobId job = flips;
+    network_.Flip(flips);
+    const BufferRef into = Room(kBytes);
+    const Event sent = a->Send({job, 0, 0}, Pattern(kBytes, job), Event());
+    const Reception got = b->Recv({job, 0, 0}, into);
+    EXPECT_EQ(Code(got), absl::StatusCode::kOk);
+    EXPECT_EQ(Code(sent), absl::StatusCode::kOk);
+    EXPECT_EQ(Bytes(into), Bytes(Pattern(kBytes, job)));
+    EXPECT_EQ(got.sum()->kind, FrameSum::Kind::kDevice);
+    EXPECT_EQ(Code(a->Finish(job)), absl::StatusCode::kOk);
+  }
+  EXPECT_EQ(world_.corrupt, 3);
+  EXPECT_EQ(world_.again, 3);
+}
+
+TEST_F(DeviceEdge, AFrameThatComesDamagedEveryTimeEndsItsJobAndNotTheEdge) {
+  const auto a = Open(0, 1), b = Open(1, 0);
+  network_.Flip(kFrameAttempts);
+  const Event lost = a->Send({1, 0, 0}, Pattern(kBytes, 1), Event()),
+              sent = a->Send({1, 1, 0}, Pattern(kBytes, 2), Event());
+  EXPECT_EQ(Code(b->Recv({1, 0, 0}, Room(kBytes))), absl::StatusCode::kDataLoss);
+  EXPECT_EQ(Code(b->Recv({1, 1, 0}, Room(kBytes))), absl::StatusCode::kOk);
+  EXPECT_EQ(Code(lost), absl::StatusCode::kDataLoss);
+  EXPECT_EQ(Code(sent), absl::StatusCode::kOk);
+  EXPECT_EQ(Code(a->Finish(1)), absl::StatusCode::kDataLoss);
+  a->Send({2, 0, 0}, Pattern(kBytes, 3), Event());
+  EXPECT_EQ(Code(b->Recv({2, 0, 0}, Room(kBytes))), absl::StatusCode::kOk);
+  EXPECT_TRUE(a->Health().ok());
+  EXPECT_TRUE(b->Health().ok());
+}
+
+// What flips in the memory of who passes it on, too: the sum is the origin's.
+TEST_F(DeviceEdge, TheOriginsSumTravelsOn) {
+  const auto a = Open(0, 1), b = Open(1, 0), onward = Open(1, 2), c = Open(2, 1);
+  const BufferRef into = Room(kBytes), end = Room(kBytes);
+  const Reception middle = b->Recv({1, 0, 1}, into), other = b->Recv({2, 0, 1}, Room(kBytes));
+  const Event passed = onward->SendSummed({1, 0, 1}, into, middle, middle.sum());
+  const Event spoilt = onward->SendSummed({2, 0, 1}, Pattern(kBytes, 7), other, other.sum());
+  a->Send({1, 0, 1}, Pattern(kBytes, 1), Event());
+  a->Send({2, 0, 1}, Pattern(kBytes, 2), Event());
+  EXPECT_EQ(Code(c->Recv({1, 0, 1}, end)), absl::StatusCode::kOk);
+  EXPECT_EQ(Bytes(end), Bytes(Pattern(kBytes, 1)));
+  EXPECT_EQ(Code(passed), absl::StatusCode::kOk);
+  EXPECT_EQ(Code(c->Recv({2, 0, 1}, Room(kBytes))), absl::StatusCode::kDataLoss);
+  EXPECT_EQ(Code(spoilt), absl::StatusCode::kDataLoss);
 }
 
 TEST_F(DeviceEdge, CommunicatorsThatAreNotReadyInTimeEndTheEdgeAtBothSides) {

@@ -144,7 +144,7 @@ TEST(TcpEngine, AFrameThatCannotBeEndsItsConnectionOnly) {
     prefix.header_bytes = header;
     prefix.bytes = bytes;
     prefix.transfer = transfer;
-    return TcpBytes(prefix);  // and nothing after it that could be what ends the connection
+    return TcpBytes(TcpSealed(prefix));  // and nothing after it that could be what ends the connection
   };
   const auto slice = static_cast<uint16_t>(MessageKind::kSlice);
   const RawPeer bystander(*engine);
@@ -171,6 +171,29 @@ TEST(TcpEngine, AFrameThatCannotBeEndsItsConnectionOnly) {
   ExpectServing(*engine);
 }
 
+// Whatever it makes of what was sent: another kind, size or transfer, or another header of the same size.
+TEST(TcpEngine, AFlippedBitOfPrefixOrHeaderEndsItsConnectionAndNothingIsHeard) {
+  const auto engine = NewTcpEngine();
+  std::atomic<int> heard = 0;
+  for (const MessageKind kind : {MessageKind::kSlice, MessageKind::kVerdict}) {
+    engine->SetHandler(kind, [&](const Message&) { ++heard; });
+  }
+  const std::string header = "a header";
+  TcpPrefix prefix;
+  prefix.kind = static_cast<uint16_t>(MessageKind::kSlice);
+  prefix.header_bytes = static_cast<uint32_t>(header.size());
+  const std::string message = TcpBytes(TcpSealed(prefix, header)) + header;
+  for (size_t byte = 0; byte < message.size(); ++byte) {
+    std::string flipped = message;
+    flipped[byte] = static_cast<char>(flipped[byte] ^ (1 << (byte % 8)));
+    RawPeer peer(*engine);
+    peer.socket.Say(flipped);
+    EXPECT_TRUE(peer.socket.Closed()) << byte;
+  }
+  EXPECT_EQ(heard, 0);
+  ExpectServing(*engine);
+}
+
 TEST(TcpEngine, MoreBytesThanWereAnnouncedEndTheTransfer) {
   const auto engine = NewTcpEngine();
   Outcome done;
@@ -183,13 +206,13 @@ TEST(TcpEngine, MoreBytesThanWereAnnouncedEndTheTransfer) {
   prefix.frame = TcpFrame::kOffer;
   prefix.kind = static_cast<uint16_t>(MessageKind::kSlice);
   prefix.bytes = into.size;
-  peer.socket.Say(TcpBytes(prefix));
+  peer.socket.Say(TcpBytes(TcpSealed(prefix)));
   EXPECT_EQ(TcpRead<TcpPrefix>(peer.socket.Hear(sizeof(prefix)).data()).frame, TcpFrame::kGrant);
   prefix.frame = TcpFrame::kChunk;
   prefix.bytes = into.size - 1;
-  peer.socket.Say(TcpBytes(prefix) + std::string(prefix.bytes, 'x'));
+  peer.socket.Say(TcpBytes(TcpSealed(prefix)) + std::string(prefix.bytes, 'x'));
   prefix.bytes = 2;
-  peer.socket.Say(TcpBytes(prefix) + "xx");
+  peer.socket.Say(TcpBytes(TcpSealed(prefix)) + "xx");
   EXPECT_EQ(done.Await(), absl::StatusCode::kUnavailable);
   EXPECT_TRUE(peer.socket.Closed());
 }
@@ -206,7 +229,8 @@ TEST(TcpEngine, APeerThatFloodsIsGivenUpAndTheRestServed) {
     prefix.frame = flood;
     prefix.bytes = flood == TcpFrame::kOffer ? 10'000 : kEagerBytes;
     const std::string body(flood == TcpFrame::kOffer ? 0 : kEagerBytes, 'x');
-    for (prefix.transfer = 0; prefix.transfer < 66'000; ++prefix.transfer) peer.socket.Say(TcpBytes(prefix) + body);
+    for (prefix.transfer = 0; prefix.transfer < 66'000; ++prefix.transfer)
+      peer.socket.Say(TcpBytes(TcpSealed(prefix)) + body);
     EXPECT_TRUE(peer.socket.Closed());
     engine->SetHandler(MessageKind::kSlice, nullptr);
     kept.clear();

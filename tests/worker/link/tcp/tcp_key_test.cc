@@ -47,7 +47,7 @@ class TcpKey : public ::testing::Test {
   static std::string Frame() {
     TcpPrefix prefix;
     prefix.kind = static_cast<uint16_t>(MessageKind::kVerdict);
-    return TcpBytes(prefix);
+    return TcpBytes(TcpSealed(prefix));
   }
 
   std::atomic<int> deaths_ = 0;  // of the peer, as this end sees it

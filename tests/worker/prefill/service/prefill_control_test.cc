@@ -154,8 +154,10 @@ TEST_F(PrefillControlTest, AnEdgeIsOpenedToAllThatTheLineSaysOfThePeer) {
 // Moves nothing, and knows which jobs were dropped.
 class IdleEdge final : public Edge {
  public:
-  Event Send(FrameId, ConstBufferRef, const Event& after) override { return after; }
-  Reception Recv(FrameId, BufferRef) override { return {Event(), nullptr}; }
+  Event SendSummed(FrameId, ConstBufferRef, const Event& after, std::shared_ptr<const FrameSum>) override {
+    return after;
+  }
+  Reception Recv(FrameId, BufferRef) override { return {Event(), nullptr, nullptr}; }
   Event Finish(JobId) override { return {}; }
   void Drop(JobId job) override { dropped.push_back(job); }
   absl::Status Health() const override { return absl::OkStatus(); }

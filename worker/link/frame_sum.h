@@ -1,0 +1,42 @@
+// The checksum that crosses an edge with each frame, so that bits which flip on the way never become KV.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <functional>
+
+#include "absl/status/status.h"
+
+namespace runahead {
+
+struct FrameId;
+
+// A frame is sent at most this often.
+inline constexpr int kFrameAttempts = 3;
+
+// Of a frame's bytes, and of which frame they are. Who computes a frame's KV computes its sum; it travels with the
+// frame along the chain, and each worker checks the bytes against it before anything reads them and before it passes
+// them on.
+struct FrameSum {
+  enum class Kind : uint8_t {
+    kNone,    // not known
+    kHost,    // SumOnHost
+    kDevice,  // by a kernel (PeerCommFactory::Sum)
+  };
+  Kind kind = Kind::kNone;
+  uint64_t value = 0;
+};
+
+// XXH3 (64 bits) of `size` bytes at `data`, seeded by `id` and the size.
+uint64_t SumOnHost(const FrameId& id, const void* data, size_t size);
+
+// DATA_LOSS: the frame came damaged so often.
+absl::Status DamagedFrame(const FrameId& id, int times);
+
+// What an edge tells of frames that came damaged. Any thread; each may be empty.
+struct FrameFaults {
+  std::function<void()> on_corrupt;  // one came here whose bytes do not match its sum
+  std::function<void()> on_retry;    // one is sent from here again, because it came damaged
+};
+
+}  // namespace runahead
