@@ -188,6 +188,7 @@ TEST_F(MembershipTest, AnotherFineTuneIsRefusedWhileTheOneBeforeIsServed) {
   ASSERT_TRUE(PoolBecomes(2, 1));
   const std::vector<int32_t> before = Ask(6).ids;
   EXPECT_THAT(before, SizeIs(6));
+  const std::string weights = Models().weights_fingerprint();
 
   second->process.Signal(SIGTERM);
   EXPECT_EQ(second->process.Wait(), 0);
@@ -204,6 +205,10 @@ TEST_F(MembershipTest, AnotherFineTuneIsRefusedWhileTheOneBeforeIsServed) {
   const auto new_decode = Worker("decode", "decode-0", other);
   names_.Set(kPrefill, {second->address});
   names_.Set(kDecode, {new_decode->address});
+  ASSERT_TRUE(Eventually([&] {
+    const std::string now = Models().weights_fingerprint();
+    return !now.empty() && now != weights;
+  }));
   ASSERT_TRUE(PoolBecomes(1, 1));
   const Answer after = Ask(6);
   EXPECT_THAT(after.ids, SizeIs(6)) << after.status.error_message();
