@@ -42,8 +42,8 @@ absl::StatusOr<std::shared_ptr<SharedWeights>> ShareWeights(const WorkerOptions&
   return nullptr;
 }
 
-absl::Status CompleteSharing(SharedWeights& weights) {
-  RUNAHEAD_RETURN_IF_ERROR(weights.Complete());
+absl::Status CompleteSharing(SharedWeights& weights, const std::string& contents) {
+  RUNAHEAD_RETURN_IF_ERROR(weights.Complete(contents));
   LogInfo("model", weights.shared_bytes() >> 20, " MiB of weights are shared with the workers of this host by ",
           weights.path(), weights.packs() ? ", packed here" : ", packed by another");
   if (weights.refused_bytes() > 0) {

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <memory>
+#include <string>
 #include <string_view>
 
 #include "absl/status/statusor.h"
@@ -17,7 +18,8 @@ namespace runahead {
 absl::StatusOr<std::shared_ptr<SharedWeights>> ShareWeights(const WorkerOptions& options, const ModelFacts& model,
                                                             std::string_view numerics);
 
-// All weights are loaded: lets others have what was packed, and says in the log what is shared.
-absl::Status CompleteSharing(SharedWeights& weights);
+// All weights are loaded, of a model with these contents (WeightsHash): lets others have what was packed, and says in
+// the log what is shared. Errors: those of SharedWeights::Complete.
+absl::Status CompleteSharing(SharedWeights& weights, const std::string& contents);
 
 }  // namespace runahead

@@ -79,7 +79,10 @@ v1::Capabilities WorkerEpoch::capabilities() const {
   if (parts_.decode != nullptr) capabilities.add_roles(v1::WORKER_ROLE_DECODE);
   capabilities.set_name(parts_.options.name);
   capabilities.set_device(std::string(parts_.device.name()));
-  capabilities.set_model_fingerprint(config.fingerprint);
+  capabilities.set_model_fingerprint(parts_.fingerprints.files);
+  capabilities.set_weights_fingerprint(parts_.fingerprints.weights);
+  capabilities.set_tokenizer_fingerprint(parts_.fingerprints.tokenizer);
+  capabilities.set_chat_template_fingerprint(parts_.fingerprints.chat_template);
   capabilities.set_compute_dtype(std::string(parts_.device.numerics()));
   capabilities.set_kv_dtype(std::string(DTypeName(shape.kv_dtype)));
   capabilities.set_context_length(static_cast<int32_t>(config.context_length));

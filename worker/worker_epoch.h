@@ -19,6 +19,14 @@
 
 namespace runahead {
 
+// Which model a worker has, for the router to compare: each in hexadecimal digits. Two that agree in `files` and
+// `weights` compute the same.
+struct ModelFingerprints {
+  std::string files;    // ModelFile::fingerprint
+  std::string weights;  // WeightsHash
+  std::string tokenizer, chat_template;
+};
+
 // What every epoch of a process uses; outlives them.
 struct EpochParts {
   const WorkerOptions& options;
@@ -28,6 +36,7 @@ struct EpochParts {
   Device& device;
   PeerCommFactory* peer_comms = nullptr;  // null on the CPU
   std::shared_ptr<const Model> model;
+  ModelFingerprints fingerprints;
   std::shared_ptr<Buffer> prefill_memory;  // null unless it prefills
   DecodeRole* decode = nullptr;            // null unless it decodes
   MetricRegistry& metrics;

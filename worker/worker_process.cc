@@ -21,6 +21,7 @@
 #include "worker/memory_defaults.h"
 #include "worker/metrics/weight_metrics.h"
 #include "worker/model/warm_up.h"
+#include "worker/model/weights_hash.h"
 #include "worker/model_facts.h"
 #include "worker/prefill_role.h"
 #include "worker/service/control_service.h"
@@ -89,6 +90,7 @@ struct WorkerProcess::Parts {
   std::unique_ptr<PeerCommFactory> peer_comms;    // null on the CPU
   std::shared_ptr<SharedWeights> shared_weights;  // null: none
   std::shared_ptr<const Model> model;
+  ModelFingerprints fingerprints;
   std::unique_ptr<MetricRegistry> metrics;
   std::unique_ptr<WeightMetrics> weight_metrics;
   std::unique_ptr<ConnectionMetrics> connections, metrics_connections;
@@ -104,6 +106,8 @@ struct WorkerProcess::Parts {
   std::unique_ptr<MetricsServer> metrics_server;
 
   absl::Status LoadModelFor();
+  // Loads the model while its bytes are summed.
+  absl::Status LoadAndSum(const std::shared_ptr<const ModelFile>& file, const ModelConfig& of_file);
   // On the device, or streamed from host memory, by decode_schedule.
   absl::StatusOr<std::shared_ptr<const Model>> LoadBySchedule(const std::shared_ptr<const ModelFile>& file,
                                                               const ModelConfig& of_file);
@@ -122,6 +126,7 @@ absl::Status WorkerProcess::Parts::LoadModelFor() {
   shared_weights = std::move(opened.shared_weights);
   if (options.decode()) RUNAHEAD_RETURN_IF_ERROR(CheckKvprOptions(options, *device));
   RUNAHEAD_ASSIGN_OR_RETURN(const OpenedModel opened_file, std::move(opened_model));
+  for (const std::string& remark : opened_file.file->remarks()) LogWarning("model", remark);
   RUNAHEAD_ASSIGN_OR_RETURN(const ModelConfig of_file, ReadModelConfig(*opened_file.file));
   if (device->numerics() == "int8") {
     RUNAHEAD_ASSIGN_OR_RETURN(const LoadPlan plan, PlanLoading(opened_file.file));
@@ -129,14 +134,33 @@ absl::Status WorkerProcess::Parts::LoadModelFor() {
       LogWarning("model", left_out);
     }
   }
-  RUNAHEAD_ASSIGN_OR_RETURN(model, LoadBySchedule(opened_file.file, of_file));
-  if (shared_weights != nullptr) RUNAHEAD_RETURN_IF_ERROR(CompleteSharing(*shared_weights));
+  RUNAHEAD_RETURN_IF_ERROR(LoadAndSum(opened_file.file, of_file));
   if (options.prefill_memory == 0) options.prefill_memory = PrefillRole::DefaultMemory(*model, *device);
   RUNAHEAD_RETURN_IF_ERROR(WarmUp(*model, *device, UsesOf(options)));
   const ModelConfig& config = model->config();
   LogInfo("model", config.name, ": ", config.layers, " layers, ", config.hidden, " hidden, ", config.heads, "/",
           config.kv_heads, " heads, context ", config.context_length);
   LogInfo("model", WeightsText(model->weight_bytes(), opened_file.facts.tensor_bytes));
+  return absl::OkStatus();
+}
+
+absl::Status WorkerProcess::Parts::LoadAndSum(const std::shared_ptr<const ModelFile>& file,
+                                              const ModelConfig& of_file) {
+  WeightsHash hash(file);
+  RUNAHEAD_ASSIGN_OR_RETURN(model, LoadBySchedule(file, of_file));
+  fingerprints = {.files = of_file.fingerprint,
+                  .weights = hash.Wait(),
+                  .tokenizer = absl::StrCat(absl::Hex(file->tokenizer_fingerprint(), absl::kZeroPad16)),
+                  .chat_template = absl::StrCat(absl::Hex(file->chat_template_fingerprint(), absl::kZeroPad16))};
+  LogInfo("model", "weights_fingerprint ", fingerprints.weights);
+  if (shared_weights == nullptr) return absl::OkStatus();
+  const absl::Status shared = CompleteSharing(*shared_weights, fingerprints.weights);
+  if (!absl::IsFailedPrecondition(shared)) return shared;
+  LogWarning("model", "shared_weights: the weights are this worker's own: ", std::string(shared.message()));
+  model = nullptr;
+  shared_weights->Abandon();
+  shared_weights = nullptr;
+  RUNAHEAD_ASSIGN_OR_RETURN(model, LoadBySchedule(file, of_file));
   return absl::OkStatus();
 }
 
@@ -176,9 +200,9 @@ absl::Status WorkerProcess::Parts::StartRoles() {
   if (options.decode()) {
     RUNAHEAD_ASSIGN_OR_RETURN(decode, DecodeRole::Create(options, *device, model, incarnation, *metrics));
   }
-  for_epochs = std::make_unique<EpochParts>(
-      EpochParts{options, key, link_host, incarnation, *device, peer_comms.get(), model, std::move(prefill_memory),
-                 decode.get(), *metrics, [this](v1::ControlReport report) { control->Report(std::move(report)); }});
+  for_epochs = std::make_unique<EpochParts>(EpochParts{
+      options, key, link_host, incarnation, *device, peer_comms.get(), model, fingerprints, std::move(prefill_memory),
+      decode.get(), *metrics, [this](v1::ControlReport report) { control->Report(std::move(report)); }});
   return epochs.Begin(*for_epochs);
 }
 

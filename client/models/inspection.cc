@@ -73,6 +73,8 @@ absl::StatusOr<Inspection> InspectModel(const std::string& path) {
   Inspection inspection;
   inspection.path = path;
   inspection.is_folder = file->container() == ModelFile::Container::kFolder;
+  inspection.files = static_cast<int>(file->parts().size());
+  inspection.remarks.assign(file->remarks().begin(), file->remarks().end());
   inspection.architecture = file->GetString("general.architecture").value_or("");
   inspection.stored = StoredTypes(*file);
   inspection.tied = !file->FindTensor("output.weight").ok();

@@ -29,8 +29,10 @@ struct Inspection {
   };
 
   std::string path;
-  bool is_folder = false;    // else a GGUF file
-  std::string architecture;  // as the file calls it; empty where it does not
+  bool is_folder = false;            // else a GGUF file
+  int files = 1;                     // that a GGUF model is in
+  std::vector<std::string> remarks;  // ModelFile::remarks
+  std::string architecture;          // as the file calls it; empty where it does not
   std::vector<Stored> stored;
   bool tied = true;         // the head is the embedding
   bool quantised = false;   // most of its elements are

@@ -140,11 +140,14 @@ std::string InspectionText(const Inspection& inspection, int64_t context, int64_
   std::string text = absl::StrCat(inspection.path, "\n");
   AppendLine(&text, "architecture",
              absl::StrCat(Printable(inspection.architecture),
-                          inspection.is_folder ? ", a Hugging Face folder" : ", a GGUF file"));
+                          inspection.is_folder    ? ", a Hugging Face folder"
+                          : inspection.files == 1 ? ", a GGUF file"
+                                                  : absl::StrCat(", ", inspection.files, " GGUF files")));
   AppendLine(&text, "tensors", StoredText(inspection));
   if (inspection.config) AppendConfig(inspection, &text);
   if (inspection.words) AppendWords(inspection, &text);
   AppendLine(&text, "runs", inspection.runs() ? "yes" : "no");
+  for (const std::string& remark : inspection.remarks) AppendLine(&text, "but", Printable(remark));
   if (!inspection.on_cpus.ok()) AppendLine(&text, "on CPUs", Printable(inspection.on_cpus.message()));
   for (const absl::Status& refusal : inspection.refusals) AppendLine(&text, "", Printable(refusal.message()));
   if (inspection.plan) {
@@ -160,6 +163,8 @@ std::string InspectionJson(const Inspection& inspection, int64_t context, int64_
             {"runs", inspection.runs()},
             {"runs_on_cpus", inspection.runs() && inspection.on_cpus.ok()},
             {"refusals", Json::array()},
+            {"files", inspection.files},
+            {"remarks", inspection.remarks},
             {"tensors", Json::array()}};
   for (const absl::Status& refusal : inspection.refusals) json["refusals"].push_back(std::string(refusal.message()));
   for (const Inspection::Stored& stored : inspection.stored) {

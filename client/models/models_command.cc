@@ -41,13 +41,16 @@ std::string ModelsJson(const v1::ListModelsResponse& response) {
                       {"dtype", model.dtype()},
                       {"kv_dtype", model.kv_dtype()},
                       {"fingerprint", model.fingerprint()},
+                      {"weights_fingerprint", model.weights_fingerprint()},
                       {"prefill_workers", model.prefill_workers()},
                       {"decode_workers", model.decode_workers()},
                       {"layers", model.layers()},
                       {"kv_bytes_per_token", model.kv_bytes_per_token()},
                       {"window_layers", model.window_layers()},
                       {"window", model.window()},
-                      {"builds", std::vector<std::string>(model.builds().begin(), model.builds().end())}});
+                      {"builds", std::vector<std::string>(model.builds().begin(), model.builds().end())},
+                      {"refused_workers",
+                       std::vector<std::string>(model.refused_workers().begin(), model.refused_workers().end())}});
   }
   return nlohmann::ordered_json{{"models", std::move(models)}}.dump();
 }
@@ -59,6 +62,7 @@ std::string ModelsText(const v1::ListModelsResponse& response) {
     absl::StrAppendFormat(&text, "%s: context %d tokens, vocabulary %d, %s%s, %d prefill and %d decode workers, %s\n",
                           model.name(), model.context_length(), model.vocabulary_size(), model.dtype(), kv,
                           model.prefill_workers(), model.decode_workers(), model.fingerprint());
+    for (const std::string& refused : model.refused_workers()) absl::StrAppend(&text, "  refused: ", refused, "\n");
     if (model.builds_size() > 1) {
       absl::StrAppend(&text, "  its workers are of different builds: ", absl::StrJoin(model.builds(), ", "), "\n");
     }
@@ -116,7 +120,10 @@ void AddModelsCommand(CLI::App& app, Command* chosen) {
       "the memory that it takes, before anything is loaded. Exit code 1: it does not run.");
   const auto flags = std::make_shared<ModelsFlags>();
   models.add_option("--router", flags->router, "Where the router listens (host:port)")->type_name("ADDR");
-  models.add_option("--inspect", flags->inspect, "A GGUF file, or a Hugging Face folder")->type_name("PATH");
+  models
+      .add_option("--inspect", flags->inspect,
+                  "A GGUF file (the first, where a model is in several), or a Hugging Face folder")
+      ->type_name("PATH");
   AddNumber(models, "--context", &flags->context,
             "With --inspect: tokens of a prompt and its answer (default: the model's context)", "N");
   AddNumber(models, "--batch", &flags->batch, "With --inspect: sequences that are decoded at once (default 1)", "N");

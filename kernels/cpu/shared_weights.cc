@@ -21,7 +21,7 @@ namespace {
 constexpr char kPrefix[] = "runahead-weights-";
 constexpr char kMagic[8] = {'R', 'A', 'W', 'E', 'I', 'G', 'H', 'T'};
 // Raised with every change of what lies in blocks or where, for builds that cannot be told apart.
-constexpr uint32_t kLayoutVersion = 1;
+constexpr uint32_t kLayoutVersion = 2;
 constexpr size_t kPageBytes = 4096;
 constexpr size_t kHugePageBytes = size_t{2} << 20;
 // Of processes that waited for one that was killed, each sees that the others have the file locked for a moment.
@@ -78,6 +78,7 @@ struct SharedWeights::Header {
   uint32_t entries;
   uint64_t directory_hash;
   char identity[512];  // zero-terminated
+  char contents[64];   // likewise
   uint64_t hash;       // of all before it
 
   uint64_t Hash() const { return XXH64(this, offsetof(Header, hash), 0); }
@@ -150,7 +151,9 @@ SharedWeights::Found SharedWeights::Read(const std::string& identity) {
       header.version != kLayoutVersion || header.entries > (kBlocksAt - kDirectoryAt) / sizeof(Entry)) {
     return Found::kDamaged;
   }
-  if (std::string(header.identity, strnlen(header.identity, sizeof header.identity)) != identity) return Found::kOthers;
+  const auto text = [](const auto& field) { return std::string(field, strnlen(field, sizeof field)); };
+  if (text(header.identity) != identity) return Found::kOthers;
+  contents_ = text(header.contents);
   entries_.resize(header.entries);
   const size_t bytes = entries_.size() * sizeof(Entry);
   if (pread(fd, entries_.data(), bytes, kDirectoryAt) != static_cast<ssize_t>(bytes) ||
@@ -222,8 +225,14 @@ std::shared_ptr<SharedWeights::Mapping> SharedWeights::Map(const Entry& entry, b
   return std::make_shared<Mapping>(file_, addresses.reserved, addresses.reserved_bytes, addresses.at, entry.bytes);
 }
 
-absl::Status SharedWeights::Complete() {
+absl::Status SharedWeights::Complete(const std::string& contents) {
+  if (contents.size() >= sizeof(Header::contents)) {
+    return absl::InvalidArgumentError("what says the contents of weights is too long");
+  }
   MutexLock lock(mu_);
+  if (!packs_ && contents_ != contents) {
+    return absl::FailedPreconditionError(absl::StrCat(path_, " was packed from a model with other contents"));
+  }
   if (!packs_ || !open_) return absl::OkStatus();
   open_ = false;
   for (const std::weak_ptr<Mapping>& written : written_) {
@@ -239,6 +248,7 @@ absl::Status SharedWeights::Complete() {
   header.entries = static_cast<uint32_t>(entries_.size());
   header.directory_hash = XXH64(entries_.data(), directory_bytes, 0);
   std::memcpy(header.identity, identity_.data(), identity_.size());
+  std::memcpy(header.contents, contents.data(), contents.size());
   header.hash = header.Hash();
   RUNAHEAD_RETURN_IF_ERROR(file_->Write(0, &header, sizeof header));
   return file_->Share();

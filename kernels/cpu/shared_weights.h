@@ -49,8 +49,10 @@ class SharedWeights {
   // The block of that name. Nothing where there is none and none can be made: the caller then takes memory of its own,
   // and so does another that wants a block that is there already from this process while it packs.
   std::optional<Block> Find(const std::string& name, size_t bytes) RUNAHEAD_EXCLUDES(mu_);
-  // Lets others read, and this process no longer write. What found no room stays out of the file.
-  absl::Status Complete() RUNAHEAD_EXCLUDES(mu_);
+  // `contents` says what bytes of the model this process has: an identity may be that of a file that was changed since.
+  // Who packs lets others read, and no longer writes itself; what found no room stays out of the file. To one that
+  // reads FAILED_PRECONDITION says that the packer had other contents: what was found is of another model.
+  absl::Status Complete(const std::string& contents) RUNAHEAD_EXCLUDES(mu_);
   // Gives the file up, with no block of it in use.
   void Abandon() RUNAHEAD_EXCLUDES(mu_);
 
@@ -75,6 +77,7 @@ class SharedWeights {
   mutable Mutex mu_;
   std::shared_ptr<SharedFile> file_ RUNAHEAD_GUARDED_BY(mu_);  // null once it is given up
   std::string identity_;
+  std::string contents_;                       // of what was found complete
   bool open_ RUNAHEAD_GUARDED_BY(mu_) = true;  // blocks may be found, or added where it packs
   std::vector<Entry> entries_ RUNAHEAD_GUARDED_BY(mu_);
   std::vector<std::weak_ptr<Mapping>> written_ RUNAHEAD_GUARDED_BY(mu_);

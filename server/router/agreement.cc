@@ -34,6 +34,7 @@ std::string NamesOf(const ModelInfo& model) {
 
 PoolTerms TermsOf(const v1::Capabilities& worker) {
   PoolTerms terms;
+  terms.weights_fingerprint = worker.weights_fingerprint();
   terms.compute_dtype = worker.compute_dtype();
   terms.kv_dtype = worker.kv_dtype();
   terms.layers = worker.layers();
@@ -56,11 +57,15 @@ absl::Status CheckAgreement(const WorkerSpec& spec, const v1::Capabilities& work
     differences.push_back(absl::StrCat("it does not have the role ", spec.role, " that the worker list gives it"));
   }
   Compare("model_fingerprint", worker.model_fingerprint(), model.fingerprint, differences);
+  Compare("tokenizer_fingerprint", worker.tokenizer_fingerprint(), model.tokenizer_fingerprint, differences);
+  Compare("chat_template_fingerprint", worker.chat_template_fingerprint(), model.chat_template_fingerprint,
+          differences);
   if (worker.context_length() < model.context_length) {
     Compare("context_length", worker.context_length(), model.context_length, differences);
   }
   if (pool != nullptr) {
     const PoolTerms own = TermsOf(worker);
+    Compare("weights_fingerprint", own.weights_fingerprint, pool->weights_fingerprint, differences);
     Compare("compute_dtype", own.compute_dtype, pool->compute_dtype, differences);
     Compare("kv_dtype", own.kv_dtype, pool->kv_dtype, differences);
     Compare("layers", own.layers, pool->layers, differences);

@@ -15,10 +15,11 @@ namespace runahead {
 // What a model file says of itself, as far as the router needs it.
 struct ModelInfo {
   std::string name;
-  std::string fingerprint;  // 16 hexadecimal digits
+  std::string fingerprint;  // ModelFile::fingerprint in 16 hexadecimal digits; likewise those below
   int context_length = 0;   // tokens
   int vocabulary_size = 0;
   std::string alias = {};  // the file's name without folder and .gguf: a second name to call it by; may be empty
+  std::string tokenizer_fingerprint = {}, chat_template_fingerprint = {};
 };
 
 // Whether `name` means this model: its name or its alias, whatever the case. Names inside GGUF files are often long and

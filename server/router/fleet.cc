@@ -184,6 +184,15 @@ v1::Capabilities Fleet::capabilities() const {
   return {};
 }
 
+std::vector<std::string> Fleet::refusals() const {
+  MutexLock lock(mu_);
+  std::vector<std::string> refusals;
+  for (const State& state : states_) {
+    if (state.state == WorkerState::kRefused) refusals.push_back(state.note);
+  }
+  return refusals;
+}
+
 std::set<std::string> Fleet::builds() const {
   MutexLock lock(mu_);
   std::set<std::string> builds;

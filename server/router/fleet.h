@@ -131,6 +131,8 @@ class Fleet {
   v1::Capabilities capabilities() const RUNAHEAD_EXCLUDES(mu_);
   // Of all workers that are ready, each build once.
   std::set<std::string> builds() const RUNAHEAD_EXCLUDES(mu_);
+  // Why those that do not agree with the others are refused, one text a worker, in the list's order.
+  std::vector<std::string> refusals() const RUNAHEAD_EXCLUDES(mu_);
 
   // Of the decode workers that are ready and have one.
   std::vector<v1::LaneProfile> lane_profiles() const RUNAHEAD_EXCLUDES(mu_);

@@ -167,6 +167,7 @@ grpc::ServerUnaryReactor* InferenceService::ListModels(grpc::CallbackServerConte
   model.set_dtype(pool.compute_dtype());
   model.set_kv_dtype(pool.kv_dtype());
   model.set_fingerprint(parts_.model.fingerprint);
+  model.set_weights_fingerprint(pool.weights_fingerprint());
   model.set_prefill_workers(parts_.fleet.ready_prefill());
   model.set_decode_workers(parts_.fleet.ready_decode());
   model.set_layers(pool.layers());
@@ -174,6 +175,7 @@ grpc::ServerUnaryReactor* InferenceService::ListModels(grpc::CallbackServerConte
   model.set_window_layers(pool.window_layers());
   model.set_window(pool.window());
   for (const std::string& build : parts_.fleet.builds()) model.add_builds(build);
+  for (std::string& refusal : parts_.fleet.refusals()) model.add_refused_workers(std::move(refusal));
   for (v1::LaneProfile& profile : parts_.fleet.lane_profiles()) *model.add_lane_profiles() = std::move(profile);
   grpc::ServerUnaryReactor* const reactor = context->DefaultReactor();
   reactor->Finish(grpc::Status::OK);

@@ -14,9 +14,10 @@ namespace runahead {
 // answer within it, unless they load a large model.
 inline constexpr absl::Duration kChoiceTimeout = absl::Seconds(10);
 
-// What KV is computed in and how it lies in memory. It goes from worker to worker as it is, so all must have the same;
-// what device a worker computes on is its own affair.
+// By which weights KV is computed, in what, and how it lies in memory. It goes from worker to worker as it is, so all
+// must have the same; what device a worker computes on is its own affair.
 struct PoolTerms {
+  std::string weights_fingerprint;
   std::string compute_dtype;
   std::string kv_dtype;
   int layers = 0;

@@ -7,7 +7,6 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
-#include "absl/strings/strip.h"
 #include "kernels/base/status_macros.h"
 #include "server/base/clock.h"
 #include "server/base/cluster_key.h"
@@ -20,6 +19,7 @@
 #include "server/router/service_watch.h"
 #include "server/router/worker_registry.h"
 #include "server/rpc/server.h"
+#include "worker/format/gguf_split.h"
 #include "worker/format/open_model.h"
 
 namespace runahead {
@@ -29,7 +29,7 @@ constexpr char kServiceName[] = "runahead.v1.Inference";
 
 // "/models/some-model.Q4_1.gguf" -> "some-model.Q4_1"
 std::string AliasOf(const std::string& path) {
-  return std::string(absl::StripSuffix(path.substr(path.rfind('/') + 1), ".gguf"));
+  return WithoutGgufEnding(path.substr(path.rfind('/') + 1));
 }
 
 absl::StatusOr<ModelInfo> ReadModelInfo(const ModelFile& file, const Tokenizer& tokenizer) {
@@ -49,6 +49,8 @@ absl::StatusOr<ModelInfo> ReadModelInfo(const ModelFile& file, const Tokenizer& 
   RUNAHEAD_ASSIGN_OR_RETURN(const FileTensor* table, file.FindTensor("token_embd.weight"));
   model.vocabulary_size = static_cast<int>(std::min(tokenizer.vocab_size(), table->rows()));
   model.fingerprint = absl::StrFormat("%016x", file.fingerprint());
+  model.tokenizer_fingerprint = absl::StrFormat("%016x", file.tokenizer_fingerprint());
+  model.chat_template_fingerprint = absl::StrFormat("%016x", file.chat_template_fingerprint());
   model.alias = AliasOf(file.path());
   return model;
 }

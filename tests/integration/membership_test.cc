@@ -20,6 +20,8 @@
 namespace runahead {
 namespace {
 
+using ::testing::ElementsAre;
+using ::testing::HasSubstr;
 using testing::ServingProcess;
 using ::testing::SizeIs;
 
@@ -30,10 +32,11 @@ constexpr int kPrompt = 2000;
 class MembershipTest : public ::testing::Test {
  protected:
   // The chain's links are slow: a long prompt takes some seconds on more than one worker.
-  std::unique_ptr<ServingProcess> Worker(const std::string& role, const std::string& name) {
-    auto worker = std::make_unique<ServingProcess>(
-        std::vector<std::string>{RUNAHEAD_WORKER, "--role", role, "--name", name, "--dtype", "f32", "--threads", "1",
-                                 "--model", model_, "--kv-memory", "64MiB", "--chain-link-gbps", "0.003"});
+  std::unique_ptr<ServingProcess> Worker(const std::string& role, const std::string& name,
+                                         const std::string& model = "") {
+    auto worker = std::make_unique<ServingProcess>(std::vector<std::string>{
+        RUNAHEAD_WORKER, "--role", role, "--name", name, "--dtype", "f32", "--threads", "1", "--model",
+        model.empty() ? model_ : model, "--kv-memory", "64MiB", "--chain-link-gbps", "0.003"});
     EXPECT_FALSE(worker->address.empty()) << worker->process.err();
     return worker;
   }
@@ -46,12 +49,16 @@ class MembershipTest : public ::testing::Test {
     ASSERT_FALSE(router_->address.empty()) << router_->process.err();
     stub_ = v1::Inference::NewStub(grpc::CreateChannel(router_->address, grpc::InsecureChannelCredentials()));
   }
+  // What the router says of its model; nothing where it does not answer.
+  v1::Model Models() {
+    grpc::ClientContext context;
+    v1::ListModelsResponse models;
+    return stub_->ListModels(&context, {}, &models).ok() ? models.models(0) : v1::Model();
+  }
   bool PoolBecomes(int prefill, int decode) {
     return Eventually([&] {
-      grpc::ClientContext context;
-      v1::ListModelsResponse models;
-      return stub_->ListModels(&context, {}, &models).ok() && models.models(0).prefill_workers() == prefill &&
-             models.models(0).decode_workers() == decode;
+      const v1::Model model = Models();
+      return model.prefill_workers() == prefill && model.decode_workers() == decode;
     });
   }
   // How many of a role the router counts in a state; -1 where it does not say.
@@ -165,6 +172,47 @@ TEST_F(MembershipTest, AWorkerThatIsToEndFinishesWhatItHas) {
   second->process.Signal(SIGKILL);
   EXPECT_TRUE(Eventually([&] { return Workers("prefill", "lost") == 1; }));
   EXPECT_EQ(Workers("prefill", "connecting"), 1);
+}
+
+// Workers are replaced one by one by such that have another fine-tune: the same header, other weights. While workers
+// with the weights of before are there, those of after are refused, by name; when none is left, they are taken.
+TEST_F(MembershipTest, AnotherFineTuneIsRefusedWhileTheOneBeforeIsServed) {
+  SyntheticModel fine_tuned;
+  fine_tuned.seed = 2;
+  const std::string other = WriteSynthetic(fine_tuned, "membership_fine_tuned");
+  auto first = Worker("prefill", "prefill-0"), second = Worker("prefill", "prefill-1");
+  auto decode = Worker("decode", "decode-0");
+  names_.Set(kPrefill, {first->address, second->address});
+  names_.Set(kDecode, {decode->address});
+  StartRouter();
+  ASSERT_TRUE(PoolBecomes(2, 1));
+  const std::vector<int32_t> before = Ask(6).ids;
+  EXPECT_THAT(before, SizeIs(6));
+  const std::string weights = Models().weights_fingerprint();
+
+  second->process.Signal(SIGTERM);
+  EXPECT_EQ(second->process.Wait(), 0);
+  second = Worker("prefill", "prefill-1", other);
+  names_.Set(kPrefill, {first->address, second->address});
+  ASSERT_TRUE(Eventually([&] { return Workers("prefill", "refused") == 1; }));
+  EXPECT_TRUE(PoolBecomes(1, 1));
+  EXPECT_THAT(Models().refused_workers(),
+              ElementsAre(HasSubstr("worker prefill-1 does not agree: weights_fingerprint is ")));
+  const Answer meanwhile = Ask(6);
+  EXPECT_TRUE(meanwhile.status.ok()) << meanwhile.status.error_message();
+  EXPECT_EQ(meanwhile.ids, before);
+
+  const auto new_decode = Worker("decode", "decode-0", other);
+  names_.Set(kPrefill, {second->address});
+  names_.Set(kDecode, {new_decode->address});
+  ASSERT_TRUE(Eventually([&] {
+    const std::string now = Models().weights_fingerprint();
+    return !now.empty() && now != weights;
+  }));
+  ASSERT_TRUE(PoolBecomes(1, 1));
+  const Answer after = Ask(6);
+  EXPECT_THAT(after.ids, SizeIs(6)) << after.status.error_message();
+  EXPECT_NE(after.ids, before);
 }
 
 }  // namespace

@@ -64,6 +64,7 @@ v1::Capabilities FakeWorker::Able(const std::string& name, const std::vector<v1:
   able.set_name(name);
   able.set_device("cpu");
   able.set_model_fingerprint(fingerprint);
+  able.set_weights_fingerprint("weights");
   able.set_compute_dtype("f32");
   able.set_kv_dtype("f16");
   able.set_context_length(context_length);

@@ -67,10 +67,15 @@ void RouterFixture::SetUp() {
   chat_template_ = ChatTemplate::FromModel(**file, *tokenizer_);
   model_ = {"tiny", absl::StrFormat("%016x", (*file)->fingerprint()), kFixtureContext,
             static_cast<int>(tokenizer_->vocab_size())};
+  model_.tokenizer_fingerprint = absl::StrFormat("%016x", (*file)->tokenizer_fingerprint());
+  model_.chat_template_fingerprint = absl::StrFormat("%016x", (*file)->chat_template_fingerprint());
 }
 
 v1::Capabilities RouterFixture::Able(const std::string& name, v1::WorkerRole role) {
-  return FakeWorker::Able(name, {role}, model_.fingerprint, kFixtureContext);
+  v1::Capabilities able = FakeWorker::Able(name, {role}, model_.fingerprint, kFixtureContext);
+  able.set_tokenizer_fingerprint(model_.tokenizer_fingerprint);
+  able.set_chat_template_fingerprint(model_.chat_template_fingerprint);
+  return able;
 }
 
 void RouterFixture::Start(const RouterSetup& setup) {

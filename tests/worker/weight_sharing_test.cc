@@ -45,7 +45,7 @@ TEST_F(WeightSharingTest, TheFirstWorkerPacksAndTheNextFindsIt) {
   ASSERT_NE(first, nullptr);
   EXPECT_TRUE(first->packs());
   ::testing::internal::CaptureStderr();
-  EXPECT_TRUE(CompleteSharing(*first).ok());
+  EXPECT_TRUE(CompleteSharing(*first, "weights").ok());
   EXPECT_THAT(::testing::internal::GetCapturedStderr(), HasSubstr(first->path() + ", packed here"));
   options_.role = "prefill";
   const auto second = Share();
@@ -56,12 +56,26 @@ TEST_F(WeightSharingTest, TheFirstWorkerPacksAndTheNextFindsIt) {
   EXPECT_NE(Share()->path(), first->path());
 }
 
+// Its file was changed since, and the file system's numbers do not say so.
+TEST_F(WeightSharingTest, WhatWasPackedFromOtherContentsIsNotTaken) {
+  const auto packed = Share();
+  ASSERT_NE(packed, nullptr);
+  ASSERT_TRUE(CompleteSharing(*packed, "weights").ok());
+  const auto found = Share();
+  ASSERT_NE(found, nullptr);
+  ASSERT_FALSE(found->packs());
+  const absl::Status status = CompleteSharing(*found, "others");
+  EXPECT_EQ(status.code(), absl::StatusCode::kFailedPrecondition);
+  EXPECT_EQ(status.message(), found->path() + " was packed from a model with other contents");
+  EXPECT_TRUE(CompleteSharing(*found, "weights").ok());
+}
+
 // What is packed is of one layout, which another numerics or another build may not have.
 TEST_F(WeightSharingTest, WeightsArePackedForOneModelOneNumericsAndOneBuild) {
   ASSERT_FALSE(BuildId().empty());
   const auto packed = Share();
   ASSERT_NE(packed, nullptr);
-  ASSERT_TRUE(CompleteSharing(*packed).ok());
+  ASSERT_TRUE(CompleteSharing(*packed, "weights").ok());
   const auto of = [&](const std::string& identity) {
     return *SharedWeights::Open({.path = folder_, .identity = identity, .bytes = 1000});
   };

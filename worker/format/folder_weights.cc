@@ -13,6 +13,7 @@ namespace runahead {
 namespace {
 
 constexpr char kSingle[] = "model.safetensors";
+constexpr char kSingleOfOne[] = "model-00001-of-00001.safetensors";  // as some tools call it; it needs no index
 constexpr char kIndex[] = "model.safetensors.index.json";
 constexpr size_t kMostShards = 4096;
 
@@ -98,20 +99,21 @@ absl::StatusOr<std::shared_ptr<const MappedFile>> OpenIfThere(const std::string&
 }
 
 absl::StatusOr<std::vector<FolderShard>> OpenFolderWeights(const std::string& folder) {
-  absl::StatusOr<FolderShard> single = OpenShard(absl::StrCat(folder, "/", kSingle));
-  if (single.ok()) {
+  const auto one = [](absl::StatusOr<FolderShard> shard) -> absl::StatusOr<std::vector<FolderShard>> {
+    if (!shard.ok()) return shard.status();
     std::vector<FolderShard> shards;
-    shards.push_back(*std::move(single));
+    shards.push_back(*std::move(shard));
     return shards;
-  }
-  if (!absl::IsNotFound(single.status())) return single.status();
+  };
+  absl::StatusOr<FolderShard> single = OpenShard(absl::StrCat(folder, "/", kSingle));
+  if (!absl::IsNotFound(single.status())) return one(std::move(single));
   const absl::StatusOr<std::shared_ptr<const MappedFile>> index = OpenIfThere(absl::StrCat(folder, "/", kIndex));
   if (!index.ok()) return index.status();
-  if (*index == nullptr) {
-    return absl::NotFoundError(
-        absl::StrCat(folder, " has neither ", kSingle, " nor ", kIndex, "; weights in other forms are not read"));
-  }
-  return OpenShards(folder, **index);
+  if (*index != nullptr) return OpenShards(folder, **index);
+  single = OpenShard(absl::StrCat(folder, "/", kSingleOfOne));
+  if (!absl::IsNotFound(single.status())) return one(std::move(single));
+  return absl::NotFoundError(
+      absl::StrCat(folder, " has neither ", kSingle, " nor ", kIndex, "; weights in other forms are not read"));
 }
 
 }  // namespace runahead

@@ -20,8 +20,9 @@ struct FolderShard {
 // A file of the folder that may be missing: null then.
 absl::StatusOr<std::shared_ptr<const MappedFile>> OpenIfThere(const std::string& path);
 
-// Those that hold the weights, each opened and its header checked: model.safetensors, or those of the index. The index
-// names files of the folder itself only, and each tensor lies where it says, and nowhere else.
+// Those that hold the weights, each opened and its header checked: model.safetensors, those of the index, or without
+// one model-00001-of-00001.safetensors. The index names files of the folder itself only, and each tensor lies where it
+// says, and nowhere else.
 absl::StatusOr<std::vector<FolderShard>> OpenFolderWeights(const std::string& folder);
 
 }  // namespace runahead

@@ -11,8 +11,12 @@
 
 namespace runahead {
 
-// Maps the file. A tensor of a type that is not read makes opening fail, naming tensor and type.
+// Maps the file, and those beside it where the model is in several (WithOtherFiles). A tensor of a type that is not
+// read makes opening fail, naming tensor and type.
 absl::StatusOr<std::shared_ptr<const ModelFile>> OpenGguf(const std::string& path);
+
+// The same of one file alone, whichever part of a model it is.
+absl::StatusOr<std::shared_ptr<const ModelFile>> OpenGgufFile(const std::string& path);
 
 // The same for a file that is in memory already; `owner` keeps `bytes` alive, `name` stands for the path in errors.
 absl::StatusOr<std::shared_ptr<const ModelFile>> ParseGguf(std::string name, absl::Span<const std::byte> bytes,

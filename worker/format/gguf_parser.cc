@@ -7,6 +7,7 @@
 #include "absl/strings/str_cat.h"
 #include "worker/format/gguf.h"
 #include "worker/format/gguf_cursor.h"
+#include "worker/format/gguf_split.h"
 #include "worker/format/gguf_types.h"
 #include "worker/format/mapped_file.h"
 #include "worker/format/quoted.h"
@@ -82,6 +83,7 @@ class GgufParser {
     for (uint64_t i = 0; status.ok() && i < tensor_count_; ++i) status = ReadTensor(i);
     if (status.ok()) status = PlaceTensors();
     if (!status.ok()) return status;
+    file_.weight_files_ = {bytes_};
     const uint64_t size = bytes_.size();
     file_.fingerprint_ = XXH64(&size, sizeof(size), XXH64(bytes_.data(), cursor_.position(), /*seed=*/0));
     return absl::OkStatus();
@@ -283,6 +285,12 @@ class GgufParser {
 };
 
 absl::StatusOr<std::shared_ptr<const ModelFile>> OpenGguf(const std::string& path) {
+  absl::StatusOr<std::shared_ptr<const ModelFile>> file = OpenGgufFile(path);
+  if (!file.ok()) return file.status();
+  return WithOtherFiles(*std::move(file));
+}
+
+absl::StatusOr<std::shared_ptr<const ModelFile>> OpenGgufFile(const std::string& path) {
   absl::StatusOr<std::shared_ptr<const MappedFile>> mapped = MappedFile::Open(path);
   if (!mapped.ok()) return mapped.status();
   const absl::Span<const std::byte> bytes = (*mapped)->bytes();

@@ -78,9 +78,12 @@ class HfTranslation {
       from_.Refuse("quantization_config",
                    "asks for weights that folders are not read with; GGUF files may be quantised");
     }
+    // The classes of these have such keys, and others' do not read them.
+    if ((Is("llama") || Is("qwen3")) && from_.BoolOr("attention_bias", false)) model.biases.push_back("self_attn.");
+    if (Is("llama") && from_.BoolOr("mlp_bias", false)) model.biases.push_back("mlp.");
     const std::string family = kind_.model_type;
     if (family == "opt") {
-      Opt(model.tied);
+      Opt();
     } else if (family == "falcon") {
       Falcon();
     } else {
@@ -189,6 +192,7 @@ class HfTranslation {
   }
 
   void Gemma() {
+    Must("attention_bias", false);
     const bool second = Is("gemma2");
     const double scalar = from_.FloatOr("query_pre_attn_scalar", second ? 224 : 256);
     if (!(scalar > 0)) return from_.Refuse("query_pre_attn_scalar", "must be positive");
@@ -220,7 +224,7 @@ class HfTranslation {
     TranslateRotary(from_, prefix_, kind_.rotary, heads == 0 ? 0 : hidden / heads, to_);
   }
 
-  void Opt(bool tied) {
+  void Opt() {
     Sizes("ffn_dim");
     constexpr double kTorchEpsilon = 1e-5;  // of its LayerNorm; no key says another
     Put("attention.layer_norm_epsilon", kTorchEpsilon);
@@ -233,7 +237,6 @@ class HfTranslation {
     if (from_.UintOr("word_embed_proj_dim", hidden) != hidden) {
       from_.Refuse("word_embed_proj_dim", "differs from hidden_size, which is not supported");
     }
-    if (!tied) from_.Refuse("tie_word_embeddings", "must be true");
   }
 
   ConfigObject from_;

@@ -3,6 +3,7 @@
 
 #include <cstdint>
 #include <string>
+#include <vector>
 
 #include "absl/status/statusor.h"
 #include "worker/format/json_value.h"
@@ -14,7 +15,8 @@ namespace runahead {
 struct HfModel {
   std::string architecture;  // what general.architecture calls the family
   int64_t layers = 0;
-  bool tied = false;  // the head is the embedding, whatever tensors there are
+  bool tied = false;                     // the head is the embedding where it has no tensor of its own
+  std::vector<std::string> biases = {};  // what has biases, as HfNames takes it
 };
 
 // Writes `general.architecture` and the family's keys. Missing keys take what transformers takes, where real folders

@@ -1,5 +1,8 @@
 #include "worker/format/hf_names.h"
 
+#include <algorithm>
+#include <utility>
+
 #include "absl/strings/match.h"
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
@@ -117,13 +120,21 @@ bool IsIgnored(absl::string_view stored) {
   for (const char* part : {"vision_tower.", "vision_model.", "visual.", "multi_modal_projector.", "audio_tower."}) {
     if (absl::StartsWith(stored, part)) return true;
   }
-  return absl::EndsWith(stored, "rotary_emb.inv_freq");
+  // Buffers that releases of transformers, and code that came with models, kept beside the weights: tables of rotation,
+  // causal masks, numbers of positions, the version of a converter.
+  const std::string whole = absl::StrCat(".", stored);
+  for (const char* buffer : {".rotary_emb.inv_freq", ".rotary_emb.original_inv_freq", ".rotary_emb.cos_cached",
+                             ".rotary_emb.sin_cached", ".attn.bias", ".attn.masked_bias", ".self_attn.bias",
+                             ".self_attn.masked_bias", ".position_ids", ".embed_positions._float_tensor"}) {
+    if (absl::EndsWith(whole, buffer)) return true;
+  }
+  return stored == "version";
 }
 
 }  // namespace
 
-HfNames::HfNames(absl::string_view architecture, int64_t layers, bool tied)
-    : family_(FamilyOf(architecture)), layers_(layers), tied_(tied) {}
+HfNames::HfNames(absl::string_view architecture, int64_t layers, bool tied, std::vector<std::string> biases)
+    : family_(FamilyOf(architecture)), layers_(layers), tied_(tied), biases_(std::move(biases)) {}
 
 std::optional<std::string> HfNames::Find(const std::vector<Module>& modules, absl::string_view stored) const {
   for (const Module& module : modules) {
@@ -136,9 +147,15 @@ std::optional<std::string> HfNames::Find(const std::vector<Module>& modules, abs
   return std::nullopt;
 }
 
+bool HfNames::NeedsBias(const Module& module) const {
+  if (module.parts != Parts::kMayHaveBias) return module.parts == Parts::kWithBias;
+  return std::any_of(biases_.begin(), biases_.end(),
+                     [&](const std::string& of) { return absl::StartsWith(module.stored, of); });
+}
+
 HfName HfNames::Of(absl::string_view stored) const {
   absl::string_view rest = WithoutPrefixes(stored);
-  if (IsIgnored(rest) || (tied_ && rest == absl::StrCat(kHead, ".weight"))) return {HfName::Role::kIgnored};
+  if (IsIgnored(rest)) return {HfName::Role::kIgnored};
   if (std::optional<std::string> found = Find(family_.ends, rest)) return {HfName::Role::kUsed, *std::move(found)};
   if (!absl::ConsumePrefix(&rest, absl::StrCat(family_.layers, "."))) return {};
   const absl::string_view number = rest.substr(0, rest.find('.'));
@@ -155,7 +172,7 @@ std::optional<HfNames::Needed> HfNames::FirstMissing(absl::FunctionRef<bool(cons
   std::optional<Needed> missing;
   const auto check = [&](const Module& module, const std::string& name, const std::string& stored) {
     for (const char* part : {".weight", ".bias"}) {
-      if (module.may_lack || (part[1] == 'b' && module.parts != Parts::kWithBias)) continue;
+      if (module.may_lack || (part[1] == 'b' && !NeedsBias(module))) continue;
       Needed needed{absl::StrCat(name, module.name, part), absl::StrCat(stored, module.stored, part)};
       if (!missing && !has(needed.name)) missing = std::move(needed);
     }

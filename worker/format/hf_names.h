@@ -15,7 +15,7 @@ namespace runahead {
 struct HfName {
   enum class Role {
     kUsed,
-    kIgnored,  // of what is not loaded (towers that see images), or what says nothing new (a tied head, frequencies)
+    kIgnored,  // of what is not loaded (towers that see images), or what the classes of transformers compute anew
     kUnknown,  // a weight that the family does not have
   };
   Role role = Role::kUnknown;
@@ -26,7 +26,8 @@ struct HfName {
 class HfNames {
  public:
   // `architecture` is one that TranslateHfConfig gives.
-  HfNames(absl::string_view architecture, int64_t layers, bool tied);
+  // `tied`: the head may be missing. `biases`: modules whose biases config.json announces ("self_attn.", "mlp.").
+  HfNames(absl::string_view architecture, int64_t layers, bool tied, std::vector<std::string> biases = {});
 
   HfName Of(absl::string_view stored) const;
 
@@ -54,11 +55,13 @@ class HfNames {
   };
 
  private:
+  bool NeedsBias(const Module& module) const;
   std::optional<std::string> Find(const std::vector<Module>& modules, absl::string_view stored) const;
 
   const Family& family_;
   const int64_t layers_;
   const bool tied_;
+  const std::vector<std::string> biases_;
 };
 
 }  // namespace runahead

@@ -1,13 +1,16 @@
 #include "worker/format/model_file.h"
 
+#include <algorithm>
 #include <cmath>
 #include <limits>
 #include <optional>
 #include <set>
 
+#include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "worker/format/gguf_cursor.h"
+#include "xxhash.h"
 
 namespace runahead {
 namespace {
@@ -80,6 +83,25 @@ absl::StatusOr<const MetadataValue*> ModelFile::Find(absl::string_view key) cons
     return absl::NotFoundError(absl::StrCat(path_, ": metadata key '", key, "' is missing"));
   }
   return &found->second;
+}
+
+uint64_t ModelFile::FingerprintOfTexts(bool templates) const {
+  std::vector<absl::string_view> keys;
+  for (const auto& [key, value] : metadata_) {
+    if (absl::StartsWith(key, "tokenizer.") && absl::StartsWith(key, "tokenizer.chat_template") == templates) {
+      keys.push_back(key);
+    }
+  }
+  std::sort(keys.begin(), keys.end());
+  std::string hashed;  // hashes of hashes: a long vocabulary is not copied
+  for (const absl::string_view key : keys) {
+    const MetadataValue& value = metadata_.at(key);
+    const uint64_t numbers[] = {static_cast<uint64_t>(value.type), static_cast<uint64_t>(value.element), value.count,
+                                value.bytes.size(), XXH64(value.bytes.data(), value.bytes.size(), /*seed=*/0)};
+    absl::StrAppend(&hashed, key, "\n");
+    hashed.append(reinterpret_cast<const char*>(numbers), sizeof(numbers));
+  }
+  return XXH64(hashed.data(), hashed.size(), /*seed=*/0);
 }
 
 absl::Status ModelFile::WrongType(absl::string_view key, const MetadataValue& value, absl::string_view wanted) const {

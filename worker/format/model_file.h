@@ -89,24 +89,38 @@ class ModelFile {
   absl::Span<const FileTensor> tensors() const { return tensors_; }
   const std::string& path() const { return path_; }
 
+  // What of the files is used otherwise than they say, or not at all: for people, one sentence each.
+  absl::Span<const std::string> remarks() const { return remarks_; }
+
   // The files that it was read from, as they were when they were opened; none where it was in memory already.
   absl::Span<const Part> parts() const { return parts_; }
 
-  // xxHash64 over headers, metadata, tensor tables and sizes of files: what workers compare to agree on the model.
-  // Weights are not read for it.
+  // The bytes of each file that holds weights, from the first to the last, in a fixed order.
+  absl::Span<const absl::Span<const std::byte>> weight_files() const { return weight_files_; }
+
+  // xxHash64 over all that the files say beside the weights: headers, metadata, tensor tables, texts of folders, and
+  // the sizes of the files. Weights are not read for it: WeightsHash (worker/model/weights_hash.h) does that.
   uint64_t fingerprint() const { return fingerprint_; }
+  // Likewise of the vocabulary and of the chat templates: of the keys tokenizer.*, of which those of templates begin
+  // with tokenizer.chat_template. They name what differs where fingerprint() does.
+  uint64_t tokenizer_fingerprint() const { return FingerprintOfTexts(/*templates=*/false); }
+  uint64_t chat_template_fingerprint() const { return FingerprintOfTexts(/*templates=*/true); }
 
  private:
   friend class GgufParser;
+  friend class GgufSplit;
   friend class FolderReader;
 
   explicit ModelFile(Container container) : container_(container) {}
   absl::StatusOr<const MetadataValue*> Find(absl::string_view key) const;
+  uint64_t FingerprintOfTexts(bool templates) const;
   absl::Status WrongType(absl::string_view key, const MetadataValue& value, absl::string_view wanted) const;
 
   const Container container_;
   std::string path_;
   std::vector<Part> parts_;
+  std::vector<absl::Span<const std::byte>> weight_files_;
+  std::vector<std::string> remarks_;
   std::shared_ptr<const void> owner_;  // of what keys and values point into
   absl::flat_hash_map<absl::string_view, MetadataValue> metadata_;
   absl::flat_hash_map<std::string, std::string> absent_;  // what is said of a key that is missing, where it is known

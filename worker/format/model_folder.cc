@@ -1,5 +1,7 @@
 #include "worker/format/model_folder.h"
 
+#include <algorithm>
+#include <cstring>
 #include <filesystem>
 #include <optional>
 #include <system_error>
@@ -157,8 +159,27 @@ class FolderReader {
       if (*text != nullptr) keys().Text(key, (*text)->bytes());
       if (*text == nullptr) file_->absent_.emplace(key, absl::StrCat(path_, " has no ", name));
     }
+    constexpr char kToolUse[] = "chat_templates/tool_use.jinja";
+    const absl::StatusOr<std::shared_ptr<const MappedFile>> tool_use = Text(kToolUse);
+    if (!tool_use.ok()) return tool_use.status();
+    if (*tool_use != nullptr) keys().Text("tokenizer.chat_template.tool_use", (*tool_use)->bytes());
     if (keys().values().contains("tokenizer.chat_template")) return absl::OkStatus();
-    return ReadTemplate();
+    absl::Status status = ReadTemplate();
+    if (!status.ok() || keys().values().contains("tokenizer.chat_template")) return status;
+    return ReadProcessorTemplate();
+  }
+
+  // Of the classes that also see images: an object with one template.
+  absl::Status ReadProcessorTemplate() {
+    constexpr char kName[] = "chat_template.json";
+    const absl::StatusOr<JsonValue> whole = Json(kName);
+    if (!whole.ok() || whole->is_null()) return whole.status();
+    const JsonValue* text = whole->Find("chat_template");
+    if (text == nullptr || text->text() == nullptr) {
+      return absl::InvalidArgumentError(absl::StrCat(In(kName), ": key chat_template must be there, and a text"));
+    }
+    keys().String("tokenizer.chat_template", *text->text());
+    return absl::OkStatus();
   }
 
   // The chat template in tokenizer_config.json: a text, or several with names.
@@ -193,15 +214,22 @@ class FolderReader {
   absl::Status ReadTensors(const HfModel& model) {
     absl::StatusOr<std::vector<FolderShard>> shards = OpenFolderWeights(path_);
     if (!shards.ok()) return shards.status();
-    const HfNames names(model.architecture, model.layers, model.tied);
+    const HfNames names(model.architecture, model.layers, model.tied, model.biases);
     absl::flat_hash_map<std::string, std::string> stored;  // where each is, by GGUF's name
     for (FolderShard& shard : *shards) {
       for (const SafetensorsEntry& entry : shard.tensors.entries) {
         const absl::Status status = ReadTensor(names.Of(entry.name), entry, shard.path, stored);
         if (!status.ok()) return status;
       }
+      file_->weight_files_.push_back(shard.mapped->bytes());
       Keep(shard.path, std::move(shard.mapped), shard.tensors.head);
     }
+    if (left_out_ > 0) {
+      file_->remarks_.push_back(absl::StrCat(
+          path_, ": ", left_out_, " tensors are left out, for no part of the text model reads them (the first: ",
+          Quoted(first_left_out_), ")"));
+    }
+    if (model.tied) JudgeOwnHead();
     const auto has = [&](const std::string& name) { return stored.contains(name); };
     const std::optional<HfNames::Needed> missing = names.FirstMissing(has);
     if (!missing) return absl::OkStatus();
@@ -211,7 +239,10 @@ class FolderReader {
 
   absl::Status ReadTensor(HfName name, const SafetensorsEntry& entry, const std::string& shard,
                           absl::flat_hash_map<std::string, std::string>& stored) {
-    if (name.role == HfName::Role::kIgnored) return absl::OkStatus();
+    if (name.role == HfName::Role::kIgnored) {
+      if (left_out_++ == 0) first_left_out_ = entry.name;
+      return absl::OkStatus();
+    }
     if (name.role == HfName::Role::kUnknown) {
       return absl::InvalidArgumentError(
           absl::StrCat(shard, ": tensor ", Quoted(entry.name),
@@ -228,10 +259,31 @@ class FolderReader {
     return absl::OkStatus();
   }
 
+  // A head beside tie_word_embeddings is the embedding once more, which then is left out, or one of its own, which is
+  // what the model was trained to: transformers from 5 on takes it, too.
+  void JudgeOwnHead() {
+    const auto named = [this](absl::string_view name) {
+      return std::find_if(file_->tensors_.begin(), file_->tensors_.end(),
+                          [&](const FileTensor& tensor) { return tensor.name == name; });
+    };
+    const auto head = named("output.weight"), embedding = named("token_embd.weight");
+    if (head == file_->tensors_.end() || embedding == file_->tensors_.end()) return;
+    if (head->type == embedding->type && head->dims == embedding->dims &&
+        std::memcmp(head->data.data(), embedding->data.data(), head->data.size()) == 0) {
+      file_->tensors_.erase(head);
+      return;
+    }
+    file_->remarks_.push_back(absl::StrCat(In("config.json"),
+                                           ": tie_word_embeddings says that the head is the embedding, but ",
+                                           head->stored_as, " differs from it: that head is used"));
+  }
+
   const std::string path_;
   std::shared_ptr<ModelFile> file_;
   const std::shared_ptr<Kept> kept_;
   std::string hashed_;  // names, sizes and hashes of all files
+  int left_out_ = 0;    // tensors
+  std::string first_left_out_;
 };
 
 absl::StatusOr<std::shared_ptr<const ModelFile>> OpenFolder(const std::string& path) {

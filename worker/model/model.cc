@@ -92,7 +92,7 @@ absl::StatusOr<const Family*> FamilyOf(const ModelFile& file) {
 absl::Status CheckAllAreRead(const ModelFile& file, const LoadPlan& plan) {
   std::vector<std::string> unread;
   for (const FileTensor& tensor : file.tensors()) {
-    if (!plan.read.contains(tensor.name) && tensor.name != kRopeFreqs) unread.push_back(tensor.name);
+    if (!plan.read.contains(tensor.name)) unread.push_back(tensor.name);
   }
   if (unread.empty()) return absl::OkStatus();
   const std::string more = unread.size() == 1 ? "" : absl::StrCat(" (nor ", unread.size() - 1, " others)");

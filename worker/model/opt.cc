@@ -11,6 +11,7 @@
 #include "worker/model/config_keys.h"
 #include "worker/model/projection_scratch.h"
 #include "worker/model/tensor_loader.h"
+#include "worker/model/token_tables.h"
 
 namespace runahead {
 namespace {
@@ -37,7 +38,7 @@ struct OptLayer {
 };
 
 struct OptWeights {
-  std::shared_ptr<const Weights> embedding;  // [vocab, hidden]; the head, too
+  TokenTables tables;
   std::shared_ptr<const Weights> positions;  // [kFirstPosition + context_length, hidden]
   std::vector<OptLayer> layers;
   Tensor output_norm, output_norm_bias;  // f32 [1, hidden]
@@ -59,14 +60,17 @@ class OptModel final : public Model {
   const AttentionShape& attention(int64_t) const override { return shape_; }
   LayerMatrices Matrices(int64_t layer) const override { return weights_.layers[layer].matrices; }
   std::vector<std::shared_ptr<const Weights>> Tables() const override {
-    return {weights_.embedding, weights_.positions};
+    std::vector<std::shared_ptr<const Weights>> tables = weights_.tables.All();
+    tables.push_back(weights_.positions);
+    return tables;
   }
 
   // x = Wtoken[id] + Wposition[position].
   absl::Status Embed(const SectionRows& rows, absl::Span<const int32_t> ids, const MutTensor& x) const override {
     std::vector<int32_t> positions(rows.positions().begin(), rows.positions().end());
     for (int32_t& position : positions) position += kFirstPosition;
-    RUNAHEAD_RETURN_IF_ERROR(device_->Embed(rows.stream, *weights_.embedding, {ids.begin(), ids.end()}, false, x));
+    RUNAHEAD_RETURN_IF_ERROR(
+        device_->Embed(rows.stream, *weights_.tables.embedding, {ids.begin(), ids.end()}, false, x));
     return device_->Embed(rows.stream, *weights_.positions, std::move(positions), true, x);
   }
 
@@ -129,7 +133,7 @@ class OptModel final : public Model {
                               rows.scratch.Get(kOptNormed, device_->invariant_dtype(), x.rows, config_.hidden));
     RUNAHEAD_RETURN_IF_ERROR(
         device_->LayerNorm(rows.stream, x, weights_.output_norm, weights_.output_norm_bias, config_.norm_eps, normed));
-    return device_->Linear(rows.stream, normed, weights_.embedding, {.batch_invariant = true}, logits);
+    return device_->Linear(rows.stream, normed, weights_.tables.head, {.batch_invariant = true}, logits);
   }
 
  private:
@@ -181,17 +185,13 @@ absl::StatusOr<ModelConfig> ReadOptConfig(const ModelFile& file) {
                        absl::StrCat(config.heads, " heads do not divide a hidden size of ", config.hidden));
   }
   config.head_dim = config.hidden / config.heads;
-  if (file.FindTensor("output.weight").ok()) {
-    return absl::InvalidArgumentError(
-        absl::StrCat(file.path(), ": tensor output.weight: a head of its own is not supported in this family"));
-  }
   return config;
 }
 
 absl::StatusOr<std::shared_ptr<const Model>> LoadOpt(const TensorLoader& loader, ModelConfig config,
                                                      const std::function<void(int, int)>& progress) {
   OptWeights weights;
-  RUNAHEAD_ASSIGN_OR_RETURN(weights.embedding, loader.Table("token_embd.weight", config.vocab, config.hidden));
+  RUNAHEAD_ASSIGN_OR_RETURN(weights.tables, LoadTokenTables(loader, config));
   RUNAHEAD_ASSIGN_OR_RETURN(
       weights.positions, loader.Table("position_embd.weight", kFirstPosition + config.context_length, config.hidden));
   RUNAHEAD_ASSIGN_OR_RETURN(weights.output_norm, loader.Vector({{"output_norm.weight", config.hidden}}));

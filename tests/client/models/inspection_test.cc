@@ -6,6 +6,7 @@
 #include <nlohmann/json.hpp>
 
 #include "absl/strings/str_cat.h"
+#include "client/models/inspection_output.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "tests/testing/gguf_builder.h"
@@ -42,6 +43,26 @@ SyntheticModel Quantised() {
   model.tied = false;
   model.SetWeightType(WeightType::kQ4_0);
   return model;
+}
+
+// Checkpoints of tests/golden/data/layouts.
+TEST(Inspection, SaysHowManyFilesAModelIsInAndWhatIsLeftOutOfThem) {
+  const std::string layouts = "tests/golden/data/layouts/";
+  const auto split = InspectModel(layouts + "split-00001-of-00003.gguf");
+  ASSERT_TRUE(split.ok()) << split.status();
+  EXPECT_TRUE(split->plan.has_value());
+  EXPECT_THAT(InspectionText(*split, 0, 1), HasSubstr("llama, 3 GGUF files\n"));
+  EXPECT_EQ(Json::parse(InspectionJson(*split, 0, 1)).at("files"), 3);
+  const Said second = RunModels({"--inspect", layouts + "split-00002-of-00003.gguf"});
+  EXPECT_NE(second.code, 0);
+  EXPECT_THAT(second.err, HasSubstr("give the first, " + layouts + "split-00001-of-00003.gguf"));
+
+  const auto own_head = InspectModel(layouts + "own_head");
+  ASSERT_TRUE(own_head.ok()) << own_head.status();
+  EXPECT_FALSE(own_head->tied);
+  EXPECT_THAT(InspectionText(*own_head, 0, 1), HasSubstr("differs from it: that head is used"));
+  EXPECT_THAT(Json::parse(InspectionJson(*own_head, 0, 1)).at("remarks").at(0).get<std::string>(),
+              HasSubstr("tie_word_embeddings"));
 }
 
 TEST(Inspection, SaysWhatAFileIs) {

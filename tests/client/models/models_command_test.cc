@@ -44,6 +44,17 @@ TEST_F(ModelsCommandTest, SaysWhatIsComputedInAndWhatKvIsKeptIn) {
   EXPECT_EQ(model.at("kv_dtype"), "f16");
 }
 
+TEST_F(ModelsCommandTest, NamesRefusedWorkersAndTheWeights) {
+  router_.model.set_weights_fingerprint("f00d");
+  router_.model.add_refused_workers("worker prefill-1 does not agree: weights_fingerprint is 1, wanted 2");
+  EXPECT_EQ(Models(),
+            "fake-model: context 2048 tokens, vocabulary 320, int8, 2 prefill and 1 decode workers, abc\n"
+            "  refused: worker prefill-1 does not agree: weights_fingerprint is 1, wanted 2\n");
+  const nlohmann::json model = nlohmann::json::parse(Models({"--json"})).at("models").at(0);
+  EXPECT_EQ(model.at("weights_fingerprint"), "f00d");
+  EXPECT_EQ(model.at("refused_workers").at(0), "worker prefill-1 does not agree: weights_fingerprint is 1, wanted 2");
+}
+
 // While no worker is ready, or of a router of before.
 TEST_F(ModelsCommandTest, SaysNothingOfKvWhereTheRouterDoesNot) {
   EXPECT_EQ(Models(), "fake-model: context 2048 tokens, vocabulary 320, int8, 2 prefill and 1 decode workers, abc\n");

@@ -51,7 +51,7 @@ class SharedWeightsTest : public ::testing::Test {
     if (child == 0) {
       const auto weights = *Open(identity);
       std::memset(weights->Find("a", 100)->memory.data(), 7, 100);
-      const bool done = weights->Complete().ok();
+      const bool done = weights->Complete("weights").ok();
       if (done) raise(SIGKILL);
       _exit(1);
     }
@@ -74,7 +74,7 @@ TEST_F(SharedWeightsTest, TheFirstPacksAndTheOthersReadTheSameMemory) {
   EXPECT_EQ(reinterpret_cast<uintptr_t>(large->memory.data()) % 64, 0u);
   std::memset(small->memory.data(), 1, 100);
   std::memset(large->memory.data(), 2, kLarge);
-  ASSERT_TRUE(packer->Complete().ok());
+  ASSERT_TRUE(packer->Complete("weights").ok());
 
   const auto reader = *Open();
   EXPECT_FALSE(reader->packs());
@@ -93,7 +93,7 @@ TEST_F(SharedWeightsTest, WhatIsNotThereIsForMemoryOfOnesOwn) {
   EXPECT_TRUE(packer->Find("a", 100).has_value());
   EXPECT_FALSE(packer->Find("a", 100).has_value()) << "another may still be filling it";
   EXPECT_FALSE(packer->Find(std::string(200, 'x'), 100).has_value());
-  ASSERT_TRUE(packer->Complete().ok());
+  ASSERT_TRUE(packer->Complete("weights").ok());
   EXPECT_FALSE(packer->Find("late", 100).has_value());
   const auto reader = *Open();
   EXPECT_FALSE(reader->Find("b", 100).has_value());
@@ -105,7 +105,7 @@ TEST_F(SharedWeightsTest, WhatIsCompleteCannotBeWritten) {
   const auto packer = *Open();
   const BufferRef packed = packer->Find("a", kLarge)->memory;
   std::memset(packed.data(), 1, kLarge);
-  ASSERT_TRUE(packer->Complete().ok());
+  ASSERT_TRUE(packer->Complete("weights").ok());
   const BufferRef read = (*Open())->Find("a", kLarge)->memory;
   for (std::byte* const at : {packed.data(), packed.data() + kLarge - 1, read.data()}) {
     const pid_t child = fork();
@@ -136,7 +136,7 @@ TEST_F(SharedWeightsTest, OthersWaitForThePacker) {
   char word;
   ASSERT_EQ(read(said[0], &word, 1), 1);
   std::memset(block->memory.data(), 5, 100);
-  ASSERT_TRUE(packer->Complete().ok());
+  ASSERT_TRUE(packer->Complete("weights").ok());
   other.join();
   EXPECT_EQ(waits, 1);
   EXPECT_EQ(filled, 5);
@@ -175,7 +175,7 @@ TEST_F(SharedWeightsTest, APackerThatWasKilledLeavesNothing) {
       return;
     }
     std::memset(block->memory.data(), 8, 100);
-    ASSERT_TRUE(weights->Complete().ok());
+    ASSERT_TRUE(weights->Complete("weights").ok());
     MutexLock lock(mu);
     ++packed;
     kept_ = weights;
@@ -201,7 +201,7 @@ TEST_F(SharedWeightsTest, WeightsOfKilledUsersAreStillGood) {
 TEST_F(SharedWeightsTest, TheFileGoesWithItsLastUser) {
   auto packer = *Open();
   BufferRef packed = packer->Find("a", 100)->memory;
-  ASSERT_TRUE(packer->Complete().ok());
+  ASSERT_TRUE(packer->Complete("weights").ok());
   auto reader = *Open();
   BufferRef read = reader->Find("a", 100)->memory;
   packer.reset();
@@ -282,7 +282,7 @@ TEST_F(SharedWeightsTest, ABlockWithoutRoomStaysOutOfTheFile) {
   const auto packer = *Open();
   EXPECT_FALSE(packer->Find("too large", size_t{1} << 50).has_value());
   EXPECT_TRUE(packer->Find("a", 100).has_value());
-  ASSERT_TRUE(packer->Complete().ok());
+  ASSERT_TRUE(packer->Complete("weights").ok());
   EXPECT_EQ(packer->refused_bytes(), size_t{1} << 50);
   const auto reader = *Open();
   EXPECT_TRUE(reader->Find("a", 100).has_value());
@@ -309,7 +309,7 @@ TEST_F(SharedWeightsTest, AFileWithoutANameIsSharedByItsDescriptor) {
     const auto packer = *open("ours");
     ASSERT_TRUE(packer->packs());
     std::memset(packer->Find("a", kLarge)->memory.data(), 3, kLarge);
-    ASSERT_TRUE(packer->Complete().ok());
+    ASSERT_TRUE(packer->Complete("weights").ok());
   }
   const auto reader = *open("ours");
   EXPECT_FALSE(reader->packs()) << "it lives as long as the descriptor";

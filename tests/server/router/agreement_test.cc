@@ -8,12 +8,15 @@ namespace runahead {
 namespace {
 
 TEST(CheckAgreement, NamesEverythingThatDiffers) {
-  const ModelInfo model{"tiny", "abc", 100, 320};
+  const ModelInfo model{"tiny", "abc", 100, 320, "", "words", "chats"};
   v1::Capabilities pool;
   pool.set_protocol_version(kProtocolVersion);
   pool.add_roles(v1::WORKER_ROLE_PREFILL);
   pool.set_name("p1");
   pool.set_model_fingerprint("abc");
+  pool.set_weights_fingerprint("weights");
+  pool.set_tokenizer_fingerprint("words");
+  pool.set_chat_template_fingerprint("chats");
   pool.set_context_length(100);
   pool.set_compute_dtype("f32");
   pool.set_kv_dtype("f32");
@@ -31,6 +34,9 @@ TEST(CheckAgreement, NamesEverythingThatDiffers) {
   worker.set_build("another one");  // nor this
   EXPECT_TRUE(CheckAgreement({"prefill", "a:1"}, worker, model, "auto", &terms).ok());
   worker.set_protocol_version(kProtocolVersion + 1);
+  worker.set_weights_fingerprint("fine-tuned");
+  worker.set_tokenizer_fingerprint("other words");
+  worker.set_chat_template_fingerprint("other chats");
   worker.set_compute_dtype("bf16");
   worker.set_kv_row_bytes(32);
   worker.set_context_length(50);
@@ -47,7 +53,10 @@ TEST(CheckAgreement, NamesEverythingThatDiffers) {
       absl::StrCat(
           "worker p1 does not agree: protocol_version is ", kProtocolVersion + 1, ", wanted ", kProtocolVersion,
           "; it does not have the role decode that the "
-          "worker list gives it; context_length is 50, wanted 100; compute_dtype is bf16, wanted f32; "
+          "worker list gives it; tokenizer_fingerprint is other words, wanted words; chat_template_fingerprint is "
+          "other "
+          "chats, wanted chats; context_length is 50, wanted 100; weights_fingerprint is fine-tuned, wanted weights; "
+          "compute_dtype is bf16, wanted f32; "
           "kv_row_bytes is 32, wanted 64; kv_block_tokens is 128, wanted 256; kv_heads is 1, wanted 2; head_dim is 8, "
           "wanted 4; kv_row_order is head-major, wanted token-major k|v; x_form is f32, wanted q16; x_row_bytes is "
           "128, "

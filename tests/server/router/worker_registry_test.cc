@@ -96,6 +96,29 @@ TEST_F(WorkerRegistryTest, WarnsOnceOfTroubleThatLastsWhateverTheText) {
   EXPECT_EQ(WarningsOf(address, "does not agree", ::testing::internal::GetCapturedStderr()), 1u);
 }
 
+// Another fine-tune has the same header; a tokenizer or template of another file need not change what computes.
+TEST_F(WorkerRegistryTest, AModelThatDiffersInWeightsTokenizerOrTemplateIsRefusedByName) {
+  Start({.prefill = 4, .able = [](v1::Capabilities& able) {
+           if (able.name() == "prefill-1") able.set_weights_fingerprint("fine-tuned");
+           if (able.name() == "prefill-2") able.set_tokenizer_fingerprint("other words");
+           if (able.name() == "prefill-3") able.set_chat_template_fingerprint("other chats");
+         }});
+  ASSERT_TRUE(MetricBecomes("runahead_workers{role=\"prefill\",state=\"refused\"}", 3));
+  AwaitReady(1, 1);
+  grpc::ClientContext context;
+  v1::ListModelsResponse models;
+  ASSERT_TRUE(stub_->ListModels(&context, {}, &models).ok());
+  EXPECT_EQ(models.models(0).weights_fingerprint(), "weights");
+  EXPECT_THAT(
+      models.models(0).refused_workers(),
+      ElementsAre("worker prefill-1 does not agree: weights_fingerprint is fine-tuned, wanted weights",
+                  absl::StrCat("worker prefill-2 does not agree: tokenizer_fingerprint is other words, wanted ",
+                               model_.tokenizer_fingerprint),
+                  absl::StrCat("worker prefill-3 does not agree: chat_template_fingerprint is other chats, wanted ",
+                               model_.chat_template_fingerprint)));
+  EXPECT_TRUE(Generate(Ids(4, 8)).status.ok());
+}
+
 TEST_F(WorkerRegistryTest, WarnsAgainOfAWorkerThatWasBackMeanwhile) {
   ::testing::internal::CaptureStderr();
   Start();

@@ -232,7 +232,8 @@ TEST(HfConfig, Opt) {
   EXPECT_THAT(refused(R"("activation_function":"gelu")"), HasSubstr("key activation_function is 'gelu'"));
   EXPECT_THAT(refused(R"("_remove_final_layer_norm":true)"), HasSubstr("key _remove_final_layer_norm"));
   EXPECT_THAT(refused(R"("enable_bias":false)"), HasSubstr("key enable_bias"));
-  EXPECT_THAT(refused(R"("tie_word_embeddings":false)"), HasSubstr("key tie_word_embeddings"));
+  Translated(absl::StrCat(kOpt, R"(,"tie_word_embeddings":false})"), &model);
+  EXPECT_FALSE(model.tied);
 }
 
 TEST(HfConfig, Phi3) {

@@ -67,10 +67,36 @@ TEST(HfNames, OtherFamilies) {
 TEST(HfNames, WhatIsNotOfTheTextModelIsIgnored) {
   const HfNames names("gemma3", 1, true);
   for (const char* stored :
-       {"vision_tower.vision_model.encoder.layers.0.self_attn.q_proj.weight", "lm_head.weight",
-        "model.vision_tower.vision_model.post_layernorm.bias", "language_model.lm_head.weight",
-        "multi_modal_projector.mm_input_projection_weight", "model.layers.0.self_attn.rotary_emb.inv_freq"}) {
+       {"vision_tower.vision_model.encoder.layers.0.self_attn.q_proj.weight",
+        "model.vision_tower.vision_model.post_layernorm.bias", "multi_modal_projector.mm_input_projection_weight"}) {
     EXPECT_EQ(names.Of(stored).role, Role::kIgnored) << stored;
+  }
+}
+
+TEST(HfNames, BuffersThatTransformersComputesAnewAreIgnored) {
+  for (const char* architecture : {"llama", "qwen2", "falcon", "opt", "phi3"}) {
+    const HfNames names(architecture, 1, true);
+    for (const char* stored :
+         {"model.layers.0.self_attn.rotary_emb.inv_freq", "model.rotary_emb.inv_freq", "rotary_emb.original_inv_freq",
+          "model.layers.0.self_attn.rotary_emb.cos_cached", "model.layers.0.self_attn.rotary_emb.sin_cached",
+          "model.layers.0.self_attn.masked_bias", "model.layers.0.self_attn.bias", "transformer.h.0.attn.bias",
+          "h.0.attn.masked_bias", "model.decoder.version", "model.embed_positions.position_ids",
+          "model.decoder.embed_positions._float_tensor"}) {
+      EXPECT_EQ(names.Of(stored).role, Role::kIgnored) << architecture << " " << stored;
+    }
+  }
+  // Weights that end like them.
+  EXPECT_EQ(Used(HfNames("falcon", 1, true), "transformer.h.0.self_attention.query_key_value.bias"),
+            "blk.0.attn_qkv.bias");
+  const HfNames llama("llama", 1, true);
+  for (const char* stored : {"model.layers.0.mlp.bias", "model.my_inv_freq", "model.layers.0.other_attn.bias"}) {
+    EXPECT_EQ(llama.Of(stored).role, Role::kUnknown) << stored;
+  }
+}
+
+TEST(HfNames, AHeadIsOneWhateverTheConfigurationSays) {
+  for (const char* stored : {"lm_head.weight", "language_model.lm_head.weight"}) {
+    EXPECT_EQ(Used(HfNames("gemma3", 1, true), stored), "output.weight");
   }
 }
 
@@ -96,6 +122,9 @@ TEST(HfNames, TheFirstThatIsMissingIsNamedAsInTheFolder) {
   EXPECT_EQ(missing(llama, {"output.weight", "blk.0.ffn_up.weight"}), "lm_head.weight");
   EXPECT_EQ(missing(llama, {"blk.0.attn_q.bias", "blk.3.attn_q.weight"}), "");
   EXPECT_EQ(missing(HfNames("llama", 3, true), {"output.weight"}), "");
+  const HfNames announced("llama", 3, true, {"self_attn."});
+  EXPECT_EQ(missing(announced, {"blk.1.attn_output.bias"}), "model.layers.1.self_attn.o_proj.bias");
+  EXPECT_EQ(missing(announced, {"blk.1.ffn_up.bias"}), "");
   EXPECT_EQ(missing(HfNames("qwen2", 3, true), {"blk.1.attn_v.bias"}), "model.layers.1.self_attn.v_proj.bias");
   EXPECT_EQ(missing(HfNames("falcon", 1, true), {"blk.0.attn_norm_2.weight"}), "");
   EXPECT_EQ(missing(HfNames("falcon", 1, true), {"blk.0.attn_norm.bias"}), "transformer.h.0.input_layernorm.bias");

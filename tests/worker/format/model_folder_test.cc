@@ -220,11 +220,104 @@ TEST(ModelFolder, WhatIsNotLoadedMayBeOfAnyTypeAndShape) {
   FolderBuilder folder = TinyFolder("towers");
   folder.Tensor("vision_tower.x", "I64", {}, std::string(8, 'x'));
   folder.Tensor("model.layers.0.self_attn.rotary_emb.inv_freq", "F64", {1}, std::string(8, 'x'));
-  AddF32(folder, "lm_head.weight", {8, 4});  // tied
+  AddF32(folder, "model.layers.0.self_attn.rotary_emb.cos_cached", {16, 2});
   folder.WriteTensors();
   const auto file = OpenFolder(folder.path());
   ASSERT_TRUE(file.ok()) << file.status();
   EXPECT_EQ((*file)->tensors().size(), 11u);
+  EXPECT_THAT((*file)->remarks(), ElementsAre(AllOf(HasSubstr(folder.path()), HasSubstr(": 3 tensors are left out"))));
+}
+
+TEST(ModelFolder, AHeadBesideATiedEmbeddingCountsWhereItDiffers) {
+  FolderBuilder equal = TinyFolder("equal_head");
+  AddF32(equal, "lm_head.weight", {8, 4});
+  equal.WriteTensors();
+  auto file = OpenFolder(equal.path());
+  ASSERT_TRUE(file.ok()) << file.status();
+  EXPECT_EQ((*file)->FindTensor("output.weight").status().code(), absl::StatusCode::kNotFound);
+  EXPECT_THAT((*file)->remarks(), SizeIs(0));
+
+  FolderBuilder own = TinyFolder("own_head");
+  own.Tensor("lm_head.weight", "F32", {8, 4}, std::string(127, '\0') + '\1');  // in its last byte
+  own.WriteTensors();
+  file = OpenFolder(own.path());
+  ASSERT_TRUE(file.ok()) << file.status();
+  EXPECT_EQ((*(*file)->FindTensor("output.weight"))->stored_as, own.path() + "/model.safetensors: lm_head.weight");
+  EXPECT_THAT((*file)->remarks(),
+              ElementsAre(own.path() + "/config.json: tie_word_embeddings says that the head is the embedding, but " +
+                          own.path() + "/model.safetensors: lm_head.weight differs from it: that head is used"));
+}
+
+TEST(ModelFolder, BiasesThatTheConfigurationAnnouncesMustBeThere) {
+  FolderBuilder folder = TinyFolder("announced", R"(,"attention_bias":true)");
+  folder.WriteTensors();
+  EXPECT_THAT(FolderRefusal(folder), HasSubstr("tensor 'model.layers.0.self_attn.q_proj.bias'"));
+  for (const auto& [name, size] : {std::pair("q", 4), {"k", 2}, {"v", 2}, {"o", 4}}) {
+    AddF32(folder, absl::StrCat("model.layers.0.self_attn.", name, "_proj.bias"), {size});
+  }
+  folder.WriteTensors();
+  EXPECT_TRUE(OpenFolder(folder.path()).ok());
+}
+
+TEST(ModelFolder, OneNumberedFileNeedsNoIndex) {
+  const FolderBuilder folder = TinyFolder("one_of_one");
+  folder.WriteTensors();
+  std::filesystem::rename(folder.path() + "/model.safetensors", folder.path() + "/model-00001-of-00001.safetensors");
+  const auto file = OpenFolder(folder.path());
+  ASSERT_TRUE(file.ok()) << file.status();
+  EXPECT_EQ((*file)->tensors().size(), 11u);
+  EXPECT_EQ((*file)->parts().back().path, folder.path() + "/model-00001-of-00001.safetensors");
+}
+
+// The order is that of transformers' tokenizers; chat_template.json is of its processors.
+TEST(ModelFolder, ChatTemplatesComeFromAllTheFilesThatHaveThem) {
+  const FolderBuilder folder = TinyFolder("templates");
+  folder.WriteTensors();
+  const auto chat_template = [&](const char* key = "tokenizer.chat_template") {
+    return *(*OpenFolder(folder.path()))->GetString(key);
+  };
+  folder.Text("chat_template.json", R"({"chat_template":"of the processor"})");
+  EXPECT_EQ(chat_template(), "of the processor");
+  folder.Text("tokenizer_config.json", R"({"chat_template":"of the tokenizer"})");
+  EXPECT_EQ(chat_template(), "of the tokenizer");
+  folder.Text("chat_template.jinja", "own file");
+  EXPECT_EQ(chat_template(), "own file");
+  std::filesystem::create_directory(folder.path() + "/chat_templates");
+  folder.Text("chat_templates/tool_use.jinja", "with tools");
+  EXPECT_EQ(chat_template("tokenizer.chat_template.tool_use"), "with tools");
+  std::filesystem::remove(folder.path() + "/chat_template.jinja");
+  std::filesystem::remove(folder.path() + "/tokenizer_config.json");
+  for (const char* text : {"{}", "[]", R"({"chat_template":7})"}) {
+    folder.Text("chat_template.json", text);
+    EXPECT_THAT(FolderRefusal(folder), HasSubstr("/chat_template.json: key chat_template must be there, and a text"));
+  }
+}
+
+TEST(ModelFolder, FingerprintsOfTokenizerAndTemplateTellThemApart) {
+  const FolderBuilder folder = TinyFolder("words");
+  folder.WriteTensors();
+  folder.Text("tokenizer.json", "{\"a\":1}");
+  folder.Text("chat_template.jinja", "{{ a }}");
+  struct Prints {
+    uint64_t words, chats, all;
+  };
+  const auto prints = [&] {
+    const auto file = *OpenFolder(folder.path());
+    return Prints{file->tokenizer_fingerprint(), file->chat_template_fingerprint(), file->fingerprint()};
+  };
+  const Prints before = prints();
+  folder.Text("tokenizer.json", "{\"a\":2}");
+  const Prints words = prints();
+  EXPECT_NE(words.words, before.words);
+  EXPECT_EQ(words.chats, before.chats);
+  EXPECT_NE(words.all, before.all);
+  folder.Text("chat_template.jinja", "{{ b }}");
+  const Prints chats = prints();
+  EXPECT_EQ(chats.words, words.words);
+  EXPECT_NE(chats.chats, words.chats);
+  EXPECT_NE(chats.all, words.all);
+  folder.Text("generation_config.json", R"({"eos_token_id":3})");
+  EXPECT_NE(prints().words, chats.words);
 }
 
 TEST(ModelFolder, TextsThatAreNoJsonAreNamed) {

@@ -1,7 +1,12 @@
 // The same weights from a GGUF file and from a Hugging Face folder: the same numbers.
+#include <cmath>
+#include <cstring>
+#include <filesystem>
+#include <fstream>
 #include <string>
 #include <vector>
 
+#include "absl/strings/str_cat.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "tests/testing/folder_builder.h"
@@ -33,6 +38,20 @@ std::string WriteBoth(const SyntheticModel& model, const std::string& name, cons
   return folder;
 }
 
+// Has `tensor` of another safetensors file in the folder, beside its own, which become those of an index.
+void AddShard(const std::string& folder, const std::string& other, const std::string& tensor) {
+  const std::string first = "model-00001-of-00002.safetensors", second = "model-00002-of-00002.safetensors";
+  std::string map = absl::StrCat("\"", tensor, "\":\"", second, "\"");
+  const std::shared_ptr<const ModelFile> file = *OpenModelFile(folder);
+  for (const FileTensor& own : file->tensors()) {
+    const std::string stored = own.stored_as.substr(own.stored_as.rfind(' ') + 1);
+    absl::StrAppend(&map, ",\"", stored, "\":\"", first, "\"");
+  }
+  std::filesystem::rename(folder + "/model.safetensors", folder + "/" + first);
+  std::filesystem::rename(other, folder + "/" + second);
+  std::ofstream(folder + "/model.safetensors.index.json") << "{\"weight_map\":{" << map << "}}";
+}
+
 std::vector<std::vector<float>> LogitsOf(const std::string& path) {
   const LoadedModel loaded = LoadForTest(path, DType::kF32, 2);
   SequenceRunner runner(loaded, 64);
@@ -46,6 +65,44 @@ TEST(FolderModel, LogitsAreThoseOfTheGgufFile) {
     std::string gguf;
     const std::string folder = WriteBoth(model, "llama_f32", {.shards = 3}, &gguf);
     EXPECT_EQ(LogitsOf(folder), LogitsOf(gguf));
+  }
+}
+
+// As fine-tuning writes it that unties the head and leaves the configuration as it was.
+TEST(FolderModel, AHeadOfItsOwnIsUsedWhateverTheConfigurationSays) {
+  for (const SyntheticFamily family : kSyntheticFamilies) {
+    SyntheticModel model;
+    model.family = family;
+    model.layers = 6;
+    if (family == SyntheticFamily::kOpt) model.kv_heads = model.heads;
+    if (family == SyntheticFamily::kFalcon) model.kv_heads = 1;
+    const std::string folder = WriteBoth(model, "own_head_f32", {});
+    const auto tied = LogitsOf(folder);
+    FolderBuilder head(folder + "_head");
+    std::string rows;  // twice the embedding: all logits are twice what they were
+    const auto file = *OpenModelFile(folder);
+    const FileTensor& embedding = **file->FindTensor("token_embd.weight");
+    for (size_t at = 0; at < embedding.data.size(); at += sizeof(float)) {
+      float value;
+      std::memcpy(&value, embedding.data.data() + at, sizeof value);
+      value *= 2;
+      rows.append(reinterpret_cast<const char*>(&value), sizeof value);
+    }
+    head.Tensor("lm_head.weight", "F32", {embedding.rows(), embedding.columns()}, rows);
+    head.WriteTensors();
+    AddShard(folder, head.path() + "/model.safetensors", "lm_head.weight");
+    auto doubled = tied;
+    constexpr char kCap[] = "gemma2.final_logit_softcapping";  // behind the head
+    const bool capped = file->Has(kCap);
+    const float cap = capped ? static_cast<float>(*file->GetFloat(kCap)) : 1;
+    for (std::vector<float>& row : doubled) {
+      for (float& value : row) value = capped ? cap * std::tanh(2 * std::atanh(value / cap)) : 2 * value;
+    }
+    const auto logits = LogitsOf(folder);
+    for (size_t row = 0; row < logits.size(); ++row) {
+      EXPECT_THAT(logits[row], ::testing::Pointwise(::testing::FloatNear(capped ? 1e-4f : 0), doubled[row]))
+          << "family " << static_cast<int>(family);
+    }
   }
 }
 
