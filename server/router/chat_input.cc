@@ -27,6 +27,8 @@ Chat ChatOf(const v1::ChatMessages& given, absl::Time now) {
   }
   chat.tools = given.tools();
   chat.variables = given.template_variables();
+  if (given.has_add_generation_prompt()) chat.add_generation_prompt = given.add_generation_prompt();
+  if (given.has_continue_final_message()) chat.continue_final_message = given.continue_final_message();
   chat.now = now;
   return chat;
 }

@@ -7,6 +7,7 @@
 #include "absl/strings/str_cat.h"
 #include "kernels/base/status_macros.h"
 #include "server/tokenizer/chat_values.h"
+#include "server/tokenizer/python.h"
 #include "server/tokenizer/utf8.h"
 
 namespace runahead {
@@ -22,6 +23,17 @@ absl::Status CheckJson(std::string_view json, const char* what) {
   RUNAHEAD_ASSIGN_OR_RETURN(const jinja::Value value, JsonValues(json));
   if (jinja::As<T>(value) != nullptr) return absl::OkStatus();
   return absl::InvalidArgumentError(absl::StrCat("it is ", jinja::TypeName(value), ", not a JSON ", what));
+}
+
+// Where the last place of `content` in the rendered text ends, as transformers finds it: space at its ends is not
+// looked for, and stays where all of it is there. But what the template wrote itself is `content` only where nothing
+// else is.
+std::optional<size_t> EndOf(const MarkedText& content, const MarkedText& rendered) {
+  const MarkedText stripped = Strip(content, nullptr, /*left=*/true, /*right=*/true);
+  std::optional<size_t> place = LastPlace(stripped, rendered, /*own=*/false);
+  if (!place) place = LastPlace(stripped, rendered, /*own=*/true);
+  if (!place) return std::nullopt;
+  return *place + (rendered.compare(*place, content.size(), content) == 0 ? content.size() : stripped.size());
 }
 
 }  // namespace
@@ -75,14 +87,20 @@ absl::StatusOr<ChatTemplate> ChatTemplate::Parse(std::string_view source, std::s
 absl::StatusOr<MarkedText> ChatTemplate::Rendered(const Chat& chat, KeepGoing keep_going) const {
   ChatVariables variables;
   for (const auto& [name, token] : tokens_) variables.emplace_back(name, TextValue(token, /*own=*/true));
-  RUNAHEAD_ASSIGN_OR_RETURN(ChatVariables of_chat, VariablesOf(chat));
-  std::move(of_chat.begin(), of_chat.end(), std::back_inserter(variables));
+  RUNAHEAD_ASSIGN_OR_RETURN(ChatValues of_chat, ValuesOf(chat));
+  std::move(of_chat.variables.begin(), of_chat.variables.end(), std::back_inserter(variables));
   const bool by_tools = !chat.tools.empty() && with_tools_.has_value();
   absl::StatusOr<MarkedText> text =
       (by_tools ? *with_tools_ : template_).Render(std::move(variables), chat.now, keep_going);
-  if (!absl::IsInvalidArgument(text.status())) return text;
-  return absl::InvalidArgumentError(
-      absl::StrCat("messages: they cannot be rendered: ", text.status().message(), kInstead));
+  if (absl::IsInvalidArgument(text.status())) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("messages: they cannot be rendered: ", text.status().message(), kInstead));
+  }
+  if (!text.ok() || !of_chat.continues) return text;
+  const std::optional<size_t> end = EndOf(FromUtf8(chat.messages.back().content, /*own=*/false), *text);
+  if (end) return text->substr(0, *end);
+  return absl::InvalidArgumentError(absl::StrCat(
+      "continue_final_message: the chat template leaves the last message's content out, or changes it", kInstead));
 }
 
 absl::StatusOr<std::string> ChatTemplate::Render(const Chat& chat, KeepGoing keep_going) const {

@@ -25,17 +25,19 @@ struct ChatMessage {
   std::optional<std::string> name = std::nullopt;
   std::optional<std::string> tool_call_id = std::nullopt;
   std::optional<std::string> reasoning_content = std::nullopt;
-  std::optional<std::string> tool_calls = std::nullopt;  // a JSON array
+  std::optional<std::string> tool_calls = std::nullopt;  // a JSON array; `arguments` in it may be JSON as a text
 };
 
 // All that a template may look at.
 struct Chat {
   std::vector<ChatMessage> messages;
   std::string tools = {};  // a JSON array; empty: none
-  std::string variables =
-      {};  // a JSON object of further variables, which come before the template's own names; or empty
-  bool generation_prompt = true;       // ends where the assistant's answer begins
-  absl::Time now = absl::UnixEpoch();  // what the template takes for the time
+  // A JSON object of further variables, which come before the template's own names; or empty. The next two may stand in
+  // it, too, but not twice; what the chat and the model set may not.
+  std::string variables = {};
+  std::optional<bool> add_generation_prompt = {};   // ends where an answer begins; absent: unless the next one is true
+  std::optional<bool> continue_final_message = {};  // ends with the last message's content; absent: false
+  absl::Time now = absl::UnixEpoch();               // what the template takes for the time
 };
 
 // A Jinja template (server/tokenizer/jinja/template.h says what of Jinja is evaluated), read once. Nothing is known
@@ -50,8 +52,9 @@ class ChatTemplate {
   // names the line and what stands there.
   static absl::StatusOr<ChatTemplate> Parse(std::string_view source, std::string_view bos, std::string_view eos);
 
-  // The chat as text. INVALID_ARGUMENT when there is no message, one has no role, JSON is none, or the template cannot
-  // render it: what the template itself complains about, or where it failed. It shows nothing of the messages.
+  // The chat as text. INVALID_ARGUMENT when there is no message, one has no role, JSON is none, a variable is not free,
+  // the last message is to be continued and cannot be, or the template cannot render it: what the template itself
+  // complains about, or where it failed. It shows nothing of the messages.
   absl::StatusOr<std::string> Render(const Chat& chat, KeepGoing keep_going = Always) const;
 
   // The chat as tokens. Control tokens come from the template alone: their names in what the caller gave are text, so

@@ -1,11 +1,15 @@
 #include "server/tokenizer/chat_values.h"
 
+#include <algorithm>
+#include <array>
+#include <iterator>
 #include <memory>
 #include <optional>
 
 #include "absl/strings/str_cat.h"
 #include "kernels/base/status_macros.h"
 #include "server/tokenizer/marked_text.h"
+#include "server/tokenizer/python.h"
 #include "worker/format/json_value.h"
 
 namespace runahead {
@@ -34,11 +38,57 @@ absl::StatusOr<jinja::Value> FromJson(const JsonValue& json) {
   return std::make_shared<const jinja::Dict>(std::move(dict));
 }
 
-// The same as JsonValues; what is wrong is said of `where`.
-absl::StatusOr<jinja::Value> JsonAt(const std::string& where, std::string_view json) {
-  absl::StatusOr<jinja::Value> value = JsonValues(json);
+// What is wrong is said of `where`, and shows nothing of the text.
+absl::StatusOr<JsonValue> ParseAt(const std::string& where, std::string_view json) {
+  constexpr JsonLimits kLimits = {.depth = 50, .values = size_t{1} << 20, .names = false};
+  return ParseJson({json.data(), json.size()}, where, kLimits);
+}
+
+absl::StatusOr<jinja::Value> ValueAt(const std::string& place, const JsonValue& json) {
+  absl::StatusOr<jinja::Value> value = FromJson(json);
   if (value.ok()) return value;
-  return absl::InvalidArgumentError(absl::StrCat(where, ": ", value.status().message()));
+  return absl::InvalidArgumentError(absl::StrCat(place, ": ", value.status().message()));
+}
+
+absl::StatusOr<jinja::Value> JsonAt(const std::string& place, std::string_view json) {
+  RUNAHEAD_ASSIGN_OR_RETURN(const JsonValue parsed, ParseAt(place + ": it", json));
+  return ValueAt(place, parsed);
+}
+
+// Null where `json` is no object, or has no such member.
+JsonValue* MemberOf(JsonValue* json, absl::string_view name) {
+  if (json == nullptr || json->mutable_object() == nullptr) return nullptr;
+  for (auto& [own, value] : *json->mutable_object()) {
+    if (own == name) return &value;
+  }
+  return nullptr;
+}
+
+// Arguments that are JSON as a text, as OpenAI's API gives them, become the object that they hold. `call`: what has
+// them, or null; it stands at `place`.
+absl::Status OpenArguments(JsonValue* call, const std::string& place) {
+  JsonValue* const arguments = MemberOf(call, "arguments");
+  if (arguments == nullptr || arguments->text() == nullptr) return absl::OkStatus();
+  const std::string where = place + ".arguments";
+  RUNAHEAD_ASSIGN_OR_RETURN(JsonValue parsed, ParseAt(where + ": the text", *arguments->text()));
+  if (parsed.object() == nullptr) {
+    return absl::InvalidArgumentError(where + ": the text is JSON, but no object; arguments are one, as in {\"a\": 1}");
+  }
+  *arguments = std::move(parsed);
+  return absl::OkStatus();
+}
+
+absl::StatusOr<jinja::Value> ToolCalls(const std::string& json, const std::string& place) {
+  RUNAHEAD_ASSIGN_OR_RETURN(JsonValue calls, ParseAt(place + ": it", json));
+  if (JsonValue::Array* const array = calls.mutable_array()) {
+    for (size_t i = 0; i < array->size(); ++i) {
+      JsonValue* const call = &(*array)[i];
+      const std::string at = absl::StrCat(place, "[", i, "]");
+      RUNAHEAD_RETURN_IF_ERROR(OpenArguments(call, at));
+      RUNAHEAD_RETURN_IF_ERROR(OpenArguments(MemberOf(call, "function"), at + ".function"));
+    }
+  }
+  return ValueAt(place, calls);
 }
 
 absl::StatusOr<jinja::Value> MessageValue(const ChatMessage& message, const std::string& place) {
@@ -50,7 +100,7 @@ absl::StatusOr<jinja::Value> MessageValue(const ChatMessage& message, const std:
   if (message.tool_call_id) dict.Set(U"tool_call_id", TextValue(*message.tool_call_id, /*own=*/false));
   if (message.reasoning_content) dict.Set(U"reasoning_content", TextValue(*message.reasoning_content, /*own=*/false));
   if (message.tool_calls) {
-    RUNAHEAD_ASSIGN_OR_RETURN(jinja::Value calls, JsonAt(place + ".tool_calls", *message.tool_calls));
+    RUNAHEAD_ASSIGN_OR_RETURN(jinja::Value calls, ToolCalls(*message.tool_calls, place + ".tool_calls"));
     dict.Set(U"tool_calls", std::move(calls));
   }
   return std::make_shared<const jinja::Dict>(std::move(dict));
@@ -66,26 +116,83 @@ absl::StatusOr<jinja::Value> MessageValues(const std::vector<ChatMessage>& messa
   return std::make_shared<const jinja::List>(std::move(values));
 }
 
+constexpr std::string_view kPrompted = "add_generation_prompt", kContinued = "continue_final_message";
+
+// Who sets a variable that callers may not set; "" where they may.
+std::string_view SetBy(std::string_view name) {
+  constexpr std::array<std::string_view, 4> kTokens = {"bos_token", "eos_token", "unk_token", "pad_token"};
+  if (std::find(kTokens.begin(), kTokens.end(), name) != kTokens.end()) return "the model's own token";
+  return name == "messages" || name == "tools" ? "the chat's field of that name" : "";
+}
+
+// What `name` is set to by its field, or among the variables. Not by both.
+absl::Status SetTurn(std::string_view name, const jinja::Value& value, std::optional<bool>& field) {
+  const std::string place = absl::StrCat("template_variables.", absl::string_view(name.data(), name.size()));
+  if (field) return absl::InvalidArgumentError(place + ": the chat's field of that name is set, too; set one of them");
+  const bool* const truth = jinja::As<bool>(value);
+  if (truth == nullptr) {
+    return absl::InvalidArgumentError(
+        absl::StrCat(place, ": it is ", jinja::TypeName(value), "; true and false are allowed"));
+  }
+  field = *truth;
+  return absl::OkStatus();
+}
+
+// The chat's own variables, without those that are fields of it: `prompted` and `continued`.
+absl::StatusOr<ChatVariables> OwnVariables(const std::string& json, std::optional<bool>& prompted,
+                                           std::optional<bool>& continued) {
+  ChatVariables variables;
+  if (json.empty()) return variables;
+  RUNAHEAD_ASSIGN_OR_RETURN(const jinja::Value given, JsonAt("template_variables", json));
+  const jinja::Dict* dict = jinja::As<jinja::Dict>(given);
+  if (dict == nullptr) return absl::InvalidArgumentError("template_variables: it is no JSON object");
+  for (const auto& [key, value] : dict->items) {
+    const std::string name = ToUtf8(*key);
+    if (name == kPrompted || name == kContinued) {
+      RUNAHEAD_RETURN_IF_ERROR(SetTurn(name, value, name == kPrompted ? prompted : continued));
+    } else if (const std::string_view other = SetBy(name); !other.empty()) {
+      return absl::InvalidArgumentError(absl::StrCat("template_variables.", name, ": it cannot be set here; it is ",
+                                                     absl::string_view(other.data(), other.size())));
+    } else {
+      variables.emplace_back(name, value);
+    }
+  }
+  return variables;
+}
+
+// Whether the last message, which is there, can be continued.
+absl::Status CheckContinued(const Chat& chat, std::optional<bool> prompted) {
+  if (prompted.value_or(false)) {
+    return absl::InvalidArgumentError(
+        "continue_final_message: add_generation_prompt is true, too; the prompt ends with the last message or with the "
+        "begin of a new one");
+  }
+  const std::string& content = chat.messages.back().content;
+  if (!Strip(FromUtf8(content, /*own=*/false), nullptr, /*left=*/true, /*right=*/false).empty())
+    return absl::OkStatus();
+  return absl::InvalidArgumentError(
+      absl::StrCat("messages[", chat.messages.size() - 1,
+                   "].content: it is empty; continue_final_message needs a text that the answer goes on with"));
+}
+
 }  // namespace
 
-absl::StatusOr<ChatVariables> VariablesOf(const Chat& chat) {
-  ChatVariables variables;
+absl::StatusOr<ChatValues> ValuesOf(const Chat& chat) {
   RUNAHEAD_ASSIGN_OR_RETURN(jinja::Value messages, MessageValues(chat.messages));
   jinja::Value tools = jinja::None();
   if (!chat.tools.empty()) {
     RUNAHEAD_ASSIGN_OR_RETURN(tools, JsonAt("tools", chat.tools));
   }
-  if (!chat.variables.empty()) {
-    RUNAHEAD_ASSIGN_OR_RETURN(const jinja::Value given, JsonAt("template_variables", chat.variables));
-    const jinja::Dict* dict = jinja::As<jinja::Dict>(given);
-    if (dict == nullptr) return absl::InvalidArgumentError("template_variables: it is no JSON object");
-    for (const auto& [key, value] : dict->items) variables.emplace_back(ToUtf8(*key), value);
-  }
+  std::optional<bool> prompted = chat.add_generation_prompt, continued = chat.continue_final_message;
+  ChatVariables variables = {{"documents", jinja::None()}};
+  RUNAHEAD_ASSIGN_OR_RETURN(ChatVariables own, OwnVariables(chat.variables, prompted, continued));
+  std::move(own.begin(), own.end(), std::back_inserter(variables));
+  const bool continues = continued.value_or(false);
+  if (continues) RUNAHEAD_RETURN_IF_ERROR(CheckContinued(chat, prompted));
   variables.emplace_back("messages", std::move(messages));
   variables.emplace_back("tools", std::move(tools));
-  variables.emplace_back("documents", jinja::None());
-  variables.emplace_back("add_generation_prompt", chat.generation_prompt);
-  return variables;
+  variables.emplace_back(kPrompted, prompted.value_or(!continues));
+  return ChatValues{std::move(variables), continues};
 }
 
 jinja::Value TextValue(std::string_view text, bool own) {
@@ -93,8 +200,7 @@ jinja::Value TextValue(std::string_view text, bool own) {
 }
 
 absl::StatusOr<jinja::Value> JsonValues(std::string_view json) {
-  constexpr JsonLimits kLimits = {.depth = 50, .values = size_t{1} << 20};
-  RUNAHEAD_ASSIGN_OR_RETURN(const JsonValue parsed, ParseJson({json.data(), json.size()}, "it", kLimits));
+  RUNAHEAD_ASSIGN_OR_RETURN(const JsonValue parsed, ParseAt("it", json));
   return FromJson(parsed);
 }
 

@@ -15,10 +15,17 @@ namespace runahead {
 // The name of a variable, and what it is.
 using ChatVariables = std::vector<std::pair<std::string, jinja::Value>>;
 
-// The chat's own variables, then messages, tools, documents and add_generation_prompt, which replace those of the same
-// name. All text is the caller's but for roles that are well known. INVALID_ARGUMENT names the place: there is no
-// message, one has no role, or JSON is none.
-absl::StatusOr<ChatVariables> VariablesOf(const Chat& chat);
+struct ChatValues {
+  // `documents`, which is none, then the chat's own variables, then messages, tools and add_generation_prompt.
+  ChatVariables variables;
+  bool continues = false;  // what is rendered ends with the last message's content, which is more than space
+};
+
+// All text is the caller's but for roles that are well known; arguments of calls that are JSON as a text are what it
+// says. INVALID_ARGUMENT names the place, and shows nothing of what callers wrote: there is no message, one has no
+// role, JSON is none, arguments are no object, a variable is set that is not free, or the last message cannot be
+// continued.
+absl::StatusOr<ChatValues> ValuesOf(const Chat& chat);
 
 // What one text is, of the template's own or of the caller.
 jinja::Value TextValue(std::string_view text, bool own);

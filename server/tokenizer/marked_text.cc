@@ -33,6 +33,12 @@ std::string ToUtf8(const MarkedText& text) {
   return utf8;
 }
 
+std::string ShownText(const MarkedText& text) {
+  std::string shown;
+  for (const TextPart& part : Parts(text)) shown += part.parse_special ? part.text : "...";
+  return shown;
+}
+
 std::vector<TextPart> Parts(const MarkedText& text) {
   std::vector<TextPart> parts;
   for (auto from = text.begin(), to = from; from != text.end(); from = to) {

@@ -26,6 +26,8 @@ using MarkedText = std::basic_string<char32_t, AnyOrigin>;
 // U+FFFD stands for what is no UTF-8.
 MarkedText FromUtf8(std::string_view utf8, bool own);
 std::string ToUtf8(const MarkedText& text);
+// For messages, which are logged: the template's own characters, and "..." for each part that came from whoever called.
+std::string ShownText(const MarkedText& text);
 // Neighbours of one origin are one part: a control token that the template puts together is found.
 std::vector<TextPart> Parts(const MarkedText& text);
 

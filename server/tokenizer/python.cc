@@ -117,6 +117,28 @@ bool IsPart(const MarkedText& part, const MarkedText& text) {
   return memmem(bytes.data(), bytes.size(), searched.data(), searched.size()) != nullptr;
 }
 
+std::optional<size_t> LastPlace(const MarkedText& part, const MarkedText& text, bool own) {
+  // Backwards, for there is no memrmem; and \xff is in no character.
+  const auto reversed = [](const MarkedText& of, bool all) {
+    std::string bytes;
+    for (const char32_t c : of) {
+      if (all || (c & kOwn) == 0) {
+        AppendCharacter(c & ~kOwn, bytes);
+      } else {
+        bytes += '\xff';
+      }
+    }
+    std::reverse(bytes.begin(), bytes.end());
+    return bytes;
+  };
+  const std::string bytes = reversed(text, own), searched = reversed(part, /*all=*/true);
+  const void* found = memmem(bytes.data(), bytes.size(), searched.data(), searched.size());
+  if (found == nullptr) return std::nullopt;
+  const auto* const before = static_cast<const char*>(found) + searched.size();
+  return std::count_if(before, bytes.data() + bytes.size(),
+                       [](char c) { return (static_cast<unsigned char>(c) & 0xC0) != 0x80; });
+}
+
 void ForBetween(const MarkedText& text, const MarkedText& separator, int64_t most, OnPart on_part) {
   const std::string bytes = ToUtf8(text), searched = ToUtf8(separator);
   size_t at = 0, begin = 0;  // where the part begins, in bytes and in characters

@@ -33,8 +33,10 @@ MarkedText Indent(MarkedText text, const MarkedText& indent, bool first, bool em
 enum class Quotes { kPython, kJson, kAsciiJson };
 MarkedText Quote(const MarkedText& text, Quotes quotes);
 
-// Whether the one stands in the other. Takes time linear in both, as the next one.
+// Whether the one stands in the other. Takes time linear in both, as the next two.
 bool IsPart(const MarkedText& part, const MarkedText& text);
+// The last place of the one in the other, which may be in part the template's own only where `own`.
+std::optional<size_t> LastPlace(const MarkedText& part, const MarkedText& text, bool own);
 // The place and size of each part between the first `most` places of `separator`, which is not empty; -1: all.
 void ForBetween(const MarkedText& text, const MarkedText& separator, int64_t most, OnPart on_part);
 // The same of all that is between white space.

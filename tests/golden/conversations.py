@@ -47,6 +47,10 @@ CLOCK = {
 }
 
 
+def dumps(value):
+    return json.dumps(value, ensure_ascii=False)
+
+
 def user(text):
     return {"role": "user", "content": text}
 
@@ -139,9 +143,39 @@ def conversations():
         yield {"messages": [user("Hello")], "variables": variables}
     yield {"messages": WEATHER_CHAT, "tools": tools, "variables": {"enable_thinking": False, "tools_in_user_message": False}}
     yield {"messages": [user("Think."), assistant(THOUGHT), user("Again.")], "variables": {"enable_thinking": False}}
+    # Arguments as OpenAI's API gives them: JSON as text.
+    as_text = call("get_weather", dumps({"city": "Zürich \"H\"", "days": 2, "when": [None, 1.5, {"a": True}]}), "abcdefghi")
+    for messages in (
+        [user("Weather?"), calls(as_text), result("clear", name="get_weather", tool_call_id="abcdefghi")],
+        [user("Both."), calls(as_text, call("clock", "{}", "123456789")), result("clear", tool_call_id="abcdefghi"), result("12:00", tool_call_id="123456789"), assistant("Noon.")],
+    ):
+        yield {"messages": messages, "tools": tools}
+    begun = [
+        [user("Hello"), assistant("The capital of France is")],
+        [user("Hello"), assistant("The capital of France is ")],
+        [user("Hello"), assistant("  padded on both sides \n")],
+        [user("Hello"), assistant("\nOne line,\nthen an open `")],
+        [user("Echo. Echo."), assistant("Echo."), user("Again."), assistant("Echo.")],
+        [system("Be brief.")] + TURNS + [assistant(UNICODE)],
+        [user("Hello")],
+        [system("Be brief."), user("  Name  ")],
+        [user("Think."), assistant(THOUGHT)],
+        [user("Think."), assistant("The answer", reasoning_content="It is so.")],
+        WEATHER_CHAT + [assistant("It is clear, with")],
+        WEATHER_CHAT,
+    ]
+    for messages in begun:
+        yield {"messages": messages, "continue_final_message": True, **({"tools": tools} if len(messages) > 2 and messages[1].get("tool_calls") else {})}
+    yield {"messages": begun[0], "continue_final_message": True, "add_generation_prompt": False}
+    yield {"messages": begun[0], "continue_final_message": True, "add_generation_prompt": True}
+    yield {"messages": begun[0], "continue_final_message": False}
+    for variables in ({"continue_final_message": True}, {"continue_final_message": True, "add_generation_prompt": True}, {"add_generation_prompt": False}):
+        yield {"messages": begun[0], "variables": variables}
+    yield {"messages": [user("Hello")], "variables": {"add_generation_prompt": True, "documents": [{"title": "A", "text": "b"}]}}
 
 
 CONVERSATIONS = list(conversations())
+TURN = ("add_generation_prompt", "continue_final_message")
 
 
 def question(conversation):
@@ -153,28 +187,37 @@ def question(conversation):
     for key in ("tools", "variables"):
         if key in conversation:
             asked[key] = dumps(conversation[key])
-    asked["add_generation_prompt"] = conversation.get("add_generation_prompt", True)
-    return asked
+    return {**asked, **{key: conversation[key] for key in TURN if key in conversation}}
 
 
-def dumps(value):
-    return json.dumps(value, ensure_ascii=False)
+def opened(message):
+    """With the arguments of its calls as objects, as transformers wants them, where they are JSON as text."""
+    def open_one(one):
+        arguments = one["function"]["arguments"]
+        return {**one, "function": {**one["function"], "arguments": json.loads(arguments) if isinstance(arguments, str) else arguments}}
+
+    return {**message, "tool_calls": [open_one(one) for one in message["tool_calls"]]} if "tool_calls" in message else message
 
 
 def reference(source):
-    """A function that renders a conversation by transformers' own environment: (text, None), or (None, its error)."""
+    """A function that renders a conversation as transformers' apply_chat_template: (text, None), or (None, its error)."""
+    import tokenizers
+    from transformers import PreTrainedTokenizerFast
     from transformers.utils.chat_template_utils import _compile_jinja_template
 
-    template = _compile_jinja_template(source)
+    tokenizer = PreTrainedTokenizerFast(
+        tokenizer_object=tokenizers.Tokenizer(tokenizers.models.BPE()), bos_token=BOS, eos_token=EOS)
     now = datetime.datetime.fromtimestamp(NOW, datetime.timezone.utc)
-    template.environment.globals["strftime_now"] = now.strftime
+    _compile_jinja_template(source).environment.globals["strftime_now"] = now.strftime  # the compiled one is kept
 
     def render(conversation):
-        variables = {"bos_token": BOS, "eos_token": EOS, **conversation.get("variables", {})}
+        given = {key: conversation[key] for key in TURN if key in conversation} | conversation.get("variables", {})
+        # Our default; theirs is always false.
+        given.setdefault("add_generation_prompt", not given.get("continue_final_message", False))
         try:
-            text = template.render(
-                messages=conversation["messages"], tools=conversation.get("tools"), documents=None,
-                add_generation_prompt=conversation.get("add_generation_prompt", True), **variables)
+            text = tokenizer.apply_chat_template(
+                [opened(message) for message in conversation["messages"]], tools=conversation.get("tools"),
+                chat_template=source, tokenize=False, **given)
             return text, None
         except Exception as error:  # what a template may raise is anything
             return None, f"{type(error).__name__}: {error}"

@@ -2,6 +2,7 @@
 
 #include <nlohmann/json.hpp>
 #include <optional>
+#include <utility>
 
 namespace runahead {
 
@@ -22,7 +23,10 @@ Chat ChatFromJson(const std::string& text_of_json) {
   }
   chat.tools = json.value("tools", "");
   chat.variables = json.value("variables", "");
-  chat.generation_prompt = json.value("add_generation_prompt", true);
+  for (const auto& [key, field] : {std::pair("add_generation_prompt", &chat.add_generation_prompt),
+                                   std::pair("continue_final_message", &chat.continue_final_message)}) {
+    if (json.contains(key)) *field = json[key].get<bool>();
+  }
   chat.now = absl::FromUnixSeconds(json.value("now", 0));
   return chat;
 }

@@ -7,8 +7,8 @@
 
 namespace runahead {
 
-// `json`: an object with messages, and maybe tools, variables (both JSON as text), add_generation_prompt (absent: true)
-// and now (Unix seconds). Throws where it is none.
+// `json`: an object with messages, and maybe tools, variables (both JSON as text), add_generation_prompt,
+// continue_final_message and now (Unix seconds). Throws where it is none.
 Chat ChatFromJson(const std::string& json);
 
 }  // namespace runahead

@@ -1,5 +1,5 @@
 // Renders chats for tests/golden/check_templates.py: a JSON object a line on stdin, one a line on stdout.
-// In: template, bos, eos, messages, tools and variables (may be missing), add_generation_prompt, now (Unix seconds).
+// In: template, bos, eos, and what ChatFromJson takes.
 // Out: text, or error.
 #include <iostream>
 #include <nlohmann/json.hpp>

@@ -51,7 +51,8 @@ class JsonBuilder final : public json::json_sax_t {
     for (const auto& [name, value] : object) names.push_back(name);
     std::sort(names.begin(), names.end());
     const auto twice = std::adjacent_find(names.begin(), names.end());
-    return twice == names.end() || Stop(absl::StrCat("has ", Quoted(*twice), " twice in one object"));
+    if (twice == names.end()) return true;
+    return Stop(absl::StrCat("has ", limits_.names ? Quoted(*twice) : "a name", " twice in one object"));
   }
   // The exception's text may be as long as the file.
   bool parse_error(size_t position, const std::string&, const json::exception&) override {

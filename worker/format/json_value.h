@@ -50,6 +50,7 @@ class JsonValue {
 struct JsonLimits {
   size_t depth = 32;                // of arrays and objects in each other
   size_t values = size_t{1} << 20;  // in all
+  bool names = true;                // messages may show names of the text: off for what callers wrote
 };
 
 // INVALID_ARGUMENT, which begins with `where`: no JSON, more than the limits allow, a name twice in an object.

@@ -82,9 +82,9 @@ Value Extreme(Call& c) {
 
 // The filter or test that an argument names, of one item and of the arguments behind that one.
 Value Applied(Builtin::Kind kind, const Value& item, const Call& c, size_t at) {
-  const std::string name = ToUtf8(TextAt(c, at));
-  const Builtin* builtin = FindBuiltin(kind, name);
-  if (builtin == nullptr) Fail("the filter or test '", name, "' is not known here");
+  const Text& name = TextAt(c, at);
+  const Builtin* builtin = FindBuiltin(kind, ToUtf8(name));
+  if (builtin == nullptr) Fail("the filter or test '", ShownText(name), "' is not known here");
   Call applied{c.r, {item}};
   applied.plain.insert(applied.plain.end(), c.plain.begin() + static_cast<std::ptrdiff_t>(at) + 1, c.plain.end());
   return RunBuiltin(*builtin, applied);
@@ -171,8 +171,7 @@ Value Namespace(Call& c) {
 }
 
 Value Raise(Call& c) {
-  std::string shown;  // without what the caller wrote: errors are logged
-  for (const TextPart& part : Parts(ToText(c[0], c.r))) shown += part.parse_special ? part.text : "...";
+  const std::string shown = ShownText(ToText(c[0], c.r));
   throw Failure{absl::InvalidArgumentError(absl::StrCat("the chat template says: ", shown)), /*complete=*/true};
 }
 

@@ -43,7 +43,7 @@ Value Slice(Call& c);     // object, from, to, step
 Value Invoke(Call& c);    // function, its arguments
 
 // A method, or else an item.
-Value Member(const Value& object, const std::string& name);
+Value Member(const Value& object, const Text& member);
 // An item, or else a method.
 Value Item(const Value& object, const Value& index, Rendering& r);
 // "a.b" of an item, its index, or itself.

@@ -115,7 +115,7 @@ Node Subscript(Lexer& source, const Node& node) {
 Node Postfix(Lexer& source, Node node) {
   for (;; source.Deeper()) {
     if (source.Take(".")) {
-      const std::string name = source.Name();
+      const Text name = FromUtf8(source.Name(), /*own=*/true);
       node = {node.place(), [=](Rendering& r) { return Member(node(r), name); }};
     } else if (source.Take("[")) {
       node = Subscript(source, node);

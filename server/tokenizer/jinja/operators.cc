@@ -1,6 +1,5 @@
 #include <algorithm>
 
-#include "absl/strings/str_split.h"
 #include "server/tokenizer/jinja/builtins.h"
 
 namespace runahead::jinja {
@@ -140,15 +139,16 @@ Value Invoke(Call& c) {
   return As<Function>(callee)->run(c);
 }
 
-Value Member(const Value& object, const std::string& name) {
-  if (IsUndefined(object)) Fail("there is no ", name, " of it: ", Describe(object));
+Value Member(const Value& object, const Text& member) {
+  if (IsUndefined(object)) Fail("there is no ", ShownText(member), " of it: ", Describe(object));
+  const std::string name = ToUtf8(member);
   const Dict* dict = As<Dict*>(object) == nullptr ? As<Dict>(object) : *As<Dict*>(object);
   const Builtin* method = nullptr;
   if (As<Text>(object) != nullptr) method = FindBuiltin(Builtin::kOfText, name);
   if (As<Dict>(object) != nullptr) method = FindBuiltin(Builtin::kOfDict, name);
   if (method == nullptr) {
     const Value* found = dict == nullptr ? nullptr : dict->Get(name);
-    return found == nullptr ? Missing(name) : *found;
+    return found == nullptr ? Missing(ShownText(member)) : *found;
   }
   return std::make_shared<const Function>(Function{[method, object](Call& call) {
     call.plain.insert(call.plain.begin(), object);
@@ -159,24 +159,24 @@ Value Member(const Value& object, const std::string& name) {
 Value Item(const Value& object, const Value& index, Rendering& r) {
   if (IsUndefined(object)) Fail("there is no item of it: ", Describe(object));
   if (const Text* text = As<Text>(index)) {
-    const std::string name = ToUtf8(*text);
-    const Value* found = As<Dict>(object) == nullptr ? nullptr : As<Dict>(object)->Get(name);
-    return found == nullptr ? Member(object, name) : *found;
+    const Value* found = As<Dict>(object) == nullptr ? nullptr : As<Dict>(object)->Get(ToUtf8(*text));
+    return found == nullptr ? Member(object, *text) : *found;
   }
   const auto at = ToInt(index);
   const List* list = As<List>(object);
   const Text* text = As<Text>(object);
   if (!at || (list == nullptr && text == nullptr)) return Missing("an item");
   const auto size = static_cast<int64_t>(*SizeOf(object)), i = *at < 0 ? *at + size : *at;
-  if (i < 0 || i >= size) return Missing(absl::StrCat("[", *at, "]"));
+  if (i < 0 || i >= size) return Missing("an item");  // which one may be the caller's word
   return list != nullptr ? list->items[i] : r.Make(Text(1, (*text)[i]));
 }
 
 Value Attribute(Value item, const Value& path, Rendering& r) {
   if (IsUndefined(path) || As<None>(path) != nullptr) return item;
   if (As<Text>(path) == nullptr) return Item(item, path, r);
-  const std::vector<std::string> names = absl::StrSplit(ToUtf8(*As<Text>(path)), '.');
-  for (const std::string& name : names) item = Item(item, r.Make(FromUtf8(name, /*own=*/false)), r);
+  const Text& names = *As<Text>(path);
+  ForBetween(names, U".", /*most=*/-1,
+             [&](size_t place, size_t size) { item = Item(item, r.Make(names.substr(place, size)), r); });
   return item;
 }
 

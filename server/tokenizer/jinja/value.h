@@ -35,7 +35,8 @@ struct Dict;
 struct Function;
 struct None {};
 struct Undefined {
-  std::shared_ptr<const std::string> name = nullptr;  // what was looked for; null: an argument that is not given
+  // What was looked for, without what callers wrote; null: an argument that is not given.
+  std::shared_ptr<const std::string> name = nullptr;
 };
 using Text = MarkedText;
 using TextPtr = std::shared_ptr<const Text>;
@@ -90,6 +91,7 @@ const T* As(const Value& value) {
 inline bool IsUndefined(const Value& value) {
   return std::holds_alternative<Undefined>(value);
 }
+// `name` is in messages: it shows nothing that callers wrote.
 inline Value Missing(std::string_view name) {
   return Undefined{std::make_shared<const std::string>(name)};
 }

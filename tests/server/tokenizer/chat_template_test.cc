@@ -4,6 +4,7 @@
 #include <memory>
 #include <utility>
 
+#include "absl/strings/str_cat.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "tests/testing/gguf_builder.h"
@@ -25,8 +26,15 @@ ChatTemplate Parsed(std::string_view source) {
   return *std::move(parsed);
 }
 
-Chat Of(std::vector<ChatMessage> messages, bool generation_prompt = true) {
-  return {.messages = std::move(messages), .generation_prompt = generation_prompt};
+Chat Of(std::vector<ChatMessage> messages) {
+  return {.messages = std::move(messages)};
+}
+
+// A chat whose last message, the assistant's, is to be continued.
+Chat Begun(const std::string& content) {
+  Chat chat = Of({{"user", "Hi"}, {"assistant", content}});
+  chat.continue_final_message = true;
+  return chat;
 }
 
 std::string Refusal(const ChatTemplate& chat_template, const Chat& chat) {
@@ -39,7 +47,91 @@ TEST(ChatTemplate, PlainChatMl) {
   const ChatTemplate chat = Parsed(kPlain);
   EXPECT_EQ(*chat.Render(Of({{"user", "Hi"}, {"assistant", "Hello"}})),
             "<|im_start|>user\nHi<|im_end|>\n<|im_start|>assistant\nHello<|im_end|>\n<|im_start|>assistant\n");
-  EXPECT_EQ(*chat.Render(Of({{"user", "Hi"}}, /*generation_prompt=*/false)), "<|im_start|>user\nHi<|im_end|>\n");
+  Chat unprompted = Of({{"user", "Hi"}});
+  unprompted.add_generation_prompt = false;
+  EXPECT_EQ(*chat.Render(unprompted), "<|im_start|>user\nHi<|im_end|>\n");
+}
+
+TEST(ChatTemplate, TheLastMessageIsLeftOpenToBeContinued) {
+  const ChatTemplate chat = Parsed(kPlain);
+  const std::string before = "<|im_start|>user\nHi<|im_end|>\n<|im_start|>assistant\n";
+  EXPECT_EQ(*chat.Render(Begun("The capital is")), before + "The capital is");
+  EXPECT_EQ(*chat.Render(Begun("The capital is ")), before + "The capital is ") << "space at the end is the caller's";
+  Chat by_variable = Begun("The capital is");
+  by_variable.continue_final_message = std::nullopt;
+  by_variable.variables = R"({"continue_final_message": true})";
+  EXPECT_EQ(*chat.Render(by_variable), before + "The capital is");
+  by_variable.variables = R"({"continue_final_message": false, "add_generation_prompt": false})";
+  EXPECT_EQ(*chat.Render(by_variable), before + "The capital is<|im_end|>\n");
+}
+
+// transformers finds them in the template's own words, and cuts there.
+TEST(ChatTemplate, WordsThatTheTemplateWritesBehindTheLastMessageAreNotTakenForIt) {
+  const ChatTemplate chat = Parsed(kPlain);
+  const std::string before = "<|im_start|>user\nHi<|im_end|>\n<|im_start|>assistant\n";
+  for (const std::string content : {"end", "|", "im", "<|im_end|>", "\n>"}) {
+    EXPECT_EQ(*chat.Render(Begun(content)), before + content);
+  }
+}
+
+TEST(ChatTemplate, AMessageThatTheTemplateWritesAnewIsFoundAllTheSame) {
+  EXPECT_EQ(*Parsed("<a>{{ messages[-1].content.replace('-', '-') }}</a>").Render(Begun("a-b")), "<a>a-b");
+}
+
+TEST(ChatTemplate, WhatCannotBeContinuedIsRefused) {
+  const ChatTemplate chat = Parsed(kPlain);
+  EXPECT_THAT(Refusal(chat, Begun("")), HasSubstr("messages[1].content: it is empty"));
+  EXPECT_THAT(Refusal(chat, Begun(" \n")), HasSubstr("messages[1].content: it is empty"));
+  Chat both = Begun("a");
+  both.add_generation_prompt = true;
+  EXPECT_THAT(Refusal(chat, both), HasSubstr("continue_final_message: add_generation_prompt is true, too"));
+  EXPECT_THAT(
+      Refusal(Parsed("{{ messages[-1].content | upper }}"), Begun("secret")),
+      testing::AllOf(HasSubstr("continue_final_message: the chat template leaves the last message's content out"),
+                     testing::Not(HasSubstr("secret"))));
+}
+
+TEST(ChatTemplate, TheLastMessageIsFoundInLinearTime) {
+  const ChatTemplate chat = Parsed("{{ messages[-1].content[1:] ~ messages[-1].content }}x");
+  Chat begun = Begun(std::string(1 << 20, 'a') + "b");
+  const auto text = chat.Render(begun);
+  ASSERT_TRUE(text.ok()) << text.status();
+  EXPECT_EQ(text->size(), size_t{2} * ((1 << 20) + 1) - 1);
+}
+
+TEST(ChatTemplate, ArgumentsOfCallsThatAreJsonAsATextAreTheObjectThatTheyHold) {
+  const ChatTemplate chat = Parsed(
+      "{% for c in messages[0].tool_calls %}{% set f = c.function or c %}{{ f.arguments | tojson }}"
+      "{% for name, value in f.arguments.items() %}{{ name }}={{ value }};{% endfor %}{% endfor %}");
+  ChatMessage message{"assistant", ""};
+  const auto rendered = [&](const std::string& calls) {
+    message.tool_calls = calls;
+    return *chat.Render(Of({message}));
+  };
+  const std::string wanted = R"({"city": "Z\u00fcrich \"H\"", "days": [2, null]}city=Zürich "H";days=[2, None];)";
+  const std::string object = R"({"city": "Zürich \"H\"", "days": [2, null]})";
+  const std::string text = R"("{\"days\": [2, null]}")";
+  const std::string as_object = rendered(R"([{"function": {"name": "f", "arguments": )" + object + "}}]");
+  EXPECT_EQ(as_object, rendered(R"([{"function": {"name": "f", "arguments": "{\"city\": \"Zürich \\\"H\\\"\", )"
+                                R"(\"days\": [2, null]}"}}])"));
+  EXPECT_EQ(rendered(R"([{"name": "f", "arguments": )" + text + "}]"), R"({"days": [2, null]}days=[2, None];)");
+  EXPECT_EQ(rendered(R"([{"function": {"arguments": "{}"}}])"), "{}");
+}
+
+TEST(ChatTemplate, ArgumentsThatHoldNoObjectAreRefusedByName) {
+  const ChatTemplate chat = Parsed("{{ messages[1].tool_calls[0] }}");
+  ChatMessage call{"assistant", ""};
+  for (const char* arguments : {R"("")", R"("secret")", R"("[1]")", R"("3")", R"("null")", R"("{\"secret\"")",
+                                R"("{\"secret\": 1, \"secret\": 2}")", R"("{\"secret\": 18446744073709551616}")"}) {
+    call.tool_calls =
+        absl::StrCat(R"([{"function": {"arguments": {}}}, {"function": {"name": "f", "arguments": )", arguments, "}}]");
+    const std::string refusal = Refusal(chat, Of({{"user", "a"}, call}));
+    EXPECT_THAT(refusal, testing::StartsWith("messages[1].tool_calls")) << arguments;
+    EXPECT_THAT(refusal, testing::Not(HasSubstr("secret")));
+  }
+  call.tool_calls = R"([{"function": {"arguments": {}}}, {"function": {"name": "f", "arguments": "secret"}}])";
+  EXPECT_EQ(Refusal(chat, Of({{"user", "a"}, call})),
+            "messages[1].tool_calls[1].function.arguments: the text is not JSON at byte 1");
 }
 
 TEST(ChatTemplate, TheDefaultSystemMessageComesFromTheTemplate) {
@@ -70,8 +162,8 @@ TEST(ChatTemplate, ToolsAndVariablesAreJson) {
   Chat given = Of({{"user", "a"}});
   EXPECT_EQ(*chat.Render(given), "None False <s>");
   given.tools = R"([{"name": "clock"}])";
-  given.variables = R"({"x": false, "bos_token": "other", "messages": 1})";
-  EXPECT_EQ(*chat.Render(given), "clock True Falseother");
+  given.variables = R"({"x": false})";
+  EXPECT_EQ(*chat.Render(given), "clock True False<s>");
   given.variables = "[";
   EXPECT_THAT(Refusal(chat, given), HasSubstr("template_variables: it is not JSON"));
   given.variables = "[]";
@@ -81,6 +173,26 @@ TEST(ChatTemplate, ToolsAndVariablesAreJson) {
   ChatMessage call{"assistant", ""};
   call.tool_calls = "x";
   EXPECT_THAT(Refusal(chat, Of({{"user", "a"}, call})), HasSubstr("messages[1].tool_calls: it is not JSON"));
+}
+
+TEST(ChatTemplate, VariablesThatComeFromElsewhereAreRefusedByName) {
+  const ChatTemplate chat = Parsed("{{ documents }}");
+  Chat given = Of({{"user", "a"}});
+  for (const std::string name : {"messages", "tools", "bos_token", "eos_token", "unk_token", "pad_token"}) {
+    given.variables = absl::StrCat("{\"x\": 1, \"", name, "\": null}");
+    EXPECT_THAT(Refusal(chat, given), testing::StartsWith("template_variables." + name + ": it cannot be set here"));
+  }
+  for (const std::string name : {"add_generation_prompt", "continue_final_message"}) {
+    for (const std::string value : {"null", "0", "\"false\"", "[]"}) {
+      given.variables = absl::StrCat("{\"", name, "\": ", value, "}");
+      EXPECT_THAT(Refusal(chat, given), testing::StartsWith("template_variables." + name + ": it is ")) << value;
+    }
+  }
+  given.add_generation_prompt = false;
+  given.variables = R"({"add_generation_prompt": false})";
+  EXPECT_THAT(Refusal(chat, given), HasSubstr("the chat's field of that name is set, too"));
+  given.variables = R"({"documents": ["a"]})";
+  EXPECT_EQ(*chat.Render(given), "['a']") << "which has no field";
 }
 
 TEST(ChatTemplate, TheTimeIsTheCallers) {

@@ -23,28 +23,30 @@ TEST(ChatValues, JsonOfCallersIsChecked) {
   EXPECT_THAT(std::string(JsonValues(std::string(51, '[') + std::string(51, ']')).status().message()),
               HasSubstr("nested deeper than 50"));
   EXPECT_FALSE(JsonValues(std::string(1 << 20, '[')).ok());
-  EXPECT_FALSE(JsonValues(R"({"k": 1, "l": 2, "k": [3]})").ok());
+  EXPECT_EQ(JsonValues(R"({"k": 1, "l": 2, "k": [3]})").status().message(), "it has a name twice in one object");
   EXPECT_EQ(jinja::Rendered("{{ a }}", R"({"a": {"k": 1, "A": [3], "b": null}})"), "{'k': 1, 'A': [3], 'b': None}");
 }
 
 TEST(ChatValues, AChatsOwnVariablesComeBeforeTheTemplatesNames) {
   Chat chat;
   chat.messages = {{"user", "hi"}};
-  chat.variables = R"({"messages": 1, "thinking": true})";
-  const auto variables = VariablesOf(chat);
-  ASSERT_TRUE(variables.ok()) << variables.status();
+  chat.variables = R"({"documents": 1, "thinking": true, "continue_final_message": true})";
+  const auto values = ValuesOf(chat);
+  ASSERT_TRUE(values.ok()) << values.status();
   std::string names;
-  for (const auto& [name, value] : *variables) names += name + " ";
-  EXPECT_EQ(names, "messages thinking messages tools documents add_generation_prompt ");
-  EXPECT_NE(jinja::As<jinja::List>((*variables)[2].second), nullptr);
+  for (const auto& [name, value] : values->variables) names += name + " ";
+  EXPECT_EQ(names, "documents documents thinking messages tools add_generation_prompt ");
+  EXPECT_NE(jinja::As<jinja::List>(values->variables[3].second), nullptr);
+  EXPECT_FALSE(*jinja::As<bool>(values->variables[5].second));
+  EXPECT_TRUE(values->continues);
 }
 
 TEST(ChatValues, OnlyKnownRolesAreTheTemplates) {
   Chat chat;
   chat.messages = {{"user", "user"}, {"<s>", "hi"}};
-  const auto variables = VariablesOf(chat);
-  ASSERT_TRUE(variables.ok()) << variables.status();
-  const auto* messages = jinja::As<jinja::List>((*variables)[0].second);
+  const auto values = ValuesOf(chat);
+  ASSERT_TRUE(values.ok()) << values.status();
+  const auto* messages = jinja::As<jinja::List>(values->variables[1].second);
   ASSERT_NE(messages, nullptr);
   const auto is_own = [&](size_t message, const char* key) {
     const jinja::Value* value = jinja::As<jinja::Dict>(messages->items[message])->Get(key);
@@ -56,7 +58,7 @@ TEST(ChatValues, OnlyKnownRolesAreTheTemplates) {
 }
 
 TEST(ChatValues, WhatIsWrongIsSaidWithItsPlace) {
-  const auto refusal = [](const Chat& chat) { return std::string(VariablesOf(chat).status().message()); };
+  const auto refusal = [](const Chat& chat) { return std::string(ValuesOf(chat).status().message()); };
   Chat chat;
   EXPECT_THAT(refusal(chat), HasSubstr("messages: a chat needs at least one message"));
   chat.messages = {{"user", "hi"}, {"", "hi"}};
