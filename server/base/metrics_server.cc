@@ -33,7 +33,7 @@ constexpr absl::Duration kRequestTime = absl::Seconds(5);
 constexpr absl::Duration kAnswerTime = absl::Seconds(10);
 // Connections at once, and of one address: some scrapers and probes, each for a moment.
 constexpr size_t kMaxConnections = 64;
-constexpr absl::Duration kPause = absl::Milliseconds(100);
+constexpr absl::Duration kAcceptPause = absl::Milliseconds(100);
 // Accepted before those that are here have their turn.
 constexpr int kBatch = 64;
 
@@ -154,7 +154,7 @@ class MetricsServer::Loop {
 
   void Wait() {
     std::vector<pollfd> polled = {{wake_.get(), POLLIN, 0}};
-    absl::Time until = paused_ ? MonotonicNow() + kPause : absl::InfiniteFuture();
+    absl::Time until = paused_ ? MonotonicNow() + kAcceptPause : absl::InfiniteFuture();
     for (const Descriptor& listener : sockets_.sockets) {
       if (!paused_) polled.push_back({listener.get(), POLLIN, 0});  // one that has ended is -1, which poll skips
     }

@@ -64,7 +64,7 @@ void SelfProbe::Run() {
       MutexLock lock(mu_);
       if (answer.ok()) {
         verdict_.Answered();
-      } else {
+      } else if (!absl::IsResourceExhausted(answer)) {
         verdict_.Unanswered(std::min(now - last, 2 * period_), answer);
       }
       if (!std::exchange(hopeless, verdict_.hopeless()) && hopeless) status = verdict_.status();

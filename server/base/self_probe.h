@@ -32,7 +32,8 @@ class ProbeVerdict {
 };
 
 struct SelfProbeOptions {
-  // Asks once, and waits for the answer at most so long. Called on the probe's thread.
+  // Asks once, and waits for the answer at most so long. RESOURCE_EXHAUSTED: it could not ask, which says nothing.
+  // Called on the probe's thread.
   std::function<absl::Status(absl::Duration timeout)> ask;
   absl::Duration patience;
   // Called once, on the probe's thread, when the verdict is hopeless.

@@ -14,7 +14,9 @@
 #include "absl/strings/str_cat.h"
 #include "kernels/base/monotonic.h"
 #include "kernels/base/status_macros.h"
+#include "server/base/address.h"
 #include "server/base/listening_sockets.h"
+#include "server/base/random.h"
 
 namespace runahead {
 namespace {
@@ -38,22 +40,29 @@ absl::Status Await(const Descriptor& socket, short event, absl::Time until, absl
   }
 }
 
-SocketAddress Loopback(int family, int port) {
+SocketAddress Loopback6(int port) {
   SocketAddress address;
-  if (family == AF_INET6) {
-    auto* v6 = reinterpret_cast<sockaddr_in6*>(&address.storage);
-    v6->sin6_family = AF_INET6;
-    v6->sin6_addr = in6addr_loopback;
-    v6->sin6_port = htons(static_cast<uint16_t>(port));
-    address.length = sizeof(*v6);
-  } else {
-    auto* v4 = reinterpret_cast<sockaddr_in*>(&address.storage);
-    v4->sin_family = AF_INET;
-    v4->sin_addr.s_addr = htonl(INADDR_LOOPBACK);
-    v4->sin_port = htons(static_cast<uint16_t>(port));
-    address.length = sizeof(*v4);
-  }
+  auto* v6 = reinterpret_cast<sockaddr_in6*>(&address.storage);
+  v6->sin6_family = AF_INET6;
+  v6->sin6_addr = in6addr_loopback;
+  v6->sin6_port = htons(static_cast<uint16_t>(port));
+  address.length = sizeof(*v6);
   return address;
+}
+
+// `host` is what stands behind 127.
+SocketAddress Loopback4(uint32_t host, int port) {
+  SocketAddress address;
+  auto* v4 = reinterpret_cast<sockaddr_in*>(&address.storage);
+  v4->sin_family = AF_INET;
+  v4->sin_addr.s_addr = htonl((INADDR_LOOPBACK & 0xff000000) | host);
+  v4->sin_port = htons(static_cast<uint16_t>(port));
+  address.length = sizeof(*v4);
+  return address;
+}
+
+bool IsLoopback4(const SocketAddress& address) {
+  return address.storage.ss_family == AF_INET && IsLoopback(NumericHost(*address.get()));
 }
 
 bool IsEverywhere(const SocketAddress& address) {
@@ -88,12 +97,16 @@ void Disconnect(const Descriptor& socket) {
 absl::StatusOr<std::unique_ptr<PortProbe>> PortProbe::Create(const SocketAddress& to, Announce announce) {
   SocketAddress asked = to;
   if (IsEverywhere(to)) {
-    asked = Loopback(to.storage.ss_family, PortOf(to.storage));
-    if (!CanBind(WithoutPort(asked))) asked = Loopback(AF_INET, PortOf(to.storage));
+    asked = Loopback4(1, PortOf(to.storage));
+    if (!CanBind(WithoutPort(asked))) asked = Loopback6(PortOf(to.storage));
   }
+  // From a host of the loopback network that nobody else is: local clients may have used up the ports of 127.0.0.1.
+  SocketAddress from = WithoutPort(asked);
+  if (IsLoopback4(asked)) from = Loopback4(static_cast<uint32_t>(RandomBits64() % 0xfffffd) + 2, 0);
+  if (!CanBind(from)) from = WithoutPort(asked);
   Descriptor socket(::socket(asked.storage.ss_family, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0));
   if (!socket.valid()) return Failed("a socket to ask our own port", errno);
-  return std::unique_ptr<PortProbe>(new PortProbe(std::move(socket), WithoutPort(asked), asked, std::move(announce)));
+  return std::unique_ptr<PortProbe>(new PortProbe(std::move(socket), from, asked, std::move(announce)));
 }
 
 PortProbe::PortProbe(Descriptor socket, const SocketAddress& from, const SocketAddress& to, Announce announce)
@@ -109,7 +122,9 @@ absl::Status PortProbe::Ask(absl::Duration timeout) {
 
 // Bound first, for the connection may be accepted before connect() returns, and must be known by then.
 absl::Status PortProbe::Connect(absl::Time until) {
-  if (bind(socket_.get(), from_.get(), from_.length) != 0) return Failed("taking a port to ask from", errno);
+  if (bind(socket_.get(), from_.get(), from_.length) != 0) {
+    return absl::ResourceExhaustedError(absl::StrCat("taking a port to ask from: ", std::strerror(errno)));
+  }
   announce_(OwnAddress(socket_));
   if (connect(socket_.get(), to_.get(), to_.length) == 0) return absl::OkStatus();
   if (errno != EINPROGRESS) return Failed("connecting", errno);

@@ -22,7 +22,7 @@ class PortProbe {
   // UNAVAILABLE when there is no socket.
   static absl::StatusOr<std::unique_ptr<PortProbe>> Create(const SocketAddress& to, Announce announce);
 
-  // UNAVAILABLE, saying how far it came within `timeout`.
+  // UNAVAILABLE, saying how far it came within `timeout`. RESOURCE_EXHAUSTED: there is no port to ask from.
   absl::Status Ask(absl::Duration timeout);
 
  private:

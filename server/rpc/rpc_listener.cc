@@ -22,7 +22,7 @@ namespace {
 // How old the number of open connections may be: where there are too many, and for the metric.
 constexpr absl::Duration kSweepWhenFull = absl::Milliseconds(20);
 constexpr absl::Duration kSweepAnyway = absl::Seconds(1);
-constexpr absl::Duration kPause = absl::Milliseconds(100);
+constexpr absl::Duration kAcceptPause = absl::Milliseconds(100);
 constexpr absl::Duration kSayAgain = absl::Minutes(1);
 // Accepted before the other listeners have their turn.
 constexpr int kBatch = 64;
@@ -96,7 +96,8 @@ void RpcListener::WaitForConnections() {
   for (const Descriptor& listener : sockets_.sockets) {
     if (!paused_) polled.push_back({listener.get(), POLLIN, 0});  // one that has ended is -1, which poll skips
   }
-  poll(polled.data(), polled.size(), static_cast<int>(absl::ToInt64Milliseconds(paused_ ? kPause : kSweepAnyway)));
+  poll(polled.data(), polled.size(),
+       static_cast<int>(absl::ToInt64Milliseconds(paused_ ? kAcceptPause : kSweepAnyway)));
 }
 
 void RpcListener::AcceptAll(Descriptor& listener) {

@@ -8,7 +8,12 @@
 namespace runahead {
 
 RpcPortOptions PortOptionsOf(const ProcessOptions& process, const ConnectionMetrics& metrics) {
-  return {process.max_connections, process.port_patience, EndProcess, &metrics};
+  RpcPortOptions options;
+  options.max_connections = process.max_connections;
+  options.patience = process.port_patience;
+  options.on_deaf = EndProcess;
+  options.metrics = &metrics;
+  return options;
 }
 
 absl::StatusOr<std::unique_ptr<RpcPort>> RpcPort::Open(ListeningSockets sockets, std::unique_ptr<Acceptor> acceptor,

@@ -21,6 +21,10 @@ namespace runahead {
 
 struct RpcPortOptions {
   int max_connections = 4096;  // at the most; of one address three quarters
+  // A client that has said nothing for so long after it has connected is none.
+  absl::Duration greeting_time = absl::Seconds(20);
+  // A connection without calls is closed after this time: its client's next call makes another, unseen by the caller.
+  absl::Duration idle_time = absl::Minutes(10);
   // How long the process's own questions at the port may go without an answer before status() says so.
   absl::Duration patience = absl::Seconds(30);
   // Called once, on a thread of the port, after three times that: the port will not be served any more.

@@ -25,11 +25,6 @@ namespace {
 // For statuses that are on their way when the last pass was given back.
 constexpr std::chrono::milliseconds kShutdownGrace{250};
 
-// A client that says nothing for so long after it has connected is none.
-constexpr int kGreetingMillis = 20'000;
-// A connection without calls is closed after this time: its client's next call makes another, unseen by the caller.
-constexpr int kIdleMillis = 600'000;
-
 // What goes wrong is in a status too, and said by whoever gets it. All but gRPC's last words before it aborts.
 void LogOfGrpc(gpr_log_func_args* args) {
   const absl::string_view message = args->message;
@@ -53,8 +48,10 @@ void RegisterPlugins() {
 }
 
 void SetArguments(grpc::ServerBuilder& builder, const RpcServerOptions& options) {
-  builder.AddChannelArgument(GRPC_ARG_SERVER_HANDSHAKE_TIMEOUT_MS, kGreetingMillis);
-  builder.AddChannelArgument(GRPC_ARG_MAX_CONNECTION_IDLE_MS, kIdleMillis);
+  builder.AddChannelArgument(GRPC_ARG_SERVER_HANDSHAKE_TIMEOUT_MS,
+                             static_cast<int>(absl::ToInt64Milliseconds(options.port.greeting_time)));
+  builder.AddChannelArgument(GRPC_ARG_MAX_CONNECTION_IDLE_MS,
+                             static_cast<int>(absl::ToInt64Milliseconds(options.port.idle_time)));
   builder.AddChannelArgument(GRPC_ARG_KEEPALIVE_TIME_MS,
                              static_cast<int>(absl::ToInt64Milliseconds(options.keep_alive.time)));
   builder.AddChannelArgument(GRPC_ARG_KEEPALIVE_TIMEOUT_MS,

@@ -44,6 +44,8 @@ BROKEN = [
     ("port: link\n", "port: metrics\n", "keep prefill from port link of"),
     ("kv_memory: 4GiB", "kv_memory: 40GiB", "decode: KV takes more"),
     ("livenessProbe:", "noProbe:", "no livenessProbe"),
+    ("livenessProbe:\n          failureThreshold: 3\n          httpGet:\n            path: /healthz\n            port: metrics\n",
+     "livenessProbe:\n          grpc:\n            port: 7000\n", "a crowd at its gRPC port would have it restarted"),
     ("runAsNonRoot: true", "runAsNonRoot: false", "runs as root"),
     ("readOnlyRootFilesystem: true", "readOnlyRootFilesystem: false", "may write to its root"),
     ("sizeLimit: 1Gi\n        name: models", "sizeLimit: 1Gi\n        name: weights", "there is no volume models"),

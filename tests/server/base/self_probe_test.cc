@@ -83,5 +83,14 @@ TEST_F(SelfProbeTest, APauseOfTheProcessIsNoSilence) {
   EXPECT_TRUE(probe.status().ok());
 }
 
+TEST_F(SelfProbeTest, WhatCouldNotBeAskedSaysNothing) {
+  NextTakes(absl::ZeroDuration(), absl::ResourceExhaustedError("no port is free"));
+  const SelfProbe probe(Options(), clock_);
+  clock_.AwaitWaiters(1);
+  for (int i = 0; i < 40; ++i) GoOn();
+  EXPECT_TRUE(probe.status().ok());
+  EXPECT_EQ(hopeless_, 0);
+}
+
 }  // namespace
 }  // namespace runahead

@@ -11,6 +11,7 @@
 #include "absl/strings/str_cat.h"
 #include "gtest/gtest.h"
 #include "server/base/address.h"
+#include "server/base/descriptor.h"
 #include "server/router/inference_service.h"
 #include "server/rpc/transport_options.h"
 #include "tests/testing/gguf_builder.h"
@@ -19,17 +20,23 @@
 namespace runahead {
 namespace {
 
-// Of the socket of this process that listens on the port: gRPC's connections inherit it. -1: there is none.
+// Of a connection that comes to this process at the port.
 int UserTimeoutMs(int port) {
+  sockaddr_in to = {}, own = {};
+  to.sin_family = AF_INET;
+  to.sin_port = htons(static_cast<uint16_t>(port));
+  to.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+  const Descriptor client(socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0));
+  EXPECT_EQ(connect(client.get(), reinterpret_cast<const sockaddr*>(&to), sizeof(to)), 0);
+  char settings;  // gRPC begins with them: then it has the connection
+  EXPECT_EQ(recv(client.get(), &settings, 1, 0), 1);
+  socklen_t size = sizeof(own);
+  getsockname(client.get(), reinterpret_cast<sockaddr*>(&own), &size);
   for (int fd = 0; fd < 1024; ++fd) {
-    int listens = 0, timeout_ms = -1;
-    socklen_t size = sizeof(listens);
-    if (getsockopt(fd, SOL_SOCKET, SO_ACCEPTCONN, &listens, &size) != 0 || listens == 0) continue;
-    sockaddr_in address = {};
-    size = sizeof(address);
-    if (getsockname(fd, reinterpret_cast<sockaddr*>(&address), &size) != 0) continue;
-    // An IPv6 socket has its port in the same place.
-    if (ntohs(address.sin_port) != port) continue;
+    sockaddr_in peer = {};
+    size = sizeof(peer);
+    if (getpeername(fd, reinterpret_cast<sockaddr*>(&peer), &size) != 0 || peer.sin_port != own.sin_port) continue;
+    int timeout_ms = -1;
     size = sizeof(timeout_ms);
     if (getsockopt(fd, IPPROTO_TCP, TCP_USER_TIMEOUT, &timeout_ms, &size) == 0) return timeout_ms;
   }
