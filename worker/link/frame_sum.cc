@@ -1,6 +1,9 @@
 #include "worker/link/frame_sum.h"
 
 #include <xxhash.h>
+#if defined(__x86_64__)
+#include <xxh_x86dispatch.h>  // the same sum by what vectors the CPU has: three times as fast as by SSE2 alone
+#endif
 
 #include "absl/strings/str_cat.h"
 #include "worker/link/edge.h"
