@@ -1,9 +1,11 @@
 #include "server/router/answer_limits.h"
 
 #include <algorithm>
+#include <utility>
 #include <vector>
 
 #include "absl/strings/str_cat.h"
+#include "server/rpc/status.h"
 
 namespace runahead {
 namespace {
@@ -33,10 +35,9 @@ size_t ShareOf(std::vector<size_t> needs, size_t room) {
 absl::Status CheckAnswerSize(const v1::TokenizeResponse& response) {
   const size_t bytes = response.ByteSizeLong();
   if (bytes <= kMaxAnswerBytes) return absl::OkStatus();
-  return absl::InvalidArgumentError(absl::StrCat("text: its ", response.ids_size(), " tokens make an answer of ", bytes,
-                                                 " bytes, more than the ", kMaxAnswerBytes,
-                                                 " that clients of gRPC take; tokenize it in parts, cut where words "
-                                                 "begin"));
+  return InvalidField(
+      "text", absl::StrCat("its ", response.ids_size(), " tokens make an answer of ", bytes, " bytes, more than the ",
+                           kMaxAnswerBytes, " that clients of gRPC take; tokenize it in parts, cut where words begin"));
 }
 
 void FitAnswer(v1::Trace& trace) {

@@ -1,5 +1,6 @@
 #include "scheduler/partition/partition_search.h"
 
+#include <algorithm>
 #include <cmath>
 #include <cstdlib>
 #include <numeric>
@@ -35,6 +36,33 @@ SearchOptions AsInThePaper(int64_t first, int64_t last) {
   options.last_stride = last;
   options.thorough = false;
   return options;
+}
+
+// A seed in a basin of its own, better than even parts, beside which there is a deeper one.
+TEST(PartitionSearch, LooksAroundEvenPartsBesideASeedWhereItIsAsked) {
+  const SearchObjective basins = ObjectiveOf([](absl::Span<const int64_t> parts) -> absl::StatusOr<double> {
+    const double boundary = static_cast<double>(parts[0]);
+    return std::min(5 + std::abs(boundary - 104) / 100, std::abs(boundary - 700) / 20);
+  });
+  SearchOptions options;
+  options.thorough = false;
+  options.seeds = {{100, 924}};
+  EXPECT_EQ(SearchPartition(1024, 2, basins, options)->parts, Parts({104, 920}));
+  options.around_even = true;
+  const SearchResult both = SearchPartition(1024, 2, basins, options).value();
+  EXPECT_EQ(both.parts, Parts({700, 324}));
+  ASSERT_GE(both.levels.size(), 3u);
+  EXPECT_EQ(both.levels[0].centre, Parts({0, 100, 1024}));
+  EXPECT_EQ(both.levels[0].stride, 32);
+  EXPECT_EQ(both.levels[1].centre, Parts({0, 512, 1024}));
+  EXPECT_EQ(both.levels[1].stride, 128) << "as without seeds";
+  EXPECT_EQ(both.levels[2].stride, 64) << "it goes on from even parts";
+  // The other way round: the seed's side is the better one, and its level is the one that the search goes on from.
+  options.seeds = {{696, 328}};
+  const SearchResult seeded = SearchPartition(1024, 2, basins, options).value();
+  EXPECT_EQ(seeded.parts, Parts({700, 324}));
+  EXPECT_EQ(seeded.levels[1].centre, Parts({0, 696, 1024}));
+  EXPECT_EQ(seeded.levels[2].stride, 16);
 }
 
 // KV-Runahead (arXiv 2405.05329), the example of its hierarchical grid search: C = 96 on 3 processes, strides 8, 4 and

@@ -9,6 +9,7 @@
 #include "gtest/gtest.h"
 #include "server/router/answer_limits.h"
 #include "server/router/response_queue.h"
+#include "server/rpc/status.h"
 #include "tests/testing/synthetic_gguf.h"
 #include "worker/format/gguf.h"
 
@@ -160,6 +161,7 @@ TEST(AnswerLimits, TokensThatMakeTooLargeAnAnswerAreRefusedWithBothSizes) {
   response.mutable_ids()->Resize(2'000'000, 200'000);
   const absl::Status status = CheckAnswerSize(response);
   EXPECT_TRUE(absl::IsInvalidArgument(status));
+  EXPECT_EQ(BlamedField(status), "text");
   EXPECT_THAT(status.message(), ::testing::HasSubstr("text: its 2000000 tokens make an answer of 60000"));
 }
 
