@@ -60,6 +60,13 @@ int64_t StoredKvBytes(const WorkerOptions& options, const ModelConfig& config, D
   return static_cast<int64_t>(KvQuantRowBytes(values, QuantOf(options, config)));
 }
 
+// Where heads share KV heads, or KV is quantised, X may be no smaller than KV: to copy it gains nothing. Where it is
+// little smaller, it takes more from what else staging, the device and host memory could do than it spares
+// (docs/kvpr.md).
+bool SparesTheLink(int64_t x_bytes, int64_t kv_bytes) {
+  return 4 * x_bytes <= 3 * kv_bytes;
+}
+
 // Which option says how much KV, X and their staging may take.
 const char* DeviceBytesOption(const WorkerOptions& options) {
   return options.kv_device_budget > 0 ? "kv_device_budget" : "device_memory_budget";
@@ -123,8 +130,7 @@ int64_t XRowBytes(const WorkerOptions& options, const ModelConfig& config, const
   const Mode mode = RecomputeChoice(options).mode;
   if (!device.has_host_link() || mode == Mode::kOff) return 0;
   const int64_t bytes = RowFormBytes(form, config.hidden);
-  // Where heads share KV heads, or KV is quantised, X may be the larger one: to copy it gains nothing.
-  if (mode == Mode::kAuto && bytes >= StoredKvBytes(options, config, device.kv_dtype())) return 0;
+  if (mode == Mode::kAuto && !SparesTheLink(bytes, StoredKvBytes(options, config, device.kv_dtype()))) return 0;
   return bytes;
 }
 
@@ -135,7 +141,7 @@ std::string XText(const WorkerOptions& options, const ModelConfig& config, const
       absl::StrFormat("X of a token takes %d bytes a layer in %s, KV %d", RowFormBytes(form, config.hidden),
                       std::string(RowFormName(form)), StoredKvBytes(options, config, device.kv_dtype()));
   if (XRowBytes(options, config, device, form) > 0) return absl::StrCat("X is kept beside KV: ", sizes);
-  return absl::StrCat("nothing is recomputed, for it would not spare the link: ", sizes);
+  return absl::StrCat("nothing is recomputed, for it would hardly spare the link: ", sizes);
 }
 
 std::function<int64_t(int64_t)> KvFromOf(const WorkerOptions& options, const LaneCosts& profile) {

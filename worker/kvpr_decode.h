@@ -33,7 +33,7 @@ absl::StatusOr<std::optional<KvQuantisation>> QuantisationOf(const WorkerOptions
                                                              DType kv_dtype, Device* host);
 
 // Bytes of X in `form` of one token in one layer that a store in host memory is to keep; 0: none, for recomputing from
-// it would gain nothing, for X is no smaller than KV as it is stored, or is not wanted.
+// it would gain nothing, for X is more than three quarters of KV as it is stored, or is not wanted.
 int64_t XRowBytes(const WorkerOptions& options, const ModelConfig& config, const Device& device, RowForm form);
 
 // What a worker says at start of X beside KV in host memory: in what form it is kept, or why it is not.

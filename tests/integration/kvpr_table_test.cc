@@ -298,7 +298,7 @@ INSTANTIATE_TEST_SUITE_P(
         Cell{"AutoIn8Bits", {"auto", "auto", "8"}}, Cell{"AutoIn4Bits", {"auto", "auto", "4"}, Shape::kMha, {}, ""},
         Cell{"F32In8Bits", {"f32", "auto", "8"}, Shape::kMha, {}, ""},
         Cell{"F32WithKvInF16In8Bits", {"f32", "f16", "8"}, Shape::kMha, {}, ""},
-        Cell{"Bf16In8Bits", {"bf16", "auto", "8"}, Shape::kMha, {}, "bf16"},
+        Cell{"Bf16In8Bits", {"bf16", "auto", "8"}, Shape::kMha, {}, ""},
         // A number recomputes whether it pays or not.
         Cell{"FixedAutoIn4Bits", {"auto", "auto", "4"}, Shape::kMha, {"--recompute", "128"}},
         Cell{"FixedF32In8Bits", {"f32", "auto", "8"}, Shape::kMha, {"--recompute", "128"}, "f32"},

@@ -106,10 +106,10 @@ TEST_F(StoredXTest, IsComparedWithKvAsItIsStored) {
   EXPECT_EQ(Of({.kv = DType::kF16}, RowForm::kQ16).first, 204);
   EXPECT_EQ(Of({.kv = DType::kF16}, RowForm::kQ8).first, 108);
   EXPECT_EQ(Of({.kv = DType::kF16, .kv_bits = "8"}, RowForm::kQ8).first, 108) << "KV takes 216";
-  EXPECT_EQ(Of({.kv = DType::kF16, .kv_bits = "8"}, RowForm::kQ16).first, 204);
-  EXPECT_EQ(Of({.kv = DType::kF16, .kv_bits = "4"}, RowForm::kQ8).first, 108) << "KV takes 120, in groups of 32";
-  EXPECT_EQ(Of({.kv = DType::kF16, .kv_heads = 2}, RowForm::kQ8).first, 108) << "KV takes 128";
-  EXPECT_EQ(Of({.kv = DType::kF16, .kv_heads = 1}, RowForm::kQ8).first, 0);
+  EXPECT_EQ(Of({.kv = DType::kF16, .kv_bits = "8"}, RowForm::kQ16).first, 0) << "X takes 204";
+  EXPECT_EQ(Of({.kv = DType::kF16, .kv_bits = "4"}, RowForm::kQ8).first, 0) << "KV takes 120, in groups of 32";
+  EXPECT_EQ(Of({.kv = DType::kF16, .kv_heads = 3}, RowForm::kQ8).first, 108) << "KV takes 192";
+  EXPECT_EQ(Of({.kv = DType::kF16, .kv_heads = 2}, RowForm::kQ8).first, 0) << "KV takes 128, little more than X";
   EXPECT_EQ(Of({.recompute = "off"}, RowForm::kF32).first, 0);
   EXPECT_EQ(Of({.kv = DType::kF16, .recompute = "128", .kv_heads = 1}, RowForm::kQ8).first, 108) << "as it was asked";
   EXPECT_EQ(Of({.link = false}, RowForm::kF32).first, 0);
@@ -120,7 +120,7 @@ TEST_F(StoredXTest, AWorkerSaysWhatItKeepsOrWhyItKeepsNone) {
             "X is kept beside KV: X of a token takes 204 bytes a layer in q16, KV 384");
   EXPECT_EQ(
       Of({.kv = DType::kF16}, RowForm::kF32).second,
-      "nothing is recomputed, for it would not spare the link: X of a token takes 384 bytes a layer in f32, KV 384");
+      "nothing is recomputed, for it would hardly spare the link: X of a token takes 384 bytes a layer in f32, KV 384");
   EXPECT_EQ(Of({.recompute = "off"}, RowForm::kF32).second, "nothing is recomputed (recompute: off)");
   EXPECT_EQ(Of({.link = false}, RowForm::kF32).second, "nothing is recomputed: there is no link to spare");
 }
