@@ -23,7 +23,7 @@ constexpr const char* kRejectionNames[kAdmissionRejections] = {"queue_full", "ne
 constexpr const char* kRoleNames[kWorkerRoles] = {"prefill", "decode"};
 constexpr const char* kStateNames[kWorkerStates] = {"connecting", "ready", "refused", "lost", "draining"};
 constexpr const char* kEdgeNames[kEdgeStates] = {"opening", "up", "broken"};
-constexpr const char* kFailoverNames[] = {"worker_lost", "worker_failed", "path_broken"};
+constexpr const char* kFailoverNames[kFailoverCauses] = {"worker_lost", "worker_failed", "path_broken"};
 constexpr const char* kOutcomeNames[] = {"ok", "cancelled", "deadline", "refused", "failed"};
 
 // What the request's end means to the one who sent it.
@@ -83,6 +83,7 @@ RouterMetrics::RouterMetrics(MetricRegistry& registry, const std::string& model)
                                             TtftBuckets())),
       prompt_tokens_(registry.AddCounter("runahead_prompt_tokens_total", "Prompt tokens of accepted requests")),
       generated_tokens_(registry.AddCounter("runahead_generated_tokens_total", "Tokens generated")),
+      retry_budget_(registry.AddGauge("runahead_retry_budget", "Requests that may be tried again now")),
       requests_in_flight_(registry.AddGauge("runahead_requests_in_flight",
                                             "Requests whose client does not have all of its answer yet")),
       queue_depth_(
@@ -122,9 +123,9 @@ RouterMetrics::RouterMetrics(MetricRegistry& registry, const std::string& model)
     admission_rejections_[i] = &registry.AddCounter("runahead_admission_rejections_total", "Requests not admitted",
                                                     {{"reason", kRejectionNames[i]}});
   }
-  // A request does not go on with other workers yet: nothing counts these.
-  for (const char* const cause : kFailoverNames) {
-    registry.AddCounter("runahead_failovers_total", "Requests that went on with other workers", {{"cause", cause}});
+  for (int i = 0; i < kFailoverCauses; ++i) {
+    failovers_[i] = &registry.AddCounter("runahead_failovers_total", "Requests that went on with other workers",
+                                         {{"cause", kFailoverNames[i]}});
   }
   for (int i = 0; i < kEdgeStates; ++i) {
     edges_[i] = &registry.AddGauge("runahead_edges", "Edges of the line between ready workers, by how they stand",
@@ -196,6 +197,14 @@ void RouterMetrics::CountAdmissionRejection(AdmissionRejection reason) {
 
 void RouterMetrics::SetQueueDepth(int64_t requests) {
   queue_depth_.Set(static_cast<double>(requests));
+void RouterMetrics::CountFailover(FailoverCause cause) {
+  failovers_[static_cast<int>(cause)]->Increment();
+}
+
+void RouterMetrics::SetRetryBudget(double retries) {
+  retry_budget_.Set(retries);
+}
+
 }
 
 void RouterMetrics::SetBrokenPaths(int64_t edges, int64_t handoffs) {

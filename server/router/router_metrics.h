@@ -50,6 +50,10 @@ enum class EdgeState { kOpening, kUp, kBroken };
 inline constexpr int kEdgeStates = 3;
 using EdgeCounts = std::array<int64_t, kEdgeStates>;  // by EdgeState
 
+// Why a request went on with other workers: one went away, one lives and failed, or two did not reach each other.
+enum class FailoverCause { kWorkerLost, kWorkerFailed, kPathBroken };
+inline constexpr int kFailoverCauses = 3;
+
 // Thread-safe; lives no longer than the registry.
 class RouterMetrics {
  public:
@@ -73,6 +77,10 @@ class RouterMetrics {
   void CountPartitionLookup(PartitionLookup result);
   void CountTableReload(TableReload result);
   void CountAdmissionRejection(AdmissionRejection reason);
+
+  void CountFailover(FailoverCause cause);
+  // How many more requests may be tried again now.
+  void SetRetryBudget(double retries);
 
   void SetQueueDepth(int64_t requests);
   // Edges of the line, and ways of hand-off, that do not work now.
@@ -98,6 +106,8 @@ class RouterMetrics {
   std::array<Counter*, kTableReloads> table_reloads_;
   std::array<Counter*, kAdmissionRejections> admission_rejections_;
   Gauge& requests_in_flight_;
+  std::array<Counter*, kFailoverCauses> failovers_;
+  Gauge& retry_budget_;
   Gauge& queue_depth_;
   std::array<Gauge*, kEdgeStates> edges_;
   Gauge& broken_edges_;
