@@ -161,6 +161,16 @@ void Fleet::SetBroken(BrokenPaths broken) {
   MemoryChanged();
 }
 
+void Fleet::CountSuspected(const std::set<int>& workers) {
+  int64_t prefill = 0, decode = 0;
+  for (const int index : workers) {
+    prefill += workers_[index].prefills();
+    decode += workers_[index].decodes();
+  }
+  metrics_.SetSuspected(WorkerRole::kPrefill, prefill);
+  metrics_.SetSuspected(WorkerRole::kDecode, decode);
+}
+
 void Fleet::CountWorkers() {
   int counts[kWorkerRoles][kWorkerStates] = {};
   for (size_t i = 0; i < states_.size(); ++i) {

@@ -122,6 +122,7 @@ class Fleet {
   void SetBroken(BrokenPaths broken) RUNAHEAD_EXCLUDES(mu_);
   // For the gauge alone.
   void CountEdges(const EdgeCounts& edges) { metrics_.SetEdges(edges); }
+  void CountSuspected(const std::set<int>& workers);  // likewise, by role
 
   // Who is left out because it fails again and again.
   Ejections& ejections() { return ejections_; }
@@ -152,7 +153,6 @@ class Fleet {
   absl::StatusOr<Placement> Acquire(const Ticket& ticket, const ChainRequest& request, const PartitionTable& table,
                                     CancelToken& cancel, absl::Time deadline, std::optional<AfterFull> after_full)
       RUNAHEAD_EXCLUDES(mu_, planning_);
-  // The worker has ended what the placement gave it: its place is free.
   // The ticket has all that it waited for: no memory is kept for it any more. Where its request has to be placed anew,
   // it keeps its turn, and waits whatever the queue holds.
   void Settled(const Ticket& ticket) RUNAHEAD_EXCLUDES(mu_);
@@ -170,6 +170,7 @@ class Fleet {
   // Whether the worker's process has been there again since it was lost.
   bool LivesOn(const LiveWorker& worker) const RUNAHEAD_EXCLUDES(mu_);
 
+  // The worker has ended what the placement gave it: its place is free.
   void FinishJob(const LiveWorker& worker, uint64_t placement) RUNAHEAD_EXCLUDES(mu_);
   // The same where no worker was told of it.
   void WithdrawJob(const LiveWorker& worker, uint64_t placement) RUNAHEAD_EXCLUDES(mu_);
@@ -203,9 +204,9 @@ class Fleet {
     // As last known.
     int64_t max_prefix_tokens = kNeverReached;
     int64_t kv_capacity_tokens = kNeverReached;
-    PlacedJobs jobs;
     uint64_t incarnation = 0;  // with that epoch; of the one that was ready last
     uint32_t epoch = 0;
+    PlacedJobs jobs;
     int64_t reserved_tokens = 0;
     int64_t unseen_tokens = 0;  // taken too, as refusals tell: rounded up, or not by leases of this router
     int leases = 0;
@@ -258,8 +259,8 @@ class Fleet {
   int Waiting() const RUNAHEAD_REQUIRES(mu_);
   void QueueChanged() RUNAHEAD_REQUIRES(mu_);
   void PlacesChanged() RUNAHEAD_REQUIRES(mu_);
-  int64_t NewTicket() RUNAHEAD_EXCLUDES(mu_);
   void Returned() RUNAHEAD_REQUIRES(mu_);
+  int64_t NewTicket() RUNAHEAD_EXCLUDES(mu_);
   void Leave(int64_t ticket) RUNAHEAD_EXCLUDES(mu_);
 
   // fleet.cc: the workers' side.
@@ -293,15 +294,15 @@ class Fleet {
   // By ticket: those that wait for a place, and those that wait for memory first.
   std::map<int64_t, Waiter> waiting_ RUNAHEAD_GUARDED_BY(mu_);
   std::map<int64_t, Waiter> for_memory_ RUNAHEAD_GUARDED_BY(mu_);
-  MemoryQueue memory_ RUNAHEAD_GUARDED_BY(mu_);  // by ticket too: from its first refusal until the ticket goes
   std::map<int64_t, Waiter> for_return_ RUNAHEAD_GUARDED_BY(mu_);  // those that wait for workers to come back
+  MemoryQueue memory_ RUNAHEAD_GUARDED_BY(mu_);  // by ticket too: from its first refusal until the ticket goes
   int waiting_elsewhere_ RUNAHEAD_GUARDED_BY(mu_) = 0;
   int64_t next_ticket_ RUNAHEAD_GUARDED_BY(mu_) = 0;
   uint64_t next_placement_ RUNAHEAD_GUARDED_BY(mu_) = 0;
   uint64_t memory_changes_ RUNAHEAD_GUARDED_BY(mu_) = 0;
-  uint64_t changes_ RUNAHEAD_GUARDED_BY(mu_) = 0;  // by which one that waits for a place may get it
   uint64_t returns_ RUNAHEAD_GUARDED_BY(mu_) = 0;
   absl::Time last_loss_ RUNAHEAD_GUARDED_BY(mu_);  // of a worker or a path; at first the fleet's beginning
+  uint64_t changes_ RUNAHEAD_GUARDED_BY(mu_) = 0;  // by which one that waits for a place may get it
 };
 
 }  // namespace runahead

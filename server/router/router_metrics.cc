@@ -134,6 +134,8 @@ RouterMetrics::RouterMetrics(MetricRegistry& registry, const std::string& model)
   for (int role = 0; role < kWorkerRoles; ++role) {
     ejected_[role] = &registry.AddGauge("runahead_workers_ejected", "Ready workers that get no work for a time",
                                         {{"role", kRoleNames[role]}});
+    suspected_[role] = &registry.AddGauge("runahead_workers_suspected", "Workers that answer and get nothing done",
+                                          {{"role", kRoleNames[role]}});
     for (int state = 0; state < kWorkerStates; ++state) {
       workers_[role][state] = &registry.AddGauge("runahead_workers", "Workers the router knows",
                                                  {{"role", kRoleNames[role]}, {"state", kStateNames[state]}});
@@ -195,8 +197,6 @@ void RouterMetrics::CountAdmissionRejection(AdmissionRejection reason) {
   admission_rejections_[static_cast<int>(reason)]->Increment();
 }
 
-void RouterMetrics::SetQueueDepth(int64_t requests) {
-  queue_depth_.Set(static_cast<double>(requests));
 void RouterMetrics::CountFailover(FailoverCause cause) {
   failovers_[static_cast<int>(cause)]->Increment();
 }
@@ -205,6 +205,8 @@ void RouterMetrics::SetRetryBudget(double retries) {
   retry_budget_.Set(retries);
 }
 
+void RouterMetrics::SetQueueDepth(int64_t requests) {
+  queue_depth_.Set(static_cast<double>(requests));
 }
 
 void RouterMetrics::SetBrokenPaths(int64_t edges, int64_t handoffs) {
@@ -218,6 +220,10 @@ void RouterMetrics::SetEdges(const EdgeCounts& edges) {
 
 void RouterMetrics::SetWorkers(WorkerRole role, WorkerState state, int64_t workers) {
   workers_[static_cast<int>(role)][static_cast<int>(state)]->Set(static_cast<double>(workers));
+}
+
+void RouterMetrics::SetSuspected(WorkerRole role, int64_t workers) {
+  suspected_[static_cast<int>(role)]->Set(static_cast<double>(workers));
 }
 
 void RouterMetrics::SetEjected(WorkerRole role, int64_t workers) {

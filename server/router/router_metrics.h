@@ -88,6 +88,7 @@ class RouterMetrics {
   void SetEdges(const EdgeCounts& edges);
   void SetWorkers(WorkerRole role, WorkerState state, int64_t workers);
   void SetEjected(WorkerRole role, int64_t workers);
+  void SetSuspected(WorkerRole role, int64_t workers);
 
  private:
   static constexpr int kCodes = 17;  // of gRPC
@@ -105,15 +106,16 @@ class RouterMetrics {
   std::array<Counter*, kPartitionLookups> partition_lookups_;
   std::array<Counter*, kTableReloads> table_reloads_;
   std::array<Counter*, kAdmissionRejections> admission_rejections_;
-  Gauge& requests_in_flight_;
   std::array<Counter*, kFailoverCauses> failovers_;
   Gauge& retry_budget_;
+  Gauge& requests_in_flight_;
   Gauge& queue_depth_;
   std::array<Gauge*, kEdgeStates> edges_;
   Gauge& broken_edges_;
   Gauge& broken_handoffs_;
   std::array<std::array<Gauge*, kWorkerStates>, kWorkerRoles> workers_;
   std::array<Gauge*, kWorkerRoles> ejected_;
+  std::array<Gauge*, kWorkerRoles> suspected_;
 };
 
 }  // namespace runahead
