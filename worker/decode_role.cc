@@ -127,6 +127,7 @@ absl::StatusOr<std::unique_ptr<DecodeRole>> DecodeRole::Create(const WorkerOptio
   slices.kv_form = FormOf(model->kv_dtype());
   slices.on_corrupt = [&metrics] { metrics.CountChecksumFailure(); };
   slices.on_verdict = [&metrics](SliceVerdict verdict) { metrics.CountSlice(AnswerOf(verdict)); };
+  slices.progress = role->arrival_progress_;
   role->receiver_ = std::make_unique<SliceReceiver>(*role->store_, slices);
   role->handoff_service_ = std::make_unique<GrpcHandoffService>(*role->receiver_);
 
@@ -135,6 +136,7 @@ absl::StatusOr<std::unique_ptr<DecodeRole>> DecodeRole::Create(const WorkerOptio
   steps.on_step = [&metrics](const DecodeStep& step) {
     metrics.ObserveStep(static_cast<int>(step.batch_size), step.took);
   };
+  steps.progress = role->progress_;
   if (kvpr) {
     steps.make_loop = [&options, &device, &metrics, steps_take, model = model.get(), store = role->store_.get(),
                        host = role->host_.get(), &profile = role->lane_profile_](Stream& stream) {

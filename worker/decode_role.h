@@ -5,6 +5,7 @@
 #include <optional>
 
 #include "absl/status/statusor.h"
+#include "server/base/progress_meter.h"
 #include "worker/decode/engine.h"
 #include "worker/decode/kvpr/profile.h"
 #include "worker/decode/service/decode_service.h"
@@ -40,10 +41,16 @@ class DecodeRole {
   SliceReceiver& receiver() { return *receiver_; }
   // What was measured of the device's link; none where KV does not come over one.
   const std::optional<LaneProfile>& lane_profile() const { return lane_profile_; }
+  // Of its steps.
+  const std::shared_ptr<ProgressMeter>& progress() const { return progress_; }
+  // Of what comes over links.
+  const std::shared_ptr<ProgressMeter>& arrival_progress() const { return arrival_progress_; }
   int64_t capacity_tokens() const { return store_->options().capacity_tokens; }
 
  private:
   DecodeRole() = default;
+  const std::shared_ptr<ProgressMeter> progress_ = std::make_shared<ProgressMeter>();
+  const std::shared_ptr<ProgressMeter> arrival_progress_ = std::make_shared<ProgressMeter>();
   // In the order of construction; destroyed in reverse. The link's receiver is an epoch's.
   std::unique_ptr<DecodeMetrics> metrics_;
   std::optional<LaneProfile> lane_profile_;

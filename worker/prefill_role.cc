@@ -92,12 +92,10 @@ std::shared_ptr<SliceTransport> MakeTransport(HandoffRoute route, MessageEngine&
 
 }  // namespace
 
-absl::StatusOr<std::unique_ptr<PrefillRole>> PrefillRole::Create(const WorkerOptions& options, Device& device,
-                                                                 std::shared_ptr<const Model> model,
-                                                                 MessageEngine& engine, PeerCommFactory* peer_comms,
-                                                                 SliceReceiver* own_store, const ClusterKey& key,
-                                                                 std::shared_ptr<Buffer> memory,
-                                                                 MetricRegistry& registry) {
+absl::StatusOr<std::unique_ptr<PrefillRole>> PrefillRole::Create(
+    const WorkerOptions& options, Device& device, std::shared_ptr<const Model> model, MessageEngine& engine,
+    PeerCommFactory* peer_comms, SliceReceiver* own_store, const ClusterKey& key, std::shared_ptr<Buffer> memory,
+    MetricRegistry& registry, const PrefillProgress& progress) {
   std::unique_ptr<PrefillRole> role(new PrefillRole);
   role->metrics_ = std::make_unique<PrefillMetrics>(registry);
   PrefillMetrics& metrics = *role->metrics_;
@@ -105,7 +103,9 @@ absl::StatusOr<std::unique_ptr<PrefillRole>> PrefillRole::Create(const WorkerOpt
   const HandoffSenderOptions retries{.on_retry = [&metrics] { metrics.CountHandoffRetry(); }};
   const HandoffRoute route = options.handoff == "grpc" ? HandoffRoute::kGrpc : HandoffRoute::kLink;
   role->transport_ = MakeTransport(route, engine, key);
-  std::unique_ptr<HandoffSender> sender = std::make_unique<RetryingSender>(role->transport_, retries);
+  HandoffSenderOptions to_others = retries;
+  to_others.progress = progress.handoff;
+  std::unique_ptr<HandoffSender> sender = std::make_unique<RetryingSender>(role->transport_, to_others);
   if (own_store != nullptr) {
     auto own = std::make_unique<RetryingSender>(MakeInProcessTransport(*own_store), retries);
     sender = std::make_unique<OwnStoreFirst>(engine.self().key(), std::move(own), std::move(sender));
@@ -120,6 +120,7 @@ absl::StatusOr<std::unique_ptr<PrefillRole>> PrefillRole::Create(const WorkerOpt
   PrefillStageOptions stage;
   stage.memory_bytes = static_cast<size_t>(options.prefill_memory);
   stage.memory = std::move(memory);
+  stage.progress = progress.stage;
   stage.on_memory = [&metrics](int64_t bytes) { metrics.SetBufferBytes(bytes); };
   RUNAHEAD_ASSIGN_OR_RETURN(role->stage_,
                             PrefillStage::Create(stage, device, model, *role->metered_sender_, *role->control_));

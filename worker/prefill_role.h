@@ -7,6 +7,7 @@
 #include "absl/status/statusor.h"
 #include "kernels/cuda/peer_comm.h"
 #include "server/base/cluster_key.h"
+#include "server/base/progress_meter.h"
 #include "worker/handoff/decode_paths.h"
 #include "worker/handoff/handoff.h"
 #include "worker/handoff/retrying_sender.h"
@@ -19,6 +20,12 @@
 
 namespace runahead {
 
+// What the role gets done, whatever the epoch.
+struct PrefillProgress {
+  std::shared_ptr<ProgressMeter> stage = std::make_shared<ProgressMeter>();
+  std::shared_ptr<ProgressMeter> handoff = std::make_shared<ProgressMeter>();  // to other processes
+};
+
 class PrefillRole {
  public:
   // All references outlive the role. `peer_comms` is null where there is no link from `device` to other GPUs.
@@ -28,7 +35,7 @@ class PrefillRole {
                                                              std::shared_ptr<const Model> model, MessageEngine& engine,
                                                              PeerCommFactory* peer_comms, SliceReceiver* own_store,
                                                              const ClusterKey& key, std::shared_ptr<Buffer> memory,
-                                                             MetricRegistry& registry);
+                                                             MetricRegistry& registry, const PrefillProgress& progress);
   // Bytes that `prefill_memory: 0` stands for: two prompts of the model's context, at most 4 GiB, and a quarter of the
   // host's memory where the device computes in that.
   static int64_t DefaultMemory(const Model& model, const Device& device);

@@ -53,9 +53,10 @@ absl::StatusOr<std::unique_ptr<WorkerEpoch>> WorkerEpoch::Begin(const EpochParts
   if (parts.decode != nullptr) parts.decode->BeginEpoch(*begun->engine_);
   if (options.prefill()) {
     SliceReceiver* const own_store = parts.decode != nullptr ? &parts.decode->receiver() : nullptr;
-    RUNAHEAD_ASSIGN_OR_RETURN(begun->prefill_,
-                              PrefillRole::Create(options, parts.device, parts.model, *begun->engine_, parts.peer_comms,
-                                                  own_store, parts.key, parts.prefill_memory, parts.metrics));
+    RUNAHEAD_ASSIGN_OR_RETURN(
+        begun->prefill_,
+        PrefillRole::Create(options, parts.device, parts.model, *begun->engine_, parts.peer_comms, own_store, parts.key,
+                            parts.prefill_memory, parts.metrics, parts.prefill_progress));
     begun->prefill_->BindReports(parts.report);
   }
   return begun;

@@ -41,6 +41,7 @@ struct EpochParts {
   DecodeRole* decode = nullptr;            // null unless it decodes
   MetricRegistry& metrics;
   std::function<void(v1::ControlReport)> report;
+  PrefillProgress prefill_progress = {};
 };
 
 // Made and destroyed by one thread, which also gives it the router's commands.

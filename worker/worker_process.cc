@@ -207,7 +207,16 @@ absl::Status WorkerProcess::Parts::StartRoles() {
 }
 
 absl::Status WorkerProcess::Parts::Serve() {
-  control = std::make_unique<ControlService>(epochs.current().capabilities(), epochs);
+  std::vector<NamedMeter> meters;
+  if (options.prefill()) {
+    meters.push_back({"prefill", for_epochs->prefill_progress.stage});
+    meters.push_back({"hand-off", for_epochs->prefill_progress.handoff});
+  }
+  if (decode != nullptr) {
+    meters.push_back({"decode", decode->progress()});
+    meters.push_back({"arrival", decode->arrival_progress()});
+  }
+  control = std::make_unique<ControlService>(epochs.current().capabilities(), epochs, RealClock(), std::move(meters));
   connections = std::make_unique<ConnectionMetrics>(*metrics, "grpc");
   metrics_connections = std::make_unique<ConnectionMetrics>(*metrics, "metrics");
   RpcServerOptions rpc;

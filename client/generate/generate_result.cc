@@ -57,6 +57,7 @@ std::string Add(v1::GenerateResponse response, GenerateResult& answer) {
   } else if (response.has_finished()) {
     text = response.finished().text();
     answer.finished = std::move(*response.mutable_finished());
+    if (answer.finished.has_plan()) *answer.started.mutable_plan() = answer.finished.plan();
   }
   answer.text += text;
   return text;

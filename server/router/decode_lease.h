@@ -50,6 +50,7 @@ class DecodeLease {
   void GiveUp() { sequencer_.Release(worker_->index, id_); }
 
   const LiveWorker& worker() const { return *worker_; }
+  const std::shared_ptr<const LiveWorker>& live() const { return worker_; }
   const v1::LeaseId& id() const { return id_; }
   // Of tokens [0, x_tokens()) the chain is to hand X off, of those from kv_from() on KV.
   int32_t x_tokens() const { return x_tokens_; }

@@ -25,7 +25,8 @@ Fleet::Fleet(std::vector<WorkerSpec> workers, int queue_size, RouterMetrics& met
       clock_(clock),
       planner_(std::move(planner)),
       ejections_(workers_.size(), metrics, clock),
-      states_(workers_.size()) {
+      states_(workers_.size()),
+      last_loss_(clock.Now()) {
   MutexLock lock(mu_);
   for (size_t i = 0; i < workers_.size(); ++i) states_[i].address = workers_[i].address;
   FormLine();
@@ -86,6 +87,8 @@ void Fleet::Reset(State& state, WorkerState to, std::string note) {
   fresh.changes = state.changes + 1;
   fresh.max_prefix_tokens = state.max_prefix_tokens;
   fresh.kv_capacity_tokens = state.kv_capacity_tokens;
+  fresh.incarnation = state.incarnation;
+  fresh.epoch = state.epoch;
   state = std::move(fresh);
 }
 
@@ -95,9 +98,11 @@ void Fleet::SetReady(std::shared_ptr<const LiveWorker> worker) {
   Reset(state, WorkerState::kReady, "ready");
   state.max_prefix_tokens = worker->capabilities.max_prefix_tokens();
   state.kv_capacity_tokens = worker->capabilities.kv_capacity_tokens();
+  state.incarnation = worker->capabilities.incarnation();
+  state.epoch = worker->capabilities.epoch();
   state.live = std::move(worker);
   CountWorkers();
-  PlacesChanged();
+  Returned();
   MemoryChanged();
 }
 
@@ -115,9 +120,16 @@ void Fleet::SetDraining(int index, bool draining, std::string note) {
   state.note = std::move(note);
   ++state.changes;
   if (draining) memory_.Lost(index);
+  if (draining) last_loss_ = clock_.Now();
   CountWorkers();
-  PlacesChanged();
+  draining ? PlacesChanged() : Returned();
   MemoryChanged();
+}
+
+bool Fleet::LivesOn(const LiveWorker& worker) const {
+  MutexLock lock(mu_);
+  const State& last = states_[worker.index];
+  return last.incarnation == worker.capabilities.incarnation() && last.epoch > worker.capabilities.epoch();
 }
 
 bool Fleet::Idle(int index) const {
@@ -128,6 +140,7 @@ bool Fleet::Idle(int index) const {
 
 void Fleet::SetNotReady(int index, WorkerState state, std::string note) {
   MutexLock lock(mu_);
+  if (states_[index].live != nullptr) last_loss_ = clock_.Now();
   Reset(states_[index], state, std::move(note));
   memory_.Lost(index);
   CountWorkers();
@@ -137,10 +150,25 @@ void Fleet::SetNotReady(int index, WorkerState state, std::string note) {
 void Fleet::SetBroken(BrokenPaths broken) {
   MutexLock lock(mu_);
   if (broken == broken_) return;
+  const auto includes = [](const auto& all, const auto& some) {
+    return std::includes(all.begin(), all.end(), some.begin(), some.end());
+  };
+  const bool none_fresh = includes(broken_.edges, broken.edges) && includes(broken_.handoffs, broken.handoffs);
+  if (!none_fresh) last_loss_ = clock_.Now();
   broken_ = std::move(broken);
   metrics_.SetBrokenPaths(static_cast<int64_t>(broken_.edges.size()), static_cast<int64_t>(broken_.handoffs.size()));
-  PlacesChanged();
+  Returned();
   MemoryChanged();
+}
+
+void Fleet::CountSuspected(const std::set<int>& workers) {
+  int64_t prefill = 0, decode = 0;
+  for (const int index : workers) {
+    prefill += workers_[index].prefills();
+    decode += workers_[index].decodes();
+  }
+  metrics_.SetSuspected(WorkerRole::kPrefill, prefill);
+  metrics_.SetSuspected(WorkerRole::kDecode, decode);
 }
 
 void Fleet::CountWorkers() {

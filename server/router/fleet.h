@@ -89,7 +89,9 @@ class Fleet {
     friend class Fleet;
     Fleet& fleet_;
     const int64_t number_;
-    mutable CondVar changed_;  // of this one alone: a change wakes those whose turn it may be
+    mutable CondVar changed_;       // of this one alone: a change wakes those whose turn it may be
+    mutable bool arrived_ = false;  // it counts as an arrival once, however often it waits; of the one who holds it
+    mutable bool settled_ = false;  // Settled was called; likewise
   };
 
   // The line is the prefill workers of `workers`, by host, then in the list's order; vacant seats are not in it.
@@ -120,6 +122,7 @@ class Fleet {
   void SetBroken(BrokenPaths broken) RUNAHEAD_EXCLUDES(mu_);
   // For the gauge alone.
   void CountEdges(const EdgeCounts& edges) { metrics_.SetEdges(edges); }
+  void CountSuspected(const std::set<int>& workers);  // likewise, by role
 
   // Who is left out because it fails again and again.
   Ejections& ejections() { return ejections_; }
@@ -152,6 +155,23 @@ class Fleet {
   absl::StatusOr<Placement> Acquire(const Ticket& ticket, const ChainRequest& request, const PartitionTable& table,
                                     CancelToken& cancel, absl::Time deadline, std::optional<AfterFull> after_full)
       RUNAHEAD_EXCLUDES(mu_, planning_);
+  // The ticket has all that it waited for: no memory is kept for it any more. Where its request has to be placed anew,
+  // it keeps its turn, and waits whatever the queue holds.
+  void Settled(const Ticket& ticket) RUNAHEAD_EXCLUDES(mu_);
+
+  // Changes when a worker, or a path between workers, is there that was not.
+  uint64_t returns() const RUNAHEAD_EXCLUDES(mu_);
+  // For a ticket that was refused with UNAVAILABLE, after `returns`: blocks until returns() is another, and then keeps
+  // the ticket's turn for Acquire, which must follow. False when `until` has passed, or when it is longer than
+  // `absence` ago that a worker or path was lost, and `at_least` has passed here: then nobody is expected back. Others
+  // are placed meanwhile. RESOURCE_EXHAUSTED when the queue is full; `cancel`'s status.
+  absl::StatusOr<bool> AwaitReturn(const Ticket& ticket, const ChainRequest& request, uint64_t returns,
+                                   absl::Duration absence, absl::Duration at_least, CancelToken& cancel,
+                                   absl::Time until) RUNAHEAD_EXCLUDES(mu_);
+
+  // Whether the worker's process has been there again since it was lost.
+  bool LivesOn(const LiveWorker& worker) const RUNAHEAD_EXCLUDES(mu_);
+
   // The worker has ended what the placement gave it: its place is free.
   void FinishJob(const LiveWorker& worker, uint64_t placement) RUNAHEAD_EXCLUDES(mu_);
   // The same where no worker was told of it.
@@ -186,6 +206,8 @@ class Fleet {
     // As last known.
     int64_t max_prefix_tokens = kNeverReached;
     int64_t kv_capacity_tokens = kNeverReached;
+    uint64_t incarnation = 0;  // with that epoch; of the one that was ready last
+    uint32_t epoch = 0;
     PlacedJobs jobs;
     int64_t reserved_tokens = 0;
     int64_t unseen_tokens = 0;  // taken too, as refusals tell: rounded up, or not by leases of this router
@@ -220,7 +242,7 @@ class Fleet {
   absl::StatusOr<Placement> AwaitPlace(const Ticket& ticket, const ChainRequest& request, const PartitionTable& table,
                                        const CancelToken& cancel, absl::Time deadline,
                                        const std::optional<AfterFull>& after_full) RUNAHEAD_EXCLUDES(mu_, planning_);
-  absl::Status Arrive(const CancelToken& cancel) RUNAHEAD_EXCLUDES(mu_);
+  absl::Status Arrive(const Ticket& ticket, const CancelToken& cancel) RUNAHEAD_EXCLUDES(mu_);
   absl::StatusOr<Placement> TryPlan(const Ticket& ticket, const ChainRequest& request, const PartitionTable& table,
                                     uint64_t& changes) RUNAHEAD_EXCLUDES(mu_, planning_);
   Picture TakePicture(const Ticket& ticket, const ChainRequest& request) RUNAHEAD_EXCLUDES(mu_);
@@ -239,6 +261,7 @@ class Fleet {
   int Waiting() const RUNAHEAD_REQUIRES(mu_);
   void QueueChanged() RUNAHEAD_REQUIRES(mu_);
   void PlacesChanged() RUNAHEAD_REQUIRES(mu_);
+  void Returned() RUNAHEAD_REQUIRES(mu_);
   int64_t NewTicket() RUNAHEAD_EXCLUDES(mu_);
   void Leave(int64_t ticket) RUNAHEAD_EXCLUDES(mu_);
 
@@ -273,11 +296,14 @@ class Fleet {
   // By ticket: those that wait for a place, and those that wait for memory first.
   std::map<int64_t, Waiter> waiting_ RUNAHEAD_GUARDED_BY(mu_);
   std::map<int64_t, Waiter> for_memory_ RUNAHEAD_GUARDED_BY(mu_);
+  std::map<int64_t, Waiter> for_return_ RUNAHEAD_GUARDED_BY(mu_);  // those that wait for workers to come back
   MemoryQueue memory_ RUNAHEAD_GUARDED_BY(mu_);  // by ticket too: from its first refusal until the ticket goes
   int waiting_elsewhere_ RUNAHEAD_GUARDED_BY(mu_) = 0;
   int64_t next_ticket_ RUNAHEAD_GUARDED_BY(mu_) = 0;
   uint64_t next_placement_ RUNAHEAD_GUARDED_BY(mu_) = 0;
   uint64_t memory_changes_ RUNAHEAD_GUARDED_BY(mu_) = 0;
+  uint64_t returns_ RUNAHEAD_GUARDED_BY(mu_) = 0;
+  absl::Time last_loss_ RUNAHEAD_GUARDED_BY(mu_);  // of a worker or a path; at first the fleet's beginning
   uint64_t changes_ RUNAHEAD_GUARDED_BY(mu_) = 0;  // by which one that waits for a place may get it
 };
 

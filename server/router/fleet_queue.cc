@@ -41,13 +41,19 @@ int64_t Fleet::NewTicket() {
 
 void Fleet::Leave(int64_t ticket) {
   MutexLock lock(mu_);
+  if (waiting_.erase(ticket) > 0) PlacesChanged();  // it had a turn to come, by AwaitReturn
   if (!memory_.Leave(ticket)) return;
   ++memory_changes_;
   WakeForMemory();
 }
 
+void Fleet::Settled(const Ticket& ticket) {
+  ticket.settled_ = true;
+  Leave(ticket.number_);
+}
+
 int Fleet::Waiting() const {
-  return static_cast<int>(waiting_.size() + for_memory_.size()) + waiting_elsewhere_;
+  return static_cast<int>(waiting_.size() + for_memory_.size() + for_return_.size()) + waiting_elsewhere_;
 }
 
 // The oldest reckons with how many wait behind it.
@@ -78,6 +84,22 @@ void Fleet::Wake(Waiter& waiter) {
 void Fleet::PlacesChanged() {
   ++changes_;
   WakeNext();
+}
+
+// Those that waited for it wait for a place again, before any that comes only now.
+void Fleet::Returned() {
+  ++returns_;
+  for (auto& [number, waiter] : for_return_) {
+    waiting_.emplace(number, waiter);
+    waiter.ticket->changed_.NotifyAll();
+  }
+  for_return_.clear();
+  PlacesChanged();
+}
+
+uint64_t Fleet::returns() const {
+  MutexLock lock(mu_);
+  return returns_;
 }
 
 // The oldest, and the oldest that may go between the layers of what a worker computes. When that one has gone, or has
@@ -132,19 +154,21 @@ absl::StatusOr<Placement> Fleet::Acquire(const Ticket& ticket, const ChainReques
 absl::StatusOr<Placement> Fleet::AwaitPlace(const Ticket& ticket, const ChainRequest& request,
                                             const PartitionTable& table, const CancelToken& cancel, absl::Time deadline,
                                             const std::optional<AfterFull>& after_full) {
-  RUNAHEAD_RETURN_IF_ERROR(after_full ? AwaitMemory(ticket, *after_full, cancel, deadline) : Arrive(cancel));
+  RUNAHEAD_RETURN_IF_ERROR(after_full ? AwaitMemory(ticket, *after_full, cancel, deadline) : Arrive(ticket, cancel));
   while (true) {
     uint64_t changes = 0;
     absl::StatusOr<Placement> placement = TryPlan(ticket, request, table, changes);
     if (!absl::IsResourceExhausted(placement.status())) return placement;
-    // One that had its turn and came back because decode memory was full keeps its place whatever the queue holds.
-    RUNAHEAD_RETURN_IF_ERROR(AwaitTurn(ticket, request, changes, after_full.has_value(), cancel, deadline));
+    // One that had its turn and came back, for decode memory was full or a worker was lost, keeps its place whatever
+    // the queue holds.
+    const bool admitted = after_full.has_value() || ticket.settled_;
+    RUNAHEAD_RETURN_IF_ERROR(AwaitTurn(ticket, request, changes, admitted, cancel, deadline));
   }
 }
 
-absl::Status Fleet::Arrive(const CancelToken& cancel) {
+absl::Status Fleet::Arrive(const Ticket& ticket, const CancelToken& cancel) {
   MutexLock lock(mu_);
-  arrivals_.Count(clock_.Now());
+  if (!std::exchange(ticket.arrived_, true)) arrivals_.Count(clock_.Now());
   return cancel.status();
 }
 
@@ -171,6 +195,42 @@ absl::Status Fleet::AwaitMemory(const Ticket& ticket, const AfterFull& full, con
   for_memory_.erase(ticket.number_);
   QueueChanged();
   return status;
+}
+
+absl::StatusOr<bool> Fleet::AwaitReturn(const Ticket& ticket, const ChainRequest& request, uint64_t returns,
+                                        absl::Duration absence, absl::Duration at_least, CancelToken& cancel,
+                                        absl::Time until) {
+  const CancelToken::Subscription wake = cancel.OnCancel([this, &ticket] {
+    MutexLock lock(mu_);
+    ticket.changed_.NotifyAll();
+  });
+  MutexLock lock(mu_);
+  const absl::Time began = clock_.Now();
+  const auto end = [&]() RUNAHEAD_REQUIRES(mu_) {
+    return std::min(until, std::max(last_loss_ + absence, began + at_least));
+  };
+  if (returns_ != returns && began < until) return true;
+  const bool may_queue = ticket.settled_ || queue_size_ > 0;
+  if (!may_queue || began >= end()) return false;
+  if (!ticket.settled_) RUNAHEAD_RETURN_IF_ERROR(AdmitToQueue(Waiting(), queue_size_));
+  Waiter waiter{&ticket};
+  if (MayInterleave(request)) waiter.interleave_tokens = request.tokens;
+  for_return_.emplace(ticket.number_, waiter);
+  QueueChanged();
+  absl::Status status = cancel.status();
+  while (status.ok() && returns_ == returns && clock_.Now() < end()) {
+    clock_.WaitUntil(mu_, ticket.changed_, end());
+    status = cancel.status();
+  }
+  const bool returned = status.ok() && returns_ != returns;
+  for_return_.erase(ticket.number_);
+  if (!returned) {
+    waiting_.erase(ticket.number_);
+    PlacesChanged();
+  }
+  QueueChanged();
+  RUNAHEAD_RETURN_IF_ERROR(status);
+  return returned;
 }
 
 // Until something has changed since the plan that saw `changes` found no place.

@@ -82,14 +82,14 @@ absl::Status PrefillRun::Start(const PrefillOrder& order) {
     self->first_token_ = token;
     self->changed_.NotifyAll();
   };
-  events.ended = [self = shared_from_this()](absl::Status status) { self->Ended(std::move(status)); };
+  events.ended = [self = shared_from_this()](const JobOutcome& end) { self->Ended(end); };
   events.member_free = [self = shared_from_this()](int worker) { self->MemberFree(worker); };
   events.reported = [self = shared_from_this()](int worker, const absl::Status& said, v1::JobCause cause) {
     self->Reported(worker, said, cause);
   };
   if (order.trace != nullptr) {
     events.spans = [self = shared_from_this(), trace = order.trace](int worker, const v1::TraceSpans& spans) {
-      const LiveWorker& member = self->Member(worker);
+      const LiveWorker& member = *self->Member(worker);
       trace->AddWorker(member.capabilities.name(), spans, *member.clock, self->clock_.Now());
     };
   }
@@ -97,7 +97,7 @@ absl::Status PrefillRun::Start(const PrefillOrder& order) {
     // Before the workers can answer: an answer counts its member down.
     MutexLock lock(mu_);
     started_ = true;
-    if (order.lease != nullptr) decode_ = order.lease->worker().index;
+    if (order.lease != nullptr) decode_ = order.lease->live();
   }
   const absl::StatusOr<uint64_t> job = sequencer_.Start(std::move(parts), std::move(events));
   MutexLock lock(mu_);
@@ -108,14 +108,22 @@ absl::Status PrefillRun::Start(const PrefillOrder& order) {
 }
 
 absl::StatusOr<std::optional<v1::FirstToken>> PrefillRun::AwaitFirstToken(absl::Time until, CancelToken& cancel) {
-  const CancelToken::Subscription wake = cancel.OnCancel([this] {
+  const auto notify = [this] {
     MutexLock lock(mu_);
     changed_.NotifyAll();
-  });
+  };
+  std::shared_ptr<CancelToken> lost = std::make_shared<CancelToken>();  // never, without a lease
+  {
+    MutexLock lock(mu_);
+    if (decode_ != nullptr) lost = decode_->lost;
+  }
+  const CancelToken::Subscription on_cancel = cancel.OnCancel(notify);
+  const CancelToken::Subscription on_lost = lost->OnCancel(notify);
   MutexLock lock(mu_);
   while (true) {
     RUNAHEAD_RETURN_IF_ERROR(cancel.status());
     RUNAHEAD_RETURN_IF_ERROR(failed_.status());
+    RUNAHEAD_RETURN_IF_ERROR(lost->status());
     if (first_token_ || clock_.Now() >= until) return first_token_;
     clock_.WaitUntil(mu_, changed_, until);
   }
@@ -132,10 +140,22 @@ void PrefillRun::Cancel() {
   sequencer_.Cancel(job);
 }
 
-void PrefillRun::Ended(absl::Status status) {
+PrefillRun::Failure PrefillRun::failure() {
   MutexLock lock(mu_);
-  if (status.ok() && !first_token_) status = absl::InternalError("the chain ended without a token");
-  if (!status.ok()) failed_.Cancel(std::move(status));
+  const bool lost = failure_.fault == JobFault::kNone || failure_.fault == JobFault::kPath;
+  if (lost && decode_ != nullptr && decode_->lost->cancelled()) return {JobFault::kLost, decode_};
+  return failure_;
+}
+
+void PrefillRun::Ended(const JobOutcome& end) {
+  MutexLock lock(mu_);
+  if (!end.status.ok()) {
+    failure_ = {end.fault, end.worker < 0 ? nullptr : Member(end.worker)};
+    failed_.Cancel(end.status);
+  } else if (!first_token_) {
+    failure_ = {JobFault::kFailed, placement_.chain.back()};
+    failed_.Cancel(absl::InternalError("the chain ended without a token"));
+  }
   changed_.NotifyAll();
 }
 
@@ -145,16 +165,16 @@ void PrefillRun::Reported(int worker, const absl::Status& said, v1::JobCause cau
   if (said.ok() || own) ejections.Judge(WorkerRole::kPrefill, worker, said);
   if (cause != v1::JOB_CAUSE_DECODE || !IsToBlame(said)) return;
   MutexLock lock(mu_);
-  if (decode_) ejections.Judge(WorkerRole::kDecode, *decode_, said);
+  if (decode_ != nullptr) ejections.Judge(WorkerRole::kDecode, decode_->index, said);
 }
 
-const LiveWorker& PrefillRun::Member(int worker) const {
-  return **std::find_if(placement_.chain.begin(), placement_.chain.end(),
-                        [&](const auto& live) { return live->index == worker; });
+const std::shared_ptr<const LiveWorker>& PrefillRun::Member(int worker) const {
+  return *std::find_if(placement_.chain.begin(), placement_.chain.end(),
+                       [&](const auto& live) { return live->index == worker; });
 }
 
 void PrefillRun::MemberFree(int worker) {
-  fleet_.FinishJob(Member(worker), placement_.number);
+  fleet_.FinishJob(*Member(worker), placement_.number);
   MutexLock lock(mu_);
   if (--unfinished_ > 0 || !cancelled_at_) return;
   metrics_.ObserveCancelToFree(clock_.Now() - *cancelled_at_);

@@ -49,19 +49,28 @@ class PrefillRun : public std::enable_shared_from_this<PrefillRun> {
   // Sends the work out; once.
   absl::Status Start(const PrefillOrder& order) RUNAHEAD_EXCLUDES(mu_);
 
-  // Blocks for the tail's token until `until`; nothing when that has come first. The status of failed(), or `cancel`'s.
+  // Blocks for the tail's token until `until`; nothing when that has come first. The status of failed(), of the loss of
+  // the decode worker that it is handed off to, which makes the token useless, or `cancel`'s.
   absl::StatusOr<std::optional<v1::FirstToken>> AwaitFirstToken(absl::Time until, CancelToken& cancel)
       RUNAHEAD_EXCLUDES(mu_);
 
   // Cancelled with the reason when a member fails or dies before all are done.
   CancelToken& failed() { return failed_; }
 
+  // Whose fault it is that no first token comes, once AwaitFirstToken has said so. `worker` is null where it was no
+  // worker's.
+  struct Failure {
+    JobFault fault = JobFault::kNone;
+    std::shared_ptr<const LiveWorker> worker;
+  };
+  Failure failure() RUNAHEAD_EXCLUDES(mu_);
+
   // Cancels what is not done.
   void Cancel() RUNAHEAD_EXCLUDES(mu_);
 
  private:
-  void Ended(absl::Status status) RUNAHEAD_EXCLUDES(mu_);
-  const LiveWorker& Member(int worker) const;
+  void Ended(const JobOutcome& end) RUNAHEAD_EXCLUDES(mu_);
+  const std::shared_ptr<const LiveWorker>& Member(int worker) const;
   void MemberFree(int worker) RUNAHEAD_EXCLUDES(mu_);
   // A member said how its part ended: tells Ejections, where the failure was the member's own or the decode worker's.
   void Reported(int worker, const absl::Status& said, v1::JobCause cause) RUNAHEAD_EXCLUDES(mu_);
@@ -76,7 +85,8 @@ class PrefillRun : public std::enable_shared_from_this<PrefillRun> {
   CondVar changed_;
   bool started_ RUNAHEAD_GUARDED_BY(mu_) = false;
   uint64_t job_ RUNAHEAD_GUARDED_BY(mu_) = 0;
-  std::optional<int> decode_ RUNAHEAD_GUARDED_BY(mu_);  // its index, with a lease
+  std::shared_ptr<const LiveWorker> decode_ RUNAHEAD_GUARDED_BY(mu_);  // with a lease
+  Failure failure_ RUNAHEAD_GUARDED_BY(mu_);
   size_t unfinished_ RUNAHEAD_GUARDED_BY(mu_);
   std::optional<v1::FirstToken> first_token_ RUNAHEAD_GUARDED_BY(mu_);
   std::optional<absl::Time> cancelled_at_ RUNAHEAD_GUARDED_BY(mu_);

@@ -39,7 +39,7 @@ void LogRequest(const RequestRecord& record) {
   if (record.tpot > absl::ZeroDuration()) fields.push_back({"tpot_s", absl::ToDoubleSeconds(record.tpot)});
   fields.push_back({"total_s", absl::ToDoubleSeconds(record.total)});
   if (!record.stages.empty()) fields.push_back({"stages", record.stages});
-  fields.push_back({"failovers", int64_t{0}});  // no request goes on with other workers yet
+  fields.push_back({"failovers", int64_t{record.failovers}});
   if (!record.prompt.empty()) fields.push_back({"prompt", record.prompt});
   if (!record.status.ok()) fields.push_back({"error", std::string(record.status.message())});
   Log(LogLevel::kInfo, "session", "request", fields);

@@ -23,6 +23,7 @@ struct RequestRecord {
   v1::Plan plan;         // no workers: none was begun
   v1::FinishReason finish_reason = v1::FINISH_REASON_UNSPECIFIED;
   int64_t prompt_tokens = 0, generated_tokens = 0;
+  int failovers = 0;
   std::vector<std::pair<std::string, double>> stages;  // seconds, in their order
   absl::Duration ttft;                                 // 0: no token was generated
   absl::Duration tpot;                                 // 0: no second one

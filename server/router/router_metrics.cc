@@ -23,7 +23,7 @@ constexpr const char* kRejectionNames[kAdmissionRejections] = {"queue_full", "ne
 constexpr const char* kRoleNames[kWorkerRoles] = {"prefill", "decode"};
 constexpr const char* kStateNames[kWorkerStates] = {"connecting", "ready", "refused", "lost", "draining"};
 constexpr const char* kEdgeNames[kEdgeStates] = {"opening", "up", "broken"};
-constexpr const char* kFailoverNames[] = {"worker_lost", "worker_failed", "path_broken"};
+constexpr const char* kFailoverNames[kFailoverCauses] = {"worker_lost", "worker_failed", "path_broken"};
 constexpr const char* kOutcomeNames[] = {"ok", "cancelled", "deadline", "refused", "failed"};
 
 // What the request's end means to the one who sent it.
@@ -85,6 +85,7 @@ RouterMetrics::RouterMetrics(MetricRegistry& registry, const std::string& model)
                                             TtftBuckets())),
       prompt_tokens_(registry.AddCounter("runahead_prompt_tokens_total", "Prompt tokens of accepted requests")),
       generated_tokens_(registry.AddCounter("runahead_generated_tokens_total", "Tokens generated")),
+      retry_budget_(registry.AddGauge("runahead_retry_budget", "Requests that may be tried again now")),
       requests_in_flight_(registry.AddGauge("runahead_requests_in_flight",
                                             "Requests whose client does not have all of its answer yet")),
       queue_depth_(
@@ -114,9 +115,9 @@ RouterMetrics::RouterMetrics(MetricRegistry& registry, const std::string& model)
     admission_rejections_[i] = &registry.AddCounter("runahead_admission_rejections_total", "Requests not admitted",
                                                     {{"reason", kRejectionNames[i]}});
   }
-  // A request does not go on with other workers yet: nothing counts these.
-  for (const char* const cause : kFailoverNames) {
-    registry.AddCounter("runahead_failovers_total", "Requests that went on with other workers", {{"cause", cause}});
+  for (int i = 0; i < kFailoverCauses; ++i) {
+    failovers_[i] = &registry.AddCounter("runahead_failovers_total", "Requests that went on with other workers",
+                                         {{"cause", kFailoverNames[i]}});
   }
   for (int i = 0; i < kEdgeStates; ++i) {
     edges_[i] = &registry.AddGauge("runahead_edges", "Edges of the line between ready workers, by how they stand",
@@ -125,6 +126,8 @@ RouterMetrics::RouterMetrics(MetricRegistry& registry, const std::string& model)
   for (int role = 0; role < kWorkerRoles; ++role) {
     ejected_[role] = &registry.AddGauge("runahead_workers_ejected", "Ready workers that get no work for a time",
                                         {{"role", kRoleNames[role]}});
+    suspected_[role] = &registry.AddGauge("runahead_workers_suspected", "Workers that answer and get nothing done",
+                                          {{"role", kRoleNames[role]}});
     for (int state = 0; state < kWorkerStates; ++state) {
       workers_[role][state] = &registry.AddGauge("runahead_workers", "Workers the router knows",
                                                  {{"role", kRoleNames[role]}, {"state", kStateNames[state]}});
@@ -209,6 +212,14 @@ void RouterMetrics::CountAdmissionRejection(AdmissionRejection reason) {
   admission_rejections_[static_cast<int>(reason)]->Increment();
 }
 
+void RouterMetrics::CountFailover(FailoverCause cause) {
+  failovers_[static_cast<int>(cause)]->Increment();
+}
+
+void RouterMetrics::SetRetryBudget(double retries) {
+  retry_budget_.Set(retries);
+}
+
 void RouterMetrics::SetQueueDepth(int64_t requests) {
   queue_depth_.Set(static_cast<double>(requests));
 }
@@ -224,6 +235,10 @@ void RouterMetrics::SetEdges(const EdgeCounts& edges) {
 
 void RouterMetrics::SetWorkers(WorkerRole role, WorkerState state, int64_t workers) {
   workers_[static_cast<int>(role)][static_cast<int>(state)]->Set(static_cast<double>(workers));
+}
+
+void RouterMetrics::SetSuspected(WorkerRole role, int64_t workers) {
+  suspected_[static_cast<int>(role)]->Set(static_cast<double>(workers));
 }
 
 void RouterMetrics::SetEjected(WorkerRole role, int64_t workers) {

@@ -50,6 +50,10 @@ enum class EdgeState { kOpening, kUp, kBroken };
 inline constexpr int kEdgeStates = 3;
 using EdgeCounts = std::array<int64_t, kEdgeStates>;  // by EdgeState
 
+// Why a request went on with other workers: one went away, one lives and failed, or two did not reach each other.
+enum class FailoverCause { kWorkerLost, kWorkerFailed, kPathBroken };
+inline constexpr int kFailoverCauses = 3;
+
 // Thread-safe; lives no longer than the registry.
 class RouterMetrics {
  public:
@@ -78,12 +82,17 @@ class RouterMetrics {
   void CountTableReload(TableReload result);
   void CountAdmissionRejection(AdmissionRejection reason);
 
+  void CountFailover(FailoverCause cause);
+  // How many more requests may be tried again now.
+  void SetRetryBudget(double retries);
+
   void SetQueueDepth(int64_t requests);
   // Edges of the line, and ways of hand-off, that do not work now.
   void SetBrokenPaths(int64_t edges, int64_t handoffs);
   void SetEdges(const EdgeCounts& edges);
   void SetWorkers(WorkerRole role, WorkerState state, int64_t workers);
   void SetEjected(WorkerRole role, int64_t workers);
+  void SetSuspected(WorkerRole role, int64_t workers);
 
  private:
   static constexpr int kCodes = 17;  // of gRPC
@@ -106,6 +115,8 @@ class RouterMetrics {
   std::array<Counter*, kPartitionLookups> partition_lookups_;
   std::array<Counter*, kTableReloads> table_reloads_;
   std::array<Counter*, kAdmissionRejections> admission_rejections_;
+  std::array<Counter*, kFailoverCauses> failovers_;
+  Gauge& retry_budget_;
   Gauge& requests_in_flight_;
   Gauge& queue_depth_;
   std::array<Gauge*, kEdgeStates> edges_;
@@ -113,6 +124,7 @@ class RouterMetrics {
   Gauge& broken_handoffs_;
   std::array<std::array<Gauge*, kWorkerStates>, kWorkerRoles> workers_;
   std::array<Gauge*, kWorkerRoles> ejected_;
+  std::array<Gauge*, kWorkerRoles> suspected_;
 };
 
 }  // namespace runahead

@@ -43,6 +43,8 @@ void DeclareRouterOptions(ConfigSchema& schema, RouterOptions& options) {
              "Requests that run at once, those that decode too, each on a thread of its own");
   schema.Duration("stall_timeout", &options.stall_timeout, {.min = absl::Milliseconds(100)},
                   "How long a client may take nothing of its answer before it is cancelled");
+  schema.Duration("absence_timeout", &options.absence_timeout, {.min = absl::ZeroDuration(), .max = absl::Hours(1)},
+                  "How long a request waits for workers that were lost and may come back; 0: it is refused at once");
   schema.Bool("experiments", &options.experiments, "Requests may choose width, parts and schedule");
   schema.String("trace", &options.trace, {.one_of = {"off", "asked", "all"}},
                 "Which requests are recorded, for runahead trace: asked is those whose traceparent says so");

@@ -26,6 +26,7 @@ struct RouterOptions {
   int max_sessions = 128;
   int max_streams = 1024;
   absl::Duration stall_timeout = absl::Seconds(30);
+  absl::Duration absence_timeout = absl::Seconds(30);
   bool experiments = false;
   std::string trace = "off";
   int traces_kept = 64;

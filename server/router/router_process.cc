@@ -79,7 +79,8 @@ struct RouterProcess::Parts {
                *ParseSchedule(options.schedule),
                options.experiments,
                Tracer::Create(ParseTraceMode(options.trace), static_cast<size_t>(options.traces_kept)),
-               options.log_prompts},
+               options.log_prompts,
+               options.absence_timeout},
         workers(fleet, sequencer, router.model, options.dtype, RealClock(), key),
         membership(
             fleet.workers(),

@@ -8,6 +8,24 @@
 #include "server/router/worker_failure.h"
 
 namespace runahead {
+namespace {
+
+JobFault FaultOf(const absl::Status& said, v1::JobCause cause) {
+  if (absl::IsInvalidArgument(said) || absl::IsOutOfRange(said) || absl::IsDeadlineExceeded(said)) {
+    return JobFault::kRequest;
+  }
+  switch (cause) {
+    case v1::JOB_CAUSE_PEER:
+    case v1::JOB_CAUSE_DECODE:
+      return JobFault::kPath;
+    case v1::JOB_CAUSE_ROUTER:
+      return JobFault::kRequest;
+    default:
+      return JobFault::kFailed;
+  }
+}
+
+}  // namespace
 
 // Job numbers of an earlier router may still be known to edges between workers: start where it hardly was.
 Sequencer::Sequencer() : next_job_((RandomBits64() & ~uint64_t{0xffffffff}) | 1) {}
@@ -25,7 +43,8 @@ void Sequencer::Detach(int worker, const absl::Status& why) {
     const auto found = workers_.find(worker);
     if (found == workers_.end()) return;
     const End lost{
-        absl::UnavailableError(absl::StrCat("prefill worker ", found->second.name, " was lost: ", why.message()))};
+        {absl::UnavailableError(absl::StrCat("prefill worker ", found->second.name, " was lost: ", why.message())),
+         JobFault::kLost, worker}};
     workers_.erase(found);
     std::vector<uint64_t> touched;
     for (const auto& [id, job] : jobs_) {
@@ -73,7 +92,7 @@ void Sequencer::Cancel(uint64_t id) {
     MutexLock lock(mu_);
     const auto found = jobs_.find(id);
     if (found == jobs_.end()) return;
-    EndJob(id, found->second, absl::CancelledError("the prefill was cancelled"), calls);
+    EndJob(id, found->second, {absl::CancelledError("the prefill was cancelled"), JobFault::kRequest}, calls);
   }
   for (const auto& call : calls) call();
 }
@@ -92,7 +111,7 @@ void Sequencer::EndOverdue(absl::Time now) {
     for (const uint64_t id : waiting) {
       Job& job = jobs_.at(id);
       if (job.cause_due == absl::InfiniteFuture()) job.cause_due = now + kCauseTimeout;
-      if (now >= job.cause_due) EndJob(id, job, job.outcome.status, calls);
+      if (now >= job.cause_due) EndJob(id, job, job.outcome, calls);
     }
   }
   for (const auto& call : calls) call();
@@ -135,8 +154,9 @@ Sequencer::End Sequencer::EndOf(int worker, const v1::JobDone& done) const {
   if (done.code() == 0) return {};
   const absl::Status said(static_cast<absl::StatusCode>(done.code()), done.message());
   const bool as_asked = done.cause() == v1::JOB_CAUSE_ROUTER && absl::IsCancelled(said);
-  return {OfWorker(absl::StrCat("prefill worker ", workers_.at(worker).name), said),
-          as_asked || done.cause() == v1::JOB_CAUSE_PEER};
+  return {
+      {OfWorker(absl::StrCat("prefill worker ", workers_.at(worker).name), said), FaultOf(said, done.cause()), worker},
+      as_asked || done.cause() == v1::JOB_CAUSE_PEER};
 }
 
 void Sequencer::MemberDone(uint64_t id, int worker, End end, Calls& calls) {
@@ -154,19 +174,19 @@ void Sequencer::MemberDone(uint64_t id, int worker, End end, Calls& calls) {
   }
   const bool known = !job.outcome.status.ok() && !job.outcome.consequence;
   if (known || all) {
-    EndJob(id, job, job.outcome.status, calls);
+    EndJob(id, job, job.outcome, calls);
   } else if (!job.outcome.status.ok() && !job.ended) {
     without_cause_.insert(id);
   }
   if (all) jobs_.erase(found);
 }
 
-void Sequencer::EndJob(uint64_t id, Job& job, absl::Status status, Calls& calls) {
-  if (!status.ok()) SendCancels(id, job);
+void Sequencer::EndJob(uint64_t id, Job& job, const JobOutcome& end, Calls& calls) {
+  if (!end.status.ok()) SendCancels(id, job);
   if (job.ended) return;
   job.ended = true;
   without_cause_.erase(id);
-  calls.push_back([event = job.events.ended, status = std::move(status)] { event(status); });
+  calls.push_back([event = job.events.ended, end] { event(end); });
 }
 
 void Sequencer::SendCancels(uint64_t id, Job& job) {

@@ -32,14 +32,30 @@ class CommandSink {
   virtual void Write(v1::ControlCommand command) = 0;
 };
 
+// What ended a job before its time.
+enum class JobFault {
+  kNone,
+  kLost,     // a member went away: it died, hangs, or is cut off
+  kFailed,   // a member lives, and failed by its own fault
+  kPath,     // an edge between living members, or the hand-off to the decode worker
+  kRequest,  // it was cancelled, was out of time, or is one that no worker could have carried out
+};
+
+// How a job ended, and on which worker what ended it happened; -1: on none.
+struct JobOutcome {
+  absl::Status status;
+  JobFault fault = JobFault::kNone;
+  int worker = -1;
+};
+
 // What a job's owner hears. Called without locks on the threads that read the control streams; must not block. Calls of
 // different members may overlap.
 struct JobEvents {
   std::function<void(const v1::FirstToken&)> first_token;  // at most once; before ended(OK)
-  // Once: OK when every member is done, else the first cause and the worker it happened on. When a neighbour reports
+  // Once: OK when every member is done, else the first cause, by the worker it happened on. When a neighbour reports
   // first what a failure did to it, this waits for the report of the cause: until the last member's end, and all
   // members are told to end at once, but no longer than kCauseTimeout, for one may answer pings and never end.
-  std::function<void(absl::Status)> ended;
+  std::function<void(const JobOutcome&)> ended;
   std::function<void(int worker)> member_free;  // once a member: the job has nothing unfinished there any more
   // What a member said of its end: of a failure also whose it was, but none once the job has ended. At most once a
   // member.
@@ -85,8 +101,7 @@ class Sequencer {
     bool done = false;
   };
   // How a member's part ended.
-  struct End {
-    absl::Status status;
+  struct End : JobOutcome {
     bool consequence = false;  // of what happened elsewhere
   };
   struct Job {
@@ -104,7 +119,7 @@ class Sequencer {
   using Calls = std::vector<std::function<void()>>;  // events to call once the lock is given back
 
   void MemberDone(uint64_t id, int worker, End end, Calls& calls) RUNAHEAD_REQUIRES(mu_);
-  void EndJob(uint64_t id, Job& job, absl::Status status, Calls& calls) RUNAHEAD_REQUIRES(mu_);
+  void EndJob(uint64_t id, Job& job, const JobOutcome& end, Calls& calls) RUNAHEAD_REQUIRES(mu_);
   void SendCancels(uint64_t id, Job& job) RUNAHEAD_REQUIRES(mu_);
   End EndOf(int worker, const v1::JobDone& done) const RUNAHEAD_REQUIRES(mu_);
   Calls Dispatch(int worker, const v1::ControlReport& report) RUNAHEAD_EXCLUDES(mu_);

@@ -9,9 +9,6 @@
 #include "server/base/random.h"
 #include "server/router/chat_input.h"
 #include "server/router/validation.h"
-#include "server/router/worker_failure.h"
-#include "server/rpc/channel.h"
-#include "server/rpc/status.h"
 
 namespace runahead {
 namespace {
@@ -23,6 +20,8 @@ constexpr absl::Duration kRetryWhenFull = absl::Milliseconds(250);
 
 // How often a request is placed anew because the decode workers were lost, or began to drain, while they were asked.
 constexpr int kReplacements = 3;
+// For so long news of a loss is awaited when a worker that counts as ready did not answer.
+constexpr absl::Duration kNewsOfLoss = absl::Seconds(1);
 
 PartitionLookup LookupOf(PartitionSource source) {
   switch (source) {
@@ -46,6 +45,11 @@ void CountRejection(RouterMetrics& metrics, const absl::Status& status) {
   if (absl::IsUnavailable(status)) metrics.CountAdmissionRejection(AdmissionRejection::kNoWorkers);
 }
 
+v1::GenerateRequest WithId(v1::GenerateRequest request) {
+  if (request.request_id().empty()) request.set_request_id(DrawRequestId());
+  return request;
+}
+
 }  // namespace
 
 std::string DrawRequestId() {
@@ -55,12 +59,12 @@ std::string DrawRequestId() {
 Session::Session(const RouterParts& router, v1::GenerateRequest request, absl::Time arrival, absl::Time deadline,
                  CancelToken& cancel, ResponseSink& sink, const std::optional<TraceContext>& caller)
     : router_(router),
-      request_(std::move(request)),
+      request_(WithId(std::move(request))),
       deadline_(deadline),
       cancel_(cancel),
       sink_(sink),
-      stages_(arrival) {
-  if (request_.request_id().empty()) request_.set_request_id(DrawRequestId());
+      stages_(arrival),
+      failover_(request_.request_id(), router.fleet, *router.retry_budget, router.metrics) {
   sampling_ = request_.sampling();
   if (!sampling_.has_seed()) sampling_.set_seed(RandomBits64());
   trace_ = router_.tracer->Begin(request_.request_id(), caller, arrival);
@@ -72,11 +76,8 @@ absl::Status Session::Run(const std::function<void()>& settled) {
   Lap(TtftStage::kQueue);
   absl::Status status = cancel_.status();  // the client may be gone since it asked
   if (status.ok()) status = Prepare();
-  if (status.ok()) {
-    status = Place(settled);
-    CountRejection(router_.metrics, status);
-  }
-  if (status.ok()) status = Prefill();
+  if (status.ok()) status = ReachFirstToken(settled);
+  ticket_.reset();
   settled();
   if (status.ok() && !answer_->reason()) status = Decode();
   if (status.ok()) Finish();
@@ -152,39 +153,84 @@ absl::StatusOr<std::vector<int32_t>> Session::Tokenize() const {
   }
 }
 
+absl::Status Session::ReachFirstToken(const std::function<void()>& settled) {
+  router_.retry_budget->CountRequest();
+  ticket_.emplace(router_.fleet);
+  absl::Status status = Place(settled);
+  CountRejection(router_.metrics, status);
+  while (status.ok()) {
+    status = Prefill();
+    if (status.ok()) break;
+    RUNAHEAD_RETURN_IF_ERROR(failover_.Judge(status, FailureOf(status)));
+    Lap(TtftStage::kPrefill);  // what the attempt took
+    run_->Cancel();
+    run_.reset();
+    lease_.reset();
+    status = failover_.AfterAll(Place(settled));
+  }
+  return status;
+}
+
 absl::Status Session::Place(const std::function<void()>& settled) {
-  const Fleet::Ticket ticket(router_.fleet);
   std::optional<Fleet::AfterFull> after_full;
+  std::optional<absl::Time> absence_ends;
   int replacements = 0;
   while (true) {
-    const uint64_t memory_changes = router_.fleet.memory_changes();
+    const uint64_t memory_changes = router_.fleet.memory_changes(), returns = router_.fleet.returns();
     absl::StatusOr<Placement> placement =
-        router_.fleet.Acquire(ticket, chain_, *router_.table.Get(), cancel_, deadline_, after_full);
+        router_.fleet.Acquire(*ticket_, chain_, *router_.table.Get(), cancel_, deadline_, after_full);
     Lap(TtftStage::kQueue);
-    RUNAHEAD_RETURN_IF_ERROR(placement.status());
-    run_ = std::make_shared<PrefillRun>(*std::move(placement), router_.fleet, router_.sequencer, router_.metrics,
-                                        router_.clock);
-    if (max_tokens_ == 1) return absl::OkStatus();  // the tail's token is all: nothing to hand off
-    const int32_t prompt_tokens = static_cast<int32_t>(prompt_.size());
-    const DecodeLease::Need need{request_.request_id(), prompt_tokens, prompt_tokens + max_tokens_,
-                                 MaxXTokens(run_->placement())};
-    absl::StatusOr<std::unique_ptr<DecodeLease>> lease = DecodeLease::Reserve(
-        need, ticket, run_->placement().chain, router_.fleet, router_.sequencer, router_.clock, cancel_);
-    Lap(TtftStage::kReserve);
-    if (lease.ok()) {
-      lease_ = *std::move(lease);
+    absl::Status status = placement.status();
+    if (status.ok()) {
+      run_ = std::make_shared<PrefillRun>(*std::move(placement), router_.fleet, router_.sequencer, router_.metrics,
+                                          router_.clock);
+      status = TakeLease();
+    }
+    if (status.ok()) {
+      router_.fleet.Settled(*ticket_);
       return absl::OkStatus();
     }
-    run_.reset();  // others may use the chain while this one waits for memory
-    const bool others = router_.fleet.ready_decode() > 0;
-    if (absl::IsUnavailable(lease.status()) && others && replacements++ < kReplacements) {
-      after_full.reset();
+    const bool asked = run_ != nullptr;
+    run_.reset();  // others may use the chain while this one waits
+    RUNAHEAD_RETURN_IF_ERROR(cancel_.status());
+    after_full.reset();
+    if (asked && absl::IsResourceExhausted(status)) {
+      settled();
+      after_full = Fleet::AfterFull{memory_changes, kRetryWhenFull, static_cast<int64_t>(prompt_.size()) + max_tokens_};
       continue;
     }
-    if (!absl::IsResourceExhausted(lease.status())) return lease.status();
+    if (!absl::IsUnavailable(status)) return status;
+    const bool others = asked && router_.fleet.ready_decode() > 0;
+    if (others && replacements++ < kReplacements) continue;
     settled();
-    after_full = Fleet::AfterFull{memory_changes, kRetryWhenFull, need.total_tokens};
+    if (!absence_ends) absence_ends = router_.clock.Now() + router_.absence_timeout;
+    RUNAHEAD_RETURN_IF_ERROR(AwaitReturn(status, returns, others ? kNewsOfLoss : absl::ZeroDuration(), *absence_ends));
   }
+}
+
+absl::Status Session::TakeLease() {
+  if (max_tokens_ == 1) return absl::OkStatus();  // the tail's token is all: nothing to hand off
+  const int32_t prompt_tokens = static_cast<int32_t>(prompt_.size());
+  const DecodeLease::Need need{request_.request_id(), prompt_tokens, prompt_tokens + max_tokens_,
+                               MaxXTokens(run_->placement())};
+  absl::StatusOr<std::unique_ptr<DecodeLease>> lease = DecodeLease::Reserve(
+      need, *ticket_, run_->placement().chain, router_.fleet, router_.sequencer, router_.clock, cancel_);
+  Lap(TtftStage::kReserve);
+  RUNAHEAD_RETURN_IF_ERROR(lease.status());
+  lease_ = *std::move(lease);
+  return absl::OkStatus();
+}
+
+absl::Status Session::AwaitReturn(const absl::Status& absent, uint64_t returns, absl::Duration at_least,
+                                  absl::Time until) {
+  const absl::StatusOr<bool> returned = router_.fleet.AwaitReturn(*ticket_, chain_, returns, router_.absence_timeout,
+                                                                  at_least, cancel_, std::min(deadline_, until));
+  Lap(TtftStage::kQueue);
+  RUNAHEAD_RETURN_IF_ERROR(returned.status());
+  if (*returned) return absl::OkStatus();
+  if (router_.clock.Now() < deadline_) return absent;
+  return absl::DeadlineExceededError(
+      absl::StrCat("the deadline passed while the request waited for workers: ", absent.message()));
 }
 
 absl::Status Session::Prefill() {
@@ -195,12 +241,13 @@ absl::Status Session::Prefill() {
     router_.metrics.CountPartitionLookup(LookupOf(*plan.source));
   }
   router_.metrics.ChainPlanned(static_cast<int64_t>(prompt_.size()), width());
-  router_.metrics.CountPromptTokens(static_cast<int64_t>(prompt_.size()));
   PrefillOrder order{request_.request_id(), prompt_, lease_.get(), sampling_};
   order.trace = trace_;
   if (deadline_ != absl::InfiniteFuture()) order.time_left = deadline_ - router_.clock.Now();
   RUNAHEAD_RETURN_IF_ERROR(run_->Start(order));
-  SendStarted();
+  failover_.WentOn();
+  plan_ = PlanOfRun();
+  if (!std::exchange(told_started_, true)) SendStarted();
   Lap(TtftStage::kPlan);
   RUNAHEAD_ASSIGN_OR_RETURN(const v1::FirstToken first, AwaitFirstToken());
   LapPrefill(first);
@@ -230,96 +277,38 @@ absl::StatusOr<v1::FirstToken> Session::AwaitFirstToken() {
   }
 }
 
-absl::Status Session::Decode() {
-  const LiveWorker& worker = lease_->worker();
-  grpc::ClientContext context;
-  if (deadline_ != absl::InfiniteFuture()) SetTimeout(context, deadline_ - router_.clock.Now());
-  const auto stop_call = [&context] { context.TryCancel(); };
-  const CancelToken::Subscription on_cancel = cancel_.OnCancel(stop_call);
-  const CancelToken::Subscription on_lost = worker.lost->OnCancel(stop_call);
-  const auto reader = worker.decode->Generate(&context, MakeDecodeRequest());
-  v1::DecodeReply reply;
-  {
-    // Tokens come once the whole prompt's KV is in: what happens to the chain after that does not matter.
-    const CancelToken::Subscription on_failed = run_->failed().OnCancel(stop_call);
-    prefill_needed_ = !ReadTokens(*reader, reply);
-  }
-  if (!prefill_needed_) {
-    SendTokens(reply.tokens());
-    while (!answer_->reason() && ReadTokens(*reader, reply)) SendTokens(reply.tokens());
-  }
-  // The decode worker ends by itself what it knows to be the end; a stop string it does not know.
-  // The call goes on where its spans are still to come.
-  if (answer_->stopped_by_text()) trace_ != nullptr ? lease_->GiveUp() : context.TryCancel();
-  while (ReadTokens(*reader, reply)) {
-  }
-  return EndOfDecode(FromGrpcStatus(reader->Finish()));
-}
-
-bool Session::ReadTokens(DecodeReader& reader, v1::DecodeReply& reply) {
-  while (reader.Read(&reply)) {
-    if (!reply.has_spans()) return true;
-    const LiveWorker& worker = lease_->worker();
-    if (trace_ == nullptr) continue;
-    trace_->AddWorker(worker.capabilities.name(), reply.spans(), *worker.clock, router_.clock.Now());
-  }
-  return false;
-}
-
-absl::Status Session::EndOfDecode(const absl::Status& status) const {
-  const int decode = lease_->worker().index;
-  if (answer_->reason()) {
-    router_.fleet.ejections().Judge(WorkerRole::kDecode, decode, absl::OkStatus());
-    return absl::OkStatus();
-  }
-  RUNAHEAD_RETURN_IF_ERROR(cancel_.status());
-  RUNAHEAD_RETURN_IF_ERROR(InTime("while tokens were generated"));
-  RUNAHEAD_RETURN_IF_ERROR(lease_->worker().lost->status());
-  if (prefill_needed_) RUNAHEAD_RETURN_IF_ERROR(run_->failed().status());
-  const std::string who = absl::StrCat("decode worker ", lease_->worker().capabilities.name());
-  absl::Status failure = OfWorker(who, status);
-  if (status.ok()) {
-    failure =
-        absl::InternalError(absl::StrCat(who, " ended after ", answer_->tokens(), " of ", max_tokens_, " tokens"));
-  }
-  if (IsToBlame(status.ok() ? failure : status)) {
-    router_.fleet.ejections().Judge(WorkerRole::kDecode, decode, failure);
-  }
-  return failure;
-}
-
 absl::Status Session::InTime(absl::string_view meanwhile) const {
   if (router_.clock.Now() < deadline_) return absl::OkStatus();
   return absl::DeadlineExceededError(absl::StrCat("the deadline passed ", meanwhile));
 }
 
-v1::DecodeRequest Session::MakeDecodeRequest() const {
-  v1::DecodeRequest request;
-  *request.mutable_lease() = lease_->id();
-  request.set_request_id(request_.request_id());
-  if (trace_ != nullptr) request.set_traceparent(trace_->traceparent());
-  request.mutable_prompt_ids()->Add(prompt_.begin(), prompt_.end());
-  request.set_first_token(first_token_);
-  request.set_max_tokens(max_tokens_);
-  *request.mutable_sampling() = sampling_;
-  request.mutable_stop_ids()->Add(stop_ids_.begin(), stop_ids_.end());
-  return request;
+v1::Plan Session::PlanOfRun() const {
+  const Placement& placement = run_->placement();
+  v1::Plan plan;
+  plan.set_schedule(std::string(ScheduleName(placement.plan.schedule)));
+  for (const auto& worker : placement.chain) plan.add_workers(worker->capabilities.name());
+  for (int64_t part : placement.plan.parts) plan.add_parts(static_cast<int32_t>(part));
+  if (lease_ != nullptr) plan.set_decode_worker(lease_->worker().capabilities.name());
+  return plan;
 }
 
 void Session::SendStarted() {
-  const Placement& placement = run_->placement();
+  router_.metrics.CountPromptTokens(static_cast<int64_t>(prompt_.size()));
   v1::GenerateResponse response;
   v1::Started& started = *response.mutable_started();
   started.set_request_id(request_.request_id());
   started.set_seed(sampling_.seed());
   started.set_prompt_tokens(static_cast<int32_t>(prompt_.size()));
-  v1::Plan& plan = *started.mutable_plan();
-  plan.set_schedule(std::string(ScheduleName(placement.plan.schedule)));
-  for (const auto& worker : placement.chain) plan.add_workers(worker->capabilities.name());
-  for (int64_t part : placement.plan.parts) plan.add_parts(static_cast<int32_t>(part));
-  if (lease_ != nullptr) plan.set_decode_worker(lease_->worker().capabilities.name());
-  plan_ = plan;
+  *started.mutable_plan() = plan_;
   sink_.Send(std::move(response));
+}
+
+PrefillRun::Failure Session::FailureOf(const absl::Status& status) const {
+  if (cancel_.cancelled() || absl::IsDeadlineExceeded(status)) return {};
+  const PrefillRun::Failure failure = run_->failure();
+  // Nobody had its part yet, or the lease is gone.
+  const bool lost = failure.fault == JobFault::kNone && absl::IsUnavailable(status);
+  return lost ? PrefillRun::Failure{JobFault::kLost, nullptr} : failure;
 }
 
 void Session::SendTokens(const google::protobuf::RepeatedPtrField<v1::SampledToken>& tokens) {
@@ -366,6 +355,8 @@ void Session::Finish() {
     const auto which = static_cast<TtftStage>(stage);
     (*timing.mutable_stages())[std::string(TtftStageName(which))] = absl::ToDoubleSeconds(stages_.spent(which));
   }
+  finished.set_failovers(failover_.count());
+  if (failover_.count() > 0) *finished.mutable_plan() = plan_;
   sink_.Send(std::move(response));
 }
 
@@ -375,6 +366,7 @@ RequestRecord Session::Record(const absl::Status& status) const {
   record.trace_id = trace_id_;
   record.status = status;
   record.plan = plan_;
+  record.failovers = failover_.count();
   record.prompt_tokens = static_cast<int64_t>(prompt_.size());
   if (answer_) {
     record.finish_reason = answer_->reason().value_or(v1::FINISH_REASON_UNSPECIFIED);

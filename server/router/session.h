@@ -19,11 +19,13 @@
 #include "server/router/answer.h"
 #include "server/router/cancel_token.h"
 #include "server/router/decode_lease.h"
+#include "server/router/failover.h"
 #include "server/router/fleet.h"
 #include "server/router/large_text_turns.h"
 #include "server/router/live_table.h"
 #include "server/router/prefill_run.h"
 #include "server/router/request_log.h"
+#include "server/router/retry_budget.h"
 #include "server/router/router_metrics.h"
 #include "server/router/sequencer.h"
 #include "server/router/tracer.h"
@@ -47,7 +49,10 @@ struct RouterParts {
   bool experiments = false;
   std::shared_ptr<Tracer> tracer = Tracer::Create(TraceMode::kOff, 0);
   bool log_prompts = false;
+  // How long a request waits for workers or paths that were lost and may come back.
+  absl::Duration absence_timeout = absl::Seconds(30);
   const std::unique_ptr<LargeTextTurns> large_text_turns = std::make_unique<LargeTextTurns>();
+  const std::unique_ptr<RetryBudget> retry_budget = std::make_unique<RetryBudget>(metrics);
 };
 
 // For a request that comes without one.
@@ -76,15 +81,24 @@ class Session {
   RequestRecord Record(const absl::Status& status) const;
 
  private:
-  absl::Status Prepare();                                    // checks and tokenizes
+  absl::Status Prepare();  // checks and tokenizes
+  // Until the first token is out, by as many attempts as it takes and Failover allows. Nothing of one is used by the
+  // next, but for the turn in the queue.
+  absl::Status ReachFirstToken(const std::function<void()>& settled);
   absl::Status Place(const std::function<void()>& settled);  // waits for workers and memory
-  absl::Status Prefill();                                    // until the first token is out
-  absl::Status Decode();                                     // the other tokens
+  // After `absent`, UNAVAILABLE: OK when it is worth asking again. As Fleet::AwaitReturn.
+  absl::Status AwaitReturn(const absl::Status& absent, uint64_t returns, absl::Duration at_least, absl::Time until);
+  absl::Status TakeLease();
+  absl::Status Prefill();
+  // What ended the attempt, where not the client or its deadline.
+  PrefillRun::Failure FailureOf(const absl::Status& status) const;
+  absl::Status Decode();  // the other tokens
   void Finish();
 
   absl::StatusOr<std::vector<int32_t>> Tokenize() const;
   absl::StatusOr<v1::FirstToken> AwaitFirstToken();
-  void SendStarted();
+  v1::Plan PlanOfRun() const;
+  void SendStarted();  // of the first attempt; where another follows, the client is told of its plan at the end
   void SendTokens(const google::protobuf::RepeatedPtrField<v1::SampledToken>& tokens);
   void ObserveFirstToken();
   v1::DecodeRequest MakeDecodeRequest() const;
@@ -114,7 +128,10 @@ class Session {
   std::vector<int32_t> stop_ids_;
   int32_t max_tokens_ = 0;
   ChainRequest chain_;
-  v1::Plan plan_;  // of what was started
+  std::optional<Fleet::Ticket> ticket_;  // until the first token
+  Failover failover_;
+  v1::Plan plan_;  // of what was started last
+  bool told_started_ = false;
   std::optional<Answer> answer_;
   // The run goes before the lease: first nothing is written to it any more, then it is given back.
   std::unique_ptr<DecodeLease> lease_;

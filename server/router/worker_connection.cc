@@ -56,6 +56,7 @@ absl::Status WorkerConnection::Serve() {
   const std::unique_ptr<v1::Worker::Stub> stub = v1::Worker::NewStub(channel);
   const absl::StatusOr<v1::Capabilities> capabilities = AskCapabilities(*stub);
   absl::Status why = capabilities.status();
+  if (why.ok()) Meet(capabilities->incarnation());
   if (why.ok()) why = owner_.Admit(index_, *capabilities);
   if (why.ok()) {
     const auto worker = std::make_shared<LiveWorker>();
@@ -102,10 +103,12 @@ std::shared_ptr<ControlStream> WorkerConnection::OpenStream(v1::Worker::StubInte
     heard_ = false;
     silence_ = Silence(clock_.Now());
     broken_.reset();
+    hung_ = absl::OkStatus();  // its first answer says whether it still does
   }
   ControlStream::Callbacks callbacks;
   callbacks.report = [this, clock = worker.clock](const v1::ControlReport& report) {
     if (report.has_pong()) clock->Answered(report.pong().number(), report.pong().clock_ns(), clock_.Now());
+    if (report.has_pong()) TakeProgress(report.pong());
     {
       MutexLock lock(mu_);
       heard_ = true;
@@ -134,6 +137,7 @@ std::shared_ptr<ControlStream> WorkerConnection::OpenStream(v1::Worker::StubInte
 absl::Status WorkerConnection::Health(bool* woke) {
   if (broken_) return *broken_;
   RUNAHEAD_RETURN_IF_ERROR(stop_.status());
+  RUNAHEAD_RETURN_IF_ERROR(hung_);
   if (silence_.Look(clock_.Now(), woke) >= kSilence) {
     return absl::UnavailableError(absl::StrCat("no sign of life for ", absl::FormatDuration(kSilence)));
   }
@@ -142,6 +146,37 @@ absl::Status WorkerConnection::Health(bool* woke) {
 
 void WorkerConnection::AwaitLook() {
   clock_.WaitUntil(mu_, changed_, clock_.Now() + Silence::kLookPeriod);
+}
+
+void WorkerConnection::Meet(uint64_t incarnation) {
+  {
+    MutexLock lock(mu_);
+    if (std::exchange(incarnation_, incarnation) == incarnation) return;
+    judges_.clear();
+    hung_ = absl::OkStatus();
+    if (!std::exchange(suspected_, false)) return;
+  }
+  owner_.Suspected(index_, false);
+}
+
+void WorkerConnection::TakeProgress(const v1::Pong& pong) {
+  bool suspected = false;
+  {
+    MutexLock lock(mu_);
+    hung_ = absl::OkStatus();
+    for (const v1::ThreadProgress& told : pong.progress()) {
+      const ProgressView view{told.computing(), absl::Nanoseconds(told.since_ns()), absl::Nanoseconds(told.usual_ns()),
+                              told.first(), told.done()};
+      const Liveness liveness = judges_[told.name()].Judge(view, clock_.Now());
+      suspected |= liveness != Liveness::kFine;
+      if (liveness != Liveness::kHung) continue;
+      hung_ = absl::UnavailableError(absl::StrCat("it hangs: it answers, and its ", told.name(),
+                                                  " work has got nothing done for ",
+                                                  absl::FormatDuration(absl::Trunc(view.since, absl::Seconds(1)))));
+    }
+    if (std::exchange(suspected_, suspected) == suspected) return;
+  }
+  owner_.Suspected(index_, suspected);
 }
 
 absl::Status WorkerConnection::AwaitFirstReport() {

@@ -1,7 +1,9 @@
 // The router's connection to one worker, from the first attempt to the last: a thread that connects, asks what the
-// worker can do, opens the control stream, pings, and begins again when the worker is lost.
+// worker can do, opens the control stream, pings, and begins again when the worker is lost. One that answers and gets
+// nothing done (ProgressJudge) is given up like a silent one, and does not join again before it does.
 #pragma once
 
+#include <map>
 #include <memory>
 #include <optional>
 #include <string>
@@ -11,6 +13,7 @@
 #include "absl/time/time.h"
 #include "kernels/base/mutex.h"
 #include "runahead/v1/worker.grpc.pb.h"
+#include "scheduler/placement/progress.h"
 #include "server/base/clock.h"
 #include "server/base/cluster_key.h"
 #include "server/base/silence.h"
@@ -37,6 +40,9 @@ class WorkerConnection {
     virtual void Joined(std::shared_ptr<const LiveWorker> worker, std::shared_ptr<CommandSink> stream) = 0;
     // Every report, pongs too. On gRPC's threads; must not block.
     virtual void Report(int index, const v1::ControlReport& report) = 0;
+    // Whether it is suspected to hang, or does; told where it has changed. On gRPC's threads, and on its own; must not
+    // block.
+    virtual void Suspected(int index, bool suspected) = 0;
     // An attempt or a membership ended; called after every attempt, whether it was admitted or not.
     virtual void Left(int index, WorkerState state, const absl::Status& why) = 0;
   };
@@ -58,6 +64,10 @@ class WorkerConnection {
   // Not OK: the stream is over. True in `woke` after a pause of our own.
   absl::Status Health(bool* woke = nullptr) RUNAHEAD_REQUIRES(mu_);
   void PauseUntil(absl::Time until) RUNAHEAD_EXCLUDES(mu_);
+  // What the worker's answer says that it gets done.
+  void TakeProgress(const v1::Pong& pong) RUNAHEAD_EXCLUDES(mu_);
+  // Another process is there: what was seen of the former one says nothing of it.
+  void Meet(uint64_t incarnation) RUNAHEAD_EXCLUDES(mu_);
   std::shared_ptr<ControlStream> OpenStream(v1::Worker::StubInterface& stub, const LiveWorker& worker);
   // Until the next look is due, or something has changed.
   void AwaitLook() RUNAHEAD_REQUIRES(mu_);
@@ -76,6 +86,11 @@ class WorkerConnection {
   bool heard_ RUNAHEAD_GUARDED_BY(mu_) = false;                  // on the current stream
   Silence silence_ RUNAHEAD_GUARDED_BY(mu_);                     // of the worker
   std::optional<absl::Status> broken_ RUNAHEAD_GUARDED_BY(mu_);  // the current stream's end
+  // Of the process that was met last, whatever streams there were.
+  uint64_t incarnation_ RUNAHEAD_GUARDED_BY(mu_) = 0;
+  std::map<std::string, ProgressJudge> judges_ RUNAHEAD_GUARDED_BY(mu_);  // by thread
+  absl::Status hung_ RUNAHEAD_GUARDED_BY(mu_);                            // UNAVAILABLE while it is
+  bool suspected_ RUNAHEAD_GUARDED_BY(mu_) = false;
   std::thread thread_;
 };
 

@@ -52,6 +52,8 @@ void WorkerRegistry::Occupy(int index, const std::string& address) {
 
 void WorkerRegistry::SetAddress(int index, const std::string& address) {
   known_[index] = {};
+  suspected_.erase(index);
+  CountSuspected();
   fleet_.SetAddress(index, address);
   pool_.SetListed(fleet_.listed());
   pool_changed_.NotifyAll();
@@ -197,6 +199,21 @@ void WorkerRegistry::Left(int index, WorkerState state, const absl::Status& why)
       absl::UnavailableError(absl::StrCat("decode worker ", live->capabilities.name(), " was lost: ", why.message())));
   MutexLock lock(mu_);
   FormLine(std::nullopt);
+}
+
+void WorkerRegistry::Suspected(int index, bool suspected) {
+  MutexLock lock(mu_);
+  if (suspected) {
+    suspected_.insert(index);
+    LogWarning("registry", Who(index), " is suspected to hang: it answers, and gets nothing done");
+  } else if (suspected_.erase(index) > 0) {
+    LogInfo("registry", Who(index), " is not suspected any more");
+  }
+  CountSuspected();
+}
+
+void WorkerRegistry::CountSuspected() {
+  fleet_.CountSuspected(suspected_);
 }
 
 void WorkerRegistry::FormLine(std::optional<int> newcomer) {

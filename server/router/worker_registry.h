@@ -5,6 +5,7 @@
 #include <map>
 #include <memory>
 #include <optional>
+#include <set>
 #include <vector>
 
 #include "kernels/base/mutex.h"
@@ -56,6 +57,7 @@ class WorkerRegistry final : private WorkerConnection::Owner, public Seats {
   void Joined(std::shared_ptr<const LiveWorker> worker, std::shared_ptr<CommandSink> stream) override
       RUNAHEAD_EXCLUDES(mu_);
   void Report(int index, const v1::ControlReport& report) override RUNAHEAD_EXCLUDES(mu_);
+  void Suspected(int index, bool suspected) override RUNAHEAD_EXCLUDES(mu_);
   void Left(int index, WorkerState state, const absl::Status& why) override RUNAHEAD_EXCLUDES(mu_);
   void Connect(int index, const std::string& address);
   void SetAddress(int index, const std::string& address) RUNAHEAD_REQUIRES(mu_);
@@ -70,6 +72,7 @@ class WorkerRegistry final : private WorkerConnection::Owner, public Seats {
   void TellDrained(int index) RUNAHEAD_REQUIRES(mu_);
   // What the planner may not use, for the fleet.
   void TellPaths() RUNAHEAD_REQUIRES(mu_);
+  void CountSuspected() RUNAHEAD_REQUIRES(mu_);
   // How the line's edges stand, for the gauge.
   void CountEdges() RUNAHEAD_REQUIRES(mu_);
   // Workers of different builds may work together. Logs that builds differ, for those who look for a fault.
@@ -92,6 +95,7 @@ class WorkerRegistry final : private WorkerConnection::Owner, public Seats {
   std::map<int, Member> members_ RUNAHEAD_GUARDED_BY(mu_);  // by worker index
   std::deque<WorkerLife> lost_ RUNAHEAD_GUARDED_BY(mu_);    // the latest last
   EdgeStates edges_ RUNAHEAD_GUARDED_BY(mu_);
+  std::set<int> suspected_ RUNAHEAD_GUARDED_BY(mu_);   // of hanging, by worker index
   std::vector<Known> known_ RUNAHEAD_GUARDED_BY(mu_);  // by worker index
   // By worker index; null: the seat is vacant. Of the thread that occupies and vacates.
   std::vector<std::unique_ptr<WorkerConnection>> connections_;

@@ -1,6 +1,6 @@
-// Every process killed at every stage of a request: the client learns whose death it was, what came before is right,
-// nothing is held, and the service comes back. stop_stages_test stops them there, cut_stages_test cuts their
-// connections.
+// Every process killed at every stage of a request: before the first token it is planned anew, and gives what it gives
+// undisturbed; later the client learns whose death it was, and what came before is right. Nothing is held, and the
+// service comes back. stop_stages_test stops them there, cut_stages_test cuts their connections.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <signal.h>
@@ -20,6 +20,10 @@ class FaultStagesTest : public FaultsTest {
   }
   // Who a client's status names: the router cannot tell of its own death.
   static std::string Named(const std::string& victim) { return victim == "router" ? "" : victim; }
+  // Of a request that had no token yet: it outlives all but the router.
+  static void ExpectOutlived(const Answer& answer, const std::vector<int32_t>& undisturbed, const std::string& victim) {
+    victim == "router" ? ExpectFailed(answer, undisturbed, "") : ExpectUnharmed(answer, undisturbed);
+  }
 };
 
 constexpr const char* kAll[] = {"prefill-0", "prefill-1", "decode-0", "router"};
@@ -33,7 +37,7 @@ TEST_F(FaultStagesTest, AtReserve) {
     const Staged staged = BeginAt(Stage::kReserve);
     Kill(victim);
     if (victim != "decode-0") kill(decode, SIGCONT);
-    ExpectFailed(staged.running->answer(), undisturbed, Named(victim));
+    ExpectOutlived(staged.running->answer(), undisturbed, victim);
     ExpectServiceAgain();
   }
 }
@@ -44,7 +48,8 @@ TEST_F(FaultStagesTest, BeforeTheFirstToken) {
     SCOPED_TRACE(victim);
     const Staged staged = BeginAt(Stage::kPrefill);
     Kill(victim);
-    ExpectFailed(staged.running->answer(), undisturbed, Named(victim));
+    ExpectOutlived(staged.running->answer(), undisturbed, victim);
+    EXPECT_EQ(staged.running->answer().finished.failovers(), victim == "router" ? 0 : 1);
     ExpectServiceAgain();
   }
 }

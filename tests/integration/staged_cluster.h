@@ -25,6 +25,9 @@ class StagedCluster : public FaultsCluster {
   // Whether the stage, or what comes after it, needs the process.
   bool Needs(const std::string& process) const;
 
+  // Whether the request outlives the loss of a worker: it has no token yet.
+  bool PlannedAnew() const { return stage_ == Stage::kReserve || stage_ == Stage::kPrefill; }
+
   const Answer& answer() { return staged_.running->answer(); }
   // The request gave what it gives alone.
   void ExpectUnharmed();

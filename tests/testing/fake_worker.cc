@@ -165,6 +165,7 @@ grpc::Status FakeWorker::Handle(const v1::ControlCommand& command) {
     v1::ControlReport report;
     report.mutable_pong()->set_number(command.ping().number());
     report.mutable_pong()->set_clock_ns(absl::ToUnixNanos(MonotonicNow() + behaviour_.clock_ahead));
+    for (const v1::ThreadProgress& told : behaviour_.progress) *report.mutable_pong()->add_progress() = told;
     if (behaviour_.pong) Write(report);
   }
   changed_.NotifyAll();

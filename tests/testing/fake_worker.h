@@ -26,13 +26,14 @@ struct FakeBehaviour {
   bool done = true;          // every member reports its end when it is started
   absl::Status prefill_end;  // not OK: how a member ends when it is started, by its own fault
   bool pong = true;
-  absl::Duration clock_ahead;      // of the router's, as pongs say
-  v1::TraceSpans spans;            // what a request that is traced gets of every member, and of decode
-  bool answers_leases = true;      // false: Reserve and Renew hang until it is true, or the call is cancelled
-  bool reserve = true;             // false: full (RESOURCE_EXHAUSTED), however much it holds
-  bool takes_x = false;            // Reserve asks for X of as many tokens as the chain can hand off ..
-  int32_t kv_from = 0;             // .. and for KV from here on
-  int64_t decode_until = 1 << 30;  // tokens a Generate streams before it waits to be released or cancelled
+  std::vector<v1::ThreadProgress> progress;  // as pongs say
+  absl::Duration clock_ahead;                // of the router's, as pongs say
+  v1::TraceSpans spans;                      // what a request that is traced gets of every member, and of decode
+  bool answers_leases = true;                // false: Reserve and Renew hang until it is true, or the call is cancelled
+  bool reserve = true;                       // false: full (RESOURCE_EXHAUSTED), however much it holds
+  bool takes_x = false;                      // Reserve asks for X of as many tokens as the chain can hand off ..
+  int32_t kv_from = 0;                       // .. and for KV from here on
+  int64_t decode_until = 1 << 30;            // tokens a Generate streams before it waits to be released or cancelled
   int tokens_per_reply = 1;
   std::function<int32_t(int64_t index)>
       token;                                 // of the index-th generated token, 0 being the tail's; absent: 100 + index
@@ -72,7 +73,7 @@ class FakeWorker final {
   void AwaitRouter() RUNAHEAD_EXCLUDES(mu_);  // until a router's stream is open
   v1::FormLine AwaitLine(const std::function<bool(const v1::FormLine&)>& matches) RUNAHEAD_EXCLUDES(mu_);
   void AwaitCancel(uint64_t job) RUNAHEAD_EXCLUDES(mu_);
-  void AwaitDrained() RUNAHEAD_EXCLUDES(mu_);  // until a router has said so
+  void AwaitDrained() RUNAHEAD_EXCLUDES(mu_);                // until a router has said so
   void AwaitReservations(int count) RUNAHEAD_EXCLUDES(mu_);  // asked for, granted or not
   void AwaitUnanswered(int count) RUNAHEAD_EXCLUDES(mu_);    // Reserve and Renew calls that hung, or do
   void AwaitLeases(size_t held) RUNAHEAD_EXCLUDES(mu_);      // until exactly so many are held

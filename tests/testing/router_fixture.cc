@@ -96,7 +96,8 @@ void RouterFixture::Start(const RouterSetup& setup) {
   fleet_ = std::make_unique<Fleet>(specs, setup.queue_size, *metrics_, RealClock());
   sequencer_ = std::make_unique<Sequencer>();
   parts_.reset(new RouterParts{*fleet_, *sequencer_, *metrics_, RealClock(), model_, tokenizer_, chat_template_, table_,
-                               Schedule::kKvr, setup.experiments, Tracer::Create(ParseTraceMode(setup.trace), 16)});
+                               Schedule::kKvr, setup.experiments, Tracer::Create(ParseTraceMode(setup.trace), 16),
+                               false, setup.absence_timeout});
   registry_ = std::make_unique<WorkerRegistry>(*fleet_, *sequencer_, model_, setup.dtype, RealClock());
   service_ = std::make_unique<InferenceService>(
       *parts_, ServiceLimits{setup.max_sessions, setup.stall_timeout, setup.max_streams});

@@ -49,6 +49,9 @@ class Call {
   Got got_;
 };
 
+// Longer than anything here takes: what waits in vain ends with DEADLINE_EXCEEDED.
+inline constexpr absl::Duration kInVain = absl::Seconds(20);
+
 struct RouterSetup {
   int prefill = 2;
   int decode = 1;
@@ -58,6 +61,7 @@ struct RouterSetup {
   int max_streams = 1024;
   bool experiments = true;
   absl::Duration stall_timeout = absl::Seconds(30);
+  absl::Duration absence_timeout = kInVain;
   std::string dtype = "auto";
   std::string trace = "off";
   std::function<void(v1::Capabilities&)> able = nullptr;  // changes what the workers say of themselves
@@ -65,8 +69,6 @@ struct RouterSetup {
 };
 
 inline constexpr int kFixtureContext = 4096;
-// Longer than anything here takes: what waits in vain ends with DEADLINE_EXCEEDED.
-inline constexpr absl::Duration kInVain = absl::Seconds(20);
 
 class RouterFixture : public ::testing::Test {
  protected:

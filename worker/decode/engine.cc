@@ -9,6 +9,7 @@
 #include "absl/strings/str_format.h"
 #include "kernels/base/mutex.h"
 #include "kernels/base/status_macros.h"
+#include "kernels/base/thread_name.h"
 #include "server/base/logging.h"
 #include "worker/decode/check_sequence.h"
 #include "worker/decode/decode_loop.h"
@@ -73,6 +74,8 @@ struct DecodeEngine::Active {
 
 // What other threads have to say to the loop.
 struct DecodeEngine::Inbox {
+  explicit Inbox(std::shared_ptr<ProgressMeter> meter) : progress(std::move(meter)) {}
+
   struct Completed {
     SequenceNumber number = 0;
     absl::Status status;
@@ -85,6 +88,7 @@ struct DecodeEngine::Inbox {
     bool empty() const { return added.empty() && completed.empty() && cancelled.empty() && !stop; }
   };
 
+  const std::shared_ptr<ProgressMeter> progress;
   Mutex mu;
   CondVar changed;
   Letters letters RUNAHEAD_GUARDED_BY(mu);
@@ -95,11 +99,17 @@ struct DecodeEngine::Inbox {
   void Complete(SequenceNumber number, const absl::Status& status) RUNAHEAD_EXCLUDES(mu) {
     MutexLock lock(mu);
     letters.completed.push_back({number, status});
+    Changed();
+  }
+  void Changed() RUNAHEAD_REQUIRES(mu) {
+    progress->Wanted();
     changed.NotifyAll();
   }
   Letters Take(bool wait) RUNAHEAD_EXCLUDES(mu) {
     MutexLock lock(mu);
+    if (wait && letters.empty()) progress->Resting();
     while (wait && letters.empty()) changed.Wait(mu);
+    progress->Awake();
     return std::exchange(letters, {});
   }
 };
@@ -139,7 +149,8 @@ DecodeEngine::DecodeEngine(Device& device, std::shared_ptr<const Model> model, K
       options_(std::move(options)),
       clock_(clock),
       sampler_(std::move(sampler)),
-      inbox_(std::make_shared<Inbox>()),
+      progress_(options_.progress != nullptr ? options_.progress : std::make_shared<ProgressMeter>()),
+      inbox_(std::make_shared<Inbox>(progress_)),
       stream_(std::move(stream)),
       loop_(std::move(loop)),
       thread_([this] { Run(); }) {}
@@ -148,7 +159,7 @@ DecodeEngine::~DecodeEngine() {
   {
     MutexLock lock(inbox_->mu);
     inbox_->letters.stop = true;
-    inbox_->changed.NotifyAll();
+    inbox_->Changed();
   }
   thread_.join();
 }
@@ -171,7 +182,7 @@ absl::StatusOr<SequenceNumber> DecodeEngine::Add(DecodeSequence sequence, std::s
       number = inbox_->next++;
       inbox_->leases.emplace(lease, number);
       inbox_->letters.added.emplace_back(number, std::move(active));
-      inbox_->changed.NotifyAll();
+      inbox_->Changed();
     }
   }
   if (!valid.ok()) {
@@ -187,7 +198,7 @@ absl::StatusOr<SequenceNumber> DecodeEngine::Add(DecodeSequence sequence, std::s
 void DecodeEngine::Cancel(SequenceNumber number) {
   MutexLock lock(inbox_->mu);
   inbox_->letters.cancelled.push_back(number);
-  inbox_->changed.NotifyAll();
+  inbox_->Changed();
 }
 
 bool DecodeEngine::CancelLease(const LeaseId& lease) {
@@ -195,14 +206,15 @@ bool DecodeEngine::CancelLease(const LeaseId& lease) {
   const auto found = inbox_->leases.find(lease);
   if (found == inbox_->leases.end()) return false;
   inbox_->letters.cancelled.push_back(found->second);
-  inbox_->changed.NotifyAll();
+  inbox_->Changed();
   return true;
 }
 
 void DecodeEngine::Run() {
+  NameThread("decode steps");
   while (true) {
     const bool idle = running_.empty() && waiting_.empty();
-    if (idle) loop_->OnIdle();
+    if (idle) Measured(0, [this] { loop_->OnIdle(); });
     Inbox::Letters letters = inbox_->Take(/*wait=*/idle);
     for (auto& [number, active] : letters.added) sequences_.emplace(number, std::move(active));
     for (const auto& [number, status] : letters.completed) Admit(number, status);
@@ -214,6 +226,7 @@ void DecodeEngine::Run() {
   while (!sequences_.empty()) {
     End(sequences_.begin()->first, absl::UnavailableError("the decode worker is stopping"));
   }
+  progress_->Resting();
 }
 
 // The lease is opened at once, not at the join: from here on it cannot expire, however long the queue is.
@@ -252,7 +265,7 @@ void DecodeEngine::Step() {
   const absl::Time begin = clock_.Now();
   const std::vector<SequenceNumber> rows = running_;
   Tokens tokens;
-  NextTokens(rows, tokens);
+  Measured(WorkOf(rows), [&] { NextTokens(rows, tokens); });
   const absl::Time end = clock_.Now();
   const auto batch_size = static_cast<int64_t>(rows.size());
   if (options_.on_step) options_.on_step({batch_size, end - begin});
@@ -260,6 +273,21 @@ void DecodeEngine::Step() {
     if (SpanRecorder* spans = sequences_.at(row)->request.spans.get()) spans->Add("step", -1, begin, end, batch_size);
   }
   for (size_t row = 0; row < rows.size(); ++row) Emit(rows[row], std::move(tokens[row]));
+}
+
+template <typename Unit>
+void DecodeEngine::Measured(double work, const Unit& unit) {
+  progress_->Begin(work);
+  unit();
+  progress_->End();
+}
+
+// A step reads the weights, computes each row, and reads the KV of each position: what a position takes is about a
+// thousandth of what a row does. All that is read of the weights anyway counts as 16 rows.
+double DecodeEngine::WorkOf(absl::Span<const SequenceNumber> rows) const {
+  double work = 16 + static_cast<double>(rows.size());
+  for (const SequenceNumber row : rows) work += 1e-3 * static_cast<double>(sequences_.at(row)->length);
+  return work;
 }
 
 // A pass that fails does not say whose fault it is, so its halves are tried, down to rows that fail alone: the others

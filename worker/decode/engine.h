@@ -16,6 +16,7 @@
 #include "kernels/base/device.h"
 #include "scheduler/batching/step_plan.h"
 #include "server/base/clock.h"
+#include "server/base/progress_meter.h"
 #include "worker/decode/sequence.h"
 #include "worker/decode/step_loop.h"
 #include "worker/kv/store.h"
@@ -34,6 +35,8 @@ struct DecodeEngineOptions {
   std::function<void(const DecodeStep&)> on_step = {};  // on the engine's thread, before the step's tokens go out
   // Makes what runs steps, on the engine's stream; without it that is a DecodeLoop.
   std::function<absl::StatusOr<std::unique_ptr<StepLoop>>(Stream&)> make_loop = {};
+  // Of the engine's thread and what it waits for on the device; null: one of its own.
+  std::shared_ptr<ProgressMeter> progress = nullptr;
 };
 
 // Thread-safe. Device, store and clock outlive the engine. Destruction ends every sequence with UNAVAILABLE. What fails
@@ -75,6 +78,10 @@ class DecodeEngine {
   void Admit(SequenceNumber number, const absl::Status& kv_complete);
   void Join();
   void Step();
+  // Runs it as a unit of progress_.
+  template <typename Unit>
+  void Measured(double work, const Unit& unit);
+  double WorkOf(absl::Span<const SequenceNumber> rows) const;
   using Tokens = std::vector<absl::StatusOr<Sampled>>;
   // Appends the next token of each row, or why it has none: where a step fails, only of the rows that are at fault.
   void NextTokens(absl::Span<const SequenceNumber> rows, Tokens& tokens);
@@ -88,6 +95,7 @@ class DecodeEngine {
   const DecodeEngineOptions options_;
   Clock& clock_;
   const std::unique_ptr<TokenSampler> sampler_;
+  const std::shared_ptr<ProgressMeter> progress_;
   const std::shared_ptr<Inbox> inbox_;  // shared with events that may fire after the engine is gone
 
   const std::unique_ptr<Stream> stream_;

@@ -92,11 +92,14 @@ class MessageHandoffReceiver::State : public std::enable_shared_from_this<Messag
     }
     MutexLock lock(mu_);
     // The thread lives: Stop waits for this write before it takes it away.
-    hashing_->Post([state = shared_from_this(), arrival, write] {
+    ProgressMeter* const progress = receiver_.progress();
+    if (progress != nullptr) progress->Begin(static_cast<double>(arrival.header.bytes));
+    hashing_->Post([state = shared_from_this(), arrival, write, progress] {
       state->receiver_.Finish(arrival.header, write, [state, arrival](SliceVerdict verdict) {
         state->Answer(arrival, verdict);
         state->WriteEnded();
       });
+      if (progress != nullptr) progress->End();
     });
   }
 

@@ -81,8 +81,12 @@ class RetryingSender::State : public std::enable_shared_from_this<RetryingSender
       const auto push = pushes_.find(number);
       if (push == pushes_.end()) return;  // cancelled: it has fired
       if (after.ok() && hashing_ != nullptr) {
-        hashing_->Post([state = shared_from_this(), number, bytes = push->second.bytes] {
-          state->Hashed(number, HashPieces({bytes}));
+        ProgressMeter* const progress = options_.progress.get();
+        if (progress != nullptr) progress->Begin(static_cast<double>(push->second.bytes.size));
+        hashing_->Post([state = shared_from_this(), number, bytes = push->second.bytes, progress] {
+          const uint64_t hash = HashPieces({bytes});
+          if (progress != nullptr) progress->End();
+          state->Hashed(number, hash);
         });
         return;
       }

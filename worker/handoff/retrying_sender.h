@@ -5,6 +5,7 @@
 #include <memory>
 
 #include "absl/status/statusor.h"
+#include "server/base/progress_meter.h"
 #include "worker/handoff/faults.h"
 #include "worker/handoff/handoff.h"
 #include "worker/handoff/slice.h"
@@ -26,6 +27,7 @@ class SliceTransport {
 struct HandoffSenderOptions {
   std::function<void()> on_retry;   // a slice is sent again because it arrived corrupt; any thread, may be empty
   HandoffFaults* faults = nullptr;  // tests only
+  std::shared_ptr<ProgressMeter> progress = nullptr;  // of the hashing thread; null: nobody asks
 };
 
 // Thread-safe; one thread of its own, for hashing. Destroying it cancels what is not on the wire, stops the transport

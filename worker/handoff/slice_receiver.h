@@ -11,6 +11,7 @@
 #include "absl/status/status.h"
 #include "kernels/base/mutex.h"
 #include "kernels/base/row_form.h"
+#include "server/base/progress_meter.h"
 #include "worker/handoff/faults.h"
 #include "worker/handoff/slice.h"
 #include "worker/kv/store.h"
@@ -22,6 +23,7 @@ struct SliceReceiverOptions {
   std::function<void()> on_corrupt;                   // a slice arrived corrupt; any thread, may be empty
   HandoffFaults* faults = nullptr;                    // tests only
   std::function<void(SliceVerdict)> on_verdict = {};  // a slice is answered; as on_corrupt
+  std::shared_ptr<ProgressMeter> progress = nullptr;  // of who hashes what came by links; null: nobody asks
 };
 
 // Thread-safe. One per store, whatever the transports. The store outlives it and its writes.
@@ -51,6 +53,7 @@ class SliceReceiver {
   SliceVerdict Told(SliceVerdict verdict) const;
 
   HandoffFaults* faults() const { return options_.faults; }
+  ProgressMeter* progress() const { return options_.progress.get(); }
 
  private:
   struct Waiting {

@@ -2,10 +2,13 @@
 #pragma once
 
 #include <cstdint>
+#include <memory>
+#include <utility>
 
 #include "absl/time/time.h"
 #include "kernels/base/monotonic.h"
 #include "kernels/base/mutex.h"
+#include "server/base/progress_meter.h"
 
 namespace runahead {
 
@@ -13,7 +16,11 @@ namespace runahead {
 // Thread-safe. Callbacks of events share it, for they may outlive who waits.
 class Bell {
  public:
+  // `meter`, where given, hears that something is wanted of who waits.
+  explicit Bell(std::shared_ptr<ProgressMeter> meter = nullptr) : meter_(std::move(meter)) {}
+
   void Ring() {
+    if (meter_ != nullptr) meter_->Wanted();
     MutexLock lock(mu_);
     ++rung_;
     changed_.NotifyAll();
@@ -30,6 +37,7 @@ class Bell {
   }
 
  private:
+  const std::shared_ptr<ProgressMeter> meter_;
   mutable Mutex mu_;
   CondVar changed_;
   int64_t rung_ RUNAHEAD_GUARDED_BY(mu_) = 0;

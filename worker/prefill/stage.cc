@@ -9,6 +9,7 @@
 #include "absl/strings/str_cat.h"
 #include "kernels/base/monotonic.h"
 #include "kernels/base/status_macros.h"
+#include "kernels/base/thread_name.h"
 #include "worker/prefill/chain_exchange.h"
 #include "worker/prefill/job_memory.h"
 #include "worker/prefill/tsp_exchange.h"
@@ -36,6 +37,22 @@ std::vector<Edge*> SendsTo(const PrefillJob& job) {
   if (job.successor != nullptr) edges.push_back(job.successor.get());
   if (job.predecessor != nullptr && IsTsp(job.schedule)) edges.push_back(job.predecessor.get());
   return edges;
+}
+
+// What a layer of the job takes here, in rows of a model's matrices: with the row of a position's attention counted as
+// a thousandth, about what models of 1 to 8 billion weights have.
+double WorkOf(const PrefillJob& job) {
+  constexpr double kOfAttention = 1e-3;
+  const auto own = static_cast<double>(job.tokens());
+  return own * (1 + kOfAttention * static_cast<double>(job.held_tokens()));
+}
+
+// Whom, or what, the job waits for; empty: nobody but the own device.
+std::string WaitsFor(const PrefillJob& job, PrefillWait::For what) {
+  if (what == PrefillWait::For::kDevice) return "";
+  if (what == PrefillWait::For::kLayerBuffer) return "a layer buffer";
+  if (IsTsp(job.schedule)) return "its neighbours";
+  return job.predecessor != nullptr ? job.predecessor_name : "";
 }
 
 }  // namespace
@@ -77,7 +94,8 @@ PrefillStage::PrefillStage(const PrefillStageOptions& options, Device& device, s
       handoff_(handoff),
       observer_(observer),
       compute_(device.NewStream("prefill")),
-      bell_(std::make_shared<Bell>()),
+      progress_(options.progress != nullptr ? options.progress : std::make_shared<ProgressMeter>()),
+      bell_(std::make_shared<Bell>(progress_)),
       ordered_scratch_(device),
       interleaved_scratch_(device),
       shared_scratch_(device),
@@ -123,6 +141,7 @@ void PrefillStage::Start(PrefillJob job) {
     }
     if (refused.status.ok()) {
       queue_.push_back(running);
+      progress_->SetJob(running->job.id, JobActivity::kQueued);
       running->stop.event().OnFire([bell = bell_](const absl::Status&) { bell->Ring(); });
       bell_->Ring();
       return;
@@ -154,16 +173,20 @@ void PrefillStage::CancelAll(const absl::Status& why, JobCause cause) {
 }
 
 void PrefillStage::Run() {
+  NameThread("stage");
   for (;;) {
+    progress_->Awake();
     const int64_t rung = bell_->rung();
-    if (!Admit()) return;
+    if (!Admit()) break;
     const std::shared_ptr<Running> next = interleaved_ != nullptr ? interleaved_ : ordered_;
     if (next != nullptr && MayGoOn(*next)) {
       GoOn(next);
     } else {
+      progress_->Resting();
       bell_->Await(rung, next == nullptr ? absl::InfiniteFuture() : next->job.deadline);
     }
   }
+  progress_->Resting();
 }
 
 // Takes from the queue what may begin now. False: the stage is stopping, and nothing is left.
@@ -238,9 +261,18 @@ absl::Status PrefillStage::Step(Running& running) {
     running.over = true;
     return running.job.tail() ? ReportFirstToken(running) : absl::OkStatus();
   }
-  RUNAHEAD_ASSIGN_OR_RETURN(PrefillWait wait, running.loop->Step());
+  RUNAHEAD_ASSIGN_OR_RETURN(PrefillWait wait, NextLayer(running));
   Await(running, std::move(wait));
   return absl::OkStatus();
+}
+
+// From here until the device is done with it, it waits for nobody.
+absl::StatusOr<PrefillWait> PrefillStage::NextLayer(Running& running) {
+  progress_->SetJob(running.job.id, JobActivity::kComputing);
+  progress_->Begin(WorkOf(running.job));
+  absl::StatusOr<PrefillWait> wait = running.loop->Step();
+  device_.Record(*compute_).OnFire([progress = progress_](const absl::Status&) { progress->End(); });
+  return wait;
 }
 
 absl::Status PrefillStage::Begin(Running& running) {
@@ -267,6 +299,8 @@ absl::Status PrefillStage::Begin(Running& running) {
 void PrefillStage::Await(Running& running, PrefillWait wait) {
   running.wait = std::move(wait);
   running.waiting_from = MonotonicNow();
+  const std::string whom = WaitsFor(running.job, running.wait.what);
+  if (!whom.empty()) progress_->SetJob(running.job.id, JobActivity::kWaiting, whom);
   running.wait.event.OnFire([bell = bell_](const absl::Status&) { bell->Ring(); });
 }
 
@@ -278,27 +312,14 @@ void PrefillStage::AccountWait(Running& running, absl::Time now) {
 
 absl::Status PrefillStage::ReportFirstToken(Running& running) {
   const PrefillJob& job = running.job;
-  RUNAHEAD_ASSIGN_OR_RETURN(const Sampled token, SampleFirst(job, running.loop->logits()));
+  progress_->Begin(1);  // the first one may compile kernels, too
+  const absl::StatusOr<Sampled> token = SampleFirst(job, running.loop->logits());
+  progress_->End();
+  RUNAHEAD_RETURN_IF_ERROR(token.status());
   running.loop->exchange().Sampled();
-  observer_.OnFirstToken(job, token, absl::ToDoubleSeconds(running.begun - running.started),
+  observer_.OnFirstToken(job, *token, absl::ToDoubleSeconds(running.begun - running.started),
                          absl::ToDoubleSeconds(MonotonicNow() - running.begun));
   return absl::OkStatus();
-}
-
-absl::StatusOr<Sampled> PrefillStage::SampleFirst(const PrefillJob& job, const Tensor& logits) {
-  if (sampler_ == nullptr) {
-    RUNAHEAD_ASSIGN_OR_RETURN(sampler_, TokenSampler::Create(device_, 1, logits.cols));
-  }
-  const PenaltyCounts counts(job.sampling, job.ids);
-  RUNAHEAD_ASSIGN_OR_RETURN(const TokenSampler::CountsRow row,
-                            sampler_->TakeCountsRow(*compute_, job.sampling, counts));
-  const auto position = static_cast<int64_t>(job.ids.size());
-  const absl::Status enqueued = sampler_->Enqueue(*compute_, logits, {{job.sampling, position, counts, row}});
-  // Also where that failed: the row must not be given back before the stream is done with it.
-  const absl::Status done = device_.Record(*compute_).Wait();
-  RUNAHEAD_RETURN_IF_ERROR(enqueued);
-  RUNAHEAD_RETURN_IF_ERROR(done);
-  return sampler_->Token(0);
 }
 
 void PrefillStage::EndPass(const std::shared_ptr<Running>& running, const absl::Status& computed) {
@@ -329,6 +350,7 @@ void PrefillStage::Settle(const std::shared_ptr<Running>& running, const absl::S
     // The stream may still read the ring, and its closures the exchange.
     device_.Record(*compute_).Wait().IgnoreError();
   }
+  progress_->SetJob(running->job.id, JobActivity::kDelivering);
   std::vector<Event> pending;
   if (running->loop != nullptr) pending = running->loop->exchange().pending();
   // The device is through with the loop, and whoever ends the job must not give a device's memory back.
@@ -353,6 +375,7 @@ void PrefillStage::Done(const std::shared_ptr<Running>& running, const absl::Sta
     if (running->region.has_value()) memory_.GiveBack(*running->region);
     ReportMemory();
     jobs_.erase(running->job.id);
+    progress_->EndJob(running->job.id);
     ++reporting_;
     bell_->Ring();
   }

@@ -14,6 +14,7 @@
 #include "kernels/base/device.h"
 #include "kernels/base/mutex.h"
 #include "scheduler/placement/interleave.h"
+#include "server/base/progress_meter.h"
 #include "worker/model/model.h"
 #include "worker/model/token_sampler.h"
 #include "worker/prefill/bell.h"
@@ -40,6 +41,8 @@ struct PrefillStageOptions {
   std::shared_ptr<Buffer> memory = nullptr;  // StageMemory::Allocate's for so many bytes; null: Create allocates it
   TraceSink* trace = nullptr;                // outlives the stage
   std::function<void(int64_t)> on_memory = {};  // bytes held by jobs now; any thread, short
+  // Of the stage's thread and its stream; null: one of its own.
+  std::shared_ptr<ProgressMeter> progress = nullptr;
 };
 
 // Thread-safe. One thread steps the loops of at most two jobs that are half done: an ordered one, and an interleaved
@@ -84,6 +87,7 @@ class PrefillStage {
   void GoOn(const std::shared_ptr<Running>& running);
   absl::Status Step(Running& running);
   absl::Status Begin(Running& running) RUNAHEAD_EXCLUDES(mu_);
+  absl::StatusOr<PrefillWait> NextLayer(Running& running);
   void Await(Running& running, PrefillWait wait);
   static void AccountWait(Running& running, absl::Time now);
   absl::Status ReportFirstToken(Running& running);
@@ -101,6 +105,7 @@ class PrefillStage {
   HandoffSender& handoff_;
   PrefillObserver& observer_;
   const std::unique_ptr<Stream> compute_;
+  const std::shared_ptr<ProgressMeter> progress_;
   const std::shared_ptr<Bell> bell_;  // rings when something that the thread waits for may be over
 
   // Of the stage's thread.

@@ -3,6 +3,7 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "kernels/base/thread_name.h"
 #include "server/base/logging.h"
 #include "server/base/silence.h"
 
@@ -10,6 +11,40 @@ namespace runahead {
 namespace {
 
 constexpr absl::Duration kBeginAgain = absl::Seconds(1);
+constexpr double kAnyCommand = 1;  // of work; the meter is patient, for some wait for links that are closed
+
+v1::JobActivity ToProto(JobActivity activity) {
+  switch (activity) {
+    case JobActivity::kQueued:
+      return v1::JOB_ACTIVITY_QUEUED;
+    case JobActivity::kComputing:
+      return v1::JOB_ACTIVITY_COMPUTING;
+    case JobActivity::kWaiting:
+      return v1::JOB_ACTIVITY_WAITING;
+    case JobActivity::kDelivering:
+      return v1::JOB_ACTIVITY_DELIVERING;
+  }
+  return v1::JOB_ACTIVITY_UNSPECIFIED;
+}
+
+void AddProgress(const NamedMeter& named, v1::Pong& pong) {
+  const ProgressMeter::Reading reading = named.meter->Read();
+  v1::ThreadProgress& progress = *pong.add_progress();
+  progress.set_name(named.name);
+  progress.set_computing(reading.computing);
+  progress.set_since_ns(absl::ToInt64Nanoseconds(reading.since));
+  progress.set_usual_ns(absl::ToInt64Nanoseconds(reading.usual));
+  progress.set_first(reading.first);
+  progress.set_done(reading.done);
+  for (const ProgressMeter::Job& told : reading.jobs) {
+    v1::JobProgress& job = *pong.add_jobs();
+    job.set_job(told.job);
+    job.set_activity(ToProto(told.activity));
+    job.set_waits_for(told.waits_for);
+    job.set_steps(told.steps);
+    job.set_since_ns(absl::ToInt64Nanoseconds(told.since));
+  }
+}
 
 v1::ControlReport DrainingReport() {
   v1::ControlReport report;
@@ -71,11 +106,13 @@ class ControlService::RouterStream : public grpc::ServerBidiReactor<v1::ControlC
   }
 
  private:
-  // Here and not by the handler, which may be waiting for something: the question is whether this process runs.
+  // Here and not by the handler, which may be waiting for something: the question is whether this process runs, and
+  // what it gets done.
   void Answer(const v1::Ping& ping) RUNAHEAD_EXCLUDES(mu_) {
     v1::ControlReport report;
     report.mutable_pong()->set_number(ping.number());
     report.mutable_pong()->set_clock_ns(absl::ToUnixNanos(service_.clock_.Now()));
+    for (const NamedMeter& named : service_.meters_) AddProgress(named, *report.mutable_pong());
     Write(std::move(report));
   }
 
@@ -96,12 +133,17 @@ class ControlService::RouterStream : public grpc::ServerBidiReactor<v1::ControlC
   bool finished_ RUNAHEAD_GUARDED_BY(mu_) = false;
 };
 
-ControlService::ControlService(v1::Capabilities capabilities, ControlHandler& handler, Clock& clock)
+ControlService::ControlService(v1::Capabilities capabilities, ControlHandler& handler, Clock& clock,
+                               std::vector<NamedMeter> meters)
     : handler_(handler),
       clock_(clock),
+      progress_(std::make_shared<ProgressMeter>(clock, /*patient=*/true)),
+      meters_(std::move(meters)),
       capabilities_(std::move(capabilities)),
       thread_([this] { Loop(); }),
-      watch_([this] { Watch(); }) {}
+      watch_([this] { Watch(); }) {
+  meters_.push_back({"control", progress_});
+}
 
 ControlService::~ControlService() {
   Stop();
@@ -197,22 +239,28 @@ void ControlService::EndEpoch() {
 }
 
 void ControlService::Post(std::function<void()> command) {
+  progress_->Wanted();
   MutexLock lock(mu_);
   commands_.push_back(std::move(command));
   changed_.NotifyAll();
 }
 
 void ControlService::Loop() {
+  NameThread("control");
   for (;;) {
     std::function<void()> command;
     {
       MutexLock lock(mu_);
+      if (commands_.empty()) progress_->Resting();
       while (commands_.empty() && !stopping_) changed_.Wait(mu_);
       if (stopping_) return;
+      progress_->Awake();
       command = std::move(commands_.front());
       commands_.pop_front();
     }
+    progress_->Begin(kAnyCommand);
     command();
+    progress_->End();
   }
 }
 

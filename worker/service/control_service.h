@@ -4,14 +4,17 @@
 #include <cstdint>
 #include <deque>
 #include <functional>
+#include <memory>
 #include <optional>
 #include <thread>
+#include <vector>
 
 #include "absl/status/statusor.h"
 #include "absl/time/time.h"
 #include "kernels/base/mutex.h"
 #include "runahead/v1/worker.grpc.pb.h"
 #include "server/base/clock.h"
+#include "server/base/progress_meter.h"
 
 namespace runahead {
 
@@ -38,8 +41,9 @@ class ControlHandler {
 // Thread-safe. Reactors only queue: commands go to the handler on the service's own thread; pings are answered at once.
 class ControlService final : public v1::Worker::CallbackService {
  public:
-  // `handler` and `clock` outlive the service.
-  ControlService(v1::Capabilities capabilities, ControlHandler& handler, Clock& clock = RealClock());
+  // `handler` and `clock` outlive the service. Its answers to pings say what `meters` read, and how the handler does.
+  ControlService(v1::Capabilities capabilities, ControlHandler& handler, Clock& clock = RealClock(),
+                 std::vector<NamedMeter> meters = {});
   ~ControlService() override;
 
   // After this no command reaches the handler, which may go; reports are lost. The streams have ended before.
@@ -73,6 +77,8 @@ class ControlService final : public v1::Worker::CallbackService {
 
   ControlHandler& handler_;
   Clock& clock_;
+  const std::shared_ptr<ProgressMeter> progress_;  // of the service's own thread
+  std::vector<NamedMeter> meters_;                 // that one's too; does not change
 
   Mutex mu_;
   CondVar changed_;

@@ -62,16 +62,20 @@ TEST_F(RequestFaultsTest, ADeadlineInMidDecode) {
   ExpectAllFreeAndWorking();
 }
 
-TEST_F(RequestFaultsTest, AMembersFailureBeforeTheFirstToken) {
+TEST_F(RequestFaultsTest, AMembersFailureBeforeTheFirstTokenIsBorneOnce) {
   Start();
   HoldPrefill(false, false);
   Call call(*stub_, Chain());
   prefill_[0]->SendDone(Job(), absl::InternalError("the device failed"));
+  prefill_[1]->AwaitCancel(Job());
+  const uint64_t second = prefill_[0]->AwaitStarts(2).at(1).job();
+  prefill_[0]->SendDone(second, absl::InternalError("the device failed again"));
   const Got got = call.Finish();
   EXPECT_EQ(got.status.code(), absl::StatusCode::kInternal);
-  EXPECT_THAT(got.status.message(), HasSubstr("prefill-0: the device failed"));
-  prefill_[1]->AwaitCancel(Job());
+  EXPECT_THAT(got.status.message(), HasSubstr("prefill-0: the device failed again"));
+  prefill_[1]->AwaitCancel(second);
   ExpectAllFreeAndWorking();
+  EXPECT_EQ(Metric("runahead_failovers_total{cause=\"worker_failed\"}"), 1);
 }
 
 TEST_F(RequestFaultsTest, AChainThatEndsWithoutATokenIsAnError) {

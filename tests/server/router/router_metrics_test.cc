@@ -40,7 +40,8 @@ TEST(RouterMetrics, DeclaresTheContractBeforeAnythingHappens) {
                    "runahead_generated_tokens_total counter", "runahead_partition_lookups_total counter",
                    "runahead_table_reloads_total counter", "runahead_admission_rejections_total counter",
                    "runahead_failovers_total counter", "runahead_edges gauge", "runahead_requests_in_flight gauge",
-                   "runahead_queue_depth gauge", "runahead_workers gauge"}));
+                   "runahead_queue_depth gauge", "runahead_workers gauge", "runahead_workers_suspected gauge",
+                   "runahead_retry_budget gauge"}));
   EXPECT_EQ(CountSeries(registry, "runahead_time_to_first_token_seconds_count"), 6);
   EXPECT_EQ(CountSeries(registry, "runahead_ttft_stage_seconds_count"), 7);
   EXPECT_EQ(CountSeries(registry, "runahead_requests_total"), 17);

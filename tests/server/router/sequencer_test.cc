@@ -45,8 +45,7 @@ struct Heard {
 
   JobEvents Events() {
     return {[this](const v1::FirstToken&) { ++first_tokens; },
-            [this](absl::Status status) { ended.push_back(std::move(status)); },
-            [this](int worker) { free.push_back(worker); },
+            [this](const JobOutcome& end) { ended.push_back(end.status); }, [this](int worker) { free.push_back(worker); },
             [this](int worker, const absl::Status&, v1::JobCause cause) { reported.emplace_back(worker, cause); }};
   }
 };

@@ -45,7 +45,7 @@ TEST_F(WaitingTest, WhatNoEmptyStoreHoldsIsRefusedAtOnce) {
 }
 
 TEST_F(WaitingTest, WhatOnlyAWorkerThatRestartsCouldHoldIsUnavailable) {
-  Start({.decode = 2, .able = [](v1::Capabilities& able) {
+  Start({.decode = 2, .absence_timeout = absl::ZeroDuration(), .able = [](v1::Capabilities& able) {
            const bool large = able.name() == "prefill-0" || able.name() == "decode-0";
            able.set_max_prefix_tokens(large ? 1000 : 100);
            able.set_kv_capacity_tokens(large ? 1000 : 100);

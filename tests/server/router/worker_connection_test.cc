@@ -35,6 +35,7 @@ class KeptNews : public WorkerConnection::Owner {
     last_pong_ = report.pong().number();
     changed_.NotifyAll();
   }
+  void Suspected(int, bool) override {}
   void Left(int, WorkerState state, const absl::Status& why) override {
     MutexLock lock(mu_);
     left_.emplace_back(state, why);

@@ -1,0 +1,23 @@
+// The first token, which the chain's tail draws.
+#include "kernels/base/status_macros.h"
+#include "worker/prefill/stage.h"
+
+namespace runahead {
+
+absl::StatusOr<Sampled> PrefillStage::SampleFirst(const PrefillJob& job, const Tensor& logits) {
+  if (sampler_ == nullptr) {
+    RUNAHEAD_ASSIGN_OR_RETURN(sampler_, TokenSampler::Create(device_, 1, logits.cols));
+  }
+  const PenaltyCounts counts(job.sampling, job.ids);
+  RUNAHEAD_ASSIGN_OR_RETURN(const TokenSampler::CountsRow row,
+                            sampler_->TakeCountsRow(*compute_, job.sampling, counts));
+  const auto position = static_cast<int64_t>(job.ids.size());
+  const absl::Status enqueued = sampler_->Enqueue(*compute_, logits, {{job.sampling, position, counts, row}});
+  // Also where that failed: the row must not be given back before the stream is done with it.
+  const absl::Status done = device_.Record(*compute_).Wait();
+  RUNAHEAD_RETURN_IF_ERROR(enqueued);
+  RUNAHEAD_RETURN_IF_ERROR(done);
+  return sampler_->Token(0);
+}
+
+}  // namespace runahead
