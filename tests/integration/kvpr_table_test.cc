@@ -262,6 +262,15 @@ TEST_F(KvprTableProcesses, WhereAllKvFitsTheDeviceItStaysThereAndXNeverComes) {
   EXPECT_EQ(Metric(*prefill, kX), 0);
 }
 
+// Static windows are for devices without a link.
+TEST_F(KvprTableProcesses, OverStaticWindowsTheTokensAreTheSame) {
+  const auto prefill = Worker("prefill", {}), decode = Worker("decode", {"--static-window", "2048"});
+  ASSERT_FALSE(prefill->address.empty()) << prefill->process.err();
+  ASSERT_FALSE(decode->address.empty()) << decode->process.err();
+  ExpectTokens({"role=prefill,address=" + prefill->address, "role=decode,address=" + decode->address});
+  EXPECT_EQ(Metric(*prefill, kX), 0);
+}
+
 // What no store can be, or no step, a worker says at start, naming the option.
 TEST_F(KvprTableProcesses, WhatCannotBeIsRefusedAtStart) {
   struct Refused {
