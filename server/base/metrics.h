@@ -1,6 +1,6 @@
 // The metrics of a process. What a process counts is declared at start in one of *_metrics.h, with all label values, so
-// that no query is ever empty; names, types and labels are a contract (docs/metrics.md). Of chains wider than one
-// worker only those that there are have series: HistogramsOnUse.
+// that no query is ever empty; names, types and labels are a contract (docs/metrics.md). Of chains wider than two
+// workers only those that there are have series: HistogramsOnUse.
 #pragma once
 
 #include <prometheus/counter.h>
@@ -73,7 +73,8 @@ std::vector<double> TokenBuckets();  // from .0005: one token, one layer's trans
 // 1, 2, 4, ... up to `last`.
 std::vector<double> PowerOfTwoBuckets(int last);
 
-inline constexpr int kMaxChainWidth = 16;  // wider chains count as 16
+inline constexpr int kMaxChainWidth = 16;   // wider chains count as 16
+inline constexpr int kUsualChainWidth = 2;  // chains of up to so many workers have series from the start
 
 // Histograms of one name that differ in a label for the chain: each appears when it is first asked for. For values that
 // most processes never see, such as chains of 13 workers. Thread-safe.

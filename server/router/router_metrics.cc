@@ -92,8 +92,10 @@ RouterMetrics::RouterMetrics(MetricRegistry& registry, const std::string& model)
           registry.AddGauge("runahead_queue_depth", "Requests that wait for admission", {{"priority", "normal"}})),
       broken_edges_(registry.AddGauge("runahead_broken_paths", kBrokenPathsHelp, {{"kind", "edge"}})),
       broken_handoffs_(registry.AddGauge("runahead_broken_paths", kBrokenPathsHelp, {{"kind", "handoff"}})) {
-  for (int i = 0; i < kPromptClasses; ++i) TimeToFirstToken(i, 1);
-  for (int i = 0; i < kTtftStages; ++i) TtftStageOf(i, 1);
+  for (int width = 1; width <= kUsualChainWidth; ++width) {
+    for (int i = 0; i < kPromptClasses; ++i) TimeToFirstToken(i, width);
+    for (int i = 0; i < kTtftStages; ++i) TtftStageOf(i, width);
+  }
   for (int i = 0; i < kOutcomes; ++i) {
     request_duration_[i] = &registry.AddHistogram("runahead_request_duration_seconds", "Whole requests", TtftBuckets(),
                                                   {{"model", model}, {"outcome", kOutcomeNames[i]}});

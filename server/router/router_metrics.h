@@ -61,7 +61,7 @@ class RouterMetrics {
   RouterMetrics(MetricRegistry& registry, const std::string& model);
 
   // A prompt is to run on a chain of so many workers: from here on there are series for it, before it has anything to
-  // observe, so that rate() sees its first observation. Those of single workers are there from the start.
+  // observe, so that rate() sees its first observation. Those of up to kUsualChainWidth are there from the start.
   void ChainPlanned(int64_t prompt_tokens, int chain_width);
 
   void ObserveTimeToFirstToken(int64_t prompt_tokens, int chain_width, absl::Duration ttft);

@@ -106,8 +106,11 @@ void RouterFixture::Start(const RouterSetup& setup) {
   rpc.services = {service_.get()};
   server_ = *RpcServer::Start(rpc);
   service_->SetGate(&server_->gate());
-  // As clients have it, with gRPC's own limits.
-  stub_ = v1::Inference::NewStub(grpc::CreateChannel(server_->address(), grpc::InsecureChannelCredentials()));
+  // As clients have it, with gRPC's own limits; but for a connection of its own, as ports come again.
+  grpc::ChannelArguments own;
+  own.SetInt(GRPC_ARG_USE_LOCAL_SUBCHANNEL_POOL, 1);
+  stub_ =
+      v1::Inference::NewStub(grpc::CreateCustomChannel(server_->address(), grpc::InsecureChannelCredentials(), own));
   if (!setup.able) AwaitReady(setup.prefill, setup.decode);
 }
 

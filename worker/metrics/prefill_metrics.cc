@@ -39,7 +39,9 @@ PrefillMetrics::PrefillMetrics(MetricRegistry& registry)
       imbalance_(registry.AddGauge("runahead_prefill_imbalance_ratio",
                                    "Of the last job in a chain: its time with waiting for KV over that without")),
       buffer_bytes_(registry.AddGauge("runahead_prefill_buffer_bytes", "Memory held by layer buffers")) {
-  for (const ByPosition which : {kCompute, kWait, kTransfer, kHidden}) At(which, 0);
+  for (const ByPosition which : {kCompute, kWait, kTransfer, kHidden}) {
+    for (int position = 0; position < kUsualChainWidth; ++position) At(which, position);
+  }
   for (int i = 0; i < kHandoffKinds; ++i) {
     handoff_bytes_[i] = &registry.AddCounter("runahead_handoff_bytes_total", "Bytes handed to decode workers",
                                              {{"kind", kHandoffKindNames[i]}});

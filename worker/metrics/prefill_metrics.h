@@ -15,8 +15,8 @@ class PrefillMetrics {
   // `registry` must outlive this.
   explicit PrefillMetrics(MetricRegistry& registry);
 
-  // Of one job on this worker. `position` counts from 0 at the chain's head; series of others than the head's appear
-  // with their first job.
+  // Of one job on this worker. `position` counts from 0 at the chain's head; series of positions that chains of
+  // kUsualChainWidth do not have appear with their first job.
   void ObserveCompute(int position, absl::Duration computing);
   void ObserveWait(int position, absl::Duration waiting);  // for the predecessor's KV: the chain's bubble
   // KV of other workers was on the wire for so long, of which so much fell into compute.

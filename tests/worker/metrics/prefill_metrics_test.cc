@@ -14,7 +14,7 @@ TEST(PrefillMetrics, EveryMethodMovesItsSeries) {
   MetricRegistry registry("cpu");
   PrefillMetrics metrics(registry);
   LinkMetrics link(registry, "prefill-1");
-  EXPECT_EQ(CountSeries(registry, "runahead_prefill_wait_seconds_count"), 1) << "others come with their first job";
+  EXPECT_EQ(CountSeries(registry, "runahead_prefill_wait_seconds_count"), 2) << "others come with their first job";
   metrics.ObserveCompute(0, absl::Seconds(1));
   metrics.ObserveWait(15, absl::Seconds(2));
   metrics.SetImbalance(1.5);
