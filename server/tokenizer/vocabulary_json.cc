@@ -44,8 +44,12 @@ class JsonVocabularyReader {
       RUNAHEAD_ASSIGN_OR_RETURN(const JsonView pre_tokenizer, root_.Get("pre_tokenizer"));
       RUNAHEAD_RETURN_IF_ERROR(ReadJsonPreTokenizer(pre_tokenizer, vocabulary_, byte_level));
     }
-    RUNAHEAD_ASSIGN_OR_RETURN(const JsonView decoder, root_.Get("decoder"));
-    RUNAHEAD_RETURN_IF_ERROR(ReadJsonDecoder(decoder, byte_level, vocabulary_, decodes_bytes_));
+    if (root_.Has("decoder")) {
+      RUNAHEAD_ASSIGN_OR_RETURN(const JsonView decoder, root_.Get("decoder"));
+      RUNAHEAD_RETURN_IF_ERROR(ReadJsonDecoder(decoder, byte_level, vocabulary_, decodes_bytes_));
+    } else {
+      RUNAHEAD_RETURN_IF_ERROR(DecodeAsEncoded(root_, byte_level, vocabulary_, decodes_bytes_));
+    }
     vocabulary_.model = byte_level ? TokenModel::kByteBpe : TokenModel::kPieceBpe;
     return absl::OkStatus();
   }

@@ -213,6 +213,23 @@ TEST(TokenizerJson, Unigram) {
   EXPECT_THAT(IdsBy(file, "aa"), ElementsAre(3, 5));
 }
 
+TEST(TokenizerJson, WithoutADecoderTextIsPutTogetherAsItWasTakenApart) {
+  for (json file : {ByteLevelJson(), PieceJson()}) {
+    const auto with = *LoadJson(file);
+    file["decoder"] = nullptr;
+    const auto without = LoadJson(file);
+    ASSERT_TRUE(without.ok()) << without.status();
+    for (const char* text : {"the the", " a ab", "\xc3\xa9", ""}) {
+      const std::vector<int32_t> ids = *with->Encode(text);
+      EXPECT_EQ(*(*without)->Encode(text), ids);
+      EXPECT_EQ((*without)->Decode(ids, true), with->Decode(ids, true));
+    }
+    file["pre_tokenizer"] = nullptr;
+    file["normalizer"] = nullptr;
+    EXPECT_THAT(JsonTokenizerRefusal(file), HasSubstr("'decoder' is missing, and the steps before do not say"));
+  }
+}
+
 TEST(TokenizerJson, TheMetaspaceDecoderTakesAllMarksOfTheFirstToken) {
   json file = PieceJson();
   file["decoder"] = {{"type", "Metaspace"}, {"replacement", "\u2581"}, {"prepend_scheme", "always"}};
@@ -308,7 +325,6 @@ TEST(TokenizerJson, RefusalsNameThePlace) {
        "pre_tokenizer.pretokenizers[1]: a second ByteLevel"},
       {"/post_processor", {{"type", "BertProcessing"}}, "post_processor: type 'BertProcessing' is not supported"},
       {"/decoder", {{"type", "WordPiece"}}, "decoder: type 'WordPiece' is not supported"},
-      {"/decoder", nullptr, "'decoder' is missing"},
       {"/model", nullptr, "'model' is missing"},
   };
   for (const Change& change : changes) {
