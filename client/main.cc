@@ -34,6 +34,7 @@ int main(int argc, char** argv) {
   runahead::AddGenerateCommand(app, &command);
   runahead::AddChatCommand(app, &command);
   runahead::AddTokenizeCommand(app, &command);
+  runahead::AddDetokenizeCommand(app, &command);
   runahead::AddHealthCommand(app, &command);
   runahead::AddModelsCommand(app, &command);
   runahead::AddPullCommand(app, &command);

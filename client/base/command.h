@@ -22,6 +22,7 @@ void AddUpCommand(CLI::App& app, Command* chosen);
 void AddGenerateCommand(CLI::App& app, Command* chosen);
 void AddChatCommand(CLI::App& app, Command* chosen);
 void AddTokenizeCommand(CLI::App& app, Command* chosen);
+void AddDetokenizeCommand(CLI::App& app, Command* chosen);
 void AddHealthCommand(CLI::App& app, Command* chosen);
 void AddModelsCommand(CLI::App& app, Command* chosen);
 void AddPullCommand(CLI::App& app, Command* chosen);

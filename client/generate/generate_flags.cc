@@ -42,7 +42,8 @@ void GenerateFlags::AddTo(CLI::App& app) {
   app.add_option("--model", model_, "The model's name, or its file's without .gguf (default: the one that is served)")
       ->type_name("NAME");
   AddNumber(app, "--logprobs", &logprobs_,
-            "After the text, a line for each token: its id and logprob, then the K likeliest others, 0 to 20", "K");
+            "After the text, a line for each token: its id, text and logprob, then the K likeliest others, 0 to 20",
+            "K");
   AddNumber(app, "--timeout", &timeout_s_, "Give up after this many seconds (default: never)", "S");
   app.add_flag("--json", json_, "One JSON object on stdout when all is there, in place of text as it comes");
   app.add_flag("--trace", trace_,

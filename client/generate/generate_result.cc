@@ -16,7 +16,11 @@ Json LogprobsJson(const v1::Tokens& tokens) {
   Json steps = Json::array();
   for (const v1::TokenLogprobs& logprobs : tokens.logprobs()) {
     Json step = Json::array();
-    for (const v1::TokenLogprob& top : logprobs.top()) step.push_back({{"id", top.id()}, {"logprob", top.logprob()}});
+    for (const v1::TokenLogprob& top : logprobs.top()) {
+      Json token = {{"id", top.id()}, {"logprob", top.logprob()}, {"text", top.text()}};
+      if (!top.bytes().empty()) token["bytes"] = std::vector<uint8_t>(top.bytes().begin(), top.bytes().end());
+      step.push_back(std::move(token));
+    }
     steps.push_back(std::move(step));
   }
   return steps;
@@ -88,7 +92,7 @@ std::string LogprobsText(const GenerateResult& answer) {
   for (int i = 0; i < answer.tokens.logprobs_size(); ++i) {
     absl::StrAppend(&text, "token ", i + 1, ":");
     for (const v1::TokenLogprob& top : answer.tokens.logprobs(i).top()) {
-      absl::StrAppendFormat(&text, "  %d %.4f", top.id(), top.logprob());
+      absl::StrAppendFormat(&text, "  %d %s %.4f", top.id(), Json(top.text()).dump(), top.logprob());
     }
     absl::StrAppend(&text, "\n");
   }

@@ -21,8 +21,8 @@ std::string Add(v1::GenerateResponse response, GenerateResult& answer);
 // The object of `generate --json`, on one line without a newline; the keys are a contract.
 std::string ResultJson(const GenerateResult& answer);
 
-// For people: a line for each token that has logprobs: id and logprob of the chosen token, then of the others. "" where
-// there are none.
+// For people: a line for each token that has logprobs: id, text and logprob of the chosen token, then of the others. ""
+// where there are none.
 std::string LogprobsText(const GenerateResult& answer);
 
 // One line for people: time to first token, speed, plan.

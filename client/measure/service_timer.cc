@@ -46,6 +46,7 @@ absl::StatusOr<std::vector<int32_t>> ServiceTimer::OrdinaryIds(v1::Inference::St
   SetTimeout(context, kBenchTokenizeTimeout);
   v1::TokenizeRequest request;
   request.set_text(kWords);
+  request.set_without_begin(true);
   v1::TokenizeResponse response;
   RUNAHEAD_RETURN_IF_ERROR(FromGrpcStatus(stub.Tokenize(&context, request, &response)));
   if (response.ids().empty()) return absl::InternalError("the service made no token of a text");

@@ -24,7 +24,7 @@ def main(router, text):
         for response in stub.Generate(request):
             for token, likely in zip(response.tokens.ids, response.tokens.logprobs):
                 token_ids.append(token)
-                shown = ", ".join(f"{one.id} {one.logprob:.3f}" for one in likely.top)
+                shown = ", ".join(f"{one.id} {one.text!r} {one.logprob:.3f}" for one in likely.top)
                 print(f"token {token}: {shown}")
     print(f"token ids: {token_ids}")
 

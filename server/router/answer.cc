@@ -1,21 +1,35 @@
 #include "server/router/answer.h"
 
+#include <string_view>
 #include <utility>
+
+#include "server/tokenizer/utf8.h"
 
 namespace runahead {
 
 Answer::Answer(std::shared_ptr<const Tokenizer> tokenizer, std::vector<std::string> stops,
-               const std::vector<int32_t>& stop_ids, int32_t max_tokens)
-    : stop_ids_(stop_ids.begin(), stop_ids.end()),
+               const std::vector<int32_t>& stop_ids, int32_t max_tokens, bool goes_on)
+    : tokenizer_(std::move(tokenizer)),
+      stop_ids_(stop_ids.begin(), stop_ids.end()),
       max_tokens_(max_tokens),
-      text_(std::move(tokenizer), /*skip_special=*/true),
+      text_(tokenizer_, /*skip_special=*/true, goes_on),
       stops_(std::move(stops)) {}
+
+void Answer::AddLogprobs(const v1::TokenLogprobs& logprobs, v1::Tokens& message) const {
+  v1::TokenLogprobs& added = *message.add_logprobs();
+  added = logprobs;
+  for (v1::TokenLogprob& token : *added.mutable_top()) {
+    const std::string_view bytes = tokenizer_->TokenBytes(token.id());
+    token.set_text(ReplaceInvalidUtf8(bytes));
+    if (token.text() != bytes) token.set_bytes(bytes.data(), bytes.size());
+  }
+}
 
 void Answer::Feed(const v1::SampledToken& token, v1::Tokens& message) {
   if (reason_) return;
   if (message.ids().empty()) message.set_index(tokens_);
   message.add_ids(token.id());
-  if (token.has_logprobs()) *message.add_logprobs() = token.logprobs();
+  if (token.has_logprobs()) AddLogprobs(token.logprobs(), message);
   ++tokens_;
   if (stop_ids_.contains(token.id())) {
     reason_ = v1::FINISH_REASON_STOP;

@@ -19,12 +19,13 @@ namespace runahead {
 // For one thread at a time.
 class Answer {
  public:
-  // `stop_ids` has the model's end tokens where they count.
+  // `stop_ids` has the model's end tokens where they count. `goes_on`: the prompt ends with text, with which the
+  // answer's is one: a blank at its begin, which some vocabularies take away from a text's, is kept.
   Answer(std::shared_ptr<const Tokenizer> tokenizer, std::vector<std::string> stops,
-         const std::vector<int32_t>& stop_ids, int32_t max_tokens);
+         const std::vector<int32_t>& stop_ids, int32_t max_tokens, bool goes_on = false);
 
-  // Adds one token to `message`; does nothing once the answer has ended. The token that ends it is among the ids, but a
-  // stop id is no text.
+  // Adds one token to `message`, and what tokens say to its logprobs; does nothing once the answer has ended. The token
+  // that ends it is among the ids, but a stop id is no text.
   void Feed(const v1::SampledToken& token, v1::Tokens& message);
 
   // Why it ended, if it did.
@@ -37,6 +38,9 @@ class Answer {
   std::string Finish();
 
  private:
+  void AddLogprobs(const v1::TokenLogprobs& logprobs, v1::Tokens& message) const;
+
+  const std::shared_ptr<const Tokenizer> tokenizer_;
   const absl::flat_hash_set<int32_t> stop_ids_;
   const int32_t max_tokens_;
   TextStream text_;

@@ -1,5 +1,6 @@
 #include "server/router/inference_service.h"
 
+#include <algorithm>
 #include <iterator>
 #include <utility>
 #include <vector>
@@ -7,6 +8,7 @@
 #include "absl/strings/str_cat.h"
 #include "kernels/base/status_macros.h"
 #include "server/router/answer_limits.h"
+#include "server/router/chat_input.h"
 #include "server/router/request_log.h"
 #include "server/router/validation.h"
 #include "server/rpc/status.h"
@@ -35,6 +37,17 @@ std::optional<TraceContext> CallerOf(const grpc::CallbackServerContext& context)
   const auto [begin, end] = context.client_metadata().equal_range(kTraceparent);
   if (begin == end || std::next(begin) != end) return std::nullopt;
   return ParseTraceparent(absl::string_view(begin->second.data(), begin->second.size()));
+}
+
+// INVALID_ARGUMENT where it is too long, before it takes memory.
+absl::StatusOr<std::string> TextOf(const v1::DetokenizeRequest& request, const Tokenizer& tokenizer) {
+  size_t bytes = 0;
+  for (const int32_t id : request.ids()) bytes += tokenizer.TokenBytes(id).size();
+  std::string text;
+  if (bytes <= kMaxDetokenizedBytes) text = tokenizer.Decode(request.ids(), /*skip_special=*/!request.special());
+  if (std::max(bytes, text.size()) <= kMaxDetokenizedBytes) return text;  // U+FFFD is longer than what it stands for
+  return InvalidField("ids",
+                      absl::StrCat("their text has more than ", kMaxDetokenizedBytes, " bytes; send them in parts"));
 }
 
 // One that never became a session: what it asks for is not looked at but for its id.
@@ -69,6 +82,20 @@ absl::Status InferenceService::Submit(CancelToken& cancel, SessionPool::Work wor
     work(settled);
   });
   return absl::OkStatus();
+}
+
+grpc::ServerUnaryReactor* InferenceService::Reply(std::function<absl::Status(CancelToken& cancel)> work,
+                                                  absl::Status status) {
+  absl::StatusOr<DrainGate::Pass> pass = Enter();
+  if (!pass.ok()) status = pass.status();
+  auto* const reactor = new HoldingReactor(pass.ok() ? *std::move(pass) : DrainGate::Pass());
+  if (status.ok()) {
+    status = Submit(reactor->cancel(), [reactor, work = std::move(work)](const auto&) {
+      reactor->Finish(ClientStatus(work(reactor->cancel())));
+    });
+  }
+  if (!status.ok()) reactor->Finish(ClientStatus(status));
+  return reactor;
 }
 
 grpc::ServerWriteReactor<v1::GenerateResponse>* InferenceService::Generate(grpc::CallbackServerContext* context,
@@ -131,29 +158,39 @@ void InferenceService::CutOff(const absl::Status& why) {
   for (const std::shared_ptr<GenerateReactor>& call : calls) call->cancel().Cancel(why);
 }
 
+absl::StatusOr<std::vector<int32_t>> InferenceService::IdsOf(const v1::TokenizeRequest& request, CancelToken& cancel) {
+  RUNAHEAD_RETURN_IF_ERROR(ValidateTokenize(request, parts_.model));
+  RUNAHEAD_ASSIGN_OR_RETURN(const LargeTextTurns::Turn turn,
+                            parts_.large_text_turns->Await(TextBytes(request), cancel));
+  const auto keep_going = [&cancel] { return cancel.status(); };
+  if (request.has_chat()) {
+    RUNAHEAD_RETURN_IF_ERROR(parts_.chat_template.status());
+    return EncodeChat(*parts_.chat_template, *parts_.tokenizer, request.chat(), parts_.clock.Now(), keep_going);
+  }
+  const EncodeOptions options{.parse_special = request.special(), .add_bos = !request.without_begin()};
+  return parts_.tokenizer->Encode(request.text(), options, keep_going);
+}
+
 grpc::ServerUnaryReactor* InferenceService::Tokenize(grpc::CallbackServerContext* /*context*/,
                                                      const v1::TokenizeRequest* request,
                                                      v1::TokenizeResponse* response) {
-  absl::StatusOr<DrainGate::Pass> pass = Enter();
-  absl::Status status = pass.status();
-  auto* const reactor = new HoldingReactor(pass.ok() ? *std::move(pass) : DrainGate::Pass());
-  if (status.ok()) status = CheckTextSize(*request);
-  const auto tokenize = [this, reactor, request, response]() -> absl::Status {
-    RUNAHEAD_RETURN_IF_ERROR(ValidateModel(request->model(), parts_.model));
-    CancelToken& cancel = reactor->cancel();
-    RUNAHEAD_ASSIGN_OR_RETURN(const LargeTextTurns::Turn turn,
-                              parts_.large_text_turns->Await(request->text().size(), cancel));
-    const EncodeOptions options{.parse_special = request->special(), .add_bos = false};
-    RUNAHEAD_ASSIGN_OR_RETURN(const std::vector<int32_t> ids,
-                              parts_.tokenizer->Encode(request->text(), options, [&] { return cancel.status(); }));
-    response->mutable_ids()->Add(ids.begin(), ids.end());
-    return CheckAnswerSize(*response);
-  };
-  if (status.ok()) {
-    status = Submit(reactor->cancel(), [reactor, tokenize](const auto&) { reactor->Finish(ClientStatus(tokenize())); });
-  }
-  if (!status.ok()) reactor->Finish(ClientStatus(status));
-  return reactor;
+  return Reply(
+      [this, request, response](CancelToken& cancel) -> absl::Status {
+        RUNAHEAD_ASSIGN_OR_RETURN(const std::vector<int32_t> ids, IdsOf(*request, cancel));
+        response->mutable_ids()->Add(ids.begin(), ids.end());
+        return CheckAnswerSize(*response);
+      },
+      CheckTextSize(*request, parts_.model));
+}
+
+grpc::ServerUnaryReactor* InferenceService::Detokenize(grpc::CallbackServerContext* /*context*/,
+                                                       const v1::DetokenizeRequest* request,
+                                                       v1::DetokenizeResponse* response) {
+  return Reply([this, request, response](CancelToken&) -> absl::Status {
+    RUNAHEAD_RETURN_IF_ERROR(ValidateDetokenize(*request, parts_.model));
+    RUNAHEAD_ASSIGN_OR_RETURN(*response->mutable_text(), TextOf(*request, *parts_.tokenizer));
+    return absl::OkStatus();
+  });
 }
 
 grpc::ServerUnaryReactor* InferenceService::ListModels(grpc::CallbackServerContext* context,

@@ -7,9 +7,11 @@
 #include <functional>
 #include <memory>
 #include <optional>
+#include <vector>
 
 #include "absl/container/flat_hash_set.h"
 #include "absl/status/status.h"
+#include "absl/status/statusor.h"
 #include "absl/time/time.h"
 #include "kernels/base/mutex.h"
 #include "runahead/v1/inference.grpc.pb.h"
@@ -43,6 +45,8 @@ class InferenceService final : public v1::Inference::CallbackService {
                                                            const v1::GenerateRequest* request) override;
   grpc::ServerUnaryReactor* Tokenize(grpc::CallbackServerContext* context, const v1::TokenizeRequest* request,
                                      v1::TokenizeResponse* response) override;
+  grpc::ServerUnaryReactor* Detokenize(grpc::CallbackServerContext* context, const v1::DetokenizeRequest* request,
+                                       v1::DetokenizeResponse* response) override;
   grpc::ServerUnaryReactor* ListModels(grpc::CallbackServerContext* context, const v1::ListModelsRequest* request,
                                        v1::ListModelsResponse* response) override;
   grpc::ServerUnaryReactor* GetTrace(grpc::CallbackServerContext* context, const v1::GetTraceRequest* request,
@@ -53,6 +57,11 @@ class InferenceService final : public v1::Inference::CallbackService {
   // Runs `work` on a session thread, or, once `cancel` is cancelled, soon in any case; RESOURCE_EXHAUSTED when it would
   // have to wait and the queue is full.
   absl::Status Submit(CancelToken& cancel, SessionPool::Work work);
+  // The answer of a call that `work` makes on a session thread, where `status`, of what was looked at before, is OK.
+  grpc::ServerUnaryReactor* Reply(std::function<absl::Status(CancelToken& cancel)> work,
+                                  absl::Status status = absl::OkStatus());
+  // The ids of the prompt that Generate would make of the same.
+  absl::StatusOr<std::vector<int32_t>> IdsOf(const v1::TokenizeRequest& request, CancelToken& cancel);
   // `settled` is called when the request holds up no other's start any more.
   void RunSession(const std::shared_ptr<GenerateReactor>& reactor, v1::GenerateRequest request, absl::Time arrival,
                   const std::optional<TraceContext>& caller, const std::function<void()>& settled)

@@ -127,9 +127,11 @@ absl::Status Session::Prepare() {
     const absl::Span<const int32_t> ends = router_.tokenizer->end_ids();
     stop_ids_.insert(stop_ids_.end(), ends.begin(), ends.end());
   }
+  // By the ids alone, so that they are answered as the text or chat is that they came from.
+  const bool goes_on = !router_.tokenizer->IsSpecial(prompt_.back());
   answer_.emplace(router_.tokenizer,
                   std::vector<std::string>(request_.stop().stop().begin(), request_.stop().stop().end()), stop_ids_,
-                  max_tokens_);
+                  max_tokens_, goes_on);
   Lap(TtftStage::kTokenize);
   return absl::OkStatus();
 }

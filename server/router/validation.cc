@@ -32,9 +32,12 @@ absl::Status OutOfRange(const std::string& field, const Args&... description) {
   return FieldError(absl::StatusCode::kOutOfRange, field, absl::StrCat(description...));
 }
 
-absl::Status CheckId(const std::string& field, int32_t id, const ModelInfo& model) {
-  if (id >= 0 && id < model.vocabulary_size) return absl::OkStatus();
-  return OutOfRange(field, id, " is not in [0, ", model.vocabulary_size, ")");
+absl::Status CheckIds(const char* field, absl::Span<const int32_t> ids, const ModelInfo& model) {
+  for (size_t i = 0; i < ids.size(); ++i) {
+    if (ids[i] >= 0 && ids[i] < model.vocabulary_size) continue;
+    return OutOfRange(absl::StrCat(field, "[", i, "]"), ids[i], " is not in [0, ", model.vocabulary_size, ")");
+  }
+  return absl::OkStatus();
 }
 
 absl::Status InField(const std::string& field, const absl::Status& status) {
@@ -45,6 +48,21 @@ size_t JsonBytes(const v1::ChatMessages& chat) {
   size_t bytes = chat.tools().size() + chat.template_variables().size();
   for (const v1::ChatMessage& message : chat.messages()) bytes += message.tool_calls().size();
   return bytes;
+}
+
+size_t TextBytes(const v1::ChatMessages& chat) {
+  size_t bytes = JsonBytes(chat);
+  for (const v1::ChatMessage& message : chat.messages()) {
+    bytes += message.content().size() + message.reasoning_content().size() + message.name().size() +
+             message.tool_call_id().size();
+  }
+  return bytes;
+}
+
+// `tokens`, in front of which stands `least`, leave no room for an answer.
+absl::Status TooLong(const std::string& field, absl::string_view least, int64_t tokens, const ModelInfo& model) {
+  return OutOfRange(field, least, tokens, " tokens, and at least 1 of output, are more than the context of ",
+                    model.context_length, " tokens");
 }
 
 absl::Status CheckChatJson(const v1::ChatMessages& chat) {
@@ -83,10 +101,7 @@ absl::Status CheckInput(const v1::GenerateRequest& request, const ModelInfo& mod
       return CheckChat(request.chat());
     case v1::GenerateRequest::kTokenIds:
       if (request.token_ids().ids().empty()) return Invalid("token_ids.ids", "at least one is needed");
-      for (int i = 0; i < request.token_ids().ids_size(); ++i) {
-        RUNAHEAD_RETURN_IF_ERROR(CheckId(absl::StrCat("token_ids.ids[", i, "]"), request.token_ids().ids(i), model));
-      }
-      return absl::OkStatus();
+      return CheckIds("token_ids.ids", request.token_ids().ids(), model);
     case v1::GenerateRequest::INPUT_NOT_SET:
       break;
   }
@@ -136,10 +151,7 @@ absl::Status CheckStop(const v1::StopConditions& stop, const ModelInfo& model) {
   if (stop.stop_ids_size() > kMaxStopIds) {
     return Invalid("stop.stop_ids", stop.stop_ids_size(), " ids are more than ", kMaxStopIds);
   }
-  for (int i = 0; i < stop.stop_ids_size(); ++i) {
-    RUNAHEAD_RETURN_IF_ERROR(CheckId(absl::StrCat("stop.stop_ids[", i, "]"), stop.stop_ids(i), model));
-  }
-  return absl::OkStatus();
+  return CheckIds("stop.stop_ids", stop.stop_ids(), model);
 }
 
 absl::Status CheckExperiment(const v1::Experiment& experiment, const ModelInfo& model) {
@@ -185,18 +197,16 @@ absl::Status ValidateRequest(const v1::GenerateRequest& request, const ModelInfo
 }
 
 size_t TextBytes(const v1::GenerateRequest& request) {
-  size_t bytes = request.prompt().size();
-  for (const v1::ChatMessage& message : request.chat().messages()) {
-    bytes += message.content().size() + message.reasoning_content().size() + message.name().size() +
-             message.tool_call_id().size();
-  }
-  return bytes + JsonBytes(request.chat());
+  return request.prompt().size() + TextBytes(request.chat());
+}
+
+size_t TextBytes(const v1::TokenizeRequest& request) {
+  return request.text().size() + TextBytes(request.chat());
 }
 
 absl::Status CheckInputSize(const v1::GenerateRequest& request, const Tokenizer& tokenizer, const ModelInfo& model) {
   const auto too_long = [&model](absl::string_view least, int64_t tokens) {
-    return OutOfRange("prompt", least, tokens, " tokens, and at least 1 of output, are more than the context of ",
-                      model.context_length, " tokens");
+    return TooLong("prompt", least, tokens, model);
   };
   const int ids = request.token_ids().ids_size();
   if (ids >= model.context_length) return too_long("", ids);
@@ -214,10 +224,29 @@ absl::Status CheckInputSize(const v1::GenerateRequest& request, const Tokenizer&
   return Invalid("prompt", bytes, " bytes of text are more than ", kMaxPromptBytes);
 }
 
-absl::Status CheckTextSize(const v1::TokenizeRequest& request) {
-  if (request.text().size() <= kMaxTokenizeBytes) return absl::OkStatus();
-  return Invalid("text", request.text().size(), " bytes are more than ", kMaxTokenizeBytes,
-                 "; tokenize it in parts, cut where words begin");
+absl::Status CheckTextSize(const v1::TokenizeRequest& request, const ModelInfo& model) {
+  const int messages = request.chat().messages_size();
+  if (messages >= model.context_length) return TooLong("chat.messages", "at least ", messages, model);
+  const size_t bytes = TextBytes(request);
+  if (bytes <= kMaxTokenizeBytes) return absl::OkStatus();
+  if (request.has_chat()) return Invalid("chat", bytes, " bytes of text are more than ", kMaxTokenizeBytes);
+  return Invalid("text", bytes, " bytes are more than ", kMaxTokenizeBytes,
+                 "; tokenize it in parts, cut where words begin; all but the first without_begin");
+}
+
+absl::Status ValidateTokenize(const v1::TokenizeRequest& request, const ModelInfo& model) {
+  RUNAHEAD_RETURN_IF_ERROR(ValidateModel(request.model(), model));
+  if (!request.has_chat()) return absl::OkStatus();
+  for (const auto& [field, set] :
+       {std::pair("special", request.special()), std::pair("without_begin", request.without_begin())}) {
+    if (set) return Invalid(field, "it goes with text; special tokens of a chat come from its template");
+  }
+  return CheckChat(request.chat());
+}
+
+absl::Status ValidateDetokenize(const v1::DetokenizeRequest& request, const ModelInfo& model) {
+  RUNAHEAD_RETURN_IF_ERROR(ValidateModel(request.model(), model));
+  return CheckIds("ids", request.ids(), model);
 }
 
 absl::Status CheckTokens(absl::Span<const int32_t> prompt, const ModelInfo& model) {
@@ -232,10 +261,7 @@ absl::Status CheckTokens(absl::Span<const int32_t> prompt, const ModelInfo& mode
 absl::StatusOr<int32_t> ResolveMaxTokens(const v1::GenerateRequest& request, int64_t prompt_tokens,
                                          const ModelInfo& model) {
   if (prompt_tokens < 1) return Invalid("prompt", "it has no tokens");
-  if (prompt_tokens >= model.context_length) {
-    return OutOfRange("prompt", prompt_tokens, " tokens, and at least 1 of output, are more than the context of ",
-                      model.context_length, " tokens");
-  }
+  if (prompt_tokens >= model.context_length) return TooLong("prompt", "", prompt_tokens, model);
   const int64_t room = model.context_length - prompt_tokens;
   if (!request.stop().has_max_tokens()) return static_cast<int32_t>(std::min<int64_t>(kDefaultMaxTokens, room));
   if (request.stop().max_tokens() > room) {

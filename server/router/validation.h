@@ -22,6 +22,8 @@ inline constexpr int32_t kDefaultMaxTokens = 1024;
 inline constexpr size_t kMaxPromptBytes = size_t{8} << 20;
 // What Tokenize takes, whatever the model's context. inference.proto says it.
 inline constexpr size_t kMaxTokenizeBytes = size_t{4} << 20;
+// Of what Detokenize gives: below the 4 MiB that a client of gRPC takes unless told otherwise. inference.proto says it.
+inline constexpr size_t kMaxDetokenizedBytes = size_t{3} << 20;
 // Of all JSON in a chat: parsed, it takes up to some forty times its size. inference.proto says it.
 inline constexpr size_t kMaxChatJsonBytes = size_t{1} << 20;
 inline constexpr size_t kMaxRequestIdBytes = 128;
@@ -39,11 +41,19 @@ absl::Status ValidateModel(const std::string& name, const ModelInfo& model);
 // text above kMaxPromptBytes. All of it blames the prompt, whatever way it came.
 absl::Status CheckInputSize(const v1::GenerateRequest& request, const Tokenizer& tokenizer, const ModelInfo& model);
 
-// INVALID_ARGUMENT for a text above kMaxTokenizeBytes.
-absl::Status CheckTextSize(const v1::TokenizeRequest& request);
+// INVALID_ARGUMENT for a text, or a chat, above kMaxTokenizeBytes; OUT_OF_RANGE for a chat of so many messages that the
+// context cannot hold them.
+absl::Status CheckTextSize(const v1::TokenizeRequest& request, const ModelInfo& model);
 
-// The text that Generate tokenizes: its prompt, or all that its chat says; 0 for token ids.
+// All else that can be said of it before it is tokenized: as ValidateRequest.
+absl::Status ValidateTokenize(const v1::TokenizeRequest& request, const ModelInfo& model);
+
+// As ValidateRequest, of ids.
+absl::Status ValidateDetokenize(const v1::DetokenizeRequest& request, const ModelInfo& model);
+
+// The text that is tokenized: the prompt, or all that the chat says; 0 for token ids.
 size_t TextBytes(const v1::GenerateRequest& request);
+size_t TextBytes(const v1::TokenizeRequest& request);
 
 // Of a prompt however it came: tokenizers may have tokens that the model has no row for. OUT_OF_RANGE names one.
 absl::Status CheckTokens(absl::Span<const int32_t> prompt, const ModelInfo& model);

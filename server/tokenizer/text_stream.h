@@ -15,8 +15,9 @@ namespace runahead {
 // of all ids. For one thread at a time.
 class TextStream {
  public:
-  TextStream(std::shared_ptr<const Tokenizer> tokenizer, bool skip_special)
-      : tokenizer_(std::move(tokenizer)), skip_special_(skip_special) {}
+  // `goes_on`: behind other text, so that nothing is taken away from the begin, as Decode does.
+  TextStream(std::shared_ptr<const Tokenizer> tokenizer, bool skip_special, bool goes_on = false)
+      : tokenizer_(std::move(tokenizer)), skip_special_(skip_special), begun_(goes_on) {}
 
   // The text that is complete with this token; often more or less than the token's own.
   std::string Feed(int32_t id) { return bytes_.Feed(tokenizer_->NextBytes(id, skip_special_, begun_)); }
@@ -27,7 +28,7 @@ class TextStream {
  private:
   std::shared_ptr<const Tokenizer> tokenizer_;
   const bool skip_special_;
-  bool begun_ = false;
+  bool begun_;
   Utf8Stream bytes_;
 };
 

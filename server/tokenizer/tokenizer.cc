@@ -45,7 +45,8 @@ absl::StatusOr<std::shared_ptr<const Tokenizer>> Tokenizer::FromModel(const Mode
 absl::StatusOr<std::vector<int32_t>> Tokenizer::Encode(std::string_view text, const EncodeOptions& options,
                                                        KeepGoing keep_going) const {
   RUNAHEAD_ASSIGN_OR_RETURN(std::vector<int32_t> ids, EncodeViews({View{text, options.parse_special}}, keep_going));
-  if (options.add_bos && adds_bos_) ids.insert(ids.begin(), *bos_id_);
+  const bool named = options.parse_special && !ids.empty() && ids.front() == bos_id_;
+  if (options.add_bos && adds_bos_ && !named) ids.insert(ids.begin(), *bos_id_);
   return ids;
 }
 

@@ -28,7 +28,8 @@ struct EncodeOptions {
   // The names of control tokens in the text (<|im_end|>) stand for these tokens; otherwise they are text like any
   // other.
   bool parse_special = false;
-  // Begin with BOS where the file says that sequences do. (Off for chats: their template says it all.)
+  // Begin with BOS where the file says that sequences do; once, should the text name it there, too. (Off for chats:
+  // their template says it all.)
   bool add_bos = true;
 };
 

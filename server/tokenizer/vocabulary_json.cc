@@ -47,27 +47,10 @@ class JsonVocabularyReader {
     if (root_.Has("decoder")) {
       RUNAHEAD_ASSIGN_OR_RETURN(const JsonView decoder, root_.Get("decoder"));
       RUNAHEAD_RETURN_IF_ERROR(ReadJsonDecoder(decoder, byte_level, vocabulary_, decodes_bytes_));
-    } else if (!byte_level) {
-      RUNAHEAD_RETURN_IF_ERROR(DecodeAsEncoded());
+    } else {
+      RUNAHEAD_RETURN_IF_ERROR(DecodeAsEncoded(root_, byte_level, vocabulary_, decodes_bytes_));
     }
     vocabulary_.model = byte_level ? TokenModel::kByteBpe : TokenModel::kPieceBpe;
-    return absl::OkStatus();
-  }
-
-  // Without a decoder the library puts blanks between tokens as they are written, which is no text. Here they become
-  // what they were made of, as in llama.cpp; those of a byte-level vocabulary do so anyway.
-  absl::Status DecodeAsEncoded() {
-    const auto steps_have = [&](NormalizerStep::Kind kind) {
-      return std::any_of(vocabulary_.normalizer.begin(), vocabulary_.normalizer.end(),
-                         [&](const NormalizerStep& step) { return step.kind == kind && step.to == kBlankMark; });
-    };
-    const BlankMarks& blanks = vocabulary_.blanks;
-    if (blanks.mark.empty() && !steps_have(NormalizerStep::Kind::kReplace)) {
-      return root_.Error("'decoder' is missing, and its tokens are neither of bytes nor have marks for blanks");
-    }
-    decodes_bytes_ = true;
-    const bool begun = blanks.prefix != BlankMarks::Prefix::kNever || steps_have(NormalizerStep::Kind::kPrepend);
-    if (begun) vocabulary_.decoded_begin = DecodedBegin::kNoBlank;
     return absl::OkStatus();
   }
 

@@ -120,6 +120,18 @@ absl::Status ReadJsonDecoder(const JsonView& decoder, bool byte_level, Vocabular
   return absl::OkStatus();
 }
 
+absl::Status DecodeAsEncoded(const JsonView& root, bool byte_level, Vocabulary& vocabulary, bool& byte_fallback) {
+  bool begins = vocabulary.blanks.prefix != BlankMarks::Prefix::kNever, marks = !vocabulary.blanks.mark.empty();
+  for (const NormalizerStep& step : vocabulary.normalizer) {
+    begins = begins || step.kind == NormalizerStep::Kind::kPrepend;
+    marks = marks || (step.from == " " && step.to == kBlankMark);
+  }
+  if (!byte_level && !marks) return root.Error("'decoder' is missing, and the steps before do not say what a blank is");
+  if (!byte_level && begins) vocabulary.decoded_begin = DecodedBegin::kNoBlank;
+  byte_fallback = !byte_level;
+  return absl::OkStatus();
+}
+
 absl::StatusOr<std::optional<int64_t>> ReadJsonPostProcessor(const JsonView& post_processor) {
   std::optional<int64_t> begin;
   RUNAHEAD_ASSIGN_OR_RETURN(const std::string type, post_processor.GetString("type"));

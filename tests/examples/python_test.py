@@ -90,7 +90,8 @@ class PythonTest(StubsTest):
         ids = ",".join(map(str, value("prompt ids", text)))
         wanted = self.answer("--token-ids", ids, "--logprobs", "2", max_tokens=16)
         self.assertEqual(value("token ids", text), wanted["token_ids"])
-        shown = [f"{one['id']} {one['logprob']:.3f}" for one in wanted["logprobs"][0]]
+        self.assertEqual(wanted["token_ids"], self.answer("--prompt", PROMPT, max_tokens=16)["token_ids"])
+        shown = [f"{one['id']} {one['text']!r} {one['logprob']:.3f}" for one in wanted["logprobs"][0]]
         self.assertIn(f"token {wanted['token_ids'][0]}: {', '.join(shown)}\n", text)
 
     def test_a_cancelled_request_ends_and_frees_its_lease(self):

@@ -57,7 +57,17 @@ class FakeInference final : public v1::Inference::Service {
   grpc::Status Tokenize(grpc::ServerContext*, const v1::TokenizeRequest* request,
                         v1::TokenizeResponse* response) override {
     for (const char c : request->text()) response->add_ids(c);
+    for (const v1::ChatMessage& message : request->chat().messages()) {
+      for (const char c : message.role() + message.content()) response->add_ids(c);
+    }
     if (request->special()) response->add_ids(-1);
+    if (request->without_begin()) response->add_ids(1000);
+    return grpc::Status::OK;
+  }
+  grpc::Status Detokenize(grpc::ServerContext*, const v1::DetokenizeRequest* request,
+                          v1::DetokenizeResponse* response) override {
+    for (const int32_t id : request->ids()) response->mutable_text()->push_back(static_cast<char>(id));
+    if (request->special()) response->mutable_text()->append("<>");
     return grpc::Status::OK;
   }
   grpc::Status ListModels(grpc::ServerContext*, const v1::ListModelsRequest*,

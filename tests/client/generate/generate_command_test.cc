@@ -2,6 +2,7 @@
 #include <signal.h>
 
 #include <nlohmann/json.hpp>
+#include <tuple>
 
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
@@ -70,9 +71,11 @@ TEST(GenerateCommand, PrintsLogprobsAfterTheText) {
     writer.Write(Started());
     v1::GenerateResponse response = Text("One");
     v1::TokenLogprobs& logprobs = *response.mutable_tokens()->add_logprobs();
-    for (const auto& [id, logprob] : {std::pair(1, -0.5f), std::pair(77, -1.25f)}) {
-      logprobs.add_top()->set_id(id);
-      logprobs.mutable_top()->rbegin()->set_logprob(logprob);
+    for (const auto& [id, text, logprob] : {std::tuple(1, "One", -0.5f), std::tuple(77, " \n", -1.25f)}) {
+      v1::TokenLogprob& top = *logprobs.add_top();
+      top.set_id(id);
+      top.set_text(text);
+      top.set_logprob(logprob);
     }
     writer.Write(response);
     writer.Write(Finished());
@@ -80,7 +83,7 @@ TEST(GenerateCommand, PrintsLogprobsAfterTheText) {
   });
   TestProcess process(Generate(router, {"--logprobs", "2"}));
   EXPECT_EQ(process.Wait(), 0);
-  EXPECT_EQ(process.out(), "One\ntoken 1:  1 -0.5000  77 -1.2500\n");
+  EXPECT_EQ(process.out(), "One\ntoken 1:  1 \"One\" -0.5000  77 \" \\n\" -1.2500\n");
 }
 
 TEST(GenerateCommand, SaysWhatTheServiceRefuses) {
@@ -179,6 +182,32 @@ TEST(TokenizeCommand, AsksTheRouter) {
   EXPECT_EQ(run({"--json", "--", "-A"}), "{\"ids\":[45,65]}\n");
   EXPECT_EQ(run({"--json", "[A]"}), "{\"ids\":[91,65,93]}\n");
   EXPECT_EQ(run({"--json", ""}), "{\"ids\":[]}\n");
+  EXPECT_EQ(run({"--without-begin", "A"}), "65,1000\n");
+  EXPECT_EQ(run({"--message", "u:A", "--message", "a:B"}), "117,65,97,66\n");
+}
+
+TEST(TokenizeCommand, TakesATextOrAChat) {
+  for (const std::vector<std::string>& wrong : std::vector<std::vector<std::string>>{
+           {"A", "--message", "user:B"}, {"--special", "--message", "user:B"}, {"A", "--template-variable", "x=1"}}) {
+    std::vector<std::string> args = {RUNAHEAD_BINARY, "tokenize", "--router", "127.0.0.1:1"};
+    args.insert(args.end(), wrong.begin(), wrong.end());
+    TestProcess process(args);
+    EXPECT_EQ(process.Wait(), 2) << ::testing::PrintToString(wrong);
+    EXPECT_THAT(process.err(), HasSubstr("--message")) << ::testing::PrintToString(wrong);
+  }
+}
+
+TEST(DetokenizeCommand, AsksTheRouter) {
+  FakeInference router([](const v1::GenerateRequest&, Writer&) { return absl::OkStatus(); });
+  const auto run = [&](std::vector<std::string> more) {
+    std::vector<std::string> args = {RUNAHEAD_BINARY, "detokenize", "--router", router.address()};
+    args.insert(args.end(), more.begin(), more.end());
+    TestProcess process(args);
+    EXPECT_EQ(process.Wait(), 0) << process.err();
+    return process.out();
+  };
+  EXPECT_EQ(run({"--json", "65,10,66"}), "{\"text\":\"A\\nB\"}\n");
+  EXPECT_EQ(run({"--special", "65"}), "A<>\n");
 }
 
 TEST(TokenizeCommand, NamesTheModelFileThatIsNone) {
@@ -218,6 +247,8 @@ TEST(Usage, IsExplainedOnStderrWithExitCode2) {
       {"generate", "--router", "127.0.0.1:1", "--prompt", "a", "--timeout", "0"},
       {"chat"},
       {"tokenize", "A"},
+      {"detokenize", "1"},
+      {"detokenize", "--router", "127.0.0.1:1", "x"},
       {"tokenize", "--model", "m", "--router", "127.0.0.1:1", "A"},
       {"models", "--router", "nowhere"},
       {"pull", "no-such-model"},
@@ -238,7 +269,8 @@ TEST(Usage, SaysWhichFlagWhichValueAndWhatIsAllowed) {
   const std::vector<std::pair<std::vector<std::string>, std::string>> wrong = {
       {{}, "runahead: a command is missing; the commands are up, generate, chat"},
       {{"generat"},
-       "runahead: there is no command 'generat'; the commands are up, generate, chat, tokenize, health, models, pull, "
+       "runahead: there is no command 'generat'; the commands are up, generate, chat, tokenize, detokenize, health, "
+       "models, pull, "
        "trace, profile, "
        "plan, kvpr; did you mean generate?"},
       {{"--verson"}, "runahead: there is no flag --verson; did you mean --version?"},
@@ -269,7 +301,8 @@ TEST(Usage, SaysWhichFlagWhichValueAndWhatIsAllowed) {
 }
 
 TEST(Usage, HelpReadsWell) {
-  for (const std::string command : {"up", "generate", "chat", "tokenize", "models", "pull", "profile", "kvpr"}) {
+  for (const std::string command :
+       {"up", "generate", "chat", "tokenize", "detokenize", "models", "pull", "profile", "kvpr"}) {
     TestProcess process({RUNAHEAD_BINARY, command, "--help"});
     EXPECT_EQ(process.Wait(), 0);
     EXPECT_THAT(process.out(), HasSubstr("Usage: runahead " + command + " ")) << "not the binary's path";
@@ -279,7 +312,8 @@ TEST(Usage, HelpReadsWell) {
 }
 
 TEST(Usage, HelpAndVersionGoToStdout) {
-  for (const std::string command : {"", "up", "generate", "chat", "tokenize", "models", "pull", "profile", "kvpr"}) {
+  for (const std::string command :
+       {"", "up", "generate", "chat", "tokenize", "detokenize", "models", "pull", "profile", "kvpr"}) {
     std::vector<std::string> args = {RUNAHEAD_BINARY, "--help"};
     if (!command.empty()) args.insert(args.begin() + 1, command);
     TestProcess process(args);

@@ -35,6 +35,8 @@ v1::GenerateResponse Tokens(int index, std::vector<int32_t> ids, const std::stri
     v1::TokenLogprob& top = *tokens.add_logprobs()->add_top();
     top.set_id(id);
     top.set_logprob(-0.5f);
+    top.set_text(id == 5 ? "H\u00e9" : "\ufffd");
+    if (id == 6) top.set_bytes("l\xc3");
   }
   return response;
 }
@@ -66,7 +68,9 @@ GenerateResult Whole() {
 TEST(GenerateResult, JsonHasTheContractsKeysAndNoOthers) {
   const auto expected = nlohmann::json::parse(R"({
     "request_id": "r-1", "text": "Héllo!", "token_ids": [5, 6, 7],
-    "logprobs": [[{"id": 5, "logprob": -0.5}], [{"id": 6, "logprob": -0.5}], [{"id": 7, "logprob": -0.5}]],
+    "logprobs": [[{"id": 5, "logprob": -0.5, "text": "Hé"}],
+                 [{"id": 6, "logprob": -0.5, "text": "\ufffd", "bytes": [108, 195]}],
+                 [{"id": 7, "logprob": -0.5, "text": "\ufffd"}]],
     "finish_reason": "length", "seed": 18446744073709551615,
     "usage": {"prompt_tokens": 1024, "completion_tokens": 3},
     "timing": {"ttft_s": 0.25, "tpot_s": 0.02, "stages": {"queue": 0.05, "prefill": 0.2}},

@@ -12,6 +12,7 @@
 namespace runahead {
 namespace {
 
+using ::testing::Contains;
 using ::testing::Each;
 using ::testing::ElementsAre;
 using testing::FakeInference;
@@ -47,6 +48,7 @@ TEST(ServiceTimer, CountsPrefillAndFirstTokenOfARandomPrompt) {
   const auto ids = ServiceTimer::OrdinaryIds(**stub);
   ASSERT_TRUE(ids.ok()) << ids.status();
   EXPECT_THAT(*ids, Each(::testing::Ge(32)));  // the fake's ids are the text's bytes; special ones would be -1
+  EXPECT_THAT(*ids, Contains(1000)) << "a begin token is not ordinary";
 
   ServiceTimer timer(**stub, *ids);
   const auto seconds = timer.Time({60, 40});

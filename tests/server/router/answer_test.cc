@@ -10,6 +10,7 @@
 #include "server/router/answer_limits.h"
 #include "server/router/response_queue.h"
 #include "server/rpc/status.h"
+#include "server/tokenizer/utf8.h"
 #include "tests/testing/synthetic_gguf.h"
 #include "worker/format/gguf.h"
 
@@ -50,6 +51,29 @@ TEST_F(AnswerTest, EndsAtMaxTokensWithAllText) {
   EXPECT_EQ(Play(answer, "Xin chào"), "Xin chào");
   EXPECT_EQ(answer.reason(), v1::FINISH_REASON_LENGTH);
   EXPECT_EQ(answer.tokens(), static_cast<int32_t>(ids.size()));
+}
+
+TEST_F(AnswerTest, AlternativesCarryTheirText) {
+  Answer answer(tokenizer_, {}, {}, 100);
+  v1::SampledToken token;
+  const std::string text = "a \xf0\x9f\x98\x80";
+  const std::vector<int32_t> ids = *tokenizer_->Encode(text, {.parse_special = true, .add_bos = false});
+  for (const int32_t id : ids) token.mutable_logprobs()->add_top()->set_id(id);
+  token.mutable_logprobs()->add_top()->set_id(kSyntheticImEnd);
+  token.mutable_logprobs()->add_top()->set_id(1 << 20);  // no token
+  v1::Tokens message;
+  answer.Feed(token, message);
+  std::string bytes;
+  bool parts = false;
+  for (const v1::TokenLogprob& top : message.logprobs(0).top()) {
+    const std::string own(tokenizer_->TokenBytes(top.id()));
+    EXPECT_EQ(top.text(), ReplaceInvalidUtf8(own));
+    EXPECT_EQ(top.bytes(), top.text() == own ? "" : own);
+    bytes += top.bytes().empty() ? top.text() : top.bytes();
+    parts = parts || !top.bytes().empty();
+  }
+  EXPECT_TRUE(parts) << "no token was a part of a character";
+  EXPECT_EQ(bytes, text + "<|im_end|>");
 }
 
 TEST_F(AnswerTest, AStopIdIsCountedButIsNoText) {

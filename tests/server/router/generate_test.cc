@@ -339,11 +339,96 @@ TEST_F(GenerateTest, TokenizeTakesTextsUpToItsLimit) {
   // Words that the vocabulary has, so that the answer is one that clients take.
   while (request.text().size() < kMaxTokenizeBytes) request.mutable_text()->append(" the");
   EXPECT_EQ(tokenize(), absl::OkStatus());
-  request.mutable_text()->push_back('a');
+  request.set_text(std::string(kMaxTokenizeBytes + 1, 'a'));
   const absl::Status status = tokenize();
   EXPECT_EQ(status.code(), absl::StatusCode::kInvalidArgument);
   EXPECT_EQ(BlamedField(status), "text");
   EXPECT_THAT(std::string(status.message()), StartsWith("text: 4194305 bytes are more than 4194304"));
+  request.mutable_chat()->add_messages()->set_role("user");
+  request.mutable_chat()->mutable_messages(0)->set_content(std::string(kMaxTokenizeBytes + 1, 'a'));
+  EXPECT_THAT(std::string(tokenize().message()), StartsWith("chat: 4194305 bytes of text are more than 4194304"));
+  request.mutable_chat()->clear_messages();
+  for (int i = 0; i < testing::kFixtureContext; ++i) request.mutable_chat()->add_messages()->set_role("user");
+  EXPECT_EQ(tokenize().code(), absl::StatusCode::kOutOfRange);
+}
+
+TEST_F(GenerateTest, TokenizeNamesWhatIsWrongWithAChat) {
+  Start();
+  v1::TokenizeRequest request;
+  const auto refusal = [&] {
+    grpc::ClientContext context;
+    v1::TokenizeResponse response;
+    const absl::Status status = FromGrpcStatus(stub_->Tokenize(&context, request, &response));
+    EXPECT_EQ(status.code(), absl::StatusCode::kInvalidArgument);
+    const std::string blamed = BlamedField(status).value_or("none");
+    EXPECT_THAT(std::string(status.message()), StartsWith(blamed + ": "));
+    return blamed;
+  };
+  request.mutable_chat();
+  EXPECT_EQ(refusal(), "chat.messages");
+  request.mutable_chat()->add_messages()->set_role("user");
+  request.set_special(true);
+  EXPECT_EQ(refusal(), "special");
+  request.set_special(false);
+  request.set_without_begin(true);
+  EXPECT_EQ(refusal(), "without_begin");
+  request.set_without_begin(false);
+  request.mutable_chat()->set_template_variables(R"({"messages": []})");
+  EXPECT_EQ(refusal(), "chat.template_variables.messages");
+  request.mutable_chat()->clear_template_variables();
+  request.mutable_chat()->set_continue_final_message(true);
+  EXPECT_EQ(refusal(), "chat.messages[0].content");
+  request.mutable_chat()->set_add_generation_prompt(true);
+  EXPECT_EQ(refusal(), "chat.continue_final_message");
+}
+
+TEST_F(GenerateTest, DetokenizeNamesIdsThatAreNoneAndTextsThatAreTooLong) {
+  Start();
+  const auto detokenize = [&](const std::vector<int32_t>& ids) {
+    grpc::ClientContext context;
+    v1::DetokenizeRequest request;
+    request.mutable_ids()->Assign(ids.begin(), ids.end());
+    v1::DetokenizeResponse response;
+    const absl::Status status = FromGrpcStatus(stub_->Detokenize(&context, request, &response));
+    return status.ok() ? response.text() : std::string(status.message());
+  };
+  EXPECT_EQ(detokenize({}), "");
+  EXPECT_EQ(detokenize({1, 320}), "ids[1]: 320 is not in [0, 320)");
+  EXPECT_EQ(detokenize({-1}), "ids[0]: -1 is not in [0, 320)");
+  const int32_t letter = tokenizer_->Encode("a")->back();
+  const int32_t part = tokenizer_->Encode("\xf0\x9f\x98\x80")->front();  // becomes U+FFFD, which is longer
+  EXPECT_EQ(detokenize(std::vector<int32_t>(kMaxDetokenizedBytes, letter)).size(), kMaxDetokenizedBytes);
+  EXPECT_THAT(detokenize(std::vector<int32_t>(kMaxDetokenizedBytes + 1, letter)),
+              HasSubstr("ids: their text has more"));
+  EXPECT_THAT(detokenize(std::vector<int32_t>(kMaxDetokenizedBytes / 2, part)), HasSubstr("ids: their text has more"));
+}
+
+// The words come back to nobody, and not to the log.
+TEST_F(GenerateTest, WhatATemplateFailsOnIsNotShown) {
+  chat_template_ = ChatTemplate::Parse("{{ messages[0][messages[0].content].x }}", "", "");
+  Start();
+  ::testing::internal::CaptureStderr();
+  v1::GenerateRequest request;
+  request.mutable_chat()->add_messages()->set_role("user");
+  request.mutable_chat()->mutable_messages(0)->set_content("canary");
+  const absl::Status status = Generate(request).status;
+  EXPECT_EQ(status.code(), absl::StatusCode::kInvalidArgument);
+  EXPECT_THAT(std::string(status.message()), ::testing::Not(HasSubstr("canary")));
+  server_.reset();
+  service_.reset();  // when the session has ended, and with it what it logs
+  const std::string log = ::testing::internal::GetCapturedStderr();
+  EXPECT_THAT(log, HasSubstr("INVALID_ARGUMENT"));
+  EXPECT_THAT(log, ::testing::Not(HasSubstr("canary")));
+}
+
+TEST_F(GenerateTest, ArgumentsThatHoldNoObjectAreNamed) {
+  Start();
+  v1::GenerateRequest request;
+  request.mutable_chat()->add_messages()->set_role("assistant");
+  request.mutable_chat()->mutable_messages(0)->set_tool_calls(R"([{"function": {"name": "f", "arguments": "[1]"}}])");
+  const absl::Status status = Generate(request).status;
+  EXPECT_EQ(status.code(), absl::StatusCode::kInvalidArgument);
+  EXPECT_EQ(BlamedField(status), "chat.messages[0].tool_calls[0].function.arguments");
 }
 
 }  // namespace
