@@ -192,7 +192,6 @@ class HfTranslation {
   }
 
   void Gemma() {
-    Must("attention_bias", false);
     const bool second = Is("gemma2");
     const double scalar = from_.FloatOr("query_pre_attn_scalar", second ? 224 : 256);
     if (!(scalar > 0)) return from_.Refuse("query_pre_attn_scalar", "must be positive");

@@ -16,7 +16,7 @@ struct HfModel {
   std::string architecture;  // what general.architecture calls the family
   int64_t layers = 0;
   bool tied = false;                     // the head is the embedding where it has no tensor of its own
-  std::vector<std::string> biases = {};  // what has biases, as HfNames takes it
+  std::vector<std::string> biases = {};  // what it says has biases, as HfNames takes it
 };
 
 // Writes `general.architecture` and the family's keys. Missing keys take what transformers takes, where real folders

@@ -214,7 +214,7 @@ class FolderReader {
   absl::Status ReadTensors(const HfModel& model) {
     absl::StatusOr<std::vector<FolderShard>> shards = OpenFolderWeights(path_);
     if (!shards.ok()) return shards.status();
-    const HfNames names(model.architecture, model.layers, model.tied, model.biases);
+    const HfNames names(model.architecture, model.layers, model.tied);
     absl::flat_hash_map<std::string, std::string> stored;  // where each is, by GGUF's name
     for (FolderShard& shard : *shards) {
       for (const SafetensorsEntry& entry : shard.tensors.entries) {
@@ -232,7 +232,14 @@ class FolderReader {
     if (model.tied) JudgeOwnHead();
     const auto has = [&](const std::string& name) { return stored.contains(name); };
     const std::optional<HfNames::Needed> missing = names.FirstMissing(has);
-    if (!missing) return absl::OkStatus();
+    if (!missing) {
+      const HfNames announced(model.architecture, model.layers, model.tied, model.biases);
+      if (const std::optional<HfNames::Needed> bias = announced.FirstMissing(has)) {
+        file_->remarks_.push_back(absl::StrCat(In("config.json"), ": biases are announced, and tensor '", bias->stored,
+                                               "' is missing: such count as 0, as in transformers"));
+      }
+      return absl::OkStatus();
+    }
     return absl::NotFoundError(
         absl::StrCat(path_, ": tensor '", missing->stored, "' (", missing->name, ") is missing"));
   }

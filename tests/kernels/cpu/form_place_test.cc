@@ -43,7 +43,7 @@ class FormPlaceTest : public ::testing::Test {
 TEST_F(FormPlaceTest, WhoComesSecondHasWhatTheFirstPackedAndPacksNothing) {
   const auto packer = Open();
   const Int8Weights packed = Make(weights_, packer.get(), "m");
-  ASSERT_TRUE(packer->Complete().ok());
+  ASSERT_TRUE(packer->Complete("weights").ok());
   const auto reader = Open();
   // Were anything packed, it would be what these rows say, or end the process.
   const Int8Weights read = Make(others_, reader.get(), "m");
@@ -82,7 +82,7 @@ TEST_F(FormPlaceTest, WithoutANameOrAPlaceThereItIsInTheArena) {
   const auto nameless = FormPlace(arena_, packer.get(), budget_, "").Take(100);
   ASSERT_TRUE(nameless.ok());
   EXPECT_FALSE(nameless->filled);
-  ASSERT_TRUE(packer->Complete().ok());
+  ASSERT_TRUE(packer->Complete("weights").ok());
   const auto late = FormPlace(arena_, packer.get(), budget_, "late").Take(100);
   ASSERT_TRUE(late.ok());
   EXPECT_FALSE(late->filled);

@@ -248,15 +248,22 @@ TEST(ModelFolder, AHeadBesideATiedEmbeddingCountsWhereItDiffers) {
                           own.path() + "/model.safetensors: lm_head.weight differs from it: that head is used"));
 }
 
-TEST(ModelFolder, BiasesThatTheConfigurationAnnouncesMustBeThere) {
+TEST(ModelFolder, BiasesThatTheConfigurationAnnouncesAndThatAreMissingAreSaid) {
   FolderBuilder folder = TinyFolder("announced", R"(,"attention_bias":true)");
-  folder.WriteTensors();
-  EXPECT_THAT(FolderRefusal(folder), HasSubstr("tensor 'model.layers.0.self_attn.q_proj.bias'"));
-  for (const auto& [name, size] : {std::pair("q", 4), {"k", 2}, {"v", 2}, {"o", 4}}) {
+  for (const auto& [name, size] : {std::pair("q", 4), {"k", 2}, {"v", 2}}) {
     AddF32(folder, absl::StrCat("model.layers.0.self_attn.", name, "_proj.bias"), {size});
   }
   folder.WriteTensors();
-  EXPECT_TRUE(OpenFolder(folder.path()).ok());
+  auto file = OpenFolder(folder.path());
+  ASSERT_TRUE(file.ok()) << file.status();
+  EXPECT_THAT((*file)->remarks(),
+              ElementsAre(AllOf(StartsWith(folder.path() + "/config.json"),
+                                HasSubstr("tensor 'model.layers.0.self_attn.o_proj.bias' is missing"))));
+  AddF32(folder, "model.layers.0.self_attn.o_proj.bias", {4});
+  folder.WriteTensors();
+  file = OpenFolder(folder.path());
+  ASSERT_TRUE(file.ok()) << file.status();
+  EXPECT_THAT((*file)->remarks(), SizeIs(0));
 }
 
 TEST(ModelFolder, OneNumberedFileNeedsNoIndex) {

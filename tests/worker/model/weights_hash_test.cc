@@ -6,11 +6,15 @@
 #include <cstddef>
 #include <filesystem>
 #include <fstream>
+#include <memory>
 #include <string>
+#include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "tests/testing/gguf_builder.h"
 #include "tests/testing/model_fixture.h"
 #include "tests/testing/synthetic_folder.h"
+#include "worker/format/gguf.h"
 #include "worker/format/open_model.h"
 
 namespace runahead {
@@ -97,6 +101,32 @@ TEST(WeightsHash, EachByteOfEachTensorCountsInAFolder) {
   ExpectEachByteCounts(path, path + "/model-00002-of-00002.safetensors");
   std::filesystem::remove(gguf);
   std::filesystem::remove_all(path);
+}
+
+// Keys, vocabulary, template, tables, weights and what pads them: a file with another byte does not open, or is
+// another.
+TEST(WeightsHash, WithTheFilesFingerprintEachByteOfAFileCounts) {
+  GgufBuilder builder;
+  builder.AddString("general.architecture", "llama");
+  builder.AddStrings("tokenizer.ggml.tokens", {"a", "bc", "<|end|>"});
+  builder.AddString("tokenizer.chat_template", "{{ messages }}");
+  builder.AddFloat("llama.rope.freq_base", 10000);
+  builder.AddTensor("token_embd.weight", WeightType::kF32, {3}, std::string(12, 'e'));
+  builder.AddTensor("output_norm.weight", WeightType::kF32, {4}, std::string(16, 'n'));
+  const std::string bytes = builder.Build();
+  const auto prints = [](const std::string& of) -> std::pair<uint64_t, std::string> {
+    const auto owned = std::make_shared<const std::string>(of);
+    const auto file = ParseGguf("a file", {reinterpret_cast<const std::byte*>(owned->data()), owned->size()}, owned);
+    if (!file.ok()) return {0, ""};
+    return {(*file)->fingerprint(), WeightsHash(*file, 1).Wait()};
+  };
+  const auto before = prints(bytes);
+  EXPECT_FALSE(before.second.empty());
+  for (size_t at = 0; at < bytes.size(); ++at) {
+    std::string other = bytes;
+    other[at] ^= 1;
+    EXPECT_NE(prints(other), before) << "at " << at;
+  }
 }
 
 TEST(WeightsHash, DependsOnTheBytesAndNotOnThreadsOrPaths) {
