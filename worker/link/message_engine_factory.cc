@@ -15,6 +15,7 @@ absl::StatusOr<std::unique_ptr<MessageEngine>> MakeMessageEngine(const MessageEn
     tcp.host = options.host;
     tcp.port = options.port;
     tcp.key = options.key;
+    tcp.commands = options.commands;
     return TcpEngine::Start(tcp);
   }
   if (options.transport == "ucx") {
