@@ -49,6 +49,8 @@ absl::StatusOr<std::unique_ptr<WorkerEpoch>> WorkerEpoch::Begin(const EpochParts
   engine.host = parts.link_host;
   engine.port = static_cast<int>(options.link_port);
   engine.key = parts.key;
+  if (options.link_transport == "tcp") begun->link_commands_ = std::make_shared<CommandQueue>(parts.links_progress);
+  engine.commands = begun->link_commands_;
   RUNAHEAD_ASSIGN_OR_RETURN(begun->engine_, MakeMessageEngine(engine));
   if (parts.decode != nullptr) parts.decode->BeginEpoch(*begun->engine_);
   if (options.prefill()) {
@@ -134,6 +136,8 @@ void WorkerEpoch::OnRelease(const v1::LeaseId& lease) {
 }
 
 void WorkerEpoch::OnPing() {
+  // Something to do for the links' thread: what it gets done shows, though it may only have to receive.
+  if (link_commands_ != nullptr) link_commands_->Post([] {});
   if (prefill_ != nullptr) prefill_->control().OnPing();
 }
 

@@ -13,6 +13,7 @@
 #include "server/base/cluster_key.h"
 #include "server/base/metrics.h"
 #include "worker/decode_role.h"
+#include "worker/link/command_queue.h"
 #include "worker/link/message_engine.h"
 #include "worker/options.h"
 #include "worker/prefill_role.h"
@@ -42,6 +43,7 @@ struct EpochParts {
   MetricRegistry& metrics;
   std::function<void(v1::ControlReport)> report;
   PrefillProgress prefill_progress = {};
+  std::shared_ptr<ProgressMeter> links_progress = std::make_shared<ProgressMeter>();  // over TCP
 };
 
 // Made and destroyed by one thread, which also gives it the router's commands.
@@ -65,6 +67,7 @@ class WorkerEpoch {
   explicit WorkerEpoch(const EpochParts& parts) : parts_(parts) {}
 
   const EpochParts& parts_;
+  std::shared_ptr<CommandQueue> link_commands_;  // null but over TCP
   std::unique_ptr<MessageEngine> engine_;
   std::unique_ptr<PrefillRole> prefill_;  // null unless it prefills
 };

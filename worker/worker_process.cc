@@ -212,6 +212,7 @@ absl::Status WorkerProcess::Parts::Serve() {
     meters.push_back({"prefill", for_epochs->prefill_progress.stage});
     meters.push_back({"hand-off", for_epochs->prefill_progress.handoff});
   }
+  meters.push_back({"links", for_epochs->links_progress});
   if (decode != nullptr) {
     meters.push_back({"decode", decode->progress()});
     meters.push_back({"arrival", decode->arrival_progress()});

@@ -89,9 +89,10 @@ class Fleet {
     friend class Fleet;
     Fleet& fleet_;
     const int64_t number_;
-    mutable CondVar changed_;       // of this one alone: a change wakes those whose turn it may be
-    mutable bool arrived_ = false;  // it counts as an arrival once, however often it waits; of the one who holds it
-    mutable bool settled_ = false;  // Settled was called; likewise
+    mutable CondVar changed_;        // of this one alone: a change wakes those whose turn it may be
+    mutable bool arrived_ = false;   // it counts as an arrival once, however often it waits; of the one who holds it
+    mutable bool settled_ = false;   // Settled was called; likewise
+    mutable std::set<int> avoided_;  // workers; likewise
   };
 
   // The line is the prefill workers of `workers`, by host, then in the list's order; vacant seats are not in it.
@@ -168,6 +169,9 @@ class Fleet {
   absl::StatusOr<bool> AwaitReturn(const Ticket& ticket, const ChainRequest& request, uint64_t returns,
                                    absl::Duration absence, absl::Duration at_least, CancelToken& cancel,
                                    absl::Time until) RUNAHEAD_EXCLUDES(mu_);
+
+  // Plans of the ticket leave the worker out, as long as there are plans without it.
+  void Avoid(const Ticket& ticket, int index) const { ticket.avoided_.insert(index); }
 
   // Whether the worker's process has been there again since it was lost.
   bool LivesOn(const LiveWorker& worker) const RUNAHEAD_EXCLUDES(mu_);

@@ -277,6 +277,10 @@ absl::StatusOr<Placement> Fleet::TryPlan(const Ticket& ticket, const ChainReques
     } else if (std::optional<ChainPlan> interleaved = PlanInterleaved(request, line)) {
       plan = *std::move(interleaved);
     }
+    if (absl::IsUnavailable(plan.status()) && !ticket.avoided_.empty()) {
+      ticket.avoided_.clear();
+      continue;
+    }
     MutexLock lock(mu_);
     if (absl::IsUnavailable(plan.status())) {
       return absl::UnavailableError(absl::StrCat(plan.status().message(), ": ", Notes(true)));
@@ -311,7 +315,7 @@ Fleet::Picture Fleet::TakePicture(const Ticket& ticket, const ChainRequest& requ
   picture.line.reserve(line_.size());
   for (int index : line_) {
     picture.line.push_back(See(index));
-    picture.line.back().ready = may[index];
+    picture.line.back().ready = may[index] && !ticket.avoided_.contains(index);
   }
   return picture;
 }

@@ -163,7 +163,9 @@ absl::Status Session::ReachFirstToken(const std::function<void()>& settled) {
   while (status.ok()) {
     status = Prefill();
     if (status.ok()) break;
-    RUNAHEAD_RETURN_IF_ERROR(failover_.Judge(status, FailureOf(status)));
+    const PrefillRun::Failure failure = FailureOf(status);
+    RUNAHEAD_RETURN_IF_ERROR(failover_.Judge(status, failure));
+    if (failure.fault == JobFault::kFailed && failure.worker) router_.fleet.Avoid(*ticket_, failure.worker->index);
     Lap(TtftStage::kPrefill);  // what the attempt took
     run_->Cancel();
     run_.reset();

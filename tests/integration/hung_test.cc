@@ -87,5 +87,21 @@ TEST_F(HungTest, ASequenceOnADecodeWorkerThatHangsEndsAndOthersAreDecodedElsewhe
   }
 }
 
+// Who has to send or to receive may be the one that hangs: nobody else would say so.
+TEST_F(HungTest, AHandOffWhoseLinksHangEndsAndTheNextGoesElsewhere) {
+  for (const std::string worker : {"prefill-0", "decode-0"}) {
+    SCOPED_TRACE(worker);
+    v1::GenerateRequest request = LongAnswer();
+    request.mutable_stop()->set_max_tokens(4);
+    std::unique_ptr<FrozenThread> frozen = Freeze(worker, "links");
+    Running running(cluster_, request);
+    ExpectFailed(running.answer(), undisturbed_, absl::StrCat(worker, " was lost: it hangs"));
+    Running next(cluster_, request);
+    EXPECT_TRUE(next.answer().status.ok()) << next.answer().status.error_message();
+    frozen.reset();
+    ExpectServiceAgain();
+  }
+}
+
 }  // namespace
 }  // namespace runahead

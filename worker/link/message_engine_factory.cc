@@ -19,6 +19,7 @@ absl::StatusOr<std::unique_ptr<MessageEngine>> MakeMessageEngine(const MessageEn
     tcp.port = options.port;
     tcp.key = options.key;
     tcp.max_strangers = std::min(tcp.max_strangers, static_cast<size_t>(KeptDescriptors()) / 4);
+    tcp.commands = options.commands;
     return TcpEngine::Start(tcp);
   }
   if (options.transport == "ucx") {

@@ -135,6 +135,15 @@ TEST_F(FailoverTest, AFailureOfTheRequestItselfIsItsEnd) {
   for (const char* cause : {"worker_lost", "worker_failed", "path_broken"}) EXPECT_EQ(Failovers(cause), 0) << cause;
 }
 
+TEST_F(FailoverTest, AWorkerThatFailedIsLeftOutOfTheNextPlanWhereThereIsAnother) {
+  Start();
+  prefill_[0]->Change([](FakeBehaviour& b) { b.prefill_end = absl::InternalError("the device failed"); });
+  const Got got = Generate(Ids(5, 3));
+  ASSERT_TRUE(got.status.ok()) << got.status;
+  EXPECT_THAT(got.finished().plan().workers(), ElementsAre("prefill-1"));
+  EXPECT_EQ(Failovers("worker_failed"), 1);
+}
+
 TEST_F(FailoverTest, APathThatBreaksIsPlannedAround) {
   Start();
   HoldPrefill(false, false);

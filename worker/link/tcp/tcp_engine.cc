@@ -6,6 +6,7 @@
 #include <utility>
 
 #include "kernels/base/status_macros.h"
+#include "kernels/base/thread_name.h"
 #include "worker/link/tcp/tcp_engine_impl.h"
 
 namespace runahead {
@@ -64,7 +65,8 @@ TcpEngine::Impl::Impl(TcpListener listener, Descriptor epoll, const TcpOptions& 
     : options_(options),
       listener_(std::move(listener)),
       epoll_(std::move(epoll)),
-      self_{listener_.address, options.incarnation, {}, options.epoch} {
+      self_{listener_.address, options.incarnation, {}, options.epoch},
+      commands_(options.commands != nullptr ? options.commands : std::make_shared<CommandQueue>()) {
   RUNAHEAD_CHECK(Watch(epoll_, commands_->fd(), kCommands).ok());
   RUNAHEAD_CHECK(Watch(epoll_, listener_.descriptor.get(), kListener).ok());
   thread_ = std::thread([this] { Loop(); });
@@ -97,6 +99,7 @@ void TcpEngine::Impl::PostAndWait(std::function<void()> command) {
 }
 
 void TcpEngine::Impl::Loop() {
+  NameThread("links");
   for (;;) {
     RunCommands();
     if (ending_) break;

@@ -12,6 +12,7 @@
 #include "absl/status/statusor.h"
 #include "absl/time/time.h"
 #include "server/base/cluster_key.h"
+#include "worker/link/command_queue.h"
 #include "worker/link/message_engine.h"
 
 namespace runahead {
@@ -26,7 +27,8 @@ struct TcpOptions {
   // Connections that have not proved who they are, at the most; others wait until one has, or its time is over. More
   // than a large fleet makes at one moment, and a part of the descriptors that a process usually has.
   size_t max_strangers = 512;
-  ClusterKey key = {};  // the same in all peers
+  ClusterKey key = {};                               // the same in all peers
+  std::shared_ptr<CommandQueue> commands = nullptr;  // null: one of its own
 };
 
 class TcpEngine final : public MessageEngine {

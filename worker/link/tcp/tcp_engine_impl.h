@@ -109,7 +109,7 @@ class TcpEngine::Impl final : public TcpConnection::Listener {
   const TcpListener listener_;
   const Descriptor epoll_;
   const PeerId self_;
-  const std::shared_ptr<CommandQueue> commands_ = std::make_shared<CommandQueue>();  // payloads may outlive the engine
+  const std::shared_ptr<CommandQueue> commands_;  // payloads may outlive the engine
   std::array<Handler, kMessageKinds> handlers_;
   absl::flat_hash_map<uint64_t, std::unique_ptr<Channel>> channels_;  // by the connection's id
   absl::flat_hash_map<PeerKey, std::shared_ptr<Peer>> peers_;
