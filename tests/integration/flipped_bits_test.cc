@@ -79,7 +79,7 @@ TEST_F(FlippedBitsTest, AFrameThatNeverComesWholeEndsItsJobAndNotTheEdge) {
   Flip(0, Where::kBytes);
   EXPECT_EQ(lost.status.error_code(), grpc::StatusCode::UNAVAILABLE) << lost.status.error_message();
   EXPECT_TRUE(lost.ids.empty());
-  EXPECT_THAT(cluster_.Log(), HasSubstr("came damaged over the link, 3 times"));
+  EXPECT_THAT(cluster_.Log(), HasSubstr("came damaged over the link, "));
   ExpectUnharmed(cluster_.Generate(LongPrompt(3)), ids);  // at once: the line is whole
   EXPECT_THAT(cluster_.Log(), Not(HasSubstr("ends:")));
   cluster_.ExpectAllFree();

@@ -10,6 +10,7 @@
 namespace runahead {
 
 struct FrameId;
+struct PeerKey;
 
 // A frame is sent at most this often.
 inline constexpr int kFrameAttempts = 3;
@@ -32,6 +33,10 @@ uint64_t SumOnHost(const FrameId& id, const void* data, size_t size);
 
 // DATA_LOSS: the frame came damaged so often.
 absl::Status DamagedFrame(const FrameId& id, int times);
+
+// Says in the log that a frame from `from` came damaged, now for the `times`-th time; at most once in 10 s, for a
+// network that flips bits flips many. Any thread.
+void LogDamagedFrame(const FrameId& id, int times, const PeerKey& from);
 
 // What an edge tells of frames that came damaged. Any thread; each may be empty.
 struct FrameFaults {

@@ -214,25 +214,31 @@ void DeviceWire::Compare(uint64_t sequence) {
   Started started;
   std::optional<Coming> ended;
   absl::Status status;
-  bool damaged = false;
+  FrameId id;
+  int damaged_times = 0;  // so far; 0: it is whole
   {
     MutexLock lock(mu_);
     const auto found = coming_.find(sequence);
     if (found == coming_.end() || !why_.ok()) return;
     Coming& coming = found->second;
     if (coming.moving || !coming.here.has_value() || !coming.told.has_value()) return;
-    damaged = *coming.here != *coming.told;
-    if (damaged && ++coming.came < kFrameAttempts) {
+    const bool damaged = *coming.here != *coming.told;
+    id = coming.id;
+    if (damaged) damaged_times = ++coming.came;
+    if (damaged && coming.came < kFrameAttempts) {
       coming.here.reset();
       StartRecv(sequence, started);
     } else {
-      if (damaged) status = DamagedFrame(coming.id, kFrameAttempts);
+      if (damaged) status = DamagedFrame(id, damaged_times);
       ended = std::move(coming);
       coming_.erase(found);
       Say(damaged ? DeviceMessage::Kind::kLost : DeviceMessage::Kind::kTaken, sequence);
     }
   }
-  if (damaged && shared_.faults.on_corrupt) shared_.faults.on_corrupt();
+  if (damaged_times > 0) {
+    LogDamagedFrame(id, damaged_times, peer_.key());
+    if (shared_.faults.on_corrupt) shared_.faults.on_corrupt();
+  }
   Watch(std::move(started));
   if (!ended.has_value()) return;
   ended->into = {};

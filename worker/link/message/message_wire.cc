@@ -4,7 +4,6 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
-#include "server/base/logging.h"
 
 namespace runahead {
 namespace {
@@ -227,7 +226,7 @@ void MessageWire::Check(const FrameId& id, BufferRef where, uint64_t sum, std::f
 
 void MessageWire::CameDamaged(Wanted wanted) {
   if (shared_.faults.on_corrupt) shared_.faults.on_corrupt();
-  LogWarning("link", DamagedFrame(wanted.id, wanted.came + 1).message(), " from ", Describe(peer_.key()));
+  LogDamagedFrame(wanted.id, wanted.came + 1, peer_.key());
   if (++wanted.came < kFrameAttempts) return Want(kAgain, std::move(wanted));
   wanted.into = {};
   Answer(kLost, wanted.number);
