@@ -183,6 +183,7 @@ absl::Status WorkerProcess::Parts::Serve() {
   control = std::make_unique<ControlService>(epochs.current().capabilities(), epochs);
   RpcServerOptions rpc;
   rpc.listen = options.process.listen;
+  rpc.channelz = options.process.channelz;
   keyed_control = std::make_unique<KeyedWorker>(key, *control);
   rpc.services.push_back(keyed_control.get());
   rpc.health_names.push_back("runahead.v1.Worker");

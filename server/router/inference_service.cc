@@ -49,7 +49,12 @@ void LogRefused(const v1::GenerateRequest& request, const absl::Status& status, 
 }  // namespace
 
 InferenceService::InferenceService(const RouterParts& parts, const ServiceLimits& limits)
-    : parts_(parts), limits_(limits), pool_(limits.max_sessions, limits.max_streams) {}
+    : parts_(parts), limits_(limits), pool_(limits.max_sessions, limits.max_streams) {
+  Stream("Generate", &InferenceService::Generate);
+  Unary("Tokenize", &InferenceService::Tokenize);
+  Unary("ListModels", &InferenceService::ListModels);
+  Unary("GetTrace", &InferenceService::GetTrace);
+}
 
 absl::StatusOr<DrainGate::Pass> InferenceService::Enter() {
   DrainGate* const gate = gate_;

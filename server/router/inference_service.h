@@ -17,6 +17,7 @@
 #include "server/router/generate_reactor.h"
 #include "server/router/session.h"
 #include "server/router/session_pool.h"
+#include "server/rpc/message_service.h"
 
 namespace runahead {
 
@@ -27,7 +28,7 @@ struct ServiceLimits {
 };
 
 // Thread-safe. Reactors hand the work to session threads and never block themselves.
-class InferenceService final : public v1::Inference::CallbackService {
+class InferenceService final : public MessageService<v1::Inference> {
  public:
   // `parts` must outlive the service; destroy the gRPC server before it.
   InferenceService(const RouterParts& parts, const ServiceLimits& limits);

@@ -116,6 +116,7 @@ absl::StatusOr<std::unique_ptr<RouterProcess>> RouterProcess::Start(const Router
   rpc.keep_alive = kPublicKeepAlive;
   rpc.services = {&parts->service};
   rpc.health_names = {kServiceName};
+  rpc.channelz = options.process.channelz;
   RUNAHEAD_ASSIGN_OR_RETURN(parts->server, RpcServer::Start(rpc));
   parts->service.SetGate(&parts->server->gate());
   RUNAHEAD_ASSIGN_OR_RETURN(parts->metrics_server,

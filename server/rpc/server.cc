@@ -1,13 +1,14 @@
 #include "server/rpc/server.h"
 
+#include <google/protobuf/stubs/logging.h>
 #include <grpc/support/log.h>
-#include <grpcpp/ext/channelz_service_plugin.h>
 #include <grpcpp/ext/proto_server_reflection_plugin.h>
 #include <grpcpp/health_check_service_interface.h>
 #include <grpcpp/server_builder.h>
 
 #include <chrono>
 #include <mutex>
+#include <utility>
 
 #include "absl/strings/match.h"
 #include "absl/strings/string_view.h"
@@ -16,7 +17,9 @@
 #include "server/base/address.h"
 #include "server/base/listen_error.h"
 #include "server/base/logging.h"
+#include "server/rpc/channelz.h"
 #include "server/rpc/credentials.h"
+#include "server/rpc/reflection.h"
 
 namespace runahead {
 namespace {
@@ -31,6 +34,10 @@ void LogOfGrpc(gpr_log_func_args* args) {
   if (LogEnabled(level)) Log(level, "grpc", message);
 }
 
+void LogOfProtobuf(google::protobuf::LogLevel, const char*, int, const std::string& message) {
+  LogDebug("protobuf", message);
+}
+
 // gRPC registers these for all servers of the process that are built later.
 void RegisterPlugins() {
   static std::once_flag once;
@@ -40,7 +47,8 @@ void RegisterPlugins() {
     grpc::reflection::InitProtoReflectionServerBuilderPlugin();
     // Reflection describes what is linked, and gRPC's own health service does not bring its description.
     grpc::health::v1::HealthCheckRequest::descriptor();
-    grpc::channelz::experimental::InitChannelzService();
+    // Who sends what is no message is told so; a line for each would be his to write.
+    google::protobuf::SetLogHandler(LogOfProtobuf);
   });
 }
 
@@ -66,8 +74,11 @@ absl::StatusOr<std::unique_ptr<RpcServer>> RpcServer::Start(const RpcServerOptio
   RegisterPlugins();
   std::unique_ptr<RpcServer> server(new RpcServer);
   server->health_names_ = options.health_names;
+  std::unique_ptr<grpc::ServerBuilderOption> channelz = MakeChannelz(options.channelz);
   grpc::ServerBuilder builder;
   SetArguments(builder, options);
+  builder.SetOption(MakeReflection());
+  builder.SetOption(std::move(channelz));
   int port = 0;
   builder.AddListeningPort(options.listen, MakeServerCredentials(), &port);
   for (grpc::Service* service : options.services) builder.RegisterService(service);

@@ -1,4 +1,5 @@
-// Server side of our gRPC connections: one listening port with health, reflection and channelz beside our services.
+// Server side of our gRPC connections: one listening port with health and reflection beside our services, and channelz
+// where asked for.
 #pragma once
 
 #include <grpcpp/server.h>
@@ -24,6 +25,7 @@ struct RpcServerOptions {
   std::vector<std::string> health_names;  // what grpc.health.v1 knows by name, such as "runahead.v1.Inference"
   KeepAlive keep_alive = kProcessKeepAlive;
   int max_message_bytes = kMaxMessageBytes;
+  bool channelz = false;  // gRPC's own service about connections and calls, for whoever reaches the port
 };
 
 // Thread-safe. Starts with health NOT_SERVING: call SetServing(true) when requests can really be answered.
