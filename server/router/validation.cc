@@ -193,6 +193,10 @@ size_t TextBytes(const v1::GenerateRequest& request) {
   return bytes + JsonBytes(request.chat());
 }
 
+size_t ChatJsonBytes(const v1::GenerateRequest& request) {
+  return JsonBytes(request.chat());
+}
+
 absl::Status CheckInputSize(const v1::GenerateRequest& request, const Tokenizer& tokenizer, const ModelInfo& model) {
   const auto too_long = [&model](absl::string_view least, int64_t tokens) {
     return OutOfRange("prompt", least, tokens, " tokens, and at least 1 of output, are more than the context of ",

@@ -2,9 +2,35 @@
 
 #include <grpcpp/impl/codegen/proto_utils.h>
 
+#include "kernels/base/status_macros.h"
 #include "server/rpc/status.h"
+#include "server/rpc/take_memory.h"
 
 namespace runahead {
+
+void MessageCall::Begin() {
+  const absl::Status admitted = door_.admit ? door_.admit(context_) : absl::OkStatus();
+  if (!admitted.ok()) return Finish(ToGrpcStatus(admitted));
+  if (door_.arrivals == nullptr) return Read();
+  door_.arrivals->Enter(*this, context_.peer());
+}
+
+absl::Status MessageCall::Parse() {
+  if (door_.memory != nullptr) {
+    memory_ = door_.memory->None();
+    RUNAHEAD_RETURN_IF_ERROR(TakeMemory(memory_, ParsedBytes(received_, *request().GetDescriptor())));
+  }
+  RUNAHEAD_RETURN_IF_ERROR(ParseMessage(received_, request()));
+  received_.Clear();
+  // It was counted as the most that it might take.
+  const auto taken = static_cast<int64_t>(request().SpaceUsedLong());
+  if (taken < memory_.bytes()) RUNAHEAD_CHECK(memory_.Resize(taken));
+  return absl::OkStatus();
+}
+
+void MessageCall::GiveUp(const absl::Status& why) {
+  Finish(ToGrpcStatus(why));
+}
 
 void MessageCall::Bound(grpc::internal::ServerReactor* reactor) {
   bool cancelled;
@@ -23,7 +49,9 @@ grpc::Status MessageCall::Serialize(const google::protobuf::Message& message, gr
 
 void MessageCall::OnReadDone(bool ok) {
   absl::Status status = absl::InvalidArgumentError("the call ended, or was half closed, before it brought a message");
-  if (ok) status = Handle(received_);
+  if (ok) status = Parse();  // while it still counts as one that is read, for it takes that memory, too
+  if (door_.arrivals != nullptr && !door_.arrivals->Arrived(*this)) return;
+  if (status.ok()) status = Serve();
   if (!status.ok()) Finish(ToGrpcStatus(status));
 }
 
@@ -34,7 +62,8 @@ void MessageCall::OnCancel() {
     cancelled_ = true;
     reactor = reactor_;
   }
-  if (reactor != nullptr) reactor->OnCancel();  // it lives until OnDone, which comes after this
+  if (reactor != nullptr) return reactor->OnCancel();  // it lives until OnDone, which comes after this
+  if (door_.arrivals != nullptr && door_.arrivals->Abandon(*this)) Finish(grpc::Status::CANCELLED);
 }
 
 void MessageCall::OnDone() {

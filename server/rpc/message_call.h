@@ -12,47 +12,72 @@
 #include "absl/status/status.h"
 #include "kernels/base/mutex.h"
 #include "kernels/base/status_macros.h"
+#include "server/base/byte_budget.h"
+#include "server/rpc/arrivals.h"
 #include "server/rpc/parse_message.h"
 
 namespace runahead {
 
-// One such call, whatever its messages are. Deletes itself when gRPC is done with it.
-class MessageCall : public grpc::ServerBidiReactor<grpc::ByteBuffer, grpc::ByteBuffer> {
- protected:
-  // Reads the message, and hands it to Handle. The last word of a subclass's constructor.
-  void Begin() { StartRead(&received_); }
+// Before what a call has to pass until its message is parsed. All of it may be absent.
+struct CallDoor {
+  // Judges a call by its metadata, before anything of its message is read.
+  std::function<absl::Status(const grpc::ServerContextBase&)> admit = nullptr;
+  Arrivals* arrivals = nullptr;  // what says when it is read; null: at once
+  ByteBudget* memory = nullptr;  // what the parsed message takes is taken of it; null: of none
+};
 
-  // Parses `bytes`, calls the service, and binds the reactor that it gave. What is not OK ends the call.
-  virtual absl::Status Handle(grpc::ByteBuffer& bytes) = 0;
+// One such call, whatever its messages are. Deletes itself when gRPC is done with it.
+class MessageCall : public grpc::ServerBidiReactor<grpc::ByteBuffer, grpc::ByteBuffer>, private Arrivals::Call {
+ protected:
+  // `door` outlives the call.
+  MessageCall(grpc::CallbackServerContext& context, const CallDoor& door) : context_(context), door_(door) {}
+
+  // Lets the call in, reads and parses its request, and has it served. The last word of a subclass's constructor.
+  void Begin();
+
+  virtual google::protobuf::Message& request() = 0;
+  // Calls the service, and binds the reactor that it gave. What is not OK ends the call.
+  virtual absl::Status Serve() = 0;
   // The service's reactor is bound: it hears of a cancel and of the end from now on.
   void Bound(grpc::internal::ServerReactor* reactor) RUNAHEAD_EXCLUDES(mu_);
 
   // INTERNAL where `message` cannot be serialized.
   static grpc::Status Serialize(const google::protobuf::Message& message, grpc::ByteBuffer& bytes);
 
+  grpc::CallbackServerContext& context() { return context_; }
+  ByteBudget::Lease& memory() { return memory_; }  // what the request takes
+
  private:
+  void Read() final { StartRead(&received_); }
+  void GiveUp(const absl::Status& why) final;
+  absl::Status Parse();
   void OnReadDone(bool ok) final;
   void OnCancel() final RUNAHEAD_EXCLUDES(mu_);
   void OnDone() final;
 
+  grpc::CallbackServerContext& context_;
+  const CallDoor& door_;
   grpc::ByteBuffer received_;
+  ByteBudget::Lease memory_;
   Mutex mu_;
   grpc::internal::ServerReactor* reactor_ RUNAHEAD_GUARDED_BY(mu_) = nullptr;  // the service's, once bound
   bool cancelled_ RUNAHEAD_GUARDED_BY(mu_) = false;
 };
 
-// What a service takes such calls with; as the generated methods.
+// What a service takes such calls with. A stream's request may be moved from; the lease is of what it takes.
 template <typename Request, typename Response>
 using UnaryHandler = std::function<grpc::ServerUnaryReactor*(grpc::CallbackServerContext*, const Request*, Response*)>;
 template <typename Request, typename Response>
-using StreamHandler = std::function<grpc::ServerWriteReactor<Response>*(grpc::CallbackServerContext*, const Request*)>;
+using StreamHandler =
+    std::function<grpc::ServerWriteReactor<Response>*(grpc::CallbackServerContext*, Request&, ByteBudget::Lease)>;
 
 template <typename Request, typename Response>
 class UnaryMessageCall final : public MessageCall {
  public:
   // `handler` outlives the call.
-  UnaryMessageCall(grpc::CallbackServerContext& context, const UnaryHandler<Request, Response>& handler)
-      : context_(context), handler_(handler), link_(*this) {
+  UnaryMessageCall(grpc::CallbackServerContext& context, const CallDoor& door,
+                   const UnaryHandler<Request, Response>& handler)
+      : MessageCall(context, door), handler_(handler), link_(*this) {
     Begin();
   }
 
@@ -71,10 +96,9 @@ class UnaryMessageCall final : public MessageCall {
     UnaryMessageCall& call_;
   };
 
-  absl::Status Handle(grpc::ByteBuffer& bytes) override {
-    RUNAHEAD_RETURN_IF_ERROR(ParseMessage(bytes, request_));
-    bytes.Clear();
-    grpc::ServerUnaryReactor* const reactor = handler_(&context_, &request_, &response_);
+  google::protobuf::Message& request() override { return request_; }
+  absl::Status Serve() override {
+    grpc::ServerUnaryReactor* const reactor = handler_(&this->context(), &request_, &response_);
     if (reactor == nullptr) return absl::UnimplementedError("");
     link_.Bind(reactor);
     this->Bound(reactor);
@@ -86,7 +110,6 @@ class UnaryMessageCall final : public MessageCall {
     this->StartWriteAndFinish(&written_, {}, std::move(status));
   }
 
-  grpc::CallbackServerContext& context_;
   const UnaryHandler<Request, Response>& handler_;
   Request request_;
   Response response_;
@@ -98,8 +121,9 @@ template <typename Request, typename Response>
 class StreamMessageCall final : public MessageCall {
  public:
   // As UnaryMessageCall.
-  StreamMessageCall(grpc::CallbackServerContext& context, const StreamHandler<Request, Response>& handler)
-      : context_(context), handler_(handler), link_(*this) {
+  StreamMessageCall(grpc::CallbackServerContext& context, const CallDoor& door,
+                    const StreamHandler<Request, Response>& handler)
+      : MessageCall(context, door), handler_(handler), link_(*this) {
     Begin();
   }
 
@@ -128,10 +152,9 @@ class StreamMessageCall final : public MessageCall {
     grpc::ServerWriteReactor<Response>* reactor_ = nullptr;
   };
 
-  absl::Status Handle(grpc::ByteBuffer& bytes) override {
-    RUNAHEAD_RETURN_IF_ERROR(ParseMessage(bytes, request_));
-    bytes.Clear();
-    grpc::ServerWriteReactor<Response>* const reactor = handler_(&context_, &request_);
+  google::protobuf::Message& request() override { return request_; }
+  absl::Status Serve() override {
+    grpc::ServerWriteReactor<Response>* const reactor = handler_(&this->context(), request_, std::move(this->memory()));
     if (reactor == nullptr) return absl::UnimplementedError("");
     link_.Bind(reactor);
     this->Bound(reactor);
@@ -147,7 +170,6 @@ class StreamMessageCall final : public MessageCall {
     link_.Written(ok);
   }
 
-  grpc::CallbackServerContext& context_;
   const StreamHandler<Request, Response>& handler_;
   Request request_;
   grpc::ByteBuffer written_;

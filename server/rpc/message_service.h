@@ -4,6 +4,8 @@
 #include <google/protobuf/descriptor.h>
 #include <grpcpp/impl/codegen/server_callback_handlers.h>
 
+#include <utility>
+
 #include "kernels/base/status_macros.h"
 #include "server/rpc/message_call.h"
 
@@ -14,6 +16,8 @@ namespace runahead {
 template <typename Of>
 class MessageService : public Of::CallbackService {
  protected:
+  explicit MessageService(CallDoor door = {}) : door_(std::move(door)) {}
+
   // `handler` is a member function of the subclass.
   template <typename Self, typename Request, typename Response>
   void Unary(const char* method,
@@ -27,9 +31,21 @@ class MessageService : public Of::CallbackService {
   void Stream(const char* method,
               grpc::ServerWriteReactor<Response>* (Self::*handler)(grpc::CallbackServerContext*, const Request*)) {
     Serve<StreamMessageCall<Request, Response>>(
-        method, StreamHandler<Request, Response>([self = static_cast<Self*>(this), handler](auto... arguments) {
-          return (self->*handler)(arguments...);
-        }));
+        method,
+        StreamHandler<Request, Response>([self = static_cast<Self*>(this), handler](
+                                             grpc::CallbackServerContext* context, Request& request,
+                                             ByteBudget::Lease) { return (self->*handler)(context, &request); }));
+  }
+  // The same for a handler that keeps the request, and the lease with it.
+  template <typename Self, typename Request, typename Response>
+  void Stream(const char* method, grpc::ServerWriteReactor<Response>* (Self::*handler)(grpc::CallbackServerContext*,
+                                                                                       Request&, ByteBudget::Lease)) {
+    Serve<StreamMessageCall<Request, Response>>(
+        method, StreamHandler<Request, Response>(
+                    [self = static_cast<Self*>(this), handler](grpc::CallbackServerContext* context, Request& request,
+                                                               ByteBudget::Lease memory) {
+                      return (self->*handler)(context, request, std::move(memory));
+                    }));
   }
 
  private:
@@ -42,10 +58,12 @@ class MessageService : public Of::CallbackService {
     this->MarkMethodStreamed(found->index(), nullptr);  // for gRPC it is a stream in both directions from now on
     this->MarkMethodRawCallback(found->index(),
                                 new grpc::internal::CallbackBidiHandler<grpc::ByteBuffer, grpc::ByteBuffer>(
-                                    [handler = std::move(handler)](grpc::CallbackServerContext* context) {
-                                      return new Call(*context, handler);
+                                    [this, handler = std::move(handler)](grpc::CallbackServerContext* context) {
+                                      return new Call(*context, door_, handler);
                                     }));
   }
+
+  const CallDoor door_;
 };
 
 }  // namespace runahead

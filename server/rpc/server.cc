@@ -77,6 +77,7 @@ absl::StatusOr<std::unique_ptr<RpcServer>> RpcServer::Start(const RpcServerOptio
   std::unique_ptr<grpc::ServerBuilderOption> channelz = MakeChannelz(options.channelz);
   grpc::ServerBuilder builder;
   SetArguments(builder, options);
+  SetTransportLimits(builder, options.limits);
   builder.SetOption(MakeReflection());
   builder.SetOption(std::move(channelz));
   int port = 0;

@@ -12,6 +12,7 @@
 #include "absl/status/statusor.h"
 #include "absl/time/time.h"
 #include "server/base/drain_gate.h"
+#include "server/rpc/transport_limits.h"
 #include "server/rpc/transport_options.h"
 
 namespace runahead {
@@ -25,6 +26,7 @@ struct RpcServerOptions {
   std::vector<std::string> health_names;  // what grpc.health.v1 knows by name, such as "runahead.v1.Inference"
   KeepAlive keep_alive = kProcessKeepAlive;
   int max_message_bytes = kMaxMessageBytes;
+  TransportLimits limits = {};
   bool channelz = false;  // gRPC's own service about connections and calls, for whoever reaches the port
 };
 

@@ -9,6 +9,7 @@
 #include "absl/strings/str_split.h"
 #include "absl/strings/strip.h"
 #include "gtest/gtest.h"
+#include "server/router/request_memory_metrics.h"
 #include "server/router/router_metrics.h"
 #include "worker/metrics/decode_metrics.h"
 #include "worker/metrics/link_metrics.h"
@@ -99,6 +100,7 @@ std::set<std::string> NamesOf(const auto& map) {
 TEST(Documentation, ListsWhatIsCountedItsTypeAndLabelsAndNothingElse) {
   MetricRegistry registry("cpu");
   RouterMetrics router(registry, "m");
+  RequestMemoryMetrics memory(registry, 1, 1);
   PrefillMetrics prefill(registry);
   LinkMetrics link(registry, "p");
   DecodeMetrics decode(registry);

@@ -14,16 +14,12 @@ class RefusedStream final : public Reactor {
   void OnDone() override { delete this; }
 };
 
-// What a unary call becomes where the caller is no member: null where it is one.
-grpc::ServerUnaryReactor* Refused(grpc::CallbackServerContext* context, const ClusterKey& key) {
-  const absl::Status member = CheckMember(*context, key);
-  if (member.ok()) return nullptr;
-  grpc::ServerUnaryReactor* const reactor = context->DefaultReactor();
-  reactor->Finish(ToGrpcStatus(member));
-  return reactor;
+// For the methods that MessageService serves.
+CallDoor KeyedDoor(const ClusterKey& key) {
+  return {.admit = [key](const grpc::ServerContextBase& context) { return CheckMember(context, key); }};
 }
 
-// The same for a streaming call.
+// For the others: what a call becomes where the caller is no member. Null where it is one.
 template <typename Reactor>
 Reactor* RefusedCall(grpc::CallbackServerContext* context, const ClusterKey& key) {
   const absl::Status member = CheckMember(*context, key);
@@ -32,10 +28,14 @@ Reactor* RefusedCall(grpc::CallbackServerContext* context, const ClusterKey& key
 
 }  // namespace
 
+KeyedWorker::KeyedWorker(ClusterKey key, v1::Worker::CallbackService& service)
+    : MessageService(KeyedDoor(key)), key_(std::move(key)), service_(service) {
+  Unary("GetCapabilities", &KeyedWorker::GetCapabilities);
+}
+
 grpc::ServerUnaryReactor* KeyedWorker::GetCapabilities(grpc::CallbackServerContext* context,
                                                        const v1::GetCapabilitiesRequest* request,
                                                        v1::Capabilities* reply) {
-  if (auto* const refused = Refused(context, key_)) return refused;
   return service_.GetCapabilities(context, request, reply);
 }
 
@@ -46,21 +46,25 @@ grpc::ServerBidiReactor<v1::ControlCommand, v1::ControlReport>* KeyedWorker::Con
   return service_.Control(context);
 }
 
+KeyedDecode::KeyedDecode(ClusterKey key, v1::Decode::CallbackService& service)
+    : MessageService(KeyedDoor(key)), service_(service) {
+  Unary("Reserve", &KeyedDecode::Reserve);
+  Unary("Renew", &KeyedDecode::Renew);
+  Stream("Generate", &KeyedDecode::Generate);
+}
+
 grpc::ServerUnaryReactor* KeyedDecode::Reserve(grpc::CallbackServerContext* context, const v1::ReserveRequest* request,
                                                v1::ReserveReply* reply) {
-  if (auto* const refused = Refused(context, key_)) return refused;
   return service_.Reserve(context, request, reply);
 }
 
 grpc::ServerUnaryReactor* KeyedDecode::Renew(grpc::CallbackServerContext* context, const v1::RenewRequest* request,
                                              v1::RenewReply* reply) {
-  if (auto* const refused = Refused(context, key_)) return refused;
   return service_.Renew(context, request, reply);
 }
 
 grpc::ServerWriteReactor<v1::DecodeReply>* KeyedDecode::Generate(grpc::CallbackServerContext* context,
                                                                  const v1::DecodeRequest* request) {
-  if (auto* const refused = RefusedCall<grpc::ServerWriteReactor<v1::DecodeReply>>(context, key_)) return refused;
   return service_.Generate(context, request);
 }
 

@@ -1,5 +1,6 @@
-// The services of a worker as its port offers them: only to who has the cluster's key. Each stands before the service
-// that does the work, and a method that is not passed on here is UNIMPLEMENTED: none can be left open by oversight.
+// The services of a worker as its port offers them: only to who has the cluster's key, which is asked for before
+// anything of a call's message is read. Each stands before the service that does the work, and a method that is not
+// passed on here is UNIMPLEMENTED: none can be left open by oversight.
 #pragma once
 
 #include <utility>
@@ -7,13 +8,14 @@
 #include "runahead/v1/kv.grpc.pb.h"
 #include "runahead/v1/worker.grpc.pb.h"
 #include "server/base/cluster_key.h"
+#include "server/rpc/message_service.h"
 
 namespace runahead {
 
 // Thread-safe, as all of them. `service` outlives this, and this the server.
-class KeyedWorker final : public v1::Worker::CallbackService {
+class KeyedWorker final : public MessageService<v1::Worker> {
  public:
-  KeyedWorker(ClusterKey key, v1::Worker::CallbackService& service) : key_(std::move(key)), service_(service) {}
+  KeyedWorker(ClusterKey key, v1::Worker::CallbackService& service);
   grpc::ServerUnaryReactor* GetCapabilities(grpc::CallbackServerContext* context,
                                             const v1::GetCapabilitiesRequest* request,
                                             v1::Capabilities* reply) override;
@@ -25,9 +27,9 @@ class KeyedWorker final : public v1::Worker::CallbackService {
   v1::Worker::CallbackService& service_;
 };
 
-class KeyedDecode final : public v1::Decode::CallbackService {
+class KeyedDecode final : public MessageService<v1::Decode> {
  public:
-  KeyedDecode(ClusterKey key, v1::Decode::CallbackService& service) : key_(std::move(key)), service_(service) {}
+  KeyedDecode(ClusterKey key, v1::Decode::CallbackService& service);
   grpc::ServerUnaryReactor* Reserve(grpc::CallbackServerContext* context, const v1::ReserveRequest* request,
                                     v1::ReserveReply* reply) override;
   grpc::ServerUnaryReactor* Renew(grpc::CallbackServerContext* context, const v1::RenewRequest* request,
@@ -36,7 +38,6 @@ class KeyedDecode final : public v1::Decode::CallbackService {
                                                       const v1::DecodeRequest* request) override;
 
  private:
-  const ClusterKey key_;
   v1::Decode::CallbackService& service_;
 };
 

@@ -1,12 +1,14 @@
 #include "server/rpc/message_call.h"
 
 #include <future>
+#include <memory>
 #include <string>
 #include <vector>
 
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "runahead/v1/inference.grpc.pb.h"
+#include "server/base/clock.h"
 #include "server/rpc/message_service.h"
 #include "tests/server/rpc/loopback.h"
 #include "tests/server/rpc/raw_call.h"
@@ -28,7 +30,7 @@ struct CallLife {
 // messages, or with a failure in their midst where the prompt is "fail".
 class Lengths final : public MessageService<v1::Inference> {
  public:
-  Lengths() {
+  explicit Lengths(CallDoor door = {}) : MessageService(std::move(door)) {
     Unary("Tokenize", &Lengths::Tokenize);
     Stream("Generate", &Lengths::Generate);
     Unary("GetTrace", &Lengths::GetTrace);
@@ -83,6 +85,40 @@ class Lengths final : public MessageService<v1::Inference> {
   }
 
   CallLife life_;
+};
+
+// A call of Tokenize of which only the headers are sent.
+class OpenCall {
+ public:
+  explicit OpenCall(const std::shared_ptr<grpc::Channel>& channel) : stub_(channel) {
+    SetTimeout(context_, absl::Seconds(30));
+    call_ = stub_.PrepareCall(&context_, "/runahead.v1.Inference/Tokenize", &queue_);
+    call_->StartCall(nullptr);
+    Await();
+  }
+  void HalfClose() {
+    call_->WritesDone(nullptr);
+    Await();
+  }
+  void Cancel() { context_.TryCancel(); }
+  grpc::Status AwaitEnd() {
+    grpc::Status status;
+    call_->Finish(&status, nullptr);
+    Await();
+    return status;
+  }
+
+ private:
+  void Await() {
+    void* tag = nullptr;
+    bool ok = false;
+    ASSERT_TRUE(queue_.Next(&tag, &ok));
+  }
+
+  grpc::ClientContext context_;
+  grpc::GenericStub stub_;
+  grpc::CompletionQueue queue_;
+  std::unique_ptr<grpc::GenericClientAsyncReaderWriter> call_;
 };
 
 class MessageCallTest : public ::testing::Test {
@@ -149,23 +185,9 @@ TEST_F(MessageCallTest, RefusesALongerMessageThanTheServerTakes) {
 }
 
 TEST_F(MessageCallTest, RefusesACallWithoutAMessage) {
-  grpc::ClientContext context;
-  SetTimeout(context, absl::Seconds(30));
-  grpc::GenericStub stub(channel_);
-  grpc::CompletionQueue queue;
-  const auto call = stub.PrepareCall(&context, "/runahead.v1.Inference/Tokenize", &queue);
-  const auto await = [&] {
-    void* tag = nullptr;
-    bool ok = false;
-    return queue.Next(&tag, &ok) && ok;
-  };
-  call->StartCall(nullptr);
-  ASSERT_TRUE(await());
-  call->WritesDone(nullptr);
-  ASSERT_TRUE(await());
-  grpc::Status status;
-  call->Finish(&status, nullptr);
-  ASSERT_TRUE(await());
+  OpenCall call(channel_);
+  call.HalfClose();
+  const grpc::Status status = call.AwaitEnd();
   EXPECT_EQ(status.error_code(), grpc::StatusCode::INVALID_ARGUMENT);
   EXPECT_THAT(status.error_message(), HasSubstr("before it brought a message"));
 }
@@ -188,6 +210,95 @@ TEST_F(MessageCallTest, TheServiceHearsThatTheClientHasGone) {
   EXPECT_EQ(status.get_future().get().error_code(), grpc::StatusCode::CANCELLED);
   service_.life().cancelled.get_future().wait();
   service_.life().done.get_future().wait();
+}
+
+// A service behind a door.
+struct Doored {
+  explicit Doored(CallDoor door) : service(std::move(door)) {}
+
+  grpc::Status Tokenize(const std::string& text) {
+    grpc::ClientContext context;
+    SetTimeout(context, absl::Seconds(30));
+    v1::TokenizeRequest request;
+    request.set_text(text);
+    v1::TokenizeResponse response;
+    return v1::Inference::NewStub(channel)->Tokenize(&context, request, &response);
+  }
+
+  Lengths service;
+  const std::unique_ptr<RpcServer> server = testing::StartServer(service);
+  const std::shared_ptr<grpc::Channel> channel = MakeChannel(server->address());
+};
+
+TEST(CallDoor, JudgesACallBeforeAnythingOfItsMessageHasCome) {
+  Doored doored({.admit = [](const grpc::ServerContextBase& context) -> absl::Status {
+    return context.client_metadata().count("key") > 0 ? absl::OkStatus() : absl::UnauthenticatedError("no key");
+  }});
+  OpenCall call(doored.channel);
+  const grpc::Status status = call.AwaitEnd();
+  EXPECT_EQ(status.error_code(), grpc::StatusCode::UNAUTHENTICATED);
+  EXPECT_EQ(status.error_message(), "no key");
+  grpc::ClientContext context;
+  context.AddMetadata("key", "ours");
+  v1::TokenizeResponse response;
+  EXPECT_TRUE(v1::Inference::NewStub(doored.channel)->Tokenize(&context, {}, &response).ok());
+}
+
+TEST(CallDoor, GivesUpAMessageThatDoesNotComeWhileOthersWait) {
+  Arrivals arrivals(
+      {.bytes = 1, .message_bytes = 1, .patience = absl::Seconds(20), .short_patience = absl::Milliseconds(100)}, {},
+      RealClock(), [](const std::string&) { return 0; });
+  Doored doored({.arrivals = &arrivals});
+  OpenCall silent(doored.channel);
+  EXPECT_TRUE(doored.Tokenize("waits").ok());
+  const absl::Status status = FromGrpcStatus(silent.AwaitEnd());
+  EXPECT_EQ(status.code(), absl::StatusCode::kResourceExhausted);
+  EXPECT_TRUE(RetryAfter(status));
+}
+
+TEST(CallDoor, WhoIsGoneWhileHeWaitsIsForgotten) {
+  Mutex mu;
+  CondVar changed;
+  int waiting = 0;
+  Arrivals arrivals({.bytes = 1, .message_bytes = 1, .patience = absl::Minutes(1), .short_patience = absl::Minutes(1)},
+                    {.changed =
+                         [&](int, int now) {
+                           MutexLock lock(mu);
+                           waiting = now;
+                           changed.NotifyAll();
+                         }},
+                    RealClock(), [](const std::string&) { return 0; });
+  const auto await = [&](int count) {
+    MutexLock lock(mu);
+    while (waiting != count) changed.Wait(mu);
+  };
+  Doored doored({.arrivals = &arrivals});
+  OpenCall first(doored.channel), second(doored.channel);
+  await(1);
+  second.Cancel();
+  await(0);
+  first.Cancel();
+  EXPECT_EQ(first.AwaitEnd().error_code(), grpc::StatusCode::CANCELLED);
+  EXPECT_EQ(second.AwaitEnd().error_code(), grpc::StatusCode::CANCELLED);
+  EXPECT_TRUE(doored.Tokenize("after them").ok());
+}
+
+TEST(CallDoor, TakesTheMemoryOfARequestAndGivesItBack) {
+  ByteBudget memory(10'000);
+  Doored doored({.memory = &memory});
+  const grpc::Status never = doored.Tokenize(std::string(20'000, 'a'));
+  EXPECT_EQ(never.error_code(), grpc::StatusCode::INVALID_ARGUMENT);
+  EXPECT_THAT(never.error_message(), HasSubstr("request_memory"));
+  {
+    ByteBudget::Lease others = memory.None();
+    ASSERT_TRUE(others.Resize(9'000));
+    const absl::Status now = FromGrpcStatus(doored.Tokenize(std::string(2'000, 'a')));
+    EXPECT_EQ(now.code(), absl::StatusCode::kResourceExhausted);
+    EXPECT_TRUE(RetryAfter(now));
+  }
+  EXPECT_TRUE(doored.Tokenize(std::string(2'000, 'a')).ok());
+  doored.server->Drain(absl::Seconds(30));  // a call's end comes before its memory is back
+  EXPECT_EQ(memory.refusals(), 2);
 }
 
 }  // namespace

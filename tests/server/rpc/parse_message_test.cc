@@ -71,5 +71,33 @@ TEST(ParseMessage, LeavesNothingOfWhatItRefuses) {
   EXPECT_EQ(request.ByteSizeLong(), 0u);
 }
 
+int64_t CountedBytes(const std::string& bytes) {
+  const grpc::Slice slice(bytes);
+  grpc::ByteBuffer buffer(&slice, 1);
+  return ParsedBytes(buffer, *v1::GenerateRequest::descriptor());
+}
+
+// Never less than what it is for, for what is small on the wire and large in memory, as for what is neither.
+TEST(ParseMessage, CountsWhatAMessageWillTake) {
+  v1::GenerateRequest chat, ids, stops, prompt, calls;
+  for (int i = 0; i < 50'000; ++i) {
+    chat.mutable_chat()->add_messages();
+    calls.mutable_chat()->add_messages()->set_tool_calls("[]");
+    ids.mutable_token_ids()->add_ids(i);
+    stops.mutable_stop()->add_stop("a");
+  }
+  prompt.set_prompt(std::string(1 << 20, 'a'));
+  for (const v1::GenerateRequest& request : {chat, ids, stops, prompt, calls}) {
+    const auto least = static_cast<int64_t>(request.SpaceUsedLong());
+    const int64_t counted = CountedBytes(request.SerializeAsString());
+    EXPECT_GE(counted, least);
+    EXPECT_LT(counted, 10 * least);
+  }
+  EXPECT_LT(CountedBytes(prompt.SerializeAsString()), (1 << 20) + 1000);
+  EXPECT_GE(CountedBytes(std::string("\xff\xff\xff")), 0);
+  // Cut off within a chat message: what came is counted.
+  EXPECT_GT(CountedBytes(chat.SerializeAsString().substr(0, 50'000)), 0);
+}
+
 }  // namespace
 }  // namespace runahead
