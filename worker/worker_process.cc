@@ -222,6 +222,7 @@ absl::Status WorkerProcess::Parts::Serve() {
   metrics_connections = std::make_unique<ConnectionMetrics>(*metrics, "metrics");
   RpcServerOptions rpc;
   rpc.listen = options.process.listen;
+  rpc.channelz = options.process.channelz;
   rpc.port = PortOptionsOf(options.process, *connections);
   door = std::make_unique<MemberDoor>(key);
   rpc.services.push_back(door.get());

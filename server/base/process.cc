@@ -38,6 +38,9 @@ void DeclareProcessOptions(ConfigSchema& schema, ProcessOptions& options) {
   schema.String("cluster_key", &options.cluster_key, {.value_name = "FILE"},
                 "The secret of the cluster, the same file for router and workers: workers take calls and links only "
                 "from who has it; without one they listen on loopback only");
+  schema.Bool(
+      "channelz", &options.channelz,
+      "The port of the gRPC services has gRPC's channelz too, open to all: what connections and calls there are");
   schema.String("log_level", &options.log_level, {.one_of = {"debug", "info", "warning", "error"}},
                 "What is logged, with all that is graver; later SIGUSR1 makes it one level more, SIGUSR2 one less");
   schema.String("log_format", &options.log_format, {.one_of = {"text", "json"}},

@@ -14,6 +14,7 @@ struct ProcessOptions {
   std::string listen = "127.0.0.1:0";
   std::string metrics_listen = "127.0.0.1:0";
   std::string cluster_key;  // path; empty: none
+  bool channelz = false;
   std::string log_level = "info";
   std::string log_format = "text";
   absl::Duration drain_timeout = absl::Seconds(30);
@@ -26,8 +27,8 @@ struct ProcessOptions {
   LogFormat format() const { return log_format == "json" ? LogFormat::kJson : LogFormat::kText; }
 };
 
-// Declares listen, metrics_listen, cluster_key, log_level, log_format, drain_timeout, max_connections, port_patience,
-// and as flags only ready_fd and parent_pid.
+// Declares listen, metrics_listen, cluster_key, channelz, log_level, log_format, drain_timeout, max_connections,
+// port_patience, and as flags only ready_fd and parent_pid.
 void DeclareProcessOptions(ConfigSchema& schema, ProcessOptions& options);
 
 // Writes {"address":"127.0.0.1:1234","metrics":"127.0.0.1:1235"} and a newline to `fd`, then closes it: what `runahead

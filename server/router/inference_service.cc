@@ -12,9 +12,19 @@
 #include "server/router/request_log.h"
 #include "server/router/validation.h"
 #include "server/rpc/status.h"
+#include "server/rpc/take_memory.h"
 
 namespace runahead {
 namespace {
+
+// What JSON takes once it is parsed, for each of its bytes (kMaxChatJsonBytes).
+constexpr size_t kParsedJson = 40;
+
+// What a request that waits for its session keeps.
+struct WaitingRequest {
+  v1::GenerateRequest request;
+  ByteBudget::Lease memory;
+};
 
 // A call whose answer comes from a session thread; holds its pass until gRPC is done with it.
 class HoldingReactor final : public grpc::ServerUnaryReactor {
@@ -51,10 +61,9 @@ absl::StatusOr<std::string> TextOf(const v1::DetokenizeRequest& request, const T
 }
 
 // One that never became a session: what it asks for is not looked at but for its id.
-void LogRefused(const v1::GenerateRequest& request, const absl::Status& status, absl::Duration took) {
+void LogRefused(const std::string& given_id, const absl::Status& status, absl::Duration took) {
   RequestRecord record;
-  record.request_id =
-      request.request_id().empty() ? DrawRequestId() : request.request_id().substr(0, kMaxRequestIdBytes);
+  record.request_id = given_id.empty() ? DrawRequestId() : given_id.substr(0, kMaxRequestIdBytes);
   record.status = status;
   record.total = took;
   LogRequest(record);
@@ -62,8 +71,14 @@ void LogRefused(const v1::GenerateRequest& request, const absl::Status& status, 
 
 }  // namespace
 
-InferenceService::InferenceService(const RouterParts& parts, const ServiceLimits& limits)
-    : parts_(parts), limits_(limits), pool_(limits.max_sessions, limits.max_streams) {}
+InferenceService::InferenceService(const RouterParts& parts, const ServiceLimits& limits, CallDoor door)
+    : MessageService(std::move(door)), parts_(parts), limits_(limits), pool_(limits.max_sessions, limits.max_streams) {
+  Stream("Generate", &InferenceService::Begin);
+  Unary("Tokenize", &InferenceService::Tokenize);
+  Unary("Detokenize", &InferenceService::Detokenize);
+  Unary("ListModels", &InferenceService::ListModels);
+  Unary("GetTrace", &InferenceService::GetTrace);
+}
 
 absl::StatusOr<DrainGate::Pass> InferenceService::Enter() {
   DrainGate* const gate = gate_;
@@ -98,32 +113,42 @@ grpc::ServerUnaryReactor* InferenceService::Reply(std::function<absl::Status(Can
   return reactor;
 }
 
-grpc::ServerWriteReactor<v1::GenerateResponse>* InferenceService::Generate(grpc::CallbackServerContext* context,
-                                                                           const v1::GenerateRequest* request) {
+absl::Status InferenceService::Check(const v1::GenerateRequest& request, ByteBudget::Lease& memory) const {
+  RUNAHEAD_RETURN_IF_ERROR(CheckInputSize(request, *parts_.tokenizer, parts_.model));
+  // It is parsed to be checked, and again to be rendered.
+  const auto json = static_cast<int64_t>(kParsedJson * ChatJsonBytes(request));
+  RUNAHEAD_RETURN_IF_ERROR(TakeMemory(memory, memory.bytes() + json));
+  return ValidateRequest(request, parts_.model, parts_.experiments);
+}
+
+grpc::ServerWriteReactor<v1::GenerateResponse>* InferenceService::Begin(grpc::CallbackServerContext* context,
+                                                                        v1::GenerateRequest& request,
+                                                                        ByteBudget::Lease memory) {
   const absl::Time arrival = parts_.clock.Now();
   absl::StatusOr<DrainGate::Pass> pass = Enter();
   absl::Status status = pass.status();
   if (!status.ok()) parts_.metrics.CountAdmissionRejection(AdmissionRejection::kDraining);
-  // Both here, before the request is copied and waits.
-  if (status.ok()) status = CheckInputSize(*request, *parts_.tokenizer, parts_.model);
-  if (status.ok()) status = ValidateRequest(*request, parts_.model, parts_.experiments);
+  if (status.ok()) status = Check(request, memory);
   const std::shared_ptr<GenerateReactor> reactor = GenerateReactor::Create(
       context, pass.ok() ? *std::move(pass) : DrainGate::Pass(), limits_.stall_timeout, parts_.clock, parts_.metrics);
+  const std::string given_id = request.request_id();
   if (status.ok()) {
     {
       MutexLock lock(mu_);
       calls_.insert(reactor);
       if (!cut_.ok()) reactor->cancel().Cancel(cut_);
     }
-    status = Submit(reactor->cancel(), [this, reactor, request = *request, arrival,
-                                        caller = CallerOf(*context)](const std::function<void()>& settled) mutable {
-      RunSession(reactor, std::move(request), arrival, caller, settled);
-    });
+    // Shared, for a function must be one that can be copied.
+    const auto kept = std::make_shared<WaitingRequest>(WaitingRequest{std::move(request), std::move(memory)});
+    status = Submit(reactor->cancel(),
+                    [this, reactor, kept, arrival, caller = CallerOf(*context)](const std::function<void()>& settled) {
+                      RunSession(reactor, std::move(kept->request), arrival, caller, std::move(kept->memory), settled);
+                    });
     if (!status.ok()) parts_.metrics.CountAdmissionRejection(AdmissionRejection::kQueueFull);
   }
   if (!status.ok()) {
     parts_.metrics.RequestFinished(status.code(), parts_.clock.Now() - arrival);
-    LogRefused(*request, status, parts_.clock.Now() - arrival);
+    LogRefused(given_id, status, parts_.clock.Now() - arrival);
     reactor->End(status);
     MutexLock lock(mu_);
     calls_.erase(reactor);
@@ -133,8 +158,9 @@ grpc::ServerWriteReactor<v1::GenerateResponse>* InferenceService::Generate(grpc:
 
 void InferenceService::RunSession(const std::shared_ptr<GenerateReactor>& reactor, v1::GenerateRequest request,
                                   absl::Time arrival, const std::optional<TraceContext>& caller,
-                                  const std::function<void()>& settled) {
-  Session session(parts_, std::move(request), arrival, reactor->deadline(), reactor->cancel(), *reactor, caller);
+                                  ByteBudget::Lease memory, const std::function<void()>& settled) {
+  Session session(parts_, std::move(request), arrival, reactor->deadline(), reactor->cancel(), *reactor, caller,
+                  std::move(memory));
   const absl::Status status = session.Run(settled);
   parts_.metrics.RequestFinished(status.code(), parts_.clock.Now() - arrival);
   RequestRecord record = session.Record(status);

@@ -19,6 +19,7 @@
 #include "server/router/generate_reactor.h"
 #include "server/router/session.h"
 #include "server/router/session_pool.h"
+#include "server/rpc/message_service.h"
 
 namespace runahead {
 
@@ -29,10 +30,10 @@ struct ServiceLimits {
 };
 
 // Thread-safe. Reactors hand the work to session threads and never block themselves.
-class InferenceService final : public v1::Inference::CallbackService {
+class InferenceService final : public MessageService<v1::Inference> {
  public:
-  // `parts` must outlive the service; destroy the gRPC server before it.
-  InferenceService(const RouterParts& parts, const ServiceLimits& limits);
+  // `parts`, and what `door` names, must outlive the service; destroy the gRPC server before it.
+  InferenceService(const RouterParts& parts, const ServiceLimits& limits, CallDoor door = {});
 
   // Where calls get their pass: the server's gate, which exists only once the server runs. Calls that come before are
   // UNAVAILABLE. `gate` must outlive all calls.
@@ -41,8 +42,6 @@ class InferenceService final : public v1::Inference::CallbackService {
   // Ends all Generate calls soon and with `why`, which is not OK: those that run, wait, and will come.
   void CutOff(const absl::Status& why) RUNAHEAD_EXCLUDES(mu_);
 
-  grpc::ServerWriteReactor<v1::GenerateResponse>* Generate(grpc::CallbackServerContext* context,
-                                                           const v1::GenerateRequest* request) override;
   grpc::ServerUnaryReactor* Tokenize(grpc::CallbackServerContext* context, const v1::TokenizeRequest* request,
                                      v1::TokenizeResponse* response) override;
   grpc::ServerUnaryReactor* Detokenize(grpc::CallbackServerContext* context, const v1::DetokenizeRequest* request,
@@ -53,6 +52,11 @@ class InferenceService final : public v1::Inference::CallbackService {
                                      v1::Trace* response) override;
 
  private:
+  // Generate. `memory` is what the request takes, which is kept.
+  grpc::ServerWriteReactor<v1::GenerateResponse>* Begin(grpc::CallbackServerContext* context,
+                                                        v1::GenerateRequest& request, ByteBudget::Lease memory);
+  // All that can be said of the request before it waits; takes what it will take besides.
+  absl::Status Check(const v1::GenerateRequest& request, ByteBudget::Lease& memory) const;
   absl::StatusOr<DrainGate::Pass> Enter();
   // Runs `work` on a session thread, or, once `cancel` is cancelled, soon in any case; RESOURCE_EXHAUSTED when it would
   // have to wait and the queue is full.
@@ -64,8 +68,8 @@ class InferenceService final : public v1::Inference::CallbackService {
   absl::StatusOr<std::vector<int32_t>> IdsOf(const v1::TokenizeRequest& request, CancelToken& cancel);
   // `settled` is called when the request holds up no other's start any more.
   void RunSession(const std::shared_ptr<GenerateReactor>& reactor, v1::GenerateRequest request, absl::Time arrival,
-                  const std::optional<TraceContext>& caller, const std::function<void()>& settled)
-      RUNAHEAD_EXCLUDES(mu_);
+                  const std::optional<TraceContext>& caller, ByteBudget::Lease memory,
+                  const std::function<void()>& settled) RUNAHEAD_EXCLUDES(mu_);
 
   const RouterParts& parts_;
   const ServiceLimits limits_;

@@ -7,22 +7,32 @@
 namespace runahead {
 namespace {
 
-// Smaller texts take no turn: even one in every session takes no more memory than a few large ones.
+// Up to here a text is small.
 constexpr size_t kSmallBytes = size_t{64} << 10;
+// Of all small ones at once. With the largest text beside them they take what RequestMemory keeps for it.
+constexpr size_t kAllSmallBytes = size_t{2} << 20;
 
 }  // namespace
 
-LargeTextTurns::Turn::Turn(Turn&& other) noexcept : turns_(std::exchange(other.turns_, nullptr)) {}
+LargeTextTurns::Turn::Turn(Turn&& other) noexcept
+    : turns_(std::exchange(other.turns_, nullptr)), bytes_(other.bytes_) {}
 
 LargeTextTurns::Turn::~Turn() {
   if (turns_ == nullptr) return;
   MutexLock lock(turns_->mu_);
-  turns_->taken_ = false;
+  if (bytes_ > kSmallBytes) {
+    turns_->taken_ = false;
+  } else {
+    turns_->small_bytes_ -= bytes_;
+  }
   turns_->changed_.NotifyAll();
 }
 
+bool LargeTextTurns::Free(size_t bytes) const {
+  return bytes > kSmallBytes ? !taken_ : small_bytes_ + bytes <= kAllSmallBytes;
+}
+
 absl::StatusOr<LargeTextTurns::Turn> LargeTextTurns::Await(size_t bytes, CancelToken& cancel) {
-  if (bytes <= kSmallBytes) return Turn(nullptr);
   const CancelToken::Subscription wake = cancel.OnCancel([this] {
     MutexLock lock(mu_);
     changed_.NotifyAll();
@@ -30,11 +40,15 @@ absl::StatusOr<LargeTextTurns::Turn> LargeTextTurns::Await(size_t bytes, CancelT
   MutexLock lock(mu_);
   while (true) {
     RUNAHEAD_RETURN_IF_ERROR(cancel.status());
-    if (!taken_) break;
+    if (Free(bytes)) break;
     changed_.Wait(mu_);
   }
-  taken_ = true;
-  return Turn(this);
+  if (bytes > kSmallBytes) {
+    taken_ = true;
+  } else {
+    small_bytes_ += bytes;
+  }
+  return Turn(this, bytes);
 }
 
 }  // namespace runahead

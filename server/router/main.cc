@@ -22,6 +22,7 @@ absl::Status RunRouter(const RouterOptions& options, StopSignal& stop) {
     router->UpdateHealth();
     router->UpdateEjections();
     router->UpdateTable();
+    router->UpdateMemory();
   } while (!stop.Wait(kHealthPeriod));
   LogInfo("main", "stopping: draining for up to ", absl::FormatDuration(options.process.drain_timeout));
   router->Drain(options.process.drain_timeout);

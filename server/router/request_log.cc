@@ -1,7 +1,9 @@
 #include "server/router/request_log.h"
 
+#include "absl/strings/str_format.h"
 #include "server/base/logging.h"
 #include "server/base/printable.h"
+#include "server/base/random.h"
 
 namespace runahead {
 namespace {
@@ -18,6 +20,10 @@ void AddPlan(const v1::Plan& plan, std::vector<LogField>& fields) {
 }
 
 }  // namespace
+
+std::string DrawRequestId() {
+  return absl::StrFormat("%016x", RandomBits64());
+}
 
 std::string LoggedPrompt(const std::string& text) {
   return FirstCharacters(text, kLoggedPromptCharacters);

@@ -31,6 +31,9 @@ struct RequestRecord {
   std::string prompt;                                  // empty unless it is to be logged: see LoggedPrompt
 };
 
+// An id for a request that comes without one.
+std::string DrawRequestId();
+
 // The first kLoggedPromptCharacters of `text`.
 std::string LoggedPrompt(const std::string& text);
 

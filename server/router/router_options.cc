@@ -41,6 +41,12 @@ void DeclareRouterOptions(ConfigSchema& schema, RouterOptions& options) {
              "Requests that run at once and have no token yet, nor wait for decode memory");
   schema.Int("max_streams", &options.max_streams, {.min = 1, .max = 4096},
              "Requests that run at once, those that decode too, each on a thread of its own");
+  schema.Bytes("request_memory", &options.request_memory.bytes, {.min = kLeastRequestMemory},
+               "Memory that all requests together may take, from their first byte until their last; more are refused");
+  schema.Bytes("min_arrival_rate", &options.request_memory.min_arrival_rate, {.min = 1, .max = 1 << 30},
+               "Bytes a second that must come of a request's message; a slower one is ended");
+  schema.Int("connection_streams", &options.connection_streams, {.min = 1, .max = 1 << 20},
+             "Calls that one connection may have open at once");
   schema.Duration("stall_timeout", &options.stall_timeout, {.min = absl::Milliseconds(100)},
                   "How long a client may take nothing of its answer before it is cancelled");
   schema.Duration("absence_timeout", &options.absence_timeout, {.min = absl::ZeroDuration(), .max = absl::Hours(1)},

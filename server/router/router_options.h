@@ -10,6 +10,7 @@
 #include "server/base/config.h"
 #include "server/base/process.h"
 #include "server/router/fleet.h"
+#include "server/router/request_memory.h"
 
 namespace runahead {
 
@@ -25,6 +26,8 @@ struct RouterOptions {
   int queue_size = 256;
   int max_sessions = 128;
   int max_streams = 1024;
+  RequestMemoryOptions request_memory;
+  int connection_streams = 1024;
   absl::Duration stall_timeout = absl::Seconds(30);
   absl::Duration absence_timeout = absl::Seconds(30);
   bool experiments = false;

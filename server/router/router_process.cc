@@ -12,10 +12,12 @@
 #include "server/base/cluster_key.h"
 #include "server/base/connection_metrics.h"
 #include "server/base/logging.h"
+#include "server/base/memory_return.h"
 #include "server/base/metrics_server.h"
 #include "server/base/srv_lookup.h"
 #include "server/router/inference_service.h"
 #include "server/router/live_table.h"
+#include "server/router/request_memory.h"
 #include "server/router/service_watch.h"
 #include "server/router/worker_registry.h"
 #include "server/rpc/server.h"
@@ -66,6 +68,7 @@ struct RouterProcess::Parts {
         connections(registry, "grpc"),
         metrics_connections(registry, "metrics"),
         metrics(registry, model.name),
+        memory(options.request_memory, registry, RealClock()),
         table(std::move(opened)),
         fleet(SeatsFor(options.workers), options.queue_size, metrics, RealClock()),
         router{fleet,
@@ -86,11 +89,13 @@ struct RouterProcess::Parts {
             fleet.workers(),
             [server = options.dns_server](const std::string& service) { return LookUpSrv(service, server); }, workers,
             options.dns_period, RealClock()),
-        service(router, {options.max_sessions, options.stall_timeout, options.max_streams}) {}
+        service(router, {options.max_sessions, options.stall_timeout, options.max_streams}, memory.door()) {}
 
+  MemoryReturn returned;
   MetricRegistry registry;
   ConnectionMetrics connections, metrics_connections;
   RouterMetrics metrics;
+  RequestMemory memory;
   std::unique_ptr<LiveTable> table;
   Fleet fleet;
   Sequencer sequencer;
@@ -124,6 +129,8 @@ absl::StatusOr<std::unique_ptr<RouterProcess>> RouterProcess::Start(const Router
   rpc.services = {&parts->service};
   rpc.health_names = {kServiceName};
   rpc.port = PortOptionsOf(options.process, parts->connections);
+  rpc.limits = {options.connection_streams, options.request_memory.bytes / 2, /*read_ahead=*/false};
+  rpc.channelz = options.process.channelz;
   RUNAHEAD_ASSIGN_OR_RETURN(parts->server, RpcServer::Start(rpc));
   parts->service.SetGate(&parts->server->gate());
   const auto health = [server = parts->server.get()] { return server->port_status(); };
@@ -156,6 +163,11 @@ void RouterProcess::UpdateTable() {
   parts_->table->Poll(RealClock().Now(), parts_->metrics);
   const auto doubt = parts_->table->DoubtOf(parts_->fleet.capabilities().compute_dtype());
   if (doubt) LogWarning("table", *doubt);
+}
+
+void RouterProcess::UpdateMemory() {
+  parts_->memory.Update();
+  parts_->returned.Poll(RealClock().Now());
 }
 
 void RouterProcess::Drain(absl::Duration timeout) {

@@ -28,6 +28,9 @@ class RouterProcess {
   // The partition table follows its file. Called again and again by main's thread.
   void UpdateTable();
 
+  // Memory that was freed is given back, and what is taken is told. Called again and again by main's thread.
+  void UpdateMemory();
+
   // Ends: no new requests; those that run may go on for `timeout`.
   void Drain(absl::Duration timeout);
 

@@ -4,11 +4,11 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
-#include "absl/strings/str_format.h"
 #include "kernels/base/status_macros.h"
 #include "server/base/random.h"
 #include "server/router/chat_input.h"
 #include "server/router/validation.h"
+#include "server/rpc/take_memory.h"
 
 namespace runahead {
 namespace {
@@ -52,13 +52,11 @@ v1::GenerateRequest WithId(v1::GenerateRequest request) {
 
 }  // namespace
 
-std::string DrawRequestId() {
-  return absl::StrFormat("%016x", RandomBits64());
-}
-
 Session::Session(const RouterParts& router, v1::GenerateRequest request, absl::Time arrival, absl::Time deadline,
-                 CancelToken& cancel, ResponseSink& sink, const std::optional<TraceContext>& caller)
+                 CancelToken& cancel, ResponseSink& sink, const std::optional<TraceContext>& caller,
+                 ByteBudget::Lease memory)
     : router_(router),
+      memory_(std::move(memory)),
       request_(WithId(std::move(request))),
       deadline_(deadline),
       cancel_(cancel),
@@ -117,6 +115,8 @@ void Session::EndTrace() {
 
 absl::Status Session::Prepare() {
   RUNAHEAD_ASSIGN_OR_RETURN(prompt_, Tokenize());
+  request_.clear_input();  // its ids stand for it from now on
+  RUNAHEAD_RETURN_IF_ERROR(TakeMemory(memory_, kBytesPerId * static_cast<int64_t>(prompt_.size())));
   RUNAHEAD_RETURN_IF_ERROR(CheckTokens(prompt_, router_.model));
   const int64_t tokens = static_cast<int64_t>(prompt_.size());
   RUNAHEAD_ASSIGN_OR_RETURN(max_tokens_, ResolveMaxTokens(request_, tokens, router_.model));

@@ -14,6 +14,7 @@
 #include "absl/time/time.h"
 #include "runahead/v1/inference.pb.h"
 #include "scheduler/placement/chain_plan.h"
+#include "server/base/byte_budget.h"
 #include "server/base/clock.h"
 #include "server/router/agreement.h"
 #include "server/router/answer.h"
@@ -25,6 +26,7 @@
 #include "server/router/live_table.h"
 #include "server/router/prefill_run.h"
 #include "server/router/request_log.h"
+#include "server/router/request_memory.h"
 #include "server/router/retry_budget.h"
 #include "server/router/router_metrics.h"
 #include "server/router/sequencer.h"
@@ -55,9 +57,6 @@ struct RouterParts {
   const std::unique_ptr<RetryBudget> retry_budget = std::make_unique<RetryBudget>(metrics);
 };
 
-// For a request that comes without one.
-std::string DrawRequestId();
-
 // Where responses go.
 class ResponseSink {
  public:
@@ -69,9 +68,10 @@ class ResponseSink {
 class Session {
  public:
   // `arrival` and `deadline` are on the router's clock; what is given by reference must outlive the session. `caller`
-  // is the span that the request came from, where it said one.
+  // is the span that the request came from, where it said one. `memory` is what the request takes.
   Session(const RouterParts& router, v1::GenerateRequest request, absl::Time arrival, absl::Time deadline,
-          CancelToken& cancel, ResponseSink& sink, const std::optional<TraceContext>& caller = std::nullopt);
+          CancelToken& cancel, ResponseSink& sink, const std::optional<TraceContext>& caller = std::nullopt,
+          ByteBudget::Lease memory = {});
 
   // Answers the request. Whatever the end, no work, lease or place of it is left in the pool. `settled` is called, once
   // or more, where it holds up nobody's start any more: with its first token, or when it has to wait for decode memory.
@@ -116,7 +116,8 @@ class Session {
   int width() const { return static_cast<int>(run_->placement().chain.size()); }
 
   const RouterParts& router_;
-  v1::GenerateRequest request_;
+  ByteBudget::Lease memory_;
+  v1::GenerateRequest request_;  // without its input, once that was tokenized
   const absl::Time deadline_;
   CancelToken& cancel_;
   ResponseSink& sink_;

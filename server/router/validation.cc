@@ -204,6 +204,10 @@ size_t TextBytes(const v1::TokenizeRequest& request) {
   return request.text().size() + TextBytes(request.chat());
 }
 
+size_t ChatJsonBytes(const v1::GenerateRequest& request) {
+  return JsonBytes(request.chat());
+}
+
 absl::Status CheckInputSize(const v1::GenerateRequest& request, const Tokenizer& tokenizer, const ModelInfo& model) {
   const auto too_long = [&model](absl::string_view least, int64_t tokens) {
     return TooLong("prompt", least, tokens, model);

@@ -18,7 +18,7 @@ namespace runahead {
 inline constexpr int32_t kDefaultMaxTokens = 1024;
 
 // More than a million tokens of any language: for models whose context would allow for more text than a router can
-// tokenize in a few seconds and some 300 MB.
+// tokenize in a few seconds and some 300 MB (kTokenizingBytes).
 inline constexpr size_t kMaxPromptBytes = size_t{8} << 20;
 // What Tokenize takes, whatever the model's context. inference.proto says it.
 inline constexpr size_t kMaxTokenizeBytes = size_t{4} << 20;
@@ -54,6 +54,9 @@ absl::Status ValidateDetokenize(const v1::DetokenizeRequest& request, const Mode
 // The text that is tokenized: the prompt, or all that the chat says; 0 for token ids.
 size_t TextBytes(const v1::GenerateRequest& request);
 size_t TextBytes(const v1::TokenizeRequest& request);
+
+// Of all JSON in it.
+size_t ChatJsonBytes(const v1::GenerateRequest& request);
 
 // Of a prompt however it came: tokenizers may have tokens that the model has no row for. OUT_OF_RANGE names one.
 absl::Status CheckTokens(absl::Span<const int32_t> prompt, const ModelInfo& model);

@@ -1,7 +1,7 @@
 #include "server/rpc/server.h"
 
+#include <google/protobuf/stubs/logging.h>
 #include <grpc/support/log.h>
-#include <grpcpp/ext/channelz_service_plugin.h>
 #include <grpcpp/ext/proto_server_reflection_plugin.h>
 #include <grpcpp/health_check_service_interface.h>
 #include <grpcpp/server_builder.h>
@@ -17,7 +17,9 @@
 #include "server/base/address.h"
 #include "server/base/listening_sockets.h"
 #include "server/base/logging.h"
+#include "server/rpc/channelz.h"
 #include "server/rpc/credentials.h"
+#include "server/rpc/reflection.h"
 
 namespace runahead {
 namespace {
@@ -34,6 +36,10 @@ void LogOfGrpc(gpr_log_func_args* args) {
   if (last_words) FlushLog();
 }
 
+void LogOfProtobuf(google::protobuf::LogLevel, const char*, int, const std::string& message) {
+  LogDebug("protobuf", message);
+}
+
 // gRPC registers these for all servers of the process that are built later.
 void RegisterPlugins() {
   static std::once_flag once;
@@ -43,7 +49,8 @@ void RegisterPlugins() {
     grpc::reflection::InitProtoReflectionServerBuilderPlugin();
     // Reflection describes what is linked, and gRPC's own health service does not bring its description.
     grpc::health::v1::HealthCheckRequest::descriptor();
-    grpc::channelz::experimental::InitChannelzService();
+    // Who sends what is no message is told so; a line for each would be his to write.
+    google::protobuf::SetLogHandler(LogOfProtobuf);
   });
 }
 
@@ -72,8 +79,12 @@ absl::StatusOr<std::unique_ptr<RpcServer>> RpcServer::Start(const RpcServerOptio
   RegisterPlugins();
   std::unique_ptr<RpcServer> server(new RpcServer);
   server->health_names_ = options.health_names;
+  std::unique_ptr<grpc::ServerBuilderOption> channelz = MakeChannelz(options.channelz);
   grpc::ServerBuilder builder;
   SetArguments(builder, options);
+  SetTransportLimits(builder, options.limits);
+  builder.SetOption(MakeReflection());
+  builder.SetOption(std::move(channelz));
   std::unique_ptr<RpcPort::Acceptor> acceptor = builder.experimental().AddExternalConnectionAcceptor(
       grpc::ServerBuilder::experimental_type::ExternalConnectionType::FROM_FD, MakeServerCredentials());
   for (grpc::Service* service : options.services) builder.RegisterService(service);

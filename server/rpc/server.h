@@ -1,4 +1,5 @@
-// Server side of our gRPC connections: one listening port with health, reflection and channelz beside our services.
+// Server side of our gRPC connections: one listening port with health and reflection beside our services, and channelz
+// where asked for.
 #pragma once
 
 #include <grpcpp/server.h>
@@ -12,6 +13,7 @@
 #include "absl/time/time.h"
 #include "server/base/drain_gate.h"
 #include "server/rpc/rpc_port.h"
+#include "server/rpc/transport_limits.h"
 #include "server/rpc/transport_options.h"
 
 namespace runahead {
@@ -26,6 +28,8 @@ struct RpcServerOptions {
   KeepAlive keep_alive = kProcessKeepAlive;
   int max_message_bytes = kMaxMessageBytes;
   RpcPortOptions port = {};
+  TransportLimits limits = {};
+  bool channelz = false;  // gRPC's own service about connections and calls, for whoever reaches the port
 };
 
 // Thread-safe. Starts with health NOT_SERVING: call SetServing(true) when requests can really be answered.

@@ -15,7 +15,7 @@ import page  # noqa: E402
 fixture.rerun_with_grpc("the grpcurl commands")
 import grpc  # noqa: E402
 from google.protobuf import json_format  # noqa: E402
-from reflection import Reflection  # noqa: E402
+from reflection import VERSIONS, Reflection  # noqa: E402
 
 COMMANDS = page.commands("grpcurl ")
 FLAGS_WITH_A_VALUE = {"-d", "-max-time", "-format"}
@@ -46,20 +46,26 @@ def objects(text):
 
 class GrpcurlTest(fixture.ClusterTest):
     def setUp(self):
-        self.reflection = Reflection(self.enterContext(grpc.insecure_channel(self.cluster.router)))
+        channel = self.enterContext(grpc.insecure_channel(self.cluster.router))
+        self.reflections = [Reflection(channel, version) for version in VERSIONS]
 
     def test_every_command_names_what_the_server_describes(self):
         for command in COMMANDS:
-            with self.subTest(command):
-                address, (verb, *symbols), data = parts(command)
-                self.assertEqual(address, page.ROUTER)
-                if verb == "list":
-                    self.assertIn("runahead.v1.Inference", self.reflection.services())
-                elif verb == "describe":
-                    self.reflection.learn(symbols[0])
-                else:
-                    method = self.reflection.method(verb)
-                    json_format.Parse(data, self.reflection.message(method.input_type))  # raises at unknown names
+            for reflection in self.reflections:
+                with self.subTest(command, version=reflection.version):
+                    self.check_described(command, reflection)
+
+    def check_described(self, command, reflection):
+        address, (verb, *symbols), data = parts(command)
+        self.assertEqual(address, page.ROUTER)
+        if verb == "list":
+            self.assertIn("runahead.v1.Inference", reflection.services())
+            self.assertNotIn("grpc.channelz.v1.Channelz", reflection.services())
+        elif verb == "describe":
+            reflection.learn(symbols[0])
+        else:
+            method = reflection.method(verb)
+            json_format.Parse(data, reflection.message(method.input_type))  # raises at unknown names
 
     def test_every_command_runs(self):
         if shutil.which("grpcurl") is None:

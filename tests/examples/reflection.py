@@ -1,9 +1,10 @@
-"""What a server says of itself by gRPC's reflection (v1alpha), which is all that grpcurl knows of it."""
+"""What a server says of itself by gRPC's reflection, which is all that grpcurl knows of it."""
 
 from google.protobuf import descriptor_pb2, descriptor_pool, message_factory
 
 # The messages of the protocol, as far as they are used: (message, field, number, type, whether it is a list).
 STRING, BYTES = descriptor_pb2.FieldDescriptorProto.TYPE_STRING, descriptor_pb2.FieldDescriptorProto.TYPE_BYTES
+VERSIONS = ("v1", "v1alpha")
 FIELDS = [
     ("Request", "file_containing_symbol", 4, STRING, False),
     ("Request", "list_services", 7, STRING, False),
@@ -39,11 +40,12 @@ def protocol():
 
 
 class Reflection:
-    """Of the server at the other end of `channel`."""
+    """Of the server at the other end of `channel`, by one of VERSIONS, which differ in nothing but the name."""
 
-    def __init__(self, channel):
+    def __init__(self, channel, version=VERSIONS[0]):
+        self.version = version
         self.request, response = protocol()
-        self.call = channel.stream_stream("/grpc.reflection.v1alpha.ServerReflection/ServerReflectionInfo",
+        self.call = channel.stream_stream(f"/grpc.reflection.{version}.ServerReflection/ServerReflectionInfo",
                                           request_serializer=self.request.SerializeToString,
                                           response_deserializer=response.FromString)
         self.pool = descriptor_pool.DescriptorPool()

@@ -10,6 +10,7 @@
 #include "absl/strings/strip.h"
 #include "gtest/gtest.h"
 #include "server/base/connection_metrics.h"
+#include "server/router/request_memory_metrics.h"
 #include "server/router/router_metrics.h"
 #include "worker/metrics/decode_metrics.h"
 #include "worker/metrics/link_metrics.h"
@@ -101,6 +102,7 @@ TEST(Documentation, ListsWhatIsCountedItsTypeAndLabelsAndNothingElse) {
   MetricRegistry registry("cpu");
   ConnectionMetrics grpc(registry, "grpc"), http(registry, "metrics");
   RouterMetrics router(registry, "m");
+  RequestMemoryMetrics memory(registry, 1, 1);
   PrefillMetrics prefill(registry);
   LinkMetrics link(registry, "p");
   DecodeMetrics decode(registry);

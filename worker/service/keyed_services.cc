@@ -13,16 +13,12 @@ class RefusedStream final : public Reactor {
   void OnDone() override { delete this; }
 };
 
-// What a unary call becomes where the caller is no member: null where it is one.
-grpc::ServerUnaryReactor* Refused(grpc::CallbackServerContext* context, MemberDoor& door) {
-  const absl::Status member = door.Check(*context);
-  if (member.ok()) return nullptr;
-  grpc::ServerUnaryReactor* const reactor = context->DefaultReactor();
-  reactor->Finish(ToGrpcStatus(member));
-  return reactor;
+// For the methods that MessageService serves.
+CallDoor KeyedDoor(MemberDoor& door) {
+  return {.admit = [&door](const grpc::ServerContextBase& context) { return door.Check(context); }};
 }
 
-// The same for a streaming call.
+// For the others: what a call becomes where the caller is no member. Null where it is one.
 template <typename Reactor>
 Reactor* RefusedCall(grpc::CallbackServerContext* context, MemberDoor& door) {
   const absl::Status member = door.Check(*context);
@@ -31,10 +27,14 @@ Reactor* RefusedCall(grpc::CallbackServerContext* context, MemberDoor& door) {
 
 }  // namespace
 
+KeyedWorker::KeyedWorker(MemberDoor& door, v1::Worker::CallbackService& service)
+    : MessageService(KeyedDoor(door)), door_(door), service_(service) {
+  Unary("GetCapabilities", &KeyedWorker::GetCapabilities);
+}
+
 grpc::ServerUnaryReactor* KeyedWorker::GetCapabilities(grpc::CallbackServerContext* context,
                                                        const v1::GetCapabilitiesRequest* request,
                                                        v1::Capabilities* reply) {
-  if (auto* const refused = Refused(context, door_)) return refused;
   return service_.GetCapabilities(context, request, reply);
 }
 
@@ -45,21 +45,25 @@ grpc::ServerBidiReactor<v1::ControlCommand, v1::ControlReport>* KeyedWorker::Con
   return service_.Control(context);
 }
 
+KeyedDecode::KeyedDecode(MemberDoor& door, v1::Decode::CallbackService& service)
+    : MessageService(KeyedDoor(door)), service_(service) {
+  Unary("Reserve", &KeyedDecode::Reserve);
+  Unary("Renew", &KeyedDecode::Renew);
+  Stream("Generate", &KeyedDecode::Generate);
+}
+
 grpc::ServerUnaryReactor* KeyedDecode::Reserve(grpc::CallbackServerContext* context, const v1::ReserveRequest* request,
                                                v1::ReserveReply* reply) {
-  if (auto* const refused = Refused(context, door_)) return refused;
   return service_.Reserve(context, request, reply);
 }
 
 grpc::ServerUnaryReactor* KeyedDecode::Renew(grpc::CallbackServerContext* context, const v1::RenewRequest* request,
                                              v1::RenewReply* reply) {
-  if (auto* const refused = Refused(context, door_)) return refused;
   return service_.Renew(context, request, reply);
 }
 
 grpc::ServerWriteReactor<v1::DecodeReply>* KeyedDecode::Generate(grpc::CallbackServerContext* context,
                                                                  const v1::DecodeRequest* request) {
-  if (auto* const refused = RefusedCall<grpc::ServerWriteReactor<v1::DecodeReply>>(context, door_)) return refused;
   return service_.Generate(context, request);
 }
 

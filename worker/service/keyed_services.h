@@ -1,17 +1,19 @@
-// The services of a worker as its port offers them: only to who has the cluster's key. Each stands before the service
-// that does the work, and a method that is not passed on here is UNIMPLEMENTED: none can be left open by oversight.
+// The services of a worker as its port offers them: only to who has the cluster's key, which is asked for before
+// anything of a call's message is read. Each stands before the service that does the work, and a method that is not
+// passed on here is UNIMPLEMENTED: none can be left open by oversight.
 #pragma once
 
 #include "runahead/v1/kv.grpc.pb.h"
 #include "runahead/v1/worker.grpc.pb.h"
 #include "server/rpc/member_door.h"
+#include "server/rpc/message_service.h"
 
 namespace runahead {
 
 // Thread-safe, as all of them. `door` and `service` outlive this, and this the server.
-class KeyedWorker final : public v1::Worker::CallbackService {
+class KeyedWorker final : public MessageService<v1::Worker> {
  public:
-  KeyedWorker(MemberDoor& door, v1::Worker::CallbackService& service) : door_(door), service_(service) {}
+  KeyedWorker(MemberDoor& door, v1::Worker::CallbackService& service);
   grpc::ServerUnaryReactor* GetCapabilities(grpc::CallbackServerContext* context,
                                             const v1::GetCapabilitiesRequest* request,
                                             v1::Capabilities* reply) override;
@@ -23,9 +25,9 @@ class KeyedWorker final : public v1::Worker::CallbackService {
   v1::Worker::CallbackService& service_;
 };
 
-class KeyedDecode final : public v1::Decode::CallbackService {
+class KeyedDecode final : public MessageService<v1::Decode> {
  public:
-  KeyedDecode(MemberDoor& door, v1::Decode::CallbackService& service) : door_(door), service_(service) {}
+  KeyedDecode(MemberDoor& door, v1::Decode::CallbackService& service);
   grpc::ServerUnaryReactor* Reserve(grpc::CallbackServerContext* context, const v1::ReserveRequest* request,
                                     v1::ReserveReply* reply) override;
   grpc::ServerUnaryReactor* Renew(grpc::CallbackServerContext* context, const v1::RenewRequest* request,
@@ -34,7 +36,6 @@ class KeyedDecode final : public v1::Decode::CallbackService {
                                                       const v1::DecodeRequest* request) override;
 
  private:
-  MemberDoor& door_;
   v1::Decode::CallbackService& service_;
 };
 

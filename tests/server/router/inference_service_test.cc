@@ -1,12 +1,15 @@
 // Who may run, who waits, and who is refused.
 #include "server/router/inference_service.h"
 
+#include <string>
 #include <thread>
 
+#include "absl/strings/str_cat.h"
 #include "gmock/gmock.h"
 #include "server/router/validation.h"
 #include "server/rpc/channel.h"
 #include "server/rpc/status.h"
+#include "tests/server/rpc/raw_call.h"
 #include "tests/testing/router_fixture.h"
 
 namespace runahead {
@@ -170,6 +173,22 @@ TEST_F(InferenceServiceTest, AllThatRunAreBoundedAndWhoIsRefusedHearsWhenToTryAg
   decode_[0]->Change([](FakeBehaviour& b) { b.decode_until = 100; });
   EXPECT_TRUE(waits.Finish().status.ok());
   EXPECT_TRUE(two.Finish().status.ok());
+}
+
+TEST_F(InferenceServiceTest, SaysWhatIsWrongWithBytesThatAreNoRequest) {
+  Start({.prefill = 1});
+  const auto channel = MakeChannel(server_->address());
+  for (const char* method : {"Generate", "Tokenize", "ListModels", "GetTrace"}) {
+    std::string response;
+    const grpc::Status status =
+        testing::CallRaw(channel, absl::StrCat("/runahead.v1.Inference/", method), "\xff", &response);
+    EXPECT_EQ(status.error_code(), grpc::StatusCode::INVALID_ARGUMENT) << method;
+    EXPECT_THAT(status.error_message(), HasSubstr("the 1 bytes of the request are no runahead.v1.")) << method;
+  }
+  std::string response;
+  const grpc::Status text = testing::CallRaw(channel, "/runahead.v1.Inference/Generate", "\x12\x01\xff", &response);
+  EXPECT_EQ(text.error_message(), "prompt: it is not UTF-8; text must be");
+  EXPECT_EQ(BlamedField(FromGrpcStatus(text)), "prompt");
 }
 
 }  // namespace

@@ -44,12 +44,25 @@ TEST(LargeTextTurns, LargeTextsHaveTheirTurnOneByOne) {
   EXPECT_EQ(most, 1);
 }
 
-TEST(LargeTextTurns, SmallTextsNeverWait) {
+TEST(LargeTextTurns, SmallTextsDoNotWaitForLargeOnes) {
   LargeTextTurns turns;
   CancelToken cancel;
   const auto large = turns.Await(kLarge, cancel);
   ASSERT_TRUE(large.ok());
   EXPECT_TRUE(turns.Await(kSmall, cancel).ok());
+}
+
+TEST(LargeTextTurns, OnlySoManySmallTextsHaveTheirTurnAtOnce) {
+  LargeTextTurns turns;
+  CancelToken cancel;
+  std::vector<absl::StatusOr<LargeTextTurns::Turn>> taken;
+  constexpr size_t kLargestSmall = 64 << 10;
+  for (int i = 0; i < 32; ++i) taken.push_back(turns.Await(kLargestSmall, cancel));
+  auto waiting = std::async(std::launch::async, [&] { return turns.Await(kLargestSmall, cancel).status(); });
+  EXPECT_EQ(waiting.wait_for(kMeanwhile), std::future_status::timeout);
+  EXPECT_TRUE(turns.Await(0, cancel).ok());
+  taken.pop_back();
+  EXPECT_EQ(waiting.wait_for(kInVain), std::future_status::ready);
 }
 
 TEST(LargeTextTurns, WhoIsCancelledLeavesTheRow) {

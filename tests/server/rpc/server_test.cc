@@ -1,7 +1,7 @@
 #include "server/rpc/server.h"
 
-#include <grpcpp/generic/generic_stub.h>
-
+#include <optional>
+#include <string>
 #include <thread>
 
 #include "absl/strings/str_cat.h"
@@ -9,34 +9,13 @@
 #include "gtest/gtest.h"
 #include "kernels/base/mutex.h"
 #include "tests/server/rpc/loopback.h"
+#include "tests/server/rpc/raw_call.h"
 
 namespace runahead {
 namespace {
 
+using testing::CallRaw;
 using ::testing::HasSubstr;
-
-// A unary call without generated code: Debian's gRPC has the health and reflection services, but not their stubs.
-grpc::Status CallRaw(const std::shared_ptr<grpc::Channel>& channel, const std::string& method,
-                     const std::string& request, std::string* response) {
-  grpc::ClientContext context;
-  SetTimeout(context, absl::Seconds(30));
-  const grpc::Slice slice(request);
-  const grpc::ByteBuffer out(&slice, 1);
-  grpc::ByteBuffer in;
-  Mutex mu;
-  CondVar changed;
-  std::optional<grpc::Status> status;
-  grpc::GenericStub(channel).UnaryCall(&context, method, {}, &out, &in, [&](grpc::Status s) {
-    MutexLock lock(mu);
-    status = std::move(s);
-    changed.NotifyAll();
-  });
-  MutexLock lock(mu);
-  while (!status.has_value()) changed.Wait(mu);
-  grpc::Slice bytes;
-  if (status->ok() && in.DumpToSingleSlice(&bytes).ok()) response->assign(bytes.begin(), bytes.end());
-  return *status;
-}
 
 // The HealthCheckResponse on the wire: field 1, varint; 1 is SERVING, 2 is NOT_SERVING.
 std::string Health(const std::shared_ptr<grpc::Channel>& channel, const std::string& name) {
@@ -73,18 +52,31 @@ TEST(RpcServer, HealthServesOnlyWhenTold) {
   EXPECT_EQ(Health(channel, ""), "not serving");
 }
 
-TEST(RpcServer, HasReflectionAndChannelz) {
+TEST(RpcServer, HasTheOldReflectionToo) {
   testing::FakeInference service(testing::FinishAtOnce);
   const auto server = testing::StartServer(service);
-  const auto channel = MakeChannel(server->address());
   std::string response;
-  EXPECT_TRUE(CallRaw(channel, "/grpc.channelz.v1.Channelz/GetServers", "", &response).ok());
   // Reflection only has a streaming method; a unary call of it is answered by the service, not by "unimplemented".
-  EXPECT_NE(CallRaw(channel, "/grpc.reflection.v1alpha.ServerReflection/ServerReflectionInfo",
+  EXPECT_NE(CallRaw(MakeChannel(server->address()), "/grpc.reflection.v1alpha.ServerReflection/ServerReflectionInfo",
                     std::string("\x3a\x00", 2), &response)
                 .error_code(),
             grpc::StatusCode::UNIMPLEMENTED);
   EXPECT_THAT(response, HasSubstr("runahead.v1.Inference"));
+}
+
+// The other server of the process has it: that is not to be this one's.
+TEST(RpcServer, HasChannelzOnlyWhereItIsAskedFor) {
+  testing::FakeInference service(testing::FinishAtOnce), other(testing::FinishAtOnce);
+  const auto asked =
+      RpcServer::Start({.listen = "127.0.0.1:0", .services = {&service}, .health_names = {}, .channelz = true});
+  ASSERT_TRUE(asked.ok()) << asked.status();
+  const auto plain = testing::StartServer(other);
+  const auto call = [](const RpcServer& server) {
+    std::string response;
+    return CallRaw(MakeChannel(server.address()), "/grpc.channelz.v1.Channelz/GetServers", "", &response).error_code();
+  };
+  EXPECT_EQ(call(**asked), grpc::StatusCode::OK);
+  EXPECT_EQ(call(*plain), grpc::StatusCode::UNIMPLEMENTED);
 }
 
 TEST(RpcServer, RefusesATakenPortAndABadAddress) {

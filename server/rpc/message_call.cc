@@ -1,0 +1,79 @@
+#include "server/rpc/message_call.h"
+
+#include <grpcpp/impl/codegen/proto_utils.h>
+
+#include "kernels/base/status_macros.h"
+#include "server/rpc/status.h"
+#include "server/rpc/take_memory.h"
+
+namespace runahead {
+
+void MessageCall::Begin() {
+  const absl::Status admitted = door_.admit ? door_.admit(context_) : absl::OkStatus();
+  if (!admitted.ok()) return Finish(ToGrpcStatus(admitted));
+  if (door_.arrivals == nullptr) return Read();
+  door_.arrivals->Enter(*this, context_.peer());
+}
+
+absl::Status MessageCall::Parse() {
+  if (door_.memory != nullptr) {
+    memory_ = door_.memory->None();
+    RUNAHEAD_RETURN_IF_ERROR(TakeMemory(memory_, ParsedBytes(received_, *request().GetDescriptor())));
+  }
+  RUNAHEAD_RETURN_IF_ERROR(ParseMessage(received_, request()));
+  received_.Clear();
+  // It was counted as the most that it might take.
+  const auto taken = static_cast<int64_t>(request().SpaceUsedLong());
+  if (taken < memory_.bytes()) RUNAHEAD_CHECK(memory_.Resize(taken));
+  return absl::OkStatus();
+}
+
+void MessageCall::GiveUp(const absl::Status& why) {
+  Finish(ToGrpcStatus(why));
+}
+
+void MessageCall::Bound(grpc::internal::ServerReactor* reactor) {
+  bool cancelled;
+  {
+    MutexLock lock(mu_);
+    reactor_ = reactor;
+    cancelled = cancelled_;
+  }
+  if (cancelled) reactor->OnCancel();
+}
+
+grpc::Status MessageCall::Serialize(const google::protobuf::Message& message, grpc::ByteBuffer& bytes) {
+  bool own_buffer = false;
+  return grpc::SerializationTraits<google::protobuf::Message>::Serialize(message, &bytes, &own_buffer);
+}
+
+void MessageCall::OnReadDone(bool ok) {
+  absl::Status status = absl::InvalidArgumentError("the call ended, or was half closed, before it brought a message");
+  if (ok) status = Parse();  // while it still counts as one that is read, for it takes that memory, too
+  if (door_.arrivals != nullptr && !door_.arrivals->Arrived(*this)) return;
+  if (status.ok()) status = Serve();
+  if (!status.ok()) Finish(ToGrpcStatus(status));
+}
+
+void MessageCall::OnCancel() {
+  grpc::internal::ServerReactor* reactor;
+  {
+    MutexLock lock(mu_);
+    cancelled_ = true;
+    reactor = reactor_;
+  }
+  if (reactor != nullptr) return reactor->OnCancel();  // it lives until OnDone, which comes after this
+  if (door_.arrivals != nullptr && door_.arrivals->Abandon(*this)) Finish(grpc::Status::CANCELLED);
+}
+
+void MessageCall::OnDone() {
+  grpc::internal::ServerReactor* reactor;
+  {
+    MutexLock lock(mu_);
+    reactor = reactor_;
+  }
+  if (reactor != nullptr) reactor->OnDone();
+  delete this;
+}
+
+}  // namespace runahead

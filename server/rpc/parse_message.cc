@@ -1,0 +1,134 @@
+#include "server/rpc/parse_message.h"
+
+#include <google/protobuf/descriptor.h>
+#include <google/protobuf/io/coded_stream.h>
+#include <google/protobuf/wire_format_lite.h>
+#include <grpcpp/support/proto_buffer_reader.h>
+
+#include <optional>
+#include <string>
+
+#include "absl/container/flat_hash_map.h"
+#include "absl/strings/str_cat.h"
+#include "server/rpc/status.h"
+
+namespace runahead {
+namespace {
+
+using google::protobuf::Descriptor;
+using google::protobuf::FieldDescriptor;
+using google::protobuf::internal::WireFormatLite;
+using google::protobuf::io::CodedInputStream;
+
+std::string NameOf(const FieldDescriptor& field, int index) {
+  return field.is_repeated() ? absl::StrCat(field.name(), "[", index, "]") : field.name();
+}
+
+// The path of the first text in a message of `type` that is no UTF-8; nothing where there is none, or where the bytes
+// are no message before one comes. Keeps one text in memory at a time.
+std::optional<std::string> FindBadText(CodedInputStream& in, const Descriptor& type) {
+  absl::flat_hash_map<int, int> seen;  // how often a field came, by its number
+  while (const uint32_t tag = in.ReadTag()) {
+    const FieldDescriptor* const field = type.FindFieldByNumber(WireFormatLite::GetTagFieldNumber(tag));
+    const bool text = field != nullptr && field->type() == FieldDescriptor::TYPE_STRING;
+    const bool message = field != nullptr && field->type() == FieldDescriptor::TYPE_MESSAGE;
+    if ((!text && !message) || WireFormatLite::GetTagWireType(tag) != WireFormatLite::WIRETYPE_LENGTH_DELIMITED) {
+      if (!WireFormatLite::SkipField(&in, tag)) return std::nullopt;
+      continue;
+    }
+    const std::string name = NameOf(*field, seen[field->number()]++);
+    int length = 0;
+    if (!in.ReadVarintSizeAsInt(&length)) return std::nullopt;
+    if (text) {
+      std::string value;
+      if (!in.ReadString(&value, length)) return std::nullopt;
+      const bool valid = google::protobuf::internal::IsStructurallyValidUTF8(value.data(), length);
+      if (!valid) return name;
+      continue;
+    }
+    const auto [limit, depth_left] = in.IncrementRecursionDepthAndPushLimit(length);
+    if (depth_left < 0) return std::nullopt;
+    const std::optional<std::string> inner = FindBadText(in, *field->message_type());
+    if (inner) return absl::StrCat(name, ".", *inner);
+    if (!in.DecrementRecursionDepthAndPopLimit(limit)) return std::nullopt;
+  }
+  return std::nullopt;
+}
+
+// What malloc and a list's growth add to each part.
+constexpr int64_t kPerPart = 48;
+// A number of a list (ours are int32) takes four bytes, twice that where the list has room for more, and four while it
+// grows. On the wire it takes at least one.
+constexpr int64_t kPerWireByte = 12;
+
+// Adds up what the parts of a message of `type` take. Stops where the bytes are no message: there parsing stops, too.
+class PartCounter {
+ public:
+  // Of a whole message; again for those in it.
+  void Count(CodedInputStream& in, const Descriptor& type) {
+    bytes_ += kPerPart + SizeOf(type);
+    while (const uint32_t tag = in.ReadTag()) {
+      const FieldDescriptor* const field = type.FindFieldByNumber(WireFormatLite::GetTagFieldNumber(tag));
+      if (WireFormatLite::GetTagWireType(tag) != WireFormatLite::WIRETYPE_LENGTH_DELIMITED) {
+        if (!WireFormatLite::SkipField(&in, tag)) return;
+        bytes_ += kPerPart;
+        continue;
+      }
+      int length = 0;
+      if (!in.ReadVarintSizeAsInt(&length)) return;
+      if (field != nullptr && field->type() == FieldDescriptor::TYPE_MESSAGE) {
+        const auto [limit, depth_left] = in.IncrementRecursionDepthAndPushLimit(length);
+        if (depth_left < 0) return;
+        Count(in, *field->message_type());
+        if (!in.DecrementRecursionDepthAndPopLimit(limit)) return;
+        continue;
+      }
+      const bool text = field == nullptr || !field->is_packable();
+      bytes_ += text ? kPerPart + static_cast<int64_t>(sizeof(std::string)) + length : kPerWireByte * length;
+      if (!in.Skip(length)) return;
+    }
+  }
+  int64_t bytes() const { return bytes_; }
+
+ private:
+  int64_t SizeOf(const Descriptor& type) {
+    int64_t& size = sizes_[&type];
+    if (size == 0) {
+      size = static_cast<int64_t>(
+          google::protobuf::MessageFactory::generated_factory()->GetPrototype(&type)->SpaceUsedLong());
+    }
+    return size;
+  }
+
+  absl::flat_hash_map<const Descriptor*, int64_t> sizes_;  // of empty messages
+  int64_t bytes_ = 0;
+};
+
+}  // namespace
+
+int64_t ParsedBytes(grpc::ByteBuffer& bytes, const Descriptor& type) {
+  grpc::ProtoBufferReader reader(&bytes);
+  CodedInputStream in(&reader);
+  PartCounter counter;
+  counter.Count(in, type);
+  return counter.bytes();
+}
+
+absl::Status ParseMessage(grpc::ByteBuffer& bytes, google::protobuf::Message& message) {
+  {
+    grpc::ProtoBufferReader reader(&bytes);
+    if (message.ParseFromZeroCopyStream(&reader) && reader.status().ok()) return absl::OkStatus();
+  }
+  message.Clear();
+  grpc::ProtoBufferReader reader(&bytes);
+  CodedInputStream in(&reader);
+  const Descriptor& type = *message.GetDescriptor();
+  if (const std::optional<std::string> field = FindBadText(in, type)) {
+    return InvalidField(*field, "it is not UTF-8; text must be");
+  }
+  return absl::InvalidArgumentError(absl::StrCat("the ", bytes.Length(), " bytes of the request are no ",
+                                                 type.full_name(),
+                                                 "; does the client have this service's proto file?"));
+}
+
+}  // namespace runahead

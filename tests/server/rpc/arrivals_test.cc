@@ -1,0 +1,240 @@
+#include "server/rpc/arrivals.h"
+
+#include <map>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "gmock/gmock.h"
+#include "gtest/gtest.h"
+#include "server/rpc/status.h"
+#include "tests/testing/fake_clock.h"
+
+namespace runahead {
+namespace {
+
+using ::testing::HasSubstr;
+
+constexpr int64_t kMessage = 1 << 20;
+constexpr int64_t kRate = 1000;
+
+class FakeCall final : public Arrivals::Call {
+ public:
+  void Read() override {
+    MutexLock lock(mu_);
+    reading_ = true;
+    changed_.NotifyAll();
+  }
+  void GiveUp(const absl::Status& why) override {
+    MutexLock lock(mu_);
+    EXPECT_TRUE(given_up_.ok());
+    given_up_ = why;
+    changed_.NotifyAll();
+  }
+  bool reading() {
+    MutexLock lock(mu_);
+    return reading_;
+  }
+  absl::Status given_up() {
+    MutexLock lock(mu_);
+    return given_up_;
+  }
+  absl::Status AwaitGivenUp() {
+    MutexLock lock(mu_);
+    while (given_up_.ok()) changed_.Wait(mu_);
+    return given_up_;
+  }
+  void AwaitReading() {
+    MutexLock lock(mu_);
+    while (!reading_) changed_.Wait(mu_);
+  }
+
+ private:
+  Mutex mu_;
+  CondVar changed_;
+  bool reading_ RUNAHEAD_GUARDED_BY(mu_) = false;
+  absl::Status given_up_ RUNAHEAD_GUARDED_BY(mu_);
+};
+
+class ArrivalsTest : public ::testing::Test {
+ protected:
+  ~ArrivalsTest() override {
+    for (const auto& call : calls_) {
+      if (call->given_up().ok() && !arrivals_.Abandon(*call)) (void)arrivals_.Arrived(*call);
+    }
+  }
+  FakeCall& Enter(const std::string& peer) {
+    FakeCall& call = *calls_.emplace_back(std::make_unique<FakeCall>());
+    arrivals_.Enter(call, peer);
+    return call;
+  }
+  void Receive(const std::string& peer, uint64_t bytes) {
+    MutexLock lock(mu_);
+    bytes_[peer] += bytes;
+  }
+  std::optional<uint64_t> Received(const std::string& peer) {
+    MutexLock lock(mu_);
+    if (peer == "unknown") return std::nullopt;
+    return bytes_[peer];
+  }
+  // So much time, each quarter of a second of which is looked at; `each` is called before that.
+  void Pass(
+      absl::Duration time, const std::function<void()>& each = [] {}) {
+    for (absl::Duration passed; passed < time; passed += absl::Milliseconds(250)) {
+      each();
+      clock_.AwaitWaiters(1);
+      clock_.Advance(absl::Milliseconds(250));
+      clock_.AwaitWaiters(1);
+    }
+  }
+
+  Mutex mu_;
+  std::map<std::string, uint64_t> bytes_ RUNAHEAD_GUARDED_BY(mu_);
+  testing::FakeClock clock_;
+  std::vector<std::unique_ptr<FakeCall>> calls_;
+  int slow_ = 0, full_ = 0, reading_ = 0, waiting_ = 0;
+  Arrivals arrivals_{
+      {.bytes = 2 * kMessage, .message_bytes = kMessage, .max_waiting = 4, .min_rate = kRate},
+      {.changed = [this](int reading, int waiting) { reading_ = reading, waiting_ = waiting; },
+       .refused = [this](ArrivalWatcher::Refusal why) { ++(why == ArrivalWatcher::Refusal::kSlow ? slow_ : full_); }},
+      clock_,
+      [this](const std::string& peer) { return Received(peer); }};
+};
+
+TEST_F(ArrivalsTest, SoManyAreReadAndTheOthersWait) {
+  FakeCall& first = Enter("a");
+  FakeCall& second = Enter("b");
+  FakeCall& third = Enter("c");
+  EXPECT_TRUE(first.reading());
+  EXPECT_TRUE(second.reading());
+  EXPECT_FALSE(third.reading());
+  EXPECT_EQ(reading_, 2);
+  EXPECT_EQ(waiting_, 1);
+  EXPECT_TRUE(arrivals_.Arrived(first));
+  EXPECT_TRUE(third.reading());
+  EXPECT_EQ(waiting_, 0);
+}
+
+TEST_F(ArrivalsTest, ConnectionsHaveTheirTurns) {
+  FakeCall& first = Enter("a");
+  FakeCall& second = Enter("a");
+  FakeCall& third = Enter("a");
+  FakeCall& fourth = Enter("a");
+  FakeCall& other = Enter("b");
+  EXPECT_TRUE(arrivals_.Arrived(first));
+  EXPECT_TRUE(arrivals_.Arrived(second));
+  EXPECT_TRUE(other.reading()) << "after all of those that came before it";
+  EXPECT_NE(third.reading(), fourth.reading());
+}
+
+TEST_F(ArrivalsTest, WhoIsGoneWaitsNoMore) {
+  FakeCall& first = Enter("a");
+  Enter("a");
+  FakeCall& gone = Enter("a");
+  EXPECT_TRUE(arrivals_.Abandon(gone));
+  EXPECT_FALSE(arrivals_.Abandon(gone));
+  EXPECT_FALSE(arrivals_.Abandon(first)) << "it is read: that ends by itself";
+  EXPECT_TRUE(arrivals_.Arrived(first));
+  EXPECT_FALSE(gone.reading());
+}
+
+TEST_F(ArrivalsTest, NoMoreMayWait) {
+  for (int i = 0; i < 6; ++i) Enter("a");
+  const absl::Status refused = Enter("a").given_up();
+  EXPECT_EQ(refused.code(), absl::StatusCode::kResourceExhausted);
+  EXPECT_THAT(std::string(refused.message()), HasSubstr("request_memory"));
+  EXPECT_TRUE(RetryAfter(refused));
+  EXPECT_EQ(full_, 1);
+}
+
+TEST_F(ArrivalsTest, WhoHasNoneFindsRoomInPlaceOfWhoHasMany) {
+  for (int i = 0; i < 6; ++i) Enter("a");
+  FakeCall& other = Enter("b");
+  EXPECT_TRUE(other.given_up().ok());
+  EXPECT_FALSE(calls_[5]->given_up().ok()) << "the last of the many";
+  EXPECT_EQ(waiting_, 4);
+  EXPECT_TRUE(Enter("b").given_up().ok());
+  EXPECT_FALSE(Enter("b").given_up().ok()) << "they have as many now";
+}
+
+TEST_F(ArrivalsTest, WhoKeptOthersWaitingComesLast) {
+  FakeCall& first = Enter("a");
+  FakeCall& second = Enter("b");
+  FakeCall& third = Enter("a");
+  FakeCall& fourth = Enter("b");
+  Pass(absl::Seconds(2), [&] { Receive("b", 2 * kRate); });
+  EXPECT_FALSE(first.AwaitGivenUp().ok());
+  // Whoever took its place has gone; only slow ones and others wait.
+  FakeCall& honest = Enter("c");
+  FakeCall& slow = Enter("a");
+  EXPECT_TRUE(arrivals_.Arrived(second));
+  for (FakeCall* const call : {&third, &fourth}) {
+    if (call->reading() && !honest.reading()) (void)arrivals_.Arrived(*call);
+  }
+  EXPECT_TRUE(honest.reading());
+  EXPECT_FALSE(slow.reading());
+}
+
+TEST_F(ArrivalsTest, AMessageThatDoesNotComeIsGivenUp) {
+  FakeCall& silent = Enter("a");
+  FakeCall& comes = Enter("b");
+  Pass(absl::Seconds(9), [&] { Receive("b", kRate / 4 + 1); });
+  EXPECT_TRUE(silent.given_up().ok());
+  Pass(absl::Seconds(2), [&] { Receive("b", kRate / 4 + 1); });
+  const absl::Status why = silent.AwaitGivenUp();
+  EXPECT_EQ(why.code(), absl::StatusCode::kResourceExhausted);
+  EXPECT_THAT(std::string(why.message()), HasSubstr("min_arrival_rate"));
+  EXPECT_FALSE(arrivals_.Arrived(silent));
+  Pass(absl::Seconds(30), [&] { Receive("b", kRate / 4 + 1); });
+  EXPECT_TRUE(comes.given_up().ok());
+  EXPECT_EQ(slow_, 1);
+}
+
+TEST_F(ArrivalsTest, WhereOthersWaitItIsGivenUpSooner) {
+  FakeCall& silent = Enter("a");
+  FakeCall& comes = Enter("b");
+  FakeCall& waits = Enter("c");
+  Pass(absl::Seconds(2), [&] { Receive("b", kRate / 4 + 1); });
+  EXPECT_FALSE(silent.AwaitGivenUp().ok());
+  waits.AwaitReading();
+  EXPECT_TRUE(comes.given_up().ok());
+}
+
+// What comes is the younger's: the older one had its time.
+TEST_F(ArrivalsTest, OfTwoOnAConnectionTheOneThatStandsStillGoes) {
+  FakeCall& stands = Enter("a");
+  Pass(absl::Seconds(5));
+  FakeCall& comes = Enter("a");
+  Pass(absl::Seconds(6), [&] { Receive("a", kRate / 4 + 1); });
+  EXPECT_FALSE(stands.AwaitGivenUp().ok());
+  Pass(absl::Seconds(20), [&] { Receive("a", kRate / 4 + 1); });
+  EXPECT_TRUE(comes.given_up().ok());
+}
+
+TEST_F(ArrivalsTest, NobodyWaitsForLong) {
+  FakeCall& first = Enter("a");
+  Enter("b");
+  FakeCall& waits = Enter("c");
+  const auto all_come = [&] {
+    for (const char* peer : {"a", "b"}) Receive(peer, kRate / 4 + 1);
+  };
+  Pass(absl::Seconds(11), all_come);
+  const absl::Status why = waits.AwaitGivenUp();
+  EXPECT_EQ(why.code(), absl::StatusCode::kResourceExhausted);
+  EXPECT_TRUE(RetryAfter(why));
+  EXPECT_EQ(full_, 1);
+  EXPECT_TRUE(first.given_up().ok());
+}
+
+// Where the kernel does not say what comes, the longest message at the lowest rate is waited for.
+TEST_F(ArrivalsTest, AConnectionOfWhichNothingIsKnownHasTheTimeOfTheLongestMessage) {
+  FakeCall& call = Enter("unknown");
+  Pass(absl::Seconds(kMessage / kRate));
+  EXPECT_TRUE(call.given_up().ok());
+  Enter("another");  // so that time goes on being looked at
+  Pass(absl::Seconds(21), [&] { Receive("another", kRate); });
+  EXPECT_FALSE(call.AwaitGivenUp().ok());
+}
+
+}  // namespace
+}  // namespace runahead

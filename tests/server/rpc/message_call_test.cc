@@ -1,0 +1,305 @@
+#include "server/rpc/message_call.h"
+
+#include <future>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "gmock/gmock.h"
+#include "gtest/gtest.h"
+#include "runahead/v1/inference.grpc.pb.h"
+#include "server/base/clock.h"
+#include "server/rpc/message_service.h"
+#include "tests/server/rpc/loopback.h"
+#include "tests/server/rpc/raw_call.h"
+
+namespace runahead {
+namespace {
+
+using testing::CallRaw;
+using ::testing::HasSubstr;
+
+constexpr int kAnswers = 20;
+
+// Says once that a call has begun, was cancelled, and is done.
+struct CallLife {
+  std::promise<void> begun, cancelled, done;
+};
+
+// Tokenize answers with the length of the text, or waits for a cancel where that is "wait"; Generate with kAnswers
+// messages, or with a failure in their midst where the prompt is "fail".
+class Lengths final : public MessageService<v1::Inference> {
+ public:
+  explicit Lengths(CallDoor door = {}) : MessageService(std::move(door)) {
+    Unary("Tokenize", &Lengths::Tokenize);
+    Stream("Generate", &Lengths::Generate);
+    Unary("GetTrace", &Lengths::GetTrace);
+  }
+  CallLife& life() { return life_; }
+
+ private:
+  class Held final : public grpc::ServerUnaryReactor {
+   public:
+    explicit Held(CallLife& life) : life_(life) { life.begun.set_value(); }
+    void OnCancel() override {
+      life_.cancelled.set_value();
+      Finish(grpc::Status::CANCELLED);
+    }
+    void OnDone() override {
+      life_.done.set_value();
+      delete this;
+    }
+
+   private:
+    CallLife& life_;
+  };
+  class Counting final : public grpc::ServerWriteReactor<v1::GenerateResponse> {
+   public:
+    explicit Counting(bool fails) : fails_(fails) { Next(); }
+    void OnWriteDone(bool ok) override { ok ? Next() : Finish(grpc::Status::CANCELLED); }
+    void OnDone() override { delete this; }
+
+   private:
+    void Next() {
+      response_.mutable_tokens()->set_index(index_++);
+      if (fails_ && index_ == kAnswers / 2) return Finish({grpc::StatusCode::ABORTED, "enough"});
+      if (index_ < kAnswers) return StartWrite(&response_);
+      StartWriteAndFinish(&response_, {}, grpc::Status::OK);
+    }
+    const bool fails_;
+    int index_ = 0;
+    v1::GenerateResponse response_;
+  };
+
+  grpc::ServerUnaryReactor* Tokenize(grpc::CallbackServerContext* context, const v1::TokenizeRequest* request,
+                                     v1::TokenizeResponse* response) override {
+    if (request->text() == "wait") return new Held(life_);
+    response->add_ids(static_cast<int32_t>(request->text().size()));
+    grpc::ServerUnaryReactor* const reactor = context->DefaultReactor();
+    reactor->Finish(grpc::Status::OK);
+    return reactor;
+  }
+  grpc::ServerWriteReactor<v1::GenerateResponse>* Generate(grpc::CallbackServerContext*,
+                                                           const v1::GenerateRequest* request) override {
+    return new Counting(request->prompt() == "fail");
+  }
+
+  CallLife life_;
+};
+
+// A call of Tokenize of which only the headers are sent.
+class OpenCall {
+ public:
+  explicit OpenCall(const std::shared_ptr<grpc::Channel>& channel) : stub_(channel) {
+    SetTimeout(context_, absl::Seconds(30));
+    call_ = stub_.PrepareCall(&context_, "/runahead.v1.Inference/Tokenize", &queue_);
+    call_->StartCall(nullptr);
+    Await();
+  }
+  void HalfClose() {
+    call_->WritesDone(nullptr);
+    Await();
+  }
+  void Cancel() { context_.TryCancel(); }
+  grpc::Status AwaitEnd() {
+    grpc::Status status;
+    call_->Finish(&status, nullptr);
+    Await();
+    return status;
+  }
+
+ private:
+  void Await() {
+    void* tag = nullptr;
+    bool ok = false;
+    ASSERT_TRUE(queue_.Next(&tag, &ok));
+  }
+
+  grpc::ClientContext context_;
+  grpc::GenericStub stub_;
+  grpc::CompletionQueue queue_;
+  std::unique_ptr<grpc::GenericClientAsyncReaderWriter> call_;
+};
+
+class MessageCallTest : public ::testing::Test {
+ protected:
+  absl::StatusOr<v1::TokenizeResponse> Tokenize(const std::string& text) {
+    grpc::ClientContext context;
+    SetTimeout(context, absl::Seconds(30));
+    v1::TokenizeRequest request;
+    request.set_text(text);
+    v1::TokenizeResponse response;
+    const absl::Status status = FromGrpcStatus(stub_->Tokenize(&context, request, &response));
+    if (!status.ok()) return status;
+    return response;
+  }
+
+  Lengths service_;
+  const std::unique_ptr<RpcServer> server_ = testing::StartServer(service_);
+  const std::shared_ptr<grpc::Channel> channel_ = MakeChannel(server_->address());
+  const std::unique_ptr<v1::Inference::Stub> stub_ = v1::Inference::NewStub(channel_);
+};
+
+TEST_F(MessageCallTest, AnswersOneMessageWithOne) {
+  for (const size_t size : {size_t{0}, size_t{5}, size_t{5} << 20}) {
+    const auto response = Tokenize(std::string(size, 'a'));
+    ASSERT_TRUE(response.ok()) << response.status();
+    EXPECT_EQ(response->ids(0), static_cast<int32_t>(size));
+  }
+}
+
+TEST_F(MessageCallTest, AnswersOneMessageWithAStream) {
+  for (const bool fails : {false, true}) {
+    grpc::ClientContext context;
+    SetTimeout(context, absl::Seconds(30));
+    v1::GenerateRequest request;
+    request.set_prompt(fails ? "fail" : "count");
+    const auto reader = stub_->Generate(&context, request);
+    v1::GenerateResponse response;
+    int next = 0;
+    while (reader->Read(&response)) EXPECT_EQ(response.tokens().index(), next++);
+    EXPECT_EQ(next, fails ? kAnswers / 2 - 1 : kAnswers);
+    const grpc::Status status = reader->Finish();
+    EXPECT_EQ(status.error_code(), fails ? grpc::StatusCode::ABORTED : grpc::StatusCode::OK);
+    EXPECT_EQ(status.error_message(), fails ? "enough" : "");
+  }
+}
+
+// gRPC's own answer to them is UNIMPLEMENTED, without a word.
+TEST_F(MessageCallTest, SaysWhatIsWrongWithAMessageThatCannotBeParsed) {
+  std::string response;
+  for (const char* method : {"/runahead.v1.Inference/Tokenize", "/runahead.v1.Inference/Generate"}) {
+    const grpc::Status garbage = CallRaw(channel_, method, "\xff\xff\xff", &response);
+    EXPECT_EQ(garbage.error_code(), grpc::StatusCode::INVALID_ARGUMENT);
+    EXPECT_THAT(garbage.error_message(), HasSubstr("the 3 bytes of the request are no runahead.v1."));
+  }
+  const grpc::Status text = CallRaw(channel_, "/runahead.v1.Inference/Tokenize", "\x12\x02\xc3(", &response);
+  EXPECT_EQ(text.error_code(), grpc::StatusCode::INVALID_ARGUMENT);
+  EXPECT_EQ(text.error_message(), "text: it is not UTF-8; text must be");
+  EXPECT_EQ(BlamedField(FromGrpcStatus(text)), "text");
+}
+
+TEST_F(MessageCallTest, RefusesALongerMessageThanTheServerTakes) {
+  EXPECT_EQ(Tokenize(std::string(kMaxMessageBytes + 1, 'a')).status().code(), absl::StatusCode::kResourceExhausted);
+  EXPECT_TRUE(Tokenize("after it").ok());
+}
+
+TEST_F(MessageCallTest, RefusesACallWithoutAMessage) {
+  OpenCall call(channel_);
+  call.HalfClose();
+  const grpc::Status status = call.AwaitEnd();
+  EXPECT_EQ(status.error_code(), grpc::StatusCode::INVALID_ARGUMENT);
+  EXPECT_THAT(status.error_message(), HasSubstr("before it brought a message"));
+}
+
+TEST_F(MessageCallTest, MethodsThatTheServiceLacksAreUnimplemented) {
+  grpc::ClientContext context;
+  v1::Trace trace;
+  EXPECT_EQ(stub_->GetTrace(&context, {}, &trace).error_code(), grpc::StatusCode::UNIMPLEMENTED);
+}
+
+TEST_F(MessageCallTest, TheServiceHearsThatTheClientHasGone) {
+  grpc::ClientContext context;
+  v1::TokenizeRequest request;
+  request.set_text("wait");
+  v1::TokenizeResponse response;
+  std::promise<grpc::Status> status;
+  stub_->async()->Tokenize(&context, &request, &response, [&](grpc::Status s) { status.set_value(std::move(s)); });
+  service_.life().begun.get_future().wait();
+  context.TryCancel();
+  EXPECT_EQ(status.get_future().get().error_code(), grpc::StatusCode::CANCELLED);
+  service_.life().cancelled.get_future().wait();
+  service_.life().done.get_future().wait();
+}
+
+// A service behind a door.
+struct Doored {
+  explicit Doored(CallDoor door) : service(std::move(door)) {}
+
+  grpc::Status Tokenize(const std::string& text) {
+    grpc::ClientContext context;
+    SetTimeout(context, absl::Seconds(30));
+    v1::TokenizeRequest request;
+    request.set_text(text);
+    v1::TokenizeResponse response;
+    return v1::Inference::NewStub(channel)->Tokenize(&context, request, &response);
+  }
+
+  Lengths service;
+  const std::unique_ptr<RpcServer> server = testing::StartServer(service);
+  const std::shared_ptr<grpc::Channel> channel = MakeChannel(server->address());
+};
+
+TEST(CallDoor, JudgesACallBeforeAnythingOfItsMessageHasCome) {
+  Doored doored({.admit = [](const grpc::ServerContextBase& context) -> absl::Status {
+    return context.client_metadata().count("key") > 0 ? absl::OkStatus() : absl::UnauthenticatedError("no key");
+  }});
+  OpenCall call(doored.channel);
+  const grpc::Status status = call.AwaitEnd();
+  EXPECT_EQ(status.error_code(), grpc::StatusCode::UNAUTHENTICATED);
+  EXPECT_EQ(status.error_message(), "no key");
+  grpc::ClientContext context;
+  context.AddMetadata("key", "ours");
+  v1::TokenizeResponse response;
+  EXPECT_TRUE(v1::Inference::NewStub(doored.channel)->Tokenize(&context, {}, &response).ok());
+}
+
+TEST(CallDoor, GivesUpAMessageThatDoesNotComeWhileOthersWait) {
+  Arrivals arrivals(
+      {.bytes = 1, .message_bytes = 1, .patience = absl::Seconds(20), .short_patience = absl::Milliseconds(100)}, {},
+      RealClock(), [](const std::string&) { return 0; });
+  Doored doored({.arrivals = &arrivals});
+  OpenCall silent(doored.channel);
+  EXPECT_TRUE(doored.Tokenize("waits").ok());
+  const absl::Status status = FromGrpcStatus(silent.AwaitEnd());
+  EXPECT_EQ(status.code(), absl::StatusCode::kResourceExhausted);
+  EXPECT_TRUE(RetryAfter(status));
+}
+
+TEST(CallDoor, WhoIsGoneWhileHeWaitsIsForgotten) {
+  Mutex mu;
+  CondVar changed;
+  int waiting = 0;
+  Arrivals arrivals({.bytes = 1, .message_bytes = 1, .patience = absl::Minutes(1), .short_patience = absl::Minutes(1)},
+                    {.changed =
+                         [&](int, int now) {
+                           MutexLock lock(mu);
+                           waiting = now;
+                           changed.NotifyAll();
+                         }},
+                    RealClock(), [](const std::string&) { return 0; });
+  const auto await = [&](int count) {
+    MutexLock lock(mu);
+    while (waiting != count) changed.Wait(mu);
+  };
+  Doored doored({.arrivals = &arrivals});
+  OpenCall first(doored.channel), second(doored.channel);
+  await(1);
+  second.Cancel();
+  await(0);
+  first.Cancel();
+  EXPECT_EQ(first.AwaitEnd().error_code(), grpc::StatusCode::CANCELLED);
+  EXPECT_EQ(second.AwaitEnd().error_code(), grpc::StatusCode::CANCELLED);
+  EXPECT_TRUE(doored.Tokenize("after them").ok());
+}
+
+TEST(CallDoor, TakesTheMemoryOfARequestAndGivesItBack) {
+  ByteBudget memory(10'000);
+  Doored doored({.memory = &memory});
+  const grpc::Status never = doored.Tokenize(std::string(20'000, 'a'));
+  EXPECT_EQ(never.error_code(), grpc::StatusCode::INVALID_ARGUMENT);
+  EXPECT_THAT(never.error_message(), HasSubstr("request_memory"));
+  {
+    ByteBudget::Lease others = memory.None();
+    ASSERT_TRUE(others.Resize(9'000));
+    const absl::Status now = FromGrpcStatus(doored.Tokenize(std::string(2'000, 'a')));
+    EXPECT_EQ(now.code(), absl::StatusCode::kResourceExhausted);
+    EXPECT_TRUE(RetryAfter(now));
+  }
+  EXPECT_TRUE(doored.Tokenize(std::string(2'000, 'a')).ok());
+  doored.server->Drain(absl::Seconds(30));  // a call's end comes before its memory is back
+  EXPECT_EQ(memory.refusals(), 2);
+}
+
+}  // namespace
+}  // namespace runahead
