@@ -1,9 +1,12 @@
 #include "server/rpc/member_door.h"
 
 #include <algorithm>
+#include <memory>
 #include <utility>
 
+#include "server/rpc/received_bytes.h"
 #include "server/rpc/status.h"
+#include "server/rpc/transport_options.h"
 
 namespace runahead {
 namespace {
@@ -13,7 +16,24 @@ absl::Status NoMember() {
       "the caller does not have this worker's cluster key: give router and workers the same cluster_key");
 }
 
+// What strangers' messages may take at most.
+ArrivalLimits LimitsOfStrangers() {
+  ArrivalLimits limits;
+  limits.message_bytes = kMaxMessageBytes;
+  limits.bytes = 2 * limits.message_bytes;
+  return limits;
+}
+
 }  // namespace
+
+MemberDoor::MemberDoor(ClusterKey key, Clock& clock)
+    : MessageService({.admit = nullptr, .arrivals = &arrivals_, .memory = nullptr}),
+      key_(std::move(key)),
+      clock_(clock),
+      arrivals_(LimitsOfStrangers(), {}, RealClock(),
+                [bytes = std::make_shared<ReceivedBytes>()](const std::string& peer) { return bytes->Of(peer); }) {
+  Unary("Prove", &MemberDoor::Prove);
+}
 
 grpc::ServerUnaryReactor* MemberDoor::Prove(grpc::CallbackServerContext* context, const v1::ProveRequest* request,
                                             v1::ProveReply* reply) {

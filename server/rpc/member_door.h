@@ -16,13 +16,15 @@
 #include "runahead/v1/member.grpc.pb.h"
 #include "server/base/clock.h"
 #include "server/base/cluster_key.h"
+#include "server/rpc/arrivals.h"
 #include "server/rpc/member_proof.h"
+#include "server/rpc/message_service.h"
 
 namespace runahead {
 
 // Thread-safe; outlives the server that offers it. One for all services of a port. Holds nothing for callers that have
-// not proved themselves.
-class MemberDoor final : public v1::Membership::CallbackService {
+// not proved themselves: of their messages a few are read at once, and those that do not come are given up.
+class MemberDoor final : public MessageService<v1::Membership> {
  public:
   // A session's first call comes within this time after its nonce; the most sessions that are remembered (then those
   // that called longest ago make room, and begin anew); how far a call may overtake another.
@@ -30,7 +32,7 @@ class MemberDoor final : public v1::Membership::CallbackService {
   static constexpr size_t kMostSessions = 4096;
   static constexpr size_t kWindow = 1024;
 
-  explicit MemberDoor(ClusterKey key, Clock& clock = RealClock()) : key_(std::move(key)), clock_(clock) {}
+  explicit MemberDoor(ClusterKey key, Clock& clock = RealClock());
 
   grpc::ServerUnaryReactor* Prove(grpc::CallbackServerContext* context, const v1::ProveRequest* request,
                                   v1::ProveReply* reply) override;
@@ -57,6 +59,7 @@ class MemberDoor final : public v1::Membership::CallbackService {
 
   const ClusterKey key_;
   Clock& clock_;
+  Arrivals arrivals_;  // of Prove, which anybody may call
   const NonceMaker nonces_;
   Mutex mu_;
   absl::flat_hash_map<std::string, Session> sessions_ RUNAHEAD_GUARDED_BY(mu_);  // by the worker's nonce
