@@ -13,7 +13,6 @@
 #include <vector>
 
 #include "absl/strings/match.h"
-#include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_split.h"
 #include "tests/integration/local_cluster.h"
@@ -90,7 +89,7 @@ class LogTest : public ::testing::Test {
     double dropped = -1;
     for (const absl::string_view line : absl::StrSplit(page ? page->body : "", '\n')) {
       const absl::string_view name = "runahead_log_lines_dropped_total ";
-      if (absl::StartsWith(line, name)) EXPECT_TRUE(absl::SimpleAtod(line.substr(name.size()), &dropped));
+      if (absl::StartsWith(line, name)) dropped = std::stod(std::string(line.substr(name.size())));
     }
     return dropped;
   }
@@ -222,7 +221,8 @@ TEST_F(LogTest, AReaderThatStandsStillStopsNobodyAndLearnsHowManyLinesAreMissing
     return waitid(P_PID, static_cast<id_t>(router_->process.pid()), &info, WEXITED | WNOWAIT | WNOHANG) == 0 &&
            info.si_pid != 0;
   })) << "it waits for a reader of its log";
-  for (const absl::string_view line : absl::StrSplit(Logs()[0], '\n', absl::SkipEmpty())) {
+  const std::vector<std::string> lines = absl::StrSplit(Logs()[0], '\n', absl::SkipEmpty());
+  for (const std::string& line : lines) {
     EXPECT_THAT(line, ::testing::ContainsRegex("^[0-9]+-[0-9]+-[0-9]+T[0-9:.]+Z [DIWE] router \\[[a-z]+\\] "))
         << "a torn line";
   }

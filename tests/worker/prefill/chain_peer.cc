@@ -68,13 +68,15 @@ class CountingLinks final : public PeerCommFactory {
     Comm(std::unique_ptr<PeerComm> comm, std::shared_ptr<std::atomic<int64_t>> sent)
         : comm_(std::move(comm)), sent_(std::move(sent)) {}
     Event ready() const override { return comm_->ready(); }
-    Event Send(ConstBufferRef bytes) override {
+    Event Send(ConstBufferRef bytes, std::shared_ptr<uint64_t> sum) override {
       const int64_t size = static_cast<int64_t>(bytes.size);
-      const Event event = comm_->Send(std::move(bytes));
+      const Event event = comm_->Send(std::move(bytes), std::move(sum));
       event.OnFire([sent = sent_, size](const absl::Status& status) { *sent += status.ok() ? size : 0; });
       return event;
     }
-    Event Recv(BufferRef into) override { return comm_->Recv(std::move(into)); }
+    Event Recv(BufferRef into, std::shared_ptr<uint64_t> sum) override {
+      return comm_->Recv(std::move(into), std::move(sum));
+    }
     void Stop() override { comm_->Stop(); }
     absl::Status Health() const override { return comm_->Health(); }
 
