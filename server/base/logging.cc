@@ -45,8 +45,18 @@ std::string PatternOf(absl::string_view process, LogFormat format) {
 
 constexpr spdlog::pattern_time_type kUtc = spdlog::pattern_time_type::utc;
 
+// Our lock, with the names that spdlog calls it by.
+class SinkLock {
+ public:
+  void lock() RUNAHEAD_ACQUIRE(mu_) { mu_.Lock(); }
+  void unlock() RUNAHEAD_RELEASE(mu_) { mu_.Unlock(); }
+
+ private:
+  Mutex mu_;
+};
+
 // Gives lines to the writer. Its lock is held while a line is put together, never while one is written.
-class WriterSink final : public spdlog::sinks::base_sink<std::mutex> {
+class WriterSink final : public spdlog::sinks::base_sink<SinkLock> {
  public:
   explicit WriterSink(LogWriter& writer) : writer_(writer) {}
 

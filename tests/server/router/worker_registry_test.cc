@@ -73,9 +73,9 @@ size_t WarningsOf(const std::string& address, const std::string& what, const std
 // Each attempt to reach it gives another text, a second or less after the one before.
 TEST_F(WorkerRegistryTest, WarnsOnceOfTroubleThatLastsWhateverTheText) {
   ::testing::internal::CaptureStderr();
-  Start({.able = [](v1::Capabilities& able) {
-    if (able.name() == "decode-0") able.set_model_fingerprint("other-0");
-  }});
+  Start({.absence_timeout = absl::ZeroDuration(), .able = [](v1::Capabilities& able) {
+           if (able.name() == "decode-0") able.set_model_fingerprint("other-0");
+         }});
   const std::string address = decode_[0]->address();
   const auto refused_for = [&](const std::string& fingerprint) {
     const absl::Time until = absl::Now() + testing::kInVain;
