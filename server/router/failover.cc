@@ -4,11 +4,14 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
-#include "kernels/base/status_macros.h"
+#include "kernels/base/mutex.h"
 #include "server/base/logging.h"
 
 namespace runahead {
 namespace {
+
+// Reports come within some milliseconds; the first time they are waited for.
+constexpr absl::Duration kNewsOfPath = absl::Milliseconds(50);
 
 FailoverCause CauseOf(JobFault fault) {
   if (fault == JobFault::kPath) return FailoverCause::kPathBroken;
@@ -38,6 +41,20 @@ absl::Status Failover::Judge(const absl::Status& status, const PrefillRun::Failu
   cause_ = CauseOf(failure.fault);
   last_ = status;
   return absl::OkStatus();
+}
+
+absl::Status Failover::AwaitNews(CancelToken& cancel, Clock& clock, absl::Time until) const {
+  if (cause_ != FailoverCause::kPathBroken) return absl::OkStatus();
+  const absl::Time over = std::min(until, clock.Now() + kNewsOfPath * (1 << (2 * count_)));
+  Mutex mu;
+  CondVar changed;
+  const auto subscription = cancel.OnCancel([&] {
+    MutexLock lock(mu);
+    changed.NotifyAll();
+  });
+  MutexLock lock(mu);
+  while (!cancel.cancelled() && clock.Now() < over) clock.WaitUntil(mu, changed, over);
+  return cancel.status();
 }
 
 void Failover::WentOn() {

@@ -7,6 +7,9 @@
 #include <vector>
 
 #include "absl/status/status.h"
+#include "absl/time/time.h"
+#include "server/base/clock.h"
+#include "server/router/cancel_token.h"
 #include "server/router/fleet.h"
 #include "server/router/prefill_run.h"
 #include "server/router/retry_budget.h"
@@ -29,6 +32,10 @@ class Failover {
   // client is to be told: `status`, or INTERNAL, where the request was on a worker that died for the second time. It
   // may be what kills them.
   absl::Status Judge(const absl::Status& status, const PrefillRun::Failure& failure);
+
+  // To be called before the attempt that follows: where a path broke, waits until those at its ends should have said
+  // so, longer each time. A plan that is made at once would cross it again. Ends early at `until`; `cancel`'s status.
+  absl::Status AwaitNews(CancelToken& cancel, Clock& clock, absl::Time until) const;
 
   // The attempt that followed has its workers.
   void WentOn();

@@ -170,6 +170,7 @@ absl::Status Session::ReachFirstToken(const std::function<void()>& settled) {
     run_->Cancel();
     run_.reset();
     lease_.reset();
+    RUNAHEAD_RETURN_IF_ERROR(failover_.AwaitNews(cancel_, router_.clock, deadline_));
     status = failover_.AfterAll(Place(settled));
   }
   return status;

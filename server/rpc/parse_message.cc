@@ -15,7 +15,7 @@
 namespace runahead {
 namespace {
 
-using google::protobuf::Descriptor;
+using MessageType = google::protobuf::Descriptor;
 using google::protobuf::FieldDescriptor;
 using google::protobuf::internal::WireFormatLite;
 using google::protobuf::io::CodedInputStream;
@@ -26,7 +26,7 @@ std::string NameOf(const FieldDescriptor& field, int index) {
 
 // The path of the first text in a message of `type` that is no UTF-8; nothing where there is none, or where the bytes
 // are no message before one comes. Keeps one text in memory at a time.
-std::optional<std::string> FindBadText(CodedInputStream& in, const Descriptor& type) {
+std::optional<std::string> FindBadText(CodedInputStream& in, const MessageType& type) {
   absl::flat_hash_map<int, int> seen;  // how often a field came, by its number
   while (const uint32_t tag = in.ReadTag()) {
     const FieldDescriptor* const field = type.FindFieldByNumber(WireFormatLite::GetTagFieldNumber(tag));
@@ -65,7 +65,7 @@ constexpr int64_t kPerWireByte = 12;
 class PartCounter {
  public:
   // Of a whole message; again for those in it.
-  void Count(CodedInputStream& in, const Descriptor& type) {
+  void Count(CodedInputStream& in, const MessageType& type) {
     bytes_ += kPerPart + SizeOf(type);
     while (const uint32_t tag = in.ReadTag()) {
       const FieldDescriptor* const field = type.FindFieldByNumber(WireFormatLite::GetTagFieldNumber(tag));
@@ -91,7 +91,7 @@ class PartCounter {
   int64_t bytes() const { return bytes_; }
 
  private:
-  int64_t SizeOf(const Descriptor& type) {
+  int64_t SizeOf(const MessageType& type) {
     int64_t& size = sizes_[&type];
     if (size == 0) {
       size = static_cast<int64_t>(
@@ -100,13 +100,13 @@ class PartCounter {
     return size;
   }
 
-  absl::flat_hash_map<const Descriptor*, int64_t> sizes_;  // of empty messages
+  absl::flat_hash_map<const MessageType*, int64_t> sizes_;  // of empty messages
   int64_t bytes_ = 0;
 };
 
 }  // namespace
 
-int64_t ParsedBytes(grpc::ByteBuffer& bytes, const Descriptor& type) {
+int64_t ParsedBytes(grpc::ByteBuffer& bytes, const MessageType& type) {
   grpc::ProtoBufferReader reader(&bytes);
   CodedInputStream in(&reader);
   PartCounter counter;
@@ -122,7 +122,7 @@ absl::Status ParseMessage(grpc::ByteBuffer& bytes, google::protobuf::Message& me
   message.Clear();
   grpc::ProtoBufferReader reader(&bytes);
   CodedInputStream in(&reader);
-  const Descriptor& type = *message.GetDescriptor();
+  const MessageType& type = *message.GetDescriptor();
   if (const std::optional<std::string> field = FindBadText(in, type)) {
     return InvalidField(*field, "it is not UTF-8; text must be");
   }
