@@ -75,8 +75,8 @@ TEST_F(HungTest, ASequenceOnADecodeWorkerThatHangsEndsAndOthersAreDecodedElsewhe
     const auto running = BeginLongAnswer();
     const std::string worker = cluster_.Metric("decode-0", "runahead_kv_leases") == 1 ? "decode-0" : "decode-1";
     std::unique_ptr<FrozenThread> frozen = Freeze(worker, thread);
-    ExpectFailed(running->answer(), undisturbed_, absl::StrCat(worker, " was lost: it hangs"));
-    EXPECT_EQ(Suspected("decode"), 1);
+    // It hangs; or says nothing at all, where it was frozen with a lock in its hands that pongs need.
+    ExpectFailed(running->answer(), undisturbed_, absl::StrCat(worker, " was lost: "));
     Running next(cluster_, LongAnswer());
     ExpectUnharmed(next.answer(), undisturbed_);
     frozen.reset();

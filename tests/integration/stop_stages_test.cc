@@ -85,7 +85,13 @@ TEST(StopStagesTest, AStopOf10SecondsLosesOnlyWhatNeedsTheWorker) {
       const bool lost = staged.Needs(victim) && !staged.PlannedAnew();
       if (lost) staged.ExpectFailed(victim);  // while it stands
       stop.EndAfter(absl::Seconds(10));
-      if (!lost) staged.ExpectUnharmed();
+      // The first token of what is computed may come before a decode worker's silence is noticed.
+      const bool either = staged.stage_ == Stage::kPrefill && victim == "decode-0";
+      if (either) {
+        staged.ExpectUnharmedOrFailed();
+      } else if (!lost) {
+        staged.ExpectUnharmed();
+      }
       EXPECT_EQ(TimesGivenUp(staged), before + 1);
       staged.ExpectOthersUnharmed({victim});
       staged.ExpectServiceAgain();
