@@ -1,7 +1,7 @@
 #include "server/base/logging.h"
 
 #include <spdlog/pattern_formatter.h>
-#include <spdlog/sinks/base_sink.h>
+#include <spdlog/sinks/sink.h>
 #include <spdlog/sinks/stdout_sinks.h>
 #include <spdlog/spdlog.h>
 #include <unistd.h>
@@ -10,6 +10,7 @@
 #include <atomic>
 #include <cstdlib>
 #include <memory>
+#include <utility>
 
 #include "absl/strings/str_replace.h"
 #include "kernels/base/mutex.h"
@@ -45,30 +46,31 @@ std::string PatternOf(absl::string_view process, LogFormat format) {
 
 constexpr spdlog::pattern_time_type kUtc = spdlog::pattern_time_type::utc;
 
-// Our lock, with the names that spdlog calls it by.
-class SinkLock {
- public:
-  void lock() RUNAHEAD_ACQUIRE(mu_) { mu_.Lock(); }
-  void unlock() RUNAHEAD_RELEASE(mu_) { mu_.Unlock(); }
-
- private:
-  Mutex mu_;
-};
-
 // Gives lines to the writer. Its lock is held while a line is put together, never while one is written.
-class WriterSink final : public spdlog::sinks::base_sink<SinkLock> {
+class WriterSink final : public spdlog::sinks::sink {
  public:
   explicit WriterSink(LogWriter& writer) : writer_(writer) {}
 
- private:
-  void sink_it_(const spdlog::details::log_msg& message) override {
+  void log(const spdlog::details::log_msg& message) override RUNAHEAD_EXCLUDES(mu_) {
     spdlog::memory_buf_t line;
+    MutexLock lock(mu_);
     formatter_->format(message, line);
     writer_.Append(absl::string_view(line.data(), line.size()), message.level >= spdlog::level::err);
   }
-  void flush_() override {}
+  void flush() override {}
+  void set_pattern(const std::string& pattern) override {
+    set_formatter(std::make_unique<spdlog::pattern_formatter>(pattern, kUtc));
+  }
+  void set_formatter(std::unique_ptr<spdlog::formatter> formatter) override RUNAHEAD_EXCLUDES(mu_) {
+    MutexLock lock(mu_);
+    formatter_ = std::move(formatter);
+  }
 
+ private:
   LogWriter& writer_;
+  Mutex mu_;
+  std::unique_ptr<spdlog::formatter> formatter_ RUNAHEAD_GUARDED_BY(mu_) =
+      std::make_unique<spdlog::pattern_formatter>();
 };
 
 // Drops nothing: Log has done so.

@@ -20,7 +20,7 @@ RUNAHEAD = pathlib.Path(sys.argv.pop()).resolve()
 ROLES = {"router": "Router", "prefill-0": "Prefill worker", "prefill-1": "Prefill worker", "decode-0": "Decode worker"}
 # The unit that a name ends in, before what counters end in; or a count of something, or a state.
 UNITS = re.compile(r"_(seconds|bytes|bytes_per_second|ratio|tokens|info)$")
-COUNTS = re.compile(r"_(size|fds|in_flight|depth|paths|edges|workers|ejected|leases|connections)$")
+COUNTS = re.compile(r"_(size|fds|in_flight|depth|paths|edges|workers|ejected|suspected|leases|connections|arriving|budget)$")
 ENDS = ("_bucket", "_sum", "_count")
 SERIES = re.compile(r"([a-zA-Z_:][\w:]*)(?:\{(.*)\})? (\S+)")
 LABEL = re.compile(r'(\w+)="((?:[^"\\]|\\.)*)"')

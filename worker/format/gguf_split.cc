@@ -26,7 +26,7 @@ std::string Ending(uint64_t file, uint64_t files) {
   return absl::StrFormat("-%05d-of-%05d.gguf", file, files);
 }
 
-absl::Status Refuse(const std::string& path, absl::string_view why) {
+absl::Status RefuseSplit(const std::string& path, absl::string_view why) {
   return absl::InvalidArgumentError(absl::StrCat(path, ": ", why));
 }
 
@@ -76,19 +76,21 @@ class GgufSplit {
   absl::Status CheckFirst(const ModelFile& first) const {
     const std::string& path = first.path();
     if (count_ > kMostFiles) {
-      return Refuse(path, absl::StrCat("metadata key '", kCount, "' is ", count_, "; at most ", kMostFiles,
-                                       " files of a model are read"));
+      return RefuseSplit(path, absl::StrCat("metadata key '", kCount, "' is ", count_, "; at most ", kMostFiles,
+                                            " files of a model are read"));
     }
     const absl::StatusOr<uint64_t> number = SplitKey(first, kNumber);
     if (!number.ok()) return number.status();
     if (*number != 0) {
-      return Refuse(path, absl::StrCat("this is file ", *number + 1, " of the ", count_,
-                                       " of a model: give the first, ", WithoutGgufEnding(path), Ending(1, count_)));
+      return RefuseSplit(path,
+                         absl::StrCat("this is file ", *number + 1, " of the ", count_, " of a model: give the first, ",
+                                      WithoutGgufEnding(path), Ending(1, count_)));
     }
     if (absl::EndsWith(path, Ending(1, count_))) return absl::OkStatus();
-    return Refuse(path, absl::StrCat("this is the first of the ", count_,
-                                     " files of a model, and they are found by their names: its own must end with ",
-                                     Ending(1, count_)));
+    return RefuseSplit(path,
+                       absl::StrCat("this is the first of the ", count_,
+                                    " files of a model, and they are found by their names: its own must end with ",
+                                    Ending(1, count_)));
   }
 
   absl::Status OpenOther(const std::string& first, uint64_t file) {
@@ -103,9 +105,9 @@ class GgufSplit {
     if (!number.ok()) return number.status();
     if (!count.ok()) return count.status();
     if (*number != file - 1 || *count != count_) {
-      return Refuse(path,
-                    absl::StrCat("its metadata keys '", kNumber, "' and '", kCount, "' are ", *number, " and ", *count,
-                                 "; by its name and ", first, " they must be ", file - 1, " and ", count_));
+      return RefuseSplit(
+          path, absl::StrCat("its metadata keys '", kNumber, "' and '", kCount, "' are ", *number, " and ", *count,
+                             "; by its name and ", first, " they must be ", file - 1, " and ", count_));
     }
     Add(*std::move(opened));
     return absl::OkStatus();
@@ -121,7 +123,7 @@ class GgufSplit {
     for (const std::shared_ptr<const ModelFile>& file : *files_) {
       for (const FileTensor& tensor : file->tensors_) {
         if (whole_->tensor_index_.contains(tensor.name)) {
-          return Refuse(file->path_, absl::StrCat("tensor ", Quoted(tensor.name), " is in a file before it, too"));
+          return RefuseSplit(file->path_, absl::StrCat("tensor ", Quoted(tensor.name), " is in a file before it, too"));
         }
         whole_->tensors_.push_back(tensor);
         whole_->tensor_index_.emplace(file->tensor_index_.find(tensor.name)->first, whole_->tensors_.size() - 1);
@@ -153,8 +155,8 @@ class GgufSplit {
     const absl::StatusOr<uint64_t> said = first.GetUint(kTensors);
     if (!said.ok()) return said.status();
     if (*said == whole_->tensors_.size()) return absl::OkStatus();
-    return Refuse(first.path_, absl::StrCat("metadata key '", kTensors, "' is ", *said, ", and the ", count_,
-                                            " files have ", whole_->tensors_.size(), " tensors"));
+    return RefuseSplit(first.path_, absl::StrCat("metadata key '", kTensors, "' is ", *said, ", and the ", count_,
+                                                 " files have ", whole_->tensors_.size(), " tensors"));
   }
 
   const uint64_t count_;
