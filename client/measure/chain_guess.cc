@@ -2,10 +2,11 @@
 
 #include <algorithm>
 #include <cmath>
-#include <functional>
 #include <limits>
 #include <set>
 
+#include "client/measure/solve_rising.h"
+#include "client/measure/solve_rising.h"
 #include "kernels/base/status_macros.h"
 #include "scheduler/partition/chain_simulator.h"
 #include "scheduler/partition/partition_search.h"
@@ -29,16 +30,6 @@ constexpr double kLeastSeenDelay = 0.05;
 constexpr double kLeastTransfer = 1e-6;
 constexpr double kMostTransfer = 1e6;
 constexpr double kMostCompany = 10;
-
-// The x of [least, most] at which `rises` reaches `target`, or the end that comes nearest.
-double SolveRising(double least, double most, double target, const std::function<double(double)>& rises) {
-  double low = std::log(least), high = std::log(most);
-  while (high - low > 1e-6) {
-    const double middle = (low + high) / 2;
-    (rises(std::exp(middle)) < target ? low : high) = middle;
-  }
-  return std::exp((low + high) / 2);
-}
 
 std::vector<TimedRun> SinglesOf(const ChainKnowledge& known) {
   std::vector<TimedRun> runs;

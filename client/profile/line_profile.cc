@@ -10,6 +10,7 @@
 #include "absl/strings/str_format.h"
 #include "client/measure/chain_guess.h"
 #include "client/measure/median.h"
+#include "client/measure/solve_rising.h"
 #include "client/plan/cost_file.h"
 #include "client/plan/cost_keys.h"
 #include "client/plan/fit_file.h"
@@ -37,16 +38,6 @@ constexpr double kLeastFactor = 0.01;
 constexpr double kMostFactor = 100;
 constexpr double kLeastLatency = 1e-7;
 constexpr double kMostLatency = 10;
-
-// The x of [least, most] at which `rises` reaches `target`, or the end that comes nearest. To six digits.
-double Solve(double least, double most, double target, const std::function<double(double)>& rises) {
-  double low = std::log(least), high = std::log(most);
-  while (high - low > 1e-7) {
-    const double middle = (low + high) / 2;
-    (rises(std::exp(middle)) < target ? low : high) = middle;
-  }
-  return std::exp((low + high) / 2);
-}
 
 // Digits beyond the third are noise, and hard to read.
 double Rounded(double value) {
@@ -118,7 +109,7 @@ class Analysis {
 
   void FindFactor(const TimedProbe& tail) {
     double& factor = model().worker_factors[tail.probe.number];
-    factor = Solve(kLeastFactor, kMostFactor, Target(tail), [&](double tried) {
+    factor = SolveRising(kLeastFactor, kMostFactor, Target(tail), [&](double tried) {
       factor = tried;
       return PredictSeconds(model(), tail.probe.parts);
     });
@@ -175,7 +166,7 @@ class Analysis {
 
   double Bandwidth(LinkCost& link, const Probe& probe, double target) {
     const double seconds_per_byte =
-        Solve(1 / BytesPerSecond(kMaxLinkGbps), 1 / BytesPerSecond(kMinLinkGbps), target, [&](double tried) {
+        SolveRising(1 / BytesPerSecond(kMaxLinkGbps), 1 / BytesPerSecond(kMinLinkGbps), target, [&](double tried) {
           link.bytes_per_s = 1 / tried;
           return PredictSeconds(model(), probe.parts);
         });
@@ -183,7 +174,7 @@ class Analysis {
   }
 
   double Latency(LinkCost& link, const Probe& probe, double target) {
-    return Solve(kLeastLatency, kMostLatency, target, [&](double tried) {
+    return SolveRising(kLeastLatency, kMostLatency, target, [&](double tried) {
       link.latency_s = tried;
       return PredictSeconds(model(), probe.parts);
     });
@@ -208,7 +199,7 @@ class Analysis {
     double& factor = model().together_factor;
     factor = 1;
     if (std::abs(ChainBias() - 1) < kLeastBias) return;
-    factor = Rounded(Solve(kLeastTogether, kMostTogether, 1, [&](double tried) {
+    factor = Rounded(SolveRising(kLeastTogether, kMostTogether, 1, [&](double tried) {
       factor = tried;
       return ChainBias();
     }));
