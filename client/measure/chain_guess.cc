@@ -1,11 +1,9 @@
 #include "client/measure/chain_guess.h"
 
 #include <algorithm>
-#include <cmath>
 #include <limits>
 #include <set>
 
-#include "client/measure/solve_rising.h"
 #include "client/measure/solve_rising.h"
 #include "kernels/base/status_macros.h"
 #include "scheduler/partition/chain_simulator.h"
