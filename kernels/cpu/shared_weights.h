@@ -50,8 +50,8 @@ class SharedWeights {
   // and so does another that wants a block that is there already from this process while it packs.
   std::optional<Block> Find(const std::string& name, size_t bytes) RUNAHEAD_EXCLUDES(mu_);
   // `contents` says what bytes of the model this process has: an identity may be that of a file that was changed since.
-  // Who packs lets others read, and no longer writes itself; what found no room stays out of the file. To one that
-  // reads FAILED_PRECONDITION says that the packer had other contents: what was found is of another model.
+  // The worker that packs lets others read, and no longer writes itself; what found no room stays out of the file. A
+  // worker that reads gets FAILED_PRECONDITION where the packer had other contents: what it found is of another model.
   absl::Status Complete(const std::string& contents) RUNAHEAD_EXCLUDES(mu_);
   // Gives the file up, with no block of it in use.
   void Abandon() RUNAHEAD_EXCLUDES(mu_);

@@ -14,8 +14,8 @@ struct NewConnection {
   SocketAddress peer;
 };
 
-// Who accepts without a descriptor to spare leaves the connection where it is: it is told of it again and again, and
-// nobody behind it comes in. So this keeps one descriptor, and gives it to the connection that comes then. Used by one
+// Without a free descriptor accept() fails and leaves the connection in the queue: poll() reports it again and again,
+// and no connection behind it comes in. So this keeps one spare descriptor, accepts with it, and closes. Used by one
 // thread.
 class Accepter {
  public:

@@ -7,7 +7,7 @@
 namespace runahead {
 namespace {
 
-// Of the last unit in what units of its size usually take.
+// The weight of the last unit in the mean of what units of its size take.
 constexpr double kNewest = 0.25;
 
 }  // namespace

@@ -57,8 +57,8 @@ class PrefillRun : public std::enable_shared_from_this<PrefillRun> {
   // Cancelled with the reason when a member fails or dies before all are done.
   CancelToken& failed() { return failed_; }
 
-  // Whose fault it is that no first token comes, once AwaitFirstToken has said so. `worker` is null where it was no
-  // worker's.
+  // Why no first token comes, once AwaitFirstToken has failed, and which worker caused it. `worker` is null where no
+  // worker did.
   struct Failure {
     JobFault fault = JobFault::kNone;
     std::shared_ptr<const LiveWorker> worker;

@@ -84,7 +84,7 @@ void Arrivals::Enter(Call& call, const std::string& peer) {
 bool Arrivals::MakeRoomFor(const std::string& peer) {
   const auto own = connections_.find(peer);
   const size_t own_waiting = own == connections_.end() ? 0 : own->second.waiting.size();
-  // Who has as many as all have on average need not look for one that has more.
+  // A connection that has as many as the average takes room from no other.
   if (own_waiting * connections_.size() >= static_cast<size_t>(waiting_)) return false;
   const auto most = std::max_element(connections_.begin(), connections_.end(), [](const auto& a, const auto& b) {
     return a.second.waiting.size() < b.second.waiting.size();

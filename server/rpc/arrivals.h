@@ -30,7 +30,8 @@ struct ArrivalLimits {
   absl::Duration short_patience = absl::Seconds(1);  // over which it is judged while other calls wait
 };
 
-// What is told to whoever counts. Called under a lock: quick, and without a word back.
+// Hears of what happens here, for metrics. Its functions are called under a lock: they must be quick, and call nothing
+// of this.
 struct ArrivalWatcher {
   std::function<void(int reading, int waiting)> changed = [](int, int) {};
   enum class Refusal { kSlow, kFull };

@@ -17,7 +17,7 @@ ino_t InodeOf(int socket) {
 
 void OpenConnections::Add(int socket, const std::string& address) {
   Connection& connection = open_[socket];
-  // Whose descriptor it was has ended, unseen.
+  // The connection that had this descriptor before has ended since the last sweep.
   if (connection.inode != 0) Forget(connection.address);
   connection = {InodeOf(socket), address};
   ++of_[address];

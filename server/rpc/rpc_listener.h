@@ -25,8 +25,8 @@ struct RpcListenerOptions {
   const ConnectionMetrics* metrics = nullptr;  // null: nothing is counted; else it must outlive this
 };
 
-// Whom there is no room for is closed at once, and so nobody waits behind him: a client tries again after some time, or
-// elsewhere. Thread-safe.
+// A connection for which there is no room is closed at once, so that none waits behind it: its client tries again
+// later, or elsewhere. Thread-safe.
 class RpcListener {
  public:
   // The new connection is the taker's; called on the listener's thread.

@@ -49,7 +49,7 @@ void RegisterPlugins() {
     grpc::reflection::InitProtoReflectionServerBuilderPlugin();
     // Reflection describes what is linked, and gRPC's own health service does not bring its description.
     grpc::health::v1::HealthCheckRequest::descriptor();
-    // Who sends what is no message is told so; a line for each would be his to write.
+    // A client that sends garbage gets an error. It must not fill the log as well.
     google::protobuf::SetLogHandler(LogOfProtobuf);
   });
 }

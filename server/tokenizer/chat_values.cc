@@ -118,7 +118,7 @@ absl::StatusOr<jinja::Value> MessageValues(const std::vector<ChatMessage>& messa
 
 constexpr std::string_view kPrompted = "add_generation_prompt", kContinued = "continue_final_message";
 
-// Who sets a variable that callers may not set; "" where they may.
+// What sets a variable that callers may not set, in words for the refusal; "" where they may set it.
 std::string_view SetBy(std::string_view name) {
   constexpr std::array<std::string_view, 4> kTokens = {"bos_token", "eos_token", "unk_token", "pad_token"};
   if (std::find(kTokens.begin(), kTokens.end(), name) != kTokens.end()) return "the model's own token";

@@ -87,7 +87,7 @@ TEST_F(HungTest, ASequenceOnADecodeWorkerThatHangsEndsAndOthersAreDecodedElsewhe
   }
 }
 
-// Who has to send or to receive may be the one that hangs: nobody else would say so.
+// The sender or the receiver may be the worker that hangs; no other worker would report it.
 TEST_F(HungTest, AHandOffWhoseLinksHangEndsAndTheNextGoesElsewhere) {
   for (const std::string worker : {"prefill-0", "decode-0"}) {
     SCOPED_TRACE(worker);

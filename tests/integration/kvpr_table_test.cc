@@ -31,7 +31,7 @@ namespace {
 
 using ::testing::HasSubstr;
 
-// Of which all heads have K and V of their own; all share them; or attention sees a window only.
+// Every head has K and V of its own (kMha); all heads share one (kMqa); attention sees a window only (kWindow).
 enum class Shape { kMha, kMqa, kWindow };
 
 constexpr int kPrompt = 1300, kTokens = 8;

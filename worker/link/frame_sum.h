@@ -15,9 +15,9 @@ struct PeerKey;
 // A frame is sent at most this often.
 inline constexpr int kFrameAttempts = 3;
 
-// Of a frame's bytes, and of which frame they are. Who computes a frame's KV computes its sum; it travels with the
-// frame along the chain, and each worker checks the bytes against it before anything reads them and before it passes
-// them on.
+// The checksum of a frame's bytes and of which frame they are. The worker that computes a frame's KV computes its sum.
+// The sum travels with the frame along the chain. Each worker checks the bytes against it before anything reads them
+// and before it passes them on.
 struct FrameSum {
   enum class Kind : uint8_t {
     kNone,    // not known

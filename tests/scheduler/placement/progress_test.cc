@@ -45,7 +45,7 @@ TEST(Progress, WhoGoesOnAfterALongStopIsNeverFoundToHang) {
   progress.done = 8;
   progress.since = absl::Milliseconds(3);
   EXPECT_EQ(judge.Judge(progress, kAsked + absl::Seconds(0.5)), Liveness::kFine);
-  // Nor where each layer takes too long, but ends.
+  // Nor is a worker suspected whose layers take too long, but end.
   for (int layer = 0; layer < 20; ++layer) {
     progress.done = 10 + layer;
     progress.since = absl::Seconds(6);

@@ -200,7 +200,7 @@ TEST_F(ArrivalsTest, WhereOthersWaitItIsGivenUpSooner) {
   EXPECT_TRUE(comes.given_up().ok());
 }
 
-// What comes is the younger's: the older one had its time.
+// The bytes that come count for the younger message: the older one had its time.
 TEST_F(ArrivalsTest, OfTwoOnAConnectionTheOneThatStandsStillGoes) {
   FakeCall& stands = Enter("a");
   Pass(absl::Seconds(5));
