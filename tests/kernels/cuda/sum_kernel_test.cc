@@ -32,9 +32,11 @@ uint64_t SumOf(const std::vector<unsigned char>& bytes, size_t offset = 0) {
   return std::accumulate(partials.begin(), partials.end(), uint64_t{0});
 }
 
+class SumKernel : public GpuTest {};
+
 constexpr size_t kSizes[] = {1, 7, 8, 9, 64, 129, 4096, 200'003};
 
-TEST(SumKernel, IsTheSameWhereverTheBytesLie) {
+TEST_F(SumKernel, IsTheSameWhereverTheBytesLie) {
   for (const size_t size : kSizes) {
     const std::vector<unsigned char> bytes = RandomBytes(size);
     const uint64_t sum = SumOf(bytes);
@@ -42,7 +44,7 @@ TEST(SumKernel, IsTheSameWhereverTheBytesLie) {
   }
 }
 
-TEST(SumKernel, AnyFlippedBitChangesIt) {
+TEST_F(SumKernel, AnyFlippedBitChangesIt) {
   for (const size_t size : kSizes) {
     std::vector<unsigned char> bytes = RandomBytes(size);
     const uint64_t sum = SumOf(bytes);
@@ -55,7 +57,7 @@ TEST(SumKernel, AnyFlippedBitChangesIt) {
   }
 }
 
-TEST(SumKernel, OrderAndLengthCount) {
+TEST_F(SumKernel, OrderAndLengthCount) {
   std::vector<unsigned char> bytes = RandomBytes(4096), swapped = bytes;
   std::swap_ranges(swapped.begin(), swapped.begin() + 8, swapped.begin() + 2048);
   EXPECT_NE(SumOf(swapped), SumOf(bytes));
