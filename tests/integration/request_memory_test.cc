@@ -208,7 +208,8 @@ TEST_F(RequestMemoryTest, FiftyThousandCallsWithoutAMessage) {
     router->ExpectPeakBelow(kBudget + kBeside);
   }
   EXPECT_TRUE(Serves(*router));
-  router->ExpectBackSoon(4 * kNoise);  // gRPC's own lists stay as long as they were
+  // gRPC's own lists stay as long as they were: 32 to 70 MiB, the longer the slower the machine took the calls up.
+  router->ExpectBackSoon(8 * kNoise);
 }
 
 // A message of GenerateRequest's field chat (3) with one message (1) of that role (1) and content (2).
